@@ -1,0 +1,30 @@
+# Debian's libcaf-dev ships neither a CMake package nor pkg-config files.
+# Gives CAF::core, CAF::io and CAF::openssl, and CAF_VERSION.
+find_package(Threads REQUIRED)
+find_path(CAF_INCLUDE_DIR caf/all.hpp)
+set(_caf_required CAF_INCLUDE_DIR)
+if(CAF_INCLUDE_DIR)
+  file(STRINGS "${CAF_INCLUDE_DIR}/caf/config.hpp" _caf_line REGEX "#define CAF_VERSION [0-9]+")
+  string(REGEX REPLACE ".*CAF_VERSION ([0-9]+).*" "\\1" _caf_number "${_caf_line}")
+  math(EXPR _caf_major "${_caf_number} / 10000")
+  math(EXPR _caf_minor "(${_caf_number} / 100) % 100")
+  math(EXPR _caf_patch "${_caf_number} % 100")
+  set(CAF_VERSION "${_caf_major}.${_caf_minor}.${_caf_patch}")
+endif()
+foreach(_component IN LISTS CAF_FIND_COMPONENTS)
+  find_library(CAF_${_component}_LIBRARY caf_${_component})
+  list(APPEND _caf_required CAF_${_component}_LIBRARY)
+  if(CAF_${_component}_LIBRARY AND NOT TARGET CAF::${_component})
+    set(CAF_${_component}_FOUND TRUE)
+    add_library(CAF::${_component} UNKNOWN IMPORTED)
+    set_target_properties(CAF::${_component} PROPERTIES
+      IMPORTED_LOCATION "${CAF_${_component}_LIBRARY}"
+      INTERFACE_INCLUDE_DIRECTORIES "${CAF_INCLUDE_DIR}"
+      INTERFACE_LINK_LIBRARIES Threads::Threads)
+    if(NOT _component STREQUAL "core")
+      set_property(TARGET CAF::${_component} APPEND PROPERTY INTERFACE_LINK_LIBRARIES CAF::core)
+    endif()
+  endif()
+endforeach()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(CAF REQUIRED_VARS ${_caf_required} VERSION_VAR CAF_VERSION HANDLE_COMPONENTS)

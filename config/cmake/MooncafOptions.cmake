@@ -1,0 +1,33 @@
+# Warnings, language standard, include root and sanitizers, for every target of ours: link `mooncaf_options`.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+set(MOONCAF_SANITIZE "" CACHE STRING "Sanitizers: 'address,undefined' or 'thread'")
+
+find_package(Threads REQUIRED)
+find_program(MOONCAF_CCACHE ccache)
+if(MOONCAF_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MOONCAF_CCACHE})
+endif()
+find_program(MOONCAF_MOLD mold)
+
+add_library(mooncaf_options INTERFACE)
+target_compile_features(mooncaf_options INTERFACE cxx_std_20)
+target_include_directories(mooncaf_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(mooncaf_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
+target_link_libraries(mooncaf_options INTERFACE Threads::Threads)
+if(MOONCAF_MOLD)
+  target_link_options(mooncaf_options INTERFACE -fuse-ld=mold)
+endif()
+if(MOONCAF_SANITIZE)
+  target_compile_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE})
+  if(MOONCAF_SANITIZE MATCHES "undefined")
+    # CAF 0.17 binds null references in its init functions and its intrusive queues trip vptr.
+    target_compile_options(mooncaf_options INTERFACE -fno-sanitize=null,vptr -fno-sanitize-recover=all)
+  endif()
+endif()
