@@ -1,0 +1,85 @@
+#pragma once
+// A loaded model: configuration plus weights on a device, shared by all workers of that device.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "runtime/base/hash.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/model/gguf.hpp"
+#include "runtime/model/model_config.hpp"
+
+namespace mooncaf {
+
+/// Weights of one layer. Pointers to gains and biases are device addresses owned by the model; a null bias is
+/// absent.
+struct layer_weights {
+  const float* attention_gain = nullptr;  ///< [dim]
+  std::unique_ptr<weight> q, k, v;        ///< [q_dim | kv_dim, dim]
+  const float* q_bias = nullptr;
+  const float* k_bias = nullptr;
+  const float* v_bias = nullptr;
+  const float* q_gain = nullptr;  ///< [head_dim], with `model_config::qk_norm`
+  const float* k_gain = nullptr;
+  std::unique_ptr<weight> attention_out;  ///< [dim, q_dim]
+  const float* attention_out_bias = nullptr;
+  const float* ffn_gain = nullptr;   ///< [dim]
+  std::unique_ptr<weight> gate, up;  ///< [ffn_dim, dim]
+  std::unique_ptr<weight> down;      ///< [dim, ffn_dim]
+};
+
+/// Immutable after loading, so any thread may read it. The device must outlive it.
+class model {
+ public:
+  /// Hands every matrix of the file to the device, which may keep pointing into it.
+  /// @param keep_alive  owner of the file's bytes (the mapping); held as long as the model. If empty, the
+  /// caller
+  ///                    keeps the bytes alive.
+  /// @error `ec::corrupt` naming the missing or misshapen tensor; what `device::load_weight` reports.
+  static result<std::shared_ptr<const model>> load(device& dev, const gguf_file& file,
+                                                   std::shared_ptr<const void> keep_alive = {});
+
+  /// Random weights of `config.dummy_type`, scaled so that activations stay tame. Same seed, same weights,
+  /// anywhere. Each tensor is made in its quantised form; no f32 copy ever exists.
+  static result<std::shared_ptr<const model>> dummy(device& dev, const model_config& config,
+                                                    std::uint64_t seed);
+
+  model(const model&) = delete;
+  model& operator=(const model&) = delete;
+  ~model();
+
+  const model_config& config() const noexcept { return config_; }
+  /// Identity of what decides KV contents: shape, tensor directory and samples of every tensor's bytes. Same
+  /// on all hosts. Two models that differ only in unsampled bytes collide; a file checksum is the caller's
+  /// choice.
+  hash128 fingerprint() const noexcept { return fingerprint_; }
+  kv_layout layout(std::uint32_t block_tokens, kv_dtype dtype) const noexcept {
+    return layout_of(config_, block_tokens, dtype);
+  }
+  std::size_t weight_bytes() const noexcept { return weight_bytes_; }  ///< as stored, embedding included
+
+  const weight& embedding() const noexcept { return *embedding_; }
+  const weight& output() const noexcept { return output_ ? *output_ : *embedding_; }
+  const float* output_gain() const noexcept { return output_gain_; }
+  const layer_weights& layer(std::uint32_t i) const noexcept { return layers_[i]; }
+
+ private:
+  friend class model_builder;
+  model();
+
+  model_config config_;
+  hash128 fingerprint_;
+  std::size_t weight_bytes_ = 0;
+  std::shared_ptr<const void> keep_alive_;
+  std::vector<std::unique_ptr<std::byte[]>> owned_;  ///< dummy weights
+  std::unique_ptr<buffer> vectors_;                  ///< all gains and biases
+  std::unique_ptr<weight> embedding_;
+  std::unique_ptr<weight> output_;  ///< null: tied to the embedding
+  const float* output_gain_ = nullptr;
+  std::vector<layer_weights> layers_;
+};
+
+}  // namespace mooncaf

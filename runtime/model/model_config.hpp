@@ -1,0 +1,71 @@
+#pragma once
+// The shape of a Llama-family model: all that the forward pass needs to know besides the weights.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu/ggml_type.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/model/gguf.hpp"
+
+namespace mooncaf {
+
+/// `llama`: Llama 2/3, SmolLM2, Mistral. `qwen2`: Qwen2/2.5. `qwen3`: dense Qwen3.
+enum class model_arch : std::uint8_t { llama = 1, qwen2 = 2, qwen3 = 3 };
+
+std::string_view to_string(model_arch arch) noexcept;
+
+struct model_config {
+  std::string name;  ///< `general.name` or the dummy's spec; for people
+  model_arch arch = model_arch::llama;
+
+  std::uint32_t n_layers = 0;
+  std::uint32_t dim = 0;         ///< width of the residual stream
+  std::uint32_t n_heads = 0;     ///< query heads
+  std::uint32_t n_kv_heads = 0;  ///< divides n_heads
+  std::uint32_t head_dim = 0;    ///< dim / n_heads unless the file says otherwise (Qwen3)
+  std::uint32_t ffn_dim = 0;
+  std::uint32_t vocab_size = 0;  ///< rows of the embedding, padding included
+  std::uint32_t context_length = 0;
+  float rms_eps = 1e-5f;
+
+  bool rope_neox = false;            ///< pairs (i, i + d/2); else (2i, 2i + 1)
+  std::vector<float> rope_inv_freq;  ///< [head_dim / 2], linear, Llama 3 and YaRN scaling folded in
+  float rope_attention_scale = 1;    ///< YaRN's factor on sin and cos
+
+  bool qk_norm = false;          ///< RMS norm over each head of q and k before rope
+  bool tied_embeddings = false;  ///< the output matrix is the embedding
+
+  ggml_type dummy_type = ggml_type::q4_0;  ///< of the matrices of a dummy model; unused for files
+
+  std::uint32_t q_dim() const noexcept { return n_heads * head_dim; }
+  std::uint32_t kv_dim() const noexcept { return n_kv_heads * head_dim; }
+  /// Parameters of all matrices; 2 · this is the FLOPs of one token without attention.
+  std::uint64_t parameter_count() const noexcept;
+
+  friend bool operator==(const model_config&, const model_config&) = default;
+};
+
+/// Layout of the KV blocks of this model.
+kv_layout layout_of(const model_config& config, std::uint32_t block_tokens, kv_dtype dtype) noexcept;
+
+/// Reads and cross-checks the shape.
+/// @error `ec::unsupported` for other architectures, mixtures of experts and partial rotary embedding;
+///        `ec::corrupt` for missing or contradictory keys, naming file, key and value.
+result<model_config> config_from_gguf(const gguf_file& file);
+
+/// True if `spec` names a dummy model ("dummy:…").
+bool is_dummy_spec(std::string_view spec) noexcept;
+
+/// Shape of a model with random weights, the paper's own way to measure without the weights.
+/// @param spec  `dummy:NAME` with NAME one of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b; or
+///              `dummy:layers=4,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1000` with optional `head_dim=`,
+///              `type=q4_0` (any type of ggml_type.hpp), `ctx=`, `tied=0|1`. A NAME may be followed by
+///              overrides: `dummy:llama3-8b,layers=4,type=q8_0`.
+/// @error `ec::invalid_argument` naming the part and the allowed range.
+result<model_config> dummy_shape(std::string_view spec);
+
+}  // namespace mooncaf

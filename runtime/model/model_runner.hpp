@@ -1,0 +1,101 @@
+#pragma once
+// The forward pass: tokens in, KV blocks filled, logits out. Chunked prefill, batched decode and mixtures of
+// both are one call; which tokens share a call does not change a bit of anyone's result (see gpu/device.hpp).
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/model/model.hpp"
+
+namespace mooncaf {
+
+/// One sequence's share of a forward pass.
+struct batch_item {
+  std::span<const std::int32_t> tokens;  ///< new tokens, at least one
+  std::uint32_t start = 0;             ///< position of tokens[0]; blocks hold the positions before it already
+  std::span<std::byte* const> blocks;  ///< KV block base addresses covering start + tokens.size() positions
+  bool want_logits = false;            ///< logits of the last token
+};
+
+/// Called on the caller's thread as soon as the KV of `layer` of all items is written, before that layer's
+/// attention: KV can leave while the layer still computes. The device turn is held, so hand the work over and
+/// return.
+using layer_done_fn = std::function<void(std::uint32_t layer)>;
+
+/// Called on the caller's thread before `layer` reads any KV, without a device turn: may wait until the
+/// prefix KV of that layer landed, so that loading layer l + 1 overlaps computing layer l. An error ends the
+/// pass with that error.
+using before_layer_fn = std::function<result<void>(std::uint32_t layer)>;
+
+struct runner_options {
+  std::uint32_t max_batch_tokens = 512;  ///< new tokens of one pass, over all items; >= 1
+  std::uint32_t max_logit_rows = 1;      ///< items with want_logits in one pass; >= 1
+  kv_layout layout;                      ///< from `model::layout`
+  int priority = 0;                      ///< see `device::make_queue`: decode 0, prefill 1
+};
+
+/// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: a pass
+/// allocates nothing.
+class model_runner {
+ public:
+  /// @error `ec::invalid_argument` if the layout is not this model's or a limit is 0; `ec::out_of_space`.
+  static result<std::unique_ptr<model_runner>> make(std::shared_ptr<const model> m, device& dev,
+                                                    const runner_options& options);
+  ~model_runner();
+
+  /// Runs all layers over all items.
+  /// @param logits  row-major [items with want_logits, vocab_size], in item order; host memory.
+  /// @param done    see `layer_done_fn`; layers come in ascending order, each once.
+  /// @param cancel  read before every layer; once true the pass ends with `ec::cancelled`.
+  /// @param before  see `before_layer_fn`.
+  /// @returns after everything is computed. After an error the blocks' new positions hold garbage; positions
+  /// before
+  ///          each item's `start` are untouched.
+  /// @error `ec::invalid_argument` (token id, block count, row or token limits, context length),
+  /// `ec::cancelled`, or
+  ///        what `before` returned.
+  result<void> forward(std::span<const batch_item> items, std::span<float> logits,
+                       const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
+                       const before_layer_fn& before = {});
+
+  const runner_options& options() const noexcept { return options_; }
+  const model& model_in_use() const noexcept { return *model_; }
+
+ private:
+  model_runner() = default;
+  result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
+  void plan(std::span<const batch_item> items);
+  void attention_block(std::uint32_t layer, const layer_done_fn& done);
+  void last_attention_block(std::uint32_t layer, const layer_done_fn& done);
+  void ffn_block(const layer_weights& w, tensor x);
+
+  tensor view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept;
+
+  std::shared_ptr<const model> model_;
+  runner_options options_;
+  bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
+  std::unique_ptr<compute_queue> queue_;
+  std::unique_ptr<buffer> memory_;  ///< all activations, at the offsets below (in floats)
+  struct {
+    std::size_t x = 0, h = 0, q = 0, k = 0, v = 0, gate = 0, up = 0, last = 0, logits = 0, total = 0;
+  } at_;
+
+  // The plan of the pass under way; capacity is reserved once.
+  std::uint32_t n_tokens_ = 0;
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::int32_t> positions_;
+  std::vector<attention_seq> seqs_;
+  std::vector<std::uint32_t> last_rows_;  ///< row of the last token of each item that wants logits
+  std::vector<std::int32_t> last_positions_;
+  std::vector<attention_seq> last_seqs_;  ///< the same items with their last token as only query
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,77 @@
+#pragma once
+// Chooses the next token of one request from its logits.
+//
+// Order of operations, as in vLLM: log-probabilities from the raw logits; minimum-length mask; logit bias;
+// repetition, frequency and presence penalties; then greedy choice, or temperature, min-p, top-k, top-p and
+// one random draw. The draw for output position i is a pure function of (seed, i): a request that moves to
+// another worker in mid-stream continues with the very tokens it would have had.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model/sampling_params.hpp"
+
+namespace mooncaf {
+
+enum class finish_reason : std::uint8_t { none = 0, stop = 1, length = 2 };
+
+/// OpenAI's name: "", "stop" or "length".
+std::string_view to_string(finish_reason reason) noexcept;
+
+/// Whether a request ends with its `output_count`-th token (counted from 1), which is `id`. Stop strings are
+/// the business of `stop_matcher`. An end token counts as stop even when it is also the last allowed one.
+finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,
+                           std::uint32_t output_count, std::int32_t id) noexcept;
+
+/// One per request; one thread at a time. After the first token, `next` allocates only what it returns in
+/// `top`.
+class sampler {
+ public:
+  /// @param params        copied; assumed inside the ranges stated in sampling_params.hpp.
+  /// @param prompt        token ids of the prompt, counted by the repetition penalty.
+  /// @param eos_ids       end-of-text ids, masked until `min_tokens`.
+  /// @param vocab_size    logits per call; ids outside are ignored.
+  /// @param generated     output tokens that exist already (the request moved here); sampling goes on after
+  /// them.
+  sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
+          std::span<const std::int32_t> eos_ids, std::size_t vocab_size,
+          std::span<const std::int32_t> generated = {});
+
+  /// The token for the current position; does not advance. Overwrites `logits` with scratch values.
+  /// Greedy ties go to the lowest id; NaN counts as minus infinity.
+  /// @param logits  [vocab_size]
+  sampled_token next(std::span<float> logits);
+
+  /// Records `id` as the output token of the current position and moves to the next one.
+  void accept(std::int32_t id);
+
+  std::uint32_t position() const noexcept { return position_; }  ///< output tokens accepted so far
+
+ private:
+  struct seen_token {
+    std::int32_t id = -1;  ///< -1: empty slot
+    bool in_prompt = false;
+    std::uint32_t output_count = 0;
+  };
+
+  bool has_penalties() const noexcept;
+  seen_token& slot_of(std::int32_t id);
+  void grow_seen();
+  void process(std::span<float> logits) const;
+  std::int32_t draw(std::span<float> logits) const;
+
+  sampling_params params_;
+  std::vector<std::int32_t> masked_ids_;  ///< not allowed before `min_tokens`
+  std::size_t vocab_size_;
+  std::uint32_t position_ = 0;
+  std::vector<seen_token> seen_;  ///< open addressing, power of two; empty without penalties
+  std::size_t seen_count_ = 0;
+};
+
+/// The uniform variate in [0, 1) for output position `position` of a request with `seed`.
+double uniform_draw(std::uint64_t seed, std::uint64_t position) noexcept;
+
+}  // namespace mooncaf

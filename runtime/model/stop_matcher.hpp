@@ -1,0 +1,39 @@
+#pragma once
+// Finds stop strings in text that arrives in pieces, and holds back no more than what may still become one.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mooncaf {
+
+/// The result does not depend on how the text was cut into pieces: the stop string that is complete first
+/// ends the text just before itself; of several that are complete at the same byte, the one that began first.
+/// Text goes out in whole UTF-8 characters, so a piece may end inside a character.
+class stop_matcher {
+ public:
+  /// @param stops  stop strings; empty ones are ignored. Copied.
+  explicit stop_matcher(std::span<const std::string> stops = {});
+
+  /// Takes the next piece and returns what can be sent to the client now; empty once `stopped()`.
+  /// @param may_stop  false while the request is below its `min_tokens`: the piece is no part of any stop
+  /// string.
+  std::string feed(std::string_view piece, bool may_stop = true);
+  /// The held-back rest, when the request ended for another reason.
+  std::string finish();
+
+  bool stopped() const noexcept { return !matched_.empty(); }
+  const std::string& matched() const noexcept {
+    return matched_;
+  }  ///< the stop string that was found, or empty
+
+ private:
+  std::size_t held_bytes(std::string_view text) const noexcept;
+
+  std::vector<std::string> stops_;
+  std::string held_;
+  std::string matched_;
+};
+
+}  // namespace mooncaf
