@@ -1,0 +1,179 @@
+#pragma once
+// Every option of a mooncaf process as plain values. Declared once each (config/declarations.cpp), read from
+// the command line and from TOML, checked, and put here. No other folder reads configuration.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace mooncaf {
+
+/// A network endpoint. `port` 0 lets the operating system pick one, where an option allows it.
+struct host_port {
+  std::string host;
+  std::uint16_t port = 0;
+  friend bool operator==(const host_port&, const host_port&) = default;
+};
+std::string to_string(const host_port& at);  ///< "127.0.0.1:8000", "[::1]:8000"
+
+enum class device_choice : std::uint8_t { automatic, host, cuda };
+enum class kv_dtype_choice : std::uint8_t { f16, f32 };
+enum class serving_mode : std::uint8_t {
+  disaggregated,  ///< prefill and decode on instances of their own
+  coupled,        ///< one worker does both: the baseline to compare with
+};
+enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
+enum class write_policy_choice : std::uint8_t { write_back, write_through, write_through_selective };
+enum class placement_choice : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
+enum class admission_choice : std::uint8_t { none, baseline, early, predictive };
+enum class log_level_choice : std::uint8_t { trace, debug, info, warn, error, off };
+enum class log_format_choice : std::uint8_t { text, json };
+
+/// Who this process is in the cluster.
+struct cluster_options {
+  bool conductor = true;  ///< roles of this process, from `role`
+  bool prefill = true;
+  bool decode = true;
+  bool cache = true;
+  bool gateway = true;
+  std::optional<host_port> join;    ///< the conductor to join; unset: this process has or starts it
+  host_port listen;                 ///< control connections
+  std::string advertise;            ///< host name or address that others reach us by; empty: that of `listen`
+  std::string cluster_secret_file;  ///< empty: no secret
+  std::string name;                 ///< for logs, metrics and /cluster; empty: made from host and process id
+  serving_mode mode = serving_mode::disaggregated;
+};
+
+struct model_options {
+  std::string path;                  ///< a GGUF file or "dummy:NAME"
+  std::string served_model_name;     ///< empty: made from the path
+  std::string chat_template;         ///< auto, chatml, llama3, none
+  std::uint32_t context_length = 0;  ///< tokens; 0: the model's own
+  std::uint32_t threads = 0;         ///< 0: one per core
+  kv_dtype_choice kv_dtype = kv_dtype_choice::f16;
+  std::uint32_t block_tokens = 0;
+  device_choice device = device_choice::automatic;
+};
+
+struct prefill_options {
+  std::uint32_t instances = 0;
+  std::uint32_t chunk_tokens = 0;
+  std::uint32_t max_batch_tokens = 0;  ///< tokens of several requests' chunks computed together
+  std::uint32_t max_queue = 0;         ///< requests waiting per instance
+};
+
+struct decode_options {
+  std::uint32_t instances = 0;
+  std::uint32_t max_batch = 0;  ///< requests per step
+  std::uint32_t max_queue = 0;  ///< requests waiting per instance
+};
+
+struct cache_options {
+  std::uint64_t dram_bytes = 0;
+  eviction_choice eviction = eviction_choice::lru;
+  std::string ssd_path;  ///< empty: no SSD tier
+  std::uint64_t ssd_bytes = 0;
+  write_policy_choice write_policy = write_policy_choice::write_back;
+  std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many hits
+  bool direct_io = true;
+  std::chrono::nanoseconds lease_ttl{};
+};
+
+struct scheduler_options {
+  placement_choice policy = placement_choice::kvcache_centric;
+  admission_choice admission = admission_choice::early;
+  std::chrono::nanoseconds ttft_slo{};
+  std::chrono::nanoseconds tbt_slo{};
+  double balancing_threshold = 0;               ///< > 1
+  std::chrono::nanoseconds predicted_decode{};  ///< t_d of predictive admission
+  std::uint64_t seed = 0;
+};
+
+struct transport_options {
+  host_port data_listen;
+  bool tcp = true;
+  bool shm = true;
+  std::uint32_t tcp_streams = 0;  ///< per peer
+  std::uint64_t slice_bytes = 0;
+  bool checksums = true;
+  std::uint32_t max_inflight = 0;  ///< slices under way per peer
+};
+
+struct gateway_options {
+  host_port http;
+  std::string api_key;       ///< empty: no key needed
+  std::string api_key_file;  ///< its first line is the key; empty: none
+  std::uint32_t max_connections = 0;
+  std::uint32_t max_requests = 0;  ///< running and waiting
+  std::uint64_t max_body_bytes = 0;
+  std::chrono::nanoseconds request_timeout{};
+  bool page = true;  ///< serve the live page at /
+};
+
+struct metrics_options {
+  bool enabled = true;
+  host_port listen;
+  log_level_choice log_level = log_level_choice::info;
+  log_format_choice log_format = log_format_choice::text;
+};
+
+/// Everything. A default-constructed one is not the defaults: `default_options()` is.
+struct options {
+  cluster_options cluster;
+  model_options model;
+  prefill_options prefill;
+  decode_options decode;
+  cache_options cache;
+  scheduler_options scheduler;
+  transport_options transport;
+  gateway_options gateway;
+  metrics_options metrics;
+};
+
+/// What the command line asks the process to do with its options.
+enum class option_action : std::uint8_t {
+  run,           ///< go on
+  print_text,    ///< print `parsed_options::text` to standard output and exit 0 (--help, --print-config)
+  show_version,  ///< --version: the caller knows what the build has
+};
+
+struct parsed_options {
+  option_action action = option_action::run;
+  options values;
+  std::string text;  ///< for `print_text`
+};
+
+/// The values that hold when nothing is given.
+options default_options();
+
+/// Reads options from the command line and, if `--config FILE` is among them, from that file first; the
+/// command line wins. A leading subcommand word (an argument before the first one that starts with "-") is
+/// the caller's: drop it.
+/// @param args  without the program's name.
+/// @error `ec::invalid_argument` names the option, what was given, and the range or the choices; for an
+/// unknown
+///        option or key also the nearest known one. `ec::io_error` if the file cannot be read.
+result<parsed_options> parse_options(std::span<const std::string> args);
+/// The same for main(): argv[0] is the program.
+result<parsed_options> parse_options(int argc, const char* const* argv);
+
+/// As `parse_options`, with the text of the configuration file at hand instead of on disk.
+/// @param config_name  stands for the file in error texts.
+result<parsed_options> parse_options(std::span<const std::string> args, std::string_view config_text,
+                                     std::string_view config_name);
+
+/// The effective options as TOML that `parse_options` reads back to the same values.
+std::string to_toml(const options& values);
+/// The commented example file: every option with its meaning, unit, default and range.
+std::string example_toml();
+/// Help grouped by section, with examples.
+std::string help_text();
+
+}  // namespace mooncaf
