@@ -1,0 +1,124 @@
+#pragma once
+// Which KV block to give up next. Pure bookkeeping over keys: no memory, no I/O, no clock, so that a
+// simulator can replay a trace through the very code that a cache shard runs. Depends on runtime/base alone.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "storage/flat_index.hpp"
+
+namespace mooncaf {
+
+/// Order in which blocks are given up.
+enum class eviction_policy : std::uint8_t {
+  lru,           ///< least recently used
+  lfu,           ///< least frequently used, then least recently; the count is forgotten with the block
+  length_aware,  ///< least frequently used, then latest in its request, then least recently
+};
+
+constexpr std::string_view to_string(eviction_policy p) noexcept {
+  switch (p) {
+    case eviction_policy::lru:
+      return "lru";
+    case eviction_policy::lfu:
+      return "lfu";
+    case eviction_policy::length_aware:
+      return "length_aware";
+  }
+  return "unknown";
+}
+/// Reads the names that `to_string` writes.
+std::optional<eviction_policy> parse_eviction_policy(std::string_view name) noexcept;
+
+struct eviction_options {
+  eviction_policy policy = eviction_policy::lru;
+  /// A block with a resident child is never a victim, so that a prefix never gets a hole. Off only to
+  /// compare.
+  bool leaf_first = true;
+};
+
+/// The resident blocks of one tier, and the next victim among them.
+///
+/// Blocks form a forest by their parents' keys. A parent need not be resident (it may live in another tier,
+/// or come later); its children are counted all the same. A handle stays valid until its block is erased.
+/// @thread  not synchronised.  @cost O(1) expected lookup, O(log n) per change; about 80 bytes a block.
+/// @source  Mooncake (arXiv 2407.00079), section 4 and Table 1: LRUCache, LFUCache, LengthAwareCache.
+class eviction_index {
+ public:
+  using handle = std::uint32_t;
+  static constexpr handle none = 0xFFFFFFFFu;
+
+  explicit eviction_index(eviction_options options = {});
+
+  /// Adds a block, used once. `parent` is the zero key for the first block of a prompt.
+  /// @param depth  position of the block in its prompt, from 0.
+  /// @param now    logical time, never decreasing; ties give up the deeper block first.
+  /// @returns its handle; for a block that is resident already it counts as a touch.
+  handle insert(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
+  handle find(const block_key& key) const noexcept;
+
+  /// Counts a use at `now`.
+  void touch(handle h, std::uint64_t now);
+  /// A pinned block is no victim; pins nest.
+  void pin(handle h);
+  void unpin(handle h);
+  /// Forgets a block (pinned or not), its frequency included.
+  void erase(handle h);
+
+  /// The block to give up next, or `none` if every block is pinned or has a resident child. O(1).
+  handle victim() const noexcept { return heap_.empty() ? none : heap_.front(); }
+
+  const block_key& key(handle h) const noexcept { return nodes_[h].key; }
+  std::uint32_t depth(handle h) const noexcept { return nodes_[h].depth; }
+  std::uint32_t frequency(handle h) const noexcept { return nodes_[h].frequency; }
+  std::uint32_t pins(handle h) const noexcept { return nodes_[h].pins; }
+  /// Resident blocks whose parent this is.
+  std::uint32_t children(handle h) const noexcept { return nodes_[h].children; }
+
+  std::size_t size() const noexcept { return resident_; }
+  /// Blocks that may be given up now; with leaf-first the unpinned leaves.
+  std::size_t candidates() const noexcept { return heap_.size(); }
+  /// Resident blocks with at least one pin.
+  std::size_t pinned() const noexcept { return pinned_; }
+  const eviction_options& options() const noexcept { return options_; }
+
+  /// Recounts everything; for tests. @returns false if a count, a heap position or the heap order is wrong.
+  bool consistent() const;
+
+ private:
+  using rank = std::array<std::uint64_t, 3>;  // the smallest rank goes first
+  struct node {
+    block_key key;
+    rank order{};
+    handle parent = none;
+    std::uint32_t depth = 0;
+    std::uint32_t frequency = 0;
+    std::uint32_t pins = 0;
+    std::uint32_t children = 0;
+    std::uint32_t heap_at = none;
+    bool resident = false;  // false: only known as the parent of a resident block
+  };
+
+  rank rank_of(const node& n, std::uint64_t now) const noexcept;
+  bool eligible(const node& n) const noexcept;
+  handle node_for(const block_key& key);
+  void drop_if_unused(handle h);
+  void refresh(handle h);
+  void heap_remove(handle h);
+  void sift_up(std::uint32_t at);
+  void sift_down(std::uint32_t at);
+
+  eviction_options options_;
+  std::vector<node> nodes_;
+  std::vector<handle> unused_;
+  flat_index index_;
+  std::vector<handle> heap_;
+  std::size_t resident_ = 0;
+  std::size_t pinned_ = 0;
+};
+
+}  // namespace mooncaf

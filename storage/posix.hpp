@@ -1,0 +1,42 @@
+#pragma once
+// The two bits of POSIX that every file of this room needs: a descriptor that closes itself, and errno in
+// words.
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace mooncaf {
+
+/// Owns a file descriptor; -1 means none. Move-only.
+class unique_fd {
+ public:
+  unique_fd() = default;
+  explicit unique_fd(int fd) noexcept : fd_(fd) {}
+  unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  unique_fd& operator=(unique_fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  unique_fd(const unique_fd&) = delete;
+  unique_fd& operator=(const unique_fd&) = delete;
+  ~unique_fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// What errno says, e.g. "No such file or directory (errno 2)". Thread-safe.
+inline std::string errno_text(int code = errno) {
+  return std::generic_category().message(code) + " (errno " + std::to_string(code) + ")";
+}
+
+}  // namespace mooncaf
