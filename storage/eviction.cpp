@@ -60,7 +60,7 @@ eviction_index::handle eviction_index::insert(const block_key& key, const block_
     touch(h, now);
     return h;
   }
-  const handle above = parent == block_key{} || parent == key ? none : node_for(parent);
+  const handle above = depth == 0 || parent == key ? none : node_for(parent);
   node& n = nodes_[h];
   n.parent = above;
   n.depth = depth;

@@ -54,7 +54,7 @@ class eviction_index {
 
   explicit eviction_index(eviction_options options = {});
 
-  /// Adds a block, used once. `parent` is the zero key for the first block of a prompt.
+  /// Adds a block, used once. `parent` is ignored for the first block of a prompt (depth 0).
   /// @param depth  position of the block in its prompt, from 0.
   /// @param now    logical time, never decreasing; ties give up the deeper block first.
   /// @returns its handle; for a block that is resident already it counts as a touch.
@@ -76,6 +76,11 @@ class eviction_index {
   std::uint32_t depth(handle h) const noexcept { return nodes_[h].depth; }
   std::uint32_t frequency(handle h) const noexcept { return nodes_[h].frequency; }
   std::uint32_t pins(handle h) const noexcept { return nodes_[h].pins; }
+  /// Resident blocks whose parent is `key`, resident itself or not.
+  std::uint32_t children_of(const block_key& key) const noexcept {
+    const handle h = index_.find(key);
+    return h == none ? 0 : nodes_[h].children;
+  }
   /// Resident blocks whose parent this is.
   std::uint32_t children(handle h) const noexcept { return nodes_[h].children; }
 

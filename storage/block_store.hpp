@@ -1,0 +1,235 @@
+#pragma once
+// The DRAM tier of a node: who may use which slot, which slots hold published blocks, and what gives way.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/ids.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/block_allocator.hpp"
+#include "storage/block_directory.hpp"
+#include "storage/eviction.hpp"
+
+namespace mooncaf {
+
+/// Who reserves and pins: one attempt at one request, on this node. Never reused after its end. Zero is
+/// nobody.
+using owner_id = basic_id<struct owner_tag>;
+
+/// What became of a commit.
+enum class commit_outcome : std::uint8_t {
+  published,  ///< everybody finds the block under its key; the committer keeps it pinned until it lets go
+  duplicate,  ///< the key is in DRAM already; the slot stays the owner's own and is freed when it lets go
+  orphan,     ///< the block before it is in no tier, so nobody could ever reach this one; kept as for
+              ///< `duplicate`
+};
+
+/// Leading blocks of a prompt that this node holds.
+struct prefix_match {
+  std::uint32_t dram = 0;  ///< leading blocks in DRAM
+  std::uint32_t ssd = 0;   ///< blocks right behind them that are in some tier, the first of them on SSD only
+
+  std::uint32_t total() const noexcept { return dram + ssd; }
+};
+
+/// A published block that may be read until its pin is released.
+struct pinned_block {
+  block_key key;
+  slot_ref slot;
+  std::uint64_t checksum = 0;
+};
+
+/// The leading DRAM run of the keys asked for, pinned, and what comes next on SSD.
+struct pinned_blocks {
+  pin_id id;  ///< zero if nothing was pinned
+  std::vector<pinned_block> blocks;
+  std::vector<block_key> to_promote;  ///< keys behind the run that are held, but must be read from SSD first
+};
+
+/// Where every slot is. `free + reserved + committed + private_ + quarantined == total`, always.
+struct slot_counts {
+  std::size_t total = 0;
+  std::size_t free = 0;
+  std::size_t reserved = 0;     ///< promised to an owner, contents unpublished
+  std::size_t committed = 0;    ///< published; of these
+  std::size_t pinned = 0;       ///<   cannot be evicted now
+  std::size_t private_ = 0;     ///< complete, but a duplicate or an orphan: its owner's alone
+  std::size_t quarantined = 0;  ///< given up by its owner while a peer may still write it
+  std::size_t owners = 0;       ///< owners that hold anything
+  std::size_t pins = 0;         ///< live pin ids
+
+  bool add_up() const noexcept { return free + reserved + committed + private_ + quarantined == total; }
+};
+
+/// Counters since the start, in blocks.
+struct store_stats {
+  std::uint64_t hits_dram = 0;
+  std::uint64_t hits_ssd = 0;
+  std::uint64_t misses = 0;   ///< asked for in a pin, behind the end of what was held
+  std::uint64_t commits = 0;  ///< published
+  std::uint64_t duplicates = 0;
+  std::uint64_t orphans = 0;
+  std::uint64_t evictions = 0;       ///< left DRAM; of these
+  std::uint64_t evictions_lost = 0;  ///<   were on no other tier
+  std::uint64_t reserve_failures = 0;
+  std::uint64_t expired_owners = 0;
+};
+
+struct block_store_options {
+  eviction_options eviction;
+  std::size_t max_pending_events = 1 << 16;
+};
+
+/// The authority on the DRAM blocks of one node. A pure state machine: it never touches the bytes, reads no
+/// clock and does no I/O.
+/// ```
+///            reserve                commit                  last pin gone
+///   free ──────────────► reserved ──────────► committed+pinned ◄────────► evictable
+///    ▲                    │    │ commit of a known key       pin              │
+///    │    release, expire │    └──────────► private                           │
+///    ├────────────────────┴──────────────────┘                                │
+///    │    the same while fenced: ──► quarantined ── confirm ──► free          │
+///    └────────────────────────────── evict ◄──────────────────────────────────┘
+/// ```
+/// Everything that is held is held by an **owner**, under one lease per owner: `renew` moves its deadline,
+/// `expire` ends those that missed it. Ending an owner (`release_all`, `expire`) gives back all it reserved,
+/// committed or pinned, is idempotent, and is the one call that every terminal path of a request makes.
+///
+/// **Fencing**: between `fence(owner)` and `confirm(owner)` a peer may write into the owner's slots. What the
+/// owner lets go meanwhile is not reused before `confirm`, however long that takes.
+/// @thread  Owned by the CACHE SHARD; not synchronised.  @cost O(1) expected per block, O(log n) where
+/// eviction
+///          order changes; `expire` is O(owners).
+class block_store {
+ public:
+  block_store(block_allocator slots, block_store_options options = {});
+
+  // ---- owners and their slots ----
+
+  /// Promises `count` anonymous slots to `owner`, all or none, and extends its lease to `deadline` at least.
+  /// Evicts as needed; a reservation that fails after all may have evicted.
+  /// @error `ec::out_of_space` with the counts, `ec::invalid_argument` for owner zero, `ec::cancelled` for an
+  /// owner
+  ///        that has ended and waits for `confirm`.
+  result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);
+
+  /// Names a reserved slot of `owner` and publishes it, pinned by the owner. The bytes must not change any
+  /// more. Repeating a commit that published is harmless.
+  /// @param checksum  checksum64 of the block's bytes.
+  /// @error `ec::not_found` if the slot is not reserved by this owner, `ec::invalid_argument` if `depth`
+  /// contradicts
+  ///        the parent's.
+  result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
+                                std::uint64_t checksum);
+
+  /// The owner lets go of some slots that it reserved or committed. Slots that it does not hold are ignored.
+  void release(owner_id owner, std::span<const std::uint32_t> slots);
+  /// Ends the owner. Unknown owners are ignored, since release races expiry.
+  void release_all(owner_id owner);
+  /// Moves the lease to `deadline`, if later. @returns false for an unknown or ended owner.
+  bool renew(owner_id owner, time_point deadline);
+  /// Ends every owner whose deadline lies before `now`. @returns them.
+  std::vector<owner_id> expire(time_point now);
+
+  /// From now on a peer may write into this owner's slots.
+  void fence(owner_id owner);
+  /// The owner's peers have stopped or their links are down: what it left behind is free.
+  void confirm(owner_id owner);
+  /// Fences and ends the owner in one go: a terminal path with a peer still writing.
+  void quarantine(owner_id owner);
+  /// Ended owners that wait for `confirm`.
+  std::vector<owner_id> quarantined_owners() const;
+
+  // ---- published blocks ----
+
+  /// What of `keys` (prompt order) is held; changes nothing.
+  prefix_match match(std::span<const block_key> keys) const noexcept;
+  /// Pins the leading DRAM run for `owner`, counts the use, and reports what lies behind it on SSD.
+  /// @error as for `reserve`.
+  result<pinned_blocks> pin(std::span<const block_key> keys, owner_id owner, time_point deadline);
+  /// Adds one published block, wherever it stands in its prompt, to a live pin, or to a new one if `into` is
+  /// zero.
+  /// @returns nothing if the block is not in DRAM or the owner has ended.
+  std::optional<pin_id> pin_one(const block_key& key, owner_id owner, pin_id into, time_point deadline);
+  /// Unknown pins are ignored, since release races expiry.
+  void release(pin_id pin);
+  bool pinned(pin_id pin) const noexcept { return pins_.contains(pin); }
+
+  const block_directory::entry* find(const block_key& key) const noexcept { return directory_.find(key); }
+  slot_ref slot(std::uint32_t index) const noexcept { return slots_.at(index); }
+  std::vector<block_event> drain_events() { return directory_.drain_events(); }
+  block_snapshot snapshot() const { return directory_.snapshot(); }
+
+  // ---- for the tier below ----
+
+  /// The block that would be evicted next.
+  std::optional<block_key> next_victim() const noexcept;
+  /// Evicts the next victim. @returns false if there is none.
+  bool evict_one();
+  std::size_t free_slots() const noexcept { return slots_.free_count(); }
+  /// Blocks in DRAM whose parent is `key`, whether or not that one is in DRAM itself.
+  std::uint32_t children_in_dram(const block_key& key) const noexcept { return index_.children_of(key); }
+  /// Uses of a block since it came into DRAM; 0 if it is not there.
+  std::uint32_t uses(const block_key& key) const noexcept;
+  block_directory& directory() noexcept { return directory_; }
+  const block_directory& directory() const noexcept { return directory_; }
+
+  // ---- seen from outside ----
+
+  slot_counts integrity() const noexcept;
+  const store_stats& stats() const noexcept { return stats_; }
+  std::size_t block_bytes() const noexcept { return slots_.block_bytes(); }
+  /// Recounts everything from scratch; for tests and the integrity endpoint. @param why  gets the first
+  /// contradiction.
+  bool consistent(std::string* why = nullptr) const;
+
+ private:
+  enum class state : std::uint8_t { free, reserved, committed, private_, quarantined };
+  struct slot_record {
+    state at = state::free;
+    std::uint32_t held_at = 0;                             // position in its owner's list
+    owner_id owner;                                        // who reserved or committed it and has not let go
+    eviction_index::handle handle = eviction_index::none;  // committed only
+    block_key key;                                         // committed only
+  };
+  struct owner_record {
+    time_point deadline{};
+    bool fenced = false;
+    bool ended = false;
+    std::vector<std::uint32_t> slots;
+    std::vector<pin_id> pins;
+  };
+  struct pin_record {
+    owner_id owner;
+    std::vector<std::uint32_t> slots;
+  };
+
+  result<owner_record*> obtain(owner_id owner, time_point deadline);
+  void forget_if_idle(owner_id owner);
+  void add_to_pin(pin_id id, const block_directory::entry& e);
+  void drop_pin(pin_id id, const pin_record& record);
+  void detach(owner_record& owner, std::uint32_t slot);
+  void let_go(owner_record& owner, std::uint32_t slot);
+  void set_state(std::uint32_t slot, state to);
+  void free_slot(std::uint32_t slot);
+  void end(owner_id id, owner_record& owner);
+
+  block_allocator slots_;
+  std::vector<slot_record> records_;
+  std::unordered_map<owner_id, owner_record> owners_;
+  std::unordered_map<pin_id, pin_record> pins_;
+  block_directory directory_;
+  eviction_index index_;
+  std::vector<std::uint32_t> slot_of_handle_;
+  std::size_t count_[5] = {};
+  std::uint64_t uses_clock_ = 0;
+  std::uint64_t next_pin_ = 1;
+  store_stats stats_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,106 @@
+#pragma once
+// The SSD tier: KV blocks in RocksDB, values in blob files, found again after a restart.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "storage/block_directory.hpp"
+
+namespace mooncaf {
+
+struct rocksdb_tier_options {
+  std::string path;                   ///< directory; made if absent
+  std::size_t block_bytes = 0;        ///< every block has exactly this size
+  hash128 fingerprint;                ///< model, weights, dtype and layout; a block of another one is a miss
+  std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it
+  bool direct_io = true;              ///< bypass the page cache where the filesystem allows it
+  unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
+  std::size_t flush_bytes = 64u << 20;  ///< a memtable of this size becomes one blob file
+  bool wipe = false;                    ///< throw away what is there
+  /// Gets one line per noteworthy event (fallbacks, repairs, dropped entries); may be called from any thread.
+  std::function<void(std::string_view)> log;
+};
+
+/// A block as the index knows it.
+struct stored_block {
+  block_name name;
+  std::uint64_t checksum = 0;  ///< checksum64 of the block's bytes
+};
+
+/// A block to write; the bytes are read during `put` only.
+struct put_item {
+  stored_block block;
+  std::span<const std::byte> bytes;
+};
+
+/// A block to read; `into` is block_bytes long and is written during `get` only. On failure its content is
+/// undefined.
+struct get_item {
+  block_key key;
+  std::span<std::byte> into;
+};
+
+/// Counters since `open`.
+struct ssd_stats {
+  std::uint64_t blocks = 0;      ///< live now
+  std::uint64_t disk_bytes = 0;  ///< files on disk now, garbage included
+  std::uint64_t blocks_written = 0;
+  std::uint64_t blocks_read = 0;
+  std::uint64_t blocks_corrupt = 0;  ///< failed a check on read or at open, dropped
+  std::uint64_t blocks_erased = 0;
+};
+
+/// Persistent store of equal-sized blocks.
+///
+/// A value is a header (magic, version, fingerprint, key, parent, depth, length, checksum) and the bytes; the
+/// same header without the bytes lies in a column family of its own, so that `open` lists what is held
+/// without reading a blob. A block is served only if header, fingerprint and checksum agree: a flipped bit, a
+/// truncated blob or another model's block is `ec::not_found` or `ec::corrupt`, the entry is dropped, and
+/// nothing crashes.
+///
+/// **Durability**: when `put` returns, the blocks survive the death of the process (kill -9): each batch is
+/// one atomic write, acknowledged only once it is with the operating system. After a power cut the most
+/// recent ones may be gone; those that remain verify.
+/// @thread  All calls block on the disk: use a dedicated I/O thread, one caller at a time.
+class rocksdb_tier {
+ public:
+  /// Opens or creates, repairing loudly if RocksDB finds its files damaged, and lists what is held.
+  /// @param visit  called once per live block before `open` returns, in no order.
+  /// @error `ec::invalid_argument` for options out of range, `ec::io_error` or `ec::corrupt` with path and
+  /// remedy.
+  static result<std::unique_ptr<rocksdb_tier>> open(
+      rocksdb_tier_options options, const std::function<void(const stored_block&)>& visit = {});
+  ~rocksdb_tier();
+  rocksdb_tier(const rocksdb_tier&) = delete;
+  rocksdb_tier& operator=(const rocksdb_tier&) = delete;
+
+  /// Writes all blocks or none. An existing key is overwritten.
+  /// @error `ec::out_of_space` beyond the capacity or on a full disk, `ec::invalid_argument` for a wrong
+  /// size,
+  ///        `ec::io_error` otherwise.
+  result<void> put(std::span<const put_item> blocks);
+  /// Reads and verifies one block. @error `ec::not_found`, `ec::corrupt` (dropped), `ec::io_error`.
+  result<void> get(const get_item& block);
+  /// The same for many, `read_threads` at a time. @returns one result per item, in order.
+  std::vector<result<void>> multi_get(std::span<const get_item> blocks);
+  /// Unknown keys are ignored.
+  result<void> erase(std::span<const block_key> keys);
+
+  ssd_stats stats() const;
+  /// Whether reads and writes bypass the page cache.
+  bool direct_io() const noexcept;
+
+ private:
+  struct impl;
+  explicit rocksdb_tier(std::unique_ptr<impl> self);
+  std::unique_ptr<impl> self_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,196 @@
+#pragma once
+// DRAM and SSD as one cache that never blocks: what needs the disk becomes a job, what waits for it gets a
+// ticket.
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "storage/block_store.hpp"
+#include "storage/io_job.hpp"
+
+namespace mooncaf {
+
+/// When a block is written to SSD.
+enum class write_policy : std::uint8_t {
+  write_back,               ///< when it is about to leave DRAM
+  write_through,            ///< when it is committed
+  write_through_selective,  ///< when it has been used `selective_hits` times; colder ones are dropped from
+                            ///< DRAM
+};
+constexpr std::string_view to_string(write_policy p) noexcept {
+  switch (p) {
+    case write_policy::write_back:
+      return "write_back";
+    case write_policy::write_through:
+      return "write_through";
+    case write_policy::write_through_selective:
+      return "write_through_selective";
+  }
+  return "unknown";
+}
+/// Reads the names that `to_string` writes.
+std::optional<write_policy> parse_write_policy(std::string_view name) noexcept;
+
+struct tiered_store_options {
+  block_store_options dram;
+  bool ssd = false;  ///< false: DRAM alone, and no job is ever made
+  eviction_options ssd_eviction;
+  std::uint64_t ssd_capacity_blocks = 0;  ///< blocks kept on SSD; those beyond leave leaf-first
+  write_policy write = write_policy::write_back;
+  std::uint32_t selective_hits = 2;  ///< uses that make a block worth writing (write_through_selective)
+  std::size_t max_writes = 64;       ///< blocks queued for or in writing; each keeps its slot pinned
+  std::size_t max_reads = 256;       ///< blocks queued for or in reading; each holds a slot
+  /// write_back: free slots to keep ready by evicting ahead, so that a reservation does not have to drop
+  /// blocks that were not written yet. 0: a sixteenth of all slots.
+  std::size_t free_ahead = 0;
+};
+
+/// Names a pin that waits for blocks from SSD.
+using ticket_id = basic_id<struct ticket_tag>;
+
+/// Answer to a pin: complete (no ticket), or a ticket whose outcome `take_ready` delivers.
+struct pin_reply {
+  ticket_id ticket;      ///< zero: `pinned` is the final answer
+  pinned_blocks pinned;  ///< with a ticket: the part that is in DRAM already, pinned under the final pin id
+};
+
+/// A ticket's outcome.
+struct ready_pin {
+  ticket_id ticket;
+  owner_id owner;
+  pinned_blocks pinned;        ///< a leading run of the keys asked for; shorter than hoped if a block was bad
+  std::uint32_t from_ssd = 0;  ///< how many of them were read for it
+};
+
+struct tier_stats {
+  std::uint64_t ssd_blocks = 0;  ///< on SSD now
+  std::uint64_t writes = 0;      ///< blocks written
+  std::uint64_t write_failures = 0;
+  std::uint64_t writes_skipped = 0;      ///< not written because the queue or the SSD was full
+  std::uint64_t promotions = 0;          ///< blocks read back into DRAM
+  std::uint64_t promotion_failures = 0;  ///< read back bad or not at all: each became a miss
+  std::uint64_t promotions_shared = 0;   ///< pins that joined a read under way
+  std::uint64_t ssd_evictions = 0;
+  std::size_t jobs_queued = 0;
+  std::size_t jobs_running = 0;
+};
+
+/// The cache of one node in both tiers. A state machine like `block_store`, whose rules all hold here:
+/// ```
+///   pin ──► ready at once                      take_io_jobs ──► I/O thread: execute(jobs, tier)
+///     └───► ticket ── take_ready ──► ready           complete ◄──┘
+/// ```
+/// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so what a
+/// restart finds is usable from the first block on. A slot that is being written or read into belongs to its
+/// job until `complete`, whatever happens to the owners meanwhile. All queues are bounded; what does not fit
+/// is skipped and counted, never waited for.
+/// @thread  Owned by the CACHE SHARD; not synchronised. Call `take_io_jobs` and `take_ready` after every
+/// change.
+class tiered_store {
+ public:
+  tiered_store(block_allocator slots, tiered_store_options options);
+
+  /// Announces what the SSD holds, once, before anything else. Blocks without their parent, and leaves beyond
+  /// the capacity, are erased.
+  void recover(std::span<const stored_block> found);
+
+  // ---- as in block_store ----
+  result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);
+  result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
+                                std::uint64_t checksum);
+  void release(owner_id owner, std::span<const std::uint32_t> slots) { store_.release(owner, slots); }
+  void release(pin_id pin) { store_.release(pin); }
+  void release_all(owner_id owner) { store_.release_all(owner); }
+  bool renew(owner_id owner, time_point deadline) { return store_.renew(owner, deadline); }
+  std::vector<owner_id> expire(time_point now) { return store_.expire(now); }
+  void fence(owner_id owner) { store_.fence(owner); }
+  void confirm(owner_id owner) { store_.confirm(owner); }
+  void quarantine(owner_id owner) { store_.quarantine(owner); }
+  std::vector<owner_id> quarantined_owners() const { return store_.quarantined_owners(); }
+  prefix_match match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
+  std::vector<block_event> drain_events() { return store_.drain_events(); }
+  block_snapshot snapshot() const { return store_.snapshot(); }
+
+  /// Pins the leading run of `keys`, reading from SSD what is not in DRAM, as far as slots and queues allow.
+  /// The owner's end withdraws a ticket: it is never delivered then.
+  /// @param max_from_ssd  blocks to read at most; 0 pins the DRAM run alone. Whoever priced the fetch says so
+  /// here.
+  result<pin_reply> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
+                        std::size_t max_from_ssd = ~std::size_t{0});
+  /// Tickets that are complete, each exactly once.
+  std::vector<ready_pin> take_ready();
+
+  // ---- the disk ----
+
+  /// Jobs to execute in this order, at most `max`. Do not run jobs of a later call before those of an earlier
+  /// one.
+  std::vector<io_job> take_io_jobs(std::size_t max = 64);
+  /// Takes results back, in any order, each once.
+  void complete(std::span<const io_result> results);
+  /// Queues writes for blocks that are in DRAM alone, as many as the queue takes; before a planned stop,
+  /// repeat with take_io_jobs / complete until it returns 0. @returns how many are still only in DRAM.
+  std::size_t flush();
+
+  slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
+  std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
+  slot_counts integrity() const noexcept { return store_.integrity(); }
+  const store_stats& stats() const noexcept { return store_.stats(); }
+  tier_stats ssd_stats() const noexcept;
+  /// Jobs, tickets and promotions included. @param why  gets the first contradiction.
+  bool consistent(std::string* why = nullptr) const;
+  /// The DRAM tier alone, for inspection.
+  const block_store& dram() const noexcept { return store_; }
+
+ private:
+  struct job_record {
+    io_job job;
+    pin_id hold;  // write: keeps the slot
+  };
+  struct waiter {
+    ticket_id ticket;
+    std::size_t position;
+  };
+  struct ticket_record {
+    owner_id owner;
+    pin_id pin;
+    time_point deadline{};
+    std::vector<pinned_block> blocks;  // filled in prompt order; slot.address null: still missing
+    std::size_t missing = 0;
+    std::uint32_t from_ssd = 0;
+  };
+
+  bool save(const block_key& key);
+  bool queue_write(const block_directory::entry& e);
+  bool make_ssd_room();
+  void evict_ahead();
+  void queue_erase(const block_name& name);
+  bool start_promotion(const block_directory::entry& e);
+  void finish_write(const job_record& record, bool ok);
+  void finish_read(const job_record& record, bool ok);
+  void resolve(ticket_id id, ticket_record& ticket);
+  void forget_on_ssd(const block_key& key);
+
+  tiered_store_options options_;
+  block_store store_;
+  eviction_index ssd_index_;  // on SSD, or on the way there (pinned meanwhile)
+  std::deque<io_job> queue_;
+  std::unordered_map<std::uint64_t, job_record> jobs_;  // queued and running
+  std::unordered_map<block_key, std::vector<waiter>> promotions_;
+  std::unordered_map<ticket_id, ticket_record> tickets_;
+  std::vector<ready_pin> ready_;
+  std::size_t writes_pending_ = 0;
+  std::size_t reads_pending_ = 0;
+  std::size_t running_ = 0;
+  std::uint64_t next_job_ = 1;
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t ssd_clock_ = 0;
+  tier_stats stats_;
+};
+
+}  // namespace mooncaf
