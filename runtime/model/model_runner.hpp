@@ -73,9 +73,12 @@ class model_runner {
   model_runner() = default;
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
   void plan(std::span<const batch_item> items);
-  void attention_block(std::uint32_t layer, const layer_done_fn& done);
-  void last_attention_block(std::uint32_t layer, const layer_done_fn& done);
-  void ffn_block(const layer_weights& w, tensor x);
+  void run_layer(std::uint32_t layer, const layer_done_fn& done);
+  void write_kv(std::uint32_t layer, const layer_done_fn& done);
+  void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
+              std::span<const std::int32_t> positions, tensor projected);
+  void feed_forward(const layer_weights& w, tensor x);
+  void write_logits(std::span<float> logits);
 
   tensor view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept;
 
@@ -83,9 +86,18 @@ class model_runner {
   runner_options options_;
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
-  std::unique_ptr<buffer> memory_;  ///< all activations, at the offsets below (in floats)
+  std::unique_ptr<buffer> memory_;  ///< all activations
+  /// Offsets into `memory_`, in floats.
   struct {
-    std::size_t x = 0, h = 0, q = 0, k = 0, v = 0, gate = 0, up = 0, last = 0, logits = 0, total = 0;
+    std::size_t x = 0;     ///< [tokens, dim], the residual stream
+    std::size_t h = 0;     ///< [tokens, max(dim, q_dim)], normalised input; attention's output
+    std::size_t q = 0;     ///< [tokens, max(dim, q_dim)], queries, then what is added to the residual stream
+    std::size_t k = 0;     ///< [tokens, kv_dim]
+    std::size_t v = 0;     ///< [tokens, kv_dim]
+    std::size_t gate = 0;  ///< [ffn tile, ffn_dim]
+    std::size_t up = 0;    ///< [ffn tile, ffn_dim]
+    std::size_t last = 0;  ///< [logit rows, dim], the residual stream of the rows that want logits
+    std::size_t logits = 0;  ///< [logit rows, vocab_size], unless logits are written in place
   } at_;
 
   // The plan of the pass under way; capacity is reserved once.

@@ -21,13 +21,13 @@ struct sampling_params {
   /// The draw for output position i depends on (seed, i) alone, so a request that moves to another worker in
   /// mid-stream goes on with the very tokens it would have had.
   std::uint64_t seed = 0;
-  std::int32_t logprobs = -1;       ///< -1: none; n >= 0: log-probability of the token and of the n likeliest
+  std::int32_t logprobs = -1;  ///< -1: none; n >= 0: log-probability of the token and of the n likeliest
   std::vector<std::pair<std::int32_t, float>> logit_bias;  ///< token id, [-100, 100]
 
-  std::uint32_t max_tokens = 16;    ///< output tokens at most
-  std::uint32_t min_tokens = 0;     ///< before this many, end-of-text and stop are not taken
+  std::uint32_t max_tokens = 16;  ///< output tokens at most
+  std::uint32_t min_tokens = 0;   ///< before this many, end-of-text and stop are not taken
   bool ignore_eos = false;
-  std::vector<std::string> stop;    ///< stop strings; matched over token borders, not part of the output
+  std::vector<std::string> stop;  ///< stop strings; matched over token borders, not part of the output
   std::vector<std::int32_t> stop_token_ids;
 };
 

@@ -1,0 +1,269 @@
+#include "runtime/model/model.hpp"
+
+#include <bit>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "runtime/model/dummy_weights.hpp"
+
+namespace mooncaf {
+
+model::model() = default;
+model::~model() = default;
+
+namespace {
+
+/// One tensor as the builder sees it, from a file or made up.
+struct source_tensor {
+  ggml_type type = ggml_type::f32;
+  std::span<const std::byte> data;
+};
+
+/// Canonical bytes of everything that decides what a KV block holds.
+class identity {
+ public:
+  template <class T>
+  void add(const T& value) {
+    const auto bytes = std::as_bytes(std::span{&value, 1});
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void add_text(std::string_view text) {
+    add(static_cast<std::uint64_t>(text.size()));
+    const auto bytes = std::as_bytes(std::span{text.data(), text.size()});
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void add_config(const model_config& c) {
+    add(static_cast<std::uint32_t>(c.arch));
+    for (const auto n : {c.n_layers, c.dim, c.n_heads, c.n_kv_heads, c.head_dim, c.ffn_dim, c.vocab_size})
+      add(n);
+    add(c.rms_eps);
+    add(static_cast<std::uint32_t>(c.rope_neox) << 1 | static_cast<std::uint32_t>(c.qk_norm));
+    for (const float f : c.rope_inv_freq) add(f);
+    add(c.rope_attention_scale);
+  }
+  /// Evenly spread samples, first and last bytes included: enough to tell checkpoints and quantisations
+  /// apart, and cheap on a file that is not in memory yet.
+  void add_tensor(std::string_view name, std::size_t rows, std::size_t cols, const source_tensor& t) {
+    constexpr std::size_t samples = 8, sample_bytes = 128;
+    add_text(name);
+    add(static_cast<std::uint64_t>(rows));
+    add(static_cast<std::uint64_t>(cols));
+    add(static_cast<std::uint32_t>(t.type));
+    if (t.data.size() <= samples * sample_bytes) {
+      bytes_.insert(bytes_.end(), t.data.begin(), t.data.end());
+      return;
+    }
+    for (std::size_t i = 0; i < samples; ++i) {
+      const auto at = (t.data.size() - sample_bytes) / (samples - 1) * i;
+      const auto piece = i + 1 == samples ? t.data.last(sample_bytes) : t.data.subspan(at, sample_bytes);
+      bytes_.insert(bytes_.end(), piece.begin(), piece.end());
+    }
+  }
+  hash128 hash() const noexcept { return hash_bytes128(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+float from_half(std::uint16_t h) noexcept {
+  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
+  const std::uint32_t exponent = (h >> 10) & 31u;
+  const std::uint32_t fraction = h & 0x3FFu;
+  if (exponent == 0) return (sign != 0 ? -1.0f : 1.0f) * static_cast<float>(fraction) * 0x1p-24f;
+  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+/// Element `i` of a plain (unquantised) tensor.
+float plain_element(const source_tensor& t, std::size_t i) noexcept {
+  if (t.type == ggml_type::f32) {
+    float value = 0;
+    std::memcpy(&value, t.data.data() + i * 4, 4);
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, t.data.data() + i * 2, 2);
+  if (t.type == ggml_type::f16) return from_half(bits);
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+}  // namespace
+
+/// Walks the tensors of a model in one fixed order, so that file order plays no part in the fingerprint.
+class model_builder {
+ public:
+  model_builder(device& dev, const model_config& config) : device_(dev), model_(new model) {
+    model_->config_ = config;
+    identity_.add_config(config);
+  }
+
+  result<std::shared_ptr<const model>> from_file(const gguf_file& file,
+                                                 std::shared_ptr<const void> keep_alive) {
+    file_ = &file;
+    label_ = file.name();
+    model_->keep_alive_ = std::move(keep_alive);
+    return build();
+  }
+
+  result<std::shared_ptr<const model>> from_seed(std::uint64_t seed) {
+    seed_ = seed;
+    label_ = model_->config_.name;
+    return build();
+  }
+
+ private:
+  result<std::shared_ptr<const model>> build() {
+    const auto& c = model_->config_;
+    model_->layers_.resize(c.n_layers);
+    matrix(model_->embedding_, "token_embd.weight", c.vocab_size, c.dim);
+    for (std::uint32_t i = 0; i < c.n_layers && !error_; ++i) layer(model_->layers_[i], i);
+    vector(model_->output_gain_, "output_norm.weight", c.dim, true);
+    if (!c.tied_embeddings) matrix(model_->output_, "output.weight", c.vocab_size, c.dim);
+    if (!error_) place_vectors();
+    if (error_) return fail(std::move(*error_));
+    model_->fingerprint_ = identity_.hash();
+    return std::shared_ptr<const model>(std::move(model_));
+  }
+
+  void layer(layer_weights& w, std::uint32_t i) {
+    const auto& c = model_->config_;
+    const auto p = "blk." + std::to_string(i) + ".";
+    // A dummy has biases where its architecture has them; a file where it brings them.
+    const bool bias = file_ != nullptr || c.arch == model_arch::qwen2;
+    vector(w.attention_gain, p + "attn_norm.weight", c.dim, true);
+    matrix(w.q, p + "attn_q.weight", c.q_dim(), c.dim);
+    matrix(w.k, p + "attn_k.weight", c.kv_dim(), c.dim);
+    matrix(w.v, p + "attn_v.weight", c.kv_dim(), c.dim);
+    if (bias) {
+      const bool needed = c.arch == model_arch::qwen2;
+      vector(w.q_bias, p + "attn_q.bias", c.q_dim(), needed);
+      vector(w.k_bias, p + "attn_k.bias", c.kv_dim(), needed);
+      vector(w.v_bias, p + "attn_v.bias", c.kv_dim(), needed);
+    }
+    if (c.qk_norm) {
+      vector(w.q_gain, p + "attn_q_norm.weight", c.head_dim, true);
+      vector(w.k_gain, p + "attn_k_norm.weight", c.head_dim, true);
+    }
+    matrix(w.attention_out, p + "attn_output.weight", c.dim, c.q_dim());
+    if (file_ != nullptr) vector(w.attention_out_bias, p + "attn_output.bias", c.dim, false);
+    vector(w.ffn_gain, p + "ffn_norm.weight", c.dim, true);
+    matrix(w.gate, p + "ffn_gate.weight", c.ffn_dim, c.dim);
+    matrix(w.up, p + "ffn_up.weight", c.ffn_dim, c.dim);
+    matrix(w.down, p + "ffn_down.weight", c.dim, c.ffn_dim);
+  }
+
+  void matrix(std::unique_ptr<weight>& into, const std::string& name, std::size_t rows, std::size_t cols) {
+    if (error_) return;
+    const auto t = file_ != nullptr ? find(name, rows, cols, true)
+                                    : make_up(name, model_->config_.dummy_type, rows, cols);
+    if (!t) return;
+    identity_.add_tensor(name, rows, cols, *t);
+    auto loaded = device_.load_weight(t->type, rows, cols, t->data);
+    if (!loaded) return stop(loaded.error().code, "tensor '" + name + "': " + loaded.error().detail);
+    into = std::move(*loaded);
+    model_->weight_bytes_ += t->data.size();
+  }
+
+  /// Gains and biases are few and small: they are gathered, and go to the device together.
+  void vector(const float*& into, const std::string& name, std::size_t size, bool required) {
+    if (error_) return;
+    std::optional<source_tensor> t;
+    const bool gain = name.ends_with("norm.weight");
+    if (file_ != nullptr) {
+      t = find(name, 1, size, required);
+      if (!t) return;
+      if (block_elements(t->type) != 1)
+        return stop(ec::unsupported, "tensor '" + name + "' is a vector of type " +
+                                         std::string(to_string(t->type)) + "; F32, F16 and BF16 are read");
+    } else if (!gain) {
+      t = make_up(name, ggml_type::f32, 1, size);
+      if (!t) return;
+    }
+    constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own
+    vectors_.resize((vectors_.size() + line - 1) / line * line);
+    pending_.push_back({&into, vectors_.size()});
+    for (std::size_t i = 0; i < size; ++i) vectors_.push_back(t ? plain_element(*t, i) : 1.0f);
+    if (t) {
+      identity_.add_tensor(name, 1, size, *t);
+      model_->weight_bytes_ += t->data.size();
+    }
+  }
+
+  std::optional<source_tensor> find(const std::string& name, std::size_t rows, std::size_t cols,
+                                    bool required) {
+    const auto* t = file_->tensor(name);
+    if (t == nullptr) {
+      if (required) stop(ec::corrupt, "tensor '" + name + "' is missing");
+      return std::nullopt;
+    }
+    if (t->rows() != rows || t->cols() != cols) {
+      stop(ec::corrupt, "tensor '" + name + "' is [" + std::to_string(t->rows()) + ", " +
+                            std::to_string(t->cols()) + "], the metadata asks for [" + std::to_string(rows) +
+                            ", " + std::to_string(cols) + "]");
+      return std::nullopt;
+    }
+    return source_tensor{t->type, t->data};
+  }
+
+  std::optional<source_tensor> make_up(const std::string& name, ggml_type type, std::size_t rows,
+                                       std::size_t cols) {
+    const auto bytes = rows * row_bytes(type, cols);
+    // Left uninitialised: filled at once, and value-initialising tens of GB would double the time.
+    std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+    if (!memory) {
+      stop(ec::out_of_space, "tensor '" + name + "' needs " + std::to_string(bytes) + " bytes");
+      return std::nullopt;
+    }
+    const std::span<std::byte> data(memory.get(), bytes);
+    fill_dummy_weight(type, cols, hash_text128(name, seed_).low, data);
+    model_->owned_.push_back(std::move(memory));
+    return source_tensor{type, data};
+  }
+
+  void place_vectors() {
+    auto memory = device_.allocate(vectors_.size() * sizeof(float));
+    if (!memory) return stop(memory.error().code, "gains and biases: " + memory.error().detail);
+    model_->vectors_ = std::move(*memory);
+    const auto queue = device_.make_queue(0);
+    const device_turn turn(*queue);
+    queue->upload(vectors_, model_->vectors_->data());
+    queue->synchronize();
+    for (const auto& p : pending_) *p.into = model_->vectors_->data() + p.offset;
+  }
+
+  void stop(ec code, const std::string& what) {
+    if (!error_) error_ = error{code, label_ + ": " + what};
+  }
+
+  struct pending_vector {
+    const float** into;
+    std::size_t offset;
+  };
+
+  device& device_;
+  std::unique_ptr<model> model_;
+  const gguf_file* file_ = nullptr;
+  std::uint64_t seed_ = 0;
+  std::string label_;
+  identity identity_;
+  std::vector<float> vectors_;
+  std::vector<pending_vector> pending_;
+  std::optional<error> error_;
+};
+
+result<std::shared_ptr<const model>> model::load(device& dev, const gguf_file& file,
+                                                 std::shared_ptr<const void> keep_alive) {
+  auto config = config_from_gguf(file);
+  if (!config) return fail(std::move(config.error()));
+  return model_builder(dev, *config).from_file(file, std::move(keep_alive));
+}
+
+result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config,
+                                                  std::uint64_t seed) {
+  return model_builder(dev, config).from_seed(seed);
+}
+
+}  // namespace mooncaf

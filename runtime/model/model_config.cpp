@@ -1,0 +1,153 @@
+#include "runtime/model/model_config.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "runtime/model/rope_scaling.hpp"
+
+namespace mooncaf {
+
+std::string_view to_string(model_arch arch) noexcept {
+  switch (arch) {
+    case model_arch::llama:
+      return "llama";
+    case model_arch::qwen2:
+      return "qwen2";
+    case model_arch::qwen3:
+      return "qwen3";
+  }
+  return "unknown";
+}
+
+std::uint64_t model_config::parameter_count() const noexcept {
+  const std::uint64_t attention = std::uint64_t{dim} * (2 * q_dim() + 2 * kv_dim());
+  const std::uint64_t ffn = std::uint64_t{3} * dim * ffn_dim;
+  return n_layers * (attention + ffn) + std::uint64_t{vocab_size} * dim;
+}
+
+kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype dtype) noexcept {
+  return {.n_layers = c.n_layers,
+          .n_kv_heads = c.n_kv_heads,
+          .head_dim = c.head_dim,
+          .block_tokens = block_tokens,
+          .dtype = dtype};
+}
+
+namespace {
+
+/// Reads the shape keys of one architecture; the first error sticks, so that reads can be listed one after
+/// another.
+class shape_reader {
+ public:
+  shape_reader(const gguf_file& file, std::string arch) : file_(file), prefix_(std::move(arch) + ".") {}
+
+  /// @param fallback  for an absent key; without one an absent key is an error.
+  std::uint32_t integer(const std::string& key, std::uint64_t low, std::uint64_t high,
+                        std::optional<std::uint64_t> fallback = {}) {
+    auto value =
+        fallback ? file_.unsigned_integer(prefix_ + key, *fallback) : file_.unsigned_integer(prefix_ + key);
+    if (!value) {
+      // A key that the shape cannot do without makes the file unusable, whatever the accessor called it.
+      note({ec::corrupt, std::move(value.error().detail)});
+      return static_cast<std::uint32_t>(low);
+    }
+    if (*value < low || *value > high) {
+      note({ec::corrupt, file_.name() + ": metadata '" + prefix_ + key + "' is " + std::to_string(*value) +
+                             ", not in [" + std::to_string(low) + ", " + std::to_string(high) + "]"});
+      return static_cast<std::uint32_t>(low);
+    }
+    return static_cast<std::uint32_t>(*value);
+  }
+
+  float epsilon() {
+    const auto key = prefix_ + "attention.layer_norm_rms_epsilon";
+    auto value = file_.number(key);
+    if (!value) {
+      note({ec::corrupt, std::move(value.error().detail)});
+      return 0;
+    }
+    if (!(*value >= 0 && *value <= 1))
+      note({ec::corrupt,
+            file_.name() + ": metadata '" + key + "' is " + std::to_string(*value) + ", not in [0, 1]"});
+    return static_cast<float>(*value);
+  }
+
+  void require(bool condition, ec code, const std::string& what) {
+    if (!condition) note({code, file_.name() + ": " + what});
+  }
+  void note(error e) {
+    if (!error_) error_ = std::move(e);
+  }
+  std::optional<error>& first_error() noexcept { return error_; }
+
+ private:
+  const gguf_file& file_;
+  std::string prefix_;
+  std::optional<error> error_;
+};
+
+result<model_arch> arch_of(const gguf_file& file) {
+  auto name = file.text("general.architecture");
+  if (!name) return fail(ec::corrupt, std::move(name.error().detail));
+  for (const auto arch : {model_arch::llama, model_arch::qwen2, model_arch::qwen3})
+    if (*name == to_string(arch)) return arch;
+  return fail(ec::unsupported, file.name() + ": architecture '" + std::string(name->substr(0, 40)) +
+                                   "' is not offered; llama, qwen2 and qwen3 are");
+}
+
+/// The vocabulary is what the embedding has rows for: some files pad it beyond the token list.
+result<std::uint32_t> vocab_of(const gguf_file& file, std::uint32_t dim) {
+  const auto* table = file.tensor("token_embd.weight");
+  if (table == nullptr) return fail(ec::corrupt, file.name() + ": tensor 'token_embd.weight' is missing");
+  if (table->n_dims != 2 || table->cols() != dim || table->rows() > (1u << 24))
+    return fail(ec::corrupt, file.name() + ": tensor 'token_embd.weight' is [" +
+                                 std::to_string(table->rows()) + ", " + std::to_string(table->cols()) +
+                                 "], not [vocabulary up to 2^24, " + std::to_string(dim) + "]");
+  return static_cast<std::uint32_t>(table->rows());
+}
+
+}  // namespace
+
+result<model_config> config_from_gguf(const gguf_file& file) {
+  auto arch = arch_of(file);
+  if (!arch) return fail(std::move(arch.error()));
+  shape_reader read(file, std::string(to_string(*arch)));
+  model_config c;
+  c.arch = *arch;
+  c.name = std::string(file.text("general.name", "").value_or(""));
+  c.n_layers = read.integer("block_count", 1, 1024);
+  c.dim = read.integer("embedding_length", 1, 1 << 18);
+  c.n_heads = read.integer("attention.head_count", 1, 1024);
+  c.n_kv_heads = read.integer("attention.head_count_kv", 1, 1024, c.n_heads);
+  c.head_dim = read.integer("attention.key_length", 2, 1024, c.dim / c.n_heads);
+  const auto value_dim = read.integer("attention.value_length", 1, 1024, c.head_dim);
+  c.ffn_dim = read.integer("feed_forward_length", 1, 1 << 20);
+  c.context_length = read.integer("context_length", 1, 1 << 28);
+  c.rms_eps = read.epsilon();
+  const auto experts = read.integer("expert_count", 0, 1 << 16, 0);
+  c.rope_neox =
+      c.arch != model_arch::llama;  // converters permute Llama's q and k rows so that pairs are neighbours
+  c.qk_norm = file.tensor("blk.0.attn_q_norm.weight") != nullptr;
+  c.tied_embeddings = file.tensor("output.weight") == nullptr;
+  read.require(experts == 0, ec::unsupported, "mixtures of experts are not offered");
+  read.require(c.n_heads % c.n_kv_heads == 0, ec::corrupt,
+               std::to_string(c.n_heads) + " query heads do not share " + std::to_string(c.n_kv_heads) +
+                   " KV heads evenly");
+  read.require(c.head_dim % 2 == 0, ec::corrupt, "head size " + std::to_string(c.head_dim) + " is odd");
+  read.require(value_dim == c.head_dim, ec::unsupported,
+               "keys and values of different sizes are not offered");
+  read.require(c.arch != model_arch::qwen3 || c.qk_norm, ec::corrupt,
+               "tensor 'blk.0.attn_q_norm.weight' is missing");
+  if (read.first_error()) return fail(std::move(*read.first_error()));
+
+  auto vocab = vocab_of(file, c.dim);
+  if (!vocab) return fail(std::move(vocab.error()));
+  c.vocab_size = *vocab;
+  auto rope = rope_from_gguf(file, to_string(c.arch), c.head_dim, c.context_length);
+  if (!rope) return fail(std::move(rope.error()));
+  c.rope_inv_freq = std::move(rope->inv_freq);
+  c.rope_attention_scale = rope->attention_scale;
+  return c;
+}
+
+}  // namespace mooncaf

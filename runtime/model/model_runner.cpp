@@ -1,0 +1,255 @@
+#include "runtime/model/model_runner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+// The feed-forward part works on this many tokens at a time: its activations are several times wider than the
+// rest, and a tile of them stays in the cache between its three products. Rows are independent, so nothing
+// else changes.
+constexpr std::size_t ffn_tile_tokens = 512;
+
+tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
+  return {t.row(begin), count, t.cols, t.stride};
+}
+
+std::string item_name(std::size_t index) { return "batch item " + std::to_string(index); }
+
+}  // namespace
+
+model_runner::~model_runner() = default;
+
+result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const model> m, device& dev,
+                                                         const runner_options& options) {
+  const auto& c = m->config();
+  if (options.max_batch_tokens == 0 || options.max_logit_rows == 0)
+    return fail(ec::invalid_argument, "model runner: max_batch_tokens and max_logit_rows must be at least 1");
+  if (options.layout.block_tokens == 0 ||
+      options.layout != m->layout(options.layout.block_tokens, options.layout.dtype))
+    return fail(ec::invalid_argument,
+                "model runner: KV layout is " + to_string(options.layout) + ", the model has " +
+                    to_string(m->layout(options.layout.block_tokens, options.layout.dtype)));
+  std::unique_ptr<model_runner> r(new model_runner);
+  r->model_ = std::move(m);
+  r->options_ = options;
+  r->logits_in_place_ = dev.info().host_memory;
+
+  const std::size_t tokens = options.max_batch_tokens;
+  const std::size_t wide = std::max(c.dim, c.q_dim());
+  const std::size_t tile = std::min(tokens, ffn_tile_tokens);
+  std::size_t total = 0;
+  const auto take = [&total](std::size_t floats) {
+    constexpr std::size_t line = 16;  // floats of a cache line
+    return std::exchange(total, total + (floats + line - 1) / line * line);
+  };
+  r->at_.x = take(tokens * c.dim);
+  r->at_.h = take(tokens * wide);
+  r->at_.q = take(tokens * wide);
+  r->at_.k = take(tokens * c.kv_dim());
+  r->at_.v = take(tokens * c.kv_dim());
+  r->at_.gate = take(tile * c.ffn_dim);
+  r->at_.up = take(tile * c.ffn_dim);
+  r->at_.last = take(std::size_t{options.max_logit_rows} * c.dim);
+  r->at_.logits = r->logits_in_place_ ? total : take(std::size_t{options.max_logit_rows} * c.vocab_size);
+  auto memory = dev.allocate(total * sizeof(float));
+  if (!memory) return fail(std::move(memory.error()));
+  r->memory_ = std::move(*memory);
+  r->queue_ = dev.make_queue(options.priority);
+
+  r->tokens_.reserve(tokens);
+  r->positions_.reserve(tokens);
+  r->seqs_.reserve(tokens);
+  r->last_rows_.reserve(options.max_logit_rows);
+  r->last_positions_.reserve(options.max_logit_rows);
+  r->last_seqs_.reserve(options.max_logit_rows);
+  return r;
+}
+
+tensor model_runner::view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept {
+  return {memory_->data() + offset, rows, cols, cols};
+}
+
+result<void> model_runner::check(std::span<const batch_item> items, std::span<float> logits) const {
+  const auto& c = model_->config();
+  std::size_t tokens = 0, wanted = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& item = items[i];
+    if (item.tokens.empty()) return fail(ec::invalid_argument, item_name(i) + " has no tokens");
+    const std::size_t end = item.start + item.tokens.size();
+    if (end > c.context_length)
+      return fail(ec::invalid_argument, item_name(i) + " reaches position " + std::to_string(end) +
+                                            ", the model's context has " + std::to_string(c.context_length));
+    if (item.blocks.size() < options_.layout.blocks_for(end))
+      return fail(ec::invalid_argument, item_name(i) + " has " + std::to_string(item.blocks.size()) +
+                                            " KV blocks, " + std::to_string(options_.layout.blocks_for(end)) +
+                                            " are needed for " + std::to_string(end) + " positions");
+    for (const auto id : item.tokens)
+      if (id < 0 || static_cast<std::uint32_t>(id) >= c.vocab_size)
+        return fail(ec::invalid_argument, item_name(i) + " has token id " + std::to_string(id) +
+                                              ", the vocabulary has " + std::to_string(c.vocab_size));
+    tokens += item.tokens.size();
+    wanted += item.want_logits ? 1 : 0;
+  }
+  if (tokens == 0 || tokens > options_.max_batch_tokens)
+    return fail(ec::invalid_argument, "a pass has " + std::to_string(tokens) + " tokens, 1 to " +
+                                          std::to_string(options_.max_batch_tokens) + " are allowed");
+  if (wanted > options_.max_logit_rows)
+    return fail(ec::invalid_argument, std::to_string(wanted) + " items want logits, at most " +
+                                          std::to_string(options_.max_logit_rows) + " may");
+  if (logits.size() != wanted * c.vocab_size)
+    return fail(ec::invalid_argument, "logits have room for " + std::to_string(logits.size()) + " values, " +
+                                          std::to_string(wanted * c.vocab_size) + " are needed");
+  return {};
+}
+
+void model_runner::plan(std::span<const batch_item> items) {
+  tokens_.clear();
+  positions_.clear();
+  seqs_.clear();
+  last_rows_.clear();
+  last_positions_.clear();
+  last_seqs_.clear();
+  for (const auto& item : items) {
+    const auto begin = static_cast<std::uint32_t>(tokens_.size());
+    const auto count = static_cast<std::uint32_t>(item.tokens.size());
+    const auto blocks = item.blocks.first(options_.layout.blocks_for(item.start + count));
+    tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
+    for (std::uint32_t i = 0; i < count; ++i) positions_.push_back(static_cast<std::int32_t>(item.start + i));
+    seqs_.push_back({begin, count, item.start + count, blocks});
+    if (!item.want_logits) continue;
+    last_seqs_.push_back({static_cast<std::uint32_t>(last_rows_.size()), 1, item.start + count, blocks});
+    last_rows_.push_back(begin + count - 1);
+    last_positions_.push_back(static_cast<std::int32_t>(item.start + count - 1));
+  }
+}
+
+result<void> model_runner::forward(std::span<const batch_item> items, std::span<float> logits,
+                                   const layer_done_fn& done, const std::atomic<bool>* cancel,
+                                   const before_layer_fn& before) {
+  if (auto fine = check(items, logits); !fine) return fine;
+  plan(items);
+  const auto& c = model_->config();
+  const auto cancelled = [cancel] { return cancel != nullptr && cancel->load(std::memory_order_relaxed); };
+  for (std::uint32_t layer = 0; layer < c.n_layers; ++layer) {
+    if (cancelled()) return fail(ec::cancelled, "before layer " + std::to_string(layer));
+    if (before)
+      if (auto ready = before(layer); !ready) return ready;
+    const device_turn turn(*queue_);
+    if (layer == 0) queue_->embed(model_->embedding(), tokens_, view(at_.x, tokens_.size(), c.dim));
+    run_layer(layer, done);
+  }
+  if (last_rows_.empty()) {
+    const device_turn turn(*queue_);
+    queue_->synchronize();
+    return {};
+  }
+  if (cancelled()) return fail(ec::cancelled, "before the output layer");
+  const device_turn turn(*queue_);
+  write_logits(logits);
+  return {};
+}
+
+void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
+  const auto& c = model_->config();
+  const auto& w = model_->layer(layer);
+  const std::size_t n = tokens_.size();
+  const auto x = view(at_.x, n, c.dim);
+  const auto h = view(at_.h, n, c.dim);
+  // Behind the last layer's KV only the rows that become logits matter; a chunk in the middle of a prompt has
+  // none.
+  const bool narrow = layer + 1 == c.n_layers && last_rows_.size() < n;
+  queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
+  const std::array jobs{linear_job{w.k.get(), w.k_bias, view(at_.k, n, c.kv_dim())},
+                        linear_job{w.v.get(), w.v_bias, view(at_.v, n, c.kv_dim())},
+                        linear_job{w.q.get(), w.q_bias, view(at_.q, n, c.q_dim())}};
+  queue_->linear(h, std::span{jobs}.first(narrow ? 2 : 3));
+  write_kv(layer, done);
+  if (!narrow) {
+    const auto projected = view(at_.q, n, c.dim);
+    attend(layer, seqs_, positions_, projected);
+    queue_->add(x, projected);
+    feed_forward(w, x);
+    return;
+  }
+  if (last_rows_.empty()) return;
+  const auto last = view(at_.last, last_rows_.size(), c.dim);
+  const auto last_h = view(at_.h, last_rows_.size(), c.dim);
+  for (std::size_t i = 0; i < last_rows_.size(); ++i)
+    queue_->rms_norm(rows_of(x, last_rows_[i], 1), w.attention_gain, c.rms_eps, rows_of(last_h, i, 1));
+  const std::array query{linear_job{w.q.get(), w.q_bias, view(at_.q, last_rows_.size(), c.q_dim())}};
+  queue_->linear(last_h, query);
+  attend(layer, last_seqs_, last_positions_, last);
+  for (std::size_t i = 0; i < last_rows_.size(); ++i)
+    queue_->add(rows_of(last, i, 1), rows_of(x, last_rows_[i], 1));
+  feed_forward(w, last);
+}
+
+/// Finishes the keys of all tokens and writes them and the values into the blocks.
+void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
+  const auto& c = model_->config();
+  const auto k = view(at_.k, tokens_.size(), c.kv_dim());
+  if (c.qk_norm) queue_->rms_norm_heads(k, c.n_kv_heads, c.head_dim, model_->layer(layer).k_gain, c.rms_eps);
+  queue_->rope(k, c.n_kv_heads, c.head_dim, positions_,
+               {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+  queue_->kv_write(options_.layout, layer, k, view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
+  if (!done) return;
+  queue_->synchronize();
+  done(layer);
+}
+
+/// Finishes the queries, attends over the blocks, and writes the output projection to `projected`.
+void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> seqs,
+                          std::span<const std::int32_t> positions, tensor projected) {
+  const auto& c = model_->config();
+  const auto& w = model_->layer(layer);
+  const auto q = view(at_.q, projected.rows, c.q_dim());
+  if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
+  queue_->rope(q, c.n_heads, c.head_dim, positions, {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+  const auto attended = view(at_.h, projected.rows, c.q_dim());
+  queue_->paged_attention(options_.layout, layer, c.n_heads, 1 / std::sqrt(static_cast<float>(c.head_dim)), q,
+                          seqs, attended);
+  const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, projected}};
+  queue_->linear(attended, out);
+}
+
+/// x += down(silu(gate(norm(x))) · up(norm(x))), tile by tile.
+void model_runner::feed_forward(const layer_weights& w, tensor x) {
+  const auto& c = model_->config();
+  for (std::size_t begin = 0; begin < x.rows; begin += ffn_tile_tokens) {
+    const auto part = rows_of(x, begin, std::min(ffn_tile_tokens, x.rows - begin));
+    const auto h = view(at_.h, part.rows, c.dim);
+    const auto gate = view(at_.gate, part.rows, c.ffn_dim);
+    const auto up = view(at_.up, part.rows, c.ffn_dim);
+    const auto projected = view(at_.q, part.rows, c.dim);
+    queue_->rms_norm(part, w.ffn_gain, c.rms_eps, h);
+    const std::array widen{linear_job{w.gate.get(), nullptr, gate}, linear_job{w.up.get(), nullptr, up}};
+    queue_->linear(h, widen);
+    queue_->swiglu(gate, up, gate);
+    const std::array narrow{linear_job{w.down.get(), nullptr, projected}};
+    queue_->linear(gate, narrow);
+    queue_->add(part, projected);
+  }
+}
+
+void model_runner::write_logits(std::span<float> logits) {
+  const auto& c = model_->config();
+  const std::size_t n = last_rows_.size();
+  // When every token wants logits, no row was moved out of the residual stream.
+  const auto x = view(n == tokens_.size() ? at_.x : at_.last, n, c.dim);
+  const auto h = view(at_.h, n, c.dim);
+  queue_->rms_norm(x, model_->output_gain(), c.rms_eps, h);
+  const auto out = logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size}
+                                    : view(at_.logits, n, c.vocab_size);
+  const std::array job{linear_job{&model_->output(), nullptr, out}};
+  queue_->linear(h, job);
+  if (!logits_in_place_) queue_->download(out.data, logits);
+  queue_->synchronize();
+}
+
+}  // namespace mooncaf
