@@ -1,0 +1,132 @@
+#pragma once
+// The data plane of one node: its registered memory, its peers, and the choice of path for every transfer.
+//
+//   submit(transfer) ──► same node?  local copy
+//                        same host?  shared memory ──fails──┐
+//                        else        TCP           ◄────────┘──► completion, exactly once
+//
+// Control (who transfers what to whom) is none of its business: descriptions of peers and regions come in
+// through `add_peer`, as the control plane delivered them.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/ids.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "transport/fault_injector.hpp"
+#include "transport/peer_address.hpp"
+#include "transport/region.hpp"
+#include "transport/stats.hpp"
+#include "transport/transfer.hpp"
+
+namespace mooncaf {
+
+struct data_plane_options {
+  node_id node;                ///< required, not zero
+  std::string cluster_secret;  ///< required, not empty; peers prove that they know it, it never travels
+
+  bool tcp = true;
+  std::string listen_host = "127.0.0.1";  ///< numeric address
+  std::uint16_t data_port = 0;            ///< 0: any free port
+  std::string advertised_host;            ///< what peers connect to; empty: `listen_host`
+  unsigned tcp_streams = 2;               ///< connections per peer and direction, [1, 64]
+  unsigned tcp_threads = 1;               ///< I/O threads, [1, 64]
+
+  bool shm = true;
+  std::string unix_socket_dir;                         ///< empty: abstract socket, which needs no cleaning up
+  std::string host_id;                                 ///< empty: boot id and network namespace
+  duration poll_spin = std::chrono::microseconds(20);  ///< look for more before sleeping; costs that much CPU
+
+  std::uint64_t slice_bytes = 256 * KiB;  ///< longer slices are cut, [4 KiB, 16 MiB]
+  bool checksums = true;                  ///< compute and verify; both nodes should agree
+  std::size_t max_transfers =
+      64 * 1024;  ///< per node, submitted and not complete; more are refused `overloaded`
+  std::size_t max_transfers_per_peer = 256;  ///< at work at once per peer and path; the rest wait, [1, 1024]
+  duration connect_timeout = std::chrono::seconds(2);  ///< also bounds handshakes
+  duration peer_timeout = std::chrono::seconds(5);  ///< with work under way and no progress: the peer is lost
+  duration close_timeout = std::chrono::seconds(2);  ///< how long a fence waits for a peer to stop
+  duration retry_after =
+      std::chrono::seconds(5);  ///< a path that failed to connect is not tried again before
+
+  fault_injector* faults = nullptr;  ///< tests only; must outlive the data plane
+};
+
+/// Runs callbacks somewhere else. Null: they run on the threads of the transports.
+using callback_executor = std::function<void(std::function<void()>)>;
+
+/// Owns the threads, links and tables that move bytes for one node. Usually one per process; several work
+/// too.
+///
+/// Handlers must not block for long, since they hold up a link, and must not call `close_peer`,
+/// `remove_peer`, `unregister_region` or the destructor. They may submit and cancel.
+/// @thread  All functions may be called from any thread.
+class data_plane {
+ public:
+  /// Listens and starts threads.
+  /// @error `ec::invalid_argument` names the option and its range; `ec::io_error` the address that was
+  /// refused.
+  static result<std::unique_ptr<data_plane>> start(data_plane_options options, landing_handler on_landing,
+                                                   callback_executor executor = {});
+  /// Fences every peer; what is under way completes as `ec::cancelled` before this returns.
+  ~data_plane();
+  data_plane(const data_plane&) = delete;
+  data_plane& operator=(const data_plane&) = delete;
+
+  /// Offers memory to peers. The span must stay valid until `unregister_region` returned or the data plane is
+  /// gone.
+  /// @param fd         the memfd that backs the span, sealed against shrinking, or -1. Without it peers on
+  /// the same
+  ///                   host use TCP. It is duplicated. A peer that maps a region can see all of its memfd.
+  /// @param fd_offset  where in it the span begins.
+  /// @error `ec::invalid_argument`: empty span; a descriptor that is no sealed memfd or is too short.
+  result<region_desc> register_region(std::span<std::byte> bytes, int fd = -1, std::uint64_t fd_offset = 0);
+  /// When it returns no peer can read or write the region any more.
+  /// @error `ec::not_found`; `ec::overloaded` while transfers of this node still use it; `ec::timed_out` if a
+  /// peer
+  ///        that maps it neither stopped nor died: then the memory must not be reused.
+  result<void> unregister_region(region_id id);
+
+  peer_address local_address() const;
+  /// Address and all regions: what the control plane tells the peers.
+  announcement local_announcement() const;
+
+  /// Makes a peer reachable, or replaces what is known of it, and readmits it after `close_peer`. Its
+  /// transfers may have landed before: a peer needs no introduction to write here, only the secret and the
+  /// region's key.
+  /// @error `ec::invalid_argument` if the address is this node's own or a region is not the peer's.
+  result<void> add_peer(const peer_address& address, std::vector<region_desc> regions);
+  /// Forgets a peer and drops our links to it; what is under way to it completes as `ec::peer_lost`.
+  /// It may still write here: fence it with `close_peer` if it should not.
+  void remove_peer(node_id node);
+  /// The fence: when it returns with success, no byte of that peer can land here any more, over any path, and
+  /// it is kept out (in its present incarnation) until `add_peer`. Works for peers that were never added,
+  /// too.
+  /// @error `ec::timed_out`: a peer that maps our memory neither stopped nor died; do not reuse what it knew.
+  result<void> close_peer(node_id node);
+
+  /// Starts a transfer; `on_done` is called exactly once, also for what is refused at once (then on this
+  /// thread). A peer equal to `options.node` copies inside this node, without copying what already lies in
+  /// place.
+  void submit(transfer what, completion_handler on_done);
+  /// Asks for an early end; see `transport::cancel`.
+  void cancel(transfer_id id);
+
+  /// The path that the next transfer to this peer would try first.
+  transfer_path preferred_path(node_id peer) const;
+  std::vector<path_stats> stats() const;
+  /// Submitted and not complete.
+  std::size_t transfers_in_flight() const;
+
+ private:
+  class impl;
+  explicit data_plane(std::unique_ptr<impl> i);
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,51 @@
+#pragma once
+// A region is a span of memory that a node offers to its peers; a slice is a part of one. Neither owns
+// memory.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/ids.hpp"
+
+namespace mooncaf {
+
+/// Where the bytes of a region lie. A device region is reachable only by transports that can address it.
+enum class memory_kind : std::uint8_t { host = 0, device = 1 };
+
+/// What one transport needs beyond `access_key` to reach a region, in that transport's own encoding: nothing
+/// for TCP and shared memory, the rkeys and NIC addresses for RDMA. Others carry it and do not look inside.
+struct transport_key {
+  std::string transport;  ///< `transport::name()`
+  std::vector<std::byte> blob;
+
+  friend bool operator==(const transport_key&, const transport_key&) = default;
+};
+
+/// What a peer must know to read or write a region of another node. Plain data; travels in control messages.
+struct region_desc {
+  node_id node;              ///< owner
+  region_id id;              ///< unique on that node, never reused while the node lives
+  std::uint64_t base = 0;    ///< address in the owner's process; meaningful there (and to verbs) only
+  std::uint64_t length = 0;  ///< bytes
+  memory_kind kind = memory_kind::host;
+  /// 64 random bits that every access has to present: a peer that was never told the region cannot touch it,
+  /// and a peer with the description of a former life of the node cannot either.
+  std::uint64_t access_key = 0;
+  std::vector<transport_key> keys;
+
+  friend bool operator==(const region_desc&, const region_desc&) = default;
+};
+
+/// `length` bytes of a region, `offset` bytes after its start. Whose region it is follows from the place: the
+/// local side of a transfer names regions of this node, the remote side those of the peer.
+struct slice {
+  region_id region;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  friend bool operator==(const slice&, const slice&) = default;
+};
+
+}  // namespace mooncaf
