@@ -65,6 +65,10 @@ class chat_template {
 
  private:
   chat_template() = default;
+  std::vector<std::int32_t> render_chatml(std::span<const chat_message> messages,
+                                          const chat_render_options& options) const;
+  std::vector<std::int32_t> render_llama3(std::span<const chat_message> messages,
+                                          const chat_render_options& options) const;
 
   std::shared_ptr<const tokenizer> tokenizer_;
   chat_family family_ = chat_family::none;
