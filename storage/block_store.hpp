@@ -152,10 +152,12 @@ class block_store {
   /// Pins the leading DRAM run for `owner`, counts the use, and reports what lies behind it on SSD.
   /// @error as for `reserve`.
   result<pinned_blocks> pin(std::span<const block_key> keys, owner_id owner, time_point deadline);
-  /// Adds one published block, wherever it stands in its prompt, to a live pin, or to a new one if `into` is
-  /// zero.
-  /// @returns nothing if the block is not in DRAM or the owner has ended.
-  std::optional<pin_id> pin_one(const block_key& key, owner_id owner, pin_id into, time_point deadline);
+  /// A pin without blocks yet, for `pin_one`. Ends with its owner like any other.
+  /// @error as for `reserve`.
+  result<pin_id> open_pin(owner_id owner, time_point deadline);
+  /// Adds one published block, wherever it stands in its prompt, to a live pin. Counts no use.
+  /// @returns false if the block is not in DRAM or the pin is gone.
+  bool pin_one(const block_key& key, pin_id into);
   /// Unknown pins are ignored, since release races expiry.
   void release(pin_id pin);
   bool pinned(pin_id pin) const noexcept { return pins_.contains(pin); }
@@ -211,8 +213,6 @@ class block_store {
 
   result<owner_record*> obtain(owner_id owner, time_point deadline);
   void forget_if_idle(owner_id owner);
-  void add_to_pin(pin_id id, const block_directory::entry& e);
-  void drop_pin(pin_id id, const pin_record& record);
   void detach(owner_record& owner, std::uint32_t slot);
   void let_go(owner_record& owner, std::uint32_t slot);
   void set_state(std::uint32_t slot, state to);
@@ -225,7 +225,6 @@ class block_store {
   std::unordered_map<pin_id, pin_record> pins_;
   block_directory directory_;
   eviction_index index_;
-  std::vector<std::uint32_t> slot_of_handle_;
   std::size_t count_[5] = {};
   std::uint64_t uses_clock_ = 0;
   std::uint64_t next_pin_ = 1;

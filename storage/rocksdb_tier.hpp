@@ -68,7 +68,8 @@ struct ssd_stats {
 /// **Durability**: when `put` returns, the blocks survive the death of the process (kill -9): each batch is
 /// one atomic write, acknowledged only once it is with the operating system. After a power cut the most
 /// recent ones may be gone; those that remain verify.
-/// @thread  All calls block on the disk: use a dedicated I/O thread, one caller at a time.
+/// @thread  All calls block on the disk: use a dedicated I/O thread, one caller at a time; `stats` from any
+/// thread.
 class rocksdb_tier {
  public:
   /// Opens or creates, repairing loudly if RocksDB finds its files damaged, and lists what is held.
@@ -81,7 +82,8 @@ class rocksdb_tier {
   rocksdb_tier(const rocksdb_tier&) = delete;
   rocksdb_tier& operator=(const rocksdb_tier&) = delete;
 
-  /// Writes all blocks or none. An existing key is overwritten.
+  /// Writes blocks in this order; an existing key is overwritten. After an error a leading part may have been
+  /// written: erase what must not come back.
   /// @error `ec::out_of_space` beyond the capacity or on a full disk, `ec::invalid_argument` for a wrong
   /// size,
   ///        `ec::io_error` otherwise.

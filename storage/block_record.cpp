@@ -1,0 +1,80 @@
+#include "storage/block_record.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace mooncaf {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "block records are written as they lie in memory");
+constexpr char magic[8] = {'m', 'o', 'o', 'n', 'c', 'a', 'f', 'B'};
+
+template <class T>
+void store(std::byte* at, const T& value) noexcept {
+  std::memcpy(at, &value, sizeof value);
+}
+template <class T>
+T load(const std::byte* at) noexcept {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+void store_key(std::byte* at, const hash128& key) noexcept {
+  store(at, key.high);
+  store(at + 8, key.low);
+}
+hash128 load_key(const std::byte* at) noexcept {
+  return {load<std::uint64_t>(at), load<std::uint64_t>(at + 8)};
+}
+
+}  // namespace
+
+std::array<std::byte, block_record::size_bytes> block_record::encode() const noexcept {
+  std::array<std::byte, size_bytes> bytes{};
+  std::byte* at = bytes.data();
+  std::memcpy(at, magic, sizeof magic);
+  store(at + 8, version);
+  store(at + 12, name.depth);
+  store_key(at + 16, fingerprint);
+  store_key(at + 32, name.key);
+  store_key(at + 48, name.parent);
+  store(at + 64, length_bytes);
+  store(at + 72, checksum);
+  store(at + 80, checksum64({at, 80}));
+  return bytes;
+}
+
+result<block_record> block_record::decode(std::span<const std::byte> bytes) {
+  if (bytes.size() < size_bytes) {
+    return fail(ec::corrupt, "block header has " + std::to_string(bytes.size()) + " of 88 bytes");
+  }
+  const std::byte* at = bytes.data();
+  if (std::memcmp(at, magic, sizeof magic) != 0)
+    return fail(ec::corrupt, "block header has a wrong magic number");
+  if (load<std::uint64_t>(at + 80) != checksum64({at, 80})) {
+    return fail(ec::corrupt, "block header fails its checksum");
+  }
+  if (const auto found = load<std::uint32_t>(at + 8); found != version) {
+    return fail(ec::incompatible, "block header has version " + std::to_string(found) +
+                                      ", this build reads " + std::to_string(version));
+  }
+  block_record record;
+  record.name.depth = load<std::uint32_t>(at + 12);
+  record.fingerprint = load_key(at + 16);
+  record.name.key = load_key(at + 32);
+  record.name.parent = load_key(at + 48);
+  record.length_bytes = load<std::uint64_t>(at + 64);
+  record.checksum = load<std::uint64_t>(at + 72);
+  return record;
+}
+
+std::array<char, 16> encode_key(const block_key& key) noexcept {
+  std::array<char, 16> bytes;
+  for (int i = 0; i < 8; ++i) {
+    bytes[static_cast<std::size_t>(i)] = static_cast<char>(key.high >> (56 - 8 * i));
+    bytes[static_cast<std::size_t>(8 + i)] = static_cast<char>(key.low >> (56 - 8 * i));
+  }
+  return bytes;
+}
+
+}  // namespace mooncaf

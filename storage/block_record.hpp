@@ -1,0 +1,40 @@
+#pragma once
+// What precedes a block's bytes on disk: enough to refuse anything that is not exactly the block asked for.
+// ```
+//    0  magic "mooncafB"          16  fingerprint (16)      64  length of the block in bytes
+//    8  version (4)               32  key (16)              72  checksum64 of the block
+//   12  depth (4)                 48  parent's key (16)     80  checksum64 of the 80 bytes before
+// ```
+// Little-endian; 88 bytes. Keys in the database are 16 bytes big-endian, so that listings sort as they print.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/base/result.hpp"
+#include "storage/block_directory.hpp"
+
+namespace mooncaf {
+
+/// Header of a block on disk.
+struct block_record {
+  static constexpr std::size_t size_bytes = 88;
+  static constexpr std::uint32_t version = 1;
+
+  hash128 fingerprint;  ///< model, weights, dtype and layout
+  block_name name;
+  std::uint64_t length_bytes = 0;
+  std::uint64_t checksum = 0;
+
+  std::array<std::byte, size_bytes> encode() const noexcept;
+  /// Accepts any bytes. @error `ec::corrupt` for a short, foreign or damaged header, `ec::incompatible` for
+  /// another version; the detail says which field.
+  static result<block_record> decode(std::span<const std::byte> bytes);
+};
+
+/// Database key of a block.
+std::array<char, 16> encode_key(const block_key& key) noexcept;
+
+}  // namespace mooncaf

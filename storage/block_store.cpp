@@ -1,0 +1,380 @@
+#include "storage/block_store.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace mooncaf {
+
+block_store::block_store(block_allocator slots, block_store_options options)
+    : slots_(std::move(slots)),
+      records_(slots_.total()),
+      directory_(options.max_pending_events),
+      index_(options.eviction) {
+  count_[static_cast<int>(state::free)] = slots_.total();
+}
+
+// ---- owners and their slots
+// -----------------------------------------------------------------------------------------
+
+result<block_store::owner_record*> block_store::obtain(owner_id owner, time_point deadline) {
+  if (!owner) return fail(ec::invalid_argument, "owner 0 stands for nobody and can hold no block");
+  owner_record& record = owners_[owner];
+  if (record.ended) {
+    return fail(ec::cancelled, "owner " + to_string(owner) + " has ended and waits for its peers to confirm");
+  }
+  record.deadline = std::max(record.deadline, deadline);
+  return &record;
+}
+
+void block_store::forget_if_idle(owner_id owner) {
+  const auto it = owners_.find(owner);
+  if (it == owners_.end() || !it->second.slots.empty() || !it->second.pins.empty()) return;
+  // A fence outlives what it was put up for only while the owner lives: its next slots must be fenced, too.
+  if (it->second.fenced && !it->second.ended) return;
+  owners_.erase(it);
+}
+
+result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
+  auto record = obtain(owner, deadline);
+  if (!record) return fail(record.error());
+  // Blocks below a pinned one cannot go either, so this bound is optimistic; it spares the cache from being
+  // emptied for a wish that no eviction could grant.
+  const std::size_t reachable = slots_.free_count() + index_.size() - index_.pinned();
+  while (count <= reachable && slots_.free_count() < count && evict_one()) {
+  }
+  if (slots_.free_count() < count) {
+    ++stats_.reserve_failures;
+    forget_if_idle(owner);
+    const auto now = integrity();
+    return fail(ec::out_of_space, std::to_string(count) + " blocks wanted, " + std::to_string(now.free) +
+                                      " of " + std::to_string(now.total) + " free, " +
+                                      std::to_string(now.pinned) + " pinned, " +
+                                      std::to_string(now.reserved + now.private_) + " reserved, " +
+                                      std::to_string(now.quarantined) + " quarantined");
+  }
+  std::vector<slot_ref> given;
+  given.reserve(count);
+  auto& held = (*record)->slots;
+  for (std::size_t i = 0; i < count; ++i) {
+    const slot_ref slot = *slots_.allocate();
+    set_state(slot.index, state::reserved);
+    records_[slot.index].owner = owner;
+    records_[slot.index].held_at = static_cast<std::uint32_t>(held.size());
+    held.push_back(slot.index);
+    given.push_back(slot);
+  }
+  forget_if_idle(owner);
+  return given;
+}
+
+result<commit_outcome> block_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,
+                                           std::uint64_t checksum) {
+  if (slot >= records_.size() || !owner || records_[slot].owner != owner) {
+    return fail(ec::not_found, "slot " + std::to_string(slot) + " is not held by owner " + to_string(owner));
+  }
+  slot_record& record = records_[slot];
+  if (record.at == state::committed && record.key == name.key) return commit_outcome::published;
+  if (record.at != state::reserved) {
+    return fail(ec::not_found, "slot " + std::to_string(slot) + " of owner " + to_string(owner) +
+                                   " is not reserved any more, so it cannot be committed");
+  }
+  const auto* parent = name.depth == 0 ? nullptr : directory_.find(name.parent);
+  if (parent && parent->name.depth + 1 != name.depth) {
+    return fail(ec::invalid_argument, "block " + to_string(name.key) + " at depth " +
+                                          std::to_string(name.depth) + " follows a block at depth " +
+                                          std::to_string(parent->name.depth));
+  }
+  const auto* known = directory_.find(name.key);
+  if (known && known->in_dram()) {
+    set_state(slot, state::private_);
+    ++stats_.duplicates;
+    return commit_outcome::duplicate;
+  }
+  if (name.depth != 0 && !parent) {
+    set_state(slot, state::private_);
+    ++stats_.orphans;
+    return commit_outcome::orphan;
+  }
+  directory_.add_dram(name, checksum, slot);
+  set_state(slot, state::committed);
+  record.key = name.key;
+  record.handle = index_.insert(name.key, name.parent, name.depth, ++uses_clock_);
+  index_.pin(record.handle);
+  ++stats_.commits;
+  return commit_outcome::published;
+}
+
+void block_store::detach(owner_record& owner, std::uint32_t slot) {
+  const std::uint32_t at = records_[slot].held_at;
+  const std::uint32_t last = owner.slots.back();
+  owner.slots[at] = last;
+  records_[last].held_at = at;
+  owner.slots.pop_back();
+  records_[slot].owner = {};
+}
+
+/// Gives up one slot of a live or ended owner, whatever state it is in.
+void block_store::let_go(owner_record& owner, std::uint32_t slot) {
+  if (owner.fenced) {
+    // A published block stays pinned: were it evicted, its slot could be another's while the peer still
+    // writes.
+    if (records_[slot].at != state::committed) set_state(slot, state::quarantined);
+    return;
+  }
+  detach(owner, slot);
+  if (records_[slot].at == state::committed) {
+    index_.unpin(records_[slot].handle);
+  } else {
+    free_slot(slot);
+  }
+}
+
+void block_store::release(owner_id owner, std::span<const std::uint32_t> slots) {
+  const auto it = owners_.find(owner);
+  if (it == owners_.end() || it->second.ended) return;
+  for (const std::uint32_t slot : slots)
+    if (slot < records_.size() && records_[slot].owner == owner) let_go(it->second, slot);
+  forget_if_idle(owner);
+}
+
+void block_store::end(owner_id id, owner_record& owner) {
+  for (const pin_id pin : std::exchange(owner.pins, {})) {
+    auto node = pins_.extract(pin);
+    for (const std::uint32_t slot : node.mapped().slots) index_.unpin(records_[slot].handle);
+  }
+  owner.ended = true;
+  for (const std::uint32_t slot : std::vector(owner.slots)) let_go(owner, slot);
+  forget_if_idle(id);
+}
+
+void block_store::release_all(owner_id owner) {
+  if (const auto it = owners_.find(owner); it != owners_.end()) end(owner, it->second);
+}
+
+bool block_store::renew(owner_id owner, time_point deadline) {
+  const auto it = owners_.find(owner);
+  if (it == owners_.end() || it->second.ended) return false;
+  it->second.deadline = std::max(it->second.deadline, deadline);
+  return true;
+}
+
+std::vector<owner_id> block_store::expire(time_point now) {
+  std::vector<owner_id> late;
+  for (const auto& [id, record] : owners_)
+    if (!record.ended && record.deadline < now) late.push_back(id);
+  for (const owner_id id : late) release_all(id);
+  stats_.expired_owners += late.size();
+  return late;
+}
+
+void block_store::fence(owner_id owner) {
+  // Only who holds slots can be written to; a fence for a stranger would stay for ever.
+  if (const auto it = owners_.find(owner); it != owners_.end()) it->second.fenced = true;
+}
+
+void block_store::confirm(owner_id owner) {
+  const auto it = owners_.find(owner);
+  if (it == owners_.end()) return;
+  owner_record& record = it->second;
+  record.fenced = false;
+  for (const std::uint32_t slot : std::vector(record.slots))
+    if (record.ended || records_[slot].at == state::quarantined) let_go(record, slot);
+  forget_if_idle(owner);
+}
+
+void block_store::quarantine(owner_id owner) {
+  fence(owner);
+  release_all(owner);
+}
+
+std::vector<owner_id> block_store::quarantined_owners() const {
+  std::vector<owner_id> waiting;
+  for (const auto& [id, record] : owners_)
+    if (record.ended) waiting.push_back(id);
+  return waiting;
+}
+
+// ---- published blocks
+// -----------------------------------------------------------------------------------------------
+
+prefix_match block_store::match(std::span<const block_key> keys) const noexcept {
+  prefix_match found;
+  for (const block_key& key : keys) {
+    const auto* e = directory_.find(key);
+    if (!e) break;
+    if (found.ssd == 0 && e->in_dram()) {
+      ++found.dram;
+    } else {
+      ++found.ssd;
+    }
+  }
+  return found;
+}
+
+result<pin_id> block_store::open_pin(owner_id owner, time_point deadline) {
+  auto record = obtain(owner, deadline);
+  if (!record) return fail(record.error());
+  const pin_id id{next_pin_++};
+  pins_[id].owner = owner;
+  (*record)->pins.push_back(id);
+  return id;
+}
+
+bool block_store::pin_one(const block_key& key, pin_id into) {
+  const auto* e = directory_.find(key);
+  const auto pin = pins_.find(into);
+  if (!e || !e->in_dram() || pin == pins_.end()) return false;
+  index_.pin(records_[e->slot].handle);
+  pin->second.slots.push_back(e->slot);
+  return true;
+}
+
+result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id owner, time_point deadline) {
+  auto record = obtain(owner, deadline);
+  if (!record) return fail(record.error());
+  pinned_blocks found;
+  const std::uint64_t now = ++uses_clock_;  // one moment for all: the prompt was used as a whole
+  std::size_t at = 0;
+  for (; at < keys.size(); ++at) {
+    const auto* e = directory_.find(keys[at]);
+    if (!e || !e->in_dram()) break;
+    if (!found.id) found.id = *open_pin(owner, deadline);
+    pin_one(keys[at], found.id);
+    index_.touch(records_[e->slot].handle, now);
+    found.blocks.push_back({keys[at], slots_.at(e->slot), e->checksum});
+  }
+  for (; at < keys.size(); ++at) {
+    const auto* e = directory_.find(keys[at]);
+    if (!e) break;
+    found.to_promote.push_back(keys[at]);
+  }
+  stats_.hits_dram += found.blocks.size();
+  stats_.hits_ssd += found.to_promote.size();
+  stats_.misses += keys.size() - at;
+  forget_if_idle(owner);
+  return found;
+}
+
+void block_store::release(pin_id pin) {
+  auto node = pins_.extract(pin);
+  if (node.empty()) return;
+  for (const std::uint32_t slot : node.mapped().slots) index_.unpin(records_[slot].handle);
+  const owner_id owner = node.mapped().owner;
+  std::erase(owners_.find(owner)->second.pins, pin);
+  forget_if_idle(owner);
+}
+
+// ---- for the tier below
+// ---------------------------------------------------------------------------------------------
+
+std::optional<block_key> block_store::next_victim() const noexcept {
+  const auto h = index_.victim();
+  if (h == eviction_index::none) return std::nullopt;
+  return index_.key(h);
+}
+
+bool block_store::evict_one() {
+  const auto h = index_.victim();
+  if (h == eviction_index::none) return false;
+  const auto* e = directory_.find(index_.key(h));
+  const std::uint32_t slot = e->slot;
+  ++stats_.evictions;
+  if (!e->on_ssd) ++stats_.evictions_lost;
+  directory_.drop_dram(e->name.key);
+  index_.erase(h);
+  free_slot(slot);
+  return true;
+}
+
+std::uint32_t block_store::uses(const block_key& key) const noexcept {
+  const auto h = index_.find(key);
+  return h == eviction_index::none ? 0 : index_.frequency(h);
+}
+
+// ---- slots
+// ----------------------------------------------------------------------------------------------------------
+
+void block_store::set_state(std::uint32_t slot, state to) {
+  --count_[static_cast<int>(records_[slot].at)];
+  ++count_[static_cast<int>(to)];
+  records_[slot].at = to;
+}
+
+void block_store::free_slot(std::uint32_t slot) {
+  set_state(slot, state::free);
+  records_[slot] = slot_record{};
+  // Cannot fail: the state machine frees a slot only once, which `consistent` checks.
+  (void)slots_.free(slot);
+}
+
+slot_counts block_store::integrity() const noexcept {
+  slot_counts n;
+  n.total = slots_.total();
+  n.free = count_[static_cast<int>(state::free)];
+  n.reserved = count_[static_cast<int>(state::reserved)];
+  n.committed = count_[static_cast<int>(state::committed)];
+  n.private_ = count_[static_cast<int>(state::private_)];
+  n.quarantined = count_[static_cast<int>(state::quarantined)];
+  n.pinned = index_.pinned();
+  n.owners = owners_.size();
+  n.pins = pins_.size();
+  return n;
+}
+
+bool block_store::consistent(std::string* why) const {
+  const auto wrong = [why](std::string text) {
+    if (why) *why = std::move(text);
+    return false;
+  };
+  std::size_t count[5] = {};
+  std::vector<std::uint32_t> expected_pins(records_.size(), 0);
+  for (const auto& [id, pin] : pins_) {
+    const auto owner = owners_.find(pin.owner);
+    if (owner == owners_.end()) return wrong("pin " + to_string(id) + " has no owner");
+    if (std::count(owner->second.pins.begin(), owner->second.pins.end(), id) != 1)
+      return wrong("pin " + to_string(id) + " is not listed once by its owner");
+    for (const auto slot : pin.slots) ++expected_pins[slot];
+  }
+  std::size_t held = 0, listed_pins = 0;
+  for (const auto& [id, owner] : owners_) {
+    listed_pins += owner.pins.size();
+    held += owner.slots.size();
+    if (owner.slots.empty() && owner.pins.empty() && !owner.fenced)
+      return wrong("idle owner " + to_string(id));
+    for (std::size_t i = 0; i < owner.slots.size(); ++i) {
+      const auto& r = records_[owner.slots[i]];
+      if (r.owner != id || r.held_at != i) return wrong("slot list of owner " + to_string(id) + " is off");
+    }
+  }
+  if (listed_pins != pins_.size()) return wrong("an owner lists a pin that does not exist");
+  std::size_t owned = 0;
+  for (std::uint32_t i = 0; i < records_.size(); ++i) {
+    const auto& r = records_[i];
+    const std::string name = "slot " + std::to_string(i);
+    ++count[static_cast<int>(r.at)];
+    owned += r.owner ? 1 : 0;
+    if (slots_.allocated(i) == (r.at == state::free)) return wrong(name + " disagrees with the allocator");
+    if (r.at != state::committed) {
+      if (expected_pins[i] != 0) return wrong(name + " is pinned but not committed");
+      if ((r.at == state::free) == bool(r.owner)) return wrong(name + " has the wrong owner for its state");
+      continue;
+    }
+    const auto* e = directory_.find(r.key);
+    if (!e || e->slot != i) return wrong(name + " is committed but not in the directory");
+    if (index_.find(r.key) != r.handle) return wrong(name + " is committed but not in the eviction index");
+    if (index_.pins(r.handle) != expected_pins[i] + (r.owner ? 1 : 0))
+      return wrong(name + " has a wrong pin count");
+  }
+  for (int s = 0; s < 5; ++s)
+    if (count[s] != count_[s]) return wrong("slot counts do not add up");
+  if (owned != held) return wrong("slots name an owner that does not list them");
+  std::size_t in_dram = 0;
+  directory_.for_each([&](const auto& e) { in_dram += e.in_dram(); });
+  if (in_dram != index_.size() || in_dram != count[static_cast<int>(state::committed)])
+    return wrong("directory and eviction index disagree");
+  if (!index_.consistent()) return wrong("eviction index is inconsistent");
+  return true;
+}
+
+}  // namespace mooncaf

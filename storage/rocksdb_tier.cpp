@@ -1,0 +1,418 @@
+#include "storage/rocksdb_tier.hpp"
+
+#include <fcntl.h>
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/options.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "runtime/base/units.hpp"
+#include "storage/block_record.hpp"
+#include "storage/flat_index.hpp"
+#include "storage/posix.hpp"
+#include "storage/reader_pool.hpp"
+
+namespace mooncaf {
+namespace rdb = ROCKSDB_NAMESPACE;
+
+namespace {
+
+constexpr const char* metadata_family = "metadata";
+
+error to_error(const rdb::Status& s, const std::string& path) {
+  const std::string text = path + ": " + s.ToString();
+  if (s.IsNotFound()) return {ec::not_found, text};
+  if (s.IsNoSpace()) return {ec::out_of_space, text};
+  if (s.IsCorruption()) return {ec::corrupt, text};
+  return {ec::io_error, text};
+}
+
+/// Tries what RocksDB would do with direct I/O. @returns the reason why it cannot, empty if it can.
+std::string why_no_direct_io(const std::string& directory) {
+  const std::string path = directory + "/direct_io_probe";
+  struct aligned_page {
+    void* at = std::aligned_alloc(4096, 4096);
+    ~aligned_page() { std::free(at); }
+  } page;
+  if (!page.at) return "out of memory";
+  std::memset(page.at, 0, 4096);
+  const unique_fd fd{::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600)};
+  std::string why;
+  if (!fd || ::pwrite(fd.get(), page.at, 4096, 0) != 4096 || ::pread(fd.get(), page.at, 4096, 0) != 4096) {
+    why = errno_text();
+  }
+  ::unlink(path.c_str());
+  return why;
+}
+
+rdb::DBOptions database_options(const rocksdb_tier_options& o) {
+  rdb::DBOptions db;
+  db.create_if_missing = true;
+  db.create_missing_column_families = true;
+  db.use_direct_reads = o.direct_io;
+  db.use_direct_io_for_flush_and_compaction = o.direct_io;
+  // A block and its metadata appear together, also where the log is skipped.
+  db.atomic_flush = true;
+  // Every record proves itself, so a damaged one in the log need not take its neighbours along.
+  db.wal_recovery_mode = rdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
+  db.max_background_jobs = 2;
+  db.bytes_per_sync = 4 * MiB;  // no write-back bursts, where the page cache is in use
+  db.wal_bytes_per_sync = 4 * MiB;
+  db.info_log_level = rdb::InfoLogLevel::WARN_LEVEL;
+  db.max_log_file_size = 1 * MiB;
+  db.keep_log_file_num = 2;
+  return db;
+}
+
+rdb::ColumnFamilyOptions family_options(const rocksdb_tier_options& o,
+                                        const std::shared_ptr<rdb::Cache>& cache) {
+  rdb::ColumnFamilyOptions family;
+  rdb::BlockBasedTableOptions table;
+  table.block_cache = cache;  // keys and blob addresses alone: tens of bytes a block
+  family.table_factory.reset(rdb::NewBlockBasedTableFactory(table));
+  family.compression = rdb::kNoCompression;  // KV bytes are floats: they do not compress, they only cost
+  family.write_buffer_size = o.flush_bytes;
+  family.max_write_buffer_number = 3;
+  return family;
+}
+
+rdb::ColumnFamilyOptions blob_options(const rocksdb_tier_options& o,
+                                      const std::shared_ptr<rdb::Cache>& cache) {
+  auto family = family_options(o, cache);
+  family.enable_blob_files = true;
+  family.min_blob_size = 0;
+  family.blob_file_size = std::max<std::uint64_t>(o.flush_bytes, 4 * o.block_bytes);
+  family.enable_blob_garbage_collection = true;
+  // Leaf-first eviction frees in about the order of writing, so old files die nearly whole; moving what
+  // survives in the older half, once half of it is garbage, bounds the disk at about twice the live bytes for
+  // little copying.
+  family.blob_garbage_collection_age_cutoff = 0.5;
+  family.blob_garbage_collection_force_threshold = 0.5;
+  return family;
+}
+
+}  // namespace
+
+struct rocksdb_tier::impl {
+  rocksdb_tier_options options;
+  std::unique_ptr<rdb::DB> db;
+  rdb::ColumnFamilyHandle* blocks = nullptr;
+  rdb::ColumnFamilyHandle* metadata = nullptr;
+  flat_index live;  // keys only
+  reader_pool readers;
+  std::size_t erased_since_collection = 0;
+  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0};
+
+  explicit impl(rocksdb_tier_options o) : options(std::move(o)), readers(options.read_threads) {}
+  ~impl() {
+    if (!db) return;
+    for (auto* family : {blocks, metadata})
+      if (family) (void)db->DestroyColumnFamilyHandle(family);
+    (void)db->Close();
+  }
+
+  void log(const std::string& line) const {
+    if (options.log) options.log("ssd tier " + options.path + ": " + line);
+  }
+
+  result<void> open_database();
+  result<void> load_index(const std::function<void(const stored_block&)>& visit);
+  result<void> check(std::span<const put_item> items) const;
+  result<void> write(std::span<const put_item> items, bool logged);
+  result<void> read_one(const get_item& item) const;
+  void settle(const get_item& item, const result<void>& outcome);
+  result<void> remove(std::span<const block_key> keys);
+  void collect_garbage_if_due();
+};
+
+// ---- open
+// -----------------------------------------------------------------------------------------------------------
+
+result<void> rocksdb_tier::impl::open_database() {
+  std::error_code failed;
+  if (options.wipe) std::filesystem::remove_all(options.path, failed);
+  if (!failed) std::filesystem::create_directories(options.path, failed);
+  if (failed) return fail(ec::io_error, "cannot prepare directory " + options.path + ": " + failed.message());
+  if (options.direct_io) {
+    if (const auto why = why_no_direct_io(options.path); !why.empty()) {
+      log("direct I/O is not possible here (" + why + "), reads and writes go through the page cache");
+      options.direct_io = false;
+    }
+  }
+  const auto cache = rdb::NewLRUCache(32 * MiB);
+  const std::vector<rdb::ColumnFamilyDescriptor> families{
+      {rdb::kDefaultColumnFamilyName, blob_options(options, cache)},
+      {metadata_family, family_options(options, cache)},
+  };
+  std::vector<rdb::ColumnFamilyHandle*> handles;
+  rdb::DB* raw = nullptr;
+  const auto s = rdb::DB::Open(database_options(options), options.path, families, &handles, &raw);
+  if (!s.ok()) {
+    error e = to_error(s, options.path);
+    if (s.IsNotFound()) e.code = ec::corrupt;  // a file that the manifest names
+    e.detail = "cannot open the SSD tier in " + e.detail +
+               "; it is a cache: if the files are damaged, delete the directory or open it with `wipe`";
+    return fail(std::move(e));
+  }
+  db.reset(raw);
+  blocks = handles[0];
+  metadata = handles[1];
+  return {};
+}
+
+result<void> rocksdb_tier::impl::load_index(const std::function<void(const stored_block&)>& visit) {
+  std::size_t foreign = 0, damaged = 0;
+  rdb::WriteBatch drop;
+  rdb::ReadOptions scan;
+  scan.readahead_size = 2 * MiB;
+  const std::unique_ptr<rdb::Iterator> it{db->NewIterator(scan, metadata)};
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    const auto record =
+        block_record::decode(std::as_bytes(std::span{it->value().data(), it->value().size()}));
+    const bool ours =
+        record && record->fingerprint == options.fingerprint && record->length_bytes == options.block_bytes;
+    if (!ours) {
+      ++(record ? foreign : damaged);
+      drop.Delete(blocks, it->key());
+      drop.Delete(metadata, it->key());
+      continue;
+    }
+    live.insert(record->name.key, 0);
+    if (visit) visit({record->name, record->checksum});
+  }
+  if (!it->status().ok()) {
+    error e = to_error(it->status(), options.path);
+    e.detail = "cannot list the SSD tier in " + e.detail + "; delete the directory or open it with `wipe`";
+    return fail(std::move(e));
+  }
+  live_count = live.size();
+  if (foreign) log("drops " + std::to_string(foreign) + " blocks of another model or layout");
+  if (damaged) log("drops " + std::to_string(damaged) + " blocks with damaged metadata");
+  corrupt += damaged;
+  if (foreign + damaged == 0) return {};
+  const auto s = db->Write({}, &drop);
+  if (!s.ok()) return fail(to_error(s, options.path));
+  erased_since_collection += foreign + damaged;
+  return {};
+}
+
+result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(
+    rocksdb_tier_options options, const std::function<void(const stored_block&)>& visit) {
+  if (options.path.empty()) return fail(ec::invalid_argument, "the SSD tier needs a directory");
+  if (options.block_bytes == 0 || options.block_bytes > 1 * GiB) {
+    return fail(ec::invalid_argument, "SSD tier blocks of " + std::to_string(options.block_bytes) +
+                                          " bytes; 1 byte to 1 GiB are possible");
+  }
+  if (options.read_threads == 0 || options.read_threads > 64) {
+    return fail(ec::invalid_argument,
+                std::to_string(options.read_threads) + " SSD read threads; 1 to 64 are possible");
+  }
+  if (options.flush_bytes < 64 * KiB || options.flush_bytes > 4 * GiB) {
+    return fail(ec::invalid_argument, "SSD flush_bytes of " + std::to_string(options.flush_bytes) +
+                                          "; 64 KiB to 4 GiB are possible");
+  }
+  auto self = std::make_unique<impl>(std::move(options));
+  if (auto opened = self->open_database(); !opened) return fail(opened.error());
+  if (auto listed = self->load_index(visit); !listed) return fail(listed.error());
+  return std::unique_ptr<rocksdb_tier>(new rocksdb_tier(std::move(self)));
+}
+
+rocksdb_tier::rocksdb_tier(std::unique_ptr<impl> self) : self_(std::move(self)) {}
+rocksdb_tier::~rocksdb_tier() = default;
+
+// ---- write
+// ----------------------------------------------------------------------------------------------------------
+
+result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
+  std::size_t fresh = 0;
+  for (const auto& item : items) {
+    if (item.bytes.size() != options.block_bytes) {
+      return fail(ec::invalid_argument, "block of " + std::to_string(item.bytes.size()) + " bytes; " +
+                                            options.path + " holds blocks of " +
+                                            std::to_string(options.block_bytes));
+    }
+    fresh += live.find(item.block.name.key) == flat_index::none;
+  }
+  if (live.size() + fresh > options.capacity_blocks) {
+    return fail(ec::out_of_space, options.path + " holds " + std::to_string(live.size()) + " of " +
+                                      std::to_string(options.capacity_blocks) + " blocks");
+  }
+  return {};
+}
+
+result<void> rocksdb_tier::impl::write(std::span<const put_item> items, bool logged) {
+  rdb::WriteOptions how;
+  how.disableWAL = !logged;
+  rdb::WriteBatch batch(items.size() * (options.block_bytes + 512));
+  for (const auto& item : items) {
+    const auto& b = item.block;
+    const auto head = block_record{options.fingerprint, b.name, item.bytes.size(), b.checksum}.encode();
+    const auto key = encode_key(b.name.key);
+    const rdb::Slice key_part(key.data(), key.size());
+    const rdb::Slice parts[] = {{reinterpret_cast<const char*>(head.data()), head.size()},
+                                {reinterpret_cast<const char*>(item.bytes.data()), item.bytes.size()}};
+    auto s = batch.Put(blocks, rdb::SliceParts(&key_part, 1), rdb::SliceParts(parts, 2));
+    if (s.ok()) s = batch.Put(metadata, key_part, parts[0]);
+    if (!s.ok()) return fail(to_error(s, options.path));
+  }
+  if (const auto s = db->Write(how, &batch); !s.ok()) return fail(to_error(s, options.path));
+  for (const auto& item : items) live.insert(item.block.name.key, 0);
+  live_count = live.size();
+  return {};
+}
+
+result<void> rocksdb_tier::put(std::span<const put_item> items) {
+  auto& self = *self_;
+  if (items.empty()) return {};
+  if (auto valid = self.check(items); !valid) return valid;
+  // A large batch goes straight to its blob file, which halves what the disk writes; a small one would leave
+  // a file of its own behind, so it goes through the log.
+  const bool logged = items.size() * self.options.block_bytes < self.options.flush_bytes / 4;
+  const std::size_t step = std::max<std::size_t>(1, 16 * MiB / self.options.block_bytes);
+  for (std::size_t at = 0; at < items.size(); at += step) {
+    auto done = self.write(items.subspan(at, std::min(step, items.size() - at)), logged);
+    if (!done) return done;
+  }
+  if (!logged) {
+    const auto s = self.db->Flush(rdb::FlushOptions{}, {self.blocks, self.metadata});
+    if (!s.ok()) return fail(to_error(s, self.options.path));
+  }
+  self.written += items.size();
+  return {};
+}
+
+// ---- read
+// -----------------------------------------------------------------------------------------------------------
+
+result<void> rocksdb_tier::impl::read_one(const get_item& item) const {
+  if (item.into.size() != options.block_bytes) {
+    return fail(ec::invalid_argument, "buffer of " + std::to_string(item.into.size()) +
+                                          " bytes for a block of " + std::to_string(options.block_bytes));
+  }
+  rdb::ReadOptions how;
+  // Our own checksum covers what is served, from the writer's slot to the reader's; RocksDB's crc32c would be
+  // a second one, and without SSE 4.2 (as Debian builds it) it halves the speed.
+  how.verify_checksums = false;
+  rdb::PinnableSlice value;
+  const auto key = encode_key(item.key);
+  const auto s = db->Get(how, blocks, rdb::Slice(key.data(), key.size()), &value);
+  if (s.IsNotFound())
+    return fail(ec::not_found, "block " + to_string(item.key) + " is not in " + options.path);
+  if (!s.ok()) {
+    // A blob that is too short or gone is reported as an I/O error by some paths; either way this entry is
+    // lost.
+    error e = to_error(s, options.path);
+    if (e.code == ec::not_found || s.IsIOError()) e.code = ec::corrupt;
+    return fail(std::move(e));
+  }
+  const auto bytes = std::as_bytes(std::span{value.data(), value.size()});
+  const auto record = block_record::decode(bytes);
+  if (!record) return fail(ec::corrupt, "block " + to_string(item.key) + ": " + record.error().detail);
+  if (record->fingerprint != options.fingerprint || record->name.key != item.key ||
+      record->length_bytes != options.block_bytes ||
+      bytes.size() != block_record::size_bytes + options.block_bytes) {
+    return fail(ec::corrupt, "block " + to_string(item.key) + " holds something else than its name says");
+  }
+  std::memcpy(item.into.data(), bytes.data() + block_record::size_bytes, options.block_bytes);
+  if (checksum64(item.into) != record->checksum) {
+    return fail(ec::corrupt, "block " + to_string(item.key) + " fails its checksum");
+  }
+  return {};
+}
+
+/// Counts a read, and forgets a block that cannot be served.
+void rocksdb_tier::impl::settle(const get_item& item, const result<void>& outcome) {
+  if (outcome) {
+    ++read;
+  } else if (outcome.error().code == ec::corrupt) {
+    ++corrupt;
+    log("drops a block: " + outcome.error().detail);
+    // Whether or not the erasure succeeds, the block is a miss: the next read fails in the same way.
+    (void)remove({&item.key, 1});
+  }
+}
+
+result<void> rocksdb_tier::get(const get_item& item) {
+  auto outcome = self_->read_one(item);
+  self_->settle(item, outcome);
+  return outcome;
+}
+
+std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> items) {
+  std::vector<result<void>> outcomes(items.size());
+  self_->readers.run(items.size(), [&](std::size_t i) { outcomes[i] = self_->read_one(items[i]); });
+  for (std::size_t i = 0; i < items.size(); ++i) self_->settle(items[i], outcomes[i]);
+  return outcomes;
+}
+
+// ---- erase
+// ----------------------------------------------------------------------------------------------------------
+
+result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
+  rdb::WriteBatch batch;
+  std::size_t known = 0;
+  for (const auto& key : keys) {
+    if (!live.erase(key)) continue;
+    ++known;
+    const auto bytes = encode_key(key);
+    batch.Delete(blocks, rdb::Slice(bytes.data(), bytes.size()));
+    batch.Delete(metadata, rdb::Slice(bytes.data(), bytes.size()));
+  }
+  if (known == 0) return {};
+  live_count = live.size();
+  erased += known;
+  erased_since_collection += known;
+  const auto s = db->Write({}, &batch);
+  if (!s.ok()) return fail(to_error(s, options.path));
+  return {};
+}
+
+result<void> rocksdb_tier::erase(std::span<const block_key> keys) {
+  auto done = self_->remove(keys);
+  if (done) self_->collect_garbage_if_due();
+  return done;
+}
+
+/// Blobs of erased keys are only known as garbage once a compaction has met the erasure. Left alone that may
+/// take long, since the keys are tiny; so one is asked for whenever a quarter of the capacity has been
+/// erased.
+void rocksdb_tier::impl::collect_garbage_if_due() {
+  if (erased_since_collection * 4 <= options.capacity_blocks) return;
+  erased_since_collection = 0;
+  rdb::CompactRangeOptions how;
+  how.bottommost_level_compaction = rdb::BottommostLevelCompaction::kForceOptimized;
+  for (auto* family : {blocks, metadata}) {
+    if (const auto s = db->CompactRange(how, family, nullptr, nullptr); !s.ok()) {
+      log("cannot collect garbage: " + s.ToString());
+    }
+  }
+}
+
+ssd_stats rocksdb_tier::stats() const {
+  const auto& self = *self_;
+  ssd_stats now;
+  now.blocks = self.live_count;
+  now.blocks_written = self.written;
+  now.blocks_read = self.read;
+  now.blocks_corrupt = self.corrupt;
+  now.blocks_erased = self.erased;
+  std::uint64_t part = 0;
+  for (auto* family : {self.blocks, self.metadata}) {
+    if (self.db->GetIntProperty(family, rdb::DB::Properties::kTotalSstFilesSize, &part))
+      now.disk_bytes += part;
+    if (self.db->GetIntProperty(family, rdb::DB::Properties::kTotalBlobFileSize, &part))
+      now.disk_bytes += part;
+  }
+  return now;
+}
+
+bool rocksdb_tier::direct_io() const noexcept { return self_->options.direct_io; }
+
+}  // namespace mooncaf
