@@ -230,7 +230,8 @@ bool block_store::pin_one(const block_key& key, pin_id into) {
   return true;
 }
 
-result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id owner, time_point deadline) {
+result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
+                                       std::size_t max_to_promote) {
   auto record = obtain(owner, deadline);
   if (!record) return fail(record.error());
   pinned_blocks found;
@@ -244,7 +245,7 @@ result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id
     index_.touch(records_[e->slot].handle, now);
     found.blocks.push_back({keys[at], slots_.at(e->slot), e->checksum});
   }
-  for (; at < keys.size(); ++at) {
+  for (; at < keys.size() && found.to_promote.size() < max_to_promote; ++at) {
     const auto* e = directory_.find(keys[at]);
     if (!e) break;
     found.to_promote.push_back(keys[at]);

@@ -150,8 +150,10 @@ class block_store {
   /// What of `keys` (prompt order) is held; changes nothing.
   prefix_match match(std::span<const block_key> keys) const noexcept;
   /// Pins the leading DRAM run for `owner`, counts the use, and reports what lies behind it on SSD.
+  /// @param max_to_promote  blocks behind the run to report at most; the others count as misses.
   /// @error as for `reserve`.
-  result<pinned_blocks> pin(std::span<const block_key> keys, owner_id owner, time_point deadline);
+  result<pinned_blocks> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
+                            std::size_t max_to_promote = ~std::size_t{0});
   /// A pin without blocks yet, for `pin_one`. Ends with its owner like any other.
   /// @error as for `reserve`.
   result<pin_id> open_pin(owner_id owner, time_point deadline);

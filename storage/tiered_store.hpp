@@ -131,7 +131,7 @@ class tiered_store {
   /// Jobs to execute in this order, at most `max`. Do not run jobs of a later call before those of an earlier
   /// one.
   std::vector<io_job> take_io_jobs(std::size_t max = 64);
-  /// Takes results back, in any order, each once.
+  /// Takes results back in the order of their jobs, each once; unknown ids are ignored.
   void complete(std::span<const io_result> results);
   /// Queues writes for blocks that are in DRAM alone, as many as the queue takes; before a planned stop,
   /// repeat with take_io_jobs / complete until it returns 0. @returns how many are still only in DRAM.
@@ -159,21 +159,31 @@ class tiered_store {
   struct ticket_record {
     owner_id owner;
     pin_id pin;
-    time_point deadline{};
-    std::vector<pinned_block> blocks;  // filled in prompt order; slot.address null: still missing
+    std::vector<pinned_block> blocks;  // prompt order; without address: still missing
+    std::size_t in_dram = 0;           // leading blocks that needed no read
     std::size_t missing = 0;
-    std::uint32_t from_ssd = 0;
+  };
+  enum class save_outcome : std::uint8_t {
+    queued,      // or on SSD already
+    queue_full,  // try again when jobs have completed
+    no_room,     // nothing on SSD may give way
+    impossible,  // not in DRAM, or behind a hole
   };
 
-  bool save(const block_key& key);
-  bool queue_write(const block_directory::entry& e);
-  bool make_ssd_room();
+  void note_use(const pinned_blocks& pinned);
+  bool join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position);
+  void finish_read(const io_job& job, bool ok);
+  void resolve(ticket_id id);
+  void want_saved(const block_key& key);
+  void write_wanted();
+  save_outcome save(const block_key& key);
+  void queue_write(const block_directory::entry& e);
+  void finish_write(const io_job& job, pin_id hold, bool ok);
+  bool make_ssd_room(const block_key& parent);
+  bool evict_from_ssd();
   void evict_ahead();
+  void queue(io_job job, pin_id hold);
   void queue_erase(const block_name& name);
-  bool start_promotion(const block_directory::entry& e);
-  void finish_write(const job_record& record, bool ok);
-  void finish_read(const job_record& record, bool ok);
-  void resolve(ticket_id id, ticket_record& ticket);
   void forget_on_ssd(const block_key& key);
 
   tiered_store_options options_;
@@ -181,6 +191,7 @@ class tiered_store {
   eviction_index ssd_index_;  // on SSD, or on the way there (pinned meanwhile)
   std::deque<io_job> queue_;
   std::unordered_map<std::uint64_t, job_record> jobs_;  // queued and running
+  std::deque<block_key> wanted_;                        // to be written when the queue has room
   std::unordered_map<block_key, std::vector<waiter>> promotions_;
   std::unordered_map<ticket_id, ticket_record> tickets_;
   std::vector<ready_pin> ready_;
@@ -190,6 +201,7 @@ class tiered_store {
   std::uint64_t next_job_ = 1;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t ssd_clock_ = 0;
+  std::uint64_t damaged_ = 0;  // blocks lost to a bad disk
   tier_stats stats_;
 };
 

@@ -1,0 +1,245 @@
+#include "storage/eviction.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "tests/storage/block_maker.hpp"
+
+using namespace mooncaf;
+using test::prompt;
+
+namespace {
+
+/// Adds a prompt's blocks, all used at `now`.
+void use(eviction_index& index, const std::vector<block_name>& names, std::uint64_t now) {
+  for (const auto& n : names) {
+    const auto h = index.find(n.key);
+    if (h == eviction_index::none) {
+      index.insert(n.key, n.parent, n.depth, now);
+    } else {
+      index.touch(h, now);
+    }
+  }
+}
+
+block_key evict(eviction_index& index) {
+  const auto h = index.victim();
+  REQUIRE(h != eviction_index::none);
+  const auto key = index.key(h);
+  index.erase(h);
+  return key;
+}
+
+/// The specification, slowly: what must go next, by looking at everything.
+struct reference {
+  struct block {
+    block_name name;
+    std::uint64_t used, frequency;
+    int pins;
+  };
+  eviction_options options;
+  std::map<block_key, block> blocks;
+
+  bool candidate(const block& b) const {
+    if (b.pins > 0) return false;
+    if (!options.leaf_first) return true;
+    for (const auto& [k, c] : blocks)
+      if (c.name.depth > 0 && c.name.parent == b.name.key) return false;
+    return true;
+  }
+  auto rank(const block& b) const {
+    const std::uint64_t shallow = ~std::uint64_t{b.name.depth};
+    switch (options.policy) {
+      case eviction_policy::lru:
+        return std::tuple(b.used, shallow, std::uint64_t{0});
+      case eviction_policy::lfu:
+        return std::tuple(b.frequency, b.used, shallow);
+      case eviction_policy::length_aware:
+        return std::tuple(b.frequency, shallow, b.used);
+    }
+    return std::tuple(std::uint64_t{0}, shallow, std::uint64_t{0});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("policy names are read as they are written") {
+  for (auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware})
+    CHECK(parse_eviction_policy(to_string(p)) == p);
+  CHECK_FALSE(parse_eviction_policy("fifo"));
+}
+
+TEST_CASE("LRU gives up the prompt that was not used for longest, last block first") {
+  eviction_index index{{eviction_policy::lru, true}};
+  const auto a = prompt({1, 1}), b = prompt({2, 2});
+  use(index, a, 1);
+  use(index, b, 2);
+  use(index, a, 3);
+  CHECK(evict(index) == b[1].key);
+  CHECK(evict(index) == b[0].key);
+  CHECK(evict(index) == a[1].key);
+  CHECK(evict(index) == a[0].key);
+  CHECK(index.victim() == eviction_index::none);
+}
+
+TEST_CASE("LFU gives up what was used least often and forgets the count with the block") {
+  eviction_index index{{eviction_policy::lfu, true}};
+  const auto a = prompt({1}), b = prompt({2});
+  use(index, a, 1);
+  use(index, a, 2);
+  use(index, a, 3);
+  use(index, b, 4);
+  use(index, b, 5);
+  CHECK(evict(index) == b[0].key);
+  use(index, b, 6);
+  CHECK(index.frequency(index.find(b[0].key)) == 1);
+  CHECK(evict(index) == b[0].key);
+  CHECK(evict(index) == a[0].key);
+}
+
+TEST_CASE("length-aware gives up the block latest in its request among the least used") {
+  eviction_index index{{eviction_policy::length_aware, true}};
+  const auto longer = prompt({1, 1, 1}), shorter = prompt({2, 2});
+  use(index, shorter, 1);
+  use(index, longer, 2);
+  CHECK(evict(index) == longer[2].key);
+  CHECK(evict(index) == shorter[1].key);  // as deep as longer[1], but older
+  CHECK(evict(index) == longer[1].key);
+}
+
+TEST_CASE("length-aware breaks ties of depth by recency") {
+  eviction_index index{{eviction_policy::length_aware, true}};
+  const auto a = prompt({1, 1}), b = prompt({2, 2});
+  use(index, b, 1);
+  use(index, a, 2);
+  CHECK(evict(index) == b[1].key);
+  CHECK(evict(index) == a[1].key);
+}
+
+TEST_CASE("leaf-first keeps a shared prefix while any continuation is resident; plain does not") {
+  const auto a = prompt({1, 1, 1}), b = prompt({1, 1, 2});
+  for (bool leaf_first : {true, false}) {
+    eviction_index index{{eviction_policy::lru, leaf_first}};
+    use(index, a, 1);
+    // The end of b came in without its prefix being used, as a promotion does it.
+    index.insert(b[2].key, b[2].parent, 2, 2);
+    CHECK(evict(index) == a[2].key);
+    CHECK(evict(index) == (leaf_first ? b[2].key : a[1].key));
+  }
+}
+
+TEST_CASE("a pinned block protects itself and, leaf-first, all blocks before it") {
+  eviction_index index{{eviction_policy::lru, true}};
+  const auto a = prompt({1, 1, 1});
+  use(index, a, 1);
+  const auto last = index.find(a[2].key);
+  index.pin(last);
+  index.pin(last);
+  index.unpin(last);
+  CHECK(index.victim() == eviction_index::none);
+  CHECK(index.pinned() == 1);
+  index.unpin(last);
+  CHECK(evict(index) == a[2].key);
+}
+
+TEST_CASE("a parent that arrives after its children is protected by them") {
+  eviction_index index{{eviction_policy::lru, true}};
+  const auto a = prompt({1, 1});
+  index.insert(a[1].key, a[1].parent, 1, 5);
+  CHECK(index.children_of(a[0].key) == 1);
+  CHECK(index.find(a[0].key) == eviction_index::none);
+  index.insert(a[0].key, a[0].parent, 0, 1);
+  CHECK(evict(index) == a[1].key);
+  CHECK(evict(index) == a[0].key);
+  CHECK(index.consistent());
+}
+
+TEST_CASE("every policy agrees with its specification over random operations") {
+  for (auto policy : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
+    for (bool leaf_first : {true, false}) {
+      for (unsigned seed = 1; seed <= 3; ++seed) {
+        CAPTURE(seed);
+        CAPTURE(to_string(policy));
+        CAPTURE(leaf_first);
+        std::mt19937 random(seed);
+        eviction_index index{{policy, leaf_first}};
+        reference model{{policy, leaf_first}, {}};
+        for (std::uint64_t now = 1; now <= 2000; ++now) {
+          std::vector<int> choices;
+          for (unsigned d = 0; d < 5; ++d) choices.push_back(static_cast<int>(random() % 3));
+          const auto name = prompt(choices)[random() % 5];
+          const auto known = model.blocks.find(name.key);
+          const auto h = index.find(name.key);
+          REQUIRE((known != model.blocks.end()) == (h != eviction_index::none));
+          switch (random() % 6) {
+            case 0:
+            case 1:
+              index.insert(name.key, name.parent, name.depth, now);
+              if (known == model.blocks.end()) {
+                model.blocks[name.key] = {name, now, 1, 0};
+              } else {
+                known->second.used = now;
+                ++known->second.frequency;
+              }
+              break;
+            case 2:
+              if (h == eviction_index::none) break;
+              index.pin(h);
+              ++known->second.pins;
+              break;
+            case 3:
+              if (h == eviction_index::none) break;
+              index.unpin(h);
+              if (known->second.pins > 0) --known->second.pins;
+              break;
+            case 4:
+              if (h == eviction_index::none || random() % 4) break;
+              index.erase(h);
+              model.blocks.erase(known);
+              break;
+            case 5: {
+              const reference::block* best = nullptr;
+              for (const auto& [k, b] : model.blocks)
+                if (model.candidate(b) && (!best || model.rank(b) < model.rank(*best))) best = &b;
+              REQUIRE((best != nullptr) == (index.victim() != eviction_index::none));
+              if (!best) break;
+              // Equal ranks are equally good.
+              const auto& chosen = model.blocks.at(index.key(index.victim()));
+              REQUIRE(model.candidate(chosen));
+              REQUIRE(model.rank(chosen) == model.rank(*best));
+              model.blocks.erase(chosen.name.key);
+              index.erase(index.victim());
+              break;
+            }
+          }
+          REQUIRE(index.size() == model.blocks.size());
+          if (now % 20 == 0) REQUIRE(index.consistent());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the flat index keeps every key through growth and deletion") {
+  std::mt19937_64 random(4);
+  flat_index index;
+  std::map<block_key, std::uint32_t> model;
+  for (int step = 0; step < 50000; ++step) {
+    // Few distinct and consecutive keys, so that runs collide and wrap around.
+    const block_key key{0, random() % 700};
+    if (random() % 2) {
+      const auto value = static_cast<std::uint32_t>(random() % 1000);
+      index.insert(key, value);
+      model[key] = value;
+    } else {
+      REQUIRE(index.erase(key) == (model.erase(key) == 1));
+    }
+    REQUIRE(index.size() == model.size());
+    const block_key other{0, random() % 700};
+    const auto known = model.find(other);
+    REQUIRE(index.find(other) == (known == model.end() ? flat_index::none : known->second));
+  }
+}
