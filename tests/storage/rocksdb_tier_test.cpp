@@ -1,1 +1,410 @@
+#include "storage/rocksdb_tier.hpp"
+
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "storage/block_record.hpp"
+#include "storage/reader_pool.hpp"
+#include "tests/storage/block_maker.hpp"
+#include "tests/storage/temp_dir.hpp"
+
+using namespace mooncaf;
+using test::bytes_of;
+using test::prompt;
+using test::temp_dir;
+
+namespace {
+
+constexpr std::size_t block_bytes = 20000;  // no multiple of a page
+constexpr hash128 ours{1, 2};
+
+rocksdb_tier_options options_for(const std::string& path) {
+  rocksdb_tier_options o;
+  o.path = path;
+  o.block_bytes = block_bytes;
+  o.fingerprint = ours;
+  o.capacity_blocks = 10000;
+  o.flush_bytes = 256 * 1024;
+  return o;
+}
+
+using index_t = std::map<block_key, stored_block>;
+
+std::unique_ptr<rocksdb_tier> open(const rocksdb_tier_options& o, index_t* index = nullptr) {
+  auto tier = rocksdb_tier::open(o, [&](const stored_block& b) {
+    if (index) (*index)[b.name.key] = b;
+  });
+  REQUIRE_MESSAGE(tier, to_string(tier.error()));
+  return std::move(*tier);
+}
+
+result<void> put(rocksdb_tier& tier, const std::vector<block_name>& names) {
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<put_item> items;
+  for (const auto& n : names) bytes.push_back(bytes_of(n.key, block_bytes));
+  for (std::size_t i = 0; i < names.size(); ++i)
+    items.push_back({{names[i], checksum64(bytes[i])}, bytes[i]});
+  return tier.put(items);
+}
+
+bool serves(rocksdb_tier& tier, const block_key& key) {
+  std::vector<std::byte> into(block_bytes);
+  if (!tier.get({key, into})) return false;
+  CHECK(into == bytes_of(key, block_bytes));  // whatever is served must be right
+  return true;
+}
+
+std::vector<block_name> chains(int count, int length) {
+  std::vector<block_name> all;
+  for (int c = 0; c < count; ++c)
+    for (const auto& n : prompt(std::vector<int>(static_cast<std::size_t>(length), c + 1))) all.push_back(n);
+  return all;
+}
+
+std::vector<std::string> files(const std::string& dir, const std::string& extension) {
+  std::vector<std::string> found;
+  for (const auto& f : std::filesystem::directory_iterator(dir))
+    if (f.path().extension() == extension) found.push_back(f.path().string());
+  return found;
+}
+
+void flip_bit(const std::string& file, std::size_t at) {
+  std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+  f.seekg(static_cast<std::streamoff>(at));
+  char c = 0;
+  f.get(c);
+  f.seekp(static_cast<std::streamoff>(at));
+  f.put(static_cast<char>(c ^ 4));
+}
+
+}  // namespace
+
+TEST_CASE("blocks come back as they were written, one by one and many at a time") {
+  temp_dir dir;
+  auto tier = open(options_for(dir / "ssd"));
+  const auto names = chains(5, 4);
+  REQUIRE(put(*tier, names));
+  std::vector<std::vector<std::byte>> buffers(names.size(), std::vector<std::byte>(block_bytes));
+  std::vector<get_item> items;
+  for (std::size_t i = 0; i < names.size(); ++i) items.push_back({names[i].key, buffers[i]});
+  const block_key absent{9, 9};
+  std::vector<std::byte> spare(block_bytes);
+  items.push_back({absent, spare});
+  const auto outcomes = tier->multi_get(items);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    CHECK(outcomes[i]);
+    CHECK(buffers[i] == bytes_of(names[i].key, block_bytes));
+    CHECK(serves(*tier, names[i].key));
+  }
+  CHECK(outcomes.back().error().code == ec::not_found);
+  CHECK(tier->stats().blocks == 20);
+}
+
+TEST_CASE("a restart finds every block with its place in its prompt") {
+  temp_dir dir;
+  const auto names = chains(4, 5);
+  {
+    auto tier = open(options_for(dir / "ssd"));
+    REQUIRE(put(*tier, names));
+    REQUIRE(tier->erase(std::vector{names[19].key}));
+  }
+  index_t index;
+  auto tier = open(options_for(dir / "ssd"), &index);
+  CHECK(index.size() == 19);
+  for (std::size_t i = 0; i < 19; ++i) {
+    CHECK(index.at(names[i].key).name == names[i]);
+    CHECK(index.at(names[i].key).checksum == checksum64(bytes_of(names[i].key, block_bytes)));
+    CHECK(serves(*tier, names[i].key));
+  }
+  CHECK_FALSE(serves(*tier, names[19].key));
+}
+
+TEST_CASE("blocks of another model are a miss and make room") {
+  temp_dir dir;
+  const auto names = chains(1, 3);
+  { REQUIRE(put(*open(options_for(dir / "ssd")), names)); }
+  auto other = options_for(dir / "ssd");
+  other.fingerprint = {3, 4};
+  std::string told;
+  other.log = [&](std::string_view line) { told += line; };
+  {
+    index_t index;
+    auto tier = open(other, &index);
+    CHECK(index.empty());
+    CHECK_FALSE(serves(*tier, names[0].key));
+    CHECK(told.find("3 blocks of another model") != std::string::npos);
+  }
+  index_t index;
+  open(options_for(dir / "ssd"), &index);
+  CHECK(index.empty());
+}
+
+TEST_CASE("the capacity holds, overwriting needs no room, erasing makes room") {
+  temp_dir dir;
+  auto o = options_for(dir / "ssd");
+  o.capacity_blocks = 3;
+  auto tier = open(o);
+  const auto names = chains(1, 4);
+  REQUIRE(put(*tier, {names[0], names[1], names[2]}));
+  CHECK(put(*tier, {names[3]}).error().code == ec::out_of_space);
+  CHECK(put(*tier, {names[1]}));
+  REQUIRE(tier->erase(std::vector{names[2].key, block_key{5, 5}}));
+  CHECK(put(*tier, {names[3]}));
+  CHECK(tier->stats().blocks == 3);
+}
+
+TEST_CASE("blocks and buffers of a wrong size are refused") {
+  temp_dir dir;
+  auto tier = open(options_for(dir / "ssd"));
+  const auto name = chains(1, 1)[0];
+  const std::vector<std::byte> small(10);
+  const put_item item{{name, 0}, small};
+  CHECK(tier->put({&item, 1}).error().code == ec::invalid_argument);
+  std::vector<std::byte> into(10);
+  REQUIRE(put(*tier, {name}));
+  CHECK(tier->get({name.key, into}).error().code == ec::invalid_argument);
+  CHECK(serves(*tier, name.key));
+}
+
+TEST_CASE("options out of range are refused by name") {
+  temp_dir dir;
+  auto o = options_for("");
+  CHECK(rocksdb_tier::open(o).error().code == ec::invalid_argument);
+  o = options_for(dir / "ssd");
+  o.read_threads = 0;
+  CHECK(rocksdb_tier::open(o).error().code == ec::invalid_argument);
+  o = options_for(dir / "ssd");
+  o.block_bytes = 0;
+  CHECK(rocksdb_tier::open(o).error().code == ec::invalid_argument);
+  std::ofstream(dir / "file") << "x";
+  const auto no_directory = rocksdb_tier::open(options_for(dir / "file"));
+  REQUIRE_FALSE(no_directory);
+  CHECK(no_directory.error().detail.find(dir / "file") != std::string::npos);
+}
+
+TEST_CASE("a tier on a filesystem without direct I/O says so and works") {
+  // overlayfs and tmpfs differ by kernel, so only the promise is checked: it opens, and tells if it fell
+  // back.
+  if (!std::filesystem::exists("/dev/shm")) return;
+  const std::string path = "/dev/shm/mooncaf-ssd-" + std::to_string(::getpid());
+  auto o = options_for(path);
+  bool told = false;
+  o.log = [&](std::string_view line) { told |= line.find("direct I/O") != std::string_view::npos; };
+  {
+    auto tier = open(o);
+    CHECK(told == !tier->direct_io());
+    const auto name = chains(1, 1)[0];
+    REQUIRE(put(*tier, {name}));
+    CHECK(serves(*tier, name.key));
+  }
+  std::filesystem::remove_all(path);
+}
+
+TEST_CASE("a flipped bit anywhere in a blob file is a miss for its block and no other") {
+  temp_dir dir;
+  const auto names = chains(2, 6);
+  for (const bool direct : {true, false}) {
+    CAPTURE(direct);
+    auto o = options_for(dir / (direct ? "direct" : "buffered"));
+    o.direct_io = direct;
+    { REQUIRE(put(*open(o), names)); }  // 240 kB: large enough to skip the log and lie in a blob file
+    const auto blobs = files(o.path, ".blob");
+    REQUIRE(blobs.size() == 1);
+    const auto size = std::filesystem::file_size(blobs[0]);
+    REQUIRE(size > names.size() * block_bytes);
+    std::mt19937 random(5);
+    std::size_t lost = 0;
+    for (int i = 0; i < 4; ++i) flip_bit(blobs[0], 200 + random() % (size - 400));
+    auto tier = open(o);
+    for (const auto& n : names) lost += !serves(*tier, n.key);
+    CHECK(lost <= 4);
+    CHECK(lost >= 1);
+    CHECK(tier->stats().blocks_corrupt == lost);
+    // Dropped for good, and writable again.
+    CHECK(tier->stats().blocks == names.size() - lost);
+    REQUIRE(put(*tier, names));
+    for (const auto& n : names) CHECK(serves(*tier, n.key));
+  }
+}
+
+TEST_CASE("a truncated or missing blob file never yields a wrong block") {
+  const auto names = chains(2, 6);
+  for (const char* damage : {"truncated", "missing", "emptied"}) {
+    CAPTURE(damage);
+    temp_dir dir;
+    const auto o = options_for(dir / "ssd");
+    { REQUIRE(put(*open(o), names)); }
+    const auto blob = files(o.path, ".blob").at(0);
+    if (damage[0] == 't') std::filesystem::resize_file(blob, std::filesystem::file_size(blob) / 2);
+    if (damage[0] == 'e') std::filesystem::resize_file(blob, 0);
+    if (damage[0] == 'm') std::filesystem::remove(blob);
+    auto tier = rocksdb_tier::open(o);
+    if (!tier) {
+      CHECK(tier.error().detail.find(o.path) != std::string::npos);
+      CHECK(tier.error().detail.find("wipe") != std::string::npos);
+      continue;
+    }
+    std::size_t found = 0;
+    for (const auto& n : names) found += serves(**tier, n.key);
+    CHECK(found < names.size());
+  }
+}
+
+TEST_CASE("a directory full of rubbish is an error that says what to do, and wiping cures it") {
+  temp_dir dir;
+  auto o = options_for(dir / "ssd");
+  { REQUIRE(put(*open(o), chains(1, 14))); }
+  for (const auto& f : std::filesystem::directory_iterator(o.path))
+    if (f.path().filename().string().starts_with("MANIFEST")) std::ofstream(f.path()) << "rubbish";
+  const auto broken = rocksdb_tier::open(o);
+  REQUIRE_FALSE(broken);
+  CHECK(broken.error().detail.find(o.path) != std::string::npos);
+  CHECK(broken.error().detail.find("delete the directory") != std::string::npos);
+  o.wipe = true;
+  auto tier = open(o);
+  CHECK(tier->stats().blocks == 0);
+  CHECK(put(*tier, chains(1, 1)));
+}
+
+TEST_CASE("random damage to any file never crashes and never serves a wrong byte") {
+  const auto names = chains(3, 5);
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    temp_dir dir;
+    const auto o = options_for(dir / "ssd");
+    {
+      auto tier = open(o);
+      REQUIRE(put(*tier, names));                                        // in blob files
+      REQUIRE(put(*tier, prompt({50 + static_cast<int>(seed), 1, 2})));  // in the log
+    }
+    std::vector<std::string> all;
+    for (const char* ext : {".blob", ".sst", ".log"})
+      for (auto& f : files(o.path, ext)) all.push_back(f);
+    for (int i = 0; i < 3; ++i) {
+      const auto& f = all[random() % all.size()];
+      const auto size = std::filesystem::file_size(f);
+      if (size > 0) flip_bit(f, random() % size);
+    }
+    auto tier = rocksdb_tier::open(o);
+    if (!tier) {
+      CHECK(tier.error().detail.find("wipe") != std::string::npos);
+      continue;
+    }
+    for (const auto& n : names) (void)serves(**tier, n.key);
+  }
+}
+
+TEST_CASE("erased blocks give their disk space back") {
+  temp_dir dir;
+  auto o = options_for(dir / "ssd");
+  o.capacity_blocks = 40;
+  auto tier = open(o);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<int> choices(20, round);
+    const auto names = prompt(choices);
+    if (round >= 2) {
+      std::vector<block_key> old;
+      for (const auto& n : prompt(std::vector<int>(20, round - 2))) old.push_back(n.key);
+      REQUIRE(tier->erase(old));
+    }
+    REQUIRE(put(*tier, names));
+  }
+  CHECK(tier->stats().blocks == 40);
+  CHECK(tier->stats().disk_bytes < 4 * 40 * block_bytes);
+}
+
+TEST_CASE("any bytes can be offered as a block header") {
+  const block_record record{ours, prompt({1, 2})[1], block_bytes, 77};
+  const auto good = record.encode();
+  const auto read = block_record::decode(good);
+  REQUIRE(read);
+  CHECK(read->name == record.name);
+  CHECK(read->checksum == 77);
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    auto bad = good;
+    bad[bit / 8] ^= std::byte(1 << (bit % 8));
+    CHECK_FALSE(block_record::decode(bad));
+  }
+  for (std::size_t n = 0; n < good.size(); ++n) CHECK_FALSE(block_record::decode(std::span{good}.first(n)));
+}
+
+TEST_CASE("a reader pool runs every index once, whatever the number of threads") {
+  for (unsigned threads : {1u, 2u, 5u}) {
+    reader_pool pool(threads);
+    for (std::size_t count : {0u, 1u, 3u, 1000u}) {
+      std::vector<std::atomic<int>> calls(count);
+      pool.run(count, [&](std::size_t i) { ++calls[i]; });
+      for (auto& c : calls) CHECK(c == 1);
+    }
+  }
+}
+
+// The process that the next test kills: writes blocks and reports each acknowledged batch on stdout.
+TEST_CASE("crash child" * doctest::skip()) {
+  const char* path = std::getenv("MOONCAF_TEST_SSD");
+  if (!path) return;
+  auto tier = open(options_for(path));
+  for (int batch = 0;; ++batch) {
+    // Small batches go through the log, large ones past it.
+    const auto names = prompt(std::vector<int>(batch % 3 == 2 ? 12 : 1, batch));
+    if (!put(*tier, names)) ::_exit(3);
+    if (batch % 5 == 4 && !tier->erase(std::vector{prompt({batch - 4})[0].key})) ::_exit(3);
+    if (::write(STDOUT_FILENO, &batch, sizeof batch) != sizeof batch) ::_exit(4);
+  }
+}
+
+TEST_CASE("kill -9 in the middle of writing loses no acknowledged block") {
+  for (const int acknowledged : {1, 7, 40}) {
+    CAPTURE(acknowledged);
+    temp_dir dir;
+    const std::string path = dir / "ssd";
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::close(ends[0]);
+      ::setenv("MOONCAF_TEST_SSD", path.c_str(), 1);
+      ::execl("/proc/self/exe", "child", "--no-skip", "--test-case=crash child", "--minimal", nullptr);
+      ::_exit(5);
+    }
+    ::close(ends[1]);
+    int last = -1;
+    while (last + 1 < acknowledged && ::read(ends[0], &last, sizeof last) == sizeof last) {
+    }
+    REQUIRE(last + 1 == acknowledged);
+    ::kill(child, SIGKILL);
+    // What it acknowledged between our decision and its death counts, too.
+    for (int more; ::read(ends[0], &more, sizeof more) == sizeof more;) last = more;
+    ::close(ends[0]);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+
+    index_t index;
+    auto tier = open(options_for(path), &index);
+    for (int batch = 0; batch <= last; ++batch) {
+      CAPTURE(batch);
+      const bool erased = batch % 5 == 0 && batch + 4 <= last;
+      const bool maybe_erased = batch % 5 == 0 && batch + 4 == last + 1;
+      for (const auto& n : prompt(std::vector<int>(batch % 3 == 2 ? 12 : 1, batch))) {
+        if (maybe_erased) continue;
+        const bool root_erased = erased && n.depth == 0;
+        CHECK(index.contains(n.key) == !root_erased);
+        CHECK(serves(*tier, n.key) == !root_erased);
+      }
+    }
+  }
+}
