@@ -40,6 +40,7 @@ void tiered_store::recover(std::span<const stored_block> found) {
   for (const auto& b : found) ordered.push_back(&b);
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto* a, const auto* b) { return a->name.depth < b->name.depth; });
+  const std::uint64_t now = ++ssd_clock_;  // nobody knows who came last; equal times give up the deeper first
   for (const auto* b : ordered) {
     const auto& name = b->name;
     const auto* parent = name.depth == 0 ? nullptr : store_.find(name.parent);
@@ -47,7 +48,7 @@ void tiered_store::recover(std::span<const stored_block> found) {
       queue_erase(name);
       continue;
     }
-    ssd_index_.insert(name.key, name.parent, name.depth, ++ssd_clock_);
+    ssd_index_.insert(name.key, name.parent, name.depth, now);
     store_.directory().add_ssd(name, b->checksum);
   }
   while (ssd_index_.size() > options_.ssd_capacity_blocks && evict_from_ssd()) {

@@ -350,7 +350,7 @@ TEST_CASE("a reader pool runs every index once, whatever the number of threads")
   }
 }
 
-// The process that the next test kills: writes blocks and reports each acknowledged batch on stdout.
+// The process that the next test kills: writes blocks and reports each acknowledged batch on descriptor 3.
 TEST_CASE("crash child" * doctest::skip()) {
   const char* path = std::getenv("MOONCAF_TEST_SSD");
   if (!path) return;
@@ -360,7 +360,7 @@ TEST_CASE("crash child" * doctest::skip()) {
     const auto names = prompt(std::vector<int>(batch % 3 == 2 ? 12 : 1, batch));
     if (!put(*tier, names)) ::_exit(3);
     if (batch % 5 == 4 && !tier->erase(std::vector{prompt({batch - 4})[0].key})) ::_exit(3);
-    if (::write(STDOUT_FILENO, &batch, sizeof batch) != sizeof batch) ::_exit(4);
+    if (::write(3, &batch, sizeof batch) != sizeof batch) ::_exit(4);
   }
 }
 
@@ -370,12 +370,12 @@ TEST_CASE("kill -9 in the middle of writing loses no acknowledged block") {
     temp_dir dir;
     const std::string path = dir / "ssd";
     int ends[2];
-    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      ::dup2(ends[1], STDOUT_FILENO);
-      ::close(ends[0]);
+      if (ends[1] == 3) ::fcntl(3, F_SETFD, 0);
+      if (ends[1] != 3) ::dup2(ends[1], 3);
       ::setenv("MOONCAF_TEST_SSD", path.c_str(), 1);
       ::execl("/proc/self/exe", "child", "--no-skip", "--test-case=crash child", "--minimal", nullptr);
       ::_exit(5);
