@@ -1,0 +1,306 @@
+// The SSD tier beside raw file I/O of the same blocks in the same run, and what the bookkeeping of the DRAM
+// tier costs.
+//
+//   mooncaf_storage_bench [DIRECTORY] [--full]      DIRECTORY on the disk to measure, default: the current
+//   one
+//
+// Every figure is the median of three passes; a ratio is against the best raw figure of its row's kind. Data
+// is random (incompressible) and larger than the last-level cache. Without --full about a minute, 0.7 GB of
+// disk.
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+#include "storage/arena.hpp"
+#include "storage/block_store.hpp"
+#include "storage/posix.hpp"
+#include "storage/reader_pool.hpp"
+#include "storage/rocksdb_tier.hpp"
+
+using namespace mooncaf;
+
+namespace {
+
+using seconds = double;
+
+seconds time_of(const std::function<void()>& work) {
+  const auto begin = clock_type::now();
+  work();
+  return to_seconds(clock_type::now() - begin);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "storage_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+
+template <class T>
+T must(result<T> r) {
+  if (!r) give_up(to_string(r.error()));
+  if constexpr (!std::is_void_v<T>) return std::move(*r);
+}
+
+/// Blocks of one size in memory, with keys and an order to read them in.
+struct block_set {
+  std::size_t block_bytes, count;
+  arena memory;
+  std::vector<stored_block> blocks;
+  std::vector<std::size_t> shuffled;
+
+  block_set(std::size_t size, std::size_t n)
+      : block_bytes(size), count(n), memory(must(arena::create("bench", size * n * 2))) {
+    std::mt19937_64 random(size);
+    for (std::size_t i = 0; i < size * n / 8; ++i) {
+      const std::uint64_t x = random();
+      std::memcpy(memory.base() + i * 8, &x, 8);
+    }
+    std::memset(memory.base() + size * n, 1, size * n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const block_key key{random(), random()};
+      blocks.push_back({{key, {}, 0}, checksum64(source(i))});
+      shuffled.push_back(i);
+    }
+    std::shuffle(shuffled.begin(), shuffled.end(), random);
+  }
+  std::span<std::byte> source(std::size_t i) const { return {memory.base() + i * block_bytes, block_bytes}; }
+  std::span<std::byte> target(std::size_t i) const {
+    return {memory.base() + (count + i) * block_bytes, block_bytes};
+  }
+  double gigabytes() const { return static_cast<double>(count * block_bytes) / 1e9; }
+};
+
+/// What the disk does without us: one preallocated-by-writing file, O_DIRECT.
+struct raw_limit {
+  double write, read_one, read_many;
+};
+
+raw_limit measure_raw(const block_set& set, const std::string& directory, unsigned threads, int passes) {
+  const std::string path = directory + "/raw";
+  std::vector<double> writes, ones, manys;
+  reader_pool pool(threads);
+  for (int pass = 0; pass < passes; ++pass) {
+    std::filesystem::remove(path);
+    const unique_fd fd{::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600)};
+    if (!fd) give_up("cannot open " + path + " with O_DIRECT: " + errno_text());
+    const auto move = [&](std::size_t i, bool write) {
+      const auto at = static_cast<off_t>(i * set.block_bytes);
+      const auto n = write ? ::pwrite(fd.get(), set.source(i).data(), set.block_bytes, at)
+                           : ::pread(fd.get(), set.target(i).data(), set.block_bytes, at);
+      if (n != static_cast<ssize_t>(set.block_bytes)) give_up("raw I/O: " + errno_text());
+    };
+    writes.push_back(set.gigabytes() / time_of([&] {
+                       for (std::size_t i = 0; i < set.count; ++i) move(i, true);
+                       ::fdatasync(fd.get());
+                     }));
+    ones.push_back(set.gigabytes() / time_of([&] {
+                     for (auto i : set.shuffled) move(i, false);
+                   }));
+    manys.push_back(set.gigabytes() / time_of([&] {
+                      pool.run(set.count, [&](std::size_t i) { move(set.shuffled[i], false); });
+                    }));
+  }
+  std::filesystem::remove(path);
+  return {median(writes), median(ones), median(manys)};
+}
+
+struct tier_figures {
+  double put_batch, put_one, get_one, get_many, disk_per_live;
+};
+
+tier_figures measure_tier(const block_set& set, const std::string& directory, unsigned threads, bool direct,
+                          int passes) {
+  tier_figures f{};
+  std::vector<double> batches, singles, ones, manys;
+  for (int pass = 0; pass < passes; ++pass) {
+    rocksdb_tier_options o;
+    o.path = directory + "/tier";
+    o.block_bytes = set.block_bytes;
+    o.fingerprint = {1, 1};
+    o.capacity_blocks = set.count * 2;
+    o.read_threads = threads;
+    o.direct_io = direct;
+    o.wipe = true;
+    const auto put_all = [&](rocksdb_tier& tier, std::size_t batch) {
+      for (std::size_t begin = 0; begin < set.count; begin += batch) {
+        std::vector<put_item> items;
+        for (std::size_t i = begin; i < std::min(set.count, begin + batch); ++i)
+          items.push_back({set.blocks[i], set.source(i)});
+        must(tier.put(items));
+      }
+    };
+    {
+      auto tier = must(rocksdb_tier::open(o));
+      singles.push_back(set.gigabytes() / time_of([&] { put_all(*tier, 1); }));
+    }
+    auto tier = must(rocksdb_tier::open(o));
+    const std::size_t batch = 48 * MiB / set.block_bytes;
+    batches.push_back(set.gigabytes() / time_of([&] { put_all(*tier, batch); }));
+    f.disk_per_live = static_cast<double>(tier->stats().disk_bytes) / (set.gigabytes() * 1e9);
+    ones.push_back(set.gigabytes() / time_of([&] {
+                     for (auto i : set.shuffled) must(tier->get({set.blocks[i].name.key, set.target(i)}));
+                   }));
+    std::vector<get_item> items;
+    for (auto i : set.shuffled) items.push_back({set.blocks[i].name.key, set.target(i)});
+    manys.push_back(set.gigabytes() / time_of([&] {
+                      for (std::size_t at = 0; at < items.size(); at += 64) {
+                        const auto some =
+                            std::span{items}.subspan(at, std::min<std::size_t>(64, items.size() - at));
+                        for (auto& r : tier->multi_get(some)) must(std::move(r));
+                      }
+                    }));
+    for (std::size_t i = 0; i < set.count; ++i)
+      if (std::memcmp(set.source(i).data(), set.target(i).data(), set.block_bytes) != 0)
+        give_up("wrong bytes read");
+  }
+  std::filesystem::remove_all(directory + "/tier");
+  f.put_batch = median(batches);
+  f.put_one = median(singles);
+  f.get_one = median(ones);
+  f.get_many = median(manys);
+  return f;
+}
+
+void bench_ssd(const std::string& directory, bool full) {
+  const int passes = full ? 5 : 3;
+  const unsigned threads = 4;
+  std::printf(
+      "SSD tier against raw files, GB/s (ratio to the raw figure at the top of its column); %u reads in "
+      "flight\n\n",
+      threads);
+  for (const std::size_t size : {std::size_t{1474560}, std::size_t{163840}}) {
+    const block_set set(size, 240 * MiB / size);
+    const auto raw = measure_raw(set, directory, threads, passes);
+    std::printf(
+        "| %zu-byte blocks | write, batches of 48 MiB | write, one by one | read, one by one | read, many "
+        "|\n",
+        size);
+    std::printf("| --- | --- | --- | --- | --- |\n");
+    std::printf("| raw file, O_DIRECT | %.2f | %.2f | %.2f | %.2f |\n", raw.write, raw.write, raw.read_one,
+                raw.read_many);
+    for (const bool direct : {true, false}) {
+      const auto t = measure_tier(set, directory, threads, direct, passes);
+      std::printf("| tier, %s | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n",
+                  direct ? "direct (cold)" : "page cache (warm)", t.put_batch, t.put_batch / raw.write,
+                  t.put_one, t.put_one / raw.write, t.get_one, t.get_one / raw.read_one, t.get_many,
+                  t.get_many / raw.read_many);
+    }
+    std::printf("\n");
+  }
+}
+
+void row(const char* what, double operations, seconds t) {
+  std::printf("| %s | %.2f M/s |\n", what, operations / t / 1e6);
+}
+
+void bench_bookkeeping() {
+  std::printf("Bookkeeping, one thread\n\n| operation | rate |\n| --- | --- |\n");
+  constexpr std::size_t n = 1 << 20;
+  std::mt19937_64 random(1);
+  {
+    // The allocator never touches the memory, so a million slots need no memory behind them.
+    auto slots = must(block_allocator::create({reinterpret_cast<std::byte*>(4096), n * 4096}, 4096));
+    row("allocate + free a slot, 1M slots", n, time_of([&] {
+          for (std::size_t i = 0; i < n; ++i) (void)slots.allocate();
+          for (std::size_t i = 0; i < n; ++i) (void)slots.free(static_cast<std::uint32_t>(i));
+        }));
+  }
+  for (const auto policy : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
+    eviction_index index{{policy, true}};
+    std::vector<block_name> names;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto depth = static_cast<std::uint32_t>(i % 64);
+      names.push_back({{random(), random()}, depth ? names.back().key : block_key{}, depth});
+    }
+    std::uint64_t now = 0;
+    const std::string name(to_string(policy));
+    row((name + ": insert, up to 1M blocks").c_str(), n, time_of([&] {
+          for (const auto& b : names) index.insert(b.key, b.parent, b.depth, ++now);
+        }));
+    row((name + ": find + touch a prompt's block among 1M").c_str(), n, time_of([&] {
+          for (std::size_t i = 0; i < n / 64; ++i)
+            for (std::size_t d = 0, p = random() % (n / 64); d < 64; ++d)
+              index.touch(index.find(names[p * 64 + d].key), now + i);
+          now += n;
+        }));
+    row((name + ": evict one, insert one at 1M blocks").c_str(), n, time_of([&] {
+          for (std::size_t i = 0; i < n; ++i) {
+            const auto h = index.victim();
+            const auto key = index.key(h);
+            const auto depth = index.depth(h);
+            index.erase(h);
+            index.insert({key.high + 1, key.low}, {}, depth & 0, ++now);
+          }
+        }));
+  }
+  auto slots = must(block_allocator::create({reinterpret_cast<std::byte*>(4096), (n / 4) * 4096}, 4096));
+  block_store store(std::move(slots));
+  std::uint64_t owner = 0;
+  std::vector<std::vector<block_key>> prompts;
+  row("reserve + commit + release a block with eviction, 256k slots, prompts of 64", n, time_of([&] {
+        for (std::size_t p = 0; p < n / 64; ++p) {
+          const owner_id me{++owner};
+          const auto given = must(store.reserve(me, 64, time_point::max()));
+          block_key parent{};
+          prompts.emplace_back();
+          for (std::uint32_t d = 0; d < 64; ++d) {
+            const block_key key{random(), random()};
+            must(store.commit(me, given[d].index, {key, parent, d}, 0));
+            prompts.back().push_back(parent = key);
+          }
+          store.release_all(me);
+          (void)store.drain_events();
+        }
+      }));
+  const std::size_t resident = n / 4 / 64, first = prompts.size() - resident;
+  row("match a block, prompts of 64", n, time_of([&] {
+        std::size_t found = 0;
+        for (std::size_t p = 0; p < n / 64; ++p)
+          found += store.match(prompts[first + random() % resident]).dram;
+        if (found == 0) give_up("nothing matched");
+      }));
+  row("pin + release a block, prompts of 64", n, time_of([&] {
+        for (std::size_t p = 0; p < n / 64; ++p) {
+          const owner_id me{++owner};
+          (void)must(store.pin(prompts[first + random() % resident], me, time_point::max()));
+          store.release_all(me);
+        }
+      }));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string directory = ".";
+  bool full = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--full") == 0) {
+      full = true;
+    } else {
+      directory = argv[i];
+    }
+  }
+  directory += "/mooncaf-storage-bench";
+  std::error_code failed;
+  std::filesystem::create_directories(directory, failed);
+  if (failed) give_up("cannot make " + directory + ": " + failed.message());
+  bench_bookkeeping();
+  std::printf("\n");
+  bench_ssd(directory, full);
+  std::filesystem::remove_all(directory, failed);
+}
