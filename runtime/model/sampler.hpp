@@ -61,7 +61,7 @@ class sampler {
   seen_token& slot_of(std::int32_t id);
   void grow_seen();
   void process(std::span<float> logits) const;
-  std::int32_t draw(std::span<float> logits) const;
+  std::int32_t choose(std::span<float> logits) const;
 
   sampling_params params_;
   std::vector<std::int32_t> masked_ids_;  ///< not allowed before `min_tokens`
