@@ -1,8 +1,8 @@
 // A dummy model's shape comes from the command line: any text gives an error or a shape that fits together.
 
-#include "runtime/model/model_config.hpp"
-
 #include <cstdlib>
+
+#include "runtime/model/model_config.hpp"
 
 using namespace mooncaf;
 

@@ -1,9 +1,9 @@
 // Any bytes are a model file to somebody: parsing ends in an error or in views that lie inside the bytes.
 
+#include <cstdlib>
+
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/model_config.hpp"
-
-#include <cstdlib>
 
 using namespace mooncaf;
 
