@@ -83,3 +83,47 @@ TEST_CASE("the fast device stays within its tolerance of Hugging Face") {
     CHECK(d.bent_lead < 0.25);
   }
 }
+
+TEST_CASE(
+    "the real model gives the same bits for any chunk size, in a batch of eight and behind a cached prefix") {
+  const auto fast = make_host_device({});
+  const auto m = load_model(*fast, model_path());
+  runner_options options;
+  options.layout = m->layout(64, kv_dtype::f16);
+  options.max_batch_tokens = 1024;
+  options.max_logit_rows = 8;
+  const auto runner = unwrap(model_runner::make(m, *fast, options));
+  const auto vocab = m->config().vocab_size;
+  const auto cases = read_golden(std::string(MOONCAF_GOLDEN) + "/smollm2.txt");
+  const auto& ids = cases.back().ids;
+  REQUIRE(ids.size() > 4 * 64);
+
+  const kv_space whole(options.layout, ids.size());
+  const auto expected = feed(*runner, whole, ids, ids.size());
+  for (const std::size_t chunk : {32u, 64u, 100u}) {
+    const kv_space kv(options.layout, ids.size());
+    CAPTURE(chunk);
+    CHECK(feed(*runner, kv, ids, chunk) == expected);
+  }
+  kv_space cached(options.layout, ids.size());
+  for (std::size_t b = 0; b < 3; ++b) cached.copy_block(b, whole, options.layout);
+  CHECK(feed(*runner, cached, std::span(ids).subspan(3 * 64), 1024, 3 * 64) == expected);
+
+  // Eight sequences: the four prompts, each twice, decoding their last token together.
+  std::vector<kv_space> spaces;
+  std::vector<std::vector<float>> alone;
+  std::vector<batch_item> items;
+  for (std::size_t i = 0; i < 8; ++i) {
+    const auto& prompt = cases[i % cases.size()].ids;
+    const kv_space own(options.layout, prompt.size());
+    alone.push_back(feed(*runner, own, prompt, 1024));
+    spaces.emplace_back(options.layout, prompt.size());
+    feed(*runner, spaces.back(), std::span(prompt).first(prompt.size() - 1), 1024);
+    items.push_back({std::span(prompt).last(1), static_cast<std::uint32_t>(prompt.size() - 1),
+                     spaces.back().blocks(), true});
+  }
+  std::vector<float> together(8 * std::size_t{vocab});
+  REQUIRE(runner->forward(items, together).has_value());
+  for (std::size_t i = 0; i < 8; ++i)
+    CHECK(std::ranges::equal(std::span(together).subspan(i * vocab, vocab), alone[i]));
+}
