@@ -22,8 +22,9 @@ struct rocksdb_tier_options {
   std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it
   bool direct_io = true;              ///< bypass the page cache where the filesystem allows it
   unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
-  std::size_t flush_bytes = 64u << 20;  ///< a memtable of this size becomes one blob file
-  bool wipe = false;                    ///< throw away what is there
+  /// Blocks gather in memtables of this size (up to four), each becomes one blob file.
+  std::size_t flush_bytes = 32u << 20;
+  bool wipe = false;  ///< throw away what is there
   /// Gets one line per noteworthy event (fallbacks, repairs, dropped entries); may be called from any thread.
   std::function<void(std::string_view)> log;
 };
@@ -72,7 +73,8 @@ struct ssd_stats {
 /// thread.
 class rocksdb_tier {
  public:
-  /// Opens or creates, repairing loudly if RocksDB finds its files damaged, and lists what is held.
+  /// Opens or creates, and lists what is held. Also tells glibc's malloc, for the whole process, to keep up
+  /// to 128 MiB of freed large buffers, which halves the processor time of reads.
   /// @param visit  called once per live block before `open` returns, in no order.
   /// @error `ec::invalid_argument` for options out of range, `ec::io_error` or `ec::corrupt` with path and
   /// remedy.
@@ -94,6 +96,9 @@ class rocksdb_tier {
   std::vector<result<void>> multi_get(std::span<const get_item> blocks);
   /// Unknown keys are ignored.
   result<void> erase(std::span<const block_key> keys);
+
+  /// Returns the disk space of erased blocks now; otherwise a thread of the tier does so now and then.
+  void collect_garbage();
 
   ssd_stats stats() const;
   /// Whether reads and writes bypass the page cache.
