@@ -14,6 +14,10 @@ constexpr time_point never = time_point::max();
 /// time: a bound on the work of one call, not on correctness.
 constexpr int guarded_steps_max = 64;
 
+/// Written in one go: large enough for the tier to skip its log, some 30 ms of a disk for which a read may
+/// wait.
+constexpr std::size_t write_turn_bytes = 32 * MiB;
+
 }  // namespace
 
 std::optional<write_policy> parse_write_policy(std::string_view name) noexcept {
@@ -338,7 +342,8 @@ std::size_t tiered_store::flush() {
 void tiered_store::queue(io_job job, pin_id hold) {
   job.id = next_job_++;
   jobs_.emplace(job.id, job_record{job, hold});
-  queue_.push_back(job);
+  // A read never depends on what is queued: its block is on SSD already, and held there until it is done.
+  (job.what == io_job::kind::read ? reads_ : writes_).push_back(job);
 }
 
 void tiered_store::queue_erase(const block_name& name) { queue({0, io_job::kind::erase, {name, 0}, {}}, {}); }
@@ -349,10 +354,14 @@ void tiered_store::forget_on_ssd(const block_key& key) {
 }
 
 std::vector<io_job> tiered_store::take_io_jobs(std::size_t max) {
-  const std::size_t count = std::min(max, queue_.size());
-  const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(count);
-  std::vector<io_job> jobs(queue_.begin(), end);
-  queue_.erase(queue_.begin(), end);
+  const bool read = !reads_.empty() && (writes_.empty() || !reads_went_last_);
+  reads_went_last_ = read;
+  auto& from = read ? reads_ : writes_;
+  if (!read) max = std::min(max, std::max<std::size_t>(1, write_turn_bytes / store_.block_bytes()));
+  const std::size_t count = std::min(max, from.size());
+  const auto end = from.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<io_job> jobs(from.begin(), end);
+  from.erase(from.begin(), end);
   running_ += count;
   return jobs;
 }
@@ -384,7 +393,7 @@ void tiered_store::complete(std::span<const io_result> results) {
 tier_stats tiered_store::ssd_stats() const noexcept {
   tier_stats now = stats_;
   now.ssd_blocks = store_.directory().ssd_count();
-  now.jobs_queued = queue_.size();
+  now.jobs_queued = reads_.size() + writes_.size();
   now.jobs_running = running_;
   return now;
 }
@@ -406,7 +415,8 @@ bool tiered_store::consistent(std::string* why) const {
   }
   if (writes != writes_pending_ || reads != reads_pending_ || reads != promotions_.size())
     return wrong("jobs do not add up");
-  if (queue_.size() + running_ != jobs_.size()) return wrong("queued and running jobs do not add up");
+  if (reads_.size() + writes_.size() + running_ != jobs_.size())
+    return wrong("queued and running jobs do not add up");
   if (ssd_index_.size() != store_.directory().ssd_count() + writes) return wrong("SSD blocks do not add up");
   for (const auto& [key, waiters] : promotions_) waiting += waiters.size();
   for (const auto& [id, ticket] : tickets_) missing += ticket.missing;

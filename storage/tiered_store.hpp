@@ -189,7 +189,9 @@ class tiered_store {
   tiered_store_options options_;
   block_store store_;
   eviction_index ssd_index_;  // on SSD, or on the way there (pinned meanwhile)
-  std::deque<io_job> queue_;
+  std::deque<io_job> reads_;
+  std::deque<io_job> writes_;  // and erasures; the order between them matters, that to reads does not
+  bool reads_went_last_ = false;
   std::unordered_map<std::uint64_t, job_record> jobs_;  // queued and running
   std::deque<block_key> wanted_;                        // to be written when the queue has room
   std::unordered_map<block_key, std::vector<waiter>> promotions_;

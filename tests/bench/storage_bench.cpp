@@ -9,6 +9,7 @@
 // disk.
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -38,6 +39,16 @@ seconds time_of(const std::function<void()>& work) {
   const auto begin = clock_type::now();
   work();
   return to_seconds(clock_type::now() - begin);
+}
+
+/// Processor seconds of all threads so far.
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return of(used.ru_utime) + of(used.ru_stime);
 }
 
 double median(std::vector<double> values) {
@@ -120,7 +131,7 @@ raw_limit measure_raw(const block_set& set, const std::string& directory, unsign
 }
 
 struct tier_figures {
-  double put_batch, put_one, get_one, get_many, disk_per_live;
+  double put_batch, put_one, get_one, get_many, put_cpu, get_cpu;
 };
 
 tier_figures measure_tier(const block_set& set, const std::string& directory, unsigned threads, bool direct,
@@ -150,13 +161,15 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
     }
     auto tier = must(rocksdb_tier::open(o));
     const std::size_t batch = 48 * MiB / set.block_bytes;
+    const double before_put = processor_seconds();
     batches.push_back(set.gigabytes() / time_of([&] { put_all(*tier, batch); }));
-    f.disk_per_live = static_cast<double>(tier->stats().disk_bytes) / (set.gigabytes() * 1e9);
+    f.put_cpu = (processor_seconds() - before_put) / set.gigabytes();
     ones.push_back(set.gigabytes() / time_of([&] {
                      for (auto i : set.shuffled) must(tier->get({set.blocks[i].name.key, set.target(i)}));
                    }));
     std::vector<get_item> items;
     for (auto i : set.shuffled) items.push_back({set.blocks[i].name.key, set.target(i)});
+    const double before_get = processor_seconds();
     manys.push_back(set.gigabytes() / time_of([&] {
                       for (std::size_t at = 0; at < items.size(); at += 64) {
                         const auto some =
@@ -164,6 +177,7 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
                         for (auto& r : tier->multi_get(some)) must(std::move(r));
                       }
                     }));
+    f.get_cpu = (processor_seconds() - before_get) / set.gigabytes();
     for (std::size_t i = 0; i < set.count; ++i)
       if (std::memcmp(set.source(i).data(), set.target(i).data(), set.block_bytes) != 0)
         give_up("wrong bytes read");
@@ -187,18 +201,18 @@ void bench_ssd(const std::string& directory, bool full) {
     const block_set set(size, 240 * MiB / size);
     const auto raw = measure_raw(set, directory, threads, passes);
     std::printf(
-        "| %zu-byte blocks | write, batches of 48 MiB | write, one by one | read, one by one | read, many "
-        "|\n",
+        "| %zu-byte blocks | write, batches of 48 MiB | write, one by one | read, one by one | read, many | "
+        "processor s/GB, write / read |\n",
         size);
-    std::printf("| --- | --- | --- | --- | --- |\n");
-    std::printf("| raw file, O_DIRECT | %.2f | %.2f | %.2f | %.2f |\n", raw.write, raw.write, raw.read_one,
+    std::printf("| --- | --- | --- | --- | --- | --- |\n");
+    std::printf("| raw file, O_DIRECT | %.2f | %.2f | %.2f | %.2f | |\n", raw.write, raw.write, raw.read_one,
                 raw.read_many);
     for (const bool direct : {true, false}) {
       const auto t = measure_tier(set, directory, threads, direct, passes);
-      std::printf("| tier, %s | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) |\n",
+      std::printf("| tier, %s | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f / %.2f |\n",
                   direct ? "direct (cold)" : "page cache (warm)", t.put_batch, t.put_batch / raw.write,
                   t.put_one, t.put_one / raw.write, t.get_one, t.get_one / raw.read_one, t.get_many,
-                  t.get_many / raw.read_many);
+                  t.get_many / raw.read_many, t.put_cpu, t.get_cpu);
     }
     std::printf("\n");
   }

@@ -210,6 +210,30 @@ TEST_CASE("a pin that needs the SSD gets a ticket, and the blocks when they have
   f.check();
 }
 
+TEST_CASE("reads do not wait behind a long queue of writes, and writes are not starved by reads") {
+  fixture f(32, options_for(write_policy::write_through));
+  const auto a = prompt({1, 2, 3, 4});
+  f.write(alice, a);
+  f.store.release_all(alice);
+  f.drain();
+  f.push_out(1);
+  f.write(alice, prompt({5, 6, 7, 8}));
+  REQUIRE(f.store.pin(keys_of(a), bob, later)->ticket);
+  std::vector<io_job::kind> turns;
+  for (int turn = 0; turn < 4; ++turn) {
+    const auto jobs = f.store.take_io_jobs(2);
+    REQUIRE(jobs.size() == 2);
+    CHECK(jobs[0].what == jobs[1].what);
+    turns.push_back(jobs[0].what);
+    const io_result done[] = {f.disk.run(jobs[0]), f.disk.run(jobs[1])};
+    f.store.complete(done);
+  }
+  CHECK(turns ==
+        std::vector{io_job::kind::read, io_job::kind::write, io_job::kind::read, io_job::kind::write});
+  CHECK(f.store.take_ready().size() == 1);
+  f.check();
+}
+
 TEST_CASE("many pins of the same blocks share one read each") {
   fixture f(16, options_for(write_policy::write_through));
   const auto a = prompt({1, 2, 3});
