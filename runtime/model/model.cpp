@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/units.hpp"
 #include "runtime/model/dummy_weights.hpp"
 
 namespace mooncaf {
@@ -263,6 +264,13 @@ result<std::shared_ptr<const model>> model::load(device& dev, const gguf_file& f
 
 result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config,
                                                   std::uint64_t seed) {
+  // Pages are committed when they are filled: without this check a shape too large ends in the kernel's OOM
+  // killer.
+  const auto memory = dev.info().memory_bytes;
+  if (memory != 0 && config.dummy_bytes() > memory)
+    return fail(ec::out_of_space, config.name + ": the weights take " +
+                                      std::to_string(config.dummy_bytes() / MiB) + " MiB, the device has " +
+                                      std::to_string(memory / MiB));
   return model_builder(dev, config).from_seed(seed);
 }
 

@@ -25,6 +25,11 @@ std::uint64_t model_config::parameter_count() const noexcept {
   return n_layers * (attention + ffn) + std::uint64_t{vocab_size} * dim;
 }
 
+std::uint64_t model_config::dummy_bytes() const noexcept {
+  const std::uint64_t embedding = tied_embeddings ? 0 : std::uint64_t{vocab_size} * dim;
+  return (parameter_count() + embedding) / block_elements(dummy_type) * block_bytes(dummy_type);
+}
+
 kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype dtype) noexcept {
   return {.n_layers = c.n_layers,
           .n_kv_heads = c.n_kv_heads,
@@ -109,6 +114,9 @@ result<std::uint32_t> vocab_of(const gguf_file& file, std::uint32_t dim) {
 }  // namespace
 
 result<model_config> config_from_gguf(const gguf_file& file) {
+  if (const auto parts = file.unsigned_integer("split.count", 0); parts.value_or(0) > 1)
+    return fail(ec::unsupported, file.name() + ": is one of " + std::to_string(*parts) +
+                                     " parts of a model; join them into one file first (gguf-split --merge)");
   auto arch = arch_of(file);
   if (!arch) return fail(std::move(arch.error()));
   shape_reader read(file, std::string(to_string(*arch)));

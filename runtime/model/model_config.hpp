@@ -43,8 +43,10 @@ struct model_config {
 
   std::uint32_t q_dim() const noexcept { return n_heads * head_dim; }
   std::uint32_t kv_dim() const noexcept { return n_kv_heads * head_dim; }
-  /// Parameters of all matrices; 2 · this is the FLOPs of one token without attention.
+  /// Parameters of the matrices that a token passes through; twice this is its FLOPs without attention.
   std::uint64_t parameter_count() const noexcept;
+  /// Bytes of all matrices of a dummy model.
+  std::uint64_t dummy_bytes() const noexcept;
 
   friend bool operator==(const model_config&, const model_config&) = default;
 };
@@ -53,7 +55,8 @@ struct model_config {
 kv_layout layout_of(const model_config& config, std::uint32_t block_tokens, kv_dtype dtype) noexcept;
 
 /// Reads and cross-checks the shape.
-/// @error `ec::unsupported` for other architectures, mixtures of experts and partial rotary embedding;
+/// @error `ec::unsupported` for other architectures, mixtures of experts, partial rotary embedding and split
+/// files;
 ///        `ec::corrupt` for missing or contradictory keys, naming file, key and value.
 result<model_config> config_from_gguf(const gguf_file& file);
 

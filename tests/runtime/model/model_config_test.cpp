@@ -91,6 +91,8 @@ TEST_CASE("missing and contradictory shape keys are refused by name") {
   refused(read([](gguf_builder& b) { b.tensor("rope_freqs.weight", {1}, ggml_type::f32, f32_bytes({0})); }),
           ec::corrupt, "rope_freqs.weight");
   refused(read({}, "", "qwen3"), ec::corrupt, "attn_q_norm");
+  refused(read([](gguf_builder& b) { b.scalar("split.count", gguf_type::u16, std::uint16_t{3}); }),
+          ec::unsupported, "one of 3 parts");
 }
 
 TEST_CASE("linear scaling and Llama 3 divisors slow the pairs") {

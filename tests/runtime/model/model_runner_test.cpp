@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 #include "tests/runtime/model/model_fixture.hpp"
 
@@ -261,6 +262,31 @@ TEST_CASE("a runner refuses a layout of another model") {
   options = s.options;
   options.max_batch_tokens = 0;
   CHECK(model_runner::make(s.m, *s.dev, options).error() == ec::invalid_argument);
+}
+
+TEST_CASE("runners of one device share it from several threads without changing a bit") {
+  const set_up s;
+  std::vector<std::vector<std::int32_t>> prompts;
+  std::vector<std::vector<float>> expected;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    prompts.push_back(random_tokens(40 + 30 * i, 300, 50 + i));
+    const kv_space kv(s.options.layout, prompts.back().size());
+    expected.push_back(feed(*s.runner(), kv, prompts.back(), 512));
+  }
+  std::vector<int> wrong(prompts.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    threads.emplace_back([&, i] {
+      auto options = s.options;
+      options.priority = static_cast<int>(i % 2);
+      const auto runner = unwrap(model_runner::make(s.m, *s.dev, options));
+      for (int round = 0; round < 5; ++round) {
+        const kv_space kv(options.layout, prompts[i].size());
+        if (feed(*runner, kv, prompts[i], i == 0 ? 1 : 16) != expected[i]) ++wrong[i];
+      }
+    });
+  for (auto& t : threads) t.join();
+  CHECK(wrong == std::vector<int>(prompts.size()));
 }
 
 TEST_CASE("a pass allocates nothing once warm") {

@@ -101,6 +101,15 @@ TEST_CASE("dummy models are the same for the same seed and of their quantised si
   const auto matrices =
       (config.parameter_count() + 1000 * 256) / 32 * 18;  // embedding and output are both there
   CHECK(a->weight_bytes() == matrices);
+  CHECK(config.dummy_bytes() == matrices);
+}
+
+TEST_CASE("a dummy that cannot fit is refused before it takes memory") {
+  const auto dev = make_host_device({});
+  const auto config = unwrap(dummy_shape("dummy:llama3-70b,layers=1024,type=f32"));
+  const auto m = model::dummy(*dev, config, 1);
+  REQUIRE_FALSE(m.has_value());
+  CHECK(m.error() == ec::out_of_space);
 }
 
 TEST_CASE("dummy models of every type keep activations tame") {
