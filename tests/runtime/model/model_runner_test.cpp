@@ -3,26 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "tests/runtime/model/allocation_counter.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::testing;
-
-// Counts allocations of the thread under test.
-namespace {
-thread_local std::size_t allocations = 0;
-}
-void* operator new(std::size_t n) {
-  ++allocations;
-  if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace {
 
@@ -302,9 +289,9 @@ TEST_CASE("a pass allocates nothing once warm") {
   };
   REQUIRE(pass(0, 100));
   REQUIRE(pass(100, 1));
-  const auto before = allocations;
+  const auto before = allocations_of_this_thread();
   const bool fine = pass(0, 100) && pass(100, 1) && pass(101, 1);
-  const auto after = allocations;
+  const auto after = allocations_of_this_thread();
   CHECK(fine);
   CHECK(after == before);
 }
