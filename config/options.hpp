@@ -169,6 +169,11 @@ result<parsed_options> parse_options(int argc, const char* const* argv);
 result<parsed_options> parse_options(std::span<const std::string> args, std::string_view config_text,
                                      std::string_view config_name);
 
+/// What only a process that is about to serve must fulfil, on top of `parse_options`: a model for the roles
+/// that compute or tokenize, a conductor to join, a cluster secret once others can reach us.
+/// @error `ec::invalid_argument` names the option to set.
+result<void> check_serving(const options& values);
+
 /// The effective options as TOML that `parse_options` reads back to the same values.
 std::string to_toml(const options& values);
 /// The commented example file: every option with its meaning, unit, default and range.

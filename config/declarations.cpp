@@ -1,0 +1,336 @@
+// The table of all options: one entry each, and nothing about an option is said anywhere else.
+
+#include <algorithm>
+
+#include "config/declaration_kinds.hpp"
+#include "runtime/base/units.hpp"
+
+namespace mooncaf::config {
+
+namespace {
+
+using namespace std::chrono_literals;
+using table = std::vector<declaration>;
+
+template <class Section, class Value>
+place<Section, Value> at(Section options::*section, Value Section::*field) {
+  return {section, field};
+}
+
+struct role_name {
+  std::string_view word;
+  bool cluster_options::*field;
+};
+constexpr role_name roles[] = {{"conductor", &cluster_options::conductor},
+                               {"prefill", &cluster_options::prefill},
+                               {"decode", &cluster_options::decode},
+                               {"cache", &cluster_options::cache},
+                               {"gateway", &cluster_options::gateway}};
+
+/// "all", or some of the roles with commas between them.
+std::optional<std::string> set_roles(options& o, std::string_view text) {
+  cluster_options picked;
+  for (const auto& r : roles) picked.*r.field = text == "all";
+  for (std::size_t begin = 0; text != "all" && begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    const auto* found =
+        std::find_if(std::begin(roles), std::end(roles), [&](auto& r) { return r.word == word; });
+    if (found == std::end(roles)) {
+      const std::string near = nearest(word, {"all", "conductor", "prefill", "decode", "cache", "gateway"});
+      return quoted(word) + " is not a role" + (near.empty() ? "" : " (did you mean " + near + "?)");
+    }
+    picked.*found->field = true;
+    begin = end + 1;
+  }
+  for (const auto& r : roles) o.cluster.*r.field = picked.*r.field;
+  return std::nullopt;
+}
+
+std::string show_roles(const options& o) {
+  std::string text;
+  bool all = true;
+  for (const auto& r : roles) {
+    all = all && o.cluster.*r.field;
+    if (o.cluster.*r.field) text += (text.empty() ? "" : ",") + std::string{r.word};
+  }
+  return all ? "all" : text;
+}
+
+declaration role_option() {
+  declaration d = make_declaration(
+      {"role", "role", "What this process does: its parts of the cluster"}, "cluster", "LIST",
+      "all, or a list with commas of conductor, prefill, decode, cache, gateway", toml_type::string);
+  d.set = set_roles;
+  d.show = show_roles;
+  return d;
+}
+
+declaration join_option() {
+  declaration d =
+      make_declaration({"join", "join", "The conductor to join; empty: this process starts its own"},
+                       "cluster", "HOST:PORT", "HOST:PORT, port 1 to 65535, or empty", toml_type::string);
+  d.set = [](options& o, std::string_view text) -> std::optional<std::string> {
+    const auto value = parse_endpoint(text);
+    if (!text.empty() && (!value || value->port == 0))
+      return quoted(text) + " is not an endpoint, such as 10.0.0.1:7400";
+    o.cluster.join = value;
+    return std::nullopt;
+  };
+  d.show = [](const options& o) { return o.cluster.join ? to_string(*o.cluster.join) : std::string{}; };
+  return d;
+}
+
+void add_cluster(table& t) {
+  const auto c = &options::cluster;
+  const std::string s = "cluster";
+  t.push_back(role_option());
+  t.push_back(join_option());
+  t.push_back(
+      endpoint({"listen", "listen",
+                "Where control connections are accepted; without the conductor's role and unless given, the "
+                "port is picked by the system"},
+               s, at(c, &cluster_options::listen)));
+  t.push_back(text({"advertise", "advertise",
+                    "Host name or address that others reach this process by; empty: that of listen"},
+                   s, at(c, &cluster_options::advertise), "HOST"));
+  t.push_back(text(
+      {"cluster-secret-file", "secret_file",
+       "File with the secret that all processes of the cluster share; needed as soon as others than this "
+       "machine can connect"},
+      s, at(c, &cluster_options::cluster_secret_file), "FILE"));
+  t.push_back(text(
+      {"name", "name", "Name of this process in logs, metrics and /cluster; empty: from host and process id"},
+      s, at(c, &cluster_options::name), "NAME"));
+  t.push_back(choice<cluster_options, serving_mode>(
+      {"mode", "mode",
+       "disaggregated keeps prefill and decode on instances of their own; coupled has one worker do both"},
+      s, at(c, &cluster_options::mode),
+      {{"disaggregated", serving_mode::disaggregated}, {"coupled", serving_mode::coupled}}));
+}
+
+void add_model(table& t) {
+  const auto m = &options::model;
+  const std::string s = "model", who = "prefill, decode, cache, gateway", compute = "prefill, decode";
+  t.push_back(text({"model", "path",
+                    "A GGUF file, or dummy:NAME for random weights of a known shape (dummy:llama3-8b)", who},
+                   s, at(m, &model_options::path), "FILE"));
+  t.push_back(text({"served-model-name", "served_name",
+                    "Name that clients call the model by; empty: from the file", "gateway"},
+                   s, at(m, &model_options::served_model_name), "NAME"));
+  t.push_back(choice<model_options, std::string>(
+      {"chat-template", "chat_template", "Prompt format of chats; auto: what the model file names",
+       "gateway"},
+      s, at(m, &model_options::chat_template),
+      {{"auto", "auto"}, {"chatml", "chatml"}, {"llama3", "llama3"}, {"none", "none"}}));
+  t.push_back(integer(
+      {"context-length", "context_length", "Longest prompt and answer together; 0: the model's own", who}, s,
+      at(m, &model_options::context_length), 0u, 16'777'216u, "tokens"));
+  t.push_back(integer({"threads", "threads", "Threads that compute; 0: one per core", compute}, s,
+                      at(m, &model_options::threads), 0u, 1024u, "threads"));
+  t.push_back(choice<model_options, kv_dtype_choice>(
+      {"kv-dtype", "kv_dtype", "Number format of cached keys and values; equal in the whole cluster", who}, s,
+      at(m, &model_options::kv_dtype), {{"f16", kv_dtype_choice::f16}, {"f32", kv_dtype_choice::f32}}));
+  t.push_back(integer({"block-tokens", "block_tokens",
+                       "Tokens of one KV block, the unit of reuse; equal in the whole cluster", who},
+                      s, at(m, &model_options::block_tokens), 16u, 512u, "tokens"));
+  t.push_back(choice<model_options, device_choice>(
+      {"device", "device", "Where to compute; auto: CUDA if this build and machine have it", compute}, s,
+      at(m, &model_options::device),
+      {{"auto", device_choice::automatic}, {"host", device_choice::host}, {"cuda", device_choice::cuda}}));
+}
+
+void add_workers(table& t) {
+  const auto p = &options::prefill;
+  const auto d = &options::decode;
+  t.push_back(integer({"prefill-instances", "instances", "Prefill instances in this process", "prefill"},
+                      "prefill", at(p, &prefill_options::instances), 1u, 64u, "instances"));
+  t.push_back(
+      integer({"chunk-tokens", "chunk_tokens", "Most tokens of one prompt computed in one go", "prefill"},
+              "prefill", at(p, &prefill_options::chunk_tokens), 16u, 65'536u, "tokens"));
+  t.push_back(integer({"max-batch-tokens", "max_batch_tokens",
+                       "Most tokens of all prompts computed in one go; not below chunk-tokens", "prefill"},
+                      "prefill", at(p, &prefill_options::max_batch_tokens), 16u, 1'048'576u, "tokens"));
+  t.push_back(
+      integer({"prefill-max-queue", "max_queue", "Requests that may wait at one prefill instance", "prefill"},
+              "prefill", at(p, &prefill_options::max_queue), 1u, 1'000'000u, "requests"));
+  t.push_back(integer({"decode-instances", "instances", "Decode instances in this process", "decode"},
+                      "decode", at(d, &decode_options::instances), 1u, 64u, "instances"));
+  t.push_back(integer({"max-batch", "max_batch", "Requests that one decode step serves together", "decode"},
+                      "decode", at(d, &decode_options::max_batch), 1u, 4096u, "requests"));
+  t.push_back(
+      integer({"decode-max-queue", "max_queue", "Requests that may wait at one decode instance", "decode"},
+              "decode", at(d, &decode_options::max_queue), 1u, 1'000'000u, "requests"));
+}
+
+void add_cache(table& t) {
+  const auto c = &options::cache;
+  const std::string s = "cache", who = "cache";
+  t.push_back(size({"cache-dram", "dram", "Memory for KV blocks in this process", who}, s,
+                   at(c, &cache_options::dram_bytes), 1 * MiB, 16'384 * GiB));
+  t.push_back(choice<cache_options, eviction_choice>(
+      {"cache-eviction", "eviction",
+       "Which block goes first when memory is full, leaves of a prefix before its root", who},
+      s, at(c, &cache_options::eviction),
+      {{"lru", eviction_choice::lru},
+       {"lfu", eviction_choice::lfu},
+       {"length_aware", eviction_choice::length_aware}}));
+  t.push_back(
+      text({"ssd-path", "ssd_path", "Folder of the SSD tier, which survives a restart; empty: none", who}, s,
+           at(c, &cache_options::ssd_path), "DIR"));
+  t.push_back(size({"ssd-size", "ssd", "Room of the SSD tier", who}, s, at(c, &cache_options::ssd_bytes),
+                   16 * MiB, 1'048'576 * GiB));
+  t.push_back(choice<cache_options, write_policy_choice>(
+      {"cache-write-policy", "write_policy",
+       "When a block goes to SSD: on eviction, at once, or after some hits", who},
+      s, at(c, &cache_options::write_policy),
+      {{"write_back", write_policy_choice::write_back},
+       {"write_through", write_policy_choice::write_through},
+       {"write_through_selective", write_policy_choice::write_through_selective}}));
+  t.push_back(integer({"cache-selective-hits", "selective_hits",
+                       "Hits after which write_through_selective writes a block", who},
+                      s, at(c, &cache_options::selective_hits), 1u, 1000u, "hits"));
+  t.push_back(flag(
+      {"direct-io", "direct_io", "Keep the SSD tier out of the page cache where the file system can", who}, s,
+      at(c, &cache_options::direct_io)));
+  t.push_back(time({"lease-ttl", "lease_ttl", "A pin that nobody renews is dropped after this time", who}, s,
+                   at(c, &cache_options::lease_ttl), 100ms, 1h));
+}
+
+void add_scheduler(table& t) {
+  const auto c = &options::scheduler;
+  const std::string s = "scheduler", who = "conductor";
+  t.push_back(choice<scheduler_options, placement_choice>(
+      {"policy", "policy", "How a request's instances are chosen", who}, s, at(c, &scheduler_options::policy),
+      {{"random", placement_choice::random},
+       {"load_balancing", placement_choice::load_balancing},
+       {"cache_aware", placement_choice::cache_aware},
+       {"kvcache_centric", placement_choice::kvcache_centric}}));
+  t.push_back(choice<scheduler_options, admission_choice>(
+      {"admission", "admission", "When a request that would miss its SLO is refused", who}, s,
+      at(c, &scheduler_options::admission),
+      {{"none", admission_choice::none},
+       {"baseline", admission_choice::baseline},
+       {"early", admission_choice::early},
+       {"predictive", admission_choice::predictive}}));
+  t.push_back(time(
+      {"ttft-slo", "ttft_slo", "Longest wanted time to the first token, unless a request names its own", who},
+      s, at(c, &scheduler_options::ttft_slo), 1ms, 24h));
+  t.push_back(
+      time({"tbt-slo", "tbt_slo", "Longest wanted time between tokens, unless a request names its own", who},
+           s, at(c, &scheduler_options::tbt_slo), 1ms, 1h));
+  t.push_back(real(
+      {"kvcache-balancing-threshold", "kvcache_balancing_threshold",
+       "A prefix held elsewhere is fetched if it is longer than the local one by more than this factor", who},
+      s, at(c, &scheduler_options::balancing_threshold), 1.0, 1e6, true));
+  t.push_back(time({"predicted-decode-time", "predicted_decode_time",
+                    "Predictive admission takes every decode to last this long", who},
+                   s, at(c, &scheduler_options::predicted_decode), 1ms, 24h));
+  t.push_back(integer({"seed", "seed", "Seed of the random policy and of the choice between equals", who}, s,
+                      at(c, &scheduler_options::seed), std::uint64_t{0}, ~std::uint64_t{0}, ""));
+}
+
+void add_transport(table& t) {
+  const auto c = &options::transport;
+  const std::string s = "transport";
+  t.push_back(endpoint({"data-listen", "listen", "Where other hosts send KV blocks to"}, s,
+                       at(c, &transport_options::data_listen)));
+  t.push_back(flag({"tcp", "tcp", "Move KV between hosts over TCP"}, s, at(c, &transport_options::tcp)));
+  t.push_back(flag({"shm", "shm", "Move KV between processes of one host through shared memory"}, s,
+                   at(c, &transport_options::shm)));
+  t.push_back(
+      integer({"tcp-streams", "tcp_streams", "TCP connections that a transfer to one peer is spread over"}, s,
+              at(c, &transport_options::tcp_streams), 1u, 64u, "connections"));
+  t.push_back(size({"slice-size", "slice", "Pieces that large transfers are cut into"}, s,
+                   at(c, &transport_options::slice_bytes), 4 * KiB, 64 * MiB));
+  t.push_back(flag({"checksums", "checksums", "Check every piece that arrives"}, s,
+                   at(c, &transport_options::checksums)));
+  t.push_back(integer({"max-inflight", "max_inflight", "Pieces under way to one peer"}, s,
+                      at(c, &transport_options::max_inflight), 1u, 65'536u, "slices"));
+}
+
+void add_gateway(table& t) {
+  const auto c = &options::gateway;
+  const std::string s = "gateway", who = "gateway";
+  t.push_back(endpoint({"http", "http", "Where the OpenAI-compatible API and the live page are served", who},
+                       s, at(c, &gateway_options::http)));
+  t.push_back(text({"api-key", "api_key", "Key that clients must send as a bearer token; empty: none", who},
+                   s, at(c, &gateway_options::api_key), "KEY"));
+  t.push_back(text({"api-key-file", "api_key_file",
+                    "File whose first line is that key; keeps it out of the process list", who},
+                   s, at(c, &gateway_options::api_key_file), "FILE"));
+  t.push_back(integer({"max-connections", "max_connections", "Client connections open at once", who}, s,
+                      at(c, &gateway_options::max_connections), 1u, 1'000'000u, "connections"));
+  t.push_back(integer({"max-requests", "max_requests",
+                       "Requests running and waiting; more are told to come back later (429)", who},
+                      s, at(c, &gateway_options::max_requests), 1u, 1'000'000u, "requests"));
+  t.push_back(size({"max-body-size", "max_body", "Longest request body", who}, s,
+                   at(c, &gateway_options::max_body_bytes), 1 * KiB, 1 * GiB));
+  t.push_back(time({"request-timeout", "request_timeout", "A request that takes longer is ended", who}, s,
+                   at(c, &gateway_options::request_timeout), 1s, 24h));
+  t.push_back(flag({"page", "page", "Serve the live page at /", who}, s, at(c, &gateway_options::page)));
+}
+
+void add_metrics(table& t) {
+  const auto c = &options::metrics;
+  const std::string s = "metrics";
+  t.push_back(flag({"metrics", "enabled", "Serve Prometheus metrics of this process"}, s,
+                   at(c, &metrics_options::enabled)));
+  t.push_back(endpoint({"metrics-listen", "listen",
+                        "Where they are served; without the conductor's role and unless given, the port is "
+                        "picked by the system"},
+                       s, at(c, &metrics_options::listen)));
+  t.push_back(choice<metrics_options, log_level_choice>(
+      {"log-level", "log_level", "Least important event that is logged"}, s,
+      at(c, &metrics_options::log_level),
+      {{"trace", log_level_choice::trace},
+       {"debug", log_level_choice::debug},
+       {"info", log_level_choice::info},
+       {"warn", log_level_choice::warn},
+       {"error", log_level_choice::error},
+       {"off", log_level_choice::off}}));
+  t.push_back(choice<metrics_options, log_format_choice>(
+      {"log-format", "log_format", "text for people, json for collectors"}, s,
+      at(c, &metrics_options::log_format),
+      {{"text", log_format_choice::text}, {"json", log_format_choice::json}}));
+}
+
+}  // namespace
+
+const std::vector<declaration>& declarations() {
+  static const table all = [] {
+    table t;
+    for (const auto add : {add_cluster, add_model, add_workers, add_cache, add_scheduler, add_transport,
+                           add_gateway, add_metrics})
+      add(t);
+    return t;
+  }();
+  return all;
+}
+
+const std::vector<section_info>& sections() {
+  static const std::vector<section_info> all = {{"cluster", "This process and its cluster"},
+                                                {"model", "The model"},
+                                                {"prefill", "Prefill"},
+                                                {"decode", "Decode"},
+                                                {"cache", "KV cache"},
+                                                {"scheduler", "Scheduling and admission"},
+                                                {"transport", "Moving KV between processes"},
+                                                {"gateway", "HTTP front"},
+                                                {"metrics", "Metrics and logs"}};
+  return all;
+}
+
+const declaration* find_option(std::string_view name) {
+  for (const auto& d : declarations())
+    if (d.name == name) return &d;
+  return nullptr;
+}
+
+const declaration* find_key(std::string_view section, std::string_view key) {
+  for (const auto& d : declarations())
+    if (d.section == section && d.key == key) return &d;
+  return nullptr;
+}
+
+}  // namespace mooncaf::config

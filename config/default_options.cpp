@@ -1,0 +1,53 @@
+#include "config/defaults.hpp"
+#include "config/value.hpp"
+
+namespace mooncaf {
+
+options default_options() {
+  options o;
+  o.cluster.listen = *config::parse_endpoint(defaults::cluster::listen);
+  o.cluster.mode = defaults::cluster::mode;
+  o.model.chat_template = defaults::model::chat_template;
+  o.model.context_length = defaults::model::context_length;
+  o.model.threads = defaults::model::threads;
+  o.model.kv_dtype = defaults::model::kv_dtype;
+  o.model.block_tokens = defaults::model::block_tokens;
+  o.model.device = defaults::model::device;
+  o.prefill = {defaults::prefill::instances, defaults::prefill::chunk_tokens,
+               defaults::prefill::max_batch_tokens, defaults::prefill::max_queue};
+  o.decode = {defaults::decode::instances, defaults::decode::max_batch, defaults::decode::max_queue};
+  o.cache.dram_bytes = defaults::cache::dram_size;
+  o.cache.eviction = defaults::cache::eviction;
+  o.cache.ssd_bytes = defaults::cache::ssd_size;
+  o.cache.write_policy = defaults::cache::write_policy;
+  o.cache.selective_hits = defaults::cache::selective_hits;
+  o.cache.direct_io = defaults::cache::direct_io;
+  o.cache.lease_ttl = defaults::cache::lease_ttl;
+  o.scheduler = {defaults::scheduler::policy,
+                 defaults::scheduler::admission,
+                 defaults::scheduler::ttft_slo,
+                 defaults::scheduler::tbt_slo,
+                 defaults::scheduler::balancing_threshold,
+                 defaults::scheduler::predicted_decode,
+                 defaults::scheduler::seed};
+  o.transport.data_listen = *config::parse_endpoint(defaults::transport::data_listen);
+  o.transport.tcp = defaults::transport::tcp;
+  o.transport.shm = defaults::transport::shm;
+  o.transport.tcp_streams = defaults::transport::tcp_streams;
+  o.transport.slice_bytes = defaults::transport::slice_size;
+  o.transport.checksums = defaults::transport::checksums;
+  o.transport.max_inflight = defaults::transport::max_inflight;
+  o.gateway.http = *config::parse_endpoint(defaults::gateway::http);
+  o.gateway.max_connections = defaults::gateway::max_connections;
+  o.gateway.max_requests = defaults::gateway::max_requests;
+  o.gateway.max_body_bytes = defaults::gateway::max_body_size;
+  o.gateway.request_timeout = defaults::gateway::request_timeout;
+  o.gateway.page = defaults::gateway::page;
+  o.metrics.enabled = defaults::metrics::enabled;
+  o.metrics.listen = *config::parse_endpoint(defaults::metrics::listen);
+  o.metrics.log_level = defaults::metrics::log_level;
+  o.metrics.log_format = defaults::metrics::log_format;
+  return o;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,93 @@
+#pragma once
+// The value of every option when nothing is given, by section, with unit and reason.
+
+#include <chrono>
+#include <cstdint>
+
+#include "config/options.hpp"
+#include "runtime/base/units.hpp"
+
+namespace mooncaf::defaults {
+
+using namespace std::chrono_literals;
+
+namespace cluster {
+inline constexpr auto mode = serving_mode::disaggregated;  // what mooncaf is for
+inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: nobody outside gets in unless asked to
+}  // namespace cluster
+
+namespace model {
+inline constexpr const char* chat_template = "auto";
+inline constexpr auto kv_dtype = kv_dtype_choice::f16;  // half the bytes, and no measurable loss
+inline constexpr auto device = device_choice::automatic;
+inline constexpr std::uint32_t context_length = 0;  // tokens; 0: as the model was trained
+inline constexpr std::uint32_t threads = 0;         // 0: every core; matrix products scale with them
+inline constexpr std::uint32_t block_tokens = 64;   // tokens; 1.4 MiB of a 135M model: a link's full speed
+}  // namespace model
+
+namespace prefill {
+inline constexpr std::uint32_t instances = 2;  // so that one process already shows placement by cache
+inline constexpr std::uint32_t chunk_tokens =
+    512;  // tokens; from here on arithmetic, not weights, is the limit
+inline constexpr std::uint32_t max_batch_tokens =
+    2048;                                         // tokens; several short prompts fill what a chunk leaves
+inline constexpr std::uint32_t max_queue = 1024;  // requests; beyond it a wait would pass any sane TTFT
+}  // namespace prefill
+
+namespace decode {
+inline constexpr std::uint32_t instances = 1;
+inline constexpr std::uint32_t max_batch = 32;  // requests; weights are read once a step, whatever the batch
+inline constexpr std::uint32_t max_queue = 1024;  // requests; as for prefill
+}  // namespace decode
+
+namespace cache {
+inline constexpr auto eviction = eviction_choice::lru;  // best of the three on the published trace
+inline constexpr auto write_policy = write_policy_choice::write_back;  // writes only what memory cannot keep
+inline constexpr std::uint64_t dram_size =
+    1 * GiB;  // bytes; ~46,000 tokens of a 135M model, ~8,000 of an 8B one
+inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with ssd-path
+inline constexpr std::uint32_t selective_hits =
+    2;                                   // hits; most blocks are never read again, so the second tells
+inline constexpr bool direct_io = true;  // the page cache would hold every block a second time
+inline constexpr auto lease_ttl = 30s;   // a dead reader's pin is gone within a TTFT SLO
+}  // namespace cache
+
+namespace scheduler {
+inline constexpr auto policy = placement_choice::kvcache_centric;
+inline constexpr auto admission = admission_choice::early;  // refuses before any work is wasted
+inline constexpr auto ttft_slo = 30s;                       // the Mooncake paper's
+inline constexpr auto tbt_slo = 300ms;  // the most generous of the paper's 100, 200 and 300 ms: CPUs decode
+inline constexpr double balancing_threshold =
+    2.0;  // a remote prefix must be this much longer to be worth fetching
+inline constexpr auto predicted_decode = 10s;  // t_d: how long a decode is taken to last
+inline constexpr std::uint64_t seed = 1;       // of the random policy and of ties; fixed, so runs repeat
+}  // namespace scheduler
+
+namespace transport {
+inline constexpr bool tcp = true;
+inline constexpr bool shm = true;                          // several times faster than loopback TCP
+inline constexpr bool checksums = true;                    // 26 GB/s: next to nothing beside the copy itself
+inline constexpr const char* data_listen = "127.0.0.1:0";  // port 0: peers learn it when they join
+inline constexpr std::uint32_t tcp_streams = 2;            // per peer; loopback peaks at 2 (see LIMITS)
+inline constexpr std::uint64_t slice_size = 256 * KiB;     // bytes; large enough to hide a system call
+inline constexpr std::uint32_t max_inflight = 64;  // slices per peer; 16 MiB under way fill any link here
+}  // namespace transport
+
+namespace gateway {
+inline constexpr bool page = true;
+inline constexpr const char* http = "127.0.0.1:8000";   // where OpenAI clients of local servers look
+inline constexpr std::uint32_t max_connections = 4096;  // twice the 2,000 streams that must fit
+inline constexpr std::uint32_t max_requests = 2048;     // running and waiting; then 429
+inline constexpr std::uint64_t max_body_size =
+    16 * MiB;                                  // bytes; a 128k-token prompt as JSON needs about 1 MiB
+inline constexpr auto request_timeout = 600s;  // a long answer of a slow CPU model
+}  // namespace gateway
+
+namespace metrics {
+inline constexpr bool enabled = true;
+inline constexpr auto log_level = log_level_choice::info;
+inline constexpr auto log_format = log_format_choice::text;
+inline constexpr const char* listen = "127.0.0.1:9400";
+}  // namespace metrics
+
+}  // namespace mooncaf::defaults

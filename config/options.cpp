@@ -1,0 +1,284 @@
+#include "config/options.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "config/declaration.hpp"
+#include "config/toml.hpp"
+#include "config/value.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+using config::declaration;
+
+/// A configuration is a page of text; more is a mistake, such as naming the model file.
+constexpr std::size_t config_bytes_max = std::size_t{1} << 20;
+
+std::string_view type_name(config::toml_type type) {
+  switch (type) {
+    case config::toml_type::string:
+      return "a string in quotes";
+    case config::toml_type::number:
+      return "a number";
+    case config::toml_type::boolean:
+      return "true or false";
+  }
+  return "";
+}
+
+std::string with_range(const std::string& what, const declaration& d) {
+  return d.allowed.empty() ? what : what + "; allowed: " + d.allowed;
+}
+
+/// Gathers values from file and command line.
+class collector {
+ public:
+  result<void> read_config(std::string_view text, std::string_view name) {
+    const auto entries = config::parse_toml(text, name);
+    if (!entries) return fail(entries.error());
+    for (const auto& entry : *entries) {
+      const std::string where = std::string{name} + ":" + std::to_string(entry.line) + ": ";
+      const std::string full = entry.section.empty() ? entry.key : entry.section + "." + entry.key;
+      const declaration* d = config::find_key(entry.section, entry.key);
+      if (!d) return fail(ec::invalid_argument, where + "unknown key " + full + hint_for_key(entry));
+      if (d->type != entry.type)
+        return fail(ec::invalid_argument, where + full + " must be " + std::string{type_name(d->type)} +
+                                              ", not " + std::string{type_name(entry.type)} +
+                                              (d->allowed.empty() ? "" : "; allowed: " + d->allowed));
+      if (auto ok = set(*d, entry.value, where + full + ": "); !ok) return ok;
+    }
+    return {};
+  }
+
+  result<void> set(const declaration& d, std::string_view text, const std::string& where) {
+    if (const auto wrong = d.set(values, text))
+      return fail(ec::invalid_argument, with_range(where + *wrong, d));
+    given_.insert(d.name);
+    return {};
+  }
+  bool given(const std::string& name) const { return given_.contains(name); }
+
+  options values = default_options();
+
+ private:
+  static std::string hint_for_key(const config::toml_entry& entry) {
+    std::vector<std::string> names;
+    for (const auto& d : config::declarations()) {
+      if (d.key == entry.key || d.name == entry.key) return "; did you mean " + d.toml_name() + "?";
+      names.push_back(d.toml_name());
+    }
+    const std::string near = config::nearest(entry.section + "." + entry.key, names);
+    return near.empty() ? "; --help lists the options" : "; did you mean " + near + "?";
+  }
+
+  std::set<std::string> given_;
+};
+
+/// What the command line said, before any value is looked at: the file comes first.
+struct command_line {
+  struct setting {
+    const declaration* option;
+    std::string value;
+    std::string written;  ///< "--NAME", for error texts
+  };
+  std::vector<setting> settings;
+  std::optional<std::string> config_path;
+  bool help = false, version = false, print_config = false;
+};
+
+class command_line_reader {
+ public:
+  explicit command_line_reader(std::span<const std::string> args) : args_(args) {}
+
+  result<command_line> read() {
+    if (!args_.empty() && !args_[0].starts_with("-")) ++at_;  // the caller's subcommand
+    while (at_ < args_.size()) {
+      if (auto ok = read_one(args_[at_++]); !ok) return fail(ok.error());
+    }
+    return std::move(line_);
+  }
+
+ private:
+  result<void> read_one(const std::string& arg) {
+    if (arg == "-h" || arg == "--help") return mark(line_.help);
+    if (arg == "-V" || arg == "--version") return mark(line_.version);
+    if (arg == "--print-config") return mark(line_.print_config);
+    if (!arg.starts_with("--") || arg.size() == 2)
+      return fail(ec::invalid_argument,
+                  "unexpected argument " + quoted(arg) + "; options start with --, see --help");
+    const std::size_t equals = std::min(arg.find('='), arg.size());
+    const std::string name = arg.substr(2, equals - 2);
+    std::optional<std::string> value;
+    if (equals < arg.size()) value = arg.substr(equals + 1);
+    if (name == "config") {
+      auto path = take_value("--config", std::move(value), "FILE");
+      if (!path) return fail(path.error());
+      line_.config_path = std::move(*path);
+      return {};
+    }
+    return read_option(name, std::move(value));
+  }
+
+  result<void> read_option(const std::string& name, std::optional<std::string> value) {
+    if (const declaration* d = config::find_option(name)) {
+      if (d->placeholder.empty() && !value) value = "true";
+      auto text = take_value("--" + name, std::move(value), d->placeholder);
+      if (!text) return fail(ec::invalid_argument, with_range(text.error().detail, *d));
+      line_.settings.push_back({d, std::move(*text), "--" + name});
+      return {};
+    }
+    const declaration* negated = name.starts_with("no-") ? config::find_option(name.substr(3)) : nullptr;
+    if (negated && negated->placeholder.empty() && !value) {
+      line_.settings.push_back({negated, "false", "--" + name});
+      return {};
+    }
+    std::vector<std::string> names = {"help", "version", "config", "print-config"};
+    for (const auto& d : config::declarations()) names.push_back(d.name);
+    const std::string near = config::nearest(name, names);
+    return fail(ec::invalid_argument,
+                "unknown option --" + name +
+                    (near.empty() ? "; --help lists them" : "; did you mean --" + near + "?"));
+  }
+
+  result<std::string> take_value(const std::string& name, std::optional<std::string> value,
+                                 const std::string& placeholder) {
+    if (value) return std::move(*value);
+    if (at_ < args_.size() && !args_[at_].starts_with("--")) return args_[at_++];
+    return fail(ec::invalid_argument, name + " needs a value: " + name + " " + placeholder);
+  }
+
+  static result<void> mark(bool& flag) {
+    flag = true;
+    return {};
+  }
+  static std::string quoted(const std::string& text) { return "\"" + text + "\""; }
+
+  std::span<const std::string> args_;
+  std::size_t at_ = 0;
+  command_line line_;
+};
+
+result<std::string> read_file(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::string text(config_bytes_max + 1, '\0');
+  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!in.is_open() || in.bad())
+    return fail(ec::io_error,
+                "--config " + path + ": " + (errno != 0 ? std::strerror(errno) : "cannot be read"));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > config_bytes_max)
+    return fail(ec::invalid_argument, "--config " + path + ": larger than 1 MiB, so no configuration");
+  return text;
+}
+
+/// What depends on more than one option.
+result<void> settle(collector& c) {
+  options& o = c.values;
+  // Only the conductor is looked for at a known port; several other processes may share its host.
+  if (!o.cluster.conductor && !c.given("listen")) o.cluster.listen.port = 0;
+  if (!o.cluster.conductor && !c.given("metrics-listen")) o.metrics.listen.port = 0;
+  if (o.prefill.max_batch_tokens < o.prefill.chunk_tokens) {
+    if (c.given("max-batch-tokens"))
+      return fail(ec::invalid_argument, "max-batch-tokens: " + std::to_string(o.prefill.max_batch_tokens) +
+                                            " is below chunk-tokens, " +
+                                            std::to_string(o.prefill.chunk_tokens));
+    o.prefill.max_batch_tokens = o.prefill.chunk_tokens;
+  }
+  if (!o.gateway.api_key.empty() && !o.gateway.api_key_file.empty())
+    return fail(ec::invalid_argument, "api-key and api-key-file are both given; choose one");
+  return {};
+}
+
+result<parsed_options> finish(const command_line& line, collector& c) {
+  for (const auto& s : line.settings)
+    if (auto ok = c.set(*s.option, s.value, s.written + ": "); !ok) return fail(ok.error());
+  if (auto ok = settle(c); !ok) return fail(ok.error());
+  parsed_options parsed;
+  parsed.values = c.values;
+  if (line.print_config) {
+    parsed.action = option_action::print_text;
+    parsed.text = to_toml(c.values);
+  }
+  return parsed;
+}
+
+/// --help and --version answer whatever else is on the line.
+std::optional<parsed_options> answer_at_once(const command_line& line) {
+  parsed_options parsed;
+  parsed.values = default_options();
+  if (line.help) {
+    parsed.action = option_action::print_text;
+    parsed.text = help_text();
+    return parsed;
+  }
+  if (!line.version) return std::nullopt;
+  parsed.action = option_action::show_version;
+  return parsed;
+}
+
+}  // namespace
+
+std::string to_string(const host_port& at) {
+  const bool brackets = at.host.find(':') != std::string::npos;
+  return (brackets ? "[" + at.host + "]" : at.host) + ":" + std::to_string(at.port);
+}
+
+result<parsed_options> parse_options(std::span<const std::string> args) {
+  const auto line = command_line_reader(args).read();
+  if (!line) return fail(line.error());
+  if (const auto answer = answer_at_once(*line)) return *answer;
+  collector c;
+  if (line->config_path) {
+    const auto text = read_file(*line->config_path);
+    if (!text) return fail(text.error());
+    if (auto ok = c.read_config(*text, *line->config_path); !ok) return fail(ok.error());
+  }
+  return finish(*line, c);
+}
+
+result<parsed_options> parse_options(int argc, const char* const* argv) {
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  return parse_options(args);
+}
+
+result<parsed_options> parse_options(std::span<const std::string> args, std::string_view config_text,
+                                     std::string_view config_name) {
+  const auto line = command_line_reader(args).read();
+  if (!line) return fail(line.error());
+  if (const auto answer = answer_at_once(*line)) return *answer;
+  collector c;
+  if (auto ok = c.read_config(config_text, config_name); !ok) return fail(ok.error());
+  return finish(*line, c);
+}
+
+result<void> check_serving(const options& o) {
+  const auto& c = o.cluster;
+  if (o.model.path.empty() && (c.prefill || c.decode || c.gateway))
+    return fail(ec::invalid_argument,
+                "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "
+                "dummy:NAME");
+  if (!c.conductor && !c.join)
+    return fail(ec::invalid_argument,
+                "join: needed without the role conductor; give --join HOST:PORT of the conductor");
+  const bool alone = config::is_loopback(c.listen.host) &&
+                     config::is_loopback(o.transport.data_listen.host) &&
+                     (!c.join || config::is_loopback(c.join->host));
+  if (!alone && c.cluster_secret_file.empty())
+    return fail(ec::invalid_argument,
+                "cluster-secret-file: needed once listen, data-listen or join is not a loopback address; all "
+                "processes of "
+                "the cluster share the file's secret");
+  if (c.join && !o.transport.tcp && !o.transport.shm)
+    return fail(ec::invalid_argument,
+                "tcp and shm are both off, so no KV could reach another process; leave one on");
+  return {};
+}
+
+}  // namespace mooncaf
