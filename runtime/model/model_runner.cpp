@@ -134,24 +134,26 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
                                    const before_layer_fn& before) {
   if (auto fine = check(items, logits); !fine) return fine;
   plan(items);
+  auto computed = run_layers(done, cancel, before);
+  const device_turn turn(*queue_);
+  if (computed && !last_rows_.empty()) write_logits(logits);
+  // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
+  queue_->synchronize();
+  return computed;
+}
+
+result<void> model_runner::run_layers(const layer_done_fn& done, const std::atomic<bool>* cancel,
+                                      const before_layer_fn& before) {
   const auto& c = model_->config();
-  const auto cancelled = [cancel] { return cancel != nullptr && cancel->load(std::memory_order_relaxed); };
   for (std::uint32_t layer = 0; layer < c.n_layers; ++layer) {
-    if (cancelled()) return fail(ec::cancelled, "before layer " + std::to_string(layer));
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed))
+      return fail(ec::cancelled, "before layer " + std::to_string(layer));
     if (before)
       if (auto ready = before(layer); !ready) return ready;
     const device_turn turn(*queue_);
     if (layer == 0) queue_->embed(model_->embedding(), tokens_, view(at_.x, tokens_.size(), c.dim));
     run_layer(layer, done);
   }
-  if (last_rows_.empty()) {
-    const device_turn turn(*queue_);
-    queue_->synchronize();
-    return {};
-  }
-  if (cancelled()) return fail(ec::cancelled, "before the output layer");
-  const device_turn turn(*queue_);
-  write_logits(logits);
   return {};
 }
 
@@ -249,7 +251,6 @@ void model_runner::write_logits(std::span<float> logits) {
   const std::array job{linear_job{&model_->output(), nullptr, out}};
   queue_->linear(h, job);
   if (!logits_in_place_) queue_->download(out.data, logits);
-  queue_->synchronize();
 }
 
 }  // namespace mooncaf

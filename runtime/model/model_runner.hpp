@@ -73,6 +73,8 @@ class model_runner {
   model_runner() = default;
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
   void plan(std::span<const batch_item> items);
+  result<void> run_layers(const layer_done_fn& done, const std::atomic<bool>* cancel,
+                          const before_layer_fn& before);
   void run_layer(std::uint32_t layer, const layer_done_fn& done);
   void write_kv(std::uint32_t layer, const layer_done_fn& done);
   void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
