@@ -1,0 +1,65 @@
+#include "transport/copy/stream_copy.hpp"
+
+#include <cstring>
+
+#include "runtime/base/hash.hpp"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#else
+#include <atomic>
+#endif
+
+namespace mooncaf {
+namespace {
+
+void portable_copy(void* to, const void* from, std::size_t n) noexcept {
+  if (n > 0) std::memcpy(to, from, n);
+}
+std::uint64_t portable_checksum(const void* from, std::size_t n) noexcept { return XXH3_64bits(from, n); }
+std::uint64_t portable_copy_checksum(void* to, const void* from, std::size_t n) noexcept {
+  portable_copy(to, from, n);
+  return XXH3_64bits(from, n);
+}
+constexpr copy_kernels portable_kernels{"portable", portable_copy, portable_copy_checksum, portable_checksum};
+
+}  // namespace
+
+#if defined(__x86_64__)
+extern const copy_kernels avx512_copy_kernels;
+extern const copy_kernels avx2_copy_kernels;
+#endif
+
+copy_kernel_list available_copy_kernels() noexcept {
+  copy_kernel_list list;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) list.items[list.count++] = avx512_copy_kernels;
+  if (__builtin_cpu_supports("avx2")) list.items[list.count++] = avx2_copy_kernels;
+#endif
+  list.items[list.count++] = portable_kernels;
+  return list;
+}
+
+namespace {
+const copy_kernels& best() noexcept {
+  static const copy_kernels chosen = available_copy_kernels().items[0];
+  return chosen;
+}
+}  // namespace
+
+void stream_copy(void* to, const void* from, std::size_t n) noexcept { best().copy(to, from, n); }
+std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept {
+  return best().copy_checksum(to, from, n);
+}
+std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept { return best().checksum(from, n); }
+std::string_view stream_copy_isa() noexcept { return best().isa; }
+
+void fence_streamed_stores() noexcept {
+#if defined(__x86_64__)
+  _mm_sfence();
+#else
+  std::atomic_thread_fence(std::memory_order_release);
+#endif
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,40 @@
+#pragma once
+// Copying bytes that this processor will not look at again, and their checksum, in one pass over the source.
+//
+// Non-temporal stores skip the read of the target's old lines and leave the caches to those who need them:
+// for data larger than the caches they copy 1.5 to 2 times faster than memcpy. The checksum rides along: xxh3
+// costs a few cycles per line while the copy waits for memory.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace mooncaf {
+
+/// Copies `n` bytes; the ranges must not overlap. Any alignment; fastest where `to` is 64-byte aligned.
+/// The bytes become visible to other processors in order only after `fence_streamed_stores`.
+void stream_copy(void* to, const void* from, std::size_t n) noexcept;
+/// The same, and @returns `checksum64` (xxh3-64) of the bytes.
+std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
+/// `checksum64` of `n` bytes with the widest vectors of this processor.
+std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept;
+/// Orders streamed stores before every later store; to be called before their completion is published.
+void fence_streamed_stores() noexcept;
+/// "avx512", "avx2" or "portable": what the calls above use here.
+std::string_view stream_copy_isa() noexcept;
+
+/// One implementation of the three, chosen once per process.
+struct copy_kernels {
+  std::string_view isa;
+  void (*copy)(void*, const void*, std::size_t) noexcept;
+  std::uint64_t (*copy_checksum)(void*, const void*, std::size_t) noexcept;
+  std::uint64_t (*checksum)(const void*, std::size_t) noexcept;
+};
+/// All that this processor can run, best first; tests compare them.
+struct copy_kernel_list {
+  copy_kernels items[3];
+  std::size_t count = 0;
+};
+copy_kernel_list available_copy_kernels() noexcept;
+
+}  // namespace mooncaf

@@ -1,0 +1,28 @@
+// Compiled for avx2 only; includes nothing that could leave such code in a shared inline function.
+#define XXH_INLINE_ALL
+#include <immintrin.h>
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/copy/stream_copy.hpp"
+
+namespace {
+using vec = __m256i;
+inline vec load(const void* p) { return _mm256_loadu_si256(static_cast<const vec*>(p)); }
+inline void store(void* p, vec v) { _mm256_storeu_si256(static_cast<vec*>(p), v); }
+inline void stream(void* p, vec v) { _mm256_stream_si256(static_cast<vec*>(p), v); }
+inline vec exclusive_or(vec a, vec b) { return _mm256_xor_si256(a, b); }
+inline vec add64(vec a, vec b) { return _mm256_add_epi64(a, b); }
+inline vec mul_low(vec a, vec b) { return _mm256_mul_epu32(a, b); }
+inline vec shift_high(vec v) { return _mm256_srli_epi64(v, 32); }
+inline vec swap_halves(vec v) { return _mm256_shuffle_epi32(v, _MM_SHUFFLE(1, 0, 3, 2)); }
+}  // namespace
+
+#include "transport/copy/stream_copy_kernel.inl"
+
+namespace mooncaf {
+extern const copy_kernels avx2_copy_kernels;
+const copy_kernels avx2_copy_kernels{"avx2", copy_impl, copy_checksum_impl, checksum_impl};
+}  // namespace mooncaf

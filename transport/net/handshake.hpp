@@ -1,0 +1,107 @@
+#pragma once
+// Two nodes prove to each other that they know the cluster secret, before either says anything else.
+//
+//   initiator                                     acceptor
+//     nonce_i (32 random bytes)            ──►
+//                                          ◄──    nonce_a (32 random bytes)
+//     HMAC(secret, "initiator", nonces)    ──►    wrong: closes without a word
+//                                          ◄──    HMAC(secret, "acceptor", nonces)
+//     identity, HMAC(secret, it, nonces)   ──►    admits or refuses
+//                                          ◄──    identity with status, HMAC
+//
+// Who does not know the secret learns neither version nor node id, in either role: up to the proofs only
+// random bytes travel. HMAC is SHA-256; the labels keep one side's proof from being played back as the
+// other's. What follows on the link is neither encrypted nor authenticated byte by byte: a data network that
+// strangers can alter in flight needs a tunnel.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/ids.hpp"
+#include "runtime/base/result.hpp"
+
+namespace mooncaf {
+
+/// What a link is for.
+enum class link_kind : std::uint8_t { tcp = 1, shm = 2 };
+
+struct link_identity {
+  link_kind kind = link_kind::tcp;
+  node_id node;
+  std::uint64_t incarnation = 0;
+  std::uint64_t session = 0;  ///< links of one initiator that live and die together
+  node_id wanted_node;        ///< whom the initiator means to reach
+  std::uint64_t wanted_incarnation = 0;
+};
+
+/// One side of the exchange, without I/O: `want` bytes go in, an answer comes out.
+/// @thread  not synchronised
+class handshake {
+ public:
+  static constexpr std::size_t nonce_bytes = 32;
+  static constexpr std::size_t proof_bytes = 32;
+  static constexpr std::size_t identity_bytes = 64 + proof_bytes;
+  using nonce = std::array<std::byte, nonce_bytes>;
+
+  enum class progress {
+    more,        ///< send the answer, then feed the next message
+    identified,  ///< acceptor only: `peer` is known; call `admit` or `refuse`
+    done,        ///< send the answer; the link is authenticated
+  };
+  struct step {
+    progress at = progress::more;
+    std::vector<std::byte> answer;
+  };
+
+  static handshake initiator(std::string secret, const nonce& mine, const link_identity& self);
+  static handshake acceptor(std::string secret, const nonce& mine, const link_identity& self);
+
+  /// What the initiator sends first; empty for the acceptor.
+  std::vector<std::byte> opening() const;
+  /// Size of the message that `feed` expects next.
+  std::size_t want() const noexcept;
+  /// @error `ec::unauthenticated` for a wrong proof; `ec::incompatible` for another protocol version; what
+  /// the
+  ///        acceptor refused with; `ec::corrupt` for a message that fits nothing. The link is then to be
+  ///        dropped.
+  result<step> feed(std::span<const std::byte> message);
+
+  /// Acceptor, after `identified`.
+  step admit();
+  step refuse(ec why);
+
+  /// The other side, once identified or done.
+  const link_identity& peer() const noexcept { return peer_; }
+  /// True from the moment this side has sent its proof: an end of the link now means that it was not
+  /// believed.
+  bool proof_sent() const noexcept { return stage_ >= (initiator_ ? 1 : 2); }
+
+ private:
+  handshake(bool initiator, std::string secret, const nonce& mine, const link_identity& self);
+  result<step> feed_initiator(std::span<const std::byte> message);
+  result<step> feed_acceptor(std::span<const std::byte> message);
+  std::vector<std::byte> sign(std::string_view label, std::span<const std::byte> text) const;
+  std::vector<std::byte> signed_identity(std::string_view label, ec status) const;
+  result<ec> read_identity(std::string_view label, std::span<const std::byte> message);
+  bool proves(std::string_view label, std::span<const std::byte> text,
+              std::span<const std::byte> proof) const;
+
+  bool initiator_;
+  std::string secret_;
+  nonce mine_;
+  nonce theirs_{};
+  link_identity self_;
+  link_identity peer_;
+  int stage_ = 0;
+};
+
+/// @returns cryptographically random bytes. @error `ec::io_error` if the system has none.
+result<handshake::nonce> make_nonce();
+/// A random non-zero number that nobody can guess.
+result<std::uint64_t> make_random_u64();
+
+}  // namespace mooncaf

@@ -1,0 +1,49 @@
+#pragma once
+// The few socket calls that the transports share. All descriptors are non-blocking and close-on-exec.
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "transport/net/owned_fd.hpp"
+
+namespace mooncaf {
+
+struct socket_address {
+  ::sockaddr_storage storage{};
+  ::socklen_t size = 0;
+  const ::sockaddr* get() const noexcept { return reinterpret_cast<const ::sockaddr*>(&storage); }
+};
+
+/// Resolves a numeric address or a name (which may block for as long as the resolver takes).
+result<socket_address> resolve_tcp(const std::string& host, std::uint16_t port);
+/// @param name  a path, or '@' and a name in the abstract namespace. @error `ec::invalid_argument` if too
+/// long.
+result<socket_address> unix_address(const std::string& name);
+
+result<owned_fd> listen_tcp(const socket_address& at);
+result<owned_fd> listen_unix(const socket_address& at);
+std::uint16_t bound_port(int fd);
+/// Starts connecting; writable means connected or failed (`connect_error`).
+result<owned_fd> connect_tcp(const socket_address& to);
+result<owned_fd> connect_unix(const socket_address& to);
+int connect_error(int fd);
+/// No delay; the kernel gives up a peer that does not answer for `lost_after`.
+void tune_tcp(int fd, duration lost_after);
+
+/// Packets with descriptors over a Unix socket of type SOCK_SEQPACKET.
+enum class packet_status { ok, again, closed };
+packet_status send_packet(int fd, std::span<const std::byte> bytes, std::span<const int> fds = {});
+/// @param bytes  resized to the packet; packets over 4 KiB count as `closed`, since nobody of ours sends
+/// such.
+packet_status receive_packet(int fd, std::vector<std::byte>& bytes, std::vector<owned_fd>& fds);
+/// True if the other end of a Unix socket runs as our user or as root.
+bool same_user(int fd);
+
+}  // namespace mooncaf

@@ -1,0 +1,91 @@
+#include "transport/peer_address.hpp"
+
+#include "transport/net/bytes.hpp"
+
+namespace mooncaf {
+namespace {
+
+constexpr std::uint32_t magic = 0x4E41434D;  // "MCAN"
+constexpr std::uint32_t version = 1;
+constexpr std::size_t region_bytes_min =
+    41;  // a region without keys; bounds what a length field may make us reserve
+
+void put_region(byte_writer& out, const region_desc& r) {
+  out.put(r.node.value);
+  out.put(r.id.value);
+  out.put(r.base);
+  out.put(r.length);
+  out.put(r.access_key);
+  out.put(static_cast<std::uint8_t>(r.kind));
+  out.put(static_cast<std::uint32_t>(r.keys.size()));
+  for (const auto& k : r.keys) {
+    out.put_text(k.transport);
+    out.put(static_cast<std::uint32_t>(k.blob.size()));
+    out.put_bytes(k.blob);
+  }
+}
+
+bool get_region(byte_reader& in, region_desc& r) {
+  r.node.value = in.get<std::uint64_t>();
+  r.id.value = in.get<std::uint64_t>();
+  r.base = in.get<std::uint64_t>();
+  r.length = in.get<std::uint64_t>();
+  r.access_key = in.get<std::uint64_t>();
+  const auto kind = in.get<std::uint8_t>();
+  if (kind > static_cast<std::uint8_t>(memory_kind::device)) return false;
+  r.kind = static_cast<memory_kind>(kind);
+  const auto keys = in.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < keys && in.ok(); ++i) {
+    transport_key k;
+    k.transport = in.get_text();
+    const auto blob = in.take(in.get<std::uint32_t>());
+    k.blob.assign(blob.begin(), blob.end());
+    r.keys.push_back(std::move(k));
+  }
+  return in.ok();
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const announcement& a) {
+  std::vector<std::byte> bytes;
+  byte_writer out{bytes};
+  out.put(magic);
+  out.put(version);
+  out.put(a.address.node.value);
+  out.put(a.address.incarnation);
+  out.put_text(a.address.host);
+  out.put(a.address.tcp_port);
+  out.put_text(a.address.host_id);
+  out.put_text(a.address.unix_name);
+  out.put(a.address.process_id);
+  out.put(static_cast<std::uint32_t>(a.regions.size()));
+  for (const auto& r : a.regions) put_region(out, r);
+  return bytes;
+}
+
+result<announcement> decode_announcement(std::span<const std::byte> bytes) {
+  byte_reader in{bytes};
+  if (in.get<std::uint32_t>() != magic) return fail(ec::corrupt, "not a data plane announcement");
+  if (const auto v = in.get<std::uint32_t>(); in.ok() && v != version)
+    return fail(ec::incompatible, "data plane announcement of version " + std::to_string(v) +
+                                      ", this node speaks " + std::to_string(version));
+  announcement a;
+  a.address.node.value = in.get<std::uint64_t>();
+  a.address.incarnation = in.get<std::uint64_t>();
+  a.address.host = in.get_text();
+  a.address.tcp_port = in.get<std::uint16_t>();
+  a.address.host_id = in.get_text();
+  a.address.unix_name = in.get_text();
+  a.address.process_id = in.get<std::uint32_t>();
+  const auto regions = in.get<std::uint32_t>();
+  if (!in.ok() || regions > in.left() / region_bytes_min)
+    return fail(ec::corrupt, "data plane announcement is cut short");
+  a.regions.resize(regions);
+  for (auto& r : a.regions)
+    if (!get_region(in, r)) return fail(ec::corrupt, "data plane announcement has a malformed region");
+  if (in.left() != 0) return fail(ec::corrupt, "data plane announcement has trailing bytes");
+  return a;
+}
+
+}  // namespace mooncaf

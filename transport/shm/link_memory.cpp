@@ -1,0 +1,114 @@
+#include "transport/shm/link_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace mooncaf {
+namespace {
+
+constexpr std::size_t length_bytes = 8;  // before each record; records start at multiples of 8
+
+constexpr std::size_t padded(std::size_t n) { return (n + 7) / 8 * 8; }
+
+// Bytes may wrap around the end of the ring.
+void copy_in(ring_memory& ring, std::uint64_t at, const void* from, std::size_t n) {
+  const auto start = static_cast<std::size_t>(at % ring_memory::capacity);
+  const std::size_t first = std::min(n, ring_memory::capacity - start);
+  std::memcpy(ring.data + start, from, first);
+  std::memcpy(ring.data, static_cast<const std::byte*>(from) + first, n - first);
+}
+void copy_out(const ring_memory& ring, std::uint64_t at, void* to, std::size_t n) {
+  const auto start = static_cast<std::size_t>(at % ring_memory::capacity);
+  const std::size_t first = std::min(n, ring_memory::capacity - start);
+  std::memcpy(to, ring.data + start, first);
+  std::memcpy(static_cast<std::byte*>(to) + first, ring.data, n - first);
+}
+
+}  // namespace
+
+bool ring_writer::put(std::span<const std::byte> record) {
+  const std::size_t need = length_bytes + padded(record.size());
+  const auto head = ring_->head.load(std::memory_order_relaxed);
+  const auto tail = ring_->tail.load(std::memory_order_acquire);
+  const auto used = head - tail;
+  if (used > ring_memory::capacity || need > ring_memory::capacity - used) return false;
+  const std::uint64_t length = record.size();
+  copy_in(*ring_, head, &length, length_bytes);
+  if (!record.empty()) copy_in(*ring_, head + length_bytes, record.data(), record.size());
+  // Sequentially consistent: either the reader sees the record before it sleeps, or we see that it sleeps.
+  ring_->head.store(head + need);
+  return true;
+}
+
+bool ring_writer::must_wake() {
+  return ring_->reader_sleeps.load() != 0 && ring_->reader_sleeps.exchange(0) != 0;
+}
+
+ring_reader::status ring_reader::take(std::vector<std::byte>& record) {
+  const auto tail = ring_->tail.load(std::memory_order_relaxed);
+  const auto used = ring_->head.load() - tail;
+  if (used == 0) return status::empty;
+  if (used > ring_memory::capacity || used < length_bytes) return status::broken;
+  std::uint64_t length = 0;
+  copy_out(*ring_, tail, &length, length_bytes);
+  if (length > used - length_bytes || length_bytes + padded(length) > used) return status::broken;
+  record.resize(length);
+  if (length > 0) copy_out(*ring_, tail + length_bytes, record.data(), length);
+  ring_->tail.store(tail + length_bytes + padded(length), std::memory_order_release);
+  return status::record;
+}
+
+result<shared_mapping> shared_mapping::map(int fd, std::uint64_t bytes) {
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED)
+    return fail(ec::io_error,
+                "cannot map " + std::to_string(bytes) + " shared bytes: " + describe_errno(errno));
+  shared_mapping m;
+  m.base_ = static_cast<std::byte*>(base);
+  m.size_ = bytes;
+  return m;
+}
+
+shared_mapping::shared_mapping(shared_mapping&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+shared_mapping& shared_mapping::operator=(shared_mapping&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+shared_mapping::~shared_mapping() {
+  if (base_) ::munmap(base_, size_);
+}
+
+result<owned_fd> make_memfd(const char* name, std::uint64_t bytes) {
+  owned_fd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (!fd || ::ftruncate(fd.get(), static_cast<::off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return fail(ec::io_error, "cannot make shared memory: " + describe_errno(errno));
+  return fd;
+}
+
+result<void> check_memfd(int fd, std::uint64_t bytes) {
+  struct ::stat info {};
+  if (::fstat(fd, &info) != 0)
+    return fail(ec::invalid_argument, "not a descriptor: " + describe_errno(errno));
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return fail(
+        ec::invalid_argument,
+        "the descriptor is no memfd sealed against shrinking (F_SEAL_SHRINK): a peer that cut it would make "
+        "others fault");
+  if (static_cast<std::uint64_t>(info.st_size) < bytes)
+    return fail(ec::invalid_argument, "the memfd has " + std::to_string(info.st_size) +
+                                          " bytes, the region needs " + std::to_string(bytes));
+  return {};
+}
+
+}  // namespace mooncaf

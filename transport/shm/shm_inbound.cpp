@@ -1,0 +1,258 @@
+#include "transport/shm/shm_inbound.hpp"
+
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <new>
+#include <thread>
+
+#include "transport/copy/stream_copy.hpp"
+#include "transport/net/socket.hpp"
+
+namespace mooncaf {
+namespace {
+
+constexpr std::size_t assemblies_max = 4096;
+constexpr int notices_per_poll = 16;
+
+}  // namespace
+
+shm_inbound::shm_inbound(node_state& node, event_loop& loop, owned_fd socket, handshake shake,
+                         admission admit, ended_handler on_ended)
+    : node_(node),
+      loop_(loop),
+      socket_(std::move(socket)),
+      shake_(std::move(shake)),
+      admit_(std::move(admit)),
+      on_ended_(std::move(on_ended)) {}
+
+void shm_inbound::start() {
+  token_ = loop_.add(socket_.get(), EPOLLIN,
+                     [self = shared_from_this()](std::uint32_t events) { self->on_socket(events); });
+}
+
+void shm_inbound::end(const error&) {
+  if (std::exchange(ended_, true)) return;
+  loop_.remove(token_);
+  if (memory_) memory_->revoked.store(1);
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  for (const auto& [id, a] : assemblies_)
+    if (a.ours) node_.landings.release(peer(), peer_incarnation_, id);
+  assemblies_.clear();
+  on_ended_(*this);
+}
+
+bool shm_inbound::revoke(duration patience) {
+  auto* gate = gate_.load();
+  if (!gate) return true;  // never got that far: it maps nothing
+  gate->revoked.store(1);
+  const auto until = clock_type::now() + patience;
+  while (gate->inside.load() != 0 && !gone_) {
+    if (clock_type::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+bool shm_inbound::granted(region_id region) {
+  std::lock_guard lock{grants_mutex_};
+  return grants_.contains(region);
+}
+
+// ---- the socket
+// -----------------------------------------------------------------------------------------------------
+
+void shm_inbound::on_socket(std::uint32_t) {
+  std::vector<std::byte> bytes;
+  std::vector<owned_fd> fds;
+  for (;;) {
+    const auto status = receive_packet(socket_.get(), bytes, fds);
+    if (status == packet_status::again) return;
+    if (status == packet_status::closed) {
+      // The kernel closes a dead process's sockets after its last thread stopped, and a living peer closes
+      // the link only between two copies: nothing is written any more.
+      gone_ = true;
+      return end({ec::peer_lost, "the peer closed the link"});
+    }
+    if (const auto r = on_packet(bytes, fds); !r) return end(r.error());
+    if (ended_) return;
+  }
+}
+
+result<void> shm_inbound::on_packet(const std::vector<std::byte>& bytes, std::vector<owned_fd>& fds) {
+  if (!memory_) return on_handshake(bytes);
+  const auto p = parse_packet(bytes);
+  if (!p) return fail(p.error());
+  if (p->type == shm_packet_type::hello && fds.size() == 1) {
+    peer_wake_ = std::move(fds[0]);
+    return {};
+  }
+  if (p->type == shm_packet_type::map_request) return grant(*p);
+  return fail(ec::corrupt, "unexpected packet on a shared-memory link");
+}
+
+result<void> shm_inbound::on_handshake(const std::vector<std::byte>& bytes) {
+  auto step = shake_.feed(bytes);
+  if (!step) return fail(step.error());
+  if (step->at == handshake::progress::identified) {
+    const auto& who = shake_.peer();
+    peer_incarnation_ = who.incarnation;
+    peer_node_ = who.node;
+    const auto admitted = admit_(who);
+    *step = admitted ? shake_.admit() : shake_.refuse(admitted.error().code);
+    if (send_packet(socket_.get(), step->answer) != packet_status::ok)
+      return fail(ec::peer_lost, "the peer closed the link");
+    return admitted ? welcome() : fail(admitted.error());
+  }
+  if (send_packet(socket_.get(), step->answer) != packet_status::ok)
+    return fail(ec::peer_lost, "the peer closed the link");
+  return {};
+}
+
+result<void> shm_inbound::welcome() {
+  auto fd = make_memfd("mooncaf-link", sizeof(link_memory));
+  if (!fd) return fail(fd.error());
+  auto mapping = shared_mapping::map(fd->get(), sizeof(link_memory));
+  if (!mapping) return fail(mapping.error());
+  mapping_ = std::move(*mapping);
+  // A fresh memfd is zero, which is an open gate and two empty rings.
+  memory_ = std::launder(reinterpret_cast<link_memory*>(mapping_.base()));
+  gate_ = memory_;
+  const int fds[] = {fd->get(), loop_.wake_fd()};
+  return send({.type = shm_packet_type::welcome}, fds);
+}
+
+result<void> shm_inbound::grant(const shm_packet& request) {
+  shm_packet reply{.type = shm_packet_type::map_reply, .region = request.region};
+  std::shared_ptr<local_region> region;
+  {
+    // `unregister` takes the region out of the table and then asks for grants: it misses none.
+    std::lock_guard lock{grants_mutex_};
+    const auto allowed = node_.regions.resolve({request.region, 0, 0}, request.access_key);
+    if (!allowed) {
+      reply.status = allowed.error().code;
+      reply.detail = allowed.error().detail;
+    } else {
+      region = node_.regions.find(request.region);
+      if (!region || !region->fd) {
+        region = nullptr;
+        reply.status = ec::unsupported;
+        reply.detail = "region " + to_string(request.region) + " does not lie in shared memory";
+      } else {
+        grants_.insert(request.region);
+      }
+    }
+  }
+  node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
+  if (!region) return send(reply, {});
+  reply.fd_offset = region->fd_offset;
+  reply.fd_size = region->fd_size;
+  reply.fd_inode = region->fd_inode;
+  reply.length = region->desc.length;
+  const int fds[] = {region->fd.get()};
+  return send(reply, fds);
+}
+
+result<void> shm_inbound::send(const shm_packet& p, std::span<const int> fds) {
+  // A peer that lets its queue of packets fill up is not one of ours.
+  if (send_packet(socket_.get(), encode_packet(p), fds) == packet_status::ok) return {};
+  return fail(ec::peer_lost, "the peer does not take packets");
+}
+
+// ---- the rings
+// ------------------------------------------------------------------------------------------------------
+
+bool shm_inbound::poll() {
+  if (!memory_ || ended_) return false;
+  ring_reader notices{memory_->notices};
+  for (int i = 0; i < notices_per_poll; ++i) {
+    const auto status = notices.take(record_);
+    if (status == ring_reader::status::empty) return i > 0;
+    if (status == ring_reader::status::broken) {
+      end({ec::corrupt, "the peer's ring is damaged"});
+      return true;
+    }
+    const auto n = parse_notice(record_);
+    const auto r = n ? on_notice(*n) : fail(n.error());
+    if (!r) {
+      end(r.error());
+      return true;
+    }
+    if (ended_) return true;
+  }
+  return true;
+}
+
+void shm_inbound::arm() {
+  if (memory_) ring_reader{memory_->notices}.arm();
+}
+void shm_inbound::disarm() {
+  if (memory_) ring_reader{memory_->notices}.disarm();
+}
+
+result<void> shm_inbound::on_notice(const shm_notice& n) {
+  auto it = assemblies_.find(n.id);
+  if (it == assemblies_.end()) {
+    if (assemblies_.size() >= assemblies_max)
+      return fail(ec::overloaded, "the peer has too many transfers open");
+    it = assemblies_.try_emplace(n.id).first;
+    it->second.ours = node_.landings.claim(peer(), peer_incarnation_, n.id) == landing_log::state::fresh;
+  }
+  auto& a = it->second;
+  if (a.ours && a.cause.code == ec::none && !n.abandoned) verify(n, a);
+  if (n.abandoned) {
+    if (a.ours) node_.landings.finish(peer(), peer_incarnation_, n.id, false);
+  } else if (n.last) {
+    if (const auto r = conclude(n, a); !r) return r;
+  } else {
+    return {};
+  }
+  assemblies_.erase(n.id);
+  return {};
+}
+
+void shm_inbound::verify(const shm_notice& n, assembly& a) {
+  for (const auto& p : n.pieces) {
+    const auto at = node_.regions.resolve(p.at);
+    if (!at) {
+      a.cause = at.error();
+      return;
+    }
+    a.bytes += p.at.length;
+    if (n.has_checksums && node_.options.checksums && wide_checksum(*at, p.at.length) != p.checksum)
+      a.corrupt = true;
+  }
+  if (n.last && a.bytes != n.total_bytes) a.cause = {ec::corrupt, "the pieces do not add up to the transfer"};
+}
+
+// The landing is announced before the sender hears of it.
+result<void> shm_inbound::conclude(const shm_notice& n, const assembly& a) {
+  error outcome = a.cause;
+  if (!a.ours) {
+    const auto state = node_.landings.look(peer(), peer_incarnation_, n.id);
+    if (state == landing_log::state::failed) outcome = {ec::cancelled, "this transfer failed before"};
+    if (state == landing_log::state::claimed)
+      outcome = {ec::unavailable, "this transfer arrives over another path"};
+  } else {
+    if (a.corrupt) outcome = {ec::corrupt, "the bytes arrived with a wrong checksum"};
+    const bool landed = outcome.code == ec::none;
+    if (node_.landings.finish(peer(), peer_incarnation_, n.id, landed) && (landed || a.corrupt))
+      node_.announce({peer(), n.id, n.tag, a.bytes, landed}, transfer_path::shm);
+  }
+  return acknowledge(n.id, std::move(outcome));
+}
+
+result<void> shm_inbound::acknowledge(transfer_id id, error outcome) {
+  node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
+  std::vector<std::byte> record;
+  encode_ack({id, std::move(outcome)}, record);
+  ring_writer acks{memory_->acks};
+  if (!acks.put(record)) return fail(ec::overloaded, "the peer does not take answers");
+  if (acks.must_wake() && peer_wake_) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto n = ::write(peer_wake_.get(), &one, sizeof(one));
+  }
+  return {};
+}
+
+}  // namespace mooncaf
