@@ -1,0 +1,279 @@
+#include "gpu/host/host_queue.hpp"
+
+#include "gpu/host/dequantize.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+/// Rows below which a parallel section costs more than it saves.
+constexpr std::size_t few_rows = 8;
+
+const host_weight& as_host(const weight& w) noexcept { return static_cast<const host_weight&>(w); }
+
+std::size_t tiles_of(const linear_job& job) noexcept { return (job.w->rows() + 15) / 16; }
+
+/// This thread's memory for one attention call, 64-byte aligned.
+float* attention_scratch(std::size_t floats) {
+  struct free_it {
+    void operator()(float* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<float, free_it> memory;
+  thread_local std::size_t size = 0;
+  if (size < floats) {
+    memory.reset(static_cast<float*>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64)));
+    size = floats;
+  }
+  return memory.get();
+}
+
+}  // namespace
+
+result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows, std::size_t cols,
+                                                 std::span<const std::byte> data) {
+  const auto stride = row_bytes(type, cols);
+  if (stride == 0) {
+    return fail(ec::unsupported, "rows of " + std::to_string(cols) + " elements of type " + std::string{to_string(type)});
+  }
+  if (rows == 0 || data.size() != rows * stride) {
+    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(stride) + " bytes, but " +
+                                          std::to_string(data.size()) + " bytes of data");
+  }
+  auto made = std::make_unique<host_weight>();
+  made->type_ = type;
+  made->rows_ = rows;
+  made->cols_ = cols;
+  made->source_ = data;
+  const auto expand = [&](std::size_t row, std::span<float> out) {
+    dequantize_row(type, data.subspan(row * stride, stride), out);
+  };
+  if (core.exact) {
+    made->plain_.resize(rows * cols);
+    core.pool.run(rows, [&](std::size_t r) { expand(r, std::span{made->plain_}.subspan(r * cols, cols)); });
+  } else if (can_pack(type)) {
+    auto packed = pack(type, rows, cols, data, core.pool);
+    if (!packed) return fail(packed.error());
+    made->packed_ = std::move(*packed);
+  } else {
+    const auto tiles = (rows + 15) / 16;
+    made->plain_.assign(tiles * 16 * cols, 0);
+    core.pool.run(tiles, [&](std::size_t tile) {
+      std::vector<float> row(cols);
+      for (std::size_t r = 0; r < 16 && tile * 16 + r < rows; ++r) {
+        expand(tile * 16 + r, row);
+        for (std::size_t c = 0; c < cols; ++c) made->plain_[(tile * cols + c) * 16 + r] = row[c];
+      }
+    });
+  }
+  return std::unique_ptr<weight>{std::move(made)};
+}
+
+template <class Work>
+void host_queue::each_row(std::size_t rows, const Work& work) {
+  if (rows < few_rows) {
+    for (std::size_t r = 0; r < rows; ++r) work(r);
+    return;
+  }
+  constexpr std::size_t piece = 8;
+  core_.pool.run((rows + piece - 1) / piece, [&](std::size_t p) {
+    for (auto r = p * piece; r < std::min(rows, (p + 1) * piece); ++r) work(r);
+  });
+}
+
+void host_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
+  const auto& w = as_host(table);
+  const auto stride = row_bytes(w.type_, w.cols_);
+  each_row(tokens.size(), [&](std::size_t i) {
+    dequantize_row(w.type_, w.source_.subspan(static_cast<std::size_t>(tokens[i]) * stride, stride),
+                   {out.row(i), w.cols_});
+  });
+}
+
+void host_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
+  each_row(x.rows, [&](std::size_t i) { core_.kernels.rms_norm(x.row(i), gain, eps, x.cols, out.row(i)); });
+}
+
+void host_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain, float eps) {
+  each_row(x.rows, [&](std::size_t i) {
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      float* head = x.row(i) + std::size_t{h} * head_dim;
+      core_.kernels.rms_norm(head, gain, eps, head_dim, head);
+    }
+  });
+}
+
+void host_queue::exact_linear(tensor x, const linear_job& job) {
+  const auto& w = as_host(*job.w);
+  core_.pool.run(w.rows_, [&](std::size_t r) {
+    const float* row = w.plain_.data() + r * w.cols_;
+    for (std::size_t t = 0; t < x.rows; ++t) {
+      double sum = 0;
+      for (std::size_t c = 0; c < w.cols_; ++c) sum += static_cast<double>(row[c]) * x.row(t)[c];
+      job.out.row(t)[r] = static_cast<float>(sum) + (job.bias ? job.bias[r] : 0.0f);
+    }
+  });
+}
+
+void host_queue::quantize(tensor x) {
+  auto& z = quantized_;
+  z.cols = x.cols;
+  z.q_stride = (x.cols + 63) / 64 * 64;
+  z.groups = x.cols / 32;
+  q_.resize(std::max(q_.size(), x.rows * z.q_stride));
+  q_scale_.resize(std::max(q_scale_.size(), x.rows * z.groups));
+  q_sum32_.resize(std::max(q_sum32_.size(), x.rows * z.groups));
+  q_sum16_.resize(std::max(q_sum16_.size(), x.rows * z.groups * 2));
+  z.q = q_.data();
+  z.scale = q_scale_.data();
+  z.sum32 = q_sum32_.data();
+  z.sum16 = q_sum16_.data();
+  each_row(x.rows, [&](std::size_t t) {
+    core_.kernels.quantize(x.row(t), z.cols, z.q + t * z.q_stride, z.scale + t * z.groups, z.sum32 + t * z.groups,
+                           z.sum16 + t * 2 * z.groups);
+  });
+}
+
+void host_queue::linear(tensor x, std::span<const linear_job> jobs) {
+  if (core_.exact) {
+    for (const auto& job : jobs) exact_linear(x, job);
+    return;
+  }
+  const auto packed = [](const linear_job& job) { return as_host(*job.w).packed_.data != nullptr; };
+  if (std::ranges::any_of(jobs, packed)) quantize(x);
+  std::size_t tiles = 0;
+  for (const auto& job : jobs) tiles += tiles_of(job);
+  // Enough pieces that nobody waits long for the last one, and not so many that handing them out shows.
+  const auto piece = std::max<std::size_t>(1, tiles / (core_.pool.size() * 8));
+  core_.pool.run((tiles + piece - 1) / piece, [&](std::size_t p) {
+    for (auto at = p * piece; at < std::min(tiles, (p + 1) * piece); ++at) {
+      auto tile = at;
+      auto job = jobs.begin();
+      for (; tile >= tiles_of(*job); ++job) tile -= tiles_of(*job);
+      tile_product(*job, tile, x);
+    }
+  });
+}
+
+void host_queue::tile_product(const linear_job& job, std::size_t tile, tensor x) const {
+  const auto& w = as_host(*job.w);
+  if (w.packed_.data) {
+    core_.kernels.matmul_packed(w.packed_, tile, quantized_, 0, x.rows, job.out.data, job.out.stride, job.bias);
+  } else {
+    const auto row = tile * 16;
+    core_.kernels.matmul_plain(w.plain_.data() + row * w.cols_, w.cols_, x.data, x.stride, x.rows, job.out.data + row,
+                               job.out.stride, w.rows_ - row, job.bias ? job.bias + row : nullptr);
+  }
+}
+
+const float* host_queue::rotation(std::int32_t position, std::uint32_t half, const rope_params& rope) {
+  if (rotation_key_ != rope.inv_freq.data() || rotation_half_ != half || rotation_scale_ != rope.attention_scale) {
+    rotations_.clear();
+    rotation_key_ = rope.inv_freq.data();
+    rotation_half_ = half;
+    rotation_scale_ = rope.attention_scale;
+  }
+  const auto row = std::size_t{2} * half;
+  for (auto at = rotations_.size() / row; at <= static_cast<std::size_t>(position); ++at) {
+    for (std::uint32_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(at) * rope.inv_freq[i];
+      rotations_.push_back(std::cos(angle) * rope.attention_scale);
+      rotations_.push_back(std::sin(angle) * rope.attention_scale);
+    }
+  }
+  return rotations_.data() + static_cast<std::size_t>(position) * row;
+}
+
+void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
+                      const rope_params& rope) {
+  const auto half = head_dim / 2;
+  if (positions.empty()) return;
+  rotation(*std::ranges::max_element(positions), half, rope);  // the table must not grow under the threads
+  each_row(x.rows, [&](std::size_t t) {
+    const float* turn = rotations_.data() + static_cast<std::size_t>(positions[t]) * 2 * half;
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      float* head = x.row(t) + std::size_t{h} * head_dim;
+      for (std::uint32_t i = 0; i < half; ++i) {
+        float& a = rope.neox ? head[i] : head[2 * i];
+        float& b = rope.neox ? head[i + half] : head[2 * i + 1];
+        const float c = turn[2 * i], s = turn[2 * i + 1];
+        const float turned = a * c - b * s;
+        b = a * s + b * c;
+        a = turned;
+      }
+    }
+  });
+}
+
+void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                          std::span<const attention_seq> seqs) {
+  const auto put = [&](const float* from, std::byte* to) {
+    if (layout.dtype == kv_dtype::f16) {
+      core_.kernels.to_half(from, layout.head_dim, reinterpret_cast<std::uint16_t*>(to));
+    } else {
+      std::memcpy(to, from, layout.row_bytes());
+    }
+  };
+  for (const auto& seq : seqs) {
+    each_row(seq.q_tokens, [&](std::size_t i) {
+      const auto position = static_cast<std::uint32_t>(seq.kv_tokens - seq.q_tokens + i);
+      auto* block = seq.blocks[position / layout.block_tokens];
+      const auto row = position % layout.block_tokens;
+      for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
+        const auto head = std::size_t{h} * layout.head_dim;
+        put(k.row(seq.q_begin + i) + head, block + layout.offset(layer, h, false, row));
+        put(v.row(seq.q_begin + i) + head, block + layout.offset(layer, h, true, row));
+      }
+    });
+  }
+}
+
+void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
+                                 tensor q, std::span<const attention_seq> seqs, tensor out) {
+  const auto group = n_heads / layout.n_kv_heads;
+  tasks_.clear();
+  for (const auto& seq : seqs) {
+    for (std::uint32_t first = 0; first < seq.q_tokens; first += attention_task::max_tokens) {
+      for (std::uint32_t head = 0; head < layout.n_kv_heads; ++head) {
+        attention_task task;
+        task.layout = &layout;
+        task.layer = layer;
+        task.kv_head = head;
+        task.group = group;
+        task.scale = scale;
+        task.blocks = seq.blocks;
+        task.first_position = seq.kv_tokens - seq.q_tokens + first;
+        task.tokens = std::min<std::uint32_t>(attention_task::max_tokens, seq.q_tokens - first);
+        const auto column = std::size_t{head} * group * layout.head_dim;
+        task.q = q.row(seq.q_begin + first) + column;
+        task.q_stride = q.stride;
+        task.out = out.row(seq.q_begin + first) + column;
+        task.out_stride = out.stride;
+        tasks_.push_back(task);
+      }
+    }
+  }
+  // Pieces are handed out from the last to the first: the longest contexts of a prompt are at its end.
+  const auto floats = attention_scratch_floats(layout.head_dim, group);
+  core_.pool.run(tasks_.size(), [&](std::size_t i) { core_.kernels.attention(tasks_[i], attention_scratch(floats)); });
+}
+
+void host_queue::swiglu(tensor gate, tensor up, tensor out) {
+  each_row(gate.rows, [&](std::size_t i) { core_.kernels.swiglu(gate.row(i), up.row(i), gate.cols, out.row(i)); });
+}
+
+void host_queue::add(tensor x, tensor y) {
+  each_row(x.rows, [&](std::size_t i) { core_.kernels.add(x.row(i), y.row(i), x.cols); });
+}
+
+void host_queue::upload(std::span<const float> from, float* to) { std::memcpy(to, from.data(), from.size_bytes()); }
+
+void host_queue::download(const float* from, std::span<float> to) { std::memcpy(to.data(), from, to.size_bytes()); }
+
+}  // namespace mooncaf

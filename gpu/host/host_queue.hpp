@@ -1,0 +1,88 @@
+#pragma once
+// The host device's operations.
+
+#include "gpu/device.hpp"
+#include "gpu/host/kernels.hpp"
+#include "gpu/host/thread_pool.hpp"
+#include "gpu/host/turn_gate.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace mooncaf {
+
+/// What all queues of one host device share.
+struct host_core {
+  thread_pool pool;
+  const kernel_set& kernels;
+  bool exact = false;
+  turn_gate gate;
+};
+
+/// A weight on the host: packed, or plain f32 rows sixteen side by side, or (exact) f32 rows as they are; and the
+/// file's own bytes, which embedding looks rows up in.
+class host_weight final : public weight {
+ public:
+  std::size_t rows() const noexcept override { return rows_; }
+  std::size_t cols() const noexcept override { return cols_; }
+
+  ggml_type type_ = ggml_type::f32;
+  std::size_t rows_ = 0;
+  std::size_t cols_ = 0;
+  std::span<const std::byte> source_;
+  packed_matrix packed_;
+  std::vector<float> plain_;  ///< exact: [rows, cols]; else [tile][cols][16] for types that are not packed
+};
+
+/// @error as `device::load_weight`.
+result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows, std::size_t cols,
+                                                 std::span<const std::byte> data);
+
+class host_queue final : public compute_queue {
+ public:
+  host_queue(host_core& core, int priority) : core_(core), priority_(priority) {}
+
+  void embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) override;
+  void rms_norm(tensor x, const float* gain, float eps, tensor out) override;
+  void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain, float eps) override;
+  void linear(tensor x, std::span<const linear_job> jobs) override;
+  void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
+            const rope_params& rope) override;
+  void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                std::span<const attention_seq> seqs) override;
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale, tensor q,
+                       std::span<const attention_seq> seqs, tensor out) override;
+  void swiglu(tensor gate, tensor up, tensor out) override;
+  void add(tensor x, tensor y) override;
+  void upload(std::span<const float> from, float* to) override;
+  void download(const float* from, std::span<float> to) override;
+  void synchronize() override {}
+  void begin_turn() override { core_.gate.enter(priority_); }
+  void end_turn() override { core_.gate.leave(); }
+
+ private:
+  /// Calls work(row) for all rows: on this thread if they are few, else on all.
+  template <class Work>
+  void each_row(std::size_t rows, const Work& work);
+  void exact_linear(tensor x, const linear_job& job);
+  void quantize(tensor x);
+  void tile_product(const linear_job& job, std::size_t tile, tensor x) const;
+  const float* rotation(std::int32_t position, std::uint32_t half, const rope_params& rope);
+
+  host_core& core_;
+  const int priority_;
+
+  // Scratch memory, grown once.
+  std::vector<std::int8_t> q_;
+  std::vector<float> q_scale_, q_sum32_, q_sum16_;
+  quantized_rows quantized_;
+  std::vector<attention_task> tasks_;
+
+  // Sines and cosines by position, for the frequencies seen last.
+  std::vector<float> rotations_;
+  const float* rotation_key_ = nullptr;
+  std::uint32_t rotation_half_ = 0;
+  float rotation_scale_ = 0;
+};
+
+}  // namespace mooncaf
