@@ -40,18 +40,19 @@ std::array<std::byte, block_record::size_bytes> block_record::encode() const noe
   store_key(at + 48, name.parent);
   store(at + 64, length_bytes);
   store(at + 72, checksum);
-  store(at + 80, checksum64({at, 80}));
+  store(at + 80, written);
+  store(at + 88, checksum64({at, 88}));
   return bytes;
 }
 
 result<block_record> block_record::decode(std::span<const std::byte> bytes) {
   if (bytes.size() < size_bytes) {
-    return fail(ec::corrupt, "block header has " + std::to_string(bytes.size()) + " of 88 bytes");
+    return fail(ec::corrupt, "block header has " + std::to_string(bytes.size()) + " of 96 bytes");
   }
   const std::byte* at = bytes.data();
   if (std::memcmp(at, magic, sizeof magic) != 0)
     return fail(ec::corrupt, "block header has a wrong magic number");
-  if (load<std::uint64_t>(at + 80) != checksum64({at, 80})) {
+  if (load<std::uint64_t>(at + 88) != checksum64({at, 88})) {
     return fail(ec::corrupt, "block header fails its checksum");
   }
   if (const auto found = load<std::uint32_t>(at + 8); found != version) {
@@ -65,6 +66,7 @@ result<block_record> block_record::decode(std::span<const std::byte> bytes) {
   record.name.parent = load_key(at + 48);
   record.length_bytes = load<std::uint64_t>(at + 64);
   record.checksum = load<std::uint64_t>(at + 72);
+  record.written = load<std::uint64_t>(at + 80);
   return record;
 }
 

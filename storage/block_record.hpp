@@ -3,9 +3,10 @@
 // ```
 //    0  magic "mooncafB"          16  fingerprint (16)      64  length of the block in bytes
 //    8  version (4)               32  key (16)              72  checksum64 of the block
-//   12  depth (4)                 48  parent's key (16)     80  checksum64 of the 80 bytes before
+//   12  depth (4)                 48  parent's key (16)     80  number of the write, from 1
+//                                                           88  checksum64 of the 88 bytes before
 // ```
-// Little-endian; 88 bytes. Keys in the database are 16 bytes big-endian, so that listings sort as they print.
+// Little-endian; 96 bytes. Keys in the database are 16 bytes big-endian, so that listings sort as they print.
 
 #include <array>
 #include <cstddef>
@@ -20,13 +21,14 @@ namespace mooncaf {
 
 /// Header of a block on disk.
 struct block_record {
-  static constexpr std::size_t size_bytes = 88;
+  static constexpr std::size_t size_bytes = 96;
   static constexpr std::uint32_t version = 1;
 
   hash128 fingerprint;  ///< model, weights, dtype and layout
   block_name name;
   std::uint64_t length_bytes = 0;
   std::uint64_t checksum = 0;
+  std::uint64_t written = 0;  ///< grows with every write of a tier: the order of the blobs on disk
 
   std::array<std::byte, size_bytes> encode() const noexcept;
   /// Accepts any bytes. @error `ec::corrupt` for a short, foreign or damaged header, `ec::incompatible` for

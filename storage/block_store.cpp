@@ -14,8 +14,7 @@ block_store::block_store(block_allocator slots, block_store_options options)
   count_[static_cast<int>(state::free)] = slots_.total();
 }
 
-// ---- owners and their slots
-// -----------------------------------------------------------------------------------------
+// ---- owners and their slots ----
 
 result<block_store::owner_record*> block_store::obtain(owner_id owner, time_point deadline) {
   if (!owner) return fail(ec::invalid_argument, "owner 0 stands for nobody and can hold no block");
@@ -195,8 +194,7 @@ std::vector<owner_id> block_store::quarantined_owners() const {
   return waiting;
 }
 
-// ---- published blocks
-// -----------------------------------------------------------------------------------------------
+// ---- published blocks ----
 
 prefix_match block_store::match(std::span<const block_key> keys) const noexcept {
   prefix_match found;
@@ -266,8 +264,7 @@ void block_store::release(pin_id pin) {
   forget_if_idle(owner);
 }
 
-// ---- for the tier below
-// ---------------------------------------------------------------------------------------------
+// ---- for the tier below ----
 
 std::optional<block_key> block_store::next_victim() const noexcept {
   const auto h = index_.victim();
@@ -293,8 +290,7 @@ std::uint32_t block_store::uses(const block_key& key) const noexcept {
   return h == eviction_index::none ? 0 : index_.frequency(h);
 }
 
-// ---- slots
-// ----------------------------------------------------------------------------------------------------------
+// ---- slots ----
 
 void block_store::set_state(std::uint32_t slot, state to) {
   --count_[static_cast<int>(records_[slot].at)];

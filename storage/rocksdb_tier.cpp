@@ -12,9 +12,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <mutex>
-#include <thread>
+#include <utility>
 
 #include "runtime/base/units.hpp"
 #include "storage/block_record.hpp"
@@ -106,10 +107,7 @@ rdb::ColumnFamilyOptions blob_options(const rocksdb_tier_options& o,
   family.min_blob_size = 0;
   family.blob_file_size =
       std::max<std::uint64_t>(256 * MiB, 4 * o.block_bytes);  // a flush ends its file anyway
-  // Every compaction would move all live blobs of the older files, garbage or not. Leaf-first eviction frees
-  // in about the order of writing, so most files die whole; `collect_garbage_if_due` moves the rest when it
-  // is worth it.
-  family.enable_blob_garbage_collection = false;
+  family.enable_blob_garbage_collection = false;              // see "garbage" below
   return family;
 }
 
@@ -120,18 +118,17 @@ struct rocksdb_tier::impl {
   std::unique_ptr<rdb::DB> db;
   rdb::ColumnFamilyHandle* blocks = nullptr;
   rdb::ColumnFamilyHandle* metadata = nullptr;
-  flat_index live;          // keys only
+  flat_index live;          // key -> its latest write, as in `by_age`
   rdb::WriteBatch scratch;  // kept: fresh memory for every batch costs more than the copy
   reader_pool readers;
-  std::size_t erased_since_collection = 0;
-  std::thread collector;
-  std::atomic<bool> collecting{false}, stop_collecting{false};
+  std::deque<std::pair<std::uint32_t, block_key>>
+      by_age;  // writes, oldest first; those overwritten since included
+  std::uint64_t writes = 0;
+  std::size_t superseded = 0;  // blobs erased or overwritten since the last compaction
   std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0};
 
   explicit impl(rocksdb_tier_options o) : options(std::move(o)), readers(options.read_threads) {}
   ~impl() {
-    stop_collecting = true;
-    if (collector.joinable()) collector.join();
     if (!db) return;
     for (auto* family : {blocks, metadata})
       if (family) (void)db->DestroyColumnFamilyHandle(family);
@@ -145,16 +142,22 @@ struct rocksdb_tier::impl {
   result<void> open_database();
   result<void> load_index(const std::function<void(const stored_block&)>& visit);
   result<void> check(std::span<const put_item> items) const;
-  result<void> write(std::span<const put_item> items, bool logged);
-  result<void> read_one(const get_item& item) const;
-  void settle(const get_item& item, const result<void>& outcome);
+  result<void> write(std::span<const put_item> items);
+  result<void> write_batch(std::span<const put_item> items, bool logged);
+  result<block_record> read_one(const get_item& item) const;
+  result<void> settle(const get_item& item, const result<block_record>& outcome);
   result<void> remove(std::span<const block_key> keys);
-  void collect_garbage();
-  void collect_garbage_if_due();
+  void compact();
+  bool much_garbage() const;
+  bool move_oldest(std::size_t count);
+  void collect_garbage_if_due(std::size_t just_erased);
+  /// Number of a write in 32 bits, never the reserved value.
+  static std::uint32_t short_number(std::uint64_t write) {
+    return static_cast<std::uint32_t>(write % flat_index::none);
+  }
 };
 
-// ---- open
-// -----------------------------------------------------------------------------------------------------------
+// ---- open ----
 
 result<void> rocksdb_tier::impl::open_database() {
   std::error_code failed;
@@ -190,6 +193,7 @@ result<void> rocksdb_tier::impl::open_database() {
 
 result<void> rocksdb_tier::impl::load_index(const std::function<void(const stored_block&)>& visit) {
   std::size_t foreign = 0, damaged = 0;
+  std::vector<std::pair<std::uint64_t, block_key>> ages;
   rdb::WriteBatch drop;
   rdb::ReadOptions scan;
   scan.readahead_size = 2 * MiB;
@@ -205,13 +209,19 @@ result<void> rocksdb_tier::impl::load_index(const std::function<void(const store
       drop.Delete(metadata, it->key());
       continue;
     }
-    live.insert(record->name.key, 0);
+    ages.emplace_back(record->written, record->name.key);
     if (visit) visit({record->name, record->checksum});
   }
   if (!it->status().ok()) {
     error e = to_error(it->status(), options.path);
     e.detail = "cannot list the SSD tier in " + e.detail + "; delete the directory or open it with `wipe`";
     return fail(std::move(e));
+  }
+  std::sort(ages.begin(), ages.end());
+  for (const auto& [number, key] : ages) {
+    live.insert(key, short_number(number));
+    by_age.emplace_back(short_number(number), key);
+    writes = number;
   }
   live_count = live.size();
   if (foreign) log("drops " + std::to_string(foreign) + " blocks of another model or layout");
@@ -220,7 +230,7 @@ result<void> rocksdb_tier::impl::load_index(const std::function<void(const store
   if (foreign + damaged == 0) return {};
   const auto s = db->Write({}, &drop);
   if (!s.ok()) return fail(to_error(s, options.path));
-  erased_since_collection += foreign + damaged;
+  superseded += foreign + damaged;
   return {};
 }
 
@@ -249,8 +259,7 @@ result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(
 rocksdb_tier::rocksdb_tier(std::unique_ptr<impl> self) : self_(std::move(self)) {}
 rocksdb_tier::~rocksdb_tier() = default;
 
-// ---- write
-// ----------------------------------------------------------------------------------------------------------
+// ---- write ----
 
 result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   std::size_t fresh = 0;
@@ -269,52 +278,64 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   return {};
 }
 
-result<void> rocksdb_tier::impl::write(std::span<const put_item> items, bool logged) {
+result<void> rocksdb_tier::impl::write_batch(std::span<const put_item> items, bool logged) {
   rdb::WriteOptions how;
   how.disableWAL = !logged;
-  rdb::WriteBatch& batch = scratch;
-  batch.Clear();
+  scratch.Clear();
+  std::uint64_t number = writes;
   for (const auto& item : items) {
     const auto& b = item.block;
-    const auto head = block_record{options.fingerprint, b.name, item.bytes.size(), b.checksum}.encode();
+    const auto head =
+        block_record{options.fingerprint, b.name, item.bytes.size(), b.checksum, ++number}.encode();
     const auto key = encode_key(b.name.key);
     const rdb::Slice key_part(key.data(), key.size());
     const rdb::Slice parts[] = {{reinterpret_cast<const char*>(head.data()), head.size()},
                                 {reinterpret_cast<const char*>(item.bytes.data()), item.bytes.size()}};
-    auto s = batch.Put(blocks, rdb::SliceParts(&key_part, 1), rdb::SliceParts(parts, 2));
-    if (s.ok()) s = batch.Put(metadata, key_part, parts[0]);
+    auto s = scratch.Put(blocks, rdb::SliceParts(&key_part, 1), rdb::SliceParts(parts, 2));
+    if (s.ok()) s = scratch.Put(metadata, key_part, parts[0]);
     if (!s.ok()) return fail(to_error(s, options.path));
   }
-  if (const auto s = db->Write(how, &batch); !s.ok()) return fail(to_error(s, options.path));
-  for (const auto& item : items) live.insert(item.block.name.key, 0);
+  if (const auto s = db->Write(how, &scratch); !s.ok()) return fail(to_error(s, options.path));
+  for (const auto& item : items) {
+    const auto& key = item.block.name.key;
+    superseded += live.find(key) != flat_index::none;
+    by_age.emplace_back(short_number(++writes), key);
+    live.insert(key, short_number(writes));
+  }
   live_count = live.size();
+  if (by_age.size() > 2 * live.size() + 1024) {
+    std::erase_if(by_age, [this](const auto& entry) { return live.find(entry.second) != entry.first; });
+  }
+  return {};
+}
+
+result<void> rocksdb_tier::impl::write(std::span<const put_item> items) {
+  // A large batch goes straight to its blob file, which halves what the disk writes; a small one would leave
+  // a file of its own behind, so it goes through the log.
+  const bool logged = items.size() * options.block_bytes < options.flush_bytes / 2;
+  // Small enough to be still in the cache when RocksDB copies it once more.
+  const std::size_t step = std::max<std::size_t>(1, 4 * MiB / options.block_bytes);
+  for (std::size_t at = 0; at < items.size(); at += step) {
+    auto done = write_batch(items.subspan(at, std::min(step, items.size() - at)), logged);
+    if (!done) return done;
+  }
+  if (logged) return {};
+  const auto s = db->Flush(rdb::FlushOptions{}, {blocks, metadata});
+  if (!s.ok()) return fail(to_error(s, options.path));
   return {};
 }
 
 result<void> rocksdb_tier::put(std::span<const put_item> items) {
-  auto& self = *self_;
   if (items.empty()) return {};
-  if (auto valid = self.check(items); !valid) return valid;
-  // A large batch goes straight to its blob file, which halves what the disk writes; a small one would leave
-  // a file of its own behind, so it goes through the log.
-  const bool logged = items.size() * self.options.block_bytes < self.options.flush_bytes / 4;
-  const std::size_t step = std::max<std::size_t>(1, 16 * MiB / self.options.block_bytes);
-  for (std::size_t at = 0; at < items.size(); at += step) {
-    auto done = self.write(items.subspan(at, std::min(step, items.size() - at)), logged);
-    if (!done) return done;
-  }
-  if (!logged) {
-    const auto s = self.db->Flush(rdb::FlushOptions{}, {self.blocks, self.metadata});
-    if (!s.ok()) return fail(to_error(s, self.options.path));
-  }
-  self.written += items.size();
-  return {};
+  if (auto valid = self_->check(items); !valid) return valid;
+  auto done = self_->write(items);
+  if (done) self_->written += items.size();
+  return done;
 }
 
-// ---- read
-// -----------------------------------------------------------------------------------------------------------
+// ---- read ----
 
-result<void> rocksdb_tier::impl::read_one(const get_item& item) const {
+result<block_record> rocksdb_tier::impl::read_one(const get_item& item) const {
   if (item.into.size() != options.block_bytes) {
     return fail(ec::invalid_argument, "buffer of " + std::to_string(item.into.size()) +
                                           " bytes for a block of " + std::to_string(options.block_bytes));
@@ -347,36 +368,36 @@ result<void> rocksdb_tier::impl::read_one(const get_item& item) const {
   if (checksum64(item.into) != record->checksum) {
     return fail(ec::corrupt, "block " + to_string(item.key) + " fails its checksum");
   }
-  return {};
+  return *record;
 }
 
 /// Counts a read, and forgets a block that cannot be served.
-void rocksdb_tier::impl::settle(const get_item& item, const result<void>& outcome) {
+result<void> rocksdb_tier::impl::settle(const get_item& item, const result<block_record>& outcome) {
   if (outcome) {
     ++read;
-  } else if (outcome.error().code == ec::corrupt) {
+    return {};
+  }
+  if (outcome.error().code == ec::corrupt) {
     ++corrupt;
     log("drops a block: " + outcome.error().detail);
     // Whether or not the erasure succeeds, the block is a miss: the next read fails in the same way.
     (void)remove({&item.key, 1});
   }
+  return fail(outcome.error());
 }
 
-result<void> rocksdb_tier::get(const get_item& item) {
-  auto outcome = self_->read_one(item);
-  self_->settle(item, outcome);
-  return outcome;
-}
+result<void> rocksdb_tier::get(const get_item& item) { return self_->settle(item, self_->read_one(item)); }
 
 std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> items) {
-  std::vector<result<void>> outcomes(items.size());
-  self_->readers.run(items.size(), [&](std::size_t i) { outcomes[i] = self_->read_one(items[i]); });
-  for (std::size_t i = 0; i < items.size(); ++i) self_->settle(items[i], outcomes[i]);
+  std::vector<result<block_record>> found(items.size());
+  self_->readers.run(items.size(), [&](std::size_t i) { found[i] = self_->read_one(items[i]); });
+  std::vector<result<void>> outcomes;
+  outcomes.reserve(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) outcomes.push_back(self_->settle(items[i], found[i]));
   return outcomes;
 }
 
-// ---- erase
-// ----------------------------------------------------------------------------------------------------------
+// ---- erase ----
 
 result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
   rdb::WriteBatch batch;
@@ -391,7 +412,7 @@ result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
   if (known == 0) return {};
   live_count = live.size();
   erased += known;
-  erased_since_collection += known;
+  superseded += known;
   const auto s = db->Write({}, &batch);
   if (!s.ok()) return fail(to_error(s, options.path));
   return {};
@@ -399,50 +420,76 @@ result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
 
 result<void> rocksdb_tier::erase(std::span<const block_key> keys) {
   auto done = self_->remove(keys);
-  if (done) self_->collect_garbage_if_due();
+  if (done) self_->collect_garbage_if_due(keys.size());
   return done;
 }
 
-/// Blobs of erased keys are only known as garbage once a compaction has met the erasure. Left alone that may
-/// take long, since the keys are tiny. This frees the blob files without a live blob; if the others hold more
-/// than half a capacity of garbage, it moves the live blobs of the oldest ones. With a run per sixteenth of
-/// the capacity erased, the disk stays within about twice the capacity.
-void rocksdb_tier::impl::collect_garbage() {
-  const auto compact = [this](rdb::ColumnFamilyHandle* family, rdb::BlobGarbageCollectionPolicy policy) {
-    rdb::CompactRangeOptions how;
-    how.exclusive_manual_compaction = false;
-    how.bottommost_level_compaction = rdb::BottommostLevelCompaction::kForceOptimized;
-    how.blob_garbage_collection_policy = policy;
-    how.blob_garbage_collection_age_cutoff = 0.25;
-    how.canceled = &stop_collecting;
-    const auto s = db->CompactRange(how, family, nullptr, nullptr);
-    if (!s.ok() && !stop_collecting) log("cannot collect garbage: " + s.ToString());
-  };
-  compact(metadata, rdb::BlobGarbageCollectionPolicy::kDisable);
-  compact(blocks, rdb::BlobGarbageCollectionPolicy::kDisable);
-  std::uint64_t on_disk = 0;
-  (void)db->GetIntProperty(blocks, rdb::DB::Properties::kTotalBlobFileSize, &on_disk);
-  const std::uint64_t half = options.capacity_blocks * options.block_bytes / 2;
-  if (on_disk > live_count * options.block_bytes + half)
-    compact(blocks, rdb::BlobGarbageCollectionPolicy::kForce);
+// ---- garbage ----
+//
+// A blob file goes when a compaction has seen that no key points into it any more. Blocks that keep an old
+// file alive are written anew, through our own read and its checks. RocksDB could move them in a compaction,
+// but one rotten blob fails that compaction, and with it every later write to the database.
+
+/// Merges keys and blob addresses; touches no blob.
+void rocksdb_tier::impl::compact() {
+  superseded = 0;
+  rdb::CompactRangeOptions how;
+  how.bottommost_level_compaction = rdb::BottommostLevelCompaction::kForceOptimized;
+  for (auto* family : {blocks, metadata}) {
+    if (const auto s = db->CompactRange(how, family, nullptr, nullptr); !s.ok()) {
+      log("cannot free the space of erased blocks: " + s.ToString());
+    }
+  }
 }
 
-/// Moving blobs may take seconds, for which no read should wait: a thread of its own does it, one run at a
-/// time.
-void rocksdb_tier::impl::collect_garbage_if_due() {
-  if (erased_since_collection * 16 <= options.capacity_blocks || collecting) return;
-  erased_since_collection = 0;
-  if (collector.joinable()) collector.join();
-  collecting = true;
-  collector = std::thread([this] {
-    collect_garbage();
-    collecting = false;
-  });
+bool rocksdb_tier::impl::much_garbage() const {
+  std::uint64_t on_disk = 0;
+  (void)db->GetIntProperty(blocks, rdb::DB::Properties::kTotalBlobFileSize, &on_disk);
+  return on_disk > (live.size() + options.capacity_blocks / 2) * options.block_bytes;
+}
+
+/// Writes the `count` oldest live blocks anew. @returns false if the disk refused.
+bool rocksdb_tier::impl::move_oldest(std::size_t count) {
+  count = std::min(count, live.size());
+  std::vector<std::byte> bytes(count * options.block_bytes);
+  std::vector<put_item> items;
+  while (items.size() < count && !by_age.empty()) {
+    const auto [number, key] = by_age.front();
+    by_age.pop_front();
+    if (live.find(key) != number) continue;
+    const get_item item{key,
+                        std::span{bytes}.subspan(items.size() * options.block_bytes, options.block_bytes)};
+    const auto found = read_one(item);
+    if (found) {
+      items.push_back({{found->name, found->checksum}, item.into});
+    } else {
+      (void)settle(item, found);
+    }
+  }
+  if (items.empty()) return true;
+  const auto done = write(items);
+  if (!done) log("cannot move old blocks: " + to_string(done.error()));
+  return done.has_value();
+}
+
+/// With much garbage, moves two blocks for each one erased: enough even if the oldest files are two thirds
+/// alive.
+void rocksdb_tier::impl::collect_garbage_if_due(std::size_t just_erased) {
+  if (much_garbage()) {
+    const std::size_t most = std::max<std::size_t>(1, options.flush_bytes / options.block_bytes);
+    (void)move_oldest(std::min(most, 2 * just_erased));
+  }
+  if (superseded * 16 > options.capacity_blocks) compact();
 }
 
 void rocksdb_tier::collect_garbage() {
-  if (self_->collector.joinable()) self_->collector.join();
-  self_->collect_garbage();
+  auto& self = *self_;
+  self.compact();
+  const std::size_t step = std::max<std::size_t>(1, self.options.flush_bytes / self.options.block_bytes);
+  for (std::size_t moved = 0; self.much_garbage() && moved < self.live.size(); moved += step) {
+    if (!self.move_oldest(step)) return;
+    self.compact();
+  }
 }
 
 ssd_stats rocksdb_tier::stats() const {

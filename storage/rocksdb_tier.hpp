@@ -97,7 +97,8 @@ class rocksdb_tier {
   /// Unknown keys are ignored.
   result<void> erase(std::span<const block_key> keys);
 
-  /// Returns the disk space of erased blocks now; otherwise a thread of the tier does so now and then.
+  /// Frees the disk space of erased blocks until files hold at most half a capacity of garbage. `erase` does
+  /// so in small steps, so that nobody has to call this.
   void collect_garbage();
 
   ssd_stats stats() const;

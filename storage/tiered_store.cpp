@@ -59,8 +59,7 @@ void tiered_store::recover(std::span<const stored_block> found) {
   }
 }
 
-// ---- as in block_store
-// ----------------------------------------------------------------------------------------------
+// ---- as in block_store ----
 
 result<std::vector<slot_ref>> tiered_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
   auto slots = store_.reserve(owner, count, deadline);
@@ -132,8 +131,7 @@ void tiered_store::note_use(const pinned_blocks& pinned) {
 
 std::vector<ready_pin> tiered_store::take_ready() { return std::exchange(ready_, {}); }
 
-// ---- SSD to DRAM
-// ----------------------------------------------------------------------------------------------------
+// ---- SSD to DRAM ----
 
 /// Lets a ticket wait for a block, starting its read if nobody has. Invalidates directory entries.
 bool tiered_store::join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position) {
@@ -204,8 +202,7 @@ void tiered_store::resolve(ticket_id id) {
   ready_.push_back(std::move(ready));
 }
 
-// ---- DRAM to SSD
-// ----------------------------------------------------------------------------------------------------
+// ---- DRAM to SSD ----
 
 /// Remembers a block to be written when there is room in the queue.
 void tiered_store::want_saved(const block_key& key) {
@@ -336,8 +333,7 @@ std::size_t tiered_store::flush() {
   return writes_pending_;
 }
 
-// ---- jobs
-// -----------------------------------------------------------------------------------------------------------
+// ---- jobs ----
 
 void tiered_store::queue(io_job job, pin_id hold) {
   job.id = next_job_++;
@@ -387,8 +383,7 @@ void tiered_store::complete(std::span<const io_result> results) {
   evict_ahead();
 }
 
-// ---- seen from outside
-// ----------------------------------------------------------------------------------------------
+// ---- seen from outside ----
 
 tier_stats tiered_store::ssd_stats() const noexcept {
   tier_stats now = stats_;
