@@ -1,0 +1,70 @@
+#include "actors/cluster/shutdown.hpp"
+
+#include <unistd.h>
+
+#include <caf/actor_registry.hpp>
+#include <caf/exit_reason.hpp>
+#include <caf/send.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <thread>
+
+namespace mooncaf {
+
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  return set;
+}
+
+}  // namespace
+
+void claim_stop_signals() {
+  const auto set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+int wait_for_stop() {
+  const auto set = stop_signals();
+  int signal = 0;
+  while (sigwait(&set, &signal) != 0) {
+  }
+  return signal;
+}
+
+int wait_for_stop(duration limit) {
+  const auto set = stop_signals();
+  const auto until = clock_type::now() + limit;
+  for (;;) {
+    const auto left = std::max(duration{0}, duration{until - clock_type::now()});
+    const timespec wait{static_cast<time_t>(left.count() / 1'000'000'000),
+                        static_cast<long>(left.count() % 1'000'000'000)};
+    const int signal = sigtimedwait(&set, nullptr, &wait);
+    if (signal > 0) return signal;
+    if (errno != EINTR) return 0;
+  }
+}
+
+void request_stop() { kill(getpid(), SIGTERM); }
+
+shutdown_result stop_actors(caf::actor_system& system, std::vector<caf::actor> roots, duration limit) {
+  for (const auto& root : roots) caf::anon_send_exit(root, caf::exit_reason::user_shutdown);
+  roots.clear();
+  const auto until = clock_type::now() + limit;
+  while (system.registry().running() > 0) {
+    if (clock_type::now() >= until) return shutdown_result::stuck;
+    // The registry can only be waited for without a limit, so look again.
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return shutdown_result::clean;
+}
+
+void leave_now(int code) { _exit(code); }
+
+}  // namespace mooncaf

@@ -1,0 +1,143 @@
+#include "actors/cluster/tls.hpp"
+
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <cstring>
+#include <string_view>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr std::string_view key_name = "mooncaf-cluster";
+constexpr unsigned char cipher_id[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256, the only one offered
+
+const tls_context& owner(SSL* ssl) {
+  return *static_cast<const tls_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
+}
+
+int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_size, SSL_SESSION** session) {
+  *session = owner(ssl).key_session(ssl);
+  *id = reinterpret_cast<const unsigned char*>(key_name.data());
+  *id_size = key_name.size();
+  return *session != nullptr ? 1 : 0;
+}
+
+int find_key(SSL* ssl, const unsigned char* id, size_t id_size, SSL_SESSION** session) {
+  const bool ours = id_size == key_name.size() && std::memcmp(id, key_name.data(), id_size) == 0;
+  *session = ours ? owner(ssl).key_session(ssl) : nullptr;
+  return 1;
+}
+
+std::string pending_errors() {
+  std::string text;
+  while (const auto code = ERR_get_error()) {
+    char buffer[256];
+    ERR_error_string_n(code, buffer, sizeof buffer);
+    if (!text.empty()) text += "; ";
+    text += buffer;
+  }
+  return text.empty() ? "connection closed" : text;
+}
+
+}  // namespace
+
+tls_session::~tls_session() { SSL_free(ssl_); }
+
+tls_step tls_session::step_of(int status) {
+  switch (SSL_get_error(ssl_, status)) {
+    case SSL_ERROR_NONE:
+      return tls_step::done;
+    case SSL_ERROR_WANT_READ:
+      return tls_step::wants_read;
+    case SSL_ERROR_WANT_WRITE:
+      return tls_step::wants_write;
+    case SSL_ERROR_ZERO_RETURN:
+      return tls_step::closed;
+    default:
+      problem_ = pending_errors();
+      return tls_step::failed;
+  }
+}
+
+// OpenSSL's error queue belongs to the thread. What one connection left there would fail the next one that
+// merely has to wait, so every operation begins with an empty queue.
+
+tls_step tls_session::handshake() {
+  ERR_clear_error();
+  const auto step = step_of(SSL_do_handshake(ssl_));
+  // A handshake without the key cannot succeed, as no other way of proof is set up; this says so again.
+  if (step == tls_step::done && SSL_session_reused(ssl_) != 1) {
+    problem_ = "the other end did not use the cluster key";
+    return tls_step::failed;
+  }
+  return step;
+}
+
+tls_step tls_session::read(void* to, std::size_t size, std::size_t& got) {
+  ERR_clear_error();
+  return step_of(SSL_read_ex(ssl_, to, size, &got) == 1 ? 1 : 0);
+}
+
+tls_step tls_session::write(const void* from, std::size_t size, std::size_t& put) {
+  ERR_clear_error();
+  return step_of(SSL_write_ex(ssl_, from, size, &put) == 1 ? 1 : 0);
+}
+
+std::size_t tls_session::pending() const { return static_cast<std::size_t>(SSL_pending(ssl_)); }
+
+tls_context::tls_context(const cluster_secret::key& key) : key_(key) {}
+
+tls_context::~tls_context() {
+  SSL_CTX_free(context_);
+  OPENSSL_cleanse(key_.data(), key_.size());
+}
+
+result<std::unique_ptr<tls_context>> tls_context::make(const cluster_secret::key& key) {
+  std::unique_ptr<tls_context> made{new tls_context(key)};
+  auto* context = SSL_CTX_new(TLS_method());
+  made->context_ = context;
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") != 1 ||
+      SSL_CTX_set_num_tickets(context, 0) != 1) {
+    return fail(ec::io_error, "TLS: " + pending_errors());
+  }
+  SSL_CTX_set_app_data(context, made.get());
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_psk_use_session_callback(context, offer_key);
+  SSL_CTX_set_psk_find_session_callback(context, find_key);
+  return made;
+}
+
+result<tls_session> tls_context::start(int fd, tls_role role) const {
+  tls_session session{SSL_new(context_)};
+  auto* ssl = session.ssl();
+  if (ssl == nullptr || SSL_set_fd(ssl, fd) != 1) return fail(ec::io_error, "TLS: " + pending_errors());
+  if (role == tls_role::server) {
+    SSL_set_accept_state(ssl);
+  } else {
+    SSL_set_connect_state(ssl);
+    // With no authority loaded, no certificate is ever good. The accepting side has none to offer and asks
+    // for none.
+    SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
+  }
+  return session;
+}
+
+SSL_SESSION* tls_context::key_session(SSL* ssl) const {
+  auto* session = SSL_SESSION_new();
+  const auto* cipher = SSL_CIPHER_find(ssl, cipher_id);
+  if (session == nullptr || cipher == nullptr ||
+      SSL_SESSION_set1_master_key(session, key_.data(), key_.size()) != 1 ||
+      SSL_SESSION_set_cipher(session, cipher) != 1 ||
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+    SSL_SESSION_free(session);
+    return nullptr;
+  }
+  return session;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,69 @@
+#pragma once
+// TLS 1.3 with a pre-shared key: both ends prove that they know the key, the session has forward secrecy, and
+// there are no certificates to make, store or renew.
+// @source RFC 8446, section 2.2 (psk_dhe_ke), with one external key.
+
+#include <openssl/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "actors/cluster/secret.hpp"
+#include "runtime/base/result.hpp"
+
+struct ssl_session_st;  // SSL_SESSION, which openssl/types.h does not declare
+
+namespace mooncaf {
+
+enum class tls_role { client, server };
+enum class tls_step { done, wants_read, wants_write, closed, failed };
+
+/// One encrypted connection over a socket that it does not own. Used by one thread at a time.
+class tls_session {
+ public:
+  explicit tls_session(SSL* ssl) noexcept : ssl_(ssl) {}
+  tls_session(tls_session&& other) noexcept : ssl_(std::exchange(other.ssl_, nullptr)) {}
+  tls_session& operator=(tls_session&&) = delete;
+  ~tls_session();
+
+  /// Goes on with the handshake. `failed`: see `problem`.
+  tls_step handshake();
+  tls_step read(void* to, std::size_t size, std::size_t& got);
+  tls_step write(const void* from, std::size_t size, std::size_t& put);
+  /// Bytes that are decrypted and wait to be read.
+  std::size_t pending() const;
+  const std::string& problem() const noexcept { return problem_; }
+  SSL* ssl() const noexcept { return ssl_; }
+
+ private:
+  tls_step step_of(int status);
+
+  SSL* ssl_;
+  std::string problem_;
+};
+
+/// Makes sessions that know one key. Immutable, may be shared by threads; outlives the handshakes of its
+/// sessions.
+class tls_context {
+ public:
+  static result<std::unique_ptr<tls_context>> make(const cluster_secret::key& key);
+  ~tls_context();
+  tls_context(const tls_context&) = delete;
+  tls_context& operator=(const tls_context&) = delete;
+
+  /// @error `ec::io_error`
+  result<tls_session> start(int fd, tls_role role) const;
+
+  /// A fresh description of the key, as OpenSSL's call-backs want it; the caller owns it.
+  ssl_session_st* key_session(SSL* ssl) const;
+
+ private:
+  explicit tls_context(const cluster_secret::key& key);
+
+  cluster_secret::key key_;
+  SSL_CTX* context_ = nullptr;
+};
+
+}  // namespace mooncaf
