@@ -80,7 +80,7 @@ TEST_CASE("the fast device stays within its tolerance of Hugging Face") {
     CHECK(d.logits < 0.5);
     CHECK(d.log_sum_exp < 0.25);
     // Another token may win only where the reference itself was nearly undecided.
-    CHECK(d.bent_lead < 0.25);
+    CHECK(d.bent_lead < 0.1);
   }
 }
 
