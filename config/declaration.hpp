@@ -21,7 +21,7 @@ struct declaration {
   std::string key;          ///< in TOML: the name, less the section's, with underscores
   std::string placeholder;  ///< "N", "SIZE", "TIME", …; empty: a flag
   std::string meaning;      ///< one sentence, no full stop
-  std::string allowed;      ///< "16 to 512 tokens"; "lru, lfu, length_aware"; empty: any text
+  std::string allowed;      ///< "16 to 512 tokens"; "one of lru, lfu"; empty: any text
   std::string roles;        ///< who reads it: "all", "prefill", …
   toml_type type = toml_type::string;
   /// Puts the value into the options. @returns what is wrong with it ("8 is out of range"), or nothing.

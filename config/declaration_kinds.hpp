@@ -9,6 +9,7 @@
 
 #include "config/declaration.hpp"
 #include "config/value.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf::config {
 
@@ -137,7 +138,7 @@ template <class Section, class Value>
 declaration choice(naming n, const std::string& section, place<Section, Value> at,
                    named_values<Value> choices) {
   std::string allowed;
-  for (const auto& [word, value] : choices) allowed += (allowed.empty() ? "" : ", ") + word;
+  for (const auto& [word, value] : choices) allowed += (allowed.empty() ? "one of " : ", ") + word;
   declaration d = make_declaration(std::move(n), section, "WORD", allowed, toml_type::string);
   d.set = [=](options& o, std::string_view text) -> std::optional<std::string> {
     for (const auto& [word, value] : choices) {
@@ -158,7 +159,7 @@ declaration choice(naming n, const std::string& section, place<Section, Value> a
   return d;
 }
 
-/// Any text without control characters.
+/// Any UTF-8 text without control characters: it ends up in logs, labels and JSON.
 template <class Section>
 declaration text(naming n, const std::string& section, place<Section, std::string> at,
                  const std::string& placeholder) {
@@ -166,6 +167,7 @@ declaration text(naming n, const std::string& section, place<Section, std::strin
   d.set = [=](options& o, std::string_view given) -> std::optional<std::string> {
     for (const char c : given)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return "control characters are not allowed";
+    if (!utf8::is_well_formed(given)) return "the text is not UTF-8";
     at.in(o) = std::string{given};
     return std::nullopt;
   };

@@ -5,25 +5,14 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/utf8.hpp"
+
 namespace mooncaf::config {
 
 namespace {
 
 bool is_key_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-}
-
-void append_utf8(std::string& out, std::uint32_t c) {
-  const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  }
 }
 
 /// One line; every step takes from its front. A failed step leaves a reason in `problem`.
@@ -100,7 +89,7 @@ class line_reader {
       if (hex.size() != digits || read.ptr != hex.data() + digits || c > 0x10FFFF ||
           (c >= 0xD800 && c < 0xE000))
         return because("the \\u escape is not a character");
-      append_utf8(out, c);
+      utf8::append(out, c);
       rest_.remove_prefix(2 + digits);
       return true;
     }
@@ -146,6 +135,7 @@ class toml_reader {
   bool read_line(std::string_view text, std::size_t number) {
     line_reader line(text);
     if (!is_plain(text)) return stop("control characters are not allowed");
+    if (!utf8::is_well_formed(text)) return stop("the line is not UTF-8");
     if (line.at_end()) return true;
     if (line.take('[')) return read_section(line);
     toml_entry entry{section_, {}, {}, toml_type::string, number};

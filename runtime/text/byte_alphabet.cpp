@@ -1,6 +1,6 @@
 #include "runtime/text/byte_alphabet.hpp"
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf::byte_alphabet {
 

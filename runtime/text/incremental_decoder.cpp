@@ -1,6 +1,6 @@
 #include "runtime/text/incremental_decoder.hpp"
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf {
 

@@ -9,7 +9,7 @@
 #include <array>
 #include <string>
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf {
 

@@ -2,7 +2,7 @@
 
 #include <unicode/uchar.h>
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <queue>
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf {
 

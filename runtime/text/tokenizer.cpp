@@ -4,13 +4,13 @@
 #include <array>
 #include <limits>
 
+#include "runtime/base/utf8.hpp"
 #include "runtime/text/bpe_model.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/pretokenizer.hpp"
 #include "runtime/text/sentencepiece_model.hpp"
 #include "runtime/text/special_matcher.hpp"
 #include "runtime/text/string_index.hpp"
-#include "runtime/text/utf8.hpp"
 
 namespace mooncaf {
 

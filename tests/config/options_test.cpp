@@ -93,7 +93,8 @@ TEST_CASE("what the command line must not say is refused with the option, the va
            {{"serve", "twice"}, "unexpected argument \"twice\"; options start with --, see --help"},
            {{"-x"}, "unexpected argument \"-x\"; options start with --, see --help"},
            {{"--cache-eviction", "lr"},
-            "--cache-eviction: \"lr\" is not among the choices (did you mean lru?); allowed: lru, lfu, "
+            "--cache-eviction: \"lr\" is not among the choices (did you mean lru?); allowed: one of lru, "
+            "lfu, "
             "length_aware"},
            {{"--cache-dram", "512"},
             "--cache-dram: \"512\" is not a size with its unit, such as 512MiB or 2GiB; allowed: 1MiB to "
@@ -122,6 +123,7 @@ TEST_CASE("what the command line must not say is refused with the option, the va
             "--join: \"host:0\" is not an endpoint, such as 10.0.0.1:7400; allowed: HOST:PORT, port 1 to "
             "65535, or empty"},
            {{"--name", "a\nb"}, "--name: control characters are not allowed"},
+           {{"--name", "a\xFF"}, "--name: the text is not UTF-8"},
            {{"--chunk-tokens=512", "--max-batch-tokens=256"},
             "max-batch-tokens: 256 is below chunk-tokens, 512"},
            {{"--api-key=a", "--api-key-file=b"}, "api-key and api-key-file are both given; choose one"},

@@ -50,6 +50,7 @@ TEST_CASE("what is not understood is refused with its line") {
            {"a = \"\"\"x\"\"\"", "f:1: multi-line strings are not supported"},
            {"a = 2026-11-21", "f:1: \"2026-11-21\" is no number, true or false; put text in quotes"},
            {"a = \"\x01\"", "f:1: control characters are not allowed"},
+           {"a = \"\xFF\"", "f:1: the line is not UTF-8"},
            {"= 1", "f:1: a name of letters, digits, _ and - is expected here"}}) {
     const auto entries = parse_toml(text, "f");
     INFO(text);

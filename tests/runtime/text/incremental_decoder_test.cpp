@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 #include "tests/runtime/text/vocab_fixture.hpp"
 
 using namespace mooncaf;

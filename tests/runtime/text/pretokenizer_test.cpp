@@ -8,7 +8,7 @@
 #include <memory>
 #include <random>
 
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 using namespace mooncaf;
 

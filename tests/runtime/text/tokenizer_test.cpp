@@ -5,9 +5,9 @@
 #include <random>
 #include <thread>
 
+#include "runtime/base/utf8.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/pretokenizer.hpp"
-#include "runtime/text/utf8.hpp"
 #include "tests/runtime/text/vocab_fixture.hpp"
 
 using namespace mooncaf;

@@ -1,4 +1,4 @@
-#include "runtime/text/utf8.hpp"
+#include "runtime/base/utf8.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,12 +1,29 @@
-#include "runtime/text/utf8.hpp"
+#pragma once
+// Well-formed UTF-8: what is one, what replaces the rest, and which bytes at an end may still become a
+// character.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 namespace mooncaf::utf8 {
 
-namespace {
+/// Length of the leading run of ASCII bytes.
+inline std::size_t ascii_prefix(std::string_view text) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, 8);
+    if (word & 0x8080808080808080ull) break;
+  }
+  while (i < text.size() && static_cast<unsigned char>(text[i]) < 0x80) ++i;
+  return i;
+}
+
+namespace detail {
 
 struct lead_rule {
   std::size_t length;  ///< of the whole character; 0: no lead byte
@@ -27,7 +44,7 @@ constexpr lead_rule rule_of(unsigned char lead) noexcept {
 }
 
 /// Bytes from `pos` on that fit the character which its lead byte opens; `whole` says whether all are there.
-std::size_t subpart(std::string_view text, std::size_t pos, bool& whole) noexcept {
+inline std::size_t subpart(std::string_view text, std::size_t pos, bool& whole) noexcept {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   whole = false;
   const lead_rule rule = rule_of(at(pos));
@@ -44,7 +61,7 @@ std::size_t subpart(std::string_view text, std::size_t pos, bool& whole) noexcep
 }
 
 /// First ill-formed position, or the size.
-std::size_t well_formed_prefix(std::string_view text, std::size_t pos) noexcept {
+inline std::size_t well_formed_prefix(std::string_view text, std::size_t pos) noexcept {
   while (pos < text.size()) {
     pos += ascii_prefix(text.substr(pos));
     while (pos < text.size() && static_cast<unsigned char>(text[pos]) >= 0x80) {
@@ -57,45 +74,63 @@ std::size_t well_formed_prefix(std::string_view text, std::size_t pos) noexcept 
   return pos;
 }
 
-}  // namespace
+}  // namespace detail
 
-std::size_t ascii_prefix(std::string_view text) noexcept {
-  std::size_t i = 0;
-  for (; i + 8 <= text.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, text.data() + i, 8);
-    if (word & 0x8080808080808080ull) break;
+/// Code point at `pos` of well-formed text; moves `pos` behind it.
+inline char32_t next(std::string_view text, std::size_t& pos) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[pos + i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) {
+    ++pos;
+    return lead;
   }
-  while (i < text.size() && static_cast<unsigned char>(text[i]) < 0x80) ++i;
-  return i;
+  char32_t c = 0;
+  if (lead < 0xE0) {
+    c = (lead & 0x1Fu) << 6 | (byte(1) & 0x3Fu);
+    pos += 2;
+  } else if (lead < 0xF0) {
+    c = (lead & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
+    pos += 3;
+  } else {
+    c = (lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu);
+    pos += 4;
+  }
+  return c;
 }
 
-bool is_well_formed(std::string_view text) noexcept { return well_formed_prefix(text, 0) == text.size(); }
+inline bool is_well_formed(std::string_view text) noexcept {
+  return detail::well_formed_prefix(text, 0) == text.size();
+}
 
-std::string to_well_formed(std::string_view text) {
+/// Every maximal ill-formed subpart becomes one U+FFFD (Unicode 15, section 3.9, table 3-8).
+inline std::string to_well_formed(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t pos = 0; pos < text.size();) {
-    const std::size_t good = well_formed_prefix(text, pos);
+    const std::size_t good = detail::well_formed_prefix(text, pos);
     out.append(text.substr(pos, good - pos));
     if (good == text.size()) break;
     bool whole = false;
-    pos = good + subpart(text, good, whole);
+    pos = good + detail::subpart(text, good, whole);
     out += "\xEF\xBF\xBD";
   }
   return out;
 }
 
-std::size_t incomplete_tail(std::string_view text) noexcept {
+/// Length in [0, 3] of the longest tail that is a proper prefix of some well-formed character.
+inline std::size_t incomplete_tail(std::string_view text) noexcept {
   for (std::size_t n = std::min<std::size_t>(3, text.size()); n > 0; --n) {
     const std::size_t pos = text.size() - n;
     bool whole = false;
-    if (rule_of(static_cast<unsigned char>(text[pos])).length > n && subpart(text, pos, whole) == n) return n;
+    if (detail::rule_of(static_cast<unsigned char>(text[pos])).length > n &&
+        detail::subpart(text, pos, whole) == n)
+      return n;
   }
   return 0;
 }
 
-void append(std::string& text, char32_t c) {
+/// Appends `c`, a Unicode scalar value.
+inline void append(std::string& text, char32_t c) {
   const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (c < 0x80) {
     put(c);
