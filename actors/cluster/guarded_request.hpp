@@ -4,7 +4,7 @@
 
 #include <caf/actor_addr.hpp>
 #include <caf/actor_cast.hpp>
-#include <caf/detail/callable_trait.hpp>
+#include <caf/detail/type_traits.hpp>
 #include <caf/system_messages.hpp>
 #include <chrono>
 #include <cstdint>

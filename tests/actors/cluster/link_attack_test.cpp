@@ -42,15 +42,18 @@ struct fortress {
 TEST_CASE("garbage gets nothing but a hang-up") {
   fortress f;
   std::mt19937_64 random{11};
+  std::vector<unique_fd> strangers;
   for (int i = 0; i < 60; ++i) {
-    CAPTURE(i);
     std::string noise(1 + random() % 2000, '\0');
     for (auto& c : noise) c = static_cast<char>(random());
     if (i % 3 == 0) noise = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     if (i % 3 == 1) noise.insert(0, std::string{"\x16\x03\x01\x02\x00\x01", 6});  // begins like TLS
-    const auto fd = knock(f.port);
-    say(fd, noise);
-    const auto heard = until_closed(fd, std::chrono::seconds(10));
+    strangers.push_back(knock(f.port));
+    say(strangers.back(), noise);
+  }
+  for (std::size_t i = 0; i < strangers.size(); ++i) {
+    CAPTURE(i);
+    const auto heard = until_closed(strangers[i], std::chrono::seconds(10));
     REQUIRE(heard);
     // At most a TLS alert: seven bytes.
     CHECK(heard->size() <= 7);
