@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that mooncaf needs to build and run. Does nothing, quickly, where all are there.
+#
+#   examples/install_packages.sh            what the server needs
+#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets
+#
+# Needs root or sudo only if something is missing.
+set -euo pipefail
+
+build_tools=(g++ cmake ninja-build ccache mold pkg-config ca-certificates)
+libraries=(
+  libcaf-dev           # actors
+  librocksdb-dev       # SSD tier
+  libdnnl-dev          # matrix products on the host
+  libssl-dev           # cluster secret
+  libicu-dev           # tokenizer's Unicode
+  libxxhash-dev        # block keys and checksums
+  libexpected-dev      # result<T>
+  nlohmann-json3-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
+  libboost-dev libboost-system-dev
+  libibverbs-dev
+  doctest-dev
+)
+script_tools=(python3 python3-pip python3-venv unzip curl iproute2 procps)
+test_tools=(clang-14 libclang-rt-14-dev)
+
+packages=("${build_tools[@]}" "${libraries[@]}" "${script_tools[@]}")
+for argument in "$@"; do
+  case "$argument" in
+    --tests) packages+=("${test_tools[@]}") ;;
+    -h | --help)
+      sed -n '2,7s/^# \{0,1\}//p' "$0"
+      exit 0
+      ;;
+    *)
+      echo "install_packages: unknown argument '$argument' (known: --tests, --help)" >&2
+      exit 2
+      ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install_packages: this script knows Debian's packages only; install these by hand: ${packages[*]}" >&2
+  exit 1
+fi
+
+declare -A installed=()
+while read -r status package; do
+  [[ $status == installed ]] && installed[$package]=1
+done < <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null)
+
+missing=()
+for package in "${packages[@]}"; do
+  [[ -n ${installed[$package]:-} ]] || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  echo "all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "install_packages: not root and no sudo; install as root: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "installing ${#missing[@]} of ${#packages[@]} packages: ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+echo "- reading the package lists"
+"${apt[@]}" -qq update
+echo "- downloading and unpacking"
+"${apt[@]}" install -y -q --no-install-recommends "${missing[@]}" |
+  while IFS= read -r line; do
+    case "$line" in
+      Get:* | Setting\ up\ *) printf '  %s\n' "$line" ;;
+    esac
+  done
+echo "all ${#packages[@]} packages are installed"

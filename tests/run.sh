@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Installs, builds and runs all tests; the last line says `N passed, N failed, N skipped`.
+#
+#   tests/run.sh                        everything
+#   tests/run.sh --label unit           only the tests with this CTest label
+#   tests/run.sh --sanitize asan        AddressSanitizer and UBSan (or: tsan), in a build folder of its own
+#   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 10; 0: not at all)
+#   tests/run.sh --jobs 2               tests at the same time (default 1: some measure time)
+#
+# Works from a clone with no build folder, and twice in a row. Exits nonzero if a test failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+label=
+sanitize=
+fuzz_seconds=10
+jobs=1
+need_value() { [[ $# -ge 2 ]] || { echo "run.sh: $1 needs a value" >&2; exit 2; }; }
+while (($#)); do
+  case "$1" in
+    --label) need_value "$@"; label=$2; shift 2 ;;
+    --sanitize) need_value "$@"; sanitize=$2; shift 2 ;;
+    --fuzz-seconds) need_value "$@"; fuzz_seconds=$2; shift 2 ;;
+    --jobs) need_value "$@"; jobs=$2; shift 2 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "run.sh: unknown argument '$1' (--help lists the known ones)" >&2; exit 2 ;;
+  esac
+done
+[[ $fuzz_seconds =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || { echo "run.sh: --fuzz-seconds and --jobs take a number" >&2; exit 2; }
+
+build=build
+configure=(-DCMAKE_BUILD_TYPE=RelWithDebInfo)
+case "$sanitize" in
+  "") ;;
+  asan)
+    build=build-asan
+    configure+=(-DMOONCAF_SANITIZE=address,undefined)
+    export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}
+    export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+    ;;
+  tsan)
+    build=build-tsan
+    configure+=(-DMOONCAF_SANITIZE=thread)
+    export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/config/tsan.supp:second_deadlock_stack=1}
+    ;;
+  *) echo "run.sh: --sanitize takes asan or tsan" >&2; exit 2 ;;
+esac
+
+# ---- stages ----------------------------------------------------------------------------------------------------------
+
+stage_name=
+finish_stage() {
+  [[ -z $stage_name ]] || printf -- '-- %s: %d s\n' "$stage_name" $((SECONDS - stage_begin))
+  stage_name=
+}
+begin_stage() {
+  finish_stage
+  stage_name=$1
+  stage_begin=$SECONDS
+  printf '\n== %s\n' "$1"
+}
+give_up() {
+  printf '\nrun.sh: the stage "%s" failed\n0 passed, 1 failed, 0 skipped\n' "$stage_name"
+  exit 1
+}
+quietly() {  # shows a command's output only if it fails
+  local log
+  log=$(mktemp)
+  if "$@" >"$log" 2>&1; then rm -f "$log"; else cat "$log" >&2; rm -f "$log"; return 1; fi
+}
+
+begin_stage "packages"
+packages_for=()
+((fuzz_seconds == 0)) || packages_for=(--tests)
+examples/install_packages.sh "${packages_for[@]}" || give_up
+
+begin_stage "model"
+MOONCAF_MODEL=$(examples/fetch_model.sh) || give_up
+export MOONCAF_MODEL
+echo "$MOONCAF_MODEL"
+
+begin_stage "configure"
+quietly cmake -G Ninja -B "$build" -S . "${configure[@]}" || give_up
+echo "$build"
+
+begin_stage "build"
+NINJA_STATUS='[%f/%t %es] ' ninja -C "$build" || give_up
+
+begin_stage "tests"
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+ctest_options=(--output-on-failure --timeout 600 --no-tests=error --test-output-size-passed 4000000 --test-output-size-failed 4000000)
+selection=(-LE fuzz)
+[[ -z $label ]] || selection+=(-L "$label")
+status=0
+ctest --test-dir "$build" -j "$jobs" "${ctest_options[@]}" "${selection[@]}" --output-junit "$results/tests.xml" || status=1
+
+# Fuzz targets need clang, and instrument the parsers alone, so they have a build folder of their own.
+fuzz_skip=
+if ((fuzz_seconds > 0)) && [[ -z $label || $label == fuzz ]] && [[ -z $sanitize ]]; then
+  begin_stage "fuzz targets, ${fuzz_seconds} s each"
+  if clang=$(command -v clang++-14 || command -v clang++); then
+    quietly cmake -G Ninja -B build-fuzz -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clang" \
+      -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" || give_up
+    mapfile -t targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
+    if ((${#targets[@]})); then
+      NINJA_STATUS='[%f/%t %es] ' ninja -C build-fuzz "${targets[@]}" || give_up
+      ctest --test-dir build-fuzz -j "$(nproc)" "${ctest_options[@]}" -L fuzz --output-junit "$results/fuzz.xml" || status=1
+    fi
+  else
+    fuzz_skip="no clang++ was found, so no fuzz target ran"
+  fi
+fi
+finish_stage
+
+printf "\n== result (%d s in all)\n" "$SECONDS"
+python3 tests/support/count_results.py ${fuzz_skip:+--skip "$fuzz_skip"} "$results"/*.xml || status=1
+exit $status
