@@ -158,8 +158,7 @@ options default_options();
 /// the caller's: drop it.
 /// @param args  without the program's name.
 /// @error `ec::invalid_argument` names the option, what was given, and the range or the choices; for an
-/// unknown
-///        option or key also the nearest known one. `ec::io_error` if the file cannot be read.
+/// unknown option or key also the nearest known one. `ec::io_error` if the file cannot be read.
 result<parsed_options> parse_options(std::span<const std::string> args);
 /// The same for main(): argv[0] is the program.
 result<parsed_options> parse_options(int argc, const char* const* argv);

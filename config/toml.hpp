@@ -26,8 +26,7 @@ struct toml_entry {
 
 /// @param name  the file's, for error texts.
 /// @error `ec::invalid_argument`, "NAME:LINE: …": ill-formed UTF-8 or syntax, a repeated section or key, and
-/// the parts of
-///        TOML that no option has a use for (arrays, tables in tables, dates, multi-line strings).
+/// the parts of TOML that no option has a use for (arrays, tables in tables, dates, multi-line strings).
 result<std::vector<toml_entry>> parse_toml(std::string_view text, std::string_view name);
 
 /// `text` as a TOML basic string, quotes included.

@@ -30,9 +30,9 @@ class bpe_model {
   /// @error `ec::corrupt` naming the merge, or the byte without which no text could be encoded.
   static result<std::unique_ptr<const bpe_model>> make(const parts& from);
 
-  /// Appends the tokens of `word`. Bytes that have no token are left out before merging.
-  /// Every vocabulary entry that merging yields from its own bytes was found at construction, so most words
-  /// cost a single lookup: the vocabulary is the word cache, and needs no lock.
+  /// Appends the tokens of `word`. Bytes that have no token are left out before merging. Every vocabulary
+  /// entry that merging yields from its own bytes was found at construction, so most words cost a single
+  /// lookup: the vocabulary is the word cache, and needs no lock.
   /// @cost O(1) for such words, else O(n log n).
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const;
 

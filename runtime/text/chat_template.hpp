@@ -49,8 +49,7 @@ class chat_template {
   /// system prompt and tool format.
   /// @param wanted  "auto", or "chatml", "llama3", "none" to overrule the file.
   /// @error `ec::unsupported` if the file has no template or an unknown one, or the vocabulary lacks the
-  /// markers; the
-  ///        detail names the option to set. `ec::invalid_argument` for any other `wanted`.
+  /// markers; the detail names the option to set. `ec::invalid_argument` for any other `wanted`.
   static result<chat_template> recognise(std::shared_ptr<const tokenizer> tok,
                                          std::string_view wanted = "auto");
 

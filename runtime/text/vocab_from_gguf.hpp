@@ -10,8 +10,7 @@ class gguf_file;
 
 /// Reads the `tokenizer.*` keys. Strings are copied, so the file may go away afterwards.
 /// @error `ec::corrupt` names a missing key or one of the wrong type; `ec::unsupported` a
-/// `tokenizer.ggml.model` other
-///        than "gpt2" and "llama".
+/// `tokenizer.ggml.model` other than "gpt2" and "llama".
 result<tokenizer_vocab> vocab_from_gguf(const gguf_file& file);
 
 }  // namespace mooncaf

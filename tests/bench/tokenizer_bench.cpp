@@ -1,5 +1,5 @@
-// Tokenizer throughput: encodes a text file with a model's vocabulary, one thread, median of 5.
-// Usage: mooncaf_tokenizer_bench MODEL.gguf TEXT_FILE    (tokenizer_bench.py runs it beside Hugging Face's
+// Tokenizer throughput: encodes a text file with a model's vocabulary, one thread, median of 5. Usage:
+// mooncaf_tokenizer_bench MODEL.gguf TEXT_FILE    (tokenizer_bench.py runs it beside Hugging Face's
 // tokenizers) Prints one line: encode MB/s, decode MB/s, tokens, milliseconds to build the tokenizer.
 
 #include <algorithm>
