@@ -47,6 +47,10 @@ class request_guard {
     self_->set_down_handler([this](const caf::down_msg& down) { on_down(down); });
   }
 
+  /// Drops all requests without calling anything. To be called from the actor's on_exit: what `failed`
+  /// captures, a promise above all, may keep the actor alive for ever.
+  void forget_all() { pending_.clear(); }
+
   /// Requests that still wait for an answer.
   std::size_t waiting() const {
     std::size_t sum = 0;

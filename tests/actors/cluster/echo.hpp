@@ -49,6 +49,9 @@ class echo final : public echo_actor::base {
     };
   }
 
+  // A promise keeps its actor alive.
+  void on_exit() override { held_ = {}; }
+
  private:
   caf::typed_response_promise<std::string> held_;
   std::uint64_t calls_ = 0;

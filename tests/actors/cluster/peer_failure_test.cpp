@@ -103,6 +103,8 @@ class asker final : public asker_actor::base {
     };
   }
 
+  void on_exit() override { guard_.forget_all(); }
+
  private:
   static constexpr duration limit = std::chrono::minutes(10);
 
@@ -157,6 +159,11 @@ TEST_CASE("a guarded request tells errors, answers, and the end of its receiver 
   f.advance_time(std::chrono::minutes(11));
   CHECK(f.ask<std::uint64_t>(asking, count_atom_v) == std::uint64_t{0});
 
+  SUBCASE("the asker ends first, with a request under way") {
+    CHECK_FALSE(f.ask<std::string>(asking, hold_atom_v, near));
+    f.stop(asking);
+    return;
+  }
   f.stop(near);
   const auto dead = f.ask<std::string>(asking, echo_atom_v, near);
   REQUIRE_FALSE(dead);
