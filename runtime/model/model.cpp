@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/base/units.hpp"
@@ -209,19 +210,23 @@ class model_builder {
     return source_tensor{t->type, t->data};
   }
 
+  /// Layers share the bytes of a dummy tensor: devices bring weights into a form of their own, so that what
+  /// is kept here would only double the memory. One layer's worth is little.
   std::optional<source_tensor> make_up(const std::string& name, ggml_type type, std::size_t rows,
                                        std::size_t cols) {
+    const auto kind = name.starts_with("blk.") ? name.substr(name.find('.', 4)) : name;
+    if (const auto known = made_up_.find(kind); known != made_up_.end()) return known->second;
     const auto bytes = rows * row_bytes(type, cols);
-    // Left uninitialised: filled at once, and value-initialising tens of GB would double the time.
+    // Left uninitialised: filled at once, and value-initialising GBs would double the time.
     std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
     if (!memory) {
       stop(ec::out_of_space, "tensor '" + name + "' needs " + std::to_string(bytes) + " bytes");
       return std::nullopt;
     }
     const std::span<std::byte> data(memory.get(), bytes);
-    fill_dummy_weight(type, cols, hash_text128(name, seed_).low, data);
+    fill_dummy_weight(type, cols, hash_text128(kind, seed_).low, data);
     model_->owned_.push_back(std::move(memory));
-    return source_tensor{type, data};
+    return made_up_.emplace(kind, source_tensor{type, data}).first->second;
   }
 
   void place_vectors() {
@@ -248,6 +253,7 @@ class model_builder {
   std::unique_ptr<model> model_;
   const gguf_file* file_ = nullptr;
   std::uint64_t seed_ = 0;
+  std::unordered_map<std::string, source_tensor> made_up_;  ///< by name without layer
   std::string label_;
   identity identity_;
   std::vector<float> vectors_;

@@ -43,7 +43,8 @@ class model {
                                                    std::shared_ptr<const void> keep_alive = {});
 
   /// Random weights of `config.dummy_type`, scaled so that activations stay tame. Same seed, same weights,
-  /// anywhere. Each tensor is made in its quantised form; no f32 copy ever exists.
+  /// anywhere; all layers have the same ones. Made in their quantised form: no f32 copy ever exists.
+  /// @error `ec::out_of_space` if the device says that it has less memory than the weights take.
   static result<std::shared_ptr<const model>> dummy(device& dev, const model_config& config,
                                                     std::uint64_t seed);
 
