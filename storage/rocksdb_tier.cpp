@@ -1,27 +1,22 @@
 #include "storage/rocksdb_tier.hpp"
 
-#include <fcntl.h>
-#include <malloc.h>
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
-#include <rocksdb/options.h>
-#include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <mutex>
 #include <utility>
 
 #include "runtime/base/units.hpp"
 #include "storage/block_record.hpp"
 #include "storage/flat_index.hpp"
-#include "storage/posix.hpp"
 #include "storage/reader_pool.hpp"
+#include "storage/rocksdb_settings.hpp"
 
 namespace mooncaf {
 namespace rdb = ROCKSDB_NAMESPACE;
@@ -38,79 +33,6 @@ error to_error(const rdb::Status& s, const std::string& path) {
   return {ec::io_error, text};
 }
 
-/// Tries what RocksDB would do with direct I/O. @returns the reason why it cannot, empty if it can.
-std::string why_no_direct_io(const std::string& directory) {
-  const std::string path = directory + "/direct_io_probe";
-  struct aligned_page {
-    void* at = std::aligned_alloc(4096, 4096);
-    ~aligned_page() { std::free(at); }
-  } page;
-  if (!page.at) return "out of memory";
-  std::memset(page.at, 0, 4096);
-  const unique_fd fd{::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600)};
-  std::string why;
-  if (!fd || ::pwrite(fd.get(), page.at, 4096, 0) != 4096 || ::pread(fd.get(), page.at, 4096, 0) != 4096) {
-    why = errno_text();
-  }
-  ::unlink(path.c_str());
-  return why;
-}
-
-/// RocksDB allocates a buffer or two per blob. glibc gives memory of that size back to the kernel at once,
-/// and getting it again, zeroed, is more than half of the processor time of a read (measured: 1.47 MB blobs).
-/// Keeping a bounded amount is worth it for the whole process.
-void keep_large_buffers() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    ::mallopt(M_MMAP_THRESHOLD, 32 * static_cast<int>(MiB));
-    ::mallopt(M_TRIM_THRESHOLD, 128 * static_cast<int>(MiB));
-  });
-}
-
-rdb::DBOptions database_options(const rocksdb_tier_options& o) {
-  rdb::DBOptions db;
-  db.create_if_missing = true;
-  db.create_missing_column_families = true;
-  db.use_direct_reads = o.direct_io;
-  db.use_direct_io_for_flush_and_compaction = o.direct_io;
-  // A block and its metadata appear together, also where the log is skipped.
-  db.atomic_flush = true;
-  // Every record proves itself, so a damaged one in the log need not take its neighbours along.
-  db.wal_recovery_mode = rdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
-  // One memtable is written out while the next one fills.
-  db.max_background_flushes = 2;
-  db.max_background_compactions = 1;
-  db.bytes_per_sync = 4 * MiB;  // no write-back bursts, where the page cache is in use
-  db.wal_bytes_per_sync = 4 * MiB;
-  db.info_log_level = rdb::InfoLogLevel::WARN_LEVEL;
-  db.max_log_file_size = 1 * MiB;
-  db.keep_log_file_num = 2;
-  return db;
-}
-
-rdb::ColumnFamilyOptions family_options(const rocksdb_tier_options& o,
-                                        const std::shared_ptr<rdb::Cache>& cache) {
-  rdb::ColumnFamilyOptions family;
-  rdb::BlockBasedTableOptions table;
-  table.block_cache = cache;  // keys and blob addresses alone: tens of bytes a block
-  family.table_factory.reset(rdb::NewBlockBasedTableFactory(table));
-  family.compression = rdb::kNoCompression;  // KV bytes are floats: they do not compress, they only cost
-  family.write_buffer_size = o.flush_bytes;
-  family.max_write_buffer_number = 4;
-  return family;
-}
-
-rdb::ColumnFamilyOptions blob_options(const rocksdb_tier_options& o,
-                                      const std::shared_ptr<rdb::Cache>& cache) {
-  auto family = family_options(o, cache);
-  family.enable_blob_files = true;
-  family.min_blob_size = 0;
-  family.blob_file_size =
-      std::max<std::uint64_t>(256 * MiB, 4 * o.block_bytes);  // a flush ends its file anyway
-  family.enable_blob_garbage_collection = false;              // see "garbage" below
-  return family;
-}
-
 }  // namespace
 
 struct rocksdb_tier::impl {
@@ -124,15 +46,18 @@ struct rocksdb_tier::impl {
   std::deque<std::pair<std::uint32_t, block_key>>
       by_age;  // writes, oldest first; those overwritten since included
   std::uint64_t writes = 0;
-  std::size_t superseded = 0;  // blobs erased or overwritten since the last compaction
-  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0};
+  unsigned recovery_pause = 0, skip_recoveries = 0;  // see with_recovery
+  std::size_t superseded = 0;                        // blobs erased or overwritten since the last compaction
+  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0};
 
   explicit impl(rocksdb_tier_options o) : options(std::move(o)), readers(options.read_threads) {}
-  ~impl() {
+  ~impl() { close(); }
+
+  void close() {
     if (!db) return;
-    for (auto* family : {blocks, metadata})
-      if (family) (void)db->DestroyColumnFamilyHandle(family);
+    for (auto* family : {blocks, metadata}) (void)db->DestroyColumnFamilyHandle(family);
     (void)db->Close();
+    db.reset();
   }
 
   void log(const std::string& line) const {
@@ -141,13 +66,17 @@ struct rocksdb_tier::impl {
 
   result<void> open_database();
   result<void> load_index(const std::function<void(const stored_block&)>& visit);
+  template <class Operation>
+  rdb::Status with_recovery(const Operation& operation);
   result<void> check(std::span<const put_item> items) const;
   result<void> write(std::span<const put_item> items);
-  result<void> write_batch(std::span<const put_item> items, bool logged);
+  rdb::Status write_once(std::span<const put_item> items);
+  rdb::Status write_batch(std::span<const put_item> items, bool logged);
   result<block_record> read_one(const get_item& item) const;
   result<void> settle(const get_item& item, const result<block_record>& outcome);
   result<void> remove(std::span<const block_key> keys);
   void compact();
+  void note_disk_bytes();
   bool much_garbage() const;
   bool move_oldest(std::size_t count);
   void collect_garbage_if_due(std::size_t just_erased);
@@ -161,7 +90,7 @@ struct rocksdb_tier::impl {
 
 result<void> rocksdb_tier::impl::open_database() {
   std::error_code failed;
-  if (options.wipe) std::filesystem::remove_all(options.path, failed);
+  if (std::exchange(options.wipe, false)) std::filesystem::remove_all(options.path, failed);
   if (!failed) std::filesystem::create_directories(options.path, failed);
   if (failed) return fail(ec::io_error, "cannot prepare directory " + options.path + ": " + failed.message());
   if (options.direct_io) {
@@ -172,8 +101,8 @@ result<void> rocksdb_tier::impl::open_database() {
   }
   const auto cache = rdb::NewLRUCache(32 * MiB);
   const std::vector<rdb::ColumnFamilyDescriptor> families{
-      {rdb::kDefaultColumnFamilyName, blob_options(options, cache)},
-      {metadata_family, family_options(options, cache)},
+      {rdb::kDefaultColumnFamilyName, block_options(options, cache)},
+      {metadata_family, metadata_options(options, cache)},
   };
   std::vector<rdb::ColumnFamilyHandle*> handles;
   rdb::DB* raw = nullptr;
@@ -224,6 +153,7 @@ result<void> rocksdb_tier::impl::load_index(const std::function<void(const store
     writes = number;
   }
   live_count = live.size();
+  note_disk_bytes();
   if (foreign) log("drops " + std::to_string(foreign) + " blocks of another model or layout");
   if (damaged) log("drops " + std::to_string(damaged) + " blocks with damaged metadata");
   corrupt += damaged;
@@ -261,6 +191,32 @@ rocksdb_tier::~rocksdb_tier() = default;
 
 // ---- write ----
 
+/// RocksDB refuses every write after one that failed in the background, long after the disk has recovered. It
+/// can resume from some failures; opening it anew cures the others, since all that was acknowledged is on
+/// disk. While that does not help, it is tried ever more rarely.
+template <class Operation>
+rdb::Status rocksdb_tier::impl::with_recovery(const Operation& operation) {
+  auto s = db ? operation() : rdb::Status::IOError("could not be opened again after a failed write");
+  if (s.ok()) return s;
+  if (skip_recoveries > 0) {
+    --skip_recoveries;
+    return s;
+  }
+  const auto cause = s;
+  // Even then the whole operation is repeated: what had skipped the log may be gone.
+  if (db && db->Resume().ok()) s = operation();
+  // A disk that takes no file now would not let us open either, and until then reads go on.
+  if (!s.ok() && takes_files(options.path)) {
+    close();
+    const auto opened = open_database();
+    s = opened ? operation() : rdb::Status::IOError(opened.error().detail);
+  }
+  recovery_pause = s.ok() ? 0 : std::min(2 * recovery_pause + 1, 1023u);
+  skip_recoveries = recovery_pause;
+  log((s.ok() ? "writes again after: " : "cannot recover from: ") + cause.ToString());
+  return s;
+}
+
 result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   std::size_t fresh = 0;
   for (const auto& item : items) {
@@ -275,10 +231,20 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
     return fail(ec::out_of_space, options.path + " holds " + std::to_string(live.size()) + " of " +
                                       std::to_string(options.capacity_blocks) + " blocks");
   }
+  // What lies in memory or in the log must still find room as blobs; a database that runs dry cannot even
+  // erase.
+  std::error_code unknown;
+  const auto disk = std::filesystem::space(options.path, unknown);
+  const std::uint64_t need = 2 * items.size() * options.block_bytes + 6 * options.flush_bytes;
+  if (!unknown && disk.available < need) {
+    return fail(ec::out_of_space, "the disk of " + options.path + " has " + std::to_string(disk.available) +
+                                      " bytes left, less than the " + std::to_string(need) +
+                                      " that writing safely needs");
+  }
   return {};
 }
 
-result<void> rocksdb_tier::impl::write_batch(std::span<const put_item> items, bool logged) {
+rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, bool logged) {
   rdb::WriteOptions how;
   how.disableWAL = !logged;
   scratch.Clear();
@@ -293,9 +259,9 @@ result<void> rocksdb_tier::impl::write_batch(std::span<const put_item> items, bo
                                 {reinterpret_cast<const char*>(item.bytes.data()), item.bytes.size()}};
     auto s = scratch.Put(blocks, rdb::SliceParts(&key_part, 1), rdb::SliceParts(parts, 2));
     if (s.ok()) s = scratch.Put(metadata, key_part, parts[0]);
-    if (!s.ok()) return fail(to_error(s, options.path));
+    if (!s.ok()) return s;
   }
-  if (const auto s = db->Write(how, &scratch); !s.ok()) return fail(to_error(s, options.path));
+  if (const auto s = db->Write(how, &scratch); !s.ok()) return s;
   for (const auto& item : items) {
     const auto& key = item.block.name.key;
     superseded += live.find(key) != flat_index::none;
@@ -306,21 +272,25 @@ result<void> rocksdb_tier::impl::write_batch(std::span<const put_item> items, bo
   if (by_age.size() > 2 * live.size() + 1024) {
     std::erase_if(by_age, [this](const auto& entry) { return live.find(entry.second) != entry.first; });
   }
-  return {};
+  return rdb::Status::OK();
 }
 
-result<void> rocksdb_tier::impl::write(std::span<const put_item> items) {
+/// All of `items` or an error; nothing is acknowledged in parts, so it may be repeated after a recovery.
+rdb::Status rocksdb_tier::impl::write_once(std::span<const put_item> items) {
   // A large batch goes straight to its blob file, which halves what the disk writes; a small one would leave
   // a file of its own behind, so it goes through the log.
   const bool logged = items.size() * options.block_bytes < options.flush_bytes / 2;
   // Small enough to be still in the cache when RocksDB copies it once more.
   const std::size_t step = std::max<std::size_t>(1, 4 * MiB / options.block_bytes);
   for (std::size_t at = 0; at < items.size(); at += step) {
-    auto done = write_batch(items.subspan(at, std::min(step, items.size() - at)), logged);
-    if (!done) return done;
+    const auto s = write_batch(items.subspan(at, std::min(step, items.size() - at)), logged);
+    if (!s.ok()) return s;
   }
-  if (logged) return {};
-  const auto s = db->Flush(rdb::FlushOptions{}, {blocks, metadata});
+  return logged ? rdb::Status::OK() : db->Flush(rdb::FlushOptions{}, {blocks, metadata});
+}
+
+result<void> rocksdb_tier::impl::write(std::span<const put_item> items) {
+  const auto s = with_recovery([&] { return write_once(items); });
   if (!s.ok()) return fail(to_error(s, options.path));
   return {};
 }
@@ -330,6 +300,7 @@ result<void> rocksdb_tier::put(std::span<const put_item> items) {
   if (auto valid = self_->check(items); !valid) return valid;
   auto done = self_->write(items);
   if (done) self_->written += items.size();
+  self_->note_disk_bytes();
   return done;
 }
 
@@ -340,6 +311,7 @@ result<block_record> rocksdb_tier::impl::read_one(const get_item& item) const {
     return fail(ec::invalid_argument, "buffer of " + std::to_string(item.into.size()) +
                                           " bytes for a block of " + std::to_string(options.block_bytes));
   }
+  if (!db) return fail(ec::io_error, options.path + " could not be opened again after a failed write");
   rdb::ReadOptions how;
   // Our own checksum covers what is served, from the writer's slot to the reader's; RocksDB's crc32c would be
   // a second one, and without SSE 4.2 (as Debian builds it) it halves the speed.
@@ -400,20 +372,22 @@ std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> item
 // ---- erase ----
 
 result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
-  rdb::WriteBatch batch;
-  std::size_t known = 0;
-  for (const auto& key : keys) {
-    if (!live.erase(key)) continue;
-    ++known;
-    const auto bytes = encode_key(key);
-    batch.Delete(blocks, rdb::Slice(bytes.data(), bytes.size()));
-    batch.Delete(metadata, rdb::Slice(bytes.data(), bytes.size()));
-  }
-  if (known == 0) return {};
+  std::vector<std::array<char, 16>> known;
+  for (const auto& key : keys)
+    if (live.erase(key)) known.push_back(encode_key(key));
+  if (known.empty()) return {};
   live_count = live.size();
-  erased += known;
-  superseded += known;
-  const auto s = db->Write({}, &batch);
+  erased += known.size();
+  superseded += known.size();
+  const auto s = with_recovery([&] {
+    rdb::WriteBatch batch;
+    for (const auto& key : known) {
+      for (auto* family : {blocks, metadata}) {
+        if (auto added = batch.Delete(family, rdb::Slice(key.data(), key.size())); !added.ok()) return added;
+      }
+    }
+    return db->Write({}, &batch);
+  });
   if (!s.ok()) return fail(to_error(s, options.path));
   return {};
 }
@@ -433,6 +407,7 @@ result<void> rocksdb_tier::erase(std::span<const block_key> keys) {
 /// Merges keys and blob addresses; touches no blob.
 void rocksdb_tier::impl::compact() {
   superseded = 0;
+  if (!db) return;
   rdb::CompactRangeOptions how;
   how.bottommost_level_compaction = rdb::BottommostLevelCompaction::kForceOptimized;
   for (auto* family : {blocks, metadata}) {
@@ -442,7 +417,19 @@ void rocksdb_tier::impl::compact() {
   }
 }
 
+/// For `stats`, which may run on another thread and must not touch the database.
+void rocksdb_tier::impl::note_disk_bytes() {
+  if (!db) return;
+  std::uint64_t sum = 0, part = 0;
+  for (auto* family : {blocks, metadata}) {
+    if (db->GetIntProperty(family, rdb::DB::Properties::kTotalSstFilesSize, &part)) sum += part;
+    if (db->GetIntProperty(family, rdb::DB::Properties::kTotalBlobFileSize, &part)) sum += part;
+  }
+  disk_bytes = sum;
+}
+
 bool rocksdb_tier::impl::much_garbage() const {
+  if (!db) return false;
   std::uint64_t on_disk = 0;
   (void)db->GetIntProperty(blocks, rdb::DB::Properties::kTotalBlobFileSize, &on_disk);
   return on_disk > (live.size() + options.capacity_blocks / 2) * options.block_bytes;
@@ -480,6 +467,7 @@ void rocksdb_tier::impl::collect_garbage_if_due(std::size_t just_erased) {
     (void)move_oldest(std::min(most, 2 * just_erased));
   }
   if (superseded * 16 > options.capacity_blocks) compact();
+  note_disk_bytes();
 }
 
 void rocksdb_tier::collect_garbage() {
@@ -487,9 +475,10 @@ void rocksdb_tier::collect_garbage() {
   self.compact();
   const std::size_t step = std::max<std::size_t>(1, self.options.flush_bytes / self.options.block_bytes);
   for (std::size_t moved = 0; self.much_garbage() && moved < self.live.size(); moved += step) {
-    if (!self.move_oldest(step)) return;
+    if (!self.move_oldest(step)) break;
     self.compact();
   }
+  self.note_disk_bytes();
 }
 
 ssd_stats rocksdb_tier::stats() const {
@@ -500,13 +489,7 @@ ssd_stats rocksdb_tier::stats() const {
   now.blocks_read = self.read;
   now.blocks_corrupt = self.corrupt;
   now.blocks_erased = self.erased;
-  std::uint64_t part = 0;
-  for (auto* family : {self.blocks, self.metadata}) {
-    if (self.db->GetIntProperty(family, rdb::DB::Properties::kTotalSstFilesSize, &part))
-      now.disk_bytes += part;
-    if (self.db->GetIntProperty(family, rdb::DB::Properties::kTotalBlobFileSize, &part))
-      now.disk_bytes += part;
-  }
+  now.disk_bytes = self.disk_bytes;
   return now;
 }
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -366,6 +367,37 @@ TEST_CASE("garbage collection that meets damage costs the damaged blocks, not th
   for (const auto& n : names) (void)serves(*tier, n.key);
   CHECK(tier->stats().blocks_corrupt > 0);
   CHECK(told.find("checksum") != std::string::npos);
+}
+
+TEST_CASE("a disk that refuses writes for a while costs those writes, and nothing after") {
+  // A limit on file sizes makes write() fail as a full disk does, without needing one.
+  temp_dir dir;
+  const auto before = prompt({1, 1, 1}), large = prompt(std::vector<int>(30, 2)), after = prompt({3, 3, 3});
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  {
+    auto tier = open(options_for(dir / "ssd"));
+    REQUIRE(put(*tier, before));
+    const rlimit tight{15000, old.rlim_max};  // less than a block
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
+    const auto refused = put(*tier, large);
+    const auto refused_small = put(*tier, prompt(std::vector<int>(4, 5)));
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
+    CHECK_FALSE(refused);
+    CHECK_FALSE(refused_small);
+    for (const auto& n : before) CHECK(serves(*tier, n.key));
+    std::vector<block_key> failed;
+    for (const auto& n : large) failed.push_back(n.key);
+    CHECK_MESSAGE(tier->erase(failed), "erase");
+    const auto again = put(*tier, after);
+    REQUIRE_MESSAGE(again, to_string(again.error()));
+    for (const auto& n : after) CHECK(serves(*tier, n.key));
+    REQUIRE(put(*tier, large));
+  }
+  auto tier = open(options_for(dir / "ssd"));
+  for (const auto* names : {&before, &large, &after})
+    for (const auto& n : *names) CHECK(serves(*tier, n.key));
 }
 
 TEST_CASE("any bytes can be offered as a block header") {
