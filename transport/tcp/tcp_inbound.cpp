@@ -32,15 +32,15 @@ void tcp_inbound::end(const error& why) {
   }
   // Whoever calls second waits for the same links.
   for (const auto& l : links) l->kill(why);
-  std::unordered_map<transfer_id, assembly> open;
   {
     std::lock_guard lock{mutex_};
     links_.clear();
-    open.swap(assemblies_);
+    // Before anybody returns from here: a newer session may bring the same transfers at once.
+    for (const auto& [id, a] : assemblies_) node_.landings.release(peer_.node, peer_.incarnation, id);
+    assemblies_.clear();
     answers_.clear();
     if (std::exchange(end_reported_, true)) return;
   }
-  for (const auto& [id, a] : open) node_.landings.release(peer_.node, peer_.incarnation, id);
   on_ended_(*this);
 }
 

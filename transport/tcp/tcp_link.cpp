@@ -133,9 +133,12 @@ void tcp_link::io_step(std::uint32_t events) {
   }
   if (needs_admission_) finish_admission();
   run_deferred();
-  std::lock_guard lock{io_mutex_};
-  if (dead_) return;
-  if (const auto w = write_some(); !w) die(w.error());
+  {
+    std::lock_guard lock{io_mutex_};
+    if (dead_) return;
+    if (const auto w = write_some(); !w) die(w.error());
+  }
+  run_deferred();  // a frame that has left may have been the last of its transfer
 }
 
 void tcp_link::want_events() {
