@@ -1,4 +1,5 @@
-// What every path between two nodes promises. Shared memory, TCP and the copy inside a node pass the same suite.
+// What every path between two nodes promises. Shared memory, TCP and the copy inside a node pass the same
+// suite.
 
 #include <algorithm>
 #include <random>
@@ -16,11 +17,16 @@ constexpr std::uint64_t seeds[] = {1, 2, 3};
 std::uint64_t random_length(std::mt19937_64& random) {
   // Mostly small and odd, sometimes several slices long, now and then nothing or 16 MiB.
   switch (random() % 8) {
-    case 0: return 0;
-    case 1: return 16 * MiB;
-    case 2: return 256 * KiB + random() % 3 - 1;
-    case 3: return random() % (3 * MiB);
-    default: return random() % (64 * KiB);
+    case 0:
+      return 0;
+    case 1:
+      return 16 * MiB;
+    case 2:
+      return 256 * KiB + random() % 3 - 1;
+    case 3:
+      return random() % (3 * MiB);
+    default:
+      return random() % (64 * KiB);
   }
 }
 
@@ -33,7 +39,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 #define EVERY_PATH local_path, shm_path, tcp_path
 #define EVERY_LINK shm_path, tcp_path
 
-TEST_CASE_TEMPLATE("writes of any size and alignment arrive unharmed, and nothing beside them", P, EVERY_PATH) {
+TEST_CASE_TEMPLATE("writes of any size and alignment arrive unharmed, and nothing beside them", P,
+                   EVERY_PATH) {
   world<P> w;
   for (const auto seed : seeds) {
     CAPTURE(seed);
@@ -120,7 +127,8 @@ TEST_CASE_TEMPLATE("many transfers at once in both directions complete once each
       };
     };
     const auto op = i % 3 == 0 ? transfer_op::read : transfer_op::write;
-    w.plane().submit(w.make(op, {w.pair(spot, spot, length)}), note(completions[static_cast<std::size_t>(i)]));
+    w.plane().submit(w.make(op, {w.pair(spot, spot, length)}),
+                     note(completions[static_cast<std::size_t>(i)]));
     // The other way, into memory that nothing else touches.
     auto back = w.make(transfer_op::write, {});
     const slice_pair there{{w.there().id, spot, 1 * KiB}, {w.here().id, 32 * MiB + i * KiB, 1 * KiB}, {}};
@@ -184,7 +192,9 @@ TEST_CASE_TEMPLATE("thousands of regions are reachable, each by its own key", P,
 
 TEST_CASE_TEMPLATE("a slice outside its region or in none is refused with the reason", P, EVERY_PATH) {
   world<P> w;
-  const auto outcome = [&](slice_pair pair, transfer_op op) { return run(w.plane(), w.make(op, {pair})).outcome; };
+  const auto outcome = [&](slice_pair pair, transfer_op op) {
+    return run(w.plane(), w.make(op, {pair})).outcome;
+  };
   for (const auto op : {transfer_op::write, transfer_op::read}) {
     auto r = outcome(w.pair(0, 40 * MiB - 10, 11), op);
     REQUIRE(!r);
@@ -208,7 +218,8 @@ TEST_CASE_TEMPLATE("a slice outside its region or in none is refused with the re
   CHECK(w.plane().transfers_in_flight() == 0);
 }
 
-TEST_CASE_TEMPLATE("the owner itself refuses a wrong key, a wrong length and a region that is gone", P, EVERY_LINK) {
+TEST_CASE_TEMPLATE("the owner itself refuses a wrong key, a wrong length and a region that is gone", P,
+                   EVERY_LINK) {
   world<P> w;
   const std::vector<std::byte> before{w.to().bytes().begin(), w.to().bytes().end()};
   const auto outcome_with = [&](region_desc told, slice_pair pair, transfer_op op) {
@@ -237,7 +248,8 @@ TEST_CASE_TEMPLATE("the owner itself refuses a wrong key, a wrong length and a r
   CHECK(outcome_with(w.there(), w.pair(0, 0, 1 * MiB), transfer_op::write));
 }
 
-TEST_CASE_TEMPLATE("a slice that changes on its way is corrupt on both sides and never lands", P, EVERY_PATH) {
+TEST_CASE_TEMPLATE("a slice that changes on its way is corrupt on both sides and never lands", P,
+                   EVERY_PATH) {
   world<P> w;
   w.faults.set([](transfer_path, transfer_id, std::uint32_t index) {
     return index == 3 ? fault{fault::kind::corrupt, {}} : fault{};
@@ -297,12 +309,14 @@ TEST_CASE_TEMPLATE("a lost slice ends with the deadline, not with a hang", P, EV
   CHECK(run(w.plane(), w.make(transfer_op::write, {w.pair(0, 0, 2 * MiB)})).outcome);
 }
 
-TEST_CASE_TEMPLATE("after close no byte of that peer lands, and it stays out until it is added again", P, EVERY_LINK) {
+TEST_CASE_TEMPLATE("after close no byte of that peer lands, and it stays out until it is added again", P,
+                   EVERY_LINK) {
   world<P> w;
   constexpr int count = 40;
   mailbox<completion> done;
   for (int i = 0; i < count; ++i)
-    w.plane().submit(w.make(transfer_op::write, {w.pair(0, 0, 16 * MiB)}), [&](const completion& c) { done.put(c); });
+    w.plane().submit(w.make(transfer_op::write, {w.pair(0, 0, 16 * MiB)}),
+                     [&](const completion& c) { done.put(c); });
   w.receiver().landings.await(2);
   REQUIRE(w.receiver().plane->close_peer(w.sender().id()));
   w.to().fill(77);
@@ -336,7 +350,8 @@ TEST_CASE_TEMPLATE("after unregistering no peer reaches the region, while others
   const std::vector<std::byte> mine{w.to().bytes().begin(), w.to().bytes().end()};
   for (int i = 0; i < count; ++i) done.take();
   CHECK(same(mine, w.to().bytes()));
-  const auto gone = run(w.plane(), w.make(transfer_op::write, {{{w.here().id, 0, 8}, {extra->id, 0, 8}, {}}}));
+  const auto gone =
+      run(w.plane(), w.make(transfer_op::write, {{{w.here().id, 0, 8}, {extra->id, 0, 8}, {}}}));
   REQUIRE(!gone.outcome);
   CHECK(gone.outcome.error() == ec::not_found);
   CHECK(run(w.plane(), w.make(transfer_op::write, {w.pair(0, 20 * MiB, 1 * MiB)})).outcome);
@@ -348,7 +363,8 @@ TEST_CASE_TEMPLATE("a region in use cannot be unregistered under its transfers",
     return index == 1 ? fault{fault::kind::delay, std::chrono::milliseconds(100)} : fault{};
   });
   mailbox<completion> done;
-  w.plane().submit(w.make(transfer_op::write, {w.pair(0, 0, 1 * MiB)}), [&](const completion& c) { done.put(c); });
+  w.plane().submit(w.make(transfer_op::write, {w.pair(0, 0, 1 * MiB)}),
+                   [&](const completion& c) { done.put(c); });
   const auto r = w.plane().unregister_region(w.here().id);
   REQUIRE(!r);
   CHECK(r.error() == ec::overloaded);
@@ -406,7 +422,8 @@ TEST_CASE_TEMPLATE("stopping the data plane completes what is under way", P, EVE
   {
     world<P> w;
     for (int i = 0; i < count; ++i)
-      w.plane().submit(w.make(transfer_op::write, {w.pair(0, 0, 4 * MiB)}), [&](const completion& c) { done.put(c); });
+      w.plane().submit(w.make(transfer_op::write, {w.pair(0, 0, 4 * MiB)}),
+                       [&](const completion& c) { done.put(c); });
     w.sender().plane.reset();
     CHECK(done.size() == count);
   }
@@ -421,9 +438,12 @@ TEST_CASE_TEMPLATE("control messages per transfer stay bounded", P, EVERY_LINK) 
       for (const auto& s : plane->stats()) n += s.control_messages;
     return n;
   };
-  CHECK(run(w.plane(), w.make(transfer_op::write, {w.pair(0, 0, 4096)})).outcome);  // link and mapping are made
+  CHECK(
+      run(w.plane(), w.make(transfer_op::write, {w.pair(0, 0, 4096)})).outcome);  // link and mapping are made
   const auto before = messages();
   for (std::uint64_t i = 0; i < count; ++i)
-    CHECK(run(w.plane(), w.make(transfer_op::write, {w.pair(0, 0, 1 * MiB), w.pair(2 * MiB, 2 * MiB, 1 * MiB)})).outcome);
+    CHECK(
+        run(w.plane(), w.make(transfer_op::write, {w.pair(0, 0, 1 * MiB), w.pair(2 * MiB, 2 * MiB, 1 * MiB)}))
+            .outcome);
   CHECK(messages() - before <= 2 * count);  // a notice and an acknowledgement
 }

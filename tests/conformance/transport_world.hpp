@@ -1,6 +1,6 @@
 #pragma once
-// Two nodes, the memory of each, and one path between them: the stage on which every transport has to show the same
-// promises.
+// Two nodes, the memory of each, and one path between them: the stage on which every transport has to show
+// the same promises.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -70,7 +70,8 @@ class mailbox {
   }
   T take() {
     std::unique_lock lock{mutex_};
-    REQUIRE_MESSAGE(changed_.wait_for(lock, patience, [&] { return !items_.empty(); }), "nothing came in time");
+    REQUIRE_MESSAGE(changed_.wait_for(lock, patience, [&] { return !items_.empty(); }),
+                    "nothing came in time");
     T value = std::move(items_.front());
     items_.pop_front();
     return value;

@@ -1,0 +1,39 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "transport/copy/stream_copy.hpp"
+
+using namespace mooncaf;
+
+TEST_CASE("every copy kernel copies exactly and hashes as checksum64 does, at any size and alignment") {
+  std::mt19937_64 random{3};
+  std::vector<std::byte> from(300000);
+  for (auto& b : from) b = static_cast<std::byte>(random());
+  std::vector<std::byte> to(from.size() + 256);
+  const auto kernels = available_copy_kernels();
+  for (std::size_t k = 0; k < kernels.count; ++k) {
+    CAPTURE(kernels.items[k].isa);
+    std::vector<std::size_t> sizes{0,    1,    16,   63,   64,   65,   128,  240,   241,
+                                   1023, 1024, 1025, 1087, 1088, 2048, 2049, 262144};
+    for (int i = 0; i < 200; ++i) sizes.push_back(random() % 40000);
+    for (const auto n : sizes) {
+      const auto at = random() % 130;
+      const auto source = random() % 70;
+      std::memset(to.data(), 0xA5, to.size());
+      const auto sum = kernels.items[k].copy_checksum(to.data() + at, from.data() + source, n);
+      REQUIRE_MESSAGE(sum == checksum64({from.data() + source, n}), "size " << n << " to +" << at);
+      REQUIRE(std::memcmp(to.data() + at, from.data() + source, n) == 0);
+      if (at > 0) REQUIRE(to[at - 1] == std::byte{0xA5});
+      REQUIRE(to[at + n] == std::byte{0xA5});
+      std::memset(to.data(), 0xA5, to.size());
+      kernels.items[k].copy(to.data() + at, from.data() + source, n);
+      REQUIRE(std::memcmp(to.data() + at, from.data() + source, n) == 0);
+      REQUIRE(to[at + n] == std::byte{0xA5});
+      REQUIRE(kernels.items[k].checksum(from.data() + source, n) == sum);
+    }
+  }
+}

@@ -1,0 +1,48 @@
+#include "transport/peer_address.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+using namespace mooncaf;
+
+namespace {
+
+announcement sample() {
+  announcement a;
+  a.address = {node_id{7}, 99, "10.0.0.1", 4000, "boot:1", "@name", 1234};
+  a.regions = {{node_id{7}, region_id{1}, 4096, 1 << 20, memory_kind::host, 5, {}},
+               {node_id{7},
+                region_id{2},
+                8192,
+                2 << 20,
+                memory_kind::device,
+                6,
+                {{"rdma", {std::byte{1}, std::byte{2}}}}}};
+  return a;
+}
+
+}  // namespace
+
+TEST_CASE("an announcement survives the control plane") {
+  const auto back = decode_announcement(encode(sample()));
+  REQUIRE(back);
+  CHECK(*back == sample());
+}
+
+TEST_CASE("a truncated or altered announcement is an error or another announcement, never a crash") {
+  const auto good = encode(sample());
+  for (std::size_t n = 0; n < good.size(); ++n) CHECK(!decode_announcement(std::span{good}.first(n)));
+  std::mt19937_64 random{5};
+  for (int i = 0; i < 20000; ++i) {
+    auto bad = good;
+    for (int k = 0; k < 3; ++k) bad[random() % bad.size()] = static_cast<std::byte>(random());
+    decode_announcement(bad);
+  }
+  auto longer = good;
+  longer.push_back({});
+  CHECK(decode_announcement(longer).error() == ec::corrupt);
+  auto newer = good;
+  newer[4] = std::byte{2};
+  CHECK(decode_announcement(newer).error() == ec::incompatible);
+}

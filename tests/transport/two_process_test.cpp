@@ -1,0 +1,150 @@
+// What happens between two real processes: bytes arrive, and a peer that is killed, stopped or restarted
+// costs its own transfers and nothing else.
+
+#include "runtime/base/hash.hpp"
+#include "tests/conformance/transport_world.hpp"
+#include "tests/transport/peer_channel.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::test;
+
+namespace {
+
+constexpr std::size_t bytes = 24 * MiB;
+
+/// This process as node 1 and a child as node 2, introduced to each other.
+template <class Path>
+struct two_processes {
+  static data_plane_options options() {
+    auto o = plain_options(1);
+    Path::configure(o);
+    o.peer_timeout = std::chrono::seconds(1);
+    o.close_timeout = std::chrono::milliseconds(300);
+    return o;
+  }
+  static std::string path() { return std::string{to_string(Path::path)}; }
+
+  two_processes() : here(options(), bytes), child(MOONCAF_TRANSPORT_PEER, 2, bytes, path()) {
+    here.memory.fill(1);
+    meet();
+  }
+  void meet() {
+    const auto hello = decode_announcement(child.channel().receive());
+    REQUIRE(hello);
+    there = hello->regions.at(0);
+    REQUIRE(here.plane->add_peer(hello->address, hello->regions));
+    auto mine = encode(here.plane->local_announcement());
+    mine.insert(mine.begin(), std::byte{'A'});
+    child.channel().send(mine);
+    REQUIRE(child.channel().receive_text() == "ok");
+  }
+  transfer write(std::uint64_t length) {
+    transfer t;
+    t.id.value = next_id++;
+    t.peer.value = 2;
+    t.slices = {{{here.region.id, 0, length}, {there.id, 0, length}, {}}};
+    return t;
+  }
+
+  test_node here;
+  peer_process child;
+  region_desc there;
+  std::uint64_t next_id = 1;
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P, shm_path,
+                   tcp_path) {
+  two_processes<P> two;
+  for (const std::uint64_t length : {1ull, 4096ull, 163840ull, 16777216ull}) {
+    const auto done = run(*two.here.plane, two.write(length));
+    REQUIRE_MESSAGE(done.outcome, to_string(done.outcome.error()));
+    CHECK(done.path == P::path);
+    two.child.channel().order('C', std::uint64_t{0}, length);
+    CHECK(two.child.channel().receive_text() ==
+          std::to_string(checksum64(two.here.memory.bytes().first(length))));
+  }
+}
+
+TEST_CASE_TEMPLATE("a killed peer ends every transfer to it once, soon, and with a reason", P, shm_path,
+                   tcp_path) {
+  two_processes<P> two;
+  REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
+  constexpr int count = 400;
+  mailbox<completion> done;
+  for (int i = 0; i < count; ++i)
+    two.here.plane->submit(two.write(16 * MiB), [&](const completion& c) { done.put(c); });
+  done.await(3);
+  two.child.kill();
+  int lost = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto c = done.take();
+    if (c.outcome) continue;
+    ++lost;
+    CHECK((c.outcome.error() == ec::peer_lost || c.outcome.error() == ec::unavailable));
+  }
+  CHECK(lost > 0);
+  CHECK(done.size() == 0);
+  CHECK(two.here.plane->transfers_in_flight() == 0);
+  CHECK(two.here.plane->close_peer(node_id{2}));
+}
+
+TEST_CASE_TEMPLATE("memory is safe to reuse once a writer that was killed is fenced", P, shm_path, tcp_path) {
+  two_processes<P> two;
+  two.child.channel().order('W', std::uint64_t{16 * MiB});
+  REQUIRE(two.child.channel().receive_text() == "ok");
+  two.here.landings.await(3);
+  two.child.kill();
+  REQUIRE(two.here.plane->close_peer(node_id{2}));
+  const auto landed = two.here.landings.size();
+  two.here.memory.fill(5);
+  const std::vector<std::byte> mine{two.here.memory.bytes().begin(), two.here.memory.bytes().end()};
+  // A full round through the data plane gives anything left over its chance.
+  CHECK(!run(*two.here.plane, two.write(16)).outcome);
+  CHECK(std::memcmp(mine.data(), two.here.memory.bytes().data(), bytes) == 0);
+  CHECK(two.here.landings.size() <= landed + 8);
+}
+
+TEST_CASE_TEMPLATE("a living writer is fenced in the middle of its work", P, shm_path, tcp_path) {
+  two_processes<P> two;
+  two.child.channel().order('W', std::uint64_t{16 * MiB});
+  REQUIRE(two.child.channel().receive_text() == "ok");
+  two.here.landings.await(3);
+  REQUIRE(two.here.plane->close_peer(node_id{2}));
+  two.here.memory.fill(5);
+  const std::vector<std::byte> mine{two.here.memory.bytes().begin(), two.here.memory.bytes().end()};
+  // The child is alive and answers; its writes are refused.
+  two.child.channel().order('C', std::uint64_t{0}, std::uint64_t{16 * MiB});
+  CHECK(!two.child.channel().receive_text().empty());
+  CHECK(std::memcmp(mine.data(), two.here.memory.bytes().data(), bytes) == 0);
+}
+
+TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P, shm_path, tcp_path) {
+  two_processes<P> two;
+  REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
+  two.child.signal(SIGSTOP);
+  const auto start = clock_type::now();
+  auto t = two.write(16 * MiB);
+  t.deadline = start + std::chrono::milliseconds(200);
+  const auto late = run(*two.here.plane, t);
+  REQUIRE(!late.outcome);
+  CHECK(late.outcome.error() == ec::timed_out);
+  const auto lost = run(*two.here.plane, two.write(16 * MiB));
+  CHECK(!lost.outcome);
+  CHECK(clock_type::now() - start < std::chrono::seconds(12));
+}
+
+TEST_CASE_TEMPLATE("a killed peer that comes back under the same name is used again", P, shm_path, tcp_path) {
+  two_processes<P> two;
+  REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
+  two.child.kill();
+  CHECK(!run(*two.here.plane, two.write(1 * MiB)).outcome);
+  peer_process again{MOONCAF_TRANSPORT_PEER, 2, bytes, two_processes<P>::path()};
+  const auto hello = decode_announcement(again.channel().receive());
+  REQUIRE(hello);
+  two.there = hello->regions.at(0);
+  REQUIRE(two.here.plane->add_peer(hello->address, hello->regions));
+  const auto done = run(*two.here.plane, two.write(1 * MiB));
+  CHECK_MESSAGE(done.outcome, (done.outcome ? "" : to_string(done.outcome.error())));
+}
