@@ -300,6 +300,7 @@ void bench_bookkeeping() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::setlinebuf(stdout);
   std::string directory = ".";
   bool full = false;
   for (int i = 1; i < argc; ++i) {
