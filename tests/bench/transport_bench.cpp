@@ -1,0 +1,336 @@
+// Transports against the best raw loop of this machine, in the same run (issue 2, bench e).
+//
+//   mooncaf_transport_bench [--seconds-per-case S] [--streams N]
+//
+// Two processes, 256 MiB on each side walked front to back, so that every byte is cold in a 32 MiB cache. Checksums
+// are on. The limit of shared memory is a bare loop of non-temporal copies between two mapped memfds; the limit of
+// TCP is plain send and recv of the same sizes striped over as many connections, with nobody looking at the bytes.
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "tests/transport/peer_channel.hpp"
+#include "transport/copy/stream_copy.hpp"
+#include "transport/data_plane.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::test;
+
+namespace {
+
+constexpr std::size_t walk_bytes = 256 * MiB;
+constexpr std::size_t sizes[] = {4 * KiB, 160 * KiB, 1 * MiB, 16 * MiB};
+constexpr int latency_samples = 200;
+
+struct settings {
+  double seconds = 0.7;
+  unsigned streams = 2;
+};
+
+struct figure {
+  double gb_per_s = 0;
+  double p50_us = 0;
+  double p99_us = 0;
+  double control_messages = 0;
+};
+
+double now() { return to_seconds(clock_type::now().time_since_epoch()); }
+
+void quantiles(std::vector<double> seconds, figure& f) {
+  std::sort(seconds.begin(), seconds.end());
+  f.p50_us = seconds[seconds.size() / 2] * 1e6;
+  f.p99_us = seconds[seconds.size() * 99 / 100] * 1e6;
+}
+
+struct memory {
+  memory() : fd(::memfd_create("bench", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+    if (::ftruncate(fd, walk_bytes) != 0 || ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) std::abort();
+    base = static_cast<std::byte*>(::mmap(nullptr, walk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    std::memset(base, 1, walk_bytes);
+  }
+  ~memory() {
+    ::munmap(base, walk_bytes);
+    ::close(fd);
+  }
+  int fd;
+  std::byte* base;
+};
+
+/// Where the next transfer of `size` lies.
+struct walker {
+  std::size_t at = 0;
+  std::size_t next(std::size_t size) {
+    if (at + size > walk_bytes) at = 0;
+    const auto here = at;
+    at += size;
+    return here;
+  }
+};
+
+// ---- limits ---------------------------------------------------------------------------------------------------------
+
+figure raw_copy(const memory& from, const memory& to, std::size_t size, const settings& s) {
+  figure f;
+  walker w;
+  std::size_t moved = 0;
+  const auto start = now();
+  std::vector<double> samples;
+  while (now() - start < s.seconds) {
+    const auto at = w.next(size);
+    const auto t = now();
+    stream_copy(to.base + at, from.base + at, size);
+    fence_streamed_stores();
+    samples.push_back(now() - t);
+    moved += size;
+  }
+  f.gb_per_s = static_cast<double>(moved) / (now() - start) / 1e9;
+  quantiles(samples, f);
+  return f;
+}
+
+bool all(int fd, void* data, std::size_t n, bool out) {
+  auto* p = static_cast<char*>(data);
+  while (n > 0) {
+    const auto done = out ? ::send(fd, p, n, MSG_NOSIGNAL) : ::recv(fd, p, n, 0);
+    if (done <= 0) return false;
+    p += done;
+    n -= static_cast<std::size_t>(done);
+  }
+  return true;
+}
+
+/// Connected sockets on the loopback, `streams` of each.
+void make_streams(unsigned streams, std::vector<int>& here, std::vector<int>& there) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  ::sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ::socklen_t size = sizeof(at);
+  if (::bind(listener, reinterpret_cast<::sockaddr*>(&at), size) != 0 || ::listen(listener, 16) != 0) std::abort();
+  ::getsockname(listener, reinterpret_cast<::sockaddr*>(&at), &size);
+  for (unsigned i = 0; i < streams; ++i) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (::connect(fd, reinterpret_cast<::sockaddr*>(&at), size) != 0) std::abort();
+    const int accepted = ::accept(listener, nullptr, nullptr);
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    ::setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    here.push_back(fd);
+    there.push_back(accepted);
+  }
+  ::close(listener);
+}
+
+/// One thread per connection on both sides; the receiving process answers each part with a byte where asked.
+figure raw_tcp(const memory& from, std::size_t size, const settings& s) {
+  std::vector<int> here;
+  std::vector<int> there;
+  make_streams(s.streams, here, there);
+  const std::size_t part = size / s.streams;
+  const auto rounds = static_cast<std::size_t>(s.seconds * 3e9 / static_cast<double>(size)) + 1;
+  const auto per_stream = [&](const std::vector<int>& fds, auto&& body) {
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < s.streams; ++i) threads.emplace_back([&, i] { body(fds[i], i); });
+    for (auto& t : threads) t.join();
+  };
+  const auto child = ::fork();
+  if (child == 0) {
+    for (const int fd : here) ::close(fd);
+    memory to;
+    per_stream(there, [&](int fd, unsigned i) {
+      walker w;
+      char ack = 1;
+      all(fd, &ack, 1, true);
+      for (std::size_t r = 0; r < rounds; ++r) all(fd, to.base + w.next(size) + i * part, part, false);
+      all(fd, &ack, 1, true);
+      for (int r = 0; r < latency_samples; ++r) {
+        all(fd, to.base + w.next(size) + i * part, part, false);
+        all(fd, &ack, 1, true);
+      }
+    });
+    ::_exit(0);
+  }
+  for (const int fd : there) ::close(fd);
+  char ack = 0;
+  for (const int fd : here) all(fd, &ack, 1, false);  // the child has touched its memory
+  figure f;
+  const auto start = now();
+  per_stream(here, [&](int fd, unsigned i) {
+    walker w;
+    for (std::size_t r = 0; r < rounds; ++r) all(fd, from.base + w.next(size) + i * part, part, true);
+    char done = 0;
+    all(fd, &done, 1, false);
+  });
+  f.gb_per_s = static_cast<double>(rounds * part * s.streams) / (now() - start) / 1e9;
+  std::vector<double> samples;
+  walker w;
+  for (int r = 0; r < latency_samples; ++r) {
+    const auto at = w.next(size);
+    const auto t = now();
+    for (unsigned i = 0; i < s.streams; ++i) all(here[i], from.base + at + i * part, part, true);
+    for (unsigned i = 0; i < s.streams; ++i) all(here[i], &ack, 1, false);
+    samples.push_back(now() - t);
+  }
+  quantiles(samples, f);
+  for (const int fd : here) ::close(fd);
+  ::waitpid(child, nullptr, 0);
+  return f;
+}
+
+// ---- ours -----------------------------------------------------------------------------------------------------------
+
+class two_nodes {
+ public:
+  two_nodes(const memory& from, const std::string& path, const settings& s)
+      : child_(MOONCAF_TRANSPORT_PEER, 2, walk_bytes, path) {
+    data_plane_options o;
+    o.node.value = 1;
+    o.cluster_secret = "the secret of the tests";
+    o.shm = path == "shm";
+    o.tcp = !o.shm;
+    o.tcp_streams = s.streams;
+    auto plane = data_plane::start(o, {});
+    const auto hello = decode_announcement(child_.channel().receive());
+    if (!plane || !hello) std::abort();
+    plane_ = std::move(*plane);
+    here_ = plane_->register_region({from.base, walk_bytes}, from.fd)->id;
+    there_ = hello->regions.at(0).id;
+    if (!plane_->add_peer(hello->address, hello->regions)) std::abort();
+  }
+
+  figure measure(std::size_t size, const settings& s) {
+    figure f;
+    walker w;
+    for (std::size_t done = 0; done < walk_bytes; done += size) one(size, w);  // pages mapped, connections made
+    std::vector<double> samples;
+    const auto before = plane_->stats();
+    for (int i = 0; i < latency_samples; ++i) {
+      const auto t = now();
+      one(size, w);
+      samples.push_back(now() - t);
+    }
+    quantiles(samples, f);
+    // The peer sends one acknowledgement per transfer, which it counts and we do not see.
+    f.control_messages = 1 + static_cast<double>(messages() - count(before)) / latency_samples;
+    f.gb_per_s = stream(size, w, s);
+    return f;
+  }
+
+ private:
+  static std::uint64_t count(const std::vector<path_stats>& stats) {
+    std::uint64_t n = 0;
+    for (const auto& p : stats) n += p.control_messages;
+    return n;
+  }
+  std::uint64_t messages() const { return count(plane_->stats()); }
+
+  void submit(std::size_t size, walker& w, completion_handler on_done) {
+    const auto at = w.next(size);
+    transfer t;
+    t.id.value = ++last_id_;
+    t.peer.value = 2;
+    t.slices = {{{here_, at, size}, {there_, at, size}, {}}};
+    plane_->submit(std::move(t), std::move(on_done));
+  }
+  void one(std::size_t size, walker& w) {
+    {
+      std::lock_guard lock{mutex_};
+      ++under_way_;
+    }
+    submit(size, w, [this](const completion& c) { ended(c); });
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return under_way_ == 0; });
+  }
+  /// Keeps 8 MiB (at least 4 transfers) under way.
+  double stream(std::size_t size, walker& w, const settings& s) {
+    const std::size_t depth = std::clamp<std::size_t>(8 * MiB / size, 4, 64);
+    std::size_t moved = 0;
+    const auto start = now();
+    while (now() - start < s.seconds) {
+      {
+        std::unique_lock lock{mutex_};
+        changed_.wait(lock, [&] { return under_way_ < depth; });
+        ++under_way_;
+      }
+      submit(size, w, [this](const completion& c) { ended(c); });
+      moved += size;
+    }
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return under_way_ == 0; });
+    return static_cast<double>(moved) / (now() - start) / 1e9;
+  }
+  void ended(const completion& c) {
+    if (!c.outcome) {
+      std::fprintf(stderr, "transfer failed: %s\n", to_string(c.outcome.error()).c_str());
+      std::exit(1);
+    }
+    std::lock_guard lock{mutex_};
+    --under_way_;
+    changed_.notify_one();
+  }
+
+  peer_process child_;
+  std::unique_ptr<data_plane> plane_;
+  region_id here_;
+  region_id there_;
+  std::uint64_t last_id_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t under_way_ = 0;
+};
+
+void print(const char* path, std::size_t size, const figure& ours, const figure& limit) {
+  std::printf("| %-4s | %6zu KiB | %6.2f | %6.2f | %4.2f | %7.0f / %7.0f | %7.0f / %7.0f | %.2f |\n", path, size / KiB,
+              ours.gb_per_s, limit.gb_per_s, ours.gb_per_s / limit.gb_per_s, ours.p50_us, ours.p99_us, limit.p50_us,
+              limit.p99_us, ours.control_messages);
+  std::fflush(stdout);
+}
+
+/// Ours and the limit alternate, three times; the median of each, since the machine is shared.
+template <class Ours, class Limit>
+void compare(const char* path, std::size_t size, Ours&& ours, Limit&& limit) {
+  std::vector<figure> a;
+  std::vector<figure> b;
+  for (int i = 0; i < 3; ++i) {
+    b.push_back(limit());
+    a.push_back(ours());
+  }
+  const auto by_rate = [](const figure& x, const figure& y) { return x.gb_per_s < y.gb_per_s; };
+  std::sort(a.begin(), a.end(), by_rate);
+  std::sort(b.begin(), b.end(), by_rate);
+  print(path, size, a[1], b[1]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  settings s;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::string{argv[i]} == "--seconds-per-case") s.seconds = std::atof(argv[i + 1]);
+    if (std::string{argv[i]} == "--streams") s.streams = static_cast<unsigned>(std::atoi(argv[i + 1]));
+  }
+  memory from;
+  std::printf("| path | transfer | GB/s | raw GB/s | ratio | p50 / p99 us | raw p50 / p99 us | control messages |\n");
+  std::printf("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  {
+    memory to;
+    two_nodes nodes{from, "shm", s};
+    for (const auto size : sizes)
+      compare("shm", size, [&] { return nodes.measure(size, s); }, [&] { return raw_copy(from, to, size, s); });
+  }
+  two_nodes nodes{from, "tcp", s};
+  for (const auto size : sizes)
+    compare("tcp", size, [&] { return nodes.measure(size, s); }, [&] { return raw_tcp(from, size, s); });
+  return 0;
+}
