@@ -1,9 +1,11 @@
 #include "actors/cluster/link.hpp"
 
+#include <algorithm>
 #include <caf/all.hpp>
 #include <caf/io/middleman.hpp>
 #include <csignal>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,32 +150,62 @@ result<std::uint16_t> cluster_link::publish_actor(caf::strong_actor_ptr root, st
   return out;
 }
 
-result<caf::strong_actor_ptr> cluster_link::dial_actor(std::set<std::string> interface,
-                                                       const std::string& host, std::uint16_t port,
-                                                       duration limit) {
+namespace {
+
+/// One try at a dial. @returns a handle, which may come from the middleman's memory of earlier dials.
+result<caf::strong_actor_ptr> connect(caf::scoped_actor& self, const caf::io::middleman_actor& middleman,
+                                      const std::set<std::string>& interface, const std::string& host,
+                                      std::uint16_t port, duration limit, bool authenticated) {
   const auto where = host + ":" + std::to_string(port);
-  const auto middleman = state_->middleman();
-  if (!middleman) return fail(ec::cancelled, "the link is closed");
   result<caf::strong_actor_ptr> out = fail(ec::internal);
-  caf::scoped_actor self{system(), true};
   self->request(middleman, caf::timespan{limit}, caf::connect_atom_v, host, port)
       .receive(
           [&](const caf::node_id&, const caf::strong_actor_ptr& found, const std::set<std::string>& offered) {
-            if (auto distinct = check_distinct(system(), found, where); !distinct) {
+            if (auto distinct = check_distinct(self->system(), found, where); !distinct) {
               out = fail(std::move(distinct.error()));
             } else if (!found) {
               out = fail(ec::already_exists,
                          where +
                              " offers no actor; it may be this process itself, or share its "
                              "CAF node id (containers with the same process id)");
-            } else if (!system().assignable(offered, interface)) {
+            } else if (!self->system().assignable(offered, interface)) {
               out = fail(ec::incompatible, where + " offers another interface");
             } else {
               out = found;
             }
           },
-          [&](const caf::error& e) { out = fail(dial_error(e, where, authenticated())); });
+          [&](const caf::error& e) { out = fail(dial_error(e, where, authenticated)); });
   return out;
+}
+
+/// A watch on a dead actor reports at once.
+bool is_dead(caf::scoped_actor& self, const caf::strong_actor_ptr& found) {
+  bool dead = false;
+  self->monitor(caf::actor_cast<caf::actor_addr>(found));
+  self->receive([&](const caf::down_msg&) { dead = true; }, caf::after(std::chrono::seconds(0)) >> [] {});
+  if (!dead) self->demonitor(caf::actor_cast<caf::actor_addr>(found));
+  return dead;
+}
+
+}  // namespace
+
+result<caf::strong_actor_ptr> cluster_link::dial_actor(std::set<std::string> interface,
+                                                       const std::string& host, std::uint16_t port,
+                                                       duration limit) {
+  const auto middleman = state_->middleman();
+  if (!middleman) return fail(ec::cancelled, "the link is closed");
+  caf::scoped_actor self{system(), true};
+  const auto until = clock_type::now() + limit;
+  for (;;) {
+    const auto left = std::max<duration>(until - clock_type::now(), std::chrono::milliseconds(1));
+    auto found = connect(self, middleman, interface, host, port, left, authenticated());
+    if (!found || !is_dead(self, *found)) return found;
+    // CAF remembers what it reached, and forgets it only once it has heard that the link broke: ask again in
+    // a moment.
+    if (clock_type::now() >= until)
+      return fail(ec::peer_lost, host + ":" + std::to_string(port) + ": the link broke");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace mooncaf

@@ -1,0 +1,148 @@
+#include "actors/answer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mooncaf {
+
+class answer::choice final : public token_sink {
+ public:
+  choice(std::shared_ptr<answer> owner, std::uint32_t index, const sampling_params& sampling,
+         std::uint32_t prompt_tokens, std::string echo)
+      : owner_(std::move(owner)),
+        decoder_(owner_->setup_.text),
+        stops_(sampling.stop),
+        min_tokens_(sampling.min_tokens),
+        wants_logprobs_(sampling.logprobs >= 0),
+        prompt_tokens_(prompt_tokens),
+        pending_(std::move(echo)) {
+    whole_.index = index;
+    if (wants_logprobs_) whole_.logprobs.emplace();
+  }
+
+  bool token(const sampled_token& t) override {
+    ++tokens_;
+    const auto piece = decoder_.push(t.id);
+    if (wants_logprobs_) logprobs_.push_back(describe(t));
+    pending_ += stops_.feed(piece, tokens_ > min_tokens_);
+    flush({});
+    return !stops_.stopped() && !owner_->client_gone_;
+  }
+
+  void finished(finish_kind reason, const generation_report& report) override {
+    if (!stops_.stopped()) {
+      pending_ += stops_.feed(decoder_.finish(), tokens_ > min_tokens_);
+      pending_ += stops_.finish();
+    }
+    flush(reason == finish_kind::length ? "length" : "stop");
+    owner_->choice_finished(std::move(whole_), {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0, tokens_});
+  }
+
+  void failed(const error& cause, std::chrono::seconds retry_after) override {
+    owner_->choice_failed(cause, retry_after);
+  }
+
+ private:
+  token_logprob describe(const sampled_token& t) const {
+    const auto& text = *owner_->setup_.text;
+    token_logprob out{std::string{text.piece(t.id)}, t.logprob, {}};
+    for (const auto& [id, logprob] : t.top) out.top.emplace_back(std::string{text.piece(id)}, logprob);
+    return out;
+  }
+
+  /// Sends or keeps what has become certain since the last time.
+  void flush(std::string reason) {
+    const bool streams = owner_->setup_.stream;
+    if (!streams) {
+      whole_.text += std::exchange(pending_, {});
+      whole_.finish_reason = std::move(reason);
+      for (auto& t : logprobs_) whole_.logprobs->push_back(std::move(t));
+      logprobs_.clear();
+      return;
+    }
+    if (pending_.empty() && logprobs_.empty() && reason.empty() && !first_) return;
+    choice_text piece;
+    piece.index = whole_.index;
+    piece.text_offset = sent_bytes_;
+    piece.text = std::exchange(pending_, {});
+    piece.role = std::exchange(first_, false);
+    sent_bytes_ += static_cast<std::uint32_t>(piece.text.size());
+    if (wants_logprobs_) piece.logprobs = std::exchange(logprobs_, {});
+    piece.finish_reason = std::move(reason);
+    owner_->send(piece);
+  }
+
+  const std::shared_ptr<answer> owner_;
+  incremental_decoder decoder_;
+  stop_matcher stops_;
+  const std::uint32_t min_tokens_;
+  const bool wants_logprobs_;
+  const std::uint32_t prompt_tokens_;
+  std::uint32_t tokens_ = 0;
+  std::uint32_t sent_bytes_ = 0;
+  bool first_ = true;
+  std::string pending_;                    ///< text that is certain and not sent
+  std::vector<token_logprob> logprobs_;    ///< of tokens that are not sent
+  choice_text whole_;                      ///< without streaming: the answer so far
+};
+
+std::shared_ptr<token_sink> answer::add_choice(const sampling_params& sampling, std::uint32_t prompt_tokens,
+                                               std::string echo) {
+  ++open_;
+  return std::make_shared<choice>(shared_from_this(), static_cast<std::uint32_t>(choices_++), sampling, prompt_tokens,
+                                  std::move(echo));
+}
+
+void answer::begin() {
+  if (std::exchange(begun_, true)) return;
+  auto headers = setup_.headers;
+  headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
+  headers.emplace_back("Cache-Control", "no-cache");
+  setup_.responder->begin_stream(200, std::move(headers));
+}
+
+void answer::send(const choice_text& piece) {
+  if (over_) return;
+  begin();
+  if (!setup_.responder->write(format_chunk(setup_.head, piece, setup_.include_usage))) client_gone_ = true;
+}
+
+void answer::choice_finished(choice_text finished, const usage_counts& counts) {
+  usage_.prompt_tokens += counts.prompt_tokens;
+  usage_.cached_tokens += counts.cached_tokens;
+  usage_.completion_tokens += counts.completion_tokens;
+  done_.push_back(std::move(finished));
+  if (--open_ == 0) finish();
+}
+
+void answer::choice_failed(const error& cause, std::chrono::seconds retry_after) {
+  --open_;
+  if (std::exchange(over_, true)) return;
+  if (begun_) {
+    setup_.responder->write(format_error_event(cause));
+    setup_.responder->finish();
+    return;
+  }
+  const auto e = format_error(cause, retry_after.count());
+  auto headers = setup_.headers;
+  headers.emplace_back("Content-Type", "application/json");
+  if (e.retry_after_s > 0) headers.emplace_back("Retry-After", std::to_string(e.retry_after_s));
+  setup_.responder->respond(e.status, std::move(headers), e.body);
+}
+
+void answer::finish() {
+  if (std::exchange(over_, true)) return;
+  if (setup_.stream) {
+    begin();
+    if (setup_.include_usage) setup_.responder->write(format_usage_chunk(setup_.head, usage_));
+    setup_.responder->write(std::string{done_event});
+    setup_.responder->finish();
+    return;
+  }
+  std::ranges::sort(done_, {}, &choice_text::index);
+  auto headers = setup_.headers;
+  headers.emplace_back("Content-Type", "application/json");
+  setup_.responder->respond(200, std::move(headers), format_answer(setup_.head, done_, usage_));
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,56 @@
+#pragma once
+// Turns the tokens of one HTTP request's generations into its answer: text pieces as they come, or one body at the end.
+
+#include "actors/client_request.hpp"
+#include "actors/http/http_server.hpp"
+#include "actors/http/openai.hpp"
+#include "runtime/model/stop_matcher.hpp"
+#include "runtime/text/incremental_decoder.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mooncaf {
+
+/// What an answer needs to know of its request.
+struct answer_setup {
+  answer_head head;
+  std::shared_ptr<http_responder> responder;
+  std::shared_ptr<const tokenizer> text;
+  http_headers headers;                  ///< of the answer, e.g. x-request-id
+  bool stream = false;
+  bool include_usage = false;
+};
+
+/// One per HTTP request; its sinks keep it alive. @thread That of the gateway.
+class answer : public std::enable_shared_from_this<answer> {
+ public:
+  explicit answer(answer_setup setup) : setup_(std::move(setup)) {}
+
+  /// Adds choice number `choices so far`. Call before the request is submitted.
+  /// @param prompt_tokens  counted in `usage` once per prompt: 0 for the second and later answers to a prompt.
+  /// @param echo           text that the answer begins with.
+  std::shared_ptr<token_sink> add_choice(const sampling_params& sampling, std::uint32_t prompt_tokens,
+                                         std::string echo);
+
+ private:
+  class choice;
+
+  void begin();
+  void send(const choice_text& piece);
+  void choice_finished(choice_text done, const usage_counts& counts);
+  void choice_failed(const error& cause, std::chrono::seconds retry_after);
+  void finish();
+
+  answer_setup setup_;
+  std::size_t choices_ = 0;
+  std::size_t open_ = 0;
+  bool begun_ = false;
+  bool over_ = false;
+  bool client_gone_ = false;
+  std::vector<choice_text> done_;
+  usage_counts usage_;
+};
+
+}  // namespace mooncaf

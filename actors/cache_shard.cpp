@@ -1,0 +1,240 @@
+#include "actors/cache_shard.hpp"
+
+#include "actors/executor.hpp"
+
+#include <caf/send.hpp>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto tick_interval = std::chrono::milliseconds(20);
+
+pinned_slots as_slots(const pinned_blocks& pinned, std::uint32_t from_ssd) {
+  pinned_slots out;
+  out.from_ssd = from_ssd;
+  out.slots.reserve(pinned.blocks.size());
+  out.checksums.reserve(pinned.blocks.size());
+  for (const auto& block : pinned.blocks) {
+    out.slots.push_back(block.slot.index);
+    out.checksums.push_back(block.checksum);
+  }
+  return out;
+}
+
+remote_blocks as_remote(const pinned_blocks& pinned, region_id region) {
+  remote_blocks out;
+  out.region = region;
+  out.blocks.reserve(pinned.blocks.size());
+  for (const auto& block : pinned.blocks) out.blocks.push_back({block.key, block.slot.offset, block.checksum});
+  return out;
+}
+
+block_event_msg as_message(const block_event& e) {
+  block_event_msg out;
+  out.key = e.name.key;
+  out.parent = e.name.parent;
+  out.depth = e.name.depth;
+  out.tier = e.tier == storage_tier::dram ? block_tier::dram : block_tier::ssd;
+  switch (e.what) {
+    case block_event::kind::stored: out.what = block_change::stored; break;
+    case block_event::kind::moved: out.what = block_change::moved; break;
+    case block_event::kind::removed: out.what = block_change::removed; break;
+  }
+  return out;
+}
+
+/// Disk work of one pump, and its results.
+class disk_task final : public blocking_task {
+ public:
+  disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, std::size_t block_bytes)
+      : tier_(std::move(tier)), jobs_(std::move(jobs)), block_bytes_(block_bytes) {}
+  void run() override { results_ = execute(jobs_, *tier_, block_bytes_); }
+  const std::vector<io_result>& results() const noexcept { return results_; }
+
+ private:
+  std::shared_ptr<rocksdb_tier> tier_;
+  std::vector<io_job> jobs_;
+  std::size_t block_bytes_;
+  std::vector<io_result> results_;
+};
+
+}  // namespace
+
+cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_store store,
+                         std::shared_ptr<rocksdb_tier> ssd, executor_actor disk, duration lease)
+    : cache_shard_actor::base(config),
+      context_(std::move(context)),
+      store_(std::move(store)),
+      ssd_(std::move(ssd)),
+      disk_(std::move(disk)),
+      lease_(lease) {}
+
+cache_shard_actor::behavior_type cache_shard::make_behavior() {
+  delayed_send(this, tick_interval, tick_atom_v);
+  return {
+      [this](pin_atom, std::uint64_t owner, const block_keys_t& keys) { return pin(owner, keys); },
+      [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys) { return pin_remote(owner, keys); },
+      [this](reserve_atom, std::uint64_t owner, std::uint32_t count) { return reserve(owner, count); },
+      [this](commit_atom, std::uint64_t owner, const std::vector<commit_item>& items) { commit(owner, items); },
+      [this](fetched_atom, std::uint64_t blocks) { fetched_ += blocks; },
+      [this](renew_atom, const std::vector<std::uint64_t>& owners) {
+        for (const auto owner : owners) store_.renew(owner_id{owner}, deadline());
+      },
+      [this](fence_atom, std::uint64_t owner) { store_.fence(owner_id{owner}); },
+      [this](confirm_atom, std::uint64_t owner) {
+        store_.confirm(owner_id{owner});
+        pump();
+      },
+      [this](release_atom, std::uint64_t owner) {
+        store_.release_all(owner_id{owner});
+        withdraw(owner);
+        pump();
+      },
+      [this](status_atom) { return status(); },
+      [this](follow_atom, const caf::actor& conductor) {
+        follower_ = caf::actor_cast<conductor_actor>(conductor);
+        store_.drain_events();  // the snapshot says it all
+        const auto held = store_.snapshot();
+        send_in_batches(held.blocks, true, held.sequence);
+      },
+      [this](tick_atom) { tick(); },
+  };
+}
+
+void cache_shard::on_exit() {
+  follower_ = nullptr;
+  disk_ = nullptr;
+  waiting_.clear();
+}
+
+caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys_t& keys) {
+  auto pinned = store_.pin(keys, owner_id{owner}, deadline());
+  if (!pinned) return to_caf(pinned.error());
+  if (!pinned->ticket) return as_slots(pinned->pinned, 0);
+  auto promise = make_response_promise();
+  waiting_.emplace(pinned->ticket, waiting_pin{promise, owner, false});
+  pump();
+  return promise;
+}
+
+caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const block_keys_t& keys) {
+  auto pinned = store_.pin(keys, owner_id{owner}, deadline());
+  if (!pinned) return to_caf(pinned.error());
+  if (!pinned->ticket) return as_remote(pinned->pinned, context_->region.id);
+  auto promise = make_response_promise();
+  waiting_.emplace(pinned->ticket, waiting_pin{promise, owner, true});
+  pump();
+  return promise;
+}
+
+caf::result<std::vector<slot_index>> cache_shard::reserve(std::uint64_t owner, std::uint32_t count) {
+  auto slots = store_.reserve(owner_id{owner}, count, deadline());
+  pump();
+  if (!slots) return to_caf(slots.error());
+  std::vector<slot_index> out;
+  out.reserve(slots->size());
+  for (const auto& slot : *slots) out.push_back(slot.index);
+  return out;
+}
+
+void cache_shard::commit(std::uint64_t owner, const std::vector<commit_item>& items) {
+  for (const auto& item : items) {
+    // A refused commit (expired owner) leaves the block unpublished, which costs a later recomputation and no more.
+    static_cast<void>(store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum));
+  }
+  pump();
+}
+
+void cache_shard::pump() {
+  for (auto& ready : store_.take_ready()) {
+    const auto i = waiting_.find(ready.ticket);
+    if (i == waiting_.end()) continue;
+    auto waiter = std::move(i->second);
+    waiting_.erase(i);
+    if (waiter.remote) {
+      waiter.reply.deliver(as_remote(ready.pinned, context_->region.id));
+    } else {
+      waiter.reply.deliver(as_slots(ready.pinned, ready.from_ssd));
+    }
+  }
+  if (!ssd_ || disk_busy_) return;
+  auto jobs = store_.take_io_jobs();
+  if (jobs.empty()) return;
+  disk_busy_ = true;
+  task_ptr task = std::make_shared<disk_task>(ssd_, std::move(jobs), store_.block_bytes());
+  // The disk may be slow but it answers: an executor runs every task to its end.
+  request(disk_, caf::infinite, run_atom_v, std::move(task)).then([this](const task_ptr& finished) {
+    disk_busy_ = false;
+    store_.complete(static_cast<const disk_task&>(*finished).results());
+    pump();
+  });
+}
+
+void cache_shard::tick() {
+  const auto expired = store_.expire(clock_type::now());
+  for (const auto owner : expired) withdraw(owner.value);
+  if (!expired.empty()) pump();
+  send_events();
+  delayed_send(this, tick_interval, tick_atom_v);
+}
+
+void cache_shard::withdraw(std::uint64_t owner) {
+  for (auto i = waiting_.begin(); i != waiting_.end();) {
+    if (i->second.owner != owner) {
+      ++i;
+      continue;
+    }
+    i->second.reply.deliver(to_caf(error{ec::cancelled, "the request ended while its blocks were read from SSD"}));
+    i = waiting_.erase(i);
+  }
+}
+
+void cache_shard::send_events() {
+  if (!follower_) return;
+  const auto events = store_.drain_events();
+  if (!events.empty()) send_in_batches(events, false, events.front().sequence);
+}
+
+void cache_shard::send_in_batches(std::span<const block_event> events, bool snapshot, std::uint64_t sequence) {
+  constexpr std::size_t batch_size = 512;  // keeps a CAF message below 64 KiB
+  std::size_t at = 0;
+  std::uint32_t part = 0;
+  do {
+    block_event_batch batch;
+    batch.node = context_->id;
+    batch.snapshot = snapshot;
+    batch.part = part++;
+    batch.first_seq = snapshot ? sequence : events[at].sequence;
+    for (const auto end = std::min(events.size(), at + batch_size); at < end; ++at) {
+      batch.events.push_back(as_message(events[at]));
+    }
+    send(follower_, blocks_atom_v, std::move(batch));
+  } while (at < events.size());
+}
+
+shard_status cache_shard::status() const {
+  const auto counts = store_.integrity();
+  const auto& stats = store_.stats();
+  const auto ssd = store_.ssd_stats();
+  shard_status out;
+  out.slots_total = counts.total;
+  out.slots_free = counts.free;
+  out.slots_reserved = counts.reserved;
+  out.slots_committed = counts.committed;
+  out.slots_pinned = counts.pinned;
+  out.slots_private = counts.private_;
+  out.slots_quarantined = counts.quarantined;
+  out.owners = counts.owners;
+  out.ssd_blocks = ssd.ssd_blocks;
+  out.ssd_bytes = ssd.ssd_blocks * store_.block_bytes();
+  out.evictions = stats.evictions;
+  out.hits_dram = stats.hits_dram;
+  out.hits_ssd = stats.hits_ssd;
+  out.hits_remote = fetched_;
+  out.misses = stats.misses;
+  out.consistent = counts.add_up();
+  return out;
+}
+
+}  // namespace mooncaf

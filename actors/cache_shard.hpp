@@ -1,0 +1,62 @@
+#pragma once
+// The cache shard: the authority on one process's KV blocks, in DRAM and on SSD. A mailbox around `tiered_store`.
+
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
+#include "storage/rocksdb_tier.hpp"
+#include "storage/tiered_store.hpp"
+
+#include <caf/response_promise.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <memory>
+#include <unordered_map>
+
+namespace mooncaf {
+
+class cache_shard final : public cache_shard_actor::base {
+ public:
+  /// @param store  with what the SSD held at start already recovered.
+  /// @param ssd    null: DRAM alone. Used by tasks on `disk` only.
+  /// @param lease  how long an owner that is not renewed keeps its blocks.
+  cache_shard(caf::actor_config& config, context_ptr context, tiered_store store,
+              std::shared_ptr<rocksdb_tier> ssd, executor_actor disk, duration lease);
+
+  const char* name() const override { return "mooncaf.cache_shard"; }
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+ private:
+  /// A pin that waits for the disk.
+  struct waiting_pin {
+    caf::response_promise reply;
+    std::uint64_t owner = 0;
+    bool remote = false;
+  };
+
+  caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys);
+  caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys);
+  caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
+  void commit(std::uint64_t owner, const std::vector<commit_item>& items);
+  /// What every change ends with: disk jobs out, ready pins answered.
+  void pump();
+  void tick();
+  /// The store withdraws the tickets of an ended owner; whoever waits for them is told.
+  void withdraw(std::uint64_t owner);
+  void send_events();
+  void send_in_batches(std::span<const block_event> events, bool snapshot, std::uint64_t sequence);
+  shard_status status() const;
+  time_point deadline() const { return clock_type::now() + lease_; }
+
+  context_ptr context_;
+  tiered_store store_;
+  std::shared_ptr<rocksdb_tier> ssd_;
+  executor_actor disk_;
+  duration lease_;
+  bool disk_busy_ = false;
+  std::unordered_map<ticket_id, waiting_pin> waiting_;
+  conductor_actor follower_;
+  std::uint64_t fetched_ = 0;
+};
+
+}  // namespace mooncaf

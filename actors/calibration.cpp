@@ -1,0 +1,77 @@
+#include "actors/calibration.hpp"
+
+#include "runtime/base/units.hpp"
+
+#include <algorithm>
+#include <memory>
+
+namespace mooncaf {
+
+namespace {
+
+/// Blocks of its own for the passes: nothing that is served is touched.
+class scratch_blocks {
+ public:
+  scratch_blocks(const kv_layout& layout, std::size_t tokens)
+      : memory_(layout.blocks_for(tokens) * layout.block_bytes()) {
+    for (std::size_t at = 0; at < memory_.size(); at += layout.block_bytes()) blocks_.push_back(memory_.data() + at);
+  }
+  std::span<std::byte* const> blocks() const noexcept { return blocks_; }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> blocks_;
+};
+
+result<duration> timed(model_runner& runner, std::span<const batch_item> items, std::span<float> logits) {
+  const auto began = clock_type::now();
+  if (auto done = runner.forward(items, logits); !done) return fail(done.error());
+  return clock_type::now() - began;
+}
+
+}  // namespace
+
+result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens) {
+  const auto& config = runner.model_in_use().config();
+  const auto context = std::min<std::uint32_t>(config.context_length, 4 * budget_tokens);
+  const scratch_blocks scratch{runner.options().layout, context};
+  const std::vector<std::int32_t> tokens(budget_tokens, 1);
+  std::vector<float> logits(config.vocab_size);
+  std::vector<timing_sample> samples;
+  // The first pass touches every weight for the first time and is not representative.
+  for (const std::uint32_t count : {32u, 32u, 64u, 128u, 256u, budget_tokens}) {
+    if (count > budget_tokens) continue;
+    for (const std::uint32_t cached : {0u, context - budget_tokens}) {
+      const batch_item item{std::span{tokens}.first(count), cached, scratch.blocks(), true};
+      const auto took = timed(runner, {&item, 1}, logits);
+      if (!took) return fail(took.error());
+      samples.push_back({count, cached, took->count()});
+    }
+  }
+  samples.erase(samples.begin(), samples.begin() + 2);
+  return samples;
+}
+
+result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::uint32_t max_batch) {
+  const auto& config = runner.model_in_use().config();
+  const auto context = std::min<std::uint32_t>(config.context_length, 2048);
+  const scratch_blocks scratch{runner.options().layout, context};
+  const std::int32_t token = 1;
+  std::vector<float> logits(static_cast<std::size_t>(config.vocab_size) * max_batch);
+  std::vector<timing_sample> samples;
+  for (const std::uint32_t batch : {1u, 1u, 2u, 4u, 8u, max_batch}) {
+    if (batch > max_batch) continue;
+    for (const std::uint32_t position : {context / 8, context - 1}) {
+      // All sequences share the blocks and differ in the row that they write: right for timing, and nothing else.
+      std::vector<batch_item> items;
+      for (std::uint32_t i = 0; i < batch; ++i) items.push_back({{&token, 1}, position - i, scratch.blocks(), true});
+      const auto took = timed(runner, items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
+      if (!took) return fail(took.error());
+      samples.push_back({batch, static_cast<std::int64_t>(batch) * (position + 1), took->count()});
+    }
+  }
+  samples.erase(samples.begin(), samples.begin() + 2);
+  return samples;
+}
+
+}  // namespace mooncaf

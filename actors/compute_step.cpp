@@ -1,0 +1,57 @@
+#include "actors/compute_step.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mooncaf {
+
+compute_step::compute_step(std::shared_ptr<engine> machine, std::vector<step_item> items)
+    : machine_(std::move(machine)), items_(std::move(items)) {}
+
+void compute_step::run() {
+  const auto began = clock_type::now();
+  std::vector<batch_item> batch;
+  batch.reserve(items_.size());
+  std::size_t rows = 0;
+  for (const auto& item : items_) {
+    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr});
+    rows += item.sample ? 1 : 0;
+  }
+  auto& runner = *machine_->runner;
+  const std::size_t vocab = runner.model_in_use().config().vocab_size;
+  machine_->logits.resize(std::max(machine_->logits.size(), rows * vocab));
+  const auto logits = std::span{machine_->logits}.first(rows * vocab);
+  // A lone cancelled sequence ends its pass early; in a batch the others go on.
+  const std::atomic<bool>* cancel = items_.size() == 1 ? items_.front().cancelled.get() : nullptr;
+  outcome_ = runner.forward(
+      batch, logits,
+      [this](std::uint32_t layer) {
+        for (auto& item : items_) {
+          if (item.stream) item.stream->layer_ready(layer, item.start, item.tokens.size());
+        }
+      },
+      cancel);
+  if (outcome_) {
+    std::size_t row = 0;
+    for (auto& item : items_) {
+      std::span<float> mine;
+      if (item.sample) mine = logits.subspan(row++ * vocab, vocab);
+      finish_item(item, mine);
+    }
+  }
+  elapsed_ = clock_type::now() - began;
+}
+
+void compute_step::finish_item(step_item& item, std::span<float> logits) {
+  if (item.sample) {
+    item.token = item.sample->next(logits);
+    item.sample->accept(item.token->id);
+  }
+  const auto& layout = machine_->runner->options().layout;
+  const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
+  for (auto block = item.start / layout.block_tokens; block < end / layout.block_tokens; ++block) {
+    item.checksums.push_back(checksum64({item.blocks[block], layout.block_bytes()}));
+  }
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,280 @@
+#include "actors/conductor.hpp"
+
+#include "actors/log.hpp"
+
+#include <caf/send.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto tick_interval = std::chrono::milliseconds(500);
+constexpr std::size_t recent_limit = 64;
+
+/// Charges are kept per attempt, so that a late word about an old try cannot release a new one.
+request_id charge_id(const attempt_id& id) { return request_id{id.owner()}; }
+
+holder_tier as_tier(block_tier tier) { return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd; }
+
+}  // namespace
+
+conductor::conductor(caf::actor_config& config, conductor_setup setup)
+    : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core), started_(clock_type::now()) {}
+
+conductor_actor::behavior_type conductor::make_behavior() {
+  set_down_handler([this](const caf::down_msg& down) {
+    for (const auto& [id, m] : members_) {
+      if (m.info.node.address() == down.source) return leave(id);
+    }
+  });
+  delayed_send(this, tick_interval, tick_atom_v);
+  return {
+      [this](join_atom, const node_info& node) { return join(node); },
+      [this](schedule_atom, const schedule_job& job) { return schedule(job); },
+      [this](event_atom, const request_event& e) { event(e); },
+      [this](blocks_atom, const block_event_batch& batch) { blocks(batch); },
+      [this](report_atom, const node_report& report) {
+        const auto i = members_.find(report.node);
+        if (i == members_.end()) return;
+        i->second.latest = report;
+        i->second.seen = clock_type::now();
+        for (const auto& w : report.workers) {
+          core_.report(w.id, {w.running, w.waiting, w.context_tokens, duration{w.step_ns}});
+        }
+      },
+      [this](status_atom) { return status(); },
+      [this](tick_atom) {
+        tick();
+        delayed_send(this, tick_interval, tick_atom_v);
+      },
+  };
+}
+
+void conductor::on_exit() { members_.clear(); }
+
+caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
+  if (node.fingerprint != setup_.fingerprint) {
+    return to_caf(error{ec::incompatible, "the cluster serves " + setup_.model + " (" + setup_.layout + "), node " +
+                                              node.name + " has " + node.model + " (" + node.layout + ")"});
+  }
+  if (members_.contains(node.id)) leave(node.id);
+  if (auto added = core_.add_node(node.id); !added) return to_caf(added.error());
+  std::vector<node_info> others;
+  for (const auto& [id, m] : members_) others.push_back(m.info);
+  member made;
+  made.info = node;
+  made.latest.node = node.id;
+  made.seen = clock_type::now();
+  for (const auto& w : node.workers) {
+    instance_desc desc;
+    desc.id = w.id;
+    desc.node = node.id;
+    desc.role = w.role == worker_role::prefill ? instance_role::prefill : instance_role::decode;
+    desc.capacity = w.capacity;
+    for (const auto& s : w.samples) {
+      desc.samples.push_back({static_cast<double>(s[0]), static_cast<double>(s[1]), static_cast<double>(s[2]) * 1e-9});
+    }
+    core_.add_instance(desc);
+  }
+  members_.emplace(node.id, std::move(made));
+  monitor(node.node);
+  log_info("joined", {{"member", node.name}, {"roles", node.roles}});
+  return others;
+}
+
+void conductor::leave(node_id node) {
+  const auto i = members_.find(node);
+  if (i == members_.end()) return;
+  log_warn("left", {{"member", i->second.info.name}});
+  core_.remove_node(node);
+  members_.erase(i);
+}
+
+placement_msg conductor::schedule(const schedule_job& job) {
+  schedule_request request;
+  request.id = charge_id(job.id);
+  request.keys = job.keys;
+  request.prompt_tokens = job.prompt_tokens;
+  request.max_tokens = job.max_tokens;
+  request.priority = job.priority;
+  request.ttft_slo = duration{job.ttft_slo_ns};
+  request.tbt_slo = duration{job.tbt_slo_ns};
+  const auto placed = core_.schedule(request, clock_type::now());
+  placement_msg out;
+  out.id = job.id;
+  if (!placed) {
+    out.rejection = placed.error().cause;
+    out.retry_after_ns = placed.error().retry_after.count();
+    return out;
+  }
+  out.prefill = placed->prefill;
+  out.decode = placed->decode;
+  out.prefill_node = placed->prefill_node;
+  out.decode_node = placed->decode_node;
+  out.local_blocks = placed->local_blocks;
+  out.source = placed->source;
+  out.source_blocks = placed->source_blocks;
+  out.source_tier = placed->source_tier == holder_tier::dram ? block_tier::dram : block_tier::ssd;
+  out.predicted_ttft_ns = placed->predicted_ttft.count();
+  out.predicted_tbt_ns = placed->predicted_tbt.count();
+  recent_.push_front({job.id.request, out, job.prompt_tokens});
+  if (recent_.size() > recent_limit) recent_.pop_back();
+  return out;
+}
+
+void conductor::event(const request_event& e) {
+  const auto entry = std::ranges::find(recent_, e.id.request, &recent::id);
+  if (entry != recent_.end()) entry->stage = e.stage;
+  if (e.stage == request_stage::first_token) {
+    core_.first_token(charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns}, clock_type::now());
+    prompt_tokens_ += e.new_tokens + e.cached_tokens;
+    cached_tokens_ += e.cached_tokens;
+    if (entry != recent_.end()) {
+      entry->ttft_ns = e.ttft_ns;
+      entry->cached_tokens = e.cached_tokens;
+    }
+    return;
+  }
+  if (e.stage != request_stage::finished && e.stage != request_stage::failed) return;
+  core_.release(charge_id(e.id));
+  output_tokens_ += e.output_tokens;
+  ++(e.stage == request_stage::finished ? finished_ : failed_);
+  if (entry != recent_.end()) entry->output_tokens = e.output_tokens;
+}
+
+void conductor::blocks(const block_event_batch& batch) {
+  const auto i = members_.find(batch.node);
+  if (i == members_.end()) return;
+  auto& m = i->second;
+  if (batch.snapshot) {
+    if (batch.part == 0) core_.forget_blocks(batch.node);
+    m.next_event = batch.first_seq + 1;
+    m.resyncing = false;
+  } else {
+    if (batch.first_seq != m.next_event) {
+      // News were lost: what is known of this node may name blocks that are gone. Ask for everything, once.
+      if (!m.resyncing && m.info.shard) {
+        ++gaps_;
+        m.resyncing = true;
+        send(caf::actor_cast<cache_shard_actor>(m.info.shard), follow_atom_v,
+             caf::actor_cast<caf::actor>(conductor_actor{this}));
+      }
+      return;
+    }
+    m.next_event += batch.events.size();
+  }
+  for (const auto& e : batch.events) {
+    if (e.what == block_change::removed) {
+      core_.block_gone(batch.node, e.key);
+    } else {
+      core_.block_held(batch.node, e.key, as_tier(e.tier));
+    }
+  }
+}
+
+void conductor::tick() {
+  // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the first to
+  // notice, this is the second.
+  constexpr auto silence = std::chrono::seconds(15);
+  const auto now = clock_type::now();
+  std::vector<node_id> silent;
+  for (const auto& [id, m] : members_) {
+    if (now - m.seen > silence) silent.push_back(id);
+  }
+  for (const auto id : silent) leave(id);
+}
+
+std::string conductor::name_of(worker_id worker) const {
+  for (const auto& [id, m] : members_) {
+    std::size_t prefill = 0, decode = 0;
+    for (const auto& w : m.info.workers) {
+      auto& n = w.role == worker_role::prefill ? prefill : decode;
+      if (w.id == worker) {
+        return m.info.name + "/" + (w.role == worker_role::prefill ? "prefill-" : "decode-") + std::to_string(n);
+      }
+      ++n;
+    }
+  }
+  return "gone";
+}
+
+std::string conductor::status() const {
+  using json = nlohmann::ordered_json;
+  const auto now = clock_type::now();
+  json out;
+  out["model"] = setup_.model;
+  out["uptime_s"] = to_seconds(now - started_);
+  out["index"] = {{"blocks", core_.index().size()}, {"bytes", core_.index().memory_bytes()}, {"resyncs", gaps_}};
+  const auto& counts = core_.counts();
+  out["counters"] = {{"placed", counts.placed},
+                     {"finished", finished_},
+                     {"failed", failed_},
+                     {"rejected_ttft", counts.rejected_ttft},
+                     {"rejected_tbt", counts.rejected_tbt},
+                     {"rejected_unavailable", counts.rejected_unavailable},
+                     {"fetches", counts.fetches},
+                     {"prompt_tokens", prompt_tokens_},
+                     {"cached_tokens", cached_tokens_},
+                     {"output_tokens", output_tokens_},
+                     {"charged_requests", core_.charged_requests()}};
+  out["instances"] = json::array();
+  out["shards"] = json::array();
+  out["paths"] = json::array();
+  out["nodes"] = json::array();
+  std::uint64_t live = 0;
+  for (const auto& [id, m] : members_) {
+    out["nodes"].push_back({{"name", m.info.name}, {"roles", m.info.roles}, {"host", m.info.host},
+                            {"silent_s", to_seconds(now - m.seen)}, {"requests", m.latest.requests_live}});
+    live += m.latest.requests_live;
+    for (const auto& w : m.latest.workers) {
+      const auto role = std::ranges::find(m.info.workers, w.id, &worker_info::id);
+      if (role == m.info.workers.end()) continue;
+      out["instances"].push_back({{"name", name_of(w.id)},
+                                  {"role", role->role == worker_role::prefill ? "prefill" : "decode"},
+                                  {"node", m.info.name},
+                                  {"running", w.running},
+                                  {"waiting", w.waiting},
+                                  {"context_tokens", w.context_tokens},
+                                  {"step_ms", static_cast<double>(w.step_ns) * 1e-6},
+                                  {"load", core_.load_of(w.id, now)}});
+    }
+    if (m.latest.has_shard) {
+      const auto& s = m.latest.shard;
+      out["shards"].push_back({{"node", m.info.name}, {"slots_total", s.slots_total}, {"slots_free", s.slots_free},
+                               {"slots_reserved", s.slots_reserved}, {"slots_committed", s.slots_committed},
+                               {"slots_pinned", s.slots_pinned}, {"slots_private", s.slots_private},
+                               {"slots_quarantined", s.slots_quarantined}, {"owners", s.owners},
+                               {"ssd_blocks", s.ssd_blocks}, {"ssd_bytes", s.ssd_bytes}, {"evictions", s.evictions},
+                               {"hits_dram", s.hits_dram}, {"hits_ssd", s.hits_ssd}, {"hits_remote", s.hits_remote},
+                               {"misses", s.misses}, {"consistent", s.consistent}});
+    }
+    for (const auto& p : m.latest.paths) {
+      const auto peer = members_.find(p.peer);
+      out["paths"].push_back({{"node", m.info.name},
+                              {"peer", peer == members_.end() ? to_string(p.peer) : peer->second.info.name},
+                              {"path", p.path}, {"bytes", p.bytes}, {"transfers", p.transfers}, {"retries", p.retries},
+                              {"checksum_failures", p.checksum_failures}, {"control_messages", p.control_messages}});
+    }
+  }
+  out["requests_live"] = live;
+  out["recent"] = json::array();
+  for (const auto& r : recent_) {
+    const auto source = members_.find(r.where.source);
+    out["recent"].push_back({{"request", to_string(r.id)},
+                             {"prefill", name_of(r.where.prefill)},
+                             {"decode", name_of(r.where.decode)},
+                             {"prompt_tokens", r.prompt_tokens},
+                             {"cached_tokens", r.cached_tokens},
+                             {"output_tokens", r.output_tokens},
+                             {"source", source == members_.end() ? "" : source->second.info.name},
+                             {"predicted_ttft_ms", static_cast<double>(r.where.predicted_ttft_ns) * 1e-6},
+                             {"ttft_ms", static_cast<double>(r.ttft_ns) * 1e-6}});
+  }
+  return out.dump();
+}
+
+}  // namespace mooncaf

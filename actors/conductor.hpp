@@ -1,0 +1,69 @@
+#pragma once
+// The conductor: a mailbox around `conductor_core`, and the list of members. Soft state only: after a restart nodes
+// join again and shards announce what they hold.
+
+#include "actors/interfaces.hpp"
+#include "runtime/sched/conductor_core.hpp"
+
+#include <caf/typed_event_based_actor.hpp>
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+
+namespace mooncaf {
+
+/// What the conductor needs to know of its own process.
+struct conductor_setup {
+  conductor_options core;
+  block_key fingerprint;
+  std::string model;
+  std::string layout;
+};
+
+class conductor final : public conductor_actor::base {
+ public:
+  conductor(caf::actor_config& config, conductor_setup setup);
+
+  const char* name() const override { return "mooncaf.conductor"; }
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+ private:
+  struct member {
+    node_info info;
+    node_report latest;
+    time_point seen{};
+    std::uint64_t next_event = 0;      ///< sequence number expected next; 0: a snapshot is due
+    bool resyncing = false;
+  };
+  /// A recent placement, for the live page.
+  struct recent {
+    request_id id;
+    placement_msg where;
+    std::uint32_t prompt_tokens = 0;
+    std::int64_t ttft_ns = 0;
+    std::uint32_t cached_tokens = 0;
+    std::uint32_t output_tokens = 0;
+    request_stage stage = request_stage::prefill_started;
+  };
+
+  caf::result<std::vector<node_info>> join(const node_info& node);
+  void leave(node_id node);
+  placement_msg schedule(const schedule_job& job);
+  void event(const request_event& e);
+  void blocks(const block_event_batch& batch);
+  void tick();
+  std::string status() const;
+  std::string name_of(worker_id worker) const;
+
+  conductor_setup setup_;
+  conductor_core core_;
+  std::unordered_map<node_id, member> members_;
+  std::deque<recent> recent_;          ///< newest first
+  std::uint64_t gaps_ = 0;             ///< resyncs that were needed
+  time_point started_;
+  std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0, finished_ = 0, failed_ = 0;
+};
+
+}  // namespace mooncaf

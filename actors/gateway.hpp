@@ -1,0 +1,82 @@
+#pragma once
+// The gateway: holds client requests from submission to the last token, and brings them through whatever happens to
+// the workers on the way.
+//
+//   submit ──► waiting for a place ──► placed ──► first token ──► streaming ──► finished
+//                    ▲                   │            │               │
+//                    └── worker lost, ───┴────────────┴───────────────┘
+//                        retriable failure: attempt + 1, prompt + tokens so far
+//
+// A client sees a pause, never an error it could have been spared, and no token twice: tokens carry their position.
+
+#include "actors/client_request.hpp"
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
+
+#include <caf/typed_event_based_actor.hpp>
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace mooncaf {
+
+class gateway final : public gateway_actor::base {
+ public:
+  gateway(caf::actor_config& config, context_ptr context);
+
+  const char* name() const override { return "mooncaf.gateway"; }
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+ private:
+  struct live {
+    attempt_id id;
+    client_request_ptr client;
+    generation what;
+    block_key root;
+    std::vector<std::int32_t> output;       ///< tokens that the sink has
+    std::optional<placement_msg> placed;
+    caf::actor prefill;
+    caf::actor decode;
+    bool decoding = false;                  ///< the decode side has shown life: prefill's fate no longer matters
+    bool scheduling = false;                ///< the conductor's answer is awaited
+    bool over = false;
+    prefill_stats stats;
+    time_point retry_at;                    ///< when waiting for a place
+    time_point last_token;
+    duration ttft{};
+    std::vector<generation> followers;      ///< same prompt; start when this one has its first token
+  };
+  using live_ptr = std::shared_ptr<live>;
+
+  void submit(const client_request_ptr& client);
+  void start(const client_request_ptr& client, generation what, std::vector<generation> followers);
+  void schedule(const live_ptr& request);
+  void rejected(const live_ptr& request, const caf::error& why);
+  void dispatch(const live_ptr& request, const placement_msg& where);
+  void first(const first_token& message);
+  void tokens(const token_run& run);
+  bool deliver(const live_ptr& request, const token_msg& token);
+  void attempt_over(const attempt_failed& message);
+  void again(const live_ptr& request, const error& cause);
+  void stop_workers(const live_ptr& request, bool prefill, bool decode);
+  void finish(const live_ptr& request, finish_kind reason);
+  /// No more tokens are wanted, but the workers do not know yet.
+  void stop_early(const live_ptr& request);
+  void client_gone(const client_request_ptr& client);
+  void fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after);
+  void forget(const live_ptr& request, request_stage stage);
+  void peer_lost(node_id peer);
+  void tick();
+  live_ptr find(const attempt_id& id) const;
+
+  context_ptr context_;
+  conductor_actor conductor_;
+  std::unordered_map<worker_id, caf::actor> workers_;           ///< of all peers and this node
+  std::unordered_map<node_id, std::vector<worker_id>> workers_of_;
+  std::unordered_map<request_id, live_ptr> requests_;
+  std::uint64_t next_request_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,172 @@
+#include "actors/http/openai.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace mooncaf {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& value) {
+  // Text that is not UTF-8 must not make an answer fail.
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string event(const json& value) { return "data: " + text_of(value) + "\n\n"; }
+
+json usage_json(const usage_counts& u) {
+  return {{"prompt_tokens", u.prompt_tokens},
+          {"completion_tokens", u.completion_tokens},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", u.cached_tokens}}}};
+}
+
+json bytes_of(const std::string& text) {
+  json out = json::array();
+  for (const unsigned char c : text) out.push_back(c);
+  return out;
+}
+
+json completion_logprobs(const choice_text& c) {
+  json tokens = json::array(), values = json::array(), tops = json::array(), offsets = json::array();
+  auto offset = c.text_offset;
+  for (const auto& t : *c.logprobs) {
+    tokens.push_back(t.text);
+    values.push_back(t.logprob);
+    json top = json::object();
+    for (const auto& [text, logprob] : t.top) top[text] = logprob;
+    tops.push_back(top);
+    offsets.push_back(offset);
+    offset += static_cast<std::uint32_t>(t.text.size());
+  }
+  return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
+}
+
+json chat_logprobs(const choice_text& c) {
+  json content = json::array();
+  for (const auto& t : *c.logprobs) {
+    json top = json::array();
+    for (const auto& [text, logprob] : t.top) {
+      top.push_back({{"token", text}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
+    }
+    content.push_back({{"token", t.text}, {"logprob", t.logprob}, {"bytes", bytes_of(t.text)}, {"top_logprobs", top}});
+  }
+  return {{"content", content}};
+}
+
+json logprobs_json(api_kind kind, const choice_text& c) {
+  if (!c.logprobs) return nullptr;
+  return kind == api_kind::chat ? chat_logprobs(c) : completion_logprobs(c);
+}
+
+json head_json(const answer_head& head, std::string_view object) {
+  return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
+}
+
+}  // namespace
+
+std::string format_answer(const answer_head& head, const std::vector<choice_text>& choices,
+                          const usage_counts& usage) {
+  const bool chat = head.kind == api_kind::chat;
+  json out = head_json(head, chat ? "chat.completion" : "text_completion");
+  out["choices"] = json::array();
+  for (const auto& c : choices) {
+    json choice = {{"index", c.index}};
+    if (chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", c.text}};
+    } else {
+      choice["text"] = c.text;
+    }
+    choice["logprobs"] = logprobs_json(head.kind, c);
+    choice["finish_reason"] = c.finish_reason;
+    out["choices"].push_back(std::move(choice));
+  }
+  out["usage"] = usage_json(usage);
+  return text_of(out);
+}
+
+std::string format_chunk(const answer_head& head, const choice_text& c, bool usage_null) {
+  const bool chat = head.kind == api_kind::chat;
+  json out = head_json(head, chat ? "chat.completion.chunk" : "text_completion");
+  json choice = {{"index", c.index}};
+  if (chat) {
+    json delta = json::object();
+    if (c.role) delta["role"] = "assistant";
+    if (c.role || !c.text.empty() || c.finish_reason.empty()) delta["content"] = c.text;
+    choice["delta"] = std::move(delta);
+  } else {
+    choice["text"] = c.text;
+  }
+  choice["logprobs"] = logprobs_json(head.kind, c);
+  choice["finish_reason"] = c.finish_reason.empty() ? json(nullptr) : json(c.finish_reason);
+  out["choices"] = json::array({std::move(choice)});
+  if (usage_null) out["usage"] = nullptr;
+  return event(out);
+}
+
+std::string format_usage_chunk(const answer_head& head, const usage_counts& usage) {
+  json out = head_json(head, head.kind == api_kind::chat ? "chat.completion.chunk" : "text_completion");
+  out["choices"] = json::array();
+  out["usage"] = usage_json(usage);
+  return event(out);
+}
+
+namespace {
+
+struct error_class {
+  unsigned status;
+  const char* type;
+};
+
+error_class classify(ec code) {
+  switch (code) {
+    case ec::invalid_argument:
+    case ec::unsupported: return {400, "invalid_request_error"};
+    case ec::unauthenticated: return {401, "authentication_error"};
+    case ec::not_found: return {404, "not_found_error"};
+    case ec::overloaded:
+    case ec::slo_unreachable: return {429, "rate_limit_error"};
+    case ec::unavailable:
+    case ec::peer_lost:
+    case ec::out_of_space: return {503, "service_unavailable_error"};
+    case ec::timed_out: return {504, "timeout_error"};
+    default: return {500, "internal_error"};
+  }
+}
+
+json error_json(const error& cause) {
+  const auto colon = cause.detail.find(": ");
+  const bool names_field = cause.code == ec::invalid_argument && colon != std::string::npos &&
+                           cause.detail.find(' ') > colon;
+  return {{"error",
+           {{"message", cause.detail.empty() ? std::string{to_string(cause.code)} : cause.detail},
+            {"type", classify(cause.code).type},
+            {"param", names_field ? json(cause.detail.substr(0, colon)) : json(nullptr)},
+            {"code", std::string{to_string(cause.code)}}}}};
+}
+
+}  // namespace
+
+api_error format_error(const error& cause, std::int64_t retry_after_s) {
+  return {classify(cause.code).status, text_of(error_json(cause)), retry_after_s};
+}
+
+std::string format_error_event(const error& cause) { return event(error_json(cause)); }
+
+std::string format_models(std::string_view model, std::int64_t created, std::uint32_t context_length) {
+  return text_of(json{{"object", "list"},
+                      {"data", json::array({{{"id", model},
+                                             {"object", "model"},
+                                             {"created", created},
+                                             {"owned_by", "mooncaf"},
+                                             {"max_model_len", context_length}}})}});
+}
+
+std::string format_tokens(const std::vector<std::int32_t>& tokens, std::uint32_t context_length) {
+  return text_of(json{{"count", tokens.size()}, {"max_model_len", context_length}, {"tokens", tokens}});
+}
+
+std::string format_text(std::string_view text) { return text_of(json{{"prompt", std::string{text}}}); }
+
+}  // namespace mooncaf

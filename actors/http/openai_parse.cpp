@@ -1,0 +1,302 @@
+#include "actors/http/openai.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <limits>
+
+namespace mooncaf {
+
+namespace {
+
+using json = nlohmann::json;
+
+constexpr std::size_t depth_limit = 64;  ///< nested deeper than any real request; the parser recurses
+
+/// Collects the first complaint about a body; fields are read through it.
+class reader {
+ public:
+  explicit reader(const json& body) : body_(body) {}
+
+  /// The field, or null if it is absent or null.
+  const json* find(const char* name) const {
+    const auto i = body_.find(name);
+    return i == body_.end() || i->is_null() ? nullptr : &*i;
+  }
+
+  void complain(const std::string& field, const std::string& what) {
+    if (problem_.empty()) problem_ = field + ": " + what;
+  }
+
+  template <class T>
+  void number(const char* name, T& out, double low, double high) {
+    const auto* v = find(name);
+    if (!v) return;
+    const bool whole = std::is_integral_v<T>;
+    if (!v->is_number() || (whole && !v->is_number_integer() && v->get<double>() != std::floor(v->get<double>()))) {
+      return complain(name, whole ? "must be an integer" : "must be a number");
+    }
+    const auto value = v->get<double>();
+    if (!(value >= low && value <= high)) {
+      return complain(name, "must lie in [" + text(low) + ", " + text(high) + "], got " + v->dump());
+    }
+    out = static_cast<T>(value);
+  }
+
+  void boolean(const char* name, bool& out) {
+    const auto* v = find(name);
+    if (!v) return;
+    if (!v->is_boolean()) return complain(name, "must be true or false");
+    out = v->get<bool>();
+  }
+
+  void string(const char* name, std::string& out) {
+    const auto* v = find(name);
+    if (!v) return;
+    if (!v->is_string()) return complain(name, "must be a string");
+    out = v->get<std::string>();
+  }
+
+  std::optional<error> problem() const {
+    if (problem_.empty()) return std::nullopt;
+    return error{ec::invalid_argument, problem_};
+  }
+
+ private:
+  static std::string text(double v) {
+    return v == std::floor(v) && std::abs(v) < 1e15 ? std::to_string(static_cast<long long>(v)) : json(v).dump();
+  }
+
+  const json& body_;
+  std::string problem_;
+};
+
+result<json> parse_object(std::string_view body) {
+  std::size_t depth = 0, deepest = 0;
+  const auto limit = [&](int d, json::parse_event_t, json&) {
+    depth = static_cast<std::size_t>(d);
+    deepest = std::max(deepest, depth);
+    return depth < depth_limit;
+  };
+  json parsed;
+  try {
+    parsed = json::parse(body, limit);
+  } catch (const json::exception& e) {
+    return fail(ec::invalid_argument, std::string{"body: not JSON: "} + e.what());
+  }
+  if (deepest >= depth_limit) return fail(ec::invalid_argument, "body: nested too deeply");
+  if (!parsed.is_object()) return fail(ec::invalid_argument, "body: must be a JSON object");
+  return parsed;
+}
+
+bool is_token(const json& v) {
+  return v.is_number_integer() && v.get<std::int64_t>() >= 0 &&
+         v.get<std::int64_t>() <= std::numeric_limits<std::int32_t>::max();
+}
+
+std::optional<std::vector<std::int32_t>> token_list(const json& v) {
+  std::vector<std::int32_t> out;
+  for (const auto& e : v) {
+    if (!is_token(e)) return std::nullopt;
+    out.push_back(e.get<std::int32_t>());
+  }
+  return out;
+}
+
+void read_stop(reader& in, sampling_params& out) {
+  const auto* v = in.find("stop");
+  if (!v) return;
+  const auto list = v->is_array() ? *v : json::array({*v});
+  if (list.size() > 16) return in.complain("stop", "at most 16 strings");
+  for (const auto& e : list) {
+    if (!e.is_string()) return in.complain("stop", "must be a string or a list of strings");
+    if (!e.get_ref<const std::string&>().empty()) out.stop.push_back(e.get<std::string>());
+  }
+}
+
+void read_bias(reader& in, sampling_params& out) {
+  const auto* v = in.find("logit_bias");
+  if (!v) return;
+  if (!v->is_object()) return in.complain("logit_bias", "must be an object of token id to number");
+  for (const auto& [key, value] : v->items()) {
+    char* end = nullptr;
+    const auto id = std::strtol(key.c_str(), &end, 10);
+    if (key.empty() || *end != 0 || id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
+      return in.complain("logit_bias", "'" + key + "' is no token id");
+    }
+    if (!value.is_number() || std::abs(value.get<double>()) > 100) {
+      return in.complain("logit_bias", "values must lie in [-100, 100]");
+    }
+    out.logit_bias.emplace_back(static_cast<std::int32_t>(id), value.get<float>());
+  }
+}
+
+void read_common(reader& in, api_request& out) {
+  auto& s = out.sampling;
+  in.string("model", out.model);
+  in.number("temperature", s.temperature, 0, 2);
+  in.number("top_p", s.top_p, 1e-9, 1);
+  in.number("top_k", s.top_k, -1, std::numeric_limits<std::int32_t>::max());
+  in.number("min_p", s.min_p, 0, 1);
+  in.number("repetition_penalty", s.repetition_penalty, 1e-6, 10);
+  in.number("presence_penalty", s.presence_penalty, -2, 2);
+  in.number("frequency_penalty", s.frequency_penalty, -2, 2);
+  if (const auto* seed = in.find("seed")) {
+    if (seed->is_number_integer()) {
+      s.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());
+      out.seed_given = true;
+    } else {
+      in.complain("seed", "must be an integer");
+    }
+  }
+  s.max_tokens = 0;
+  in.number("max_tokens", s.max_tokens, 1, 1 << 30);
+  in.number("max_completion_tokens", s.max_tokens, 1, 1 << 30);
+  in.number("min_tokens", s.min_tokens, 0, 1 << 30);
+  in.boolean("ignore_eos", s.ignore_eos);
+  read_stop(in, s);
+  if (const auto* ids = in.find("stop_token_ids")) {
+    const auto list = ids->is_array() ? token_list(*ids) : std::nullopt;
+    if (list) {
+      s.stop_token_ids = *list;
+    } else {
+      in.complain("stop_token_ids", "must be a list of token ids");
+    }
+  }
+  read_bias(in, s);
+  in.number("n", out.n, 1, 128);
+  in.boolean("stream", out.stream);
+  if (const auto* options = in.find("stream_options")) {
+    if (options->is_object()) {
+      reader inner{*options};
+      inner.boolean("include_usage", out.include_usage);
+      if (inner.problem()) in.complain("stream_options", inner.problem()->detail);
+    } else {
+      in.complain("stream_options", "must be an object");
+    }
+  }
+  in.number("priority", out.priority, 0, 2);
+  in.string("cache_salt", out.cache_salt);
+  in.number("ttft_slo_ms", out.ttft_slo_ms, 1, 1 << 30);
+  in.number("tbt_slo_ms", out.tbt_slo_ms, 1, 1 << 30);
+}
+
+void read_prompts(reader& in, completion_request& out) {
+  const auto* v = in.find("prompt");
+  constexpr auto shape = "must be a string, a list of strings, a list of token ids, or a list of such lists";
+  if (!v) return in.complain("prompt", "is required");
+  if (v->is_string()) {
+    out.prompts.emplace_back(v->get<std::string>());
+  } else if (v->is_array() && !v->empty() && v->front().is_number()) {
+    const auto list = token_list(*v);
+    if (!list) return in.complain("prompt", shape);
+    out.prompts.emplace_back(*list);
+  } else if (v->is_array() && !v->empty() && v->size() <= 1024) {
+    for (const auto& e : *v) {
+      if (e.is_string()) {
+        out.prompts.emplace_back(e.get<std::string>());
+        continue;
+      }
+      const auto list = e.is_array() && !e.empty() ? token_list(e) : std::nullopt;
+      if (!list) return in.complain("prompt", shape);
+      out.prompts.emplace_back(*list);
+    }
+  } else {
+    in.complain("prompt", shape);
+  }
+}
+
+/// Content is a string, or a list of text parts, which are joined.
+std::optional<std::string> content_of(const json& message) {
+  const auto i = message.find("content");
+  if (i == message.end() || i->is_null()) return std::string{};
+  if (i->is_string()) return i->get<std::string>();
+  if (!i->is_array()) return std::nullopt;
+  std::string out;
+  for (const auto& part : *i) {
+    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") || !part["text"].is_string()) {
+      return std::nullopt;
+    }
+    out += part["text"].get<std::string>();
+  }
+  return out;
+}
+
+void read_messages(reader& in, std::vector<chat_message>& out) {
+  const auto* v = in.find("messages");
+  if (!v) return in.complain("messages", "is required");
+  if (!v->is_array() || v->empty()) return in.complain("messages", "must be a list of at least one message");
+  for (std::size_t i = 0; i < v->size(); ++i) {
+    const auto& m = (*v)[i];
+    const auto where = "messages[" + std::to_string(i) + "]";
+    if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) return in.complain(where, "needs a role");
+    const auto content = content_of(m);
+    if (!content) return in.complain(where + ".content", "must be a string or a list of text parts");
+    out.push_back({m["role"].get<std::string>(), *content});
+  }
+}
+
+}  // namespace
+
+result<completion_request> parse_completion(std::string_view body) {
+  const auto parsed = parse_object(body);
+  if (!parsed) return fail(parsed.error());
+  reader in{*parsed};
+  completion_request out;
+  read_common(in, out);
+  read_prompts(in, out);
+  in.boolean("echo", out.echo);
+  in.number("logprobs", out.sampling.logprobs, 0, 20);
+  if (out.echo && out.sampling.logprobs >= 0) in.complain("logprobs", "is not offered together with echo");
+  if (out.sampling.max_tokens == 0) out.sampling.max_tokens = 16;
+  if (const auto problem = in.problem()) return fail(*problem);
+  return out;
+}
+
+result<chat_request> parse_chat(std::string_view body) {
+  const auto parsed = parse_object(body);
+  if (!parsed) return fail(parsed.error());
+  reader in{*parsed};
+  chat_request out;
+  read_common(in, out);
+  read_messages(in, out.messages);
+  bool wanted = false;
+  std::int32_t top = 0;
+  in.boolean("logprobs", wanted);
+  in.number("top_logprobs", top, 0, 20);
+  if (top > 0 && !wanted) in.complain("top_logprobs", "needs logprobs: true");
+  if (wanted) out.sampling.logprobs = top;
+  if (const auto problem = in.problem()) return fail(*problem);
+  return out;
+}
+
+result<tokenize_request> parse_tokenize(std::string_view body) {
+  const auto parsed = parse_object(body);
+  if (!parsed) return fail(parsed.error());
+  reader in{*parsed};
+  tokenize_request out;
+  in.boolean("add_special_tokens", out.add_special_tokens);
+  if (in.find("messages")) {
+    std::vector<chat_message> messages;
+    read_messages(in, messages);
+    out.input = std::move(messages);
+  } else {
+    std::string text;
+    if (!in.find("prompt")) in.complain("prompt", "is required");
+    in.string("prompt", text);
+    out.input = std::move(text);
+  }
+  if (const auto problem = in.problem()) return fail(*problem);
+  return out;
+}
+
+result<std::vector<std::int32_t>> parse_detokenize(std::string_view body) {
+  const auto parsed = parse_object(body);
+  if (!parsed) return fail(parsed.error());
+  const auto i = parsed->find("tokens");
+  const auto list = i != parsed->end() && i->is_array() ? token_list(*i) : std::nullopt;
+  if (!list) return fail(ec::invalid_argument, "tokens: must be a list of token ids");
+  return *list;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,10 @@
+#pragma once
+// The live page at `/`: one file, no external asset, polls `/cluster`.
+
+#include <string_view>
+
+namespace mooncaf {
+
+std::string_view live_page() noexcept;
+
+}  // namespace mooncaf

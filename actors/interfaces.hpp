@@ -1,0 +1,135 @@
+#pragma once
+// Every typed actor interface of mooncaf, with a line of prose over every message. INTERNAL marks what an actor sends
+// itself or gets from an executor of its own process; those never leave the process.
+
+#include "actors/client_request.hpp"
+#include "actors/serialization.hpp"
+
+#include <caf/typed_actor.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mooncaf {
+
+/// An EXECUTOR owns one thread: a worker's forward passes, a shard's disk reads, a dial.
+using executor_actor = caf::typed_actor<
+    // Runs the task and answers with it. Tasks run in the order of arrival.
+    MOONCAF_RPC(task_ptr, run_atom, task_ptr)>;
+
+/// The CACHE SHARD is the authority on the KV blocks of one process, in DRAM and on SSD.
+using cache_shard_actor = caf::typed_actor<
+    // Pins the leading run of the keys for `owner`, reading blocks from SSD where it pays; answers when they are in.
+    MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t),
+    // The same for a reader on another node, with region offsets and checksums.
+    MOONCAF_RPC(remote_blocks, pin_remote_atom, std::uint64_t, block_keys_t),
+    // Reserves `count` anonymous slots for `owner`, all or none; evicts as needed.
+    MOONCAF_RPC(std::vector<slot_index>, reserve_atom, std::uint64_t, std::uint32_t),
+    // Publishes reserved slots of `owner` under their keys.
+    MOONCAF_RPC(void, commit_atom, std::uint64_t, std::vector<commit_item>),
+    // Counts blocks that came from another node, for the hit statistics.
+    MOONCAF_RPC(void, fetched_atom, std::uint64_t),
+    // The owner still works: its lease goes on.
+    MOONCAF_RPC(void, renew_atom, std::vector<std::uint64_t>),
+    // A peer may still write the owner's slots: release them only at `confirm`.
+    MOONCAF_RPC(void, fence_atom, std::uint64_t),
+    MOONCAF_RPC(void, confirm_atom, std::uint64_t),
+    // The owner is done: its reserved slots are free, its pins are gone. Unknown owners are ignored.
+    MOONCAF_RPC(void, release_atom, std::uint64_t),
+    MOONCAF_RPC(shard_status, status_atom),
+    // Block events go to this conductor from now on, beginning with a snapshot; sent again after a gap.
+    MOONCAF_RPC(void, follow_atom, caf::actor),
+    // INTERNAL: drops expired leases, sends block events.
+    MOONCAF_RPC(void, tick_atom)>;
+
+/// The MESSENGER owns the data plane of one process.
+using messenger_actor = caf::typed_actor<
+    // A peer can be reached from now on, or is gone.
+    MOONCAF_RPC(void, peer_up_atom, node_info),
+    MOONCAF_RPC(void, peer_down_atom, node_id),
+    // Reads blocks of another node into local slots; answers with the leading ones that arrived and verified.
+    MOONCAF_RPC(remote_blocks, fetch_atom, fetch_plan),
+    // After the answer no byte of that peer can land here any more.
+    MOONCAF_RPC(void, fence_atom, node_id),
+    MOONCAF_RPC(std::vector<path_status>, status_atom),
+    // INTERNAL: the read with this ticket ended.
+    MOONCAF_RPC(void, read_atom, std::uint64_t, error)>;
+
+/// A PREFILL WORKER computes prompts and streams their KV out, layer by layer.
+using prefill_worker_actor = caf::typed_actor<
+    // A job; the decode worker of the same placement has it too.
+    MOONCAF_RPC(void, job_atom, generate_job),
+    // Decode's slots for a job's KV; may come before the job itself.
+    MOONCAF_RPC(void, target_atom, kv_target),
+    // Stop; answers once nothing of this attempt can be written to the decode side any more.
+    MOONCAF_RPC(void, cancel_atom, attempt_id),
+    // A node is gone; requests of its gateway are of use to nobody.
+    MOONCAF_RPC(void, peer_down_atom, node_id),
+    MOONCAF_RPC(worker_load, status_atom),
+    // INTERNAL: all slices of an attempt have left (true) or could not be delivered (false).
+    MOONCAF_RPC(void, sent_atom, attempt_id, bool),
+    // INTERNAL: forms the next step if the device is free.
+    MOONCAF_RPC(void, tick_atom)>;
+
+/// A DECODE WORKER runs the continuous batch.
+using decode_worker_actor = caf::typed_actor<
+    // A job: reserve room now, its KV will come from the prefill worker of the placement.
+    MOONCAF_RPC(void, job_atom, generate_job),
+    // The prompt is computed; may come before the job itself.
+    MOONCAF_RPC(void, done_atom, prefill_done),
+    // Stop and free; no token of the attempt is sent afterwards. The reason is for the log.
+    MOONCAF_RPC(void, cancel_atom, attempt_id),
+    // A node is gone; requests of its gateway are of use to nobody.
+    MOONCAF_RPC(void, peer_down_atom, node_id),
+    MOONCAF_RPC(worker_load, status_atom),
+    // INTERNAL: every expected slice of the attempt has landed and verified (true), or one was corrupt (false).
+    MOONCAF_RPC(void, landed_atom, attempt_id, bool),
+    // INTERNAL: forms the next step if the device is free; expires what never came.
+    MOONCAF_RPC(void, tick_atom)>;
+
+/// A GATEWAY holds client requests from the first byte to the last token.
+using gateway_actor = caf::typed_actor<
+    MOONCAF_RPC(void, first_atom, first_token),
+    MOONCAF_RPC(void, tokens_atom, token_batch),
+    MOONCAF_RPC(void, failed_atom, attempt_failed),
+    // A peer can be used from now on, or is gone with whatever ran there.
+    MOONCAF_RPC(void, peer_up_atom, node_info),
+    MOONCAF_RPC(void, peer_down_atom, node_id),
+    // The conductor to ask, or none at present.
+    MOONCAF_RPC(void, follow_atom, caf::actor),
+    // How many requests are here.
+    MOONCAF_RPC(std::uint64_t, status_atom),
+    // INTERNAL: a parsed client request, from an HTTP thread; its client is gone.
+    MOONCAF_RPC(void, submit_atom, client_request_ptr),
+    MOONCAF_RPC(void, cancel_atom, client_request_ptr),
+    // INTERNAL: somebody wants to see the cluster.
+    MOONCAF_RPC(void, cluster_atom, cluster_query_ptr),
+    // INTERNAL: deadlines, and requests that wait for a place.
+    MOONCAF_RPC(void, tick_atom)>;
+
+/// The CONDUCTOR places requests. Soft state only.
+using conductor_actor = caf::typed_actor<
+    // A node joins; answers with the members that were there before. Refuses a different fingerprint.
+    MOONCAF_RPC(std::vector<node_info>, join_atom, node_info),
+    MOONCAF_RPC(placement_msg, schedule_atom, schedule_job),
+    MOONCAF_RPC(void, event_atom, request_event),
+    MOONCAF_RPC(void, blocks_atom, block_event_batch),
+    MOONCAF_RPC(void, report_atom, node_report),
+    // The cluster as JSON (actors/http/cluster_view.hpp).
+    MOONCAF_RPC(std::string, status_atom),
+    // INTERNAL: expires silent nodes.
+    MOONCAF_RPC(void, tick_atom)>;
+
+/// The NODE stands for one process: it joins the cluster, and tells local actors which peers live.
+using node_actor = caf::typed_actor<
+    // Another node introduces itself over the direct link; answers with who we are.
+    MOONCAF_RPC(node_info, hello_atom, node_info),
+    // What this process holds, counted.
+    MOONCAF_RPC(node_report, status_atom),
+    // INTERNAL: others can reach us at this control port from now on: join.
+    MOONCAF_RPC(void, listen_atom, std::uint16_t),
+    // INTERNAL: reports load; looks for the conductor while there is none.
+    MOONCAF_RPC(void, tick_atom)>;
+
+}  // namespace mooncaf

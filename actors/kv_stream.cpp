@@ -1,0 +1,165 @@
+#include "actors/kv_stream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+/// Tag value of a transfer that carries all layers of a reused prefix.
+constexpr std::uint32_t every_layer = 0xFFFFFFFFu;
+
+}  // namespace
+
+kv_stream::kv_stream(attempt_id id, const kv_layout& layout, std::shared_ptr<data_plane> plane,
+                     std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, source from,
+                     std::function<void(bool delivered)> on_end)
+    : id_(id),
+      layout_(layout),
+      plane_(std::move(plane)),
+      transfer_ids_(std::move(transfer_ids)),
+      from_(std::move(from)),
+      on_end_(std::move(on_end)) {}
+
+void kv_stream::set_target(const kv_target& target) {
+  std::unique_lock lock{mutex_};
+  if (target_ || ended_) return;
+  target_ = target;
+  draining_ = true;
+  const auto waiting = std::exchange(waiting_, {});
+  for (const auto& what : waiting) {
+    if (!stopped_ && !failed_) submit(what, lock);
+  }
+  draining_ = false;
+  settle(lock);
+}
+
+void kv_stream::prefix_ready(std::uint32_t tokens) { ready({every_layer, 0, tokens, true}); }
+
+void kv_stream::layer_ready(std::uint32_t layer, std::uint32_t start, std::size_t count) {
+  ready({layer, start, static_cast<std::uint32_t>(count), false});
+}
+
+void kv_stream::ready(const piece& what) {
+  std::unique_lock lock{mutex_};
+  if (stopped_ || failed_ || ended_) return;
+  if (target_) {
+    submit(what, lock);
+  } else {
+    waiting_.push_back(what);
+  }
+}
+
+void kv_stream::add_rows(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t layer,
+                         std::uint32_t first_row, std::uint32_t rows) const {
+  const auto local = from_.offsets[block];
+  const auto remote = target_->offsets[block - target_->have_blocks];
+  const auto add = [&](std::uint64_t at, std::uint64_t length) {
+    out.push_back({{from_.region, local + at, length}, {target_->region, remote + at, length}, std::nullopt});
+  };
+  if (rows == layout_.block_tokens) return add(layer * layout_.layer_bytes(), layout_.layer_bytes());
+  for (std::uint32_t head = 0; head < layout_.n_kv_heads; ++head) {
+    for (const bool value : {false, true}) add(layout_.offset(layer, head, value, first_row), rows * layout_.row_bytes());
+  }
+}
+
+std::vector<slice_pair> kv_stream::slices_of(const piece& what) const {
+  std::vector<slice_pair> out;
+  const auto end = what.start + what.count;
+  auto at = std::max(what.start, target_->have_blocks * layout_.block_tokens);
+  while (at < end) {
+    const auto block = at / layout_.block_tokens;
+    const auto row = at % layout_.block_tokens;
+    const auto rows = std::min(layout_.block_tokens - row, end - at);
+    if (what.all_layers) {
+      for (std::uint32_t layer = 0; layer < layout_.n_layers; ++layer) add_rows(out, block, layer, row, rows);
+    } else {
+      add_rows(out, block, what.layer, row, rows);
+    }
+    at += rows;
+  }
+  return out;
+}
+
+void kv_stream::submit(const piece& what, std::unique_lock<std::mutex>& lock) {
+  transfer order;
+  order.slices = slices_of(what);
+  if (order.slices.empty()) return;
+  order.id = transfer_id{transfer_ids_->fetch_add(1)};
+  order.peer = target_->node;
+  order.op = transfer_op::write;
+  order.tag = {request_id{id_.owner()}, what.start / layout_.block_tokens, what.layer, 0};
+  under_way_.push_back(order.id);
+  ++submitted_;
+  bytes_ += order.size_bytes();
+  // The completion may come on this very thread.
+  lock.unlock();
+  plane_->submit(std::move(order), [self = shared_from_this()](const completion& done) { self->completed(done); });
+  lock.lock();
+}
+
+void kv_stream::completed(const completion& done) {
+  std::unique_lock lock{mutex_};
+  std::erase(under_way_, done.id);
+  if (!done.outcome) failed_ = true;
+  fenced_ = fenced_ && done.fenced;
+  settle(lock);
+}
+
+void kv_stream::finish(std::function<void(std::uint32_t transfers)> on_count) {
+  std::unique_lock lock{mutex_};
+  finished_ = true;
+  on_count_ = std::move(on_count);
+  settle(lock);
+}
+
+void kv_stream::stop() {
+  std::unique_lock lock{mutex_};
+  if (ended_) return;
+  stopped_ = true;
+  waiting_.clear();
+  const auto cancel = under_way_;
+  lock.unlock();
+  for (const auto id : cancel) plane_->cancel(id);
+  lock.lock();
+  settle(lock);
+}
+
+void kv_stream::settle(std::unique_lock<std::mutex>& lock) {
+  if (draining_) return;
+  if (finished_ && target_ && on_count_ && !stopped_ && !failed_) {
+    // Told before the last landing is confirmed here: the decode side counts for itself.
+    const auto tell = std::exchange(on_count_, nullptr);
+    const auto count = submitted_;
+    lock.unlock();
+    tell(count);
+    lock.lock();
+  }
+  const bool nothing_to_come = failed_ || stopped_ || (finished_ && target_);
+  if (ended_ || !nothing_to_come || !under_way_.empty()) return;
+  ended_ = true;
+  const auto tell = std::exchange(on_end_, nullptr);
+  on_count_ = nullptr;
+  const bool delivered = !failed_ && !stopped_;
+  lock.unlock();
+  if (tell) tell(delivered);
+  lock.lock();
+}
+
+bool kv_stream::ended() const {
+  const std::lock_guard lock{mutex_};
+  return ended_;
+}
+
+bool kv_stream::fenced() const {
+  const std::lock_guard lock{mutex_};
+  return fenced_;
+}
+
+std::uint64_t kv_stream::bytes_sent() const {
+  const std::lock_guard lock{mutex_};
+  return bytes_;
+}
+
+}  // namespace mooncaf

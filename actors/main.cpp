@@ -1,0 +1,26 @@
+// mooncaf: one binary, any set of roles.
+
+#include "actors/serve.hpp"
+
+#include "actors/cluster/shutdown.hpp"
+
+#include <cstdio>
+
+int main(int argc, char** argv) {
+  mooncaf::claim_stop_signals();
+  const auto parsed = mooncaf::parse_options(argc, argv);
+  if (!parsed) {
+    std::fprintf(stderr, "mooncaf: %s\n", parsed.error().detail.c_str());
+    return 2;
+  }
+  switch (parsed->action) {
+    case mooncaf::option_action::print_text: std::fputs(parsed->text.c_str(), stdout); return 0;
+    case mooncaf::option_action::show_version: std::puts("mooncaf 0.1.0"); return 0;
+    case mooncaf::option_action::run: break;
+  }
+  if (const auto fit = mooncaf::check_serving(parsed->values); !fit) {
+    std::fprintf(stderr, "mooncaf: %s\n", fit.error().detail.c_str());
+    return 2;
+  }
+  return mooncaf::serve(parsed->values);
+}

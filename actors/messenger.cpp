@@ -1,0 +1,128 @@
+#include "actors/messenger.hpp"
+
+#include "actors/executor.hpp"
+
+#include <caf/send.hpp>
+
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto pin_limit = std::chrono::seconds(10);    ///< the source may read SSD first
+constexpr auto read_limit = std::chrono::seconds(20);
+
+path_status as_message(const path_stats& s) {
+  path_status out;
+  out.peer = s.peer;
+  out.path = std::string{to_string(s.path)};
+  out.bytes = s.bytes();
+  out.transfers = s.transfers;
+  out.retries = s.retries;
+  out.checksum_failures = s.checksum_failures;
+  out.control_messages = s.control_messages;
+  return out;
+}
+
+}  // namespace
+
+messenger::messenger(caf::actor_config& config, context_ptr context, executor_actor blocking)
+    : messenger_actor::base(config), context_(std::move(context)), blocking_(std::move(blocking)) {}
+
+messenger_actor::behavior_type messenger::make_behavior() {
+  return {
+      [this](peer_up_atom, const node_info& peer) {
+        const auto announced = decode_announcement(peer.data_plane);
+        if (!announced) return;
+        if (context_->plane->add_peer(announced->address, announced->regions) && peer.shard) {
+          shards_[peer.id] = caf::actor_cast<cache_shard_actor>(peer.shard);
+        }
+      },
+      [this](peer_down_atom, node_id peer) {
+        shards_.erase(peer);
+        context_->plane->remove_peer(peer);
+      },
+      [this](fetch_atom, const fetch_plan& plan) { return fetch(plan); },
+      [this](fence_atom, node_id peer) -> caf::result<void> {
+        auto promise = make_response_promise();
+        auto closed = std::make_shared<result<void>>();
+        auto task = make_task([plane = context_->plane, peer, closed] { *closed = plane->close_peer(peer); });
+        request(blocking_, caf::infinite, run_atom_v, std::move(task))
+            .then([promise, closed](const task_ptr&) mutable {
+              if (*closed) {
+                promise.deliver(caf::unit);
+              } else {
+                promise.deliver(to_caf(closed->error()));
+              }
+            });
+        return promise;
+      },
+      [this](read_atom, std::uint64_t ticket, const error& failure) {
+        if (auto read = reading_.extract(ticket)) read.mapped()(failure);
+      },
+      [this](status_atom) {
+        std::vector<path_status> out;
+        for (const auto& s : context_->plane->stats()) out.push_back(as_message(s));
+        return out;
+      },
+  };
+}
+
+void messenger::on_exit() {
+  shards_.clear();
+  reading_.clear();
+  blocking_ = nullptr;
+}
+
+caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan) {
+  const auto i = shards_.find(plan.source);
+  if (i == shards_.end()) return to_caf(error{ec::unavailable, "node " + to_string(plan.source) + " is not a peer"});
+  auto promise = make_response_promise();
+  request(i->second, pin_limit, pin_remote_atom_v, plan.id.reader(), plan.keys)
+      .then([this, plan, promise](remote_blocks& held) { read(plan, std::move(held), promise); },
+            [promise](caf::error& e) mutable { promise.deliver(std::move(e)); });
+  return promise;
+}
+
+void messenger::read(const fetch_plan& plan, remote_blocks held, caf::response_promise reply) {
+  const auto source = shards_.find(plan.source);
+  const auto holder = source == shards_.end() ? cache_shard_actor{} : source->second;
+  const auto let_go = [this, holder, reader = plan.id.reader()] {
+    if (holder) send(holder, release_atom_v, reader);
+  };
+  if (held.blocks.size() <= plan.skip) {
+    let_go();
+    return reply.deliver(remote_blocks{held.region, {}});
+  }
+  held.blocks.erase(held.blocks.begin(), held.blocks.begin() + plan.skip);
+  const auto bytes = context_->layout.block_bytes();
+  transfer order;
+  order.id = transfer_id{context_->transfer_ids->fetch_add(1)};
+  order.peer = plan.source;
+  order.op = transfer_op::read;
+  order.tag.request = request_id{plan.id.reader()};
+  order.deadline = clock_type::now() + read_limit;
+  for (std::size_t i = 0; i < held.blocks.size(); ++i) {
+    const auto& block = held.blocks[i];
+    order.slices.push_back({{context_->region.id, context_->slot_offset(plan.slots[i]), bytes},
+                            {held.region, block.offset, bytes},
+                            block.checksum});
+  }
+  // The data plane completes on a thread of its own; the answer is given in our mailbox.
+  const messenger_actor self{this};
+  const auto ticket = next_ticket_++;
+  reading_.emplace(ticket, [let_go, reply, held](const error& failure) mutable {
+    let_go();
+    if (failure.code == ec::none) {
+      reply.deliver(std::move(held));
+    } else {
+      reply.deliver(to_caf(failure));
+    }
+  });
+  context_->plane->submit(std::move(order), [self, ticket](const completion& end) {
+    caf::anon_send(self, read_atom_v, ticket, end.outcome ? error{} : end.outcome.error());
+  });
+}
+
+}  // namespace mooncaf

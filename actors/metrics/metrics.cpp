@@ -1,0 +1,105 @@
+#include "actors/metrics/metrics.hpp"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace mooncaf {
+
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+using prometheus::BuildHistogram;
+using buckets = prometheus::Histogram::BucketBoundaries;
+
+const buckets ttft_buckets{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
+const buckets gap_buckets{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5};
+const buckets whole_buckets{.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240};
+
+}  // namespace
+
+struct metrics::families {
+  prometheus::Registry registry;
+  prometheus::Labels model;
+
+  prometheus::Histogram& ttft;
+  prometheus::Histogram& gap;
+  prometheus::Histogram& whole;
+  prometheus::Counter& prompt_tokens;
+  prometheus::Counter& generation_tokens;
+  prometheus::Counter& prefix_queries;
+  prometheus::Counter& prefix_hits;
+  prometheus::Gauge& running;
+  prometheus::Gauge& waiting;
+  prometheus::Gauge& cache_usage;
+  prometheus::Family<prometheus::Counter>& requests;
+  prometheus::Family<prometheus::Gauge>& blocks;
+  prometheus::Family<prometheus::Gauge>& hits;
+  prometheus::Family<prometheus::Gauge>& transferred;
+
+  explicit families(const std::string& name)
+      : model{{"model_name", name}},
+        ttft(BuildHistogram().Name("vllm:time_to_first_token_seconds").Help("Arrival to first token.")
+                 .Register(registry).Add(model, ttft_buckets)),
+        gap(BuildHistogram().Name("vllm:inter_token_latency_seconds").Help("Gap between neighbouring tokens.")
+                .Register(registry).Add(model, gap_buckets)),
+        whole(BuildHistogram().Name("vllm:e2e_request_latency_seconds").Help("Arrival to last token.")
+                  .Register(registry).Add(model, whole_buckets)),
+        prompt_tokens(BuildCounter().Name("vllm:prompt_tokens_total").Help("Prompt tokens, reused ones included.")
+                          .Register(registry).Add(model)),
+        generation_tokens(BuildCounter().Name("vllm:generation_tokens_total").Help("Tokens generated.")
+                              .Register(registry).Add(model)),
+        prefix_queries(BuildCounter().Name("vllm:prefix_cache_queries_total").Help("Prompt tokens looked up in the cache.")
+                           .Register(registry).Add(model)),
+        prefix_hits(BuildCounter().Name("vllm:prefix_cache_hits_total").Help("Prompt tokens found in the cache.")
+                        .Register(registry).Add(model)),
+        running(BuildGauge().Name("vllm:num_requests_running").Help("Requests in a batch.").Register(registry).Add(model)),
+        waiting(BuildGauge().Name("vllm:num_requests_waiting").Help("Requests that wait.").Register(registry).Add(model)),
+        cache_usage(BuildGauge().Name("vllm:kv_cache_usage_perc").Help("Share of KV slots that are in use, 0 to 1.")
+                        .Register(registry).Add(model)),
+        requests(BuildCounter().Name("mooncaf_requests_total").Help("Requests by outcome.").Register(registry)),
+        blocks(BuildGauge().Name("mooncaf_kv_blocks").Help("KV blocks of this process by state.").Register(registry)),
+        hits(BuildGauge().Name("mooncaf_kv_hit_blocks").Help("KV blocks reused since the start, by tier.").Register(registry)),
+        transferred(BuildGauge().Name("mooncaf_transfer_bytes").Help("KV bytes moved since the start, by path.")
+                        .Register(registry)) {}
+
+  prometheus::Labels with(const std::string& key, const std::string& value) const {
+    auto labels = model;
+    labels.emplace(key, value);
+    return labels;
+  }
+};
+
+metrics::metrics(const std::string& model) : f_(std::make_unique<families>(model)) {}
+metrics::~metrics() = default;
+
+void metrics::first_token(duration ttft, std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
+  f_->ttft.Observe(to_seconds(ttft));
+  f_->prompt_tokens.Increment(prompt_tokens);
+  f_->prefix_queries.Increment(prompt_tokens);
+  f_->prefix_hits.Increment(cached_tokens);
+}
+
+void metrics::token_gap(duration gap) { f_->gap.Observe(to_seconds(gap)); }
+void metrics::tokens_generated(std::uint32_t count) { f_->generation_tokens.Increment(count); }
+
+void metrics::request_over(const std::string& outcome, duration elapsed) {
+  f_->requests.Add(f_->with("outcome", outcome)).Increment();
+  if (outcome == "finished") f_->whole.Observe(to_seconds(elapsed));
+}
+
+void metrics::set_running(double requests) { f_->running.Set(requests); }
+void metrics::set_waiting(double requests) { f_->waiting.Set(requests); }
+void metrics::set_cache_usage(double share) { f_->cache_usage.Set(share); }
+void metrics::set_blocks(const std::string& state, double count) { f_->blocks.Add(f_->with("state", state)).Set(count); }
+void metrics::set_hits(const std::string& tier, double blocks) { f_->hits.Add(f_->with("tier", tier)).Set(blocks); }
+void metrics::set_transferred(const std::string& path, double bytes) {
+  f_->transferred.Add(f_->with("path", path)).Set(bytes);
+}
+
+std::string metrics::text() const { return prometheus::TextSerializer{}.Serialize(f_->registry.Collect()); }
+
+}  // namespace mooncaf

@@ -1,0 +1,44 @@
+#pragma once
+// What Prometheus scrapes from one process: mooncaf's own names, and vLLM's, which dashboards and routers know.
+
+#include "runtime/base/units.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace mooncaf {
+
+/// @thread Safe. Recording is a few atomic operations.
+class metrics {
+ public:
+  /// @param model  label `model_name` of every series.
+  explicit metrics(const std::string& model);
+  ~metrics();
+
+  // ---- requests, at the gateway ----
+  void first_token(duration ttft, std::uint32_t prompt_tokens, std::uint32_t cached_tokens);
+  void token_gap(duration gap);
+  void tokens_generated(std::uint32_t count);
+  /// @param outcome  "finished", "failed", "cancelled" or "rejected".
+  void request_over(const std::string& outcome, duration elapsed);
+
+  // ---- state, set once per report ----
+  void set_running(double requests);
+  void set_waiting(double requests);
+  void set_cache_usage(double share);  ///< of slots that are in use, [0, 1]
+  /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "quarantined", "ssd".
+  void set_blocks(const std::string& state, double count);
+  /// Totals since the start that somebody else counts.
+  void set_hits(const std::string& tier, double blocks);
+  void set_transferred(const std::string& path, double bytes);
+
+  /// Everything in Prometheus's text format.
+  std::string text() const;
+
+ private:
+  struct families;
+  std::unique_ptr<families> f_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,385 @@
+#include "actors/prefill_worker.hpp"
+
+#include "actors/conversions.hpp"
+#include "actors/executor.hpp"
+
+#include <caf/send.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto tick_interval = std::chrono::milliseconds(500);
+constexpr auto request_limit = std::chrono::seconds(30);  ///< for answers of local actors and peers
+constexpr auto early_limit = std::chrono::seconds(30);    ///< a target whose job never comes
+
+std::int64_t ns(duration d) { return d.count(); }
+
+}  // namespace
+
+prefill_worker::prefill_worker(caf::actor_config& config, context_ptr context, worker_links links,
+                               std::shared_ptr<engine> machine)
+    : prefill_worker_actor::base(config),
+      context_(std::move(context)),
+      links_(std::move(links)),
+      machine_(std::move(machine)),
+      queue_(prefill_batch_options{context_->opts.prefill.chunk_tokens, context_->opts.prefill.max_batch_tokens,
+                                   context_->layout.block_tokens}) {}
+
+prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
+  delayed_send(this, tick_interval, tick_atom_v);
+  return {
+      [this](job_atom, const generate_job& job) { take(job); },
+      [this](target_atom, const kv_target& target) {
+        const auto i = requests_.find(target.id.owner());
+        if (i == requests_.end()) {
+          early_targets_[target.id.owner()] = {target, clock_type::now()};
+        } else if (i->second->stream) {
+          i->second->stream->set_target(target);
+        }
+      },
+      [this](cancel_atom, const attempt_id& id) { return cancel(id); },
+      [this](peer_down_atom, node_id peer) {
+        for (const auto& request : requests_of(peer)) end(request);
+      },
+      [this](status_atom) {
+        worker_load load;
+        load.id = links_.id;
+        load.running = computing_ ? 1 : 0;
+        load.waiting = static_cast<std::uint32_t>(requests_.size());
+        load.waiting_tokens = queue_.waiting_tokens();
+        return load;
+      },
+      [this](sent_atom, const attempt_id& id, bool delivered) {
+        const auto i = requests_.find(id.owner());
+        if (i == requests_.end()) return;
+        const auto request = i->second;
+        if (request->over || delivered) return end(request);
+        fail(request, error{ec::io_error, "the KV could not be delivered to the decode worker"}, true);
+      },
+      [this](tick_atom) {
+        sweep();
+        delayed_send(this, tick_interval, tick_atom_v);
+      },
+  };
+}
+
+void prefill_worker::on_exit() {
+  for (auto& [owner, request] : requests_) {
+    request->cancelled->store(true);
+    if (request->stream) request->stream->stop();
+  }
+  requests_.clear();
+  links_ = {};
+}
+
+void prefill_worker::take(const generate_job& job) {
+  const auto owner = job.id.owner();
+  if (requests_.contains(owner) || cancelled_early_.contains(owner)) return;
+  auto request = std::make_shared<live>();
+  request->job = job;
+  request->arrived = clock_type::now();
+  requests_.emplace(owner, request);
+  if (requests_.size() > context_->opts.prefill.max_queue) {
+    return fail(request, error{ec::overloaded, "prefill queue is full (" +
+                                                   std::to_string(context_->opts.prefill.max_queue) + " requests)"},
+                true);
+  }
+  pin(request);
+}
+
+void prefill_worker::pin(const live_ptr& request) {
+  request->at = phase::pinning;
+  const auto& job = request->job;
+  // The last token is always computed: its logits are what the client waits for.
+  const auto reusable = (job.tokens.size() - 1) / context_->layout.block_tokens;
+  block_keys_t keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(std::min(reusable, job.keys.size())));
+  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), std::move(keys))
+      .then(
+          [this, request](const pinned_slots& pinned) {
+            if (request->over) return end(request);
+            const auto tokens = static_cast<std::uint32_t>(pinned.slots.size()) * context_->layout.block_tokens;
+            request->slots = pinned.slots;
+            request->checksums = pinned.checksums;
+            request->checksums.resize(request->job.keys.size());
+            request->computed = tokens;
+            request->stats.ssd_tokens = pinned.from_ssd * context_->layout.block_tokens;
+            request->stats.dram_tokens = tokens - request->stats.ssd_tokens;
+            reserve(request);
+          },
+          [this, request](const caf::error& e) {
+            if (request->over) return end(request);
+            fail(request, from_caf(e), true);
+          });
+}
+
+void prefill_worker::reserve(const live_ptr& request) {
+  request->at = phase::reserving;
+  const auto total = context_->layout.blocks_for(request->job.tokens.size());
+  const auto count = static_cast<std::uint32_t>(total - request->slots.size());
+  this->request(links_.shard, request_limit, reserve_atom_v, request->job.id.owner(), count)
+      .then(
+          [this, request](const std::vector<slot_index>& slots) {
+            if (request->over) return end(request);
+            request->slots.insert(request->slots.end(), slots.begin(), slots.end());
+            request->blocks.clear();
+            for (const auto slot : request->slots) request->blocks.push_back(context_->slot(slot));
+            fetch(request);
+          },
+          [this, request](const caf::error& e) {
+            if (request->over) return end(request);
+            fail(request, from_caf(e), true);
+          });
+}
+
+void prefill_worker::fetch(const live_ptr& request) {
+  const auto& where = request->job.placement;
+  const auto here = request->computed / context_->layout.block_tokens;
+  const auto reusable = static_cast<std::uint32_t>((request->job.tokens.size() - 1) / context_->layout.block_tokens);
+  const auto there = std::min(where.source_blocks, reusable);
+  if (!where.source || where.source == context_->id || there <= here) return enqueue(request);
+  request->at = phase::fetching;
+  request->busy = true;
+  fetch_plan plan;
+  plan.id = request->job.id;
+  plan.source = where.source;
+  plan.keys.assign(request->job.keys.begin(), request->job.keys.begin() + there);
+  plan.skip = here;
+  plan.slots.assign(request->slots.begin() + here, request->slots.begin() + there);
+  const auto began = clock_type::now();
+  this->request(links_.messenger, request_limit, fetch_atom_v, std::move(plan))
+      .then(
+          [this, request, began](const remote_blocks& got) {
+            request->busy = false;
+            if (request->over) return end(request);
+            request->stats.fetch_ns = ns(clock_type::now() - began);
+            adopt(request, got);
+            enqueue(request);
+          },
+          [this, request](const caf::error&) {
+            // A prefix that cannot be had is a miss: it is computed.
+            request->busy = false;
+            if (request->over) return end(request);
+            enqueue(request);
+          });
+}
+
+void prefill_worker::adopt(const live_ptr& request, const remote_blocks& got) {
+  const auto first = request->computed / context_->layout.block_tokens;
+  std::vector<commit_item> items;
+  for (std::uint32_t i = 0; i < got.blocks.size(); ++i) {
+    items.push_back(name_block(request->job, request->slots, first + i, got.blocks[i].checksum));
+    request->checksums[first + i] = got.blocks[i].checksum;
+  }
+  const auto tokens = static_cast<std::uint32_t>(items.size()) * context_->layout.block_tokens;
+  request->computed += tokens;
+  request->stats.remote_tokens = tokens;
+  send(links_.shard, fetched_atom_v, static_cast<std::uint64_t>(items.size()));
+  send(links_.shard, commit_atom_v, request->job.id.owner(), std::move(items));
+}
+
+void prefill_worker::enqueue(const live_ptr& request) {
+  const auto& job = request->job;
+  auto& stats = request->stats;
+  stats.cached_tokens = request->computed;
+  stats.computed_tokens = static_cast<std::uint32_t>(job.tokens.size()) - request->computed;
+  request->sample = std::make_shared<sampler>(
+      job.sampling, std::span{job.tokens}.first(job.prompt_tokens), context_->text->eog_ids(),
+      context_->net->config().vocab_size, std::span{job.tokens}.subspan(job.prompt_tokens));
+  if (job.placement.decode_node != context_->id) open_stream(request);
+  request->at = phase::queued;
+  prefill_entry entry;
+  entry.id = request_id{job.id.owner()};
+  entry.prompt_tokens = static_cast<std::uint32_t>(job.tokens.size());
+  entry.start = request->computed;
+  entry.priority = job.priority;
+  entry.arrival = request->arrived;
+  entry.deadline = request->arrived + duration{job.ttft_slo_ns};
+  queue_.push(entry);
+  step();
+}
+
+void prefill_worker::open_stream(const live_ptr& request) {
+  const auto id = request->job.id;
+  kv_stream::source from;
+  from.region = context_->region.id;
+  from.prompt_tokens = static_cast<std::uint32_t>(request->job.tokens.size());
+  for (const auto slot : request->slots) from.offsets.push_back(context_->slot_offset(slot));
+  request->stream = std::make_shared<kv_stream>(
+      id, context_->layout, context_->plane, context_->transfer_ids, std::move(from),
+      [self = prefill_worker_actor{this}, id](bool delivered) { caf::anon_send(self, sent_atom_v, id, delivered); });
+  if (const auto i = early_targets_.find(id.owner()); i != early_targets_.end()) {
+    request->stream->set_target(i->second.first);
+    early_targets_.erase(i);
+  }
+  if (request->computed > 0) request->stream->prefix_ready(request->computed);
+}
+
+void prefill_worker::step() {
+  if (computing_) return;
+  const auto chunks = queue_.next(clock_type::now());
+  if (chunks.empty()) return;
+  std::vector<step_item> items;
+  items.reserve(chunks.size());
+  for (const auto& chunk : chunks) {
+    const auto& request = requests_.at(chunk.id.value);
+    if (request->stats.queue_ns == 0) request->stats.queue_ns = ns(clock_type::now() - request->arrived);
+    items.push_back(make_item(request, chunk));
+  }
+  computing_ = true;
+  auto task = std::make_shared<compute_step>(machine_, std::move(items));
+  request(links_.executor, caf::infinite, run_atom_v, task_ptr{task})
+      .then([this, task](const task_ptr&) { step_done(task); });
+}
+
+step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk& chunk) {
+  request->busy = true;
+  step_item item;
+  item.id = request->job.id;
+  item.tokens = std::span{request->job.tokens}.subspan(chunk.start, chunk.tokens);
+  item.start = chunk.start;
+  item.blocks = request->blocks;
+  item.hold = request;
+  item.stream = request->stream;
+  item.cancelled = request->cancelled;
+  if (chunk.start + chunk.tokens == request->job.tokens.size()) item.sample = request->sample;
+  return item;
+}
+
+void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
+  computing_ = false;
+  for (auto& item : task->items()) {
+    const auto i = requests_.find(item.id.owner());
+    if (i == requests_.end()) continue;
+    const auto request = i->second;
+    request->busy = false;
+    if (request->over) {
+      end(request);
+    } else if (!task->outcome()) {
+      fail(request, task->outcome().error(), false);
+    } else {
+      item_done(request, item, task->elapsed());
+    }
+  }
+  step();
+}
+
+void prefill_worker::item_done(const live_ptr& request, step_item& item, duration elapsed) {
+  request->stats.compute_ns += ns(elapsed);
+  request->computed = item.start + static_cast<std::uint32_t>(item.tokens.size());
+  commit(request, item);
+  if (item.token) prompt_done(request, *item.token);
+}
+
+void prefill_worker::commit(const live_ptr& request, const step_item& item) {
+  if (item.checksums.empty()) return;
+  const auto first = item.start / context_->layout.block_tokens;
+  std::vector<commit_item> items;
+  for (std::uint32_t i = 0; i < item.checksums.size(); ++i) {
+    items.push_back(name_block(request->job, request->slots, first + i, item.checksums[i]));
+    request->checksums[first + i] = item.checksums[i];
+  }
+  send(links_.shard, commit_atom_v, request->job.id.owner(), std::move(items));
+}
+
+void prefill_worker::prompt_done(const live_ptr& request, const sampled_token& token) {
+  const auto& job = request->job;
+  const auto output = static_cast<std::uint32_t>(job.tokens.size() - job.prompt_tokens) + 1;
+  first_token message;
+  message.id = job.id;
+  message.token = to_message(token);
+  message.finish = to_message(finish_after(job.sampling, context_->text->eog_ids(), output, token.id));
+  message.stats = request->stats;
+  send(caf::actor_cast<gateway_actor>(job.gateway), first_atom_v, message);
+  const bool finished = message.finish != finish_kind::none;
+  const auto decode = caf::actor_cast<decode_worker_actor>(job.decode);
+  if (finished) {
+    send(decode, cancel_atom_v, job.id);
+    return end(request);
+  }
+  prefill_done handover;
+  handover.id = job.id;
+  handover.first = message.token;
+  handover.checksums = request->checksums;
+  if (!request->stream) {
+    handover.slots = request->slots;
+    send(decode, done_atom_v, std::move(handover));
+    requests_.erase(job.id.owner());  // the owner and its blocks are decode's now
+    return;
+  }
+  request->at = phase::sending;
+  request->stream->finish([decode, handover](std::uint32_t transfers) mutable {
+    handover.transfers = transfers;
+    caf::anon_send(decode, done_atom_v, handover);
+  });
+}
+
+caf::result<void> prefill_worker::cancel(const attempt_id& id) {
+  early_targets_.erase(id.owner());
+  const auto i = requests_.find(id.owner());
+  if (i == requests_.end()) {
+    // The job may still be on its way: it must not start once its slots have been given away.
+    cancelled_early_[id.owner()] = clock_type::now();
+    return caf::unit;
+  }
+  const auto request = i->second;
+  auto promise = make_response_promise();
+  request->waiting.push_back(promise);
+  end(request);
+  return promise;
+}
+
+void prefill_worker::fail(const live_ptr& request, error cause, bool retriable) {
+  attempt_failed message;
+  message.id = request->job.id;
+  message.cause = std::move(cause);
+  message.retriable = retriable;
+  message.wasted_prefill_tokens = request->computed - std::min(request->computed, request->stats.cached_tokens);
+  send(caf::actor_cast<gateway_actor>(request->job.gateway), failed_atom_v, std::move(message));
+  end(request);
+}
+
+void prefill_worker::end(const live_ptr& request) {
+  const auto owner = request->job.id.owner();
+  if (!request->over) {
+    request->over = true;
+    request->cancelled->store(true);
+    queue_.cancel(request_id{owner});
+    if (request->stream) request->stream->stop();
+  }
+  // The blocks stay ours while a step, a fetch or a slice touches them; the end of each comes back here.
+  if (request->busy || (request->stream && !request->stream->ended())) return;
+  if (!requests_.erase(owner)) return;
+  send(links_.shard, release_atom_v, owner);
+  const bool fenced = !request->stream || request->stream->fenced();
+  for (auto& promise : request->waiting) {
+    if (fenced) {
+      promise.deliver(caf::unit);
+    } else {
+      promise.deliver(to_caf(error{ec::peer_lost, "slices may still land; fence this node"}));
+    }
+  }
+}
+
+std::vector<prefill_worker::live_ptr> prefill_worker::requests_of(node_id gateway) const {
+  std::vector<live_ptr> out;
+  for (const auto& [owner, request] : requests_) {
+    if (request->job.gateway_node == gateway) out.push_back(request);
+  }
+  return out;
+}
+
+void prefill_worker::sweep() {
+  const auto now = clock_type::now();
+  std::erase_if(early_targets_, [&](const auto& e) { return now - e.second.second > early_limit; });
+  std::erase_if(cancelled_early_, [&](const auto& e) { return now - e.second > early_limit; });
+  std::vector<std::uint64_t> owners;
+  owners.reserve(requests_.size());
+  for (const auto& [owner, request] : requests_) owners.push_back(owner);
+  if (!owners.empty()) send(links_.shard, renew_atom_v, std::move(owners));
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,98 @@
+#pragma once
+// A prefill worker: reuses what it can of a prompt, computes the rest in chunks, streams the KV out.
+//
+//            job               pinned             slots             fetched           chunks done
+//   (new) ────────► pinning ─────────► reserving ────────► fetching ─────► queued ◄──► computing
+//                                              (skipped without                            │ last chunk
+//                                               a better source)                           ▼
+//        any state ── cancel, error ──► ended                              handed over (same node): forgotten
+//                                                                          sending (other node) ──► ended
+//
+// "Ended" is one function: it frees the slots once nothing can write from them any more and answers whoever waits.
+
+#include "actors/compute_step.hpp"
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
+#include "runtime/sched/prefill_batch.hpp"
+
+#include <caf/response_promise.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace mooncaf {
+
+/// Local actors that a worker talks to.
+struct worker_links {
+  worker_id id;
+  cache_shard_actor shard;
+  messenger_actor messenger;
+  executor_actor executor;
+};
+
+class prefill_worker final : public prefill_worker_actor::base {
+ public:
+  prefill_worker(caf::actor_config& config, context_ptr context, worker_links links,
+                 std::shared_ptr<engine> machine);
+
+  const char* name() const override { return "mooncaf.prefill_worker"; }
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+ private:
+  enum class phase : std::uint8_t { pinning, fetching, reserving, queued, sending };
+
+  /// One attempt, from the job to the last slice.
+  struct live {
+    generate_job job;
+    phase at = phase::pinning;
+    time_point arrived;
+    std::vector<slot_index> slots;             ///< of all blocks of `job.tokens`
+    std::vector<std::byte*> blocks;            ///< their addresses
+    std::vector<std::uint64_t> checksums;      ///< of each full block
+    std::uint32_t computed = 0;                ///< positions [0, computed) are in the blocks
+    prefill_stats stats;
+    std::shared_ptr<kv_stream> stream;         ///< null: decode is on this node
+    std::shared_ptr<sampler> sample;
+    std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+    bool busy = false;                         ///< a step or a fetch writes its blocks
+    bool over = false;                         ///< cancelled or failed; waits until nothing touches its blocks
+    std::vector<caf::response_promise> waiting;  ///< cancels to answer
+  };
+  using live_ptr = std::shared_ptr<live>;
+
+  void take(const generate_job& job);
+  void pin(const live_ptr& request);
+  void fetch(const live_ptr& request);
+  void reserve(const live_ptr& request);
+  void adopt(const live_ptr& request, const remote_blocks& got);
+  void enqueue(const live_ptr& request);
+  void open_stream(const live_ptr& request);
+
+  void step();
+  step_item make_item(const live_ptr& request, const prefill_chunk& chunk);
+  void step_done(const std::shared_ptr<compute_step>& task);
+  void item_done(const live_ptr& request, step_item& item, duration elapsed);
+  void commit(const live_ptr& request, const step_item& item);
+  void prompt_done(const live_ptr& request, const sampled_token& token);
+
+  caf::result<void> cancel(const attempt_id& id);
+  void fail(const live_ptr& request, error cause, bool retriable);
+  void end(const live_ptr& request);
+  std::vector<live_ptr> requests_of(node_id gateway) const;
+  void sweep();
+
+  context_ptr context_;
+  worker_links links_;
+  std::shared_ptr<engine> machine_;
+  prefill_batch queue_;
+  std::unordered_map<std::uint64_t, live_ptr> requests_;        ///< by owner
+  std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
+  std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job
+  bool computing_ = false;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,222 @@
+"""Starts mooncaf processes for a test, talks to them as a client would, and ends them.
+
+Standard library only. Every wait is bounded and awaits an event; nothing sleeps for a guessed time.
+"""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+BINARY = os.environ.get("MOONCAF_BINARY", "build/actors/mooncaf")
+MODEL = os.environ.get("MOONCAF_MODEL", "")
+
+
+def free_port(host="127.0.0.1"):
+    with socket.socket() as s:
+        s.bind((host, 0))
+        return s.getsockname()[1]
+
+
+def wait_until(what, condition, seconds=30, every=0.05):
+    """Polls `condition` until it is true; fails loudly with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds} s still not: {what}")
+        select.select([], [], [], every)
+
+
+class Process:
+    """One mooncaf process with its log in a file."""
+
+    def __init__(self, name, args, folder, netns=None, env=None):
+        self.name, self.args, self.netns = name, args, netns
+        self.log_path = pathlib.Path(folder) / f"{name}.log"
+        self.env = {**os.environ, **(env or {})}
+        self.start()
+
+    def start(self):
+        command = [BINARY, *self.args]
+        if self.netns:
+            command = ["ip", "netns", "exec", self.netns, *command]
+        self.log = open(self.log_path, "ab")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=self.env)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def kill9(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self):
+        if self.alive():
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+                raise AssertionError(f"{self.name} did not stop within 15 s of SIGTERM")
+        self.log.close()
+
+    def output(self):
+        return self.log_path.read_text(errors="replace")
+
+    def rss_bytes(self):
+        for line in open(f"/proc/{self.process.pid}/status"):
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+
+class Client:
+    """A small OpenAI client."""
+
+    def __init__(self, host, port, timeout=120):
+        self.host, self.port, self.timeout = host, port, timeout
+
+    def request(self, method, path, body=None, headers=None):
+        """Returns (status, headers, bytes)."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        try:
+            payload = json.dumps(body) if isinstance(body, (dict, list)) else body
+            connection.request(method, path, payload, {"Content-Type": "application/json", **(headers or {})})
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
+        finally:
+            connection.close()
+
+    def json(self, method, path, body=None, headers=None):
+        status, _, data = self.request(method, path, body, headers)
+        return status, json.loads(data)
+
+    def healthy(self):
+        try:
+            return self.request("GET", "/health")[0] == 200
+        except OSError:
+            return False
+
+    def complete(self, **fields):
+        """A completion that is not streamed; returns the parsed body, which must be a success."""
+        status, body = self.json("POST", "/v1/completions", fields)
+        assert status == 200, (status, body)
+        return body
+
+    def chat(self, messages, **fields):
+        status, body = self.json("POST", "/v1/chat/completions", {"messages": messages, **fields})
+        assert status == 200, (status, body)
+        return body
+
+    def stream(self, path, body):
+        """Yields the parsed events of a streamed answer, then None for [DONE]."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        try:
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            assert response.status == 200, (response.status, response.read())
+            for line in response:
+                line = line.strip()
+                if not line.startswith(b"data: "):
+                    continue
+                if line == b"data: [DONE]":
+                    yield None
+                    return
+                yield json.loads(line[6:])
+        finally:
+            connection.close()
+
+    def cluster(self):
+        status, body = self.json("GET", "/cluster")
+        assert status == 200
+        return body
+
+    def integrity(self):
+        status, body = self.json("GET", "/integrity")
+        assert status == 200
+        return body
+
+
+class Cluster:
+    """Processes that form one cluster; a context manager that shows the logs of a failed test."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="mooncaf-test-")
+        self.processes = {}
+        self.client = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        problems = []
+        for process in reversed(list(self.processes.values())):
+            with contextlib.suppress(ProcessLookupError):
+                try:
+                    process.stop()
+                except AssertionError as e:
+                    problems.append(str(e))
+        if kind or problems:
+            for process in self.processes.values():
+                print(f"---- log of {process.name}:\n{process.output()[-6000:]}", file=sys.stderr)
+        self.folder.cleanup()
+        assert not problems or kind, problems
+
+    def start(self, name, *args, netns=None, env=None):
+        common = ["--model", MODEL] if not any(a.startswith("--model") for a in args) else []
+        process = Process(name, [*common, *args], self.folder.name, netns, env)
+        self.processes[name] = process
+        return process
+
+    def wait_healthy(self, host, port, seconds=60):
+        self.client = Client(host, port)
+
+        def ready():
+            for process in self.processes.values():
+                assert process.alive() or process.process.returncode == -9, f"{process.name} ended early"
+            return self.client.healthy()
+
+        wait_until("the gateway serves", ready, seconds)
+        return self.client
+
+    def wait_idle(self, seconds=30):
+        """Waits until nothing is held for any request any more: what `/integrity` counts."""
+        return wait_until("no block, pin or request is left over",
+                          lambda: (lambda i: i if i["idle"] else None)(self.client.integrity()), seconds)
+
+
+def text_of(body):
+    choice = body["choices"][0]
+    return choice.get("text", choice.get("message", {}).get("content"))
+
+
+def main(tests):
+    """Runs the functions, prints one line each, ends with a summary that the test runner reads."""
+    wanted = sys.argv[1:]
+    passed = failed = 0
+    for test in tests:
+        if wanted and test.__name__ not in wanted:
+            continue
+        began = time.monotonic()
+        try:
+            test()
+            passed += 1
+            print(f"ok   {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
+        except Exception as e:  # a test may fail in any way; the next one still runs
+            failed += 1
+            import traceback
+            traceback.print_exc()
+            print(f"FAIL {test.__name__}: {e}", flush=True)
+    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
+    sys.exit(1 if failed else 0)
