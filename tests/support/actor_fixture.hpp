@@ -7,6 +7,7 @@
 #include <caf/scheduler/test_coordinator.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "actors/cluster/link.hpp"
@@ -15,6 +16,18 @@
 #include "runtime/base/result.hpp"
 
 namespace mooncaf::testing {
+
+/// Waits for something that happens on another thread and announces itself to nobody. @returns whether it
+/// came true.
+template <class Condition>
+bool eventually(Condition holds, duration limit = std::chrono::seconds(10)) {
+  const auto until = clock_type::now() + limit;
+  while (!holds()) {
+    if (clock_type::now() >= until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 /// Registers id blocks with a configuration: `actor_fixture<caf::id_block::mooncaf>`.
 template <class Base, class... Blocks>
@@ -68,9 +81,12 @@ class actor_fixture {
   template <class T, class Handle, class... Args>
   result<T> ask(const Handle& actor, Args&&... args) {
     result<T> out = fail(ec::timed_out, "all actors are idle and none has answered");
-    auto request = self->request(actor, caf::infinite, std::forward<Args>(args)...);
+    // An asker of its own, so that what it gets can only be this answer, and not a late one to an earlier
+    // question.
+    caf::scoped_actor asker{sys, true};
+    auto request = asker->request(actor, caf::infinite, std::forward<Args>(args)...);
     run();
-    if (!self->has_next_message()) return out;
+    if (!asker->has_next_message()) return out;
     auto failed = [&out](caf::error& e) { out = fail(from_caf(e)); };
     if constexpr (std::is_void_v<T>) {
       request.receive([&out] { out = {}; }, failed);
