@@ -282,7 +282,8 @@ void api_server::impl::health(const responder_ptr& out) {
   backends_.cluster([out](const std::string& body) {
     bool prefill = false, decode = false;
     if (!body.empty()) {
-      for (const auto& i : nlohmann::json::parse(body)["instances"]) {
+      const auto view = nlohmann::json::parse(body);
+      for (const auto& i : view["instances"]) {
         prefill = prefill || i["role"] == "prefill";
         decode = decode || i["role"] == "decode";
       }
