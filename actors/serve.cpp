@@ -114,6 +114,7 @@ class process {
   node_info info_;
   std::vector<caf::actor> roots_;
   std::vector<executor_actor> executors_;
+  executor_actor coupled_;
   std::unique_ptr<api_server> http_;
 };
 
@@ -255,7 +256,10 @@ worker_links process::next_links() {
   links.id = worker_id{context_->id.value + 1 + info_.workers.size()};
   links.shard = local_.shard;
   links.messenger = local_.messenger;
-  links.executor = new_executor();
+  // Coupled: one thread computes for both roles, so a decode step waits for the prefill step before it.
+  const bool coupled = opts().cluster.mode == serving_mode::coupled;
+  links.executor = coupled && !info_.workers.empty() ? coupled_ : new_executor();
+  if (coupled) coupled_ = links.executor;
   return links;
 }
 
@@ -434,6 +438,7 @@ shutdown_result process::stop() {
   add(local_.conductor);
   for (const auto& e : executors_) add(e);
   executors_.clear();
+  coupled_ = nullptr;
   local_ = {};
   info_ = {};
   if (link_) link_->close();

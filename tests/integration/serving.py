@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""One answer, however it is served: every arrangement of processes, caches, batches and chunks gives the same tokens.
+
+Greedy tokens from a cold cache in one process are the reference. Everything runs the real model over real HTTP.
+"""
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Client, Cluster, free_port, main, text_of, wait_until  # noqa: E402
+
+# Long enough for several blocks of 64 tokens and several chunks; distinct openings, so that nothing is shared by chance.
+STORY = ("Once upon a time a small team built a storage system for the memory of machines. They measured everything, "
+         "trusted nothing, and wrote down why each part was there. The first version was slow, the second was wrong, "
+         "and the third was small enough to understand. ")
+PROMPTS = [f"Chapter {i}. " + STORY * (2 + i % 3) + f"In chapter {i + 1}," for i in range(8)]
+TOKENS = 24
+
+_reference = {}
+
+
+def ask(client, prompt, **fields):
+    return client.complete(prompt=prompt, temperature=0, max_tokens=TOKENS, **fields)
+
+
+def one_process(cluster, *extra, name="all"):
+    port = free_port()
+    cluster.start(name, "--role", "all", "--http", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0",
+                  "--metrics-listen", "127.0.0.1:0", *extra)
+    return cluster.wait_healthy("127.0.0.1", port)
+
+
+def reference():
+    """Answers of one process, each prompt alone and from a cold cache."""
+    if not _reference:
+        with Cluster() as cluster:
+            client = one_process(cluster, "--cache-dram", "512MiB")
+            for prompt in PROMPTS:
+                body = ask(client, prompt)
+                assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, body["usage"]
+                _reference[prompt] = text_of(body)
+            cluster.wait_idle()
+    return _reference
+
+
+def check_all(client, cached=None):
+    expected = reference()
+    for prompt in PROMPTS:
+        body = ask(client, prompt)
+        assert text_of(body) == expected[prompt], (prompt[:12], text_of(body), expected[prompt])
+        if cached is not None:
+            got = body["usage"]["prompt_tokens_details"]["cached_tokens"]
+            assert (got > 0) == cached, (prompt[:12], body["usage"])
+
+
+def same_tokens_from_cold_and_warm_cache_and_in_a_batch_of_eight():
+    expected = reference()
+    with Cluster() as cluster:
+        client = one_process(cluster)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for prompt, body in zip(PROMPTS, pool.map(lambda p: ask(client, p), PROMPTS)):
+                assert text_of(body) == expected[prompt], (prompt[:12], text_of(body), expected[prompt])
+        check_all(client, cached=True)
+        cluster.wait_idle()
+
+
+def same_tokens_for_any_chunk_size():
+    for chunk in (32, 100, 2048):
+        with Cluster() as cluster:
+            client = one_process(cluster, "--chunk-tokens", str(chunk), "--max-batch-tokens", str(max(chunk, 64)))
+            check_all(client)
+
+
+def same_tokens_when_one_worker_does_both():
+    with Cluster() as cluster:
+        check_all(one_process(cluster, "--mode", "coupled"))
+
+
+def ssd_hits_after_a_restart():
+    folder = tempfile.mkdtemp(prefix="mooncaf-ssd-")
+    try:
+        with Cluster() as cluster:
+            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", "write_through")
+            check_all(client, cached=False)
+            written = lambda: sum(s["ssd_blocks"] for s in client.cluster()["shards"]) >= len(PROMPTS)
+            wait_until("the blocks are on the SSD", written, 30)
+            cluster.processes["all"].kill9()
+            cluster.processes.pop("all")
+            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", "write_through", name="again")
+            check_all(client, cached=True)
+            shards = client.cluster()["shards"]
+            assert sum(s["hits_ssd"] for s in shards) > 0, shards
+            cluster.wait_idle()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def three_processes(cluster, *extra, netns=(None, None, None), hosts=("127.0.0.1",) * 3, secret=None):
+    """Gateway and conductor, a prefill node, a decode node."""
+    port, control = free_port(), free_port()
+    more = [*extra, "--metrics-listen", "127.0.0.1:0", *(("--cluster-secret-file", secret) if secret else ())]
+
+    def own(i):
+        return ["--listen", f"{hosts[i]}:{control if i == 0 else 0}", "--data-listen", f"{hosts[i]}:0"]
+
+    join = ["--join", f"{hosts[0]}:{control}"]
+    cluster.start("front", "--role", "conductor,gateway", "--http", f"{hosts[0]}:{port}", *own(0), *more, netns=netns[0])
+    cluster.start("prefill", "--role", "prefill", "--prefill-instances", "1", *own(1), *join, *more, netns=netns[1])
+    cluster.start("decode", "--role", "decode", *own(2), *join, *more, netns=netns[2])
+    return hosts[0], port
+
+
+def bytes_by_path(client):
+    moved = {}
+    for p in client.cluster()["paths"]:
+        moved[p["path"]] = moved.get(p["path"], 0) + p["bytes"]
+    return moved
+
+
+def three_processes_over(path):
+    with Cluster() as cluster:
+        host, port = three_processes(cluster, *(("--no-shm",) if path == "tcp" else ()))
+        client = cluster.wait_healthy(host, port)
+        check_all(client)
+        wait_until(f"bytes were counted on {path}", lambda: bytes_by_path(client).get(path, 0) > 1 << 20)
+        assert set(p for p, n in bytes_by_path(client).items() if n) == {path}, bytes_by_path(client)
+        check_all(client, cached=True)
+        cluster.wait_idle()
+
+
+def same_tokens_from_three_processes_over_shared_memory():
+    three_processes_over("shm")
+
+
+def same_tokens_from_three_processes_over_tcp():
+    three_processes_over("tcp")
+
+
+def a_conversation_hits_what_the_decode_node_computed():
+    with Cluster() as cluster:
+        host, port = three_processes(cluster)
+        client = cluster.wait_healthy(host, port)
+        first = client.complete(prompt=STORY * 3, temperature=0, max_tokens=200, ignore_eos=True)
+        # The second turn contains the first answer, whose blocks only the decode node ever had.
+        body = client.complete(prompt=STORY * 3 + text_of(first) + " And then", temperature=0, max_tokens=8)
+        usage = body["usage"]
+        answered = first["usage"]["prompt_tokens"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] > answered, (usage, answered)
+        remote = sum(s["hits_remote"] for s in client.cluster()["shards"])
+        assert remote > 0, client.cluster()["shards"]
+        cluster.wait_idle()
+
+
+TESTS = [
+    same_tokens_from_cold_and_warm_cache_and_in_a_batch_of_eight,
+    same_tokens_for_any_chunk_size,
+    ssd_hits_after_a_restart,
+    same_tokens_from_three_processes_over_shared_memory,
+    same_tokens_from_three_processes_over_tcp,
+    a_conversation_hits_what_the_decode_node_computed,
+]
+
+if __name__ == "__main__":
+    main(TESTS)
