@@ -50,7 +50,9 @@ TEST_CASE("messages of every size arrive whole and in order over an encrypted li
   for (int i = 0; i < 3000; ++i)
     systems.b.self->send(*far, count_atom_v, std::string(static_cast<std::size_t>(i % 700), 'x'));
   // One sender's messages stay in order, so this one is the 3001st.
-  CHECK(systems.b.ask<std::uint64_t>(*far, count_atom_v, std::string{}) == std::uint64_t{3001});
+  const auto counted = systems.b.ask<std::uint64_t>(*far, count_atom_v, std::string{});
+  REQUIRE_MESSAGE(counted, to_string(counted.error()));
+  CHECK(*counted == 3001);
 }
 
 TEST_CASE("without a secret only loopback addresses are listened on") {
