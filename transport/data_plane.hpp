@@ -39,9 +39,11 @@ struct data_plane_options {
   unsigned tcp_threads = 1;               ///< I/O threads, [1, 64]
 
   bool shm = true;
-  std::string unix_socket_dir;                         ///< empty: abstract socket, which needs no cleaning up
-  std::string host_id;                                 ///< empty: boot id and network namespace
-  duration poll_spin = std::chrono::microseconds(20);  ///< look for more before sleeping; costs that much CPU
+  std::string unix_socket_dir;  ///< empty: abstract socket, which needs no cleaning up
+  std::string host_id;          ///< empty: boot id and network namespace
+  /// After work came over shared memory, look for more this long before sleeping, yielding to other threads:
+  /// waking a sleeper costs both sides more than a short copy.
+  duration poll_spin = std::chrono::microseconds(100);
 
   std::uint64_t slice_bytes = 256 * KiB;  ///< longer slices are cut, [4 KiB, 16 MiB]
   bool checksums = true;                  ///< compute and verify; both nodes should agree

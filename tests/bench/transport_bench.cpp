@@ -1,10 +1,13 @@
 // Transports against the best raw loop of this machine, in the same run (issue 2, bench e).
 //
-//   mooncaf_transport_bench [--seconds-per-case S] [--streams N]
+//   mooncaf_transport_bench [--seconds-per-case S] [--streams N] [--only shm|tcp] [--threads N] [--checksums
+//   off] [--slice-kib N]
+//                           (threads, checksums and slices of the sending side)
 //
-// Two processes, 256 MiB on each side walked front to back, so that every byte is cold in a 32 MiB cache. Checksums
-// are on. The limit of shared memory is a bare loop of non-temporal copies between two mapped memfds; the limit of
-// TCP is plain send and recv of the same sizes striped over as many connections, with nobody looking at the bytes.
+// Two processes, 256 MiB on each side walked front to back, so that every byte is cold in a 32 MiB cache.
+// Checksums are on. The limit of shared memory is a bare loop of non-temporal copies between two mapped
+// memfds; the limit of TCP is plain send and recv of the same sizes striped over as many connections, with
+// nobody looking at the bytes.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -13,10 +16,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -36,6 +41,9 @@ constexpr int latency_samples = 200;
 struct settings {
   double seconds = 0.7;
   unsigned streams = 2;
+  unsigned threads = 1;
+  bool checksums = true;
+  std::size_t slice_bytes = data_plane_options{}.slice_bytes;
 };
 
 struct figure {
@@ -78,7 +86,8 @@ struct walker {
   }
 };
 
-// ---- limits ---------------------------------------------------------------------------------------------------------
+// ---- limits
+// ---------------------------------------------------------------------------------------------------------
 
 figure raw_copy(const memory& from, const memory& to, std::size_t size, const settings& s) {
   figure f;
@@ -117,7 +126,8 @@ void make_streams(unsigned streams, std::vector<int>& here, std::vector<int>& th
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ::socklen_t size = sizeof(at);
-  if (::bind(listener, reinterpret_cast<::sockaddr*>(&at), size) != 0 || ::listen(listener, 16) != 0) std::abort();
+  if (::bind(listener, reinterpret_cast<::sockaddr*>(&at), size) != 0 || ::listen(listener, 16) != 0)
+    std::abort();
   ::getsockname(listener, reinterpret_cast<::sockaddr*>(&at), &size);
   for (unsigned i = 0; i < streams; ++i) {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -188,7 +198,8 @@ figure raw_tcp(const memory& from, std::size_t size, const settings& s) {
   return f;
 }
 
-// ---- ours -----------------------------------------------------------------------------------------------------------
+// ---- ours
+// -----------------------------------------------------------------------------------------------------------
 
 class two_nodes {
  public:
@@ -200,6 +211,9 @@ class two_nodes {
     o.shm = path == "shm";
     o.tcp = !o.shm;
     o.tcp_streams = s.streams;
+    o.tcp_threads = s.threads;
+    o.checksums = s.checksums;
+    o.slice_bytes = s.slice_bytes;
     auto plane = data_plane::start(o, {});
     const auto hello = decode_announcement(child_.channel().receive());
     if (!plane || !hello) std::abort();
@@ -211,89 +225,84 @@ class two_nodes {
 
   figure measure(std::size_t size, const settings& s) {
     figure f;
-    walker w;
-    for (std::size_t done = 0; done < walk_bytes; done += size) one(size, w);  // pages mapped, connections made
-    std::vector<double> samples;
-    const auto before = plane_->stats();
-    for (int i = 0; i < latency_samples; ++i) {
-      const auto t = now();
-      one(size, w);
-      samples.push_back(now() - t);
-    }
-    quantiles(samples, f);
+    keep_busy(size, 1, [this] { return moved_ < walk_bytes; });  // pages mapped, connections made
+    const auto before = messages();
+    keep_busy(size, 1, [this] { return samples_.size() < latency_samples; });
+    quantiles(samples_, f);
     // The peer sends one acknowledgement per transfer, which it counts and we do not see.
-    f.control_messages = 1 + static_cast<double>(messages() - count(before)) / latency_samples;
-    f.gb_per_s = stream(size, w, s);
+    f.control_messages = 1 + static_cast<double>(messages() - before) / latency_samples;
+    const std::size_t depth = std::clamp<std::size_t>(8 * MiB / size, 4, 64);
+    const auto until = now() + s.seconds;
+    const auto took = keep_busy(size, depth, [until] { return now() < until; });
+    f.gb_per_s = static_cast<double>(moved_) / took / 1e9;
     return f;
   }
 
  private:
-  static std::uint64_t count(const std::vector<path_stats>& stats) {
+  std::uint64_t messages() const {
     std::uint64_t n = 0;
-    for (const auto& p : stats) n += p.control_messages;
+    for (const auto& p : plane_->stats()) n += p.control_messages;
     return n;
   }
-  std::uint64_t messages() const { return count(plane_->stats()); }
 
-  void submit(std::size_t size, walker& w, completion_handler on_done) {
-    const auto at = w.next(size);
+  /// Submits a transfer, and the next one from its completion, until `more` says no.
+  void chain(std::size_t size) {
+    std::size_t at = 0;
+    {
+      std::lock_guard lock{mutex_};
+      at = walk_.next(size);
+    }
     transfer t;
     t.id.value = ++last_id_;
     t.peer.value = 2;
     t.slices = {{{here_, at, size}, {there_, at, size}, {}}};
-    plane_->submit(std::move(t), std::move(on_done));
+    plane_->submit(std::move(t), [this, size](const completion& c) { ended(size, c); });
   }
-  void one(std::size_t size, walker& w) {
-    {
-      std::lock_guard lock{mutex_};
-      ++under_way_;
-    }
-    submit(size, w, [this](const completion& c) { ended(c); });
-    std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return under_way_ == 0; });
-  }
-  /// Keeps 8 MiB (at least 4 transfers) under way.
-  double stream(std::size_t size, walker& w, const settings& s) {
-    const std::size_t depth = std::clamp<std::size_t>(8 * MiB / size, 4, 64);
-    std::size_t moved = 0;
-    const auto start = now();
-    while (now() - start < s.seconds) {
-      {
-        std::unique_lock lock{mutex_};
-        changed_.wait(lock, [&] { return under_way_ < depth; });
-        ++under_way_;
-      }
-      submit(size, w, [this](const completion& c) { ended(c); });
-      moved += size;
-    }
-    std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return under_way_ == 0; });
-    return static_cast<double>(moved) / (now() - start) / 1e9;
-  }
-  void ended(const completion& c) {
+  void ended(std::size_t size, const completion& c) {
     if (!c.outcome) {
       std::fprintf(stderr, "transfer failed: %s\n", to_string(c.outcome.error()).c_str());
       std::exit(1);
     }
-    std::lock_guard lock{mutex_};
-    --under_way_;
-    changed_.notify_one();
+    std::unique_lock lock{mutex_};
+    moved_ += size;
+    samples_.push_back(c.seconds);
+    if (more_()) return lock.unlock(), chain(size);
+    if (--under_way_ == 0) changed_.notify_one();
+  }
+  /// Keeps `depth` transfers under way. @returns seconds
+  double keep_busy(std::size_t size, std::size_t depth, std::function<bool()> more) {
+    {
+      std::lock_guard lock{mutex_};
+      moved_ = 0;
+      samples_.clear();
+      more_ = std::move(more);
+      under_way_ = depth;
+    }
+    const auto start = now();
+    for (std::size_t i = 0; i < depth; ++i) chain(size);
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return under_way_ == 0; });
+    return now() - start;
   }
 
   peer_process child_;
   std::unique_ptr<data_plane> plane_;
   region_id here_;
   region_id there_;
-  std::uint64_t last_id_ = 0;
+  walker walk_;
+  std::atomic<std::uint64_t> last_id_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t under_way_ = 0;
+  std::size_t moved_ = 0;
+  std::vector<double> samples_;
+  std::function<bool()> more_;
 };
 
 void print(const char* path, std::size_t size, const figure& ours, const figure& limit) {
-  std::printf("| %-4s | %6zu KiB | %6.2f | %6.2f | %4.2f | %7.0f / %7.0f | %7.0f / %7.0f | %.2f |\n", path, size / KiB,
-              ours.gb_per_s, limit.gb_per_s, ours.gb_per_s / limit.gb_per_s, ours.p50_us, ours.p99_us, limit.p50_us,
-              limit.p99_us, ours.control_messages);
+  std::printf("| %-4s | %6zu KiB | %6.2f | %6.2f | %4.2f | %7.0f / %7.0f | %7.0f / %7.0f | %.2f |\n", path,
+              size / KiB, ours.gb_per_s, limit.gb_per_s, ours.gb_per_s / limit.gb_per_s, ours.p50_us,
+              ours.p99_us, limit.p50_us, limit.p99_us, ours.control_messages);
   std::fflush(stdout);
 }
 
@@ -316,21 +325,31 @@ void compare(const char* path, std::size_t size, Ours&& ours, Limit&& limit) {
 
 int main(int argc, char** argv) {
   settings s;
+  std::string only;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string{argv[i]} == "--seconds-per-case") s.seconds = std::atof(argv[i + 1]);
+    if (std::string{argv[i]} == "--threads") s.threads = static_cast<unsigned>(std::atoi(argv[i + 1]));
+    if (std::string{argv[i]} == "--checksums") s.checksums = std::string{argv[i + 1]} != "off";
+    if (std::string{argv[i]} == "--slice-kib")
+      s.slice_bytes = static_cast<std::size_t>(std::atoi(argv[i + 1])) * KiB;
+    if (std::string{argv[i]} == "--only") only = argv[i + 1];
     if (std::string{argv[i]} == "--streams") s.streams = static_cast<unsigned>(std::atoi(argv[i + 1]));
   }
   memory from;
-  std::printf("| path | transfer | GB/s | raw GB/s | ratio | p50 / p99 us | raw p50 / p99 us | control messages |\n");
+  std::printf(
+      "| path | transfer | GB/s | raw GB/s | ratio | p50 / p99 us | raw p50 / p99 us | control messages |\n");
   std::printf("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  {
+  if (only != "tcp") {
     memory to;
     two_nodes nodes{from, "shm", s};
     for (const auto size : sizes)
-      compare("shm", size, [&] { return nodes.measure(size, s); }, [&] { return raw_copy(from, to, size, s); });
+      compare(
+          "shm", size, [&] { return nodes.measure(size, s); }, [&] { return raw_copy(from, to, size, s); });
   }
+  if (only == "shm") return 0;
   two_nodes nodes{from, "tcp", s};
   for (const auto size : sizes)
-    compare("tcp", size, [&] { return nodes.measure(size, s); }, [&] { return raw_tcp(from, size, s); });
+    compare(
+        "tcp", size, [&] { return nodes.measure(size, s); }, [&] { return raw_tcp(from, size, s); });
   return 0;
 }

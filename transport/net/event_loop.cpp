@@ -16,7 +16,13 @@ namespace {
 constexpr auto tick_interval = std::chrono::milliseconds(10);
 constexpr int idle_ms = 1000;
 
-void cpu_relax() {
+// Waiting for shared memory to change: at first without a system call, then letting others run.
+void relax(unsigned idle_polls) {
+  constexpr unsigned polls_before_yield = 100;
+  if (idle_polls > polls_before_yield) {
+    std::this_thread::yield();
+    return;
+  }
 #if defined(__x86_64__)
   _mm_pause();
 #endif
@@ -146,6 +152,7 @@ void event_loop::main() {
   constexpr unsigned polls_per_look = 64;  // how often descriptors are looked at while shared memory is busy
   time_point spin_until{};
   unsigned polls = 0;
+  unsigned idle_polls = 0;
   while (!stopping_) {
     bool busy = run_tasks();
     busy |= poll_once();
@@ -157,7 +164,8 @@ void event_loop::main() {
     if (busy && options_.poller) spin_until = now + options_.spin;
     if (busy || now < spin_until) {
       if (++polls % polls_per_look == 0) wait(0);
-      if (!busy) cpu_relax();
+      idle_polls = busy ? 0 : idle_polls + 1;
+      if (!busy) relax(idle_polls);
       continue;
     }
     sleeping_ = true;
