@@ -12,12 +12,12 @@ constexpr std::uint32_t every_layer = 0xFFFFFFFFu;
 
 }  // namespace
 
-kv_stream::kv_stream(attempt_id id, const kv_layout& layout, std::shared_ptr<data_plane> plane,
+kv_stream::kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
                      std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, source from,
                      std::function<void(bool delivered)> on_end)
     : id_(id),
       layout_(layout),
-      plane_(std::move(plane)),
+      plane_(plane),
       transfer_ids_(std::move(transfer_ids)),
       from_(std::move(from)),
       on_end_(std::move(on_end)) {}
@@ -95,7 +95,11 @@ void kv_stream::submit(const piece& what, std::unique_lock<std::mutex>& lock) {
   bytes_ += order.size_bytes();
   // The completion may come on this very thread.
   lock.unlock();
-  plane_->submit(std::move(order), [self = shared_from_this()](const completion& done) { self->completed(done); });
+  if (const auto plane = plane_.lock()) {
+    plane->submit(std::move(order), [self = shared_from_this()](const completion& done) { self->completed(done); });
+  } else {
+    completed({order.id, fail(ec::cancelled, "the data plane is gone")});
+  }
   lock.lock();
 }
 
@@ -121,7 +125,9 @@ void kv_stream::stop() {
   waiting_.clear();
   const auto cancel = under_way_;
   lock.unlock();
-  for (const auto id : cancel) plane_->cancel(id);
+  if (const auto plane = plane_.lock()) {
+    for (const auto id : cancel) plane->cancel(id);
+  }
   lock.lock();
   settle(lock);
 }

@@ -34,7 +34,7 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
 
   /// @param on_end  called once from any thread: true if everything that was to be sent landed and verified, false
   ///                if something could not be delivered or the stream was stopped. Afterwards no slice is under way.
-  kv_stream(attempt_id id, const kv_layout& layout, std::shared_ptr<data_plane> plane,
+  kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
             std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, source from,
             std::function<void(bool delivered)> on_end);
 
@@ -76,7 +76,8 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
 
   const attempt_id id_;
   const kv_layout layout_;
-  const std::shared_ptr<data_plane> plane_;
+  /// Completions keep the stream alive on the data plane's own threads, where the data plane must not die.
+  const std::weak_ptr<data_plane> plane_;
   const std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids_;
   const source from_;
 

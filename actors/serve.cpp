@@ -421,6 +421,8 @@ int process::run() {
     leave_now(3);
   }
   link_.reset();
+  // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
+  context_->plane.reset();
   system_.reset();
   return built ? 0 : 1;
 }
