@@ -59,7 +59,8 @@ void q4_k(const u8* b, float* out) noexcept {
     const u8* q = quants + 32 * (j / 2);
     for (int i = 0; i < 32; ++i) {
       const int value = j % 2 == 0 ? q[i] & 15 : q[i] >> 4;
-      out[32 * j + i] = d * static_cast<float>(scale) * static_cast<float>(value) - dmin * static_cast<float>(min);
+      out[32 * j + i] =
+          d * static_cast<float>(scale) * static_cast<float>(value) - dmin * static_cast<float>(min);
     }
   }
 }
@@ -76,7 +77,8 @@ void q5_k(const u8* b, float* out) noexcept {
     for (int i = 0; i < 32; ++i) {
       const int low = j % 2 == 0 ? q[i] & 15 : q[i] >> 4;
       const int value = low + ((high[i] >> j & 1) << 4);
-      out[32 * j + i] = d * static_cast<float>(scale) * static_cast<float>(value) - dmin * static_cast<float>(min);
+      out[32 * j + i] =
+          d * static_cast<float>(scale) * static_cast<float>(value) - dmin * static_cast<float>(min);
     }
   }
 }
@@ -128,11 +130,16 @@ void dequantize_row(ggml_type type, std::span<const std::byte> row, std::span<fl
   const auto* b = reinterpret_cast<const u8*>(row.data());
   const auto blocks = out.size() / block_elements(type);
   const auto each = [&](auto expand) {
-    for (std::size_t i = 0; i < blocks; ++i) expand(b + i * block_bytes(type), out.data() + i * block_elements(type));
+    for (std::size_t i = 0; i < blocks; ++i)
+      expand(b + i * block_bytes(type), out.data() + i * block_elements(type));
   };
   switch (type) {
-    case ggml_type::f32: std::memcpy(out.data(), b, out.size_bytes()); break;
-    case ggml_type::f16: each([](const u8* p, float* o) { *o = half_at(p); }); break;
+    case ggml_type::f32:
+      std::memcpy(out.data(), b, out.size_bytes());
+      break;
+    case ggml_type::f16:
+      each([](const u8* p, float* o) { *o = half_at(p); });
+      break;
     case ggml_type::bf16:
       each([](const u8* p, float* o) {
         std::uint16_t bits;
@@ -140,12 +147,24 @@ void dequantize_row(ggml_type type, std::span<const std::byte> row, std::span<fl
         *o = std::bit_cast<float>(std::uint32_t{bits} << 16);
       });
       break;
-    case ggml_type::q4_0: each(q4_0); break;
-    case ggml_type::q4_1: each(q4_1); break;
-    case ggml_type::q8_0: each(q8_0); break;
-    case ggml_type::q4_k: each(q4_k); break;
-    case ggml_type::q5_k: each(q5_k); break;
-    case ggml_type::q6_k: each(q6_k); break;
+    case ggml_type::q4_0:
+      each(q4_0);
+      break;
+    case ggml_type::q4_1:
+      each(q4_1);
+      break;
+    case ggml_type::q8_0:
+      each(q8_0);
+      break;
+    case ggml_type::q4_k:
+      each(q4_k);
+      break;
+    case ggml_type::q5_k:
+      each(q5_k);
+      break;
+    case ggml_type::q6_k:
+      each(q6_k);
+      break;
   }
 }
 

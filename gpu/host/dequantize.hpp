@@ -1,11 +1,11 @@
 #pragma once
 // GGUF's quantised rows as f32.
 
-#include "gpu/ggml_type.hpp"
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "gpu/ggml_type.hpp"
 
 namespace mooncaf {
 

@@ -1,12 +1,13 @@
 #include "gpu/host/host_device.hpp"
 
-#include "gpu/host/host_queue.hpp"
-
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+
+#include "gpu/host/exact_queue.hpp"
+#include "gpu/host/host_queue.hpp"
 
 namespace mooncaf {
 
@@ -27,7 +28,8 @@ bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_support
 
 result<const kernel_set*> choose_kernels(const std::string& isa) {
   const auto refuse = [&] { return fail(ec::unsupported, "this processor does not have " + isa); };
-  if (isa.empty()) return has_avx512() ? &avx512_kernels() : has_avx2() ? &avx2_kernels() : &portable_kernels();
+  if (isa.empty())
+    return has_avx512() ? &avx512_kernels() : has_avx2() ? &avx2_kernels() : &portable_kernels();
   if (isa == "portable") return &portable_kernels();
   if (isa == "avx2") return has_avx2() ? result<const kernel_set*>{&avx2_kernels()} : refuse();
   if (isa == "avx512-vnni") return has_avx512() ? result<const kernel_set*>{&avx512_kernels()} : refuse();
@@ -37,7 +39,9 @@ result<const kernel_set*> choose_kernels(const std::string& isa) {
 class host_buffer final : public buffer {
  public:
   explicit host_buffer(std::size_t bytes)
-      : bytes_(bytes), data_(static_cast<float*>(std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64))) {}
+      : bytes_(bytes),
+        data_(static_cast<float*>(std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64))) {
+  }
   ~host_buffer() override { std::free(data_); }
   float* data() noexcept override { return data_; }
   std::size_t size_bytes() const noexcept override { return bytes_; }
@@ -49,14 +53,17 @@ class host_buffer final : public buffer {
 
 class host_device final : public device {
  public:
-  host_device(unsigned threads, bool exact, const kernel_set& kernels) : core_{thread_pool{threads}, kernels, exact} {}
+  host_device(unsigned threads, bool exact, const kernel_set& kernels)
+      : core_{thread_pool{threads}, kernels, exact} {}
 
   device_info info() const override {
     device_info out;
     out.isa = core_.exact ? "exact" : core_.kernels.isa;
     out.threads = core_.pool.size();
-    out.name = "host " + out.isa + ", " + std::to_string(out.threads) + (out.threads == 1 ? " thread" : " threads");
-    out.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+    out.name =
+        "host " + out.isa + ", " + std::to_string(out.threads) + (out.threads == 1 ? " thread" : " threads");
+    out.memory_bytes =
+        static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
     return out;
   }
 
@@ -67,11 +74,13 @@ class host_device final : public device {
 
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override {
     auto made = std::make_unique<host_buffer>(bytes);
-    if (made->data() == nullptr) return fail(ec::out_of_space, std::to_string(bytes) + " bytes for activations");
+    if (made->data() == nullptr)
+      return fail(ec::out_of_space, std::to_string(bytes) + " bytes for activations");
     return made;
   }
 
   std::unique_ptr<compute_queue> make_queue(int priority) override {
+    if (core_.exact) return std::make_unique<exact_queue>(core_, priority);
     return std::make_unique<host_queue>(core_, priority);
   }
 

@@ -1,7 +1,5 @@
 #include "gpu/host/host_queue.hpp"
 
-#include "gpu/host/dequantize.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -9,12 +7,19 @@
 #include <memory>
 #include <utility>
 
+#include "gpu/host/dequantize.hpp"
+
 namespace mooncaf {
 
 namespace {
 
 /// Rows below which a parallel section costs more than it saves.
 constexpr std::size_t few_rows = 8;
+
+/// Query rows of one attention task: enough that preparing a tile of keys and values hardly shows, and few
+/// enough that a prompt's chunk makes work for all threads and a task's memory stays in the second-level
+/// cache.
+constexpr std::uint32_t task_rows = 192;
 
 const host_weight& as_host(const weight& w) noexcept { return static_cast<const host_weight&>(w); }
 
@@ -36,15 +41,21 @@ float* attention_scratch(std::size_t floats) {
 
 }  // namespace
 
-result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows, std::size_t cols,
-                                                 std::span<const std::byte> data) {
-  const auto stride = row_bytes(type, cols);
-  if (stride == 0) {
-    return fail(ec::unsupported, "rows of " + std::to_string(cols) + " elements of type " + std::string{to_string(type)});
+result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
+                                                 std::size_t cols, std::span<const std::byte> data) {
+  if (block_elements(type) == 0) {
+    return fail(ec::unsupported, "tensor type number " + std::to_string(static_cast<std::uint32_t>(type)));
   }
-  if (rows == 0 || data.size() != rows * stride) {
-    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(stride) + " bytes, but " +
-                                          std::to_string(data.size()) + " bytes of data");
+  const auto stride = row_bytes(type, cols);
+  if (rows == 0 || stride == 0) {
+    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(cols) +
+                                          " elements of type " + std::string{to_string(type)} +
+                                          ", which come in blocks of " +
+                                          std::to_string(block_elements(type)));
+  }
+  if (data.size() / stride != rows || data.size() % stride != 0) {
+    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(stride) +
+                                          " bytes, but " + std::to_string(data.size()) + " bytes of data");
   }
   auto made = std::make_unique<host_weight>();
   made->type_ = type;
@@ -100,23 +111,12 @@ void host_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
   each_row(x.rows, [&](std::size_t i) { core_.kernels.rms_norm(x.row(i), gain, eps, x.cols, out.row(i)); });
 }
 
-void host_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain, float eps) {
+void host_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                                float eps) {
   each_row(x.rows, [&](std::size_t i) {
     for (std::uint32_t h = 0; h < heads; ++h) {
       float* head = x.row(i) + std::size_t{h} * head_dim;
       core_.kernels.rms_norm(head, gain, eps, head_dim, head);
-    }
-  });
-}
-
-void host_queue::exact_linear(tensor x, const linear_job& job) {
-  const auto& w = as_host(*job.w);
-  core_.pool.run(w.rows_, [&](std::size_t r) {
-    const float* row = w.plain_.data() + r * w.cols_;
-    for (std::size_t t = 0; t < x.rows; ++t) {
-      double sum = 0;
-      for (std::size_t c = 0; c < w.cols_; ++c) sum += static_cast<double>(row[c]) * x.row(t)[c];
-      job.out.row(t)[r] = static_cast<float>(sum) + (job.bias ? job.bias[r] : 0.0f);
     }
   });
 }
@@ -135,16 +135,12 @@ void host_queue::quantize(tensor x) {
   z.sum32 = q_sum32_.data();
   z.sum16 = q_sum16_.data();
   each_row(x.rows, [&](std::size_t t) {
-    core_.kernels.quantize(x.row(t), z.cols, z.q + t * z.q_stride, z.scale + t * z.groups, z.sum32 + t * z.groups,
-                           z.sum16 + t * 2 * z.groups);
+    core_.kernels.quantize(x.row(t), z.cols, z.q + t * z.q_stride, z.scale + t * z.groups,
+                           z.sum32 + t * z.groups, z.sum16 + t * 2 * z.groups);
   });
 }
 
 void host_queue::linear(tensor x, std::span<const linear_job> jobs) {
-  if (core_.exact) {
-    for (const auto& job : jobs) exact_linear(x, job);
-    return;
-  }
   const auto packed = [](const linear_job& job) { return as_host(*job.w).packed_.data != nullptr; };
   if (std::ranges::any_of(jobs, packed)) quantize(x);
   std::size_t tiles = 0;
@@ -164,49 +160,50 @@ void host_queue::linear(tensor x, std::span<const linear_job> jobs) {
 void host_queue::tile_product(const linear_job& job, std::size_t tile, tensor x) const {
   const auto& w = as_host(*job.w);
   if (w.packed_.data) {
-    core_.kernels.matmul_packed(w.packed_, tile, quantized_, 0, x.rows, job.out.data, job.out.stride, job.bias);
+    core_.kernels.matmul_packed(w.packed_, tile, quantized_, 0, x.rows, job.out.data, job.out.stride,
+                                job.bias);
   } else {
     const auto row = tile * 16;
-    core_.kernels.matmul_plain(w.plain_.data() + row * w.cols_, w.cols_, x.data, x.stride, x.rows, job.out.data + row,
-                               job.out.stride, w.rows_ - row, job.bias ? job.bias + row : nullptr);
+    core_.kernels.matmul_plain(w.plain_.data() + row * w.cols_, w.cols_, x.data, x.stride, x.rows,
+                               job.out.data + row, job.out.stride, w.rows_ - row,
+                               job.bias ? job.bias + row : nullptr);
   }
 }
 
-const float* host_queue::rotation(std::int32_t position, std::uint32_t half, const rope_params& rope) {
-  if (rotation_key_ != rope.inv_freq.data() || rotation_half_ != half || rotation_scale_ != rope.attention_scale) {
+void host_queue::extend_rotations(std::int32_t last, std::uint32_t head_dim, const rope_params& rope) {
+  const std::size_t half = head_dim / 2, row = std::size_t{2} * head_dim;
+  if (!std::ranges::equal(rotation_freq_, rope.inv_freq) || rotation_dim_ != head_dim ||
+      rotation_neox_ != rope.neox || rotation_scale_ != rope.attention_scale) {
     rotations_.clear();
-    rotation_key_ = rope.inv_freq.data();
-    rotation_half_ = half;
+    rotation_freq_.assign(rope.inv_freq.begin(), rope.inv_freq.end());
+    rotation_dim_ = head_dim;
+    rotation_neox_ = rope.neox;
     rotation_scale_ = rope.attention_scale;
   }
-  const auto row = std::size_t{2} * half;
-  for (auto at = rotations_.size() / row; at <= static_cast<std::size_t>(position); ++at) {
-    for (std::uint32_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(at) * rope.inv_freq[i];
-      rotations_.push_back(std::cos(angle) * rope.attention_scale);
-      rotations_.push_back(std::sin(angle) * rope.attention_scale);
+  const auto known = rotations_.size() / row, wanted = static_cast<std::size_t>(last) + 1;
+  if (known >= wanted) return;
+  rotations_.resize(wanted * row);
+  each_row(wanted - known, [&](std::size_t r) {
+    float* cosine = rotations_.data() + (known + r) * row;
+    float* sine = cosine + head_dim;
+    for (std::size_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(known + r) * rope.inv_freq[i];
+      const auto first = rope.neox ? i : 2 * i, second = rope.neox ? i + half : 2 * i + 1;
+      cosine[first] = cosine[second] = std::cos(angle) * rope.attention_scale;
+      sine[second] = std::sin(angle) * rope.attention_scale;
+      sine[first] = -sine[second];
     }
-  }
-  return rotations_.data() + static_cast<std::size_t>(position) * row;
+  });
 }
 
-void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
-                      const rope_params& rope) {
-  const auto half = head_dim / 2;
+void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
+                      std::span<const std::int32_t> positions, const rope_params& rope) {
   if (positions.empty()) return;
-  rotation(*std::ranges::max_element(positions), half, rope);  // the table must not grow under the threads
+  extend_rotations(*std::ranges::max_element(positions), head_dim, rope);
   each_row(x.rows, [&](std::size_t t) {
-    const float* turn = rotations_.data() + static_cast<std::size_t>(positions[t]) * 2 * half;
+    const float* turn = rotations_.data() + static_cast<std::size_t>(positions[t]) * 2 * head_dim;
     for (std::uint32_t h = 0; h < heads; ++h) {
-      float* head = x.row(t) + std::size_t{h} * head_dim;
-      for (std::uint32_t i = 0; i < half; ++i) {
-        float& a = rope.neox ? head[i] : head[2 * i];
-        float& b = rope.neox ? head[i + half] : head[2 * i + 1];
-        const float c = turn[2 * i], s = turn[2 * i + 1];
-        const float turned = a * c - b * s;
-        b = a * s + b * c;
-        a = turned;
-      }
+      core_.kernels.rope(x.row(t) + std::size_t{h} * head_dim, turn, head_dim, rope.neox);
     }
   });
 }
@@ -234,12 +231,13 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
   }
 }
 
-void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
-                                 tensor q, std::span<const attention_seq> seqs, tensor out) {
+void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
+                                 float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
   const auto group = n_heads / layout.n_kv_heads;
+  const auto most = std::max<std::uint32_t>(1, task_rows / group);
   tasks_.clear();
   for (const auto& seq : seqs) {
-    for (std::uint32_t first = 0; first < seq.q_tokens; first += attention_task::max_tokens) {
+    for (std::uint32_t first = 0; first < seq.q_tokens; first += most) {
       for (std::uint32_t head = 0; head < layout.n_kv_heads; ++head) {
         attention_task task;
         task.layout = &layout;
@@ -249,7 +247,7 @@ void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, s
         task.scale = scale;
         task.blocks = seq.blocks;
         task.first_position = seq.kv_tokens - seq.q_tokens + first;
-        task.tokens = std::min<std::uint32_t>(attention_task::max_tokens, seq.q_tokens - first);
+        task.tokens = std::min(most, seq.q_tokens - first);
         const auto column = std::size_t{head} * group * layout.head_dim;
         task.q = q.row(seq.q_begin + first) + column;
         task.q_stride = q.stride;
@@ -260,20 +258,26 @@ void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, s
     }
   }
   // Pieces are handed out from the last to the first: the longest contexts of a prompt are at its end.
-  const auto floats = attention_scratch_floats(layout.head_dim, group);
-  core_.pool.run(tasks_.size(), [&](std::size_t i) { core_.kernels.attention(tasks_[i], attention_scratch(floats)); });
+  const auto floats = attention_scratch_floats(layout.head_dim, std::size_t{most} * group);
+  core_.pool.run(tasks_.size(),
+                 [&](std::size_t i) { core_.kernels.attention(tasks_[i], attention_scratch(floats)); });
 }
 
 void host_queue::swiglu(tensor gate, tensor up, tensor out) {
-  each_row(gate.rows, [&](std::size_t i) { core_.kernels.swiglu(gate.row(i), up.row(i), gate.cols, out.row(i)); });
+  each_row(gate.rows,
+           [&](std::size_t i) { core_.kernels.swiglu(gate.row(i), up.row(i), gate.cols, out.row(i)); });
 }
 
 void host_queue::add(tensor x, tensor y) {
   each_row(x.rows, [&](std::size_t i) { core_.kernels.add(x.row(i), y.row(i), x.cols); });
 }
 
-void host_queue::upload(std::span<const float> from, float* to) { std::memcpy(to, from.data(), from.size_bytes()); }
+void host_queue::upload(std::span<const float> from, float* to) {
+  std::memcpy(to, from.data(), from.size_bytes());
+}
 
-void host_queue::download(const float* from, std::span<float> to) { std::memcpy(to.data(), from, to.size_bytes()); }
+void host_queue::download(const float* from, std::span<float> to) {
+  std::memcpy(to.data(), from, to.size_bytes());
+}
 
 }  // namespace mooncaf

@@ -1,13 +1,13 @@
 #pragma once
 // The host device's operations.
 
+#include <memory>
+#include <vector>
+
 #include "gpu/device.hpp"
 #include "gpu/host/kernels.hpp"
 #include "gpu/host/thread_pool.hpp"
 #include "gpu/host/turn_gate.hpp"
-
-#include <memory>
-#include <vector>
 
 namespace mooncaf {
 
@@ -19,8 +19,8 @@ struct host_core {
   turn_gate gate;
 };
 
-/// A weight on the host: packed, or plain f32 rows sixteen side by side, or (exact) f32 rows as they are; and the
-/// file's own bytes, which embedding looks rows up in.
+/// A weight on the host: packed, or plain f32 rows sixteen side by side, or (exact) f32 rows as they are; and
+/// the file's own bytes, which embedding looks rows up in.
 class host_weight final : public weight {
  public:
   std::size_t rows() const noexcept override { return rows_; }
@@ -35,8 +35,8 @@ class host_weight final : public weight {
 };
 
 /// @error as `device::load_weight`.
-result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows, std::size_t cols,
-                                                 std::span<const std::byte> data);
+result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
+                                                 std::size_t cols, std::span<const std::byte> data);
 
 class host_queue final : public compute_queue {
  public:
@@ -44,14 +44,15 @@ class host_queue final : public compute_queue {
 
   void embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) override;
   void rms_norm(tensor x, const float* gain, float eps, tensor out) override;
-  void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain, float eps) override;
+  void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                      float eps) override;
   void linear(tensor x, std::span<const linear_job> jobs) override;
   void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
             const rope_params& rope) override;
   void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                 std::span<const attention_seq> seqs) override;
-  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale, tensor q,
-                       std::span<const attention_seq> seqs, tensor out) override;
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
+                       tensor q, std::span<const attention_seq> seqs, tensor out) override;
   void swiglu(tensor gate, tensor up, tensor out) override;
   void add(tensor x, tensor y) override;
   void upload(std::span<const float> from, float* to) override;
@@ -64,10 +65,10 @@ class host_queue final : public compute_queue {
   /// Calls work(row) for all rows: on this thread if they are few, else on all.
   template <class Work>
   void each_row(std::size_t rows, const Work& work);
-  void exact_linear(tensor x, const linear_job& job);
   void quantize(tensor x);
   void tile_product(const linear_job& job, std::size_t tile, tensor x) const;
-  const float* rotation(std::int32_t position, std::uint32_t half, const rope_params& rope);
+  /// Makes the rotation table reach position `last`, before threads read it.
+  void extend_rotations(std::int32_t last, std::uint32_t head_dim, const rope_params& rope);
 
   host_core& core_;
   const int priority_;
@@ -78,10 +79,12 @@ class host_queue final : public compute_queue {
   quantized_rows quantized_;
   std::vector<attention_task> tasks_;
 
-  // Sines and cosines by position, for the frequencies seen last.
+  // By position, for the parameters seen last: [head_dim] cosines, then [head_dim] sines as
+  // `kernel_set::rope` says.
   std::vector<float> rotations_;
-  const float* rotation_key_ = nullptr;
-  std::uint32_t rotation_half_ = 0;
+  std::vector<float> rotation_freq_;
+  std::uint32_t rotation_dim_ = 0;
+  bool rotation_neox_ = false;
   float rotation_scale_ = 0;
 };
 

@@ -1,12 +1,12 @@
 #include "gpu/host/packed_matrix.hpp"
 
-#include "gpu/host/dequantize.hpp"
-#include "gpu/host/thread_pool.hpp"
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "gpu/host/dequantize.hpp"
+#include "gpu/host/thread_pool.hpp"
 
 namespace mooncaf {
 
@@ -84,7 +84,8 @@ group_values read_group(ggml_type type, const u8* row, std::size_t g) {
       }
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return v;
 }
@@ -128,8 +129,8 @@ bool can_pack(ggml_type type) noexcept {
   return type != ggml_type::f32 && type != ggml_type::f16 && type != ggml_type::bf16;
 }
 
-result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols, std::span<const std::byte> data,
-                           thread_pool& pool) {
+result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols,
+                           std::span<const std::byte> data, thread_pool& pool) {
   packed_matrix m;
   m.rows = rows;
   m.cols = cols;

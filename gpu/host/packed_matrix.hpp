@@ -4,17 +4,18 @@
 // For each tile of 16 rows and each group of `group` columns, in this order:
 //   scale[16], minimum[16]   f16 where the file's are f16 (exact), else f32
 //   quants                   unsigned; 8 bits: [group/4][16 rows][4 columns]
-//                            4 bits: the same with columns j in the low and j + group/2 in the high half of a byte
-// A weight is scale * quant + minimum; signed formats fold their offset into the minimum. So one loop serves all
-// types, for one token and for five hundred.
-
-#include "gpu/ggml_type.hpp"
-#include "runtime/base/result.hpp"
+//                            4 bits: the same with columns j in the low and j + group/2 in the high half of a
+//                            byte
+// A weight is scale * quant + minimum; signed formats fold their offset into the minimum. So one loop serves
+// all types, for one token and for five hundred.
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+
+#include "gpu/ggml_type.hpp"
+#include "runtime/base/result.hpp"
 
 namespace mooncaf {
 
@@ -43,18 +44,19 @@ bool can_pack(ggml_type type) noexcept;
 
 /// Repacks a matrix in GGUF's row order. Rows beyond the last one of the final tile are zero.
 /// @error `ec::out_of_space`.
-result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols, std::span<const std::byte> data,
-                           thread_pool& pool);
+result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols,
+                           std::span<const std::byte> data, thread_pool& pool);
 
-/// Activations as the packed kernels want them: per token and 32 columns a scale, 8-bit integers, and their sums.
+/// Activations as the packed kernels want them: per token and 32 columns a scale, 8-bit integers, and their
+/// sums.
 struct quantized_rows {
   std::size_t cols = 0;
-  std::size_t q_stride = 0;    ///< bytes from token to token
-  std::size_t groups = 0;      ///< of 32 columns
-  std::int8_t* q = nullptr;    ///< [tokens, q_stride]
-  float* scale = nullptr;      ///< [tokens, groups]
-  float* sum32 = nullptr;      ///< [tokens, groups]: scale * sum of q over 32 columns
-  float* sum16 = nullptr;      ///< [tokens, 2 * groups]: the same over 16
+  std::size_t q_stride = 0;  ///< bytes from token to token
+  std::size_t groups = 0;    ///< of 32 columns
+  std::int8_t* q = nullptr;  ///< [tokens, q_stride]
+  float* scale = nullptr;    ///< [tokens, groups]
+  float* sum32 = nullptr;    ///< [tokens, groups]: scale * sum of q over 32 columns
+  float* sum16 = nullptr;    ///< [tokens, 2 * groups]: the same over 16
 };
 
 }  // namespace mooncaf

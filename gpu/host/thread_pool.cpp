@@ -42,9 +42,11 @@ void thread_pool::section(std::size_t pieces, piece_function call, const void* w
 
 void thread_pool::drain(std::uint32_t generation) {
   auto next = next_.load(std::memory_order_acquire);
-  // The generation in the upper half keeps a late worker from taking a piece of a section that it did not see begin.
+  // The generation in the upper half keeps a late worker from taking a piece of a section that it did not see
+  // begin.
   while (next >> 32 == generation && (next & 0xFFFFFFFFu) != 0) {
-    if (!next_.compare_exchange_weak(next, next - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!next_.compare_exchange_weak(next, next - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
     call_(work_, static_cast<std::size_t>((next & 0xFFFFFFFFu) - 1));
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next = next_.load(std::memory_order_acquire);

@@ -11,8 +11,8 @@ namespace mooncaf {
 
 /// Persistent workers for short parallel sections: the caller takes part, pieces are handed out dynamically.
 ///
-/// Between sections workers spin for some tens of microseconds, since the next layer's section is that near, and then
-/// sleep in the kernel: an idle device burns nothing.
+/// Between sections workers spin for some tens of microseconds, since the next layer's section is that near,
+/// and then sleep in the kernel: an idle device burns nothing.
 /// @thread  `run` from one thread at a time.
 class thread_pool {
  public:
@@ -30,7 +30,8 @@ class thread_pool {
       for (std::size_t i = 0; i < pieces; ++i) work(i);
       return;
     }
-    section(pieces, [](const void* w, std::size_t i) { (*static_cast<const Work*>(w))(i); }, &work);
+    section(
+        pieces, [](const void* w, std::size_t i) { (*static_cast<const Work*>(w))(i); }, &work);
   }
 
  private:
@@ -43,9 +44,10 @@ class thread_pool {
   std::vector<std::thread> workers_;
   piece_function call_ = nullptr;
   const void* work_ = nullptr;
-  alignas(64) std::atomic<std::uint32_t> generation_{0};   ///< of the section that runs or ran last; 0 mod 2^32 is fine
-  alignas(64) std::atomic<std::uint64_t> next_{0};         ///< generation << 32 | pieces still to hand out
-  alignas(64) std::atomic<std::uint32_t> pending_{0};      ///< pieces that are not done
+  alignas(64) std::atomic<std::uint32_t> generation_{
+      0};  ///< of the section that runs or ran last; 0 mod 2^32 is fine
+  alignas(64) std::atomic<std::uint64_t> next_{0};     ///< generation << 32 | pieces still to hand out
+  alignas(64) std::atomic<std::uint32_t> pending_{0};  ///< pieces that are not done
   alignas(64) std::atomic<unsigned> sleepers_{0};
   std::atomic<bool> stop_{false};
 };

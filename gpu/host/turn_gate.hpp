@@ -2,6 +2,7 @@
 // Who may use the device now.
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <set>
@@ -9,7 +10,8 @@
 
 namespace mooncaf {
 
-/// Turns by priority, then by order of arrival. @thread Safe; a turn is taken and given back by the same thread.
+/// Turns by priority, then by order of arrival. @thread Safe; a turn is taken and given back by the same
+/// thread.
 class turn_gate {
  public:
   void enter(int priority) {
@@ -35,8 +37,14 @@ class turn_gate {
     if (somebody) changed_.notify_all();
   }
 
+  /// Threads that wait for their turn now.
+  std::size_t waiting() const {
+    const std::lock_guard lock{mutex_};
+    return waiting_.size();
+  }
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::set<std::pair<int, std::uint64_t>> waiting_;
   std::uint64_t next_ = 0;

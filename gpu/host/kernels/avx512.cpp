@@ -1,6 +1,6 @@
 #define MOONCAF_KERNELS kernels_avx512
 #define MOONCAF_ISA "avx512-vnni"
-#include "gpu/host/kernels_impl.hpp"
+#include "gpu/host/kernels/kernel_set.hpp"
 
 namespace mooncaf {
 

@@ -1,6 +1,6 @@
 #define MOONCAF_KERNELS kernels_portable
 #define MOONCAF_ISA "portable"
-#include "gpu/host/kernels_impl.hpp"
+#include "gpu/host/kernels/kernel_set.hpp"
 
 namespace mooncaf {
 

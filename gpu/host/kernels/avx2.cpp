@@ -1,6 +1,6 @@
 #define MOONCAF_KERNELS kernels_avx2
 #define MOONCAF_ISA "avx2"
-#include "gpu/host/kernels_impl.hpp"
+#include "gpu/host/kernels/kernel_set.hpp"
 
 namespace mooncaf {
 

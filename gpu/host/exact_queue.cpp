@@ -1,0 +1,171 @@
+#include "gpu/host/exact_queue.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "gpu/host/dequantize.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+void norm(const float* x, const float* gain, float eps, std::size_t n, float* out) {
+  double squares = 0;
+  for (std::size_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  const double factor = 1 / std::sqrt(squares / static_cast<double>(n) + eps);
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] * factor * gain[i]);
+}
+
+double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) {
+  if (layout.dtype == kv_dtype::f32) {
+    float f;
+    std::memcpy(&f, row + 4 * i, 4);
+    return f;
+  }
+  std::uint16_t h;
+  std::memcpy(&h, row + 2 * i, 2);
+  return half_to_float(h);
+}
+
+/// One query head at `position` against the keys of `kv_head`.
+void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head, float scale,
+            const attention_seq& seq, std::uint32_t position, const float* q, float* out) {
+  const auto row = [&](std::uint32_t p, bool value) {
+    return seq.blocks[p / layout.block_tokens] +
+           layout.offset(layer, kv_head, value, p % layout.block_tokens);
+  };
+  std::vector<double> weights(position + 1);
+  for (std::uint32_t p = 0; p <= position; ++p) {
+    for (std::size_t d = 0; d < layout.head_dim; ++d)
+      weights[p] += q[d] * kv_element(layout, row(p, false), d);
+    weights[p] *= scale;
+  }
+  const double peak = *std::ranges::max_element(weights);
+  double total = 0;
+  for (auto& w : weights) total += w = std::exp(w - peak);
+  std::vector<double> sums(layout.head_dim);
+  for (std::uint32_t p = 0; p <= position; ++p) {
+    for (std::size_t d = 0; d < layout.head_dim; ++d)
+      sums[d] += weights[p] * kv_element(layout, row(p, true), d);
+  }
+  for (std::size_t d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
+}
+
+}  // namespace
+
+void exact_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
+  const auto& w = static_cast<const host_weight&>(table);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const float* row = w.plain_.data() + static_cast<std::size_t>(tokens[i]) * w.cols_;
+    std::copy(row, row + w.cols_, out.row(i));
+  }
+}
+
+void exact_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
+  for (std::size_t t = 0; t < x.rows; ++t) norm(x.row(t), gain, eps, x.cols, out.row(t));
+}
+
+void exact_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                                 float eps) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      norm(x.row(t) + h * head_dim, gain, eps, head_dim, x.row(t) + h * head_dim);
+    }
+  }
+}
+
+void exact_queue::linear(tensor x, std::span<const linear_job> jobs) {
+  for (const auto& job : jobs) {
+    const auto& w = static_cast<const host_weight&>(*job.w);
+    core_.pool.run(w.rows_, [&](std::size_t r) {
+      const float* row = w.plain_.data() + r * w.cols_;
+      for (std::size_t t = 0; t < x.rows; ++t) {
+        double sum = job.bias ? job.bias[r] : 0;
+        for (std::size_t c = 0; c < w.cols_; ++c) sum += static_cast<double>(row[c]) * x.row(t)[c];
+        job.out.row(t)[r] = static_cast<float>(sum);
+      }
+    });
+  }
+}
+
+void exact_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
+                       std::span<const std::int32_t> positions, const rope_params& rope) {
+  const auto half = head_dim / 2;
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      float* head = x.row(t) + h * head_dim;
+      for (std::uint32_t i = 0; i < half; ++i) {
+        // The angle is rounded to f32 as models were trained with.
+        const double angle = static_cast<float>(positions[t]) * rope.inv_freq[i];
+        const double c = std::cos(angle) * rope.attention_scale, s = std::sin(angle) * rope.attention_scale;
+        float& a = rope.neox ? head[i] : head[2 * i];
+        float& b = rope.neox ? head[i + half] : head[2 * i + 1];
+        const double turned = a * c - b * s;
+        b = static_cast<float>(a * s + b * c);
+        a = static_cast<float>(turned);
+      }
+    }
+  }
+}
+
+void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                           std::span<const attention_seq> seqs) {
+  for (const auto& seq : seqs) {
+    for (std::uint32_t i = 0; i < seq.q_tokens; ++i) {
+      const auto position = seq.kv_tokens - seq.q_tokens + i;
+      for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
+        for (const bool value : {false, true}) {
+          const float* from = (value ? v : k).row(seq.q_begin + i) + std::size_t{h} * layout.head_dim;
+          auto* to = seq.blocks[position / layout.block_tokens] +
+                     layout.offset(layer, h, value, position % layout.block_tokens);
+          for (std::size_t d = 0; d < layout.head_dim; ++d) {
+            const auto half = float_to_half(from[d]);
+            if (layout.dtype == kv_dtype::f16) std::memcpy(to + 2 * d, &half, 2);
+            else std::memcpy(to + 4 * d, from + d, 4);
+          }
+        }
+      }
+    }
+  }
+}
+
+void exact_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
+                                  float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
+  const auto group = n_heads / layout.n_kv_heads;
+  for (const auto& seq : seqs) {
+    core_.pool.run(std::size_t{seq.q_tokens} * n_heads, [&](std::size_t i) {
+      const auto head = static_cast<std::uint32_t>(i % n_heads);
+      const auto token = static_cast<std::uint32_t>(i / n_heads);
+      const auto column = std::size_t{head} * layout.head_dim;
+      attend(layout, layer, head / group, scale, seq, seq.kv_tokens - seq.q_tokens + token,
+             q.row(seq.q_begin + token) + column, out.row(seq.q_begin + token) + column);
+    });
+  }
+}
+
+void exact_queue::swiglu(tensor gate, tensor up, tensor out) {
+  for (std::size_t t = 0; t < gate.rows; ++t) {
+    for (std::size_t i = 0; i < gate.cols; ++i) {
+      const double g = gate.row(t)[i];
+      out.row(t)[i] = static_cast<float>(g / (1 + std::exp(-g)) * up.row(t)[i]);
+    }
+  }
+}
+
+void exact_queue::add(tensor x, tensor y) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (std::size_t i = 0; i < x.cols; ++i) x.row(t)[i] += y.row(t)[i];
+  }
+}
+
+void exact_queue::upload(std::span<const float> from, float* to) {
+  std::memcpy(to, from.data(), from.size_bytes());
+}
+
+void exact_queue::download(const float* from, std::span<float> to) {
+  std::memcpy(to.data(), from, to.size_bytes());
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,37 @@
+#pragma once
+// The reference: every operation as its definition, accumulated in double, one simple loop each.
+
+#include "gpu/host/host_queue.hpp"
+
+namespace mooncaf {
+
+/// Slow and plain; what tests hold the fast kernels and other devices against. Weights are f32, [rows, cols].
+class exact_queue final : public compute_queue {
+ public:
+  exact_queue(host_core& core, int priority) : core_(core), priority_(priority) {}
+
+  void embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) override;
+  void rms_norm(tensor x, const float* gain, float eps, tensor out) override;
+  void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                      float eps) override;
+  void linear(tensor x, std::span<const linear_job> jobs) override;
+  void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
+            const rope_params& rope) override;
+  void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                std::span<const attention_seq> seqs) override;
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
+                       tensor q, std::span<const attention_seq> seqs, tensor out) override;
+  void swiglu(tensor gate, tensor up, tensor out) override;
+  void add(tensor x, tensor y) override;
+  void upload(std::span<const float> from, float* to) override;
+  void download(const float* from, std::span<float> to) override;
+  void synchronize() override {}
+  void begin_turn() override { core_.gate.enter(priority_); }
+  void end_turn() override { core_.gate.leave(); }
+
+ private:
+  host_core& core_;
+  const int priority_;
+};
+
+}  // namespace mooncaf

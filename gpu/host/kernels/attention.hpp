@@ -1,0 +1,308 @@
+// Attention of some query rows over one KV head's tiles.
+// A body of kernel_set.hpp, compiled once per instruction set: no include guard, no namespace of its own.
+//
+// Products run on 16-bit integers, twice as fast as on f32: queries, keys and values get one scale per row (a
+// key's or value's depends on itself alone), weights of the softmax one per row and tile. With at most 12.5
+// bits a factor no sum of 64 products overflows, and what rounding adds stays below that of f16 keys and
+// values.
+//
+// Tiles are 64 tokens at absolute positions, wherever blocks begin. A row is folded over its tiles in
+// ascending order and skips those it cannot see, so nothing but its own context decides its bits.
+
+constexpr std::size_t key_tile = 64;
+constexpr unsigned row_block =
+#if defined(__AVX512F__)
+    6;
+#else
+    1;
+#endif
+
+/// Largest integer whose square may be summed `n` times.
+inline float integer_limit(std::size_t n) {
+  return std::min(32767.0f, std::floor(std::sqrt(2147483647.0f / static_cast<float>(n)) * 0.99999f));
+}
+
+/// Elements [i, i + 16) of a row; 0 beyond its end.
+template <bool Half>
+MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) {
+  constexpr std::size_t size = Half ? 2 : 4;
+  alignas(64) std::byte copy[64];
+  const std::byte* from = row + i * size;
+  if (i + 16 > n) {
+    std::memset(copy, 0, sizeof copy);
+    if (i < n) std::memcpy(copy, from, (n - i) * size);
+    from = copy;
+  }
+  if constexpr (Half) return load_half(from);
+  return load(reinterpret_cast<const float*>(from));
+}
+
+struct integer_scale {
+  float scale;    ///< value of 1
+  float inverse;  ///< 0 for a row of zeros
+
+  integer_scale(float top, float limit)
+      : scale(top > 1e-30f ? top * (1.0f / limit) : 0.0f), inverse(top > 1e-30f ? limit / top : 0.0f) {}
+};
+
+/// A row of keys, values or a query in registers. `Vectors` = dim / 16; 0 where the row is read again
+/// instead.
+template <bool Half, unsigned Vectors>
+struct row_view {
+  v16 held[Vectors ? Vectors : 1];
+  const std::byte* row;
+  std::size_t n;
+
+  MOONCAF_INLINE row_view(const std::byte* from, std::size_t elements_in_row)
+      : row(from), n(elements_in_row) {
+    for (unsigned i = 0; i < Vectors; ++i) held[i] = elements<Half>(row, 16 * i, 16 * Vectors);
+  }
+  MOONCAF_INLINE v16 at(std::size_t i) const { return Vectors ? held[i] : elements<Half>(row, 16 * i, n); }
+  MOONCAF_INLINE integer_scale scale(std::size_t vectors, float limit) const {
+    v16 peak{};
+    for (std::size_t i = 0; i < (Vectors ? Vectors : vectors); ++i) peak = max(peak, magnitude(at(i)));
+    return {largest(peak), limit};
+  }
+};
+
+/// A row as pairs (i, i + 16) within each 32 elements. @returns its scale.
+template <bool Half, unsigned Vectors>
+MOONCAF_INLINE float pair_row(const std::byte* row, std::size_t n, std::size_t dim, float limit,
+                              std::int32_t* out) {
+  const row_view<Half, Vectors> v{row, n};
+  const auto s = v.scale(dim / 16, limit);
+  const v16 inverse = splat(s.inverse);
+  for (std::size_t i = 0; i < (Vectors ? Vectors : dim / 16); i += 2) {
+    store_pairs(out + 8 * i, pair(rounded(v.at(i) * inverse), rounded(v.at(i + 1) * inverse)));
+  }
+  return s.scale;
+}
+
+/// What one task works on; all in the caller's scratch memory.
+struct attention_space {
+  std::size_t dim;        ///< head_dim rounded up to 32
+  std::int32_t* keys;     ///< [dim / 2][64]: pairs of dimensions, keys side by side
+  std::int32_t* values;   ///< [32][dim]: pairs of keys (k, k + 16) within each 32, dimensions side by side
+  float* key_scale;       ///< [64]
+  float* value_scale;     ///< [64]
+  std::int32_t* queries;  ///< [rows][dim / 2]
+  float* query_scale;     ///< [rows], times the softmax's scale and log2(e)
+  float* peak;            ///< [rows]: largest score so far, as an exponent of 2
+  float* total;           ///< [rows]: sum of weights
+  float* sums;            ///< [rows][dim]: weighted sum of values
+  std::int32_t* staging;  ///< [16][dim / 2]: keys on their way to be transposed
+
+  attention_space(float* at, std::size_t head_dim, std::size_t rows) : dim((head_dim + 31) / 32 * 32) {
+    const auto take = [&](std::size_t n) { return std::exchange(at, at + (n + 15) / 16 * 16); };
+    const auto words = [&](std::size_t n) { return reinterpret_cast<std::int32_t*>(take(n)); };
+    keys = words(dim / 2 * key_tile);
+    values = words(key_tile / 2 * dim);
+    key_scale = take(key_tile);
+    value_scale = take(key_tile);
+    queries = words(rows * dim / 2);
+    query_scale = take(rows);
+    peak = take(rows);
+    total = take(rows);
+    sums = take(rows * dim);
+    staging = words(16 * dim / 2);
+  }
+};
+
+/// Keys [start, start + count) of the task's context, transposed. Lanes beyond `count` get a scale of 0.
+template <bool Half, unsigned Vectors>
+void load_keys(const attention_task& task, std::uint32_t start, std::size_t count, const attention_space& s) {
+  const std::size_t n = task.layout->head_dim, words = s.dim / 2;
+  const float limit = integer_limit(n);
+  std::memset(s.key_scale, 0, key_tile * sizeof(float));
+  for (std::size_t t = 0; t < count; t += 16) {
+    const auto some = std::min<std::size_t>(16, count - t);
+    for (std::size_t k = 0; k < some; ++k) {
+      const auto* row = task.row(start + static_cast<std::uint32_t>(t + k), false);
+      s.key_scale[t + k] = pair_row<Half, Vectors>(row, n, s.dim, limit, s.staging + k * words);
+    }
+    if (some < 16) std::memset(s.staging + some * words, 0, (16 - some) * words * sizeof(std::int32_t));
+    for (std::size_t w = 0; w < words; w += 16)
+      transpose(s.staging + w, words, s.keys + w * key_tile + t, key_tile);
+  }
+}
+
+/// The same for values, which stay in order; pairs of keys lie side by side.
+template <bool Half, unsigned Vectors>
+void load_values(const attention_task& task, std::uint32_t start, std::size_t count,
+                 const attention_space& s) {
+  const std::size_t n = task.layout->head_dim, vectors = Vectors ? Vectors : s.dim / 16;
+  const float limit = integer_limit(key_tile);
+  std::memset(s.value_scale, 0, key_tile * sizeof(float));
+  const auto row = [&](std::size_t k) { return task.row(start + static_cast<std::uint32_t>(k), true); };
+  for (std::size_t t = 0; t < count; t += 32) {
+    for (std::size_t k = t; k < t + 16; ++k) {
+      auto* out = s.values + (k - t / 2) * s.dim;
+      if (k >= count) {
+        std::memset(out, 0, s.dim * sizeof(std::int32_t));
+        continue;
+      }
+      const row_view<Half, Vectors> low{row(k), n};
+      const auto a = low.scale(vectors, limit);
+      s.value_scale[k] = a.scale;
+      if (k + 16 >= count) {
+        for (std::size_t i = 0; i < vectors; ++i) {
+          store_pairs(out + 16 * i, pair(rounded(low.at(i) * splat(a.inverse)), i16x{}));
+        }
+        continue;
+      }
+      const row_view<Half, Vectors> high{row(k + 16), n};
+      const auto b = high.scale(vectors, limit);
+      s.value_scale[k + 16] = b.scale;
+      for (std::size_t i = 0; i < vectors; ++i) {
+        store_pairs(out + 16 * i,
+                    pair(rounded(low.at(i) * splat(a.inverse)), rounded(high.at(i) * splat(b.inverse))));
+      }
+    }
+  }
+}
+
+void load_tile(const attention_task& task, std::uint32_t start, std::size_t count, const attention_space& s) {
+  const auto load_as = [&]<bool Half, unsigned Vectors>() {
+    load_keys<Half, Vectors>(task, start, count, s);
+    load_values<Half, Vectors>(task, start, count, s);
+  };
+  const auto dim = task.layout->head_dim;
+  if (task.layout->dtype == kv_dtype::f32) load_as.template operator()<false, 0>();
+  else if (dim == 64) load_as.template operator()<true, 4>();
+  else if (dim == 128) load_as.template operator()<true, 8>();
+  else load_as.template operator()<true, 0>();
+}
+
+/// Integer products of `Rows` query rows with the 64 keys.
+template <unsigned Rows>
+MOONCAF_INLINE void weigh(const attention_space& s, std::size_t row, i16x (&acc)[Rows][4]) {
+  const auto words = s.dim / 2;
+  const std::int32_t* q = s.queries + row * words;
+  for (auto& r : acc) {
+    for (auto& a : r) a = i16x{};
+  }
+  for (std::size_t w = 0; w < words; ++w) {
+    i16x k[4];
+    for (int i = 0; i < 4; ++i) k[i] = load_pairs(s.keys + w * key_tile + 16 * i);
+    for (unsigned r = 0; r < Rows; ++r) {
+      for (int i = 0; i < 4; ++i) acc[r][i] = dot2(acc[r][i], q[r * words + w], k[i]);
+    }
+  }
+}
+
+/// How a tile enters the sums of a row: sums * decay + integers * scale.
+struct fold {
+  float decay;
+  float scale;
+};
+
+/// One row's share of the online softmax over a tile: `weights` become pairs as the values are paired.
+MOONCAF_INLINE fold soften(const attention_space& s, std::size_t row, const i16x (&dots)[4],
+                           std::int32_t visible, std::int32_t* weights) {
+  const v16 hidden = splat(-std::numeric_limits<float>::infinity());
+  const i16x lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const v16 scale = splat(s.query_scale[row]);
+  v16 w[4];
+  for (int i = 0; i < 4; ++i) {
+    const v16 score = __builtin_convertvector(dots[i], v16) * (scale * load(s.key_scale + 16 * i));
+    w[i] = lanes + 16 * i < visible ? score : hidden;
+  }
+  const float highest = std::max(s.peak[row], largest(max(max(w[0], w[1]), max(w[2], w[3]))));
+  const float decay = power_of_two(splat(s.peak[row] - highest))[0];
+  for (auto& x : w) x = power_of_two(x - splat(highest));
+  s.peak[row] = highest;
+  s.total[row] = s.total[row] * decay + sum((w[0] + w[1]) + (w[2] + w[3]));
+  for (int i = 0; i < 4; ++i) w[i] = w[i] * load(s.value_scale + 16 * i);
+  const float top = largest(max(max(w[0], w[1]), max(w[2], w[3])));
+  const float limit = integer_limit(key_tile);
+  const v16 inverse = splat(top > 1e-30f ? limit / top : 0.0f);
+  for (int i = 0; i < 4; i += 2)
+    store_pairs(weights + 8 * i, pair(rounded(w[i] * inverse), rounded(w[i + 1] * inverse)));
+  return {decay, top > 1e-30f ? top / limit : 0.0f};
+}
+
+/// Folds the weighted values of `pairs` pairs of keys into columns [c, c + 16 Vectors) of the rows' sums.
+template <unsigned Rows, unsigned Vectors>
+MOONCAF_INLINE void gather(const attention_space& s, std::size_t row, const std::int32_t (&weights)[Rows][32],
+                           const fold (&folds)[Rows], std::size_t pairs, std::size_t c) {
+  i16x acc[Rows][Vectors] = {};
+  for (std::size_t k = 0; k < pairs; ++k) {
+    i16x v[Vectors];
+    for (unsigned i = 0; i < Vectors; ++i) v[i] = load_pairs(s.values + k * s.dim + c + 16 * i);
+    for (unsigned r = 0; r < Rows; ++r) {
+      for (unsigned i = 0; i < Vectors; ++i) acc[r][i] = dot2(acc[r][i], weights[r][k], v[i]);
+    }
+  }
+  for (unsigned r = 0; r < Rows; ++r) {
+    float* to = s.sums + (row + r) * s.dim + c;
+    for (unsigned i = 0; i < Vectors; ++i) {
+      store(to + 16 * i, fma(__builtin_convertvector(acc[r][i], v16), splat(folds[r].scale),
+                             load(to + 16 * i) * splat(folds[r].decay)));
+    }
+  }
+}
+
+template <unsigned Rows>
+void fold_tile(const attention_task& task, const attention_space& s, std::size_t row, std::uint32_t start,
+               std::size_t count) {
+  i16x dots[Rows][4];
+  weigh<Rows>(s, row, dots);
+  std::int32_t weights[Rows][32];
+  fold folds[Rows];
+  for (unsigned r = 0; r < Rows; ++r) {
+    const auto position = task.first_position + static_cast<std::uint32_t>((row + r) / task.group);
+    folds[r] = soften(s, row + r, dots[r], static_cast<std::int32_t>(position + 1 - start), weights[r]);
+  }
+  const std::size_t pairs = count > 32 ? 32 : 16;
+  std::size_t c = 0;
+  for (; c + 64 <= s.dim; c += 64) gather<Rows, 4>(s, row, weights, folds, pairs, c);
+  if (c < s.dim) gather<Rows, 2>(s, row, weights, folds, pairs, c);
+}
+
+void attention(const attention_task& task, float* scratch) {
+  const auto& layout = *task.layout;
+  const std::size_t rows = std::size_t{task.tokens} * task.group;
+  const attention_space s{scratch, layout.head_dim, rows};
+  const float limit = integer_limit(layout.head_dim);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const float* q = task.q + r / task.group * task.q_stride + r % task.group * layout.head_dim;
+    s.query_scale[r] = pair_row<false, 0>(reinterpret_cast<const std::byte*>(q), layout.head_dim, s.dim,
+                                          limit, s.queries + r * s.dim / 2) *
+                       (task.scale * 1.44269504088896341f);
+    s.peak[r] = -std::numeric_limits<float>::infinity();
+    s.total[r] = 0;
+  }
+  std::memset(s.sums, 0, rows * s.dim * sizeof(float));
+
+  const auto end = task.first_position + task.tokens;  // keys at and after this are seen by nobody here
+  for (std::uint32_t start = 0; start < end; start += key_tile) {
+    const auto count = std::min<std::size_t>(key_tile, end - start);
+    load_tile(task, start, count, s);
+    std::size_t r = start > task.first_position ? std::size_t{start - task.first_position} * task.group : 0;
+    for (; r + row_block <= rows; r += row_block) fold_tile<row_block>(task, s, r, start, count);
+    switch (rows - r) {
+      case 5:
+        fold_tile<5>(task, s, r, start, count);
+        break;
+      case 4:
+        fold_tile<4>(task, s, r, start, count);
+        break;
+      case 3:
+        fold_tile<3>(task, s, r, start, count);
+        break;
+      case 2:
+        fold_tile<2>(task, s, r, start, count);
+        break;
+      case 1:
+        fold_tile<1>(task, s, r, start, count);
+        break;
+      default:
+        break;
+    }
+  }
+  for (std::size_t r = 0; r < rows; ++r) {
+    float* out = task.out + r / task.group * task.out_stride + r % task.group * layout.head_dim;
+    const float inverse = 1.0f / s.total[r];
+    for (std::uint32_t d = 0; d < layout.head_dim; ++d) out[d] = s.sums[r * s.dim + d] * inverse;
+  }
+}

@@ -1,0 +1,116 @@
+// Operations that treat each row alone: norms, activation, rotation, conversions.
+// A body of kernel_set.hpp, compiled once per instruction set: no include guard, no namespace of its own.
+
+void rms_norm(const float* x, const float* gain, float eps, std::size_t n, float* out) {
+  v16 squares{};
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) squares = fma(load(x + i), load(x + i), squares);
+  float total = sum(squares);
+  for (; i < n; ++i) total += x[i] * x[i];
+  const float factor = 1.0f / std::sqrt(total / static_cast<float>(n) + eps);
+  i = 0;
+  for (; i + 16 <= n; i += 16) store(out + i, load(x + i) * splat(factor) * load(gain + i));
+  for (; i < n; ++i) out[i] = x[i] * factor * gain[i];
+}
+
+void swiglu(const float* gate, const float* up, std::size_t n, float* out) {
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const v16 g = load(gate + i);
+    store(out + i, g / (splat(1.0f) + exponential(-g)) * load(up + i));
+  }
+  if (i == n) return;
+  float g[16] = {}, u[16] = {};
+  std::copy(gate + i, gate + n, g);
+  std::copy(up + i, up + n, u);
+  const v16 v = load(g) / (splat(1.0f) + exponential(-load(g))) * load(u);
+  std::memcpy(g, &v, sizeof g);
+  std::copy(g, g + (n - i), out + i);
+}
+
+void add(float* x, const float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) x[i] += y[i];
+}
+
+/// Lanes 2 i and 2 i + 1 exchanged.
+MOONCAF_INLINE v16 swap_neighbours(v16 v) {
+#if defined(__AVX512F__)
+  return (v16)_mm512_permute_ps((__m512)v, 0xB1);
+#elif defined(__AVX__)
+  __m256 low, high;
+  std::memcpy(&low, &v, 32);
+  std::memcpy(&high, reinterpret_cast<const char*>(&v) + 32, 32);
+  low = _mm256_permute_ps(low, 0xB1);
+  high = _mm256_permute_ps(high, 0xB1);
+  std::memcpy(&v, &low, 32);
+  std::memcpy(reinterpret_cast<char*>(&v) + 32, &high, 32);
+  return v;
+#else
+  v16 w;
+  for (int i = 0; i < 16; ++i) w[i] = v[i ^ 1];
+  return w;
+#endif
+}
+
+void rope(float* x, const float* turn, std::size_t n, bool neox) {
+  const float* cosine = turn;
+  const float* sine = turn + n;
+  const auto half = n / 2;
+  std::size_t i = 0;
+  if (neox) {
+    for (; i + 16 <= half; i += 16) {
+      const v16 a = load(x + i), b = load(x + half + i);
+      store(x + i, fma(b, load(sine + i), a * load(cosine + i)));
+      store(x + half + i, fma(a, load(sine + half + i), b * load(cosine + half + i)));
+    }
+    for (; i < half; ++i) {
+      const float a = x[i], b = x[half + i];
+      x[i] = a * cosine[i] + b * sine[i];
+      x[half + i] = b * cosine[half + i] + a * sine[half + i];
+    }
+    return;
+  }
+  for (; i + 16 <= n; i += 16) {
+    const v16 v = load(x + i);
+    store(x + i, fma(swap_neighbours(v), load(sine + i), v * load(cosine + i)));
+  }
+  for (; i + 2 <= n; i += 2) {
+    const float a = x[i], b = x[i + 1];
+    x[i] = a * cosine[i] + b * sine[i];
+    x[i + 1] = b * cosine[i + 1] + a * sine[i + 1];
+  }
+}
+
+void to_half(const float* x, std::size_t n, std::uint16_t* out) {
+  std::size_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), 0));
+  }
+#elif defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
+  }
+#endif
+  for (; i < n; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, x + i, 4);
+    const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+    const auto magnitude = bits & 0x7FFFFFFFu;
+    std::uint32_t half;
+    if (magnitude > 0x7F800000u) {
+      half = 0x7E00u;
+    } else if (magnitude >= 0x477FF000u) {
+      half = 0x7C00u;
+    } else if (magnitude < 0x38800000u) {
+      float shifted;
+      std::memcpy(&shifted, &magnitude, 4);
+      shifted += 0.5f;
+      std::memcpy(&half, &shifted, 4);
+      half -= 0x3F000000u;
+    } else {
+      half = (magnitude + 0xFFFu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+    }
+    out[i] = static_cast<std::uint16_t>(sign | half);
+  }
+}

@@ -1,0 +1,179 @@
+// Matrix products over packed and plain weights.
+// A body of kernel_set.hpp, compiled once per instruction set: no include guard, no namespace of its own.
+
+/// acc[row] += sum over 4 columns of u[row][column] * s[column].
+MOONCAF_INLINE i16x dot4(i16x acc, u8x64 u, const std::int8_t* s) {
+#if defined(__AVX512VNNI__)
+  std::int32_t four;
+  std::memcpy(&four, s, 4);
+  return (i16x)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, _mm512_set1_epi32(four));
+#elif defined(__AVX2__)
+  // Widened to 16 bits: the 8-bit form saturates for large unsigned weights.
+  const __m256i columns = _mm256_set_epi16(s[3], s[2], s[1], s[0], s[3], s[2], s[1], s[0], s[3], s[2], s[1],
+                                           s[0], s[3], s[2], s[1], s[0]);
+  for (int q = 0; q < 4; ++q) {
+    __m128i bytes;
+    std::memcpy(&bytes, reinterpret_cast<const char*>(&u) + 16 * q, 16);
+    const __m256i pairs = _mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), columns);
+    const __m256i four = _mm256_hadd_epi32(pairs, pairs);
+    const __m128i rows = _mm_unpacklo_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    std::int32_t add[4];
+    std::memcpy(add, &rows, 16);
+    for (int i = 0; i < 4; ++i) acc[4 * q + i] += add[i];
+  }
+  return acc;
+#else
+  for (int r = 0; r < 16; ++r) {
+    for (int c = 0; c < 4; ++c) acc[r] += u[4 * r + c] * s[c];
+  }
+  return acc;
+#endif
+}
+
+/// Quants of one group: Vectors of 16 rows x 4 columns.
+template <unsigned Bits, unsigned Group>
+MOONCAF_INLINE void load_quants(const std::byte* p, u8x64 (&w)[Group / 4]) {
+  constexpr unsigned n = Group / 4;
+  if constexpr (Bits == 8) {
+    for (unsigned i = 0; i < n; ++i) std::memcpy(&w[i], p + 64 * i, 64);
+  } else {
+    for (unsigned i = 0; i < n / 2; ++i) {
+      u8x64 both;
+      std::memcpy(&both, p + 64 * i, 64);
+      w[i] = both & 15;
+      w[i + n / 2] = both >> 4;
+    }
+  }
+}
+
+template <unsigned ScaleSize>
+MOONCAF_INLINE v16 load_scales(const std::byte* p) {
+  if constexpr (ScaleSize == 4) {
+    return load(reinterpret_cast<const float*>(p));
+  } else {
+    return load_half(p);
+  }
+}
+
+/// `Tokens` tokens against one tile. The sum of a row goes over its groups in ascending order, two steps
+/// each:
+/// + (integer dot * activation scale) * weight scale, + activation sum * weight minimum.
+template <unsigned Tokens, unsigned Bits, unsigned Group, unsigned ScaleSize>
+void product(const std::byte* tile, std::size_t groups, const quantized_rows& x, std::size_t token,
+             v16 (&acc)[Tokens]) {
+  constexpr unsigned n = Group / 4;
+  const std::int8_t* q[Tokens];
+  const float* scale[Tokens];
+  const float* sums[Tokens];
+  for (unsigned t = 0; t < Tokens; ++t) {
+    q[t] = x.q + (token + t) * x.q_stride;
+    scale[t] = x.scale + (token + t) * x.groups;
+    sums[t] = Group == 32 ? x.sum32 + (token + t) * x.groups : x.sum16 + (token + t) * 2 * x.groups;
+    acc[t] = v16{};
+  }
+  for (std::size_t g = 0; g < groups; ++g) {
+    const v16 d = load_scales<ScaleSize>(tile);
+    const v16 m = load_scales<ScaleSize>(tile + 16 * ScaleSize);
+    u8x64 w[n];
+    load_quants<Bits, Group>(tile + 32 * ScaleSize, w);
+    for (unsigned t = 0; t < Tokens; ++t) {
+      i16x dot{};
+      for (unsigned i = 0; i < n; ++i) dot = dot4(dot, w[i], q[t] + g * Group + 4 * i);
+      const v16 scaled = __builtin_convertvector(dot, v16) * splat(scale[t][Group == 32 ? g : g / 2]);
+      acc[t] = fma(scaled, d, acc[t]);
+      acc[t] = fma(splat(sums[t][g]), m, acc[t]);
+    }
+    tile += 16 * (2 * ScaleSize + Group * Bits / 8);
+  }
+}
+
+MOONCAF_INLINE void put_rows(float* out, v16 v, std::size_t valid, const float* bias) {
+  if (valid >= 16) {
+    store(out, bias ? v + load(bias) : v);
+    return;
+  }
+  float f[16];
+  std::memcpy(f, &v, sizeof f);
+  for (std::size_t i = 0; i < valid; ++i) out[i] = bias ? f[i] + bias[i] : f[i];
+}
+
+template <unsigned Tokens, unsigned Bits, unsigned Group, unsigned ScaleSize>
+void product_rows(const packed_matrix& w, std::size_t tile, const quantized_rows& x, std::size_t token,
+                  float* out, std::size_t stride, const float* bias) {
+  v16 acc[Tokens];
+  product<Tokens, Bits, Group, ScaleSize>(w.tile(tile), w.groups(), x, token, acc);
+  const auto row = tile * 16;
+  for (unsigned t = 0; t < Tokens; ++t) {
+    put_rows(out + (token + t) * stride + row, acc[t], w.rows - row, bias ? bias + row : nullptr);
+  }
+}
+
+template <unsigned Bits, unsigned Group, unsigned ScaleSize>
+void matmul_as(const packed_matrix& w, std::size_t tile, const quantized_rows& x, std::size_t begin,
+               std::size_t end, float* out, std::size_t stride, const float* bias) {
+  auto t = begin;
+  for (; t + 12 <= end; t += 12) product_rows<12, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
+  for (; t + 4 <= end; t += 4) product_rows<4, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
+  for (; t + 2 <= end; t += 2) product_rows<2, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
+  for (; t < end; ++t) product_rows<1, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
+}
+
+void matmul_packed(const packed_matrix& w, std::size_t tile, const quantized_rows& x, std::size_t begin,
+                   std::size_t end, float* out, std::size_t stride, const float* bias) {
+  if (w.bits == 4 && w.scale_size == 2) return matmul_as<4, 32, 2>(w, tile, x, begin, end, out, stride, bias);
+  if (w.bits == 4) return matmul_as<4, 32, 4>(w, tile, x, begin, end, out, stride, bias);
+  if (w.group == 16) return matmul_as<8, 16, 4>(w, tile, x, begin, end, out, stride, bias);
+  if (w.scale_size == 2) return matmul_as<8, 32, 2>(w, tile, x, begin, end, out, stride, bias);
+  matmul_as<8, 32, 4>(w, tile, x, begin, end, out, stride, bias);
+}
+
+void quantize(const float* x, std::size_t cols, std::int8_t* q, float* scale, float* sum32, float* sum16) {
+  for (std::size_t g = 0; g < cols / 32; ++g, x += 32, q += 32) {
+    const v16 a = load(x), b = load(x + 16);
+    const float peak = largest(max(max(a, -a), max(b, -b)));
+    const float d = peak / 127.0f;
+    const float inverse = peak > 0 ? 127.0f / peak : 0.0f;
+    int sums[2];
+    for (int half = 0; half < 2; ++half) {
+      const v16 magic = splat(12582912.0f);
+      const i16x rounded = __builtin_convertvector((half ? b : a) * splat(inverse) + magic - magic, i16x);
+      std::int32_t lanes[16];
+      std::memcpy(lanes, &rounded, sizeof lanes);
+      sums[half] = 0;
+      for (int i = 0; i < 16; ++i) {
+        q[16 * half + i] = static_cast<std::int8_t>(lanes[i]);
+        sums[half] += lanes[i];
+      }
+    }
+    scale[g] = d;
+    sum16[2 * g] = d * static_cast<float>(sums[0]);
+    sum16[2 * g + 1] = d * static_cast<float>(sums[1]);
+    sum32[g] = d * static_cast<float>(sums[0] + sums[1]);
+  }
+}
+
+/// Four partial sums by column modulo 4, whatever the number of tokens.
+template <unsigned Tokens>
+void plain_product(const float* tile, std::size_t cols, const float* x, std::size_t x_stride, float* out,
+                   std::size_t out_stride, std::size_t valid, const float* bias) {
+  v16 acc[Tokens][4] = {};
+  for (std::size_t c = 0; c < cols; ++c) {
+    const v16 w = load(tile + 16 * c);
+    for (unsigned t = 0; t < Tokens; ++t) acc[t][c % 4] = fma(w, splat(x[t * x_stride + c]), acc[t][c % 4]);
+  }
+  for (unsigned t = 0; t < Tokens; ++t) {
+    put_rows(out + t * out_stride, (acc[t][0] + acc[t][1]) + (acc[t][2] + acc[t][3]), valid, bias);
+  }
+}
+
+void matmul_plain(const float* tile, std::size_t cols, const float* x, std::size_t x_stride,
+                  std::size_t tokens, float* out, std::size_t out_stride, std::size_t valid,
+                  const float* bias) {
+  std::size_t t = 0;
+  for (; t + 4 <= tokens; t += 4) {
+    plain_product<4>(tile, cols, x + t * x_stride, x_stride, out + t * out_stride, out_stride, valid, bias);
+  }
+  for (; t < tokens; ++t) {
+    plain_product<1>(tile, cols, x + t * x_stride, x_stride, out + t * out_stride, out_stride, valid, bias);
+  }
+}
