@@ -124,13 +124,16 @@ void gateway::schedule(const live_ptr& request) {
       .then(
           [this, request, id = request->id](const placement_msg& where) {
             request->scheduling = false;
-            if (request->over || request->id != id) return;
+            if (request->over) {
+              if (where.rejection.code == ec::none) give_back(id);
+              return;
+            }
             dispatch(request, where);
           },
           [this, request, id = request->id](const caf::error& e) {
             request->scheduling = false;
-            if (request->over || request->id != id) return;
-            rejected(request, e);
+            give_back(id);  // a late answer is dropped, and what it would have charged with it
+            if (!request->over) rejected(request, e);
           });
 }
 
@@ -203,12 +206,17 @@ void gateway::first(const first_token& message) {
     send(conductor_, event_atom_v, event);
   }
   if (!deliver(request, message.token)) return stop_early(request);
-  if (message.finish != finish_kind::none) finish(request, message.finish);
+  if (message.finish != finish_kind::none) return finish(request, message.finish);
+  for (const auto& run : std::exchange(request->early, {})) tokens(run);
 }
 
 void gateway::tokens(const token_run& run) {
   const auto request = find(run.id);
   if (!request) return;
+  if (run.position > request->output.size()) {
+    request->early.push_back(run);
+    return;
+  }
   request->decoding = true;
   auto position = run.position;
   for (const auto& token : run.tokens) {
@@ -236,17 +244,13 @@ void gateway::attempt_over(const attempt_failed& message) {
 
 void gateway::again(const live_ptr& request, const error& cause) {
   if (request->id.attempt + 1 >= attempt_limit * 8) return fail(request, cause, std::chrono::seconds(2));
-  if (conductor_ && request->placed) {
-    request_event event;
-    event.id = request->id;
-    event.stage = request_stage::failed;
-    send(conductor_, event_atom_v, event);
-  }
+  if (request->placed) give_back(request->id);
   ++request->id.attempt;
   request->placed.reset();
   request->prefill = nullptr;
   request->decode = nullptr;
   request->decoding = false;
+  request->early.clear();
   request->retry_at = clock_type::now() + back_off(request->id.attempt);
 }
 
@@ -302,6 +306,14 @@ void gateway::forget(const live_ptr& request, request_stage stage) {
     send(conductor_, event_atom_v, event);
   }
   requests_.erase(request->id.request);
+}
+
+void gateway::give_back(const attempt_id& id) {
+  if (!conductor_) return;
+  request_event event;
+  event.id = id;
+  event.stage = request_stage::failed;
+  send(conductor_, event_atom_v, event);
 }
 
 void gateway::peer_lost(node_id peer) {

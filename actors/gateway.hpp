@@ -40,6 +40,7 @@ class gateway final : public gateway_actor::base {
     caf::actor prefill;
     caf::actor decode;
     bool decoding = false;                  ///< the decode side has shown life: prefill's fate no longer matters
+    std::vector<token_run> early;           ///< came before the first token, which takes another link
     bool scheduling = false;                ///< the conductor's answer is awaited
     bool over = false;
     prefill_stats stats;
@@ -67,6 +68,8 @@ class gateway final : public gateway_actor::base {
   void client_gone(const client_request_ptr& client);
   void fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after);
   void forget(const live_ptr& request, request_stage stage);
+  /// The conductor need not charge this attempt any more.
+  void give_back(const attempt_id& id);
   void peer_lost(node_id peer);
   void tick();
   live_ptr find(const attempt_id& id) const;
