@@ -38,11 +38,11 @@ struct two_processes {
     child.channel().send(mine);
     REQUIRE(child.channel().receive_text() == "ok");
   }
-  transfer write(std::uint64_t length) {
+  transfer write(std::uint64_t length, std::uint64_t at = 0) {
     transfer t;
     t.id.value = next_id++;
     t.peer.value = 2;
-    t.slices = {{{here.region.id, 0, length}, {there.id, 0, length}, {}}};
+    t.slices = {{{here.region.id, 0, length}, {there.id, at, length}, {}}};
     return t;
   }
 
@@ -57,13 +57,15 @@ struct two_processes {
 TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P, shm_path,
                    tcp_path) {
   two_processes<P> two;
+  std::uint64_t at = 0;
   for (const std::uint64_t length : {1ull, 4096ull, 163840ull, 16777216ull}) {
-    const auto done = run(*two.here.plane, two.write(length));
+    const auto done = run(*two.here.plane, two.write(length, at));
     REQUIRE_MESSAGE(done.outcome, to_string(done.outcome.error()));
     CHECK(done.path == P::path);
-    two.child.channel().order('C', std::uint64_t{0}, length);
+    two.child.channel().order('C', at, length);
     CHECK(two.child.channel().receive_text() ==
           std::to_string(checksum64(two.here.memory.bytes().first(length))));
+    at += length;
   }
 }
 
