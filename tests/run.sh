@@ -84,7 +84,7 @@ quietly cmake -G Ninja -B "$build" -S . "${configure[@]}" || give_up
 echo "$build"
 
 begin_stage "build"
-NINJA_STATUS='[%f/%t %es] ' ninja -C "$build" || give_up
+NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C "$build" || give_up
 
 begin_stage "tests"
 results=$(mktemp -d)
@@ -104,7 +104,7 @@ if ((fuzz_seconds > 0)) && [[ -z $label || $label == fuzz ]] && [[ -z $sanitize 
       -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" || give_up
     mapfile -t targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
     if ((${#targets[@]})); then
-      NINJA_STATUS='[%f/%t %es] ' ninja -C build-fuzz "${targets[@]}" || give_up
+      NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" || give_up
       ctest --test-dir build-fuzz -j "$(nproc)" "${ctest_options[@]}" -L fuzz --output-junit "$results/fuzz.xml" || status=1
     fi
   else
