@@ -1,296 +1,239 @@
 #include "runtime/sched/conductor_core.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <string>
 #include <utility>
 
 namespace mooncaf {
 
 namespace {
 
-/// How much of an SLO a class may fill before it is refused: low-priority requests go first when it gets tight.
-double room_of(std::uint8_t priority) noexcept { return priority == 0 ? 1.25 : priority == 1 ? 1.0 : 0.75; }
+// While traces of lost nodes are left in the index, every placement clears some and every expiry many:
+// neither is delayed by more than a few microseconds (milliseconds).
+constexpr std::size_t sweep_per_placement = 512;
+constexpr std::size_t sweep_per_expiry = 1 << 20;
+
+policy_options policy_of(const conductor_options& o) {
+  return {o.policy, o.balancing_threshold, o.block_tokens, o.bytes_per_token, o.seed};
+}
+
+duration or_default(duration wish, duration otherwise) noexcept {
+  return wish > duration{} ? wish : otherwise;
+}
 
 }  // namespace
 
-conductor_core::conductor_core(conductor_options options) : options_(options), random_(options.seed) {}
+conductor_core::conductor_core(conductor_options options)
+    : conductor_core(options, make_selector(policy_of(options))) {}
 
-result<void> conductor_core::add_node(node_id node) {
-  if (node_of_.contains(node)) return {};
-  auto free = std::ranges::find(nodes_, node_id{});
-  if (free == nodes_.end()) {
-    if (nodes_.size() >= prefix_index::max_nodes) {
-      return fail(ec::out_of_space, "the index holds at most " + std::to_string(prefix_index::max_nodes) + " nodes");
-    }
-    free = nodes_.insert(free, node);
-    blocks_at_.resize(nodes_.size());
+conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefill_selector> selector)
+    : options_(options),
+      cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
+      transfers_(options.transfer),
+      selector_(std::move(selector)) {
+  options_.block_tokens = std::max(options_.block_tokens, 1u);
+}
+
+// ---- instances
+// ------------------------------------------------------------------------------------------------------
+
+result<void> conductor_core::add_node(node_id node, time_point now) {
+  if (cluster_.has_node(node)) {
+    cluster_.touch(node, now);
+    return {};
   }
-  *free = node;
-  node_of_[node] = static_cast<node_index>(free - nodes_.begin());
+  const auto index = index_.add_node();
+  if (!index) {
+    return fail(ec::out_of_space,
+                "the index holds at most " + std::to_string(prefix_index::max_nodes) + " nodes");
+  }
+  cluster_.add_node(node, *index, now);
   return {};
 }
 
-void conductor_core::add_instance(const instance_desc& desc) {
-  const auto node = node_of_.find(desc.node);
-  if (node == node_of_.end()) return;
-  instance made;
-  made.desc = desc;
-  made.node = node->second;
-  if (desc.role == instance_role::prefill) {
-    made.prefill = prefill_model{desc.samples};
-    prefill_.push_back(std::move(made));
-  } else {
-    made.decode = decode_model{desc.samples};
-    decode_.push_back(std::move(made));
-  }
-}
+result<void> conductor_core::add_instance(const instance_desc& desc) { return cluster_.add_instance(desc); }
 
 std::vector<request_id> conductor_core::remove_node(node_id node) {
-  std::vector<request_id> lost;
-  const auto i = node_of_.find(node);
-  if (i == node_of_.end()) return lost;
-  const auto on_node = [&](worker_id id) {
-    const auto is = [&](const instance& x) { return x.desc.id == id && x.desc.node == node; };
-    return std::ranges::any_of(prefill_, is) || std::ranges::any_of(decode_, is);
-  };
-  for (const auto& [id, c] : charges_) {
-    if (on_node(c.decode_id) || (on_node(c.prefill_id) && !c.prefill_done)) lost.push_back(id);
-  }
-  for (const auto id : lost) release(id);
-  std::erase_if(prefill_, [&](const instance& x) { return x.desc.node == node; });
-  std::erase_if(decode_, [&](const instance& x) { return x.desc.node == node; });
-  index_.drop_node(i->second);
-  nodes_[i->second] = node_id{};
-  node_of_.erase(i);
+  const auto index = cluster_.index_of(node);
+  if (!index) return {};
+  auto lost = cluster_.remove_node(node);
+  index_.drop_node(*index);
+  transfers_.forget(*index);
+  counts_.lost += lost.size();
   return lost;
 }
 
-void conductor_core::report(worker_id worker, const instance_load& load) {
-  for (auto* pool : {&prefill_, &decode_}) {
-    for (auto& i : *pool) {
-      if (i.desc.id != worker) continue;
-      i.latest = load;
-      if (i.desc.role == instance_role::decode && load.running > 0) {
-        i.decode.observe(load.running, load.context_tokens, load.step);
-      }
-    }
-  }
+std::vector<request_id> conductor_core::remove_instance(worker_id worker) {
+  auto lost = cluster_.remove_instance(worker);
+  counts_.lost += lost.size();
+  return lost;
 }
 
+result<void> conductor_core::set_state(worker_id worker, instance_state state) {
+  return cluster_.set_state(worker, state);
+}
+
+void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
+  cluster_.report(worker, load, now);
+}
+
+void conductor_core::heartbeat(node_id node, time_point now) { cluster_.touch(node, now); }
+
+expiry conductor_core::expire(time_point now) {
+  now_ = std::max(now_, now);
+  expiry out;
+  out.nodes = cluster_.silent_since(now - options_.heartbeat_limit);
+  for (const auto node : out.nodes) {
+    const auto lost = remove_node(node);
+    out.requests.insert(out.requests.end(), lost.begin(), lost.end());
+  }
+  for (const auto id : cluster_.charged_before(now - options_.charge_limit)) {
+    end(id, request_state::expired, now);
+    out.requests.push_back(id);
+  }
+  index_.sweep(sweep_per_expiry);
+  return out;
+}
+
+// ---- blocks
+// ---------------------------------------------------------------------------------------------------------
+
 void conductor_core::block_held(node_id node, const block_key& key, holder_tier tier) {
-  if (const auto i = node_of_.find(node); i != node_of_.end()) index_.add(key, i->second, tier);
+  if (const auto i = cluster_.index_of(node)) index_.add(key, *i, tier);
 }
 
 void conductor_core::block_gone(node_id node, const block_key& key) {
-  if (const auto i = node_of_.find(node); i != node_of_.end()) index_.remove(key, i->second);
+  if (const auto i = cluster_.index_of(node)) index_.remove(key, *i);
 }
 
 void conductor_core::forget_blocks(node_id node) {
-  if (const auto i = node_of_.find(node); i != node_of_.end()) index_.drop_node(i->second);
+  const auto old = cluster_.index_of(node);
+  if (!old) return;
+  // A new number for the same node: what is indexed under the old one is swept up later.
+  index_.drop_node(*old);
+  transfers_.forget(*old);
+  cluster_.renumber(node, *index_.add_node());
 }
 
-duration conductor_core::queue_of(const instance& i, time_point now) const {
-  if (i.queued <= duration{}) return {};
-  return std::max(i.queued - (now - i.head_since), duration{});
+// ---- requests
+// -------------------------------------------------------------------------------------------------------
+
+duration conductor_core::waited(const schedule_request& request, time_point now) const noexcept {
+  return request.arrival == time_point{} ? duration{} : std::max<duration>(now - request.arrival, duration{});
 }
 
-conductor_core::candidate conductor_core::weigh(std::size_t at, const schedule_request& request,
-                                                std::uint32_t local_blocks, const holder_match* best,
-                                                time_point now) const {
-  const auto& inst = prefill_[at];
-  candidate c;
-  c.at = at;
-  c.local_blocks = local_blocks;
-  const auto cost_with = [&](std::uint32_t blocks) {
-    const auto cached = std::min<std::uint64_t>(std::uint64_t{blocks} * options_.block_tokens, request.prompt_tokens - 1);
-    return inst.prefill.estimate(request.prompt_tokens - cached, cached);
-  };
-  c.cost = cost_with(local_blocks);
-  const bool may_fetch = options_.policy == placement_policy::kvcache_centric && best != nullptr &&
-                         best->blocks > local_blocks && best->node != inst.node &&
-                         best->blocks > options_.balancing_threshold * local_blocks;
-  if (may_fetch) {
-    // A fetch is priced before it starts: a tier slower than recomputing is not used.
-    const auto bytes = std::uint64_t{best->blocks - local_blocks} * options_.block_tokens * options_.bytes_per_token;
-    const auto with_fetch = transfer_.estimate(bytes) + cost_with(best->blocks);
-    if (with_fetch < c.cost) {
-      c.cost = with_fetch;
-      c.fetch = true;
-    }
-  }
-  c.ttft = queue_of(inst, now) + c.cost;
-  return c;
-}
-
-conductor_core::candidate conductor_core::select_prefill(const schedule_request& request, const holder_match* best,
-                                                         time_point now) {
-  const auto local = [&](std::size_t at) { return blocks_at_[prefill_[at].node]; };
-  if (options_.policy == placement_policy::random) {
-    const auto at = static_cast<std::size_t>(random_() % prefill_.size());
-    return weigh(at, request, local(at), best, now);
-  }
-  if (options_.policy == placement_policy::load_balancing) {
-    std::size_t least = 0;
-    for (std::size_t at = 1; at < prefill_.size(); ++at) {
-      if (queue_of(prefill_[at], now) < queue_of(prefill_[least], now)) least = at;
-    }
-    return weigh(least, request, local(least), best, now);
-  }
-  auto chosen = weigh(0, request, local(0), best, now);
-  for (std::size_t at = 1; at < prefill_.size(); ++at) {
-    const auto c = weigh(at, request, local(at), best, now);
-    if (c.ttft < chosen.ttft) chosen = c;
-  }
-  return chosen;
-}
-
-duration conductor_core::step_time(const instance& i, std::uint32_t extra, std::uint64_t extra_context) const {
-  return i.decode.estimate(std::min(i.charged + extra, i.desc.capacity), i.charged_context + extra_context);
-}
-
-std::size_t conductor_core::select_decode(time_point) const {
-  const auto fill = [](const instance& i) { return static_cast<double>(i.charged) / std::max(i.desc.capacity, 1u); };
-  std::size_t chosen = 0;
-  for (std::size_t at = 1; at < decode_.size(); ++at) {
-    if (fill(decode_[at]) < fill(decode_[chosen])) chosen = at;
-  }
-  return chosen;
-}
-
-duration conductor_core::predicted_step(const schedule_request& request, time_point prefill_end) const {
-  // Load that the pool will have when this prefill ends: those that will have joined by then and will not have ended,
-  // each taken to decode for `decode_span`; spread evenly.
-  std::uint64_t requests = 1;
-  std::uint64_t context = request.prompt_tokens;
-  for (const auto& [id, c] : charges_) {
-    if (c.prefill_end > prefill_end || c.prefill_end + options_.decode_span < prefill_end) continue;
-    ++requests;
-    context += c.context_tokens;
-  }
-  const auto n = decode_.size();
-  const auto share = std::min<std::uint64_t>((requests + n - 1) / n, decode_.front().desc.capacity);
-  return decode_.front().decode.estimate(share, context / n);
-}
-
-std::optional<rejection> conductor_core::admit(const schedule_request& request, const candidate& p, std::size_t d,
-                                               duration tbt, time_point now) {
-  if (options_.admission == admission_policy::none) return std::nullopt;
-  const auto ttft_slo = request.ttft_slo > duration{} ? request.ttft_slo : options_.ttft_slo;
-  const auto tbt_slo = request.tbt_slo > duration{} ? request.tbt_slo : options_.tbt_slo;
-  const auto room = room_of(request.priority);
-  const auto limit = [room](duration slo) { return duration{static_cast<std::int64_t>(static_cast<double>(slo.count()) * room)}; };
-  const auto text = [](duration t) { return std::to_string(t.count() / 1'000'000) + " ms"; };
-  if (p.ttft > limit(ttft_slo)) {
-    ++counts_.rejected_ttft;
-    return rejection{{ec::slo_unreachable, "predicted TTFT " + text(p.ttft) + " exceeds " + text(limit(ttft_slo))},
-                     p.ttft - limit(ttft_slo)};
-  }
-  if (options_.admission == admission_policy::baseline) return std::nullopt;
-  const auto expected = options_.admission == admission_policy::predictive ? predicted_step(request, now + p.ttft) : tbt;
-  const bool full = options_.admission == admission_policy::early && decode_[d].charged >= 2 * decode_[d].desc.capacity;
-  if (expected > limit(tbt_slo) || full) {
-    ++counts_.rejected_tbt;
-    return rejection{{full ? ec::overloaded : ec::slo_unreachable,
-                      full ? "every decode batch is full and as many requests wait"
-                           : "predicted TBT " + text(expected) + " exceeds " + text(limit(tbt_slo))},
+std::optional<rejection> conductor_core::refuse_outright(const schedule_request& request) const {
+  if (request.prompt_tokens == 0) return rejection{{ec::invalid_argument, "empty prompt"}};
+  const auto missing = [](std::string_view role) {
+    return rejection{{ec::unavailable, "no live " + std::string{role} + " instance"},
                      std::chrono::seconds(1)};
-  }
+  };
+  if (cluster_.prefill().live().empty()) return missing("prefill");
+  if (cluster_.decode().live().empty()) return missing("decode");
   return std::nullopt;
 }
 
+std::optional<rejection> conductor_core::admit(const schedule_request& request, const prefill_choice& p,
+                                               const decode_choice& d, time_point now) {
+  admission_question q;
+  q.priority = request.priority;
+  q.ttft = waited(request, now) + p.ttft;
+  q.ttft_slo = or_default(request.ttft_slo, options_.ttft_slo);
+  q.tbt_now = d.tbt;
+  q.tbt_slo = or_default(request.tbt_slo, options_.tbt_slo);
+  q.decode_saturated = d.saturated;
+  q.decode_span = options_.decode_span;
+  if (options_.admission == admission_policy::predictive) {
+    const auto then = cluster_.forecast().at(now + p.ttft);
+    q.tbt_then = cluster_.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
+  }
+  return check_admission(options_.admission, q);
+}
+
 tl::expected<placement, rejection> conductor_core::schedule(const schedule_request& request, time_point now) {
-  if (prefill_.empty() || decode_.empty() || request.prompt_tokens == 0) {
+  now_ = std::max(now_, now);
+  index_.sweep(sweep_per_placement);
+  cluster_.forecast().trim(now);
+  if (auto refused = refuse_outright(request)) {
     ++counts_.rejected_unavailable;
-    return tl::unexpected(rejection{{ec::unavailable, prefill_.empty() ? "no live prefill instance"
-                                                      : decode_.empty() ? "no live decode instance" : "empty prompt"},
-                                    std::chrono::seconds(1)});
+    return tl::unexpected(std::move(*refused));
   }
   // The block of the last token is never reused: its logits have to be computed.
-  const auto usable = std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
-  index_.match(request.keys.first(usable), matches_);
-  const holder_match* best = nullptr;
-  for (const auto& m : matches_) {
-    blocks_at_[m.node] = m.blocks;
-    if (best == nullptr || m.blocks > best->blocks || (m.blocks == best->blocks && m.dram_blocks > best->dram_blocks)) {
-      best = &m;
-    }
+  const auto usable =
+      std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
+  index_.match(request.keys.first(usable), match_);
+  const auto p = selector_->select({request, match_, cluster_.prefill(), transfers_, now});
+  const auto d = cluster_.decode().select(request.prompt_tokens);
+  if (auto refused = admit(request, p, d, now)) {
+    ++(refused->stage == reject_stage::prefill ? counts_.rejected_ttft : counts_.rejected_tbt);
+    return tl::unexpected(std::move(*refused));
   }
-  const auto chosen = select_prefill(request, best, now);
-  for (const auto& m : matches_) blocks_at_[m.node] = 0;
-  const auto d = select_decode(now);
-  const auto tbt = step_time(decode_[d], 1, request.prompt_tokens);
-  if (auto refused = admit(request, chosen, d, tbt, now)) return tl::unexpected(std::move(*refused));
+  return commit(request, p, d, now);
+}
 
-  auto& p = prefill_[chosen.at];
+placement conductor_core::commit(const schedule_request& request, const prefill_choice& p,
+                                 const decode_choice& d, time_point now) {
+  const auto& prefill = cluster_.prefill().desc(p.slot);
+  const auto& decode = cluster_.decode().desc(d.slot);
   placement out;
-  out.prefill = p.desc.id;
-  out.prefill_node = p.desc.node;
-  out.decode = decode_[d].desc.id;
-  out.decode_node = decode_[d].desc.node;
-  out.local_blocks = chosen.local_blocks;
-  if (chosen.fetch) {
-    out.source = nodes_[best->node];
-    out.source_blocks = best->blocks;
-    out.source_tier = best->dram_blocks == best->blocks ? holder_tier::dram : holder_tier::ssd;
+  out.prefill = prefill.id;
+  out.prefill_node = prefill.node;
+  out.decode = decode.id;
+  out.decode_node = decode.node;
+  out.local_blocks = p.local_blocks;
+  out.predicted_ttft = waited(request, now) + p.ttft;
+  out.predicted_tbt = d.tbt;
+  if (p.fetch) {
+    out.source = cluster_.node_at(p.source);
+    out.source_blocks = p.source_blocks;
+    out.source_tier = p.source_tier;
+    out.replicate = true;
+    const auto blocks = std::uint64_t{p.source_blocks} - p.local_blocks;
+    transfers_.charge(p.source, blocks * options_.block_tokens * options_.bytes_per_token, now);
     ++counts_.fetches;
   }
-  out.predicted_ttft = chosen.ttft;
-  out.predicted_tbt = tbt;
-  if (p.queued <= duration{}) p.head_since = now;
-  p.queued += chosen.cost;
-  ++decode_[d].charged;
-  decode_[d].charged_context += request.prompt_tokens;
-  charge c;
-  c.prefill_id = out.prefill;
-  c.decode_id = out.decode;
-  c.prefill_cost = chosen.cost;
-  c.prefill_end = now + chosen.ttft;
-  c.context_tokens = request.prompt_tokens;
-  charges_.insert_or_assign(request.id, c);
+  cluster_.charge(request.id, {p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens}, now);
   ++counts_.placed;
   return out;
 }
 
+void conductor_core::prefill_started(request_id id, time_point now) {
+  now_ = std::max(now_, now);
+  cluster_.prefill_started(id);
+}
+
 void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
                                  duration compute, time_point now) {
-  const auto i = charges_.find(id);
-  if (i == charges_.end() || i->second.prefill_done) return;
-  auto& c = i->second;
-  c.prefill_done = true;
-  c.prefill_end = now;
-  for (auto& p : prefill_) {
-    if (p.desc.id != c.prefill_id) continue;
-    p.queued = std::max(p.queued - c.prefill_cost, duration{});
-    p.head_since = now;
-    p.prefill.observe(new_tokens, cached_tokens, compute);
+  now_ = std::max(now_, now);
+  if (const auto done = cluster_.first_token(id, now)) {
+    cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
   }
 }
 
-void conductor_core::release(request_id id) {
-  const auto i = charges_.find(id);
-  if (i == charges_.end()) return;
-  const auto c = i->second;
-  charges_.erase(i);
-  if (!c.prefill_done) {
-    for (auto& p : prefill_) {
-      if (p.desc.id == c.prefill_id) p.queued = std::max(p.queued - c.prefill_cost, duration{});
-    }
-  }
-  for (auto& d : decode_) {
-    if (d.desc.id != c.decode_id) continue;
-    --d.charged;
-    d.charged_context -= c.context_tokens;
+void conductor_core::end(request_id id, request_state how, time_point now) {
+  now_ = std::max(now_, now);
+  if (!cluster_.release(id, how, now)) return;
+  switch (how) {
+    case request_state::finished:
+      ++counts_.finished;
+      break;
+    case request_state::expired:
+      ++counts_.expired;
+      break;
+    default:
+      ++counts_.failed;
+      break;
   }
 }
+
+// ---- views
+// ----------------------------------------------------------------------------------------------------------
 
 double conductor_core::load_of(worker_id worker, time_point now) const {
-  for (const auto& p : prefill_) {
-    if (p.desc.id == worker) return to_seconds(queue_of(p, now)) / to_seconds(options_.ttft_slo);
-  }
-  for (const auto& d : decode_) {
-    if (d.desc.id == worker && d.charged > 0) return to_seconds(step_time(d, 0, 0)) / to_seconds(options_.tbt_slo);
-  }
-  return 0;
+  const auto v = cluster_.view(worker, now);
+  if (!v) return 0;
+  return v->role == instance_role::prefill ? to_seconds(v->queue) / to_seconds(options_.ttft_slo)
+                                           : to_seconds(v->step) / to_seconds(options_.tbt_slo);
 }
 
 }  // namespace mooncaf

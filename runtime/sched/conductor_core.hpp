@@ -1,93 +1,43 @@
 #pragma once
-// The conductor's mind: instances, their load, the prefix index, and the placement of requests. What the conductor
-// actor and a simulator both call, with time as an argument.
+// The conductor's mind: instances, their load, the prefix index, and the placement of requests. What the
+// conductor actor and a simulator both call, with time as an argument.
 //
-//   schedule ──► charged to prefill (and decode) at once
-//      first_token ──► prefill charge released      finished / failed / node lost ──► all charges released, once
+//   schedule ──► charged to prefill and decode at once
+//      first_token ──► prefill charge released      finished / failed / node lost ──► all charges released,
+//      once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "runtime/base/ids.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/sched/estimators.hpp"
+#include "runtime/sched/admission.hpp"
+#include "runtime/sched/cluster_state.hpp"
+#include "runtime/sched/instance.hpp"
+#include "runtime/sched/placement.hpp"
+#include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefix_index.hpp"
-
-#include <cstdint>
-#include <optional>
-#include <random>
-#include <span>
-#include <unordered_map>
-#include <vector>
+#include "runtime/sched/transfer_board.hpp"
 
 namespace mooncaf {
-
-/// How a prefill instance is chosen. F25 compares these four.
-enum class placement_policy : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
-
-/// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
-enum class admission_policy : std::uint8_t {
-  none,        ///< never
-  baseline,    ///< prefill load now; decode load is checked by the decode worker after prefill
-  early,       ///< both loads now, before prefill
-  predictive,  ///< prefill load now, decode load as it will be when this prefill ends
-};
 
 struct conductor_options {
   placement_policy policy = placement_policy::kvcache_centric;
   admission_policy admission = admission_policy::early;
   duration ttft_slo = std::chrono::seconds(30);
   duration tbt_slo = std::chrono::milliseconds(100);
-  double balancing_threshold = 4;       ///< > 1: a remote prefix this many times longer is worth fetching
-  duration decode_span = std::chrono::seconds(20);  ///< t_d: how long a request is taken to decode (predictive)
+  double balancing_threshold = 4;  ///< > 1: a remote prefix this many times longer is worth fetching
+  duration decode_span =
+      std::chrono::seconds(20);  ///< t_d: how long a request is taken to decode (predictive)
   std::uint32_t block_tokens = 64;
-  std::uint64_t bytes_per_token = 0;    ///< of KV, for transfer times
+  std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
   std::uint64_t seed = 1;
-};
-
-enum class instance_role : std::uint8_t { prefill, decode };
-
-/// A worker, as it registers.
-struct instance_desc {
-  worker_id id;
-  node_id node;
-  instance_role role = instance_role::prefill;
-  std::uint32_t capacity = 1;           ///< decode: largest batch
-  std::vector<timing_point> samples;    ///< calibration of its device
-};
-
-struct schedule_request {
-  request_id id;                        ///< of the attempt: unique per try
-  std::span<const block_key> keys;      ///< full blocks, prompt order
-  std::uint32_t prompt_tokens = 0;
-  std::uint32_t max_tokens = 0;
-  std::uint8_t priority = 1;            ///< 0 high, 1 normal, 2 low: higher classes may use more of the SLO's room
-  duration ttft_slo{};                  ///< zero: the cluster's
-  duration tbt_slo{};
-};
-
-struct placement {
-  worker_id prefill;
-  worker_id decode;
-  node_id prefill_node;
-  node_id decode_node;
-  std::uint32_t local_blocks = 0;       ///< leading blocks at the prefill node
-  node_id source;                       ///< whom to fetch a longer prefix from; none: 0
-  std::uint32_t source_blocks = 0;
-  holder_tier source_tier = holder_tier::dram;
-  duration predicted_ttft{};
-  duration predicted_tbt{};
-};
-
-/// Why a request was refused, and when another try makes sense.
-struct rejection {
-  error cause;                          ///< `unavailable`, `overloaded` or `slo_unreachable`
-  duration retry_after{};
-};
-
-/// What a worker reports about itself now and then.
-struct instance_load {
-  std::uint32_t running = 0;
-  std::uint32_t waiting = 0;
-  std::uint64_t context_tokens = 0;
-  duration step{};                      ///< decode: the latest step
+  transfer_model transfer{};                            ///< between nodes, to begin with
+  duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
+  duration charge_limit =
+      std::chrono::hours(1);  ///< a request of whose end nobody told us is released after this
 };
 
 /// Placements and rejections so far.
@@ -96,93 +46,97 @@ struct conductor_counts {
   std::uint64_t rejected_ttft = 0;
   std::uint64_t rejected_tbt = 0;
   std::uint64_t rejected_unavailable = 0;
-  std::uint64_t fetches = 0;            ///< placements that bring a prefix from another node
+  std::uint64_t fetches = 0;  ///< placements that bring a prefix from another node
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;   ///< … or cancelled
+  std::uint64_t lost = 0;     ///< their instance left
+  std::uint64_t expired = 0;  ///< nobody told us that they ended
+};
+
+/// What `conductor_core::expire` found.
+struct expiry {
+  std::vector<node_id> nodes;        ///< silent for too long: removed
+  std::vector<request_id> requests;  ///< released: their instance left, or nobody told us that they ended
 };
 
 /// @thread  Owned by the conductor; not synchronised.
 class conductor_core {
  public:
   explicit conductor_core(conductor_options options);
+  /// With a policy of the caller's own.
+  conductor_core(conductor_options options, std::unique_ptr<prefill_selector> selector);
 
   // ---- instances ----
   /// @error `ec::out_of_space` beyond `prefix_index::max_nodes` nodes.
-  result<void> add_node(node_id node);
-  void add_instance(const instance_desc& desc);
-  /// Removes a node, its instances, its blocks, and the charges on them. @returns requests that were placed there.
+  result<void> add_node(node_id node, time_point now = {});
+  /// @error `ec::not_found` if its node has not been added, `ec::already_exists` if its id is in use.
+  result<void> add_instance(const instance_desc& desc);
+  /// Removes a node, its instances, its blocks, and the charges on them. @returns requests that were placed
+  /// there.
   std::vector<request_id> remove_node(node_id node);
-  void report(worker_id worker, const instance_load& load);
+  /// Removes one instance and the charges on it. @returns requests that were placed there.
+  std::vector<request_id> remove_instance(worker_id worker);
+  /// E.g. `draining`: it gets no new requests and finishes those it has. @error `ec::not_found`.
+  result<void> set_state(worker_id worker, instance_state state);
+  /// What a worker says about itself; unknown workers are ignored. Without a time only the estimates are
+  /// refined.
+  void report(worker_id worker, const instance_load& load, time_point now = {});
+  /// A sign of life of a node.
+  void heartbeat(node_id node, time_point now);
+  /// To be called now and then: drops silent nodes and forgotten requests, cleans the index.
+  expiry expire(time_point now);
 
   // ---- blocks ----
   void block_held(node_id node, const block_key& key, holder_tier tier);
   void block_gone(node_id node, const block_key& key);
   /// Forgets what a node holds; its snapshot follows.
   void forget_blocks(node_id node);
+  /// A fetch between nodes was measured.
+  void transferred(std::uint64_t bytes, duration took) { transfers_.observe(bytes, took); }
 
   // ---- requests ----
+  /// Places a request and charges it, or says why not. An id that is charged already is released first.
   tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
+  void prefill_started(request_id id, time_point now);
   /// The prompt is computed: prefill's charge ends, decode's becomes real. `compute` refines the estimate.
   void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens, duration compute,
                    time_point now);
-  /// Any terminal path; releases what is still charged. Idempotent.
-  void release(request_id id);
+  // Terminal: whatever is still charged is released, once; ids that are not charged are ignored.
+  void finished(request_id id, time_point now) { end(id, request_state::finished, now); }
+  void failed(request_id id, time_point now) { end(id, request_state::failed, now); }
+  void cancelled(request_id id, time_point now) { end(id, request_state::cancelled, now); }
+  /// Any of them, when neither the kind of end nor its time matters.
+  void release(request_id id) { end(id, request_state::finished, now_); }
 
+  // ---- views ----
+  const conductor_options& options() const noexcept { return options_; }
   const conductor_counts& counts() const noexcept { return counts_; }
   const prefix_index& index() const noexcept { return index_; }
-  std::size_t charged_requests() const noexcept { return charges_.size(); }
+  const cluster_state& cluster() const noexcept { return cluster_; }
+  const transfer_board& transfers() const noexcept { return transfers_; }
+  std::size_t charged_requests() const noexcept { return cluster_.charged_requests(); }
+  /// All instances, by id: for `/cluster`.
+  std::vector<instance_view> instances(time_point now) const { return cluster_.views(now); }
   /// Predicted TTFT of an empty prompt at this instance, or the step time of a decode instance, over the SLO.
   double load_of(worker_id worker, time_point now) const;
 
  private:
-  struct instance {
-    instance_desc desc;
-    node_index node = 0;
-    prefill_model prefill;
-    decode_model decode;
-    duration queued{};                  ///< prefill: predicted cost of what is charged
-    time_point head_since{};            ///< prefill: when the request at the head of the queue was begun, at the latest
-    std::uint32_t charged = 0;          ///< decode: requests placed here and not finished
-    std::uint64_t charged_context = 0;  ///< decode: their context tokens
-    instance_load latest;
-  };
-  struct charge {
-    worker_id prefill_id;
-    worker_id decode_id;
-    duration prefill_cost{};
-    time_point prefill_end{};
-    std::uint64_t context_tokens = 0;
-    bool prefill_done = false;
-  };
-  /// A prefill instance weighed for a request.
-  struct candidate {
-    std::size_t at = 0;
-    std::uint32_t local_blocks = 0;
-    bool fetch = false;
-    duration cost{};                    ///< transfer plus computation
-    duration ttft{};
-  };
-
-  candidate weigh(std::size_t at, const schedule_request& request, std::uint32_t local_blocks,
-                  const holder_match* best, time_point now) const;
-  candidate select_prefill(const schedule_request& request, const holder_match* best, time_point now);
-  std::size_t select_decode(time_point now) const;
-  duration queue_of(const instance& i, time_point now) const;
-  duration step_time(const instance& i, std::uint32_t extra, std::uint64_t extra_context) const;
-  duration predicted_step(const schedule_request& request, time_point prefill_end) const;
-  std::optional<rejection> admit(const schedule_request& request, const candidate& p, std::size_t d,
-                                 duration tbt, time_point now);
+  std::optional<rejection> refuse_outright(const schedule_request& request) const;
+  std::optional<rejection> admit(const schedule_request& request, const prefill_choice& p,
+                                 const decode_choice& d, time_point now);
+  duration waited(const schedule_request& request, time_point now) const noexcept;
+  placement commit(const schedule_request& request, const prefill_choice& p, const decode_choice& d,
+                   time_point now);
+  void end(request_id id, request_state how, time_point now);
 
   conductor_options options_;
   prefix_index index_;
-  std::vector<node_id> nodes_;                         // by node_index; zero: unused
-  std::unordered_map<node_id, node_index> node_of_;
-  std::vector<instance> prefill_;
-  std::vector<instance> decode_;
-  std::unordered_map<request_id, charge> charges_;
-  transfer_model transfer_;
-  std::vector<holder_match> matches_;                  // of the request at hand
-  std::vector<std::uint32_t> blocks_at_;               // by node_index, of the request at hand
+  cluster_state cluster_;
+  transfer_board transfers_;
+  std::unique_ptr<prefill_selector> selector_;
+  prefix_match match_;  // of the request at hand
   conductor_counts counts_;
-  std::mt19937_64 random_;
+  time_point now_{};  // the latest time that we were told
 };
 
 }  // namespace mooncaf

@@ -1,34 +1,64 @@
 #include "runtime/sched/decode_batch.hpp"
 
 #include <algorithm>
-#include <tuple>
+
+#include "runtime/sched/admission.hpp"
+#include "runtime/sched/urgency.hpp"
 
 namespace mooncaf {
 
 bool decode_batch::push(const decode_entry& entry) {
+  if (options_.max_context_tokens > 0 && longest(entry) > options_.max_context_tokens) return false;
   if (std::ranges::find(running_, entry.id) != running_.end()) return false;
   if (std::ranges::find(waiting_, entry.id, &decode_entry::id) != waiting_.end()) return false;
   waiting_.push_back(entry);
   return true;
 }
 
+bool decode_batch::before(const decode_entry& a, const decode_entry& b, time_point now) const {
+  const auto class_a = aged_class(a.priority, a.arrival, now, options_.aging);
+  const auto class_b = aged_class(b.priority, b.arrival, now, options_.aging);
+  if (class_a != class_b) return class_a < class_b;
+  if (a.deadline != b.deadline) return a.deadline < b.deadline;
+  if (a.arrival != b.arrival) return a.arrival < b.arrival;
+  return a.id < b.id;
+}
+
 std::vector<request_id> decode_batch::admit(time_point now) {
   std::vector<request_id> moved;
-  if (waiting_.empty() || running_.size() >= options_.max_batch) return moved;
-  const auto rank = [&](const decode_entry& e) {
-    return std::make_tuple(e.priority - (now - e.arrival) / options_.aging, e.arrival, e.id);
-  };
-  std::ranges::stable_sort(waiting_, [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  const auto count = std::min<std::size_t>(waiting_.size(), options_.max_batch - running_.size());
-  for (std::size_t i = 0; i < count; ++i) moved.push_back(waiting_[i].id);
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
-  running_.insert(running_.end(), moved.begin(), moved.end());
+  while (!waiting_.empty() && running_.size() < options_.max_batch) {
+    const auto next =
+        std::ranges::min_element(waiting_, [&](const auto& a, const auto& b) { return before(a, b, now); });
+    const auto wanted = longest(*next);
+    if (options_.max_context_tokens > 0 && reserved_tokens_ + wanted > options_.max_context_tokens) break;
+    reserved_tokens_ += wanted;
+    running_.push_back(next->id);
+    running_entries_.push_back(*next);
+    moved.push_back(next->id);
+    waiting_.erase(next);
+  }
   return moved;
 }
 
 void decode_batch::cancel(request_id id) {
-  std::erase(running_, id);
+  if (const auto i = std::ranges::find(running_, id); i != running_.end()) {
+    const auto entry = running_entries_.begin() + (i - running_.begin());
+    reserved_tokens_ -= longest(*entry);
+    running_entries_.erase(entry);
+    running_.erase(i);
+    return;
+  }
   std::erase_if(waiting_, [&](const auto& e) { return e.id == id; });
+}
+
+std::optional<rejection> decode_batch::check(const decode_entry& entry, const decode_model& model,
+                                             duration tbt_slo) const {
+  std::uint64_t context = 0;
+  for (const auto* list : {&running_entries_, &waiting_}) {
+    for (const auto& e : *list) context += e.context_tokens;
+  }
+  const auto batch = std::min<std::uint64_t>(running_.size() + waiting_.size(), options_.max_batch - 1);
+  return admit_at_decode(model, batch, context, entry.context_tokens, tbt_slo, entry.priority);
 }
 
 }  // namespace mooncaf

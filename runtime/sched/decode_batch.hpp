@@ -1,17 +1,21 @@
 #pragma once
 // Which requests a decode worker's next step extends: continuous batching.
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
-
-#include <cstdint>
-#include <vector>
+#include "runtime/sched/estimators.hpp"
+#include "runtime/sched/placement.hpp"
 
 namespace mooncaf {
 
 struct decode_batch_options {
   std::uint32_t max_batch = 32;
   duration aging = std::chrono::seconds(10);  ///< waiting this long counts as one priority class
+  std::uint64_t max_context_tokens = 0;       ///< of all requests that run, at their longest; 0: no limit
 };
 
 /// A request whose KV is complete.
@@ -19,28 +23,47 @@ struct decode_entry {
   request_id id;
   std::uint8_t priority = 1;  ///< 0 first
   time_point arrival{};
+  std::uint32_t context_tokens = 0;         ///< prompt
+  std::uint32_t max_tokens = 0;             ///< that it may still generate; room is kept for all of them
+  time_point deadline = time_point::max();  ///< of its next token; the earliest goes first within a class
 };
 
-/// The running batch and those that wait to join it. A request that runs stays until it ends.
+/// The running batch and those that wait to join it. A request that runs stays until it ends: nothing is
+/// swapped out, others wait. One that does not fit the memory left holds back those behind it, so that long
+/// ones do not starve; one that could never fit is refused by `push`.
 /// @thread  Owned by one worker; not synchronised.
 class decode_batch {
  public:
   explicit decode_batch(decode_batch_options options) : options_(options) {}
 
-  /// @returns false if the id is here already.
+  /// @returns false if the id is here already, or its context at its longest exceeds `max_context_tokens`.
   bool push(const decode_entry& entry);
   /// Moves waiting requests into free places, most urgent first. @returns those that moved.
   std::vector<request_id> admit(time_point now);
-  /// Unknown ids are ignored.
+  /// It ended, or its owner withdrew it. Unknown ids are ignored.
   void cancel(request_id id);
+
+  /// The double check when the KV has arrived: whether the batch with everyone who waits, at the predicted
+  /// step, keeps this request's SLO. Baseline admission decides only here.
+  std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
+                                 duration tbt_slo) const;
 
   const std::vector<request_id>& running() const noexcept { return running_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }
+  /// Context of the running batch at its longest.
+  std::uint64_t reserved_tokens() const noexcept { return reserved_tokens_; }
 
  private:
+  static std::uint64_t longest(const decode_entry& e) noexcept {
+    return std::uint64_t{e.context_tokens} + e.max_tokens;
+  }
+  bool before(const decode_entry& a, const decode_entry& b, time_point now) const;
+
   decode_batch_options options_;
   std::vector<decode_entry> waiting_;
   std::vector<request_id> running_;
+  std::vector<decode_entry> running_entries_;  // parallel to `running_`
+  std::uint64_t reserved_tokens_ = 0;
 };
 
 }  // namespace mooncaf

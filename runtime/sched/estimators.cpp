@@ -14,7 +14,6 @@ using row = std::array<double, 3>;
 row solve(std::span<const row> x, std::span<const double> t, const std::array<bool, 3>& active) {
   std::array<std::array<double, 4>, 3> m{};
   for (std::size_t s = 0; s < x.size(); ++s) {
-    // Relative errors count, not absolute ones: a short pass is as important as a long one.
     const double weight = 1 / std::max(t[s] * t[s], 1e-12);
     for (int i = 0; i < 3; ++i) {
       for (int j = 0; j < 3; ++j) m[i][j] += weight * x[s][i] * x[s][j];
@@ -63,46 +62,72 @@ std::array<double, 3> fit_nonnegative(std::span<const std::array<double, 3>> fea
   return w;
 }
 
+duration bounded_duration(double seconds) noexcept {
+  constexpr double most = 1e5;
+  return from_seconds(seconds < most ? std::max(seconds, 0.0) : most);
+}
+
 void online_correction::observe(double predicted_seconds, double measured_seconds) noexcept {
-  if (!(predicted_seconds > 0) || !(measured_seconds > 0)) return;
+  if (!(predicted_seconds > 0) || !(measured_seconds > 0) || !std::isfinite(measured_seconds)) return;
   const double ratio = std::clamp(factor_ * measured_seconds / predicted_seconds, 0.25, 4.0);
   factor_ += 0.05 * (ratio - factor_);
 }
 
-prefill_model::prefill_model(std::span<const timing_point> samples) {
+namespace {
+
+/// Fits `weights` if there are enough usable samples; `features_of` turns one into its three features.
+template <class Features>
+void fit(std::span<const timing_point> samples, std::array<double, 3>& weights, Features&& features_of) {
   std::vector<row> x;
   std::vector<double> t;
   for (const auto& s : samples) {
-    x.push_back({1, s.a, s.a * s.b + s.a * s.a / 2});
+    const auto usable = [](double v) { return std::isfinite(v) && v >= 0; };
+    if (!usable(s.a) || !usable(s.b) || !usable(s.seconds) || s.seconds == 0) continue;
+    x.push_back(features_of(s));
     t.push_back(s.seconds);
   }
-  if (x.size() >= 3) weights_ = fit_nonnegative(x, t);
+  if (x.size() >= 3) weights = fit_nonnegative(x, t);
 }
 
-duration prefill_model::estimate(std::uint64_t new_tokens, std::uint64_t cached_tokens) const noexcept {
-  return from_seconds(correction_.factor() * raw(static_cast<double>(new_tokens), static_cast<double>(cached_tokens)));
+bool close(duration a, duration b) noexcept {
+  return to_seconds(std::max(a, b)) <= 1.1 * to_seconds(std::min(a, b));
 }
 
-void prefill_model::observe(std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured) noexcept {
+}  // namespace
+
+prefill_model::prefill_model(std::span<const timing_point> samples) {
+  fit(samples, weights_, [](const timing_point& s) { return row{1, s.a, s.a * s.b + s.a * s.a / 2}; });
+}
+
+void prefill_model::observe(std::uint64_t new_tokens, std::uint64_t cached_tokens,
+                            duration measured) noexcept {
   correction_.observe(to_seconds(estimate(new_tokens, cached_tokens)), to_seconds(measured));
 }
 
-decode_model::decode_model(std::span<const timing_point> samples) {
-  std::vector<row> x;
-  std::vector<double> t;
-  for (const auto& s : samples) {
-    x.push_back({1, s.a, s.b});
-    t.push_back(s.seconds);
+bool prefill_model::agrees_with(const prefill_model& other) const noexcept {
+  for (const std::uint64_t n : {256, 2048, 16384}) {
+    for (const std::uint64_t p : {0, 8192}) {
+      if (!close(estimate(n, p), other.estimate(n, p))) return false;
+    }
   }
-  if (x.size() >= 3) weights_ = fit_nonnegative(x, t);
+  return true;
 }
 
-duration decode_model::estimate(std::uint64_t batch, std::uint64_t context_tokens) const noexcept {
-  return from_seconds(correction_.factor() * raw(static_cast<double>(batch), static_cast<double>(context_tokens)));
+decode_model::decode_model(std::span<const timing_point> samples) {
+  fit(samples, weights_, [](const timing_point& s) { return row{1, s.a, s.b}; });
 }
 
 void decode_model::observe(std::uint64_t batch, std::uint64_t context_tokens, duration measured) noexcept {
   correction_.observe(to_seconds(estimate(batch, context_tokens)), to_seconds(measured));
+}
+
+bool decode_model::agrees_with(const decode_model& other) const noexcept {
+  for (const std::uint64_t batch : {1, 8, 64}) {
+    for (const std::uint64_t context : {512, 8192}) {
+      if (!close(estimate(batch, batch * context), other.estimate(batch, batch * context))) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace mooncaf

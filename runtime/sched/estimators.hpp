@@ -1,28 +1,37 @@
 #pragma once
-// How long things take: prefill passes, decode steps, transfers. Fitted from a calibration run, refined by what is
-// measured while serving.
+// How long things take: prefill passes, decode steps, transfers. Fitted from a calibration run, refined by
+// what is measured while serving.
 
-#include "runtime/base/units.hpp"
-
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
+
+#include "runtime/base/units.hpp"
 
 namespace mooncaf {
 
 /// One measurement: two numbers that explain it, and the time it took.
 struct timing_point {
-  double a = 0;        ///< prefill: new tokens; decode: sequences in the batch
-  double b = 0;        ///< prefill: cached tokens; decode: context tokens of all sequences
+  double a = 0;  ///< prefill: new tokens; decode: sequences in the batch
+  double b = 0;  ///< prefill: cached tokens; decode: context tokens of all sequences
   double seconds = 0;
 };
 
-/// Least squares over three features with no negative weight: t = w0·x0 + w1·x1 + w2·x2. Features whose weight would
-/// be negative are left out, since more work never takes less time.
-std::array<double, 3> fit_nonnegative(std::span<const std::array<double, 3>> features, std::span<const double> seconds);
+/// Least squares over three features with no negative weight: t = w0·x0 + w1·x1 + w2·x2. Relative errors
+/// count, since a short pass is as important as a long one. Features whose weight would be negative are left
+/// out: more work never takes less time.
+std::array<double, 3> fit_nonnegative(std::span<const std::array<double, 3>> features,
+                                      std::span<const double> seconds);
 
-/// A fitted model times a slowly moving correction: what is measured while serving pulls the correction towards
-/// measured / predicted, within [1/4, 4] of the calibration.
+/// Seconds as a duration, in [0, 10^5 s]: sums of thousands of estimates stay within range. Not a number
+/// gives the upper end.
+duration bounded_duration(double seconds) noexcept;
+
+/// A slowly moving correction of a fitted model: what is measured while serving pulls it towards measured /
+/// predicted, within [1/4, 4] of the calibration. One factor, not three weights: the batches that a busy
+/// worker happens to run lie on a line, and refitting all weights from them would bend the model where
+/// nothing was measured.
 class online_correction {
  public:
   void observe(double predicted_seconds, double measured_seconds) noexcept;
@@ -32,18 +41,27 @@ class online_correction {
   double factor_ = 1;
 };
 
-/// Time to prefill `n` new tokens behind `p` cached ones: w0 + w1·n + w2·(n·p + n²/2). The last term counts the
-/// query-key pairs of causal attention; F25 section 4.1 has the same form, with flops(n) = layers·(a·n²·d + b·n·d²).
+/// Time to prefill `n` new tokens behind `p` cached ones: w0 + w1·n + w2·(n·p + n²/2). The last term counts
+/// the query-key pairs of causal attention; F25 section 4.1 has the same form, with flops(n) = layers·(a·n²·d
+/// + b·n·d²).
 class prefill_model {
  public:
   prefill_model() = default;
+  /// Fewer than three usable samples (positive, finite) keep the default: 1 ms + 0.1 ms per token.
   explicit prefill_model(std::span<const timing_point> samples);
 
-  duration estimate(std::uint64_t new_tokens, std::uint64_t cached_tokens) const noexcept;
+  duration estimate(std::uint64_t new_tokens, std::uint64_t cached_tokens) const noexcept {
+    return bounded_duration(correction_.factor() *
+                            raw(static_cast<double>(new_tokens), static_cast<double>(cached_tokens)));
+  }
   void observe(std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured) noexcept;
+  /// Whether two calibrations say the same within 10 % from 256 to 16,384 tokens, cached and not.
+  bool agrees_with(const prefill_model& other) const noexcept;
 
  private:
-  double raw(double n, double p) const noexcept { return weights_[0] + weights_[1] * n + weights_[2] * (n * p + n * n / 2); }
+  double raw(double n, double p) const noexcept {
+    return weights_[0] + weights_[1] * n + weights_[2] * (n * p + n * n / 2);
+  }
   std::array<double, 3> weights_{1e-3, 1e-4, 0};
   online_correction correction_;
 };
@@ -52,26 +70,45 @@ class prefill_model {
 class decode_model {
  public:
   decode_model() = default;
+  /// Fewer than three usable samples (positive, finite) keep the default: 1 ms + 1 ms per sequence.
   explicit decode_model(std::span<const timing_point> samples);
 
-  duration estimate(std::uint64_t batch, std::uint64_t context_tokens) const noexcept;
+  duration estimate(std::uint64_t batch, std::uint64_t context_tokens) const noexcept {
+    return corrected(part_of(static_cast<double>(batch), static_cast<double>(context_tokens)));
+  }
+  /// The step that `part` (of `part_of`) belongs to.
+  duration corrected(double part) const noexcept {
+    return bounded_duration(correction_.factor() * (weights_[0] + part));
+  }
+  /// What `batch` sequences of `context_tokens` add to the constant of a step, uncorrected, in seconds. Its
+  /// order among instances of one class does not change while the correction moves.
+  double part_of(double batch, double context_tokens) const noexcept {
+    return weights_[1] * batch + weights_[2] * context_tokens;
+  }
   void observe(std::uint64_t batch, std::uint64_t context_tokens, duration measured) noexcept;
+  /// Whether two calibrations say the same within 10 % from 1 to 64 sequences of 512 to 8,192 tokens.
+  bool agrees_with(const decode_model& other) const noexcept;
 
  private:
-  double raw(double batch, double context) const noexcept {
-    return weights_[0] + weights_[1] * batch + weights_[2] * context;
-  }
   std::array<double, 3> weights_{1e-3, 1e-3, 0};
   online_correction correction_;
 };
 
-/// Time to bring bytes from another node: latency plus bytes over bandwidth, shared with what its sender sends already.
+/// Time to bring bytes from a node: what it sends already goes first, then latency, then bytes over
+/// bandwidth; blocks on SSD come no faster than its disk reads.
 struct transfer_model {
   double bytes_per_s = 1.5e9;
   duration latency = std::chrono::milliseconds(1);
+  double ssd_bytes_per_s = 1e9;
 
-  duration estimate(std::uint64_t bytes, std::uint64_t sender_in_flight_bytes = 0) const noexcept {
-    return latency + from_seconds(static_cast<double>(bytes + sender_in_flight_bytes) / bytes_per_s);
+  /// @param wait  until the sender has sent what it already promised.
+  duration estimate(std::uint64_t bytes, duration wait = {}, bool from_ssd = false) const noexcept {
+    const double rate = from_ssd ? std::min(bytes_per_s, ssd_bytes_per_s) : bytes_per_s;
+    return wait + latency + bounded_duration(static_cast<double>(bytes) / rate);
+  }
+  /// Time to read blocks from the node's own disk.
+  duration read(std::uint64_t bytes) const noexcept {
+    return bytes == 0 ? duration{} : bounded_duration(static_cast<double>(bytes) / ssd_bytes_per_s);
   }
 };
 

@@ -1,20 +1,19 @@
 #pragma once
 // Which chunks of which prompts a prefill worker computes next.
 
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
-
-#include <cstdint>
-#include <deque>
-#include <unordered_map>
-#include <vector>
 
 namespace mooncaf {
 
 struct prefill_batch_options {
-  std::uint32_t chunk_tokens = 512;      ///< of one request in one step, at most
-  std::uint32_t max_batch_tokens = 512;  ///< of all requests in one step, at most
-  std::uint32_t block_tokens = 64;       ///< chunks end at multiples of this where they can
+  std::uint32_t chunk_tokens = 512;           ///< of one request in one step, at most; at least 1
+  std::uint32_t max_batch_tokens = 512;       ///< of all requests in one step, at most; at least 1
+  std::uint32_t block_tokens = 64;            ///< chunks end at multiples of this where they can; at least 1
   duration aging = std::chrono::seconds(10);  ///< waiting this long counts as one priority class
 };
 
@@ -22,8 +21,8 @@ struct prefill_batch_options {
 struct prefill_entry {
   request_id id;
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t start = 0;               ///< tokens that are cached; less than `prompt_tokens`
-  std::uint8_t priority = 1;             ///< 0 first
+  std::uint32_t start = 0;    ///< tokens that are cached; less than `prompt_tokens`
+  std::uint8_t priority = 1;  ///< 0 first
   time_point arrival{};
   time_point deadline = time_point::max();  ///< of the first token; the earliest goes first within a class
 };
@@ -35,8 +34,12 @@ struct prefill_chunk {
   std::uint32_t tokens = 0;
 };
 
-/// A prefill worker's queue. Steps pack chunks of several requests under a token budget; a request keeps its place
-/// until its prompt is computed, every token is handed out exactly once and in order.
+/// A prefill worker's queue. Steps pack chunks of several requests under a token budget; a request keeps its
+/// place until its prompt is computed, every token is handed out exactly once and in order.
+///
+/// Order: priority class (one better per `aging` waited, so that nothing starves), then deadline, then
+/// arrival, then id. A chunk ends at a block's border unless it ends the prompt: a block leaves as a whole.
+/// Only the first chunk of a step may end inside a block, when the budget is smaller than a block.
 /// @thread  Owned by one worker; not synchronised.  @cost O(waiting) per step.
 class prefill_batch {
  public:
@@ -45,7 +48,9 @@ class prefill_batch {
   /// @returns false if the id is here already or nothing is left to compute.
   bool push(const prefill_entry& entry);
   /// The chunks of the next step, most urgent first; empty if nothing waits.
-  std::vector<prefill_chunk> next(time_point now);
+  std::vector<prefill_chunk> next(time_point now) { return next(now, options_.max_batch_tokens); }
+  /// … under a smaller budget, e.g. what decode leaves of a step that they share.
+  std::vector<prefill_chunk> next(time_point now, std::uint32_t budget_tokens);
   /// Forgets a request; chunks that were handed out are the caller's business. Unknown ids are ignored.
   void cancel(request_id id);
 
@@ -53,10 +58,12 @@ class prefill_batch {
   std::uint64_t waiting_tokens() const noexcept { return waiting_tokens_; }
 
  private:
-  std::int64_t urgency_class(const prefill_entry& entry, time_point now) const;
+  bool before(const prefill_entry& a, const prefill_entry& b, time_point now) const;
+  std::uint32_t chunk_of(const prefill_entry& entry, std::uint32_t budget, bool first) const;
 
   prefill_batch_options options_;
-  std::vector<prefill_entry> waiting_;  ///< `start` moves forward as chunks are handed out
+  std::vector<prefill_entry> waiting_;  // `start` moves forward as chunks are handed out
+  std::unordered_set<request_id> ids_;
   std::uint64_t waiting_tokens_ = 0;
 };
 

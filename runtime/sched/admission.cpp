@@ -1,0 +1,60 @@
+#include "runtime/sched/admission.hpp"
+
+#include <string>
+
+namespace mooncaf {
+
+namespace {
+
+duration share_of(duration slo, std::uint8_t priority) noexcept {
+  return bounded_duration(to_seconds(slo) * slo_share(priority));
+}
+
+std::string text(duration t) { return std::to_string(t.count() / 1'000'000) + " ms"; }
+
+rejection missed(reject_stage stage, std::string_view what, duration predicted, duration limit,
+                 duration retry_after) {
+  return {{ec::slo_unreachable,
+           "predicted " + std::string{what} + " " + text(predicted) + " exceeds " + text(limit)},
+          retry_after,
+          stage};
+}
+
+/// Until a decode load that is `predicted` has fallen to `limit`: requests leave evenly over `span`.
+duration until_fallen(duration predicted, duration limit, duration span) noexcept {
+  return bounded_duration(to_seconds(span) * (1 - to_seconds(limit) / to_seconds(predicted)));
+}
+
+}  // namespace
+
+std::optional<rejection> check_admission(admission_policy policy, const admission_question& q) {
+  if (policy == admission_policy::none) return std::nullopt;
+  const auto ttft_limit = share_of(q.ttft_slo, q.priority);
+  // The queue drains as time passes: what is too much now fits when the excess is done.
+  if (q.ttft > ttft_limit)
+    return missed(reject_stage::prefill, "TTFT", q.ttft, ttft_limit, q.ttft - ttft_limit);
+  if (policy == admission_policy::baseline) return std::nullopt;
+  const auto tbt_limit = share_of(q.tbt_slo, q.priority);
+  if (policy == admission_policy::early && q.decode_saturated) {
+    return rejection{{ec::overloaded, "every decode batch is full and as many requests wait"},
+                     q.decode_span / 2,
+                     reject_stage::decode};
+  }
+  const auto tbt = policy == admission_policy::predictive ? q.tbt_then : q.tbt_now;
+  if (tbt > tbt_limit) {
+    return missed(reject_stage::decode, "TBT", tbt, tbt_limit, until_fallen(tbt, tbt_limit, q.decode_span));
+  }
+  return std::nullopt;
+}
+
+std::optional<rejection> admit_at_decode(const decode_model& model, std::uint64_t batch,
+                                         std::uint64_t context_tokens, std::uint64_t request_tokens,
+                                         duration tbt_slo, std::uint8_t priority) {
+  const auto limit = share_of(tbt_slo, priority);
+  const auto step = model.estimate(batch + 1, context_tokens + request_tokens);
+  // Alone it is as fast as it gets; refusing it would serve nobody.
+  if (step <= limit || batch == 0) return std::nullopt;
+  return missed(reject_stage::at_decode, "TBT", step, limit, duration{std::chrono::seconds(1)});
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,58 @@
+#pragma once
+// Whether a request that could be placed should be: refuse early what would miss its SLO anyway.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "runtime/sched/decode_pool.hpp"
+#include "runtime/sched/estimators.hpp"
+#include "runtime/sched/placement.hpp"
+
+namespace mooncaf {
+
+/// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
+enum class admission_policy : std::uint8_t {
+  none,        ///< never
+  baseline,    ///< prefill load now; decode load is checked by the decode worker after prefill
+  early,       ///< both loads now, before prefill
+  predictive,  ///< prefill load now, decode load as it will be when this prefill ends
+};
+
+constexpr std::string_view to_string(admission_policy p) noexcept {
+  constexpr std::string_view names[] = {"none", "baseline", "early", "predictive"};
+  return names[static_cast<std::size_t>(p)];
+}
+
+/// How much of an SLO a class may fill before it is refused: high 1.25, normal 1, low 0.75 and less. When
+/// load rises, low-priority requests are refused first, and what they leave free goes to the higher classes.
+constexpr double slo_share(std::uint8_t priority) noexcept {
+  return priority == 0 ? 1.25 : priority == 1 ? 1.0 : 0.75;
+}
+
+/// What is known about a request when it is about to be placed.
+struct admission_question {
+  std::uint8_t priority = 1;
+  duration ttft{};  ///< predicted, since arrival
+  duration ttft_slo{};
+  duration tbt_now{};   ///< predicted for the chosen decode instance as it is charged now
+  duration tbt_then{};  ///< predicted mean of the decode pool when the prefill ends
+  duration tbt_slo{};
+  bool decode_saturated = false;
+  duration decode_span{};  ///< t_d
+};
+
+/// @returns why the request is refused under `policy`, with the stage and the time after which another try
+/// makes sense; nothing if it is admitted.
+/// @source  Mooncake (arXiv 2407.00079), section 7.
+std::optional<rejection> check_admission(admission_policy policy, const admission_question& q);
+
+/// The decode side's own check once the KV is there: baseline admission decides only now, the others look
+/// again.
+/// @param batch, context_tokens  of the running batch without this request.
+/// @returns why it should not join, or nothing.
+std::optional<rejection> admit_at_decode(const decode_model& model, std::uint64_t batch,
+                                         std::uint64_t context_tokens, std::uint64_t request_tokens,
+                                         duration tbt_slo, std::uint8_t priority);
+
+}  // namespace mooncaf

@@ -1,0 +1,155 @@
+#include "runtime/sched/decode_pool.hpp"
+
+#include <algorithm>
+
+namespace mooncaf {
+
+namespace {
+
+/// Load as a key of the tree, in picoseconds: a sequence more is microseconds on a fast device.
+std::int64_t as_key(double seconds) noexcept {
+  return static_cast<std::int64_t>(std::min(seconds, 1e6) * 1e12);
+}
+
+constexpr std::uint32_t waiting_batches = 2;  // as many requests as a full batch may wait for a place
+
+}  // namespace
+
+instance_slot decode_pool::add(const instance_desc& desc) {
+  const auto free = std::ranges::find(all_, false, &member::used);
+  const auto slot = static_cast<instance_slot>(free - all_.begin());
+  if (free == all_.end()) all_.emplace_back();
+  auto& m = all_[slot];
+  m = member{};
+  m.used = true;
+  m.desc = desc;
+  m.desc.capacity = std::max(m.desc.capacity, 1u);
+  m.speed = classes_.join(decode_model{desc.samples}, slot);
+  live_in_class_.resize(classes_.size());
+  // Positions behind the new member moved.
+  for (const auto other : classes_[m.speed].members) publish(other);
+  set_state(slot, desc.state);
+  return slot;
+}
+
+void decode_pool::remove(instance_slot slot) {
+  set_state(slot, instance_state::lost);
+  const auto speed = all_[slot].speed;
+  classes_.leave(speed, slot);
+  all_[slot] = member{};
+  for (const auto other : classes_[speed].members) publish(other);
+}
+
+void decode_pool::set_state(instance_slot slot, instance_state state) {
+  all_[slot].desc.state = state;
+  auto& in_class = live_in_class_[all_[slot].speed];
+  in_class -= std::erase(live_, slot);
+  if (state == instance_state::live) {
+    live_.push_back(slot);
+    ++in_class;
+  }
+  publish(slot);
+}
+
+void decode_pool::publish(instance_slot slot) {
+  const auto& m = all_[slot];
+  auto& mine = classes_[m.speed];
+  const bool live = m.desc.state == instance_state::live;
+  mine.tree.set(mine.position(slot), live ? as_key(load_seconds(m)) : min_tree::absent);
+}
+
+double decode_pool::load_seconds(const member& m) const {
+  const auto& model = classes_[m.speed].model;
+  const auto batch = std::min(m.charged + 1, m.desc.capacity);
+  double seconds = model.part_of(batch, static_cast<double>(context_of(m)));
+  // A place comes free as often as a batch finishes in `span_`.
+  double over = static_cast<double>(m.charged + 1 - batch) / m.desc.capacity;
+  if (m.desc.capacity_tokens > 0 && context_of(m) > m.desc.capacity_tokens) {
+    over = std::max(over, static_cast<double>(context_of(m) - m.desc.capacity_tokens) /
+                              static_cast<double>(m.desc.capacity_tokens));
+  }
+  return seconds + over * to_seconds(span_);
+}
+
+void decode_pool::charge(instance_slot slot, std::uint64_t context_tokens) {
+  ++all_[slot].charged;
+  all_[slot].context += context_tokens;
+  publish(slot);
+}
+
+void decode_pool::arrived(instance_slot slot, std::uint64_t context_tokens) {
+  ++all_[slot].arrived;
+  all_[slot].arrived_context += context_tokens;
+}
+
+void decode_pool::release(instance_slot slot, std::uint64_t context_tokens, bool had_arrived) {
+  auto& m = all_[slot];
+  --m.charged;
+  m.context -= context_tokens;
+  if (had_arrived) {
+    // What it had generated goes with it: its share, until the next report.
+    m.grown -= m.grown / m.arrived;
+    --m.arrived;
+    m.arrived_context -= context_tokens;
+  }
+  publish(slot);
+}
+
+void decode_pool::report(instance_slot slot, const instance_load& load) {
+  auto& m = all_[slot];
+  m.latest = load;
+  if (load.running > 0) classes_[m.speed].model.observe(load.running, load.context_tokens, load.step);
+  m.grown = load.context_tokens > m.arrived_context ? load.context_tokens - m.arrived_context : 0;
+  publish(slot);
+}
+
+duration decode_pool::cost(instance_slot slot, std::uint64_t prompt_tokens) const {
+  const auto& m = all_[slot];
+  const auto& model = classes_[m.speed].model;
+  // In the tree's own unit first, so that what it calls equal is equal here.
+  const double load = static_cast<double>(as_key(load_seconds(m))) * 1e-12;
+  return model.corrected(load + model.part_of(0, static_cast<double>(prompt_tokens)));
+}
+
+duration decode_pool::step(instance_slot slot, std::uint64_t prompt_tokens, bool extra) const {
+  const auto& m = all_[slot];
+  const auto batch = std::min(m.charged + (extra ? 1 : 0), m.desc.capacity);
+  return classes_[m.speed].model.estimate(batch, context_of(m) + prompt_tokens);
+}
+
+decode_choice decode_pool::select(std::uint64_t prompt_tokens) const {
+  decode_choice best;
+  duration least{};
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    const auto at = classes_[c].tree.best(0, [](std::size_t) { return true; });
+    if (at == min_tree::npos) continue;
+    const auto slot = classes_[c].members[at];
+    const auto mine = cost(slot, prompt_tokens);
+    if (best.slot == no_slot || mine < least || (mine == least && slot < best.slot)) {
+      best.slot = slot;
+      least = mine;
+    }
+  }
+  if (best.slot == no_slot) return best;
+  const auto& m = all_[best.slot];
+  best.tbt = step(best.slot, prompt_tokens);
+  best.saturated = m.charged >= waiting_batches * m.desc.capacity;
+  return best;
+}
+
+duration decode_pool::mean_step(std::uint64_t requests, std::uint64_t context_tokens) const {
+  if (live_.empty()) return {};
+  const auto n = live_.size();
+  double sum = 0;
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    const auto& mine = classes_[c];
+    if (live_in_class_[c] == 0) continue;
+    const auto batch =
+        std::min<std::uint64_t>((requests + n - 1) / n, all_[mine.members.front()].desc.capacity);
+    sum +=
+        to_seconds(mine.model.estimate(batch, context_tokens / n)) * static_cast<double>(live_in_class_[c]);
+  }
+  return bounded_duration(sum / static_cast<double>(n));
+}
+
+}  // namespace mooncaf

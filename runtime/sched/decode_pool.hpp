@@ -1,0 +1,80 @@
+#pragma once
+// The decode instances: what each will run, and where a step will be the shortest.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+#include "runtime/sched/instance.hpp"
+#include "runtime/sched/speed_class.hpp"
+
+namespace mooncaf {
+
+/// A decode instance that a request could go to.
+struct decode_choice {
+  instance_slot slot = no_slot;
+  duration tbt{};          ///< predicted step with this request in its batch
+  bool saturated = false;  ///< its batch is full and as many requests wait already
+};
+
+/// A decode instance's load is what is charged to it: requests placed there and not finished, whether their
+/// KV has arrived or not, and their context, corrected by what the instance reports of its batch.
+/// @thread  Owned by the conductor; not synchronised.
+class decode_pool {
+ public:
+  /// @param span  how long a request is taken to decode: what a request pays that waits for a place in a full
+  /// batch.
+  explicit decode_pool(duration span) : span_(span) {}
+
+  instance_slot add(const instance_desc& desc);
+  void remove(instance_slot slot);
+  void set_state(instance_slot slot, instance_state state);
+
+  void charge(instance_slot slot, std::uint64_t context_tokens);
+  /// The charged request's prefill is over: from now on it is part of what the instance reports.
+  void arrived(instance_slot slot, std::uint64_t context_tokens);
+  void release(instance_slot slot, std::uint64_t context_tokens, bool had_arrived);
+  void report(instance_slot slot, const instance_load& load);
+
+  /// The live instance on which this request's steps are predicted to be the shortest, those that are full
+  /// counting the wait for a place; of equals the lowest slot. `no_slot` if none is live.
+  /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1 (SelectDecodingInstance).
+  decode_choice select(std::uint64_t prompt_tokens) const;
+  /// What `select` compares: the predicted step, longer where the batch or the memory is full.
+  duration cost(instance_slot slot, std::uint64_t prompt_tokens) const;
+  /// Predicted step with one more request of `prompt_tokens`; with zero requests more if `extra` is false.
+  duration step(instance_slot slot, std::uint64_t prompt_tokens, bool extra = true) const;
+  /// Mean predicted step of the pool if `requests` with `context_tokens` in all were spread evenly over it.
+  duration mean_step(std::uint64_t requests, std::uint64_t context_tokens) const;
+
+  const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
+  const instance_load& latest(instance_slot slot) const noexcept { return all_[slot].latest; }
+  std::uint32_t charged(instance_slot slot) const noexcept { return all_[slot].charged; }
+  std::span<const instance_slot> live() const noexcept { return live_; }
+
+ private:
+  struct member {
+    instance_desc desc;
+    std::size_t speed = 0;
+    std::uint32_t charged = 0;
+    std::uint32_t arrived = 0;
+    std::uint64_t context = 0;          // of all charged, as placed
+    std::uint64_t arrived_context = 0;  // of those that arrived
+    std::uint64_t grown = 0;            // generated since, as last reported
+    instance_load latest;
+    bool used = false;
+  };
+
+  std::uint64_t context_of(const member& m) const noexcept { return m.context + m.grown; }
+  double load_seconds(const member& m) const;
+  void publish(instance_slot slot);
+
+  duration span_;
+  std::vector<member> all_;  // by slot
+  std::vector<instance_slot> live_;
+  std::vector<std::size_t> live_in_class_;
+  speed_classes<decode_model> classes_;
+};
+
+}  // namespace mooncaf

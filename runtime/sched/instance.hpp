@@ -1,0 +1,40 @@
+#pragma once
+// A prefill or decode instance, as it registers and as it reports.
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/base/ids.hpp"
+#include "runtime/base/units.hpp"
+#include "runtime/sched/estimators.hpp"
+
+namespace mooncaf {
+
+enum class instance_role : std::uint8_t { prefill, decode };
+
+/// What an instance may be given.
+///
+///   joining ──► live ◄──► draining         any ──► lost: its node left, or it was removed
+///   (nothing)   (new requests)  (finishes what it has)
+enum class instance_state : std::uint8_t { joining, live, draining, lost };
+
+/// A worker, as it registers.
+struct instance_desc {
+  worker_id id;
+  node_id node;
+  instance_role role = instance_role::prefill;
+  std::uint32_t capacity = 1;         ///< decode: largest batch
+  std::vector<timing_point> samples;  ///< calibration of its device
+  std::uint64_t capacity_tokens = 0;  ///< decode: context tokens that its KV memory holds; 0: no limit known
+  instance_state state = instance_state::live;
+};
+
+/// What a worker reports about itself now and then.
+struct instance_load {
+  std::uint32_t running = 0;
+  std::uint32_t waiting = 0;
+  std::uint64_t context_tokens = 0;  ///< decode: of the running batch
+  duration step{};                   ///< decode: the latest step
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,71 @@
+#pragma once
+// What the conductor is asked, and what it answers: where a request runs and what it reuses, or why it may
+// not.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
+#include "runtime/base/ids.hpp"
+#include "runtime/base/units.hpp"
+#include "runtime/sched/prefix_match.hpp"
+
+namespace mooncaf {
+
+struct schedule_request {
+  request_id id;                    ///< of the attempt: unique per try
+  std::span<const block_key> keys;  ///< full blocks, prompt order
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t max_tokens = 0;
+  std::uint8_t priority = 1;  ///< 0 high, 1 normal, 2 low: higher classes may use more of the SLO's room
+  duration ttft_slo{};        ///< zero: the cluster's
+  duration tbt_slo{};
+  time_point arrival{};  ///< at the gateway; zero: now. Time spent before counts towards the TTFT
+};
+
+struct placement {
+  worker_id prefill;
+  worker_id decode;
+  node_id prefill_node;
+  node_id decode_node;
+  std::uint32_t local_blocks = 0;   ///< leading blocks at the prefill node
+  node_id source;                   ///< whom to fetch a longer prefix from; none: 0
+  std::uint32_t source_blocks = 0;  ///< leading blocks there
+  holder_tier source_tier = holder_tier::dram;
+  duration predicted_ttft{};  ///< since arrival
+  duration predicted_tbt{};
+  bool replicate = false;  ///< keep what is fetched: a hot prefix gets a further holder
+};
+
+/// How far a request came before it was refused. The later, the more was wasted.
+enum class reject_stage : std::uint8_t {
+  placement,  ///< no instance could take it at all
+  prefill,    ///< its TTFT would be missed
+  decode,     ///< before prefill: its TBT would be missed, or the decode pool is full
+  at_decode,  ///< after prefill, by the decode side: the prefill was wasted
+};
+
+constexpr std::string_view to_string(reject_stage stage) noexcept {
+  switch (stage) {
+    case reject_stage::placement:
+      return "placement";
+    case reject_stage::prefill:
+      return "prefill";
+    case reject_stage::decode:
+      return "decode";
+    case reject_stage::at_decode:
+      return "at decode";
+  }
+  return "unknown";
+}
+
+/// Why a request was refused, and when another try makes sense.
+struct rejection {
+  error cause;  ///< `unavailable`, `overloaded`, `slo_unreachable` or `invalid_argument`
+  duration retry_after{};
+  reject_stage stage = reject_stage::placement;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,102 @@
+#pragma once
+// Where a prompt is computed: Algorithm 1 and what it is compared with.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "runtime/sched/placement.hpp"
+#include "runtime/sched/prefill_pool.hpp"
+#include "runtime/sched/prefix_match.hpp"
+#include "runtime/sched/transfer_board.hpp"
+
+namespace mooncaf {
+
+/// How a prefill instance is chosen. F25 compares these four.
+enum class placement_policy : std::uint8_t {
+  random,           ///< any
+  load_balancing,   ///< the shortest queue
+  cache_aware,      ///< the earliest first token, counting the prefix that the instance itself holds
+  kvcache_centric,  ///< … counting also the longest prefix that any node holds, where fetching it pays
+                    ///< (Algorithm 1)
+};
+
+constexpr std::string_view to_string(placement_policy p) noexcept {
+  constexpr std::string_view names[] = {"random", "load_balancing", "cache_aware", "kvcache_centric"};
+  return names[static_cast<std::size_t>(p)];
+}
+
+struct policy_options {
+  placement_policy policy = placement_policy::kvcache_centric;
+  double balancing_threshold =
+      4;  ///< > 1: a remote prefix this many times longer is worth fetching; may be infinite
+  std::uint32_t block_tokens = 64;
+  std::uint64_t bytes_per_token = 0;  ///< of KV
+  std::uint64_t seed = 1;             ///< of `random`
+};
+
+/// All that a choice depends on. `match` is of the request's usable keys.
+struct selection_input {
+  const schedule_request& request;
+  const prefix_match& match;
+  const prefill_pool& pool;
+  const transfer_board& transfers;
+  time_point now;
+};
+
+/// A prefill instance, with what it will reuse and how long it will take.
+struct prefill_choice {
+  instance_slot slot = no_slot;
+  std::uint32_t local_blocks = 0;
+  bool fetch = false;
+  node_index source = 0;  ///< of a fetch
+  std::uint32_t source_blocks = 0;
+  holder_tier source_tier = holder_tier::dram;
+  duration cost{};  ///< loading, fetching, computing
+  duration ttft{};  ///< queue and cost
+};
+
+/// Chooses a prefill instance among `pool.live()`, which is not empty. Derive from it for a policy of your
+/// own.
+class prefill_selector {
+ public:
+  virtual ~prefill_selector() = default;
+  virtual prefill_choice select(const selection_input& in) = 0;
+};
+
+std::unique_ptr<prefill_selector> make_selector(const policy_options& options);
+
+/// What a prompt costs on instances of some speed that hold some of it: the body of Algorithm 1's loop.
+class prefill_costs {
+ public:
+  prefill_costs(const policy_options& options, const selection_input& in);
+
+  /// Cost of the prompt on `slot`, whose node holds `held`. A longer prefix on another node is fetched if it
+  /// is more than `balancing_threshold` times longer and fetching it takes less time than computing it;
+  /// blocks on the own disk are read if reading takes less time than computing.
+  /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1.
+  prefill_choice on(instance_slot slot, const holder_match& held) const;
+
+ private:
+  struct priced {
+    duration cost{};
+    std::uint32_t local_blocks = 0;
+    bool fetch = false;
+  };
+  priced price(std::size_t speed, const holder_match& held) const;
+  duration compute(std::size_t speed, std::uint32_t blocks) const;
+  void find_source();
+
+  const policy_options& options_;
+  const selection_input& in_;
+  // The holder of the longest prefix that could send it the soonest.
+  bool has_source_ = false;
+  holder_match source_;
+  duration source_wait_{};
+  // The latest price: neighbours in the match hold the same, more often than not.
+  mutable std::size_t last_speed_ = ~std::size_t{0};
+  mutable std::uint32_t last_blocks_ = 0, last_dram_blocks_ = 0;
+  mutable priced last_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,87 @@
+#pragma once
+// The prefill instances: who has how much to do, and whose queue is the shortest.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+#include "runtime/sched/instance.hpp"
+#include "runtime/sched/speed_class.hpp"
+
+namespace mooncaf {
+
+/// A prefill instance's queue is known by the time at which it drains: charging a request moves that time by
+/// the request's predicted cost, and events put it right.
+///
+///   now        free_at                      queue(now) = max(free_at - now, 0)
+///    ├───r1───┬──r2──┤  + charge(r3) ─► ├───r1───┬──r2──┬────r3────┤
+///
+/// @thread  Owned by the conductor; not synchronised.
+class prefill_pool {
+ public:
+  using class_type = speed_class<prefill_model>;
+
+  instance_slot add(const instance_desc& desc, node_index node);
+  void remove(instance_slot slot);
+  void set_state(instance_slot slot, instance_state state);
+  void move_node(instance_slot slot, node_index node);
+
+  /// A request of predicted `cost` was placed here.
+  void charge(instance_slot slot, duration cost, time_point now);
+  /// One of the charged requests is computed: what remains starts now.
+  void completed(instance_slot slot, duration cost, time_point now);
+  /// One of the charged requests will not be computed.
+  void withdrawn(instance_slot slot, duration cost, time_point now);
+  /// Word from the instance: with k requests unfinished and one under way it cannot be freer than (k-1)/k of
+  /// what it was charged, however late it is.
+  void heard_of(instance_slot slot, time_point now);
+  void observe(instance_slot slot, std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured);
+
+  duration queue(instance_slot slot, time_point now) const noexcept;
+  const prefill_model& model(instance_slot slot) const noexcept { return classes_[all_[slot].speed].model; }
+  const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
+  node_index node(instance_slot slot) const noexcept { return all_[slot].node; }
+  std::size_t speed_of(instance_slot slot) const noexcept { return all_[slot].speed; }
+  std::uint32_t pending(instance_slot slot) const noexcept { return all_[slot].pending; }
+
+  /// Live instances, in no order.
+  std::span<const instance_slot> live() const noexcept { return live_; }
+  std::span<const instance_slot> live_on(node_index node) const noexcept;
+  std::size_t class_count() const noexcept { return classes_.size(); }
+  const prefill_model& class_model(std::size_t c) const noexcept { return classes_[c].model; }
+
+  /// The live instance of class `c` with the shortest queue; of equals the lowest slot; `no_slot` if there is
+  /// none.
+  instance_slot shortest(std::size_t c, time_point now) const;
+  /// … among those on `nodes`.
+  instance_slot shortest_on(std::size_t c, const node_set& nodes, time_point now) const;
+  /// … among those on other nodes.
+  instance_slot shortest_off(std::size_t c, const node_set& nodes, time_point now) const;
+
+ private:
+  struct member {
+    instance_desc desc;
+    node_index node = 0;
+    std::size_t speed = 0;
+    std::int64_t free_at = 0;  // nanoseconds on the caller's clock
+    duration owed{};           // cost of what is charged
+    std::uint32_t pending = 0;
+    bool used = false;
+  };
+
+  void publish(instance_slot slot);
+  void index_nodes(std::size_t c);
+  void set_free_at(instance_slot slot, std::int64_t when);
+  template <class Wanted>
+  instance_slot best_where(std::size_t c, time_point now, Wanted&& wanted) const;
+  template <class Visit>
+  instance_slot best_of(std::size_t c, time_point now, Visit&& for_each_node) const;
+
+  std::vector<member> all_;  // by slot
+  std::vector<instance_slot> live_;
+  std::vector<std::vector<instance_slot>> by_node_;  // live ones, ascending
+  speed_classes<prefill_model> classes_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,19 @@
+#pragma once
+// Priority classes that age: who waits long enough overtakes everybody.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+/// The class of a request at `now`: its priority (0 first), one better per `aging` waited, without a lower
+/// end. A request that arrives later by more than `aging` times the difference of their priorities never goes
+/// first.
+inline std::int64_t aged_class(std::uint8_t priority, time_point arrival, time_point now,
+                               duration aging) noexcept {
+  return priority - std::max<duration>(now - arrival, duration{}) / std::max(aging, duration{1});
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,95 @@
+#pragma once
+// Algorithm 1 by looking at everything: what the scheduler's answers are held against.
+
+#include <map>
+#include <vector>
+
+#include "runtime/sched/conductor_core.hpp"
+
+namespace mooncaf::test {
+
+/// What every node holds, by a map.
+using plain_holdings = std::map<node_id, std::map<block_key, holder_tier>>;
+
+struct held {
+  std::uint32_t blocks = 0;
+  std::uint32_t dram_blocks = 0;
+};
+
+inline held held_by(const plain_holdings& holdings, node_id node, std::span<const block_key> keys) {
+  held h;
+  const auto i = holdings.find(node);
+  if (i == holdings.end()) return h;
+  for (const auto& k : keys) {
+    const auto at = i->second.find(k);
+    if (at == i->second.end()) break;
+    if (at->second == holder_tier::dram && h.dram_blocks == h.blocks) ++h.dram_blocks;
+    ++h.blocks;
+  }
+  return h;
+}
+
+struct answer {
+  worker_id prefill;
+  duration ttft{};
+  bool fetch = false;
+  std::uint32_t source_blocks = 0;
+};
+
+/// The earliest first token over all live instances, of equals the lowest slot.
+inline answer algorithm_1(const conductor_core& core, const plain_holdings& holdings,
+                          const schedule_request& request, time_point now) {
+  const auto& o = core.options();
+  const auto& pool = core.cluster().prefill();
+  const auto& link = core.transfers().model();
+  const auto keys = request.keys.first(
+      std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / o.block_tokens));
+  held best;
+  duration wait{};
+  bool found = false;
+  for (const auto& [node, blocks] : holdings) {
+    const auto h = held_by(holdings, node, keys);
+    if (h.blocks == 0 || h.blocks < best.blocks) continue;
+    const auto w = core.transfers().wait(*core.cluster().index_of(node), now);
+    if (!found || h.blocks > best.blocks || w < wait || (w == wait && h.dram_blocks > best.dram_blocks)) {
+      best = h;
+      wait = w;
+      found = true;
+    }
+  }
+  const auto bytes = [&](std::uint32_t blocks) {
+    return std::uint64_t{blocks} * o.block_tokens * o.bytes_per_token;
+  };
+  answer out;
+  auto chosen = no_slot;
+  for (const auto slot : pool.live()) {
+    const auto compute = [&](std::uint32_t blocks) {
+      const auto cached =
+          std::min<std::uint64_t>(std::uint64_t{blocks} * o.block_tokens, request.prompt_tokens - 1);
+      return pool.model(slot).estimate(request.prompt_tokens - cached, cached);
+    };
+    const auto h = held_by(holdings, pool.desc(slot).node, keys);
+    auto cost = compute(h.dram_blocks);
+    if (h.blocks > h.dram_blocks)
+      cost = std::min(cost, link.read(bytes(h.blocks - h.dram_blocks)) + compute(h.blocks));
+    bool fetch = false;
+    if (o.policy == placement_policy::kvcache_centric && found &&
+        static_cast<double>(best.blocks) > o.balancing_threshold * h.blocks) {
+      const auto with = link.read(bytes(h.blocks - h.dram_blocks)) +
+                        link.estimate(bytes(best.blocks - h.blocks), wait, best.dram_blocks < best.blocks) +
+                        compute(best.blocks);
+      if (with < cost) {
+        cost = with;
+        fetch = true;
+      }
+    }
+    const auto ttft = pool.queue(slot, now) + cost;
+    if (chosen == no_slot || ttft < out.ttft || (ttft == out.ttft && slot < chosen)) {
+      chosen = slot;
+      out = {pool.desc(slot).id, ttft, fetch, fetch ? best.blocks : 0};
+    }
+  }
+  return out;
+}
+
+}  // namespace mooncaf::test

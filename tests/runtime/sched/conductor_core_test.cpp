@@ -1,0 +1,168 @@
+#include "runtime/sched/conductor_core.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "tests/runtime/sched/world.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::test;
+
+TEST_CASE("without instances, requests are refused with the role that is missing") {
+  conductor_core core{small_options()};
+  const auto none = core.schedule(request_of(1, {}, 10), start);
+  CHECK(none.error().cause == ec::unavailable);
+  CHECK(none.error().stage == reject_stage::placement);
+  CHECK(none.error().retry_after > 0s);
+  REQUIRE(core.add_node(node_id{1}).has_value());
+  REQUIRE(core.add_instance(prefill_instance(1, node_id{1})).has_value());
+  CHECK(core.schedule(request_of(1, {}, 10), start).error().cause.detail == "no live decode instance");
+  REQUIRE(core.add_instance(decode_instance(2, node_id{1})).has_value());
+  CHECK(core.schedule(request_of(1, {}, 0), start).error().cause == ec::invalid_argument);
+  CHECK(core.schedule(request_of(1, {}, 1), start).has_value());
+  CHECK(core.counts().rejected_unavailable == 3);
+}
+
+TEST_CASE("load is charged when the decision is made: a burst spreads") {
+  auto core = small_cluster(small_options(), 4, 2);
+  std::map<worker_id, int> prefill, decode;
+  for (std::uint64_t id = 1; id <= 40; ++id) {
+    const auto p = core.schedule(request_of(id, {}, 500), start);
+    ++prefill[p->prefill];
+    ++decode[p->decode];
+  }
+  for (const auto& [worker, count] : prefill) CHECK(count == 10);
+  for (const auto& [worker, count] : decode) CHECK(count == 20);
+}
+
+TEST_CASE("time spent before counts towards the first token") {
+  auto options = small_options();
+  options.admission = admission_policy::early;
+  options.ttft_slo = 2s;
+  auto core = small_cluster(options);
+  auto request = request_of(1, {}, 1000);
+  request.arrival = start - 500ms;
+  const auto p = core.schedule(request, start);
+  CHECK(to_seconds(p->predicted_ttft) == doctest::Approx(1.5));
+  request.id = request_id{2};
+  request.arrival = start - 1500ms;
+  CHECK(core.schedule(request, start).error().stage == reject_stage::prefill);
+}
+
+TEST_CASE("a request may bring SLOs of its own") {
+  auto options = small_options();
+  options.admission = admission_policy::early;
+  auto core = small_cluster(options);
+  auto request = request_of(1, {}, 1000);
+  request.ttft_slo = 900ms;
+  CHECK(core.schedule(request, start).error().stage == reject_stage::prefill);
+  request.ttft_slo = 1100ms;
+  request.tbt_slo = 1ms;
+  CHECK(core.schedule(request, start).error().stage == reject_stage::decode);
+  request.tbt_slo = 20ms;
+  CHECK(core.schedule(request, start).has_value());
+  CHECK(core.counts().rejected_ttft == 1);
+  CHECK(core.counts().rejected_tbt == 1);
+}
+
+TEST_CASE("a refused request is charged nowhere") {
+  auto options = small_options();
+  options.admission = admission_policy::early;
+  options.ttft_slo = 1ms;
+  auto core = small_cluster(options);
+  CHECK(!core.schedule(request_of(1, {}, 1000), start).has_value());
+  CHECK(core.charged_requests() == 0);
+  for (const auto& v : core.instances(start)) CHECK(v.charged == 0);
+}
+
+TEST_CASE("a lost node takes its instances, its blocks and its charges along, and comes back empty") {
+  auto core = small_cluster(small_options(), 2, 1);
+  const auto keys = chain(1, 10);
+  hold(core, 1, keys);
+  REQUIRE(core.schedule(request_of(1, keys, 1050), start)->prefill == worker_id{1});
+  CHECK(core.remove_node(node_id{1}) == std::vector{request_id{1}});
+  CHECK(core.charged_requests() == 0);
+  CHECK(core.counts().lost == 1);
+  const auto p = core.schedule(request_of(2, keys, 1050), start);
+  CHECK(p->prefill == worker_id{2});
+  CHECK(p->local_blocks == 0);
+  CHECK(!p->source);
+  REQUIRE(core.add_node(node_id{1}).has_value());
+  REQUIRE(core.add_instance(prefill_instance(1, node_id{1})).has_value());
+  CHECK(core.schedule(request_of(3, keys, 1050), start)->local_blocks == 0);
+}
+
+TEST_CASE("a resync forgets what a node held and nothing else") {
+  auto core = small_cluster(small_options(), 2, 1);
+  const auto keys = chain(1, 10);
+  hold(core, 1, keys);
+  hold(core, 2, std::span{keys}.first(2));
+  core.forget_blocks(node_id{1});
+  auto p = core.schedule(request_of(1, keys, 1050), start);
+  CHECK(p->prefill == worker_id{2});
+  CHECK(p->local_blocks == 2);
+  hold(core, 1, keys);
+  core.failed(request_id{1}, start);
+  p = core.schedule(request_of(2, keys, 1050), start);
+  CHECK(p->prefill == worker_id{1});
+  CHECK(p->local_blocks == 10);
+}
+
+TEST_CASE("silent nodes and forgotten requests expire") {
+  auto options = small_options();
+  options.heartbeat_limit = 10s;
+  options.charge_limit = 60s;
+  auto core = small_cluster(options, 2, 1);
+  REQUIRE(core.schedule(request_of(1, {}, 100), start)->prefill == worker_id{1});
+  REQUIRE(core.schedule(request_of(2, {}, 100), start)->prefill == worker_id{2});
+  core.heartbeat(node_id{2}, start + 9s);
+  core.heartbeat(node_id{1001}, start + 9s);
+  auto gone = core.expire(start + 12s);
+  CHECK(gone.nodes == std::vector{node_id{1}});
+  CHECK(gone.requests == std::vector{request_id{1}});
+  for (const std::uint64_t n : {2, 1001}) core.heartbeat(node_id{n}, start + 70s);
+  gone = core.expire(start + 70s);
+  CHECK(gone.nodes.empty());
+  CHECK(gone.requests == std::vector{request_id{2}});
+  CHECK(core.charged_requests() == 0);
+  CHECK(core.counts().expired == 1);
+}
+
+TEST_CASE("a draining instance finishes what it has and gets nothing new") {
+  auto core = small_cluster(small_options(), 2, 1);
+  const auto keys = chain(1, 10);
+  hold(core, 1, keys);
+  REQUIRE(core.schedule(request_of(1, keys, 1050), start)->prefill == worker_id{1});
+  REQUIRE(core.set_state(worker_id{1}, instance_state::draining).has_value());
+  const auto p = core.schedule(request_of(2, keys, 1050), start);
+  CHECK(p->prefill == worker_id{2});
+  CHECK(p->source == node_id{1});  // its blocks are still good
+  core.first_token(request_id{1}, 50, 1000, 50ms, start + 1s);
+  core.finished(request_id{1}, start + 2s);
+  CHECK(core.counts().finished == 1);
+}
+
+TEST_CASE("words about unknown workers, nodes and requests change nothing") {
+  auto core = small_cluster(small_options());
+  core.report(worker_id{99}, {}, start);
+  core.heartbeat(node_id{99}, start);
+  core.block_held(node_id{99}, chain(1, 1)[0], holder_tier::dram);
+  core.block_gone(node_id{99}, chain(1, 1)[0]);
+  core.forget_blocks(node_id{99});
+  core.first_token(request_id{99}, 1, 1, 1s, start);
+  core.finished(request_id{99}, start);
+  CHECK(core.remove_node(node_id{99}).empty());
+  CHECK(core.index().size() == 0);
+  CHECK(core.counts().finished == 0);
+  CHECK(core.load_of(worker_id{99}, start) == 0);
+}
+
+TEST_CASE("load is the predicted time over the SLO") {
+  auto core = small_cluster(small_options(), 1, 1);
+  CHECK(core.load_of(worker_id{1}, start) == 0);
+  CHECK(core.load_of(worker_id{1001}, start) == 0);
+  REQUIRE(core.schedule(request_of(1, {}, 15'000), start).has_value());
+  CHECK(core.load_of(worker_id{1}, start) == doctest::Approx(0.5));
+  CHECK(core.load_of(worker_id{1001}, start) == doctest::Approx(0.11));
+}

@@ -1,0 +1,144 @@
+#include "runtime/sched/estimators.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "runtime/sched/transfer_board.hpp"
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// F25's own form for LLaMA3-70B on 8 x 312 TFLOP/s: layers·(4·n²·d + 22·n·d²), plus a constant.
+double seconds_70b(double n, double p) {
+  const double d = 8192, flops = 80 * (4 * ((n + p) * (n + p) - p * p) * d / 2 + 22 * n * d * d);
+  return 0.02 + flops / (8 * 312e12 * 0.5);
+}
+
+std::vector<timing_point> calibration(double (*seconds)(double, double), double noise = 0,
+                                      std::uint64_t seed = 1) {
+  std::mt19937_64 random{seed};
+  std::normal_distribution<double> spread{1, noise};
+  std::vector<timing_point> points;
+  for (const double n : {256, 1024, 4096, 16384}) {
+    for (const double p : {0.0, 8192.0, 65536.0})
+      points.push_back({n, p, seconds(n, p) * (noise > 0 ? spread(random) : 1)});
+  }
+  return points;
+}
+
+double error_of(const prefill_model& model, double n, double p, double expected) {
+  return std::abs(to_seconds(model.estimate(static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(p))) /
+                      expected -
+                  1);
+}
+
+}  // namespace
+
+TEST_CASE("a prefill model finds the form that made its samples, and holds beyond them") {
+  const prefill_model model{calibration(seconds_70b)};
+  for (const double n : {64, 512, 32768, 131072}) {
+    for (const double p : {0.0, 1024.0, 120000.0}) {
+      CAPTURE(n);
+      CAPTURE(p);
+      CHECK(error_of(model, n, p, seconds_70b(n, p)) < 1e-3);
+    }
+  }
+}
+
+TEST_CASE("noisy samples still give no negative time") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    CAPTURE(seed);
+    const prefill_model model{calibration(seconds_70b, 0.3, seed)};
+    duration before{};
+    for (std::uint64_t n = 1; n < 1'000'000; n *= 3) {
+      const auto t = model.estimate(n, 0);
+      CHECK(t >= before);  // more work never takes less time
+      CHECK(model.estimate(n, 1000) >= t);
+      before = t;
+    }
+  }
+}
+
+TEST_CASE("samples that cannot be are left out") {
+  auto points = calibration(seconds_70b);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  points.push_back({100, 0, nan});
+  points.push_back({nan, 0, 1});
+  points.push_back({100, 0, -5});
+  points.push_back({100, 0, 0});
+  points.push_back({100, 0, std::numeric_limits<double>::infinity()});
+  CHECK(error_of(prefill_model{points}, 2048, 0, seconds_70b(2048, 0)) < 1e-3);
+  CHECK(prefill_model{}.estimate(1000, 0) == prefill_model{std::span{points}.last(5)}.estimate(1000, 0));
+}
+
+TEST_CASE("estimates stay in range for any input") {
+  const prefill_model model{calibration(seconds_70b)};
+  const auto most = std::numeric_limits<std::uint64_t>::max();
+  CHECK(model.estimate(most, most) == 100'000s);
+  CHECK(decode_model{}.estimate(most, most) == 100'000s);
+  CHECK(bounded_duration(-1) == 0s);
+  CHECK(bounded_duration(std::numeric_limits<double>::quiet_NaN()) == 100'000s);
+}
+
+TEST_CASE("what is measured moves a model, slowly and within bounds") {
+  prefill_model model{calibration(seconds_70b)};
+  const auto calibrated = model.estimate(4096, 0);
+  model.observe(4096, 0, 100 * calibrated);
+  CHECK(to_seconds(model.estimate(4096, 0)) < 1.2 * to_seconds(calibrated));
+  for (int i = 0; i < 200; ++i) model.observe(4096, 0, 2 * calibrated);
+  CHECK(to_seconds(model.estimate(4096, 0)) == doctest::Approx(2 * to_seconds(calibrated)).epsilon(0.02));
+  for (int i = 0; i < 1000; ++i) model.observe(4096, 0, 1000 * calibrated);
+  CHECK(to_seconds(model.estimate(4096, 0)) <= 4.01 * to_seconds(calibrated));
+  for (int i = 0; i < 1000; ++i) model.observe(4096, 0, 0s);
+  CHECK(to_seconds(model.estimate(4096, 0)) <= 4.01 * to_seconds(calibrated));
+}
+
+TEST_CASE("a decode model splits a step into constant, batch and context") {
+  std::vector<timing_point> points;
+  for (const double batch : {1, 4, 16, 64}) {
+    for (const double context : {512, 8192}) {
+      points.push_back({batch, batch * context, 0.025 + 1e-4 * batch + 2e-8 * batch * context});
+    }
+  }
+  const decode_model model{points};
+  CHECK(to_seconds(model.estimate(32, 32 * 4096)) ==
+        doctest::Approx(0.025 + 0.0032 + 2e-8 * 32 * 4096).epsilon(1e-3));
+  CHECK(model.agrees_with(model));
+  CHECK(!model.agrees_with(decode_model{}));
+}
+
+TEST_CASE("calibrations of the same device agree, of another do not") {
+  const prefill_model model{calibration(seconds_70b)};
+  CHECK(model.agrees_with(prefill_model{calibration(seconds_70b, 0.01, 3)}));
+  CHECK(!model.agrees_with(
+      prefill_model{calibration([](double n, double p) { return 2 * seconds_70b(n, p); })}));
+}
+
+TEST_CASE("a sender's promises delay what comes after them and pass by themselves") {
+  transfer_board board{{1e9, 1ms, 1e9}};
+  const time_point now{100s};
+  CHECK(board.wait(3, now) == 0s);
+  board.charge(3, 2'000'000'000, now);
+  CHECK(board.wait(3, now) == 2s);
+  CHECK(board.wait(4, now) == 0s);
+  board.charge(3, 1'000'000'000, now + 500ms);
+  CHECK(board.wait(3, now + 1s) == 2s);
+  CHECK(board.wait(3, now + 10s) == 0s);
+  CHECK(board.model().estimate(1'000'000'000, board.wait(3, now)) == 3s + 1ms + 1s);
+  board.forget(3);
+  CHECK(board.wait(3, now) == 0s);
+}
+
+TEST_CASE("measured transfers move the bandwidth") {
+  transfer_board board{{1e9, 1ms, 1e9}};
+  for (int i = 0; i < 200; ++i) board.observe(100'000'000, 51ms);
+  CHECK(board.model().bytes_per_s == doctest::Approx(2e9).epsilon(0.01));
+  board.observe(10, 1h);
+  board.observe(100'000'000, 0s);
+  CHECK(board.model().bytes_per_s == doctest::Approx(2e9).epsilon(0.01));
+}
