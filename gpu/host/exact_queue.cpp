@@ -58,7 +58,7 @@ void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head,
 void exact_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   const auto& w = static_cast<const host_weight&>(table);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const float* row = w.plain_.data() + static_cast<std::size_t>(tokens[i]) * w.cols_;
+    const float* row = w.exact_.data() + static_cast<std::size_t>(tokens[i]) * w.cols_;
     std::copy(row, row + w.cols_, out.row(i));
   }
 }
@@ -80,7 +80,7 @@ void exact_queue::linear(tensor x, std::span<const linear_job> jobs) {
   for (const auto& job : jobs) {
     const auto& w = static_cast<const host_weight&>(*job.w);
     core_.pool.run(w.rows_, [&](std::size_t r) {
-      const float* row = w.plain_.data() + r * w.cols_;
+      const float* row = w.exact_.data() + r * w.cols_;
       for (std::size_t t = 0; t < x.rows; ++t) {
         double sum = job.bias ? job.bias[r] : 0;
         for (std::size_t c = 0; c < w.cols_; ++c) sum += static_cast<double>(row[c]) * x.row(t)[c];

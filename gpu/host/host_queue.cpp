@@ -62,24 +62,23 @@ result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type
   made->rows_ = rows;
   made->cols_ = cols;
   made->source_ = data;
-  const auto expand = [&](std::size_t row, std::span<float> out) {
-    dequantize_row(type, data.subspan(row * stride, stride), out);
-  };
   if (core.exact) {
-    made->plain_.resize(rows * cols);
-    core.pool.run(rows, [&](std::size_t r) { expand(r, std::span{made->plain_}.subspan(r * cols, cols)); });
+    made->exact_.resize(rows * cols);
+    core.pool.run(rows, [&](std::size_t r) {
+      dequantize_row(type, data.subspan(r * stride, stride), std::span{made->exact_}.subspan(r * cols, cols));
+    });
   } else if (can_pack(type)) {
     auto packed = pack(type, rows, cols, data, core.pool);
     if (!packed) return fail(packed.error());
     made->packed_ = std::move(*packed);
   } else {
-    const auto tiles = (rows + 15) / 16;
-    made->plain_.assign(tiles * 16 * cols, 0);
+    const auto size = block_bytes(type), tiles = (rows + 15) / 16;
+    made->plain_.resize(tiles * 16 * cols * size);
     core.pool.run(tiles, [&](std::size_t tile) {
-      std::vector<float> row(cols);
       for (std::size_t r = 0; r < 16 && tile * 16 + r < rows; ++r) {
-        expand(tile * 16 + r, row);
-        for (std::size_t c = 0; c < cols; ++c) made->plain_[(tile * cols + c) * 16 + r] = row[c];
+        const auto* from = data.data() + (tile * 16 + r) * stride;
+        auto* to = made->plain_.data() + (tile * cols * 16 + r) * size;
+        for (std::size_t c = 0; c < cols; ++c) std::memcpy(to + c * 16 * size, from + c * size, size);
       }
     });
   }
@@ -146,7 +145,8 @@ void host_queue::linear(tensor x, std::span<const linear_job> jobs) {
   std::size_t tiles = 0;
   for (const auto& job : jobs) tiles += tiles_of(job);
   // Enough pieces that nobody waits long for the last one, and not so many that handing them out shows.
-  const auto piece = std::max<std::size_t>(1, tiles / (core_.pool.size() * 8));
+  const auto pieces = core_.pool.size() * (x.rows < few_rows ? 4 : 8);
+  const auto piece = std::max<std::size_t>(1, tiles / pieces);
   core_.pool.run((tiles + piece - 1) / piece, [&](std::size_t p) {
     for (auto at = p * piece; at < std::min(tiles, (p + 1) * piece); ++at) {
       auto tile = at;
@@ -164,8 +164,8 @@ void host_queue::tile_product(const linear_job& job, std::size_t tile, tensor x)
                                 job.bias);
   } else {
     const auto row = tile * 16;
-    core_.kernels.matmul_plain(w.plain_.data() + row * w.cols_, w.cols_, x.data, x.stride, x.rows,
-                               job.out.data + row, job.out.stride, w.rows_ - row,
+    core_.kernels.matmul_plain(w.type_, w.plain_.data() + row * w.cols_ * block_bytes(w.type_), w.cols_,
+                               x.data, x.stride, x.rows, job.out.data + row, job.out.stride, w.rows_ - row,
                                job.bias ? job.bias + row : nullptr);
   }
 }

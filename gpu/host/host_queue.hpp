@@ -19,7 +19,7 @@ struct host_core {
   turn_gate gate;
 };
 
-/// A weight on the host: packed, or plain f32 rows sixteen side by side, or (exact) f32 rows as they are; and
+/// A weight on the host: packed, or plain rows sixteen side by side, or (exact) f32 rows as they are; and
 /// the file's own bytes, which embedding looks rows up in.
 class host_weight final : public weight {
  public:
@@ -31,7 +31,8 @@ class host_weight final : public weight {
   std::size_t cols_ = 0;
   std::span<const std::byte> source_;
   packed_matrix packed_;
-  std::vector<float> plain_;  ///< exact: [rows, cols]; else [tile][cols][16] for types that are not packed
+  std::vector<std::byte> plain_;  ///< types that are not packed, as they are: [tile][cols][16]
+  std::vector<float> exact_;      ///< exact device: f32, [rows, cols]
 };
 
 /// @error as `device::load_weight`.

@@ -37,6 +37,12 @@ MOONCAF_INLINE v16 elements(const std::byte* row, std::size_t i, std::size_t n) 
   return load(reinterpret_cast<const float*>(from));
 }
 
+/// Asks for a row that is needed soon: contexts lie in memory that no cache holds.
+template <bool Half>
+MOONCAF_INLINE void prefetch_row(const std::byte* row, std::size_t n) {
+  for (std::size_t at = 0; at < n * (Half ? 2 : 4); at += 64) __builtin_prefetch(row + at);
+}
+
 struct integer_scale {
   float scale;    ///< value of 1
   float inverse;  ///< 0 for a row of zeros
@@ -117,7 +123,9 @@ void load_keys(const attention_task& task, std::uint32_t start, std::size_t coun
   for (std::size_t t = 0; t < count; t += 16) {
     const auto some = std::min<std::size_t>(16, count - t);
     for (std::size_t k = 0; k < some; ++k) {
-      const auto* row = task.row(start + static_cast<std::uint32_t>(t + k), false);
+      const auto position = start + static_cast<std::uint32_t>(t + k);
+      const auto* row = task.row(position, false);
+      prefetch_row<Half>(task.row(position, true), n);
       s.key_scale[t + k] = pair_row<Half, Vectors>(row, n, s.dim, limit, s.staging + k * words);
     }
     if (some < 16) std::memset(s.staging + some * words, 0, (16 - some) * words * sizeof(std::int32_t));
@@ -134,12 +142,17 @@ void load_values(const attention_task& task, std::uint32_t start, std::size_t co
   const float limit = integer_limit(key_tile);
   std::memset(s.value_scale, 0, key_tile * sizeof(float));
   const auto row = [&](std::size_t k) { return task.row(start + static_cast<std::uint32_t>(k), true); };
+  const bool ahead = start + 2 * key_tile <= task.first_position + task.tokens;
   for (std::size_t t = 0; t < count; t += 32) {
     for (std::size_t k = t; k < t + 16; ++k) {
       auto* out = s.values + (k - t / 2) * s.dim;
       if (k >= count) {
         std::memset(out, 0, s.dim * sizeof(std::int32_t));
         continue;
+      }
+      if (ahead) {
+        prefetch_row<Half>(task.row(start + key_tile + static_cast<std::uint32_t>(k), false), n);
+        prefetch_row<Half>(task.row(start + key_tile + static_cast<std::uint32_t>(k) + 16, false), n);
       }
       const row_view<Half, Vectors> low{row(k), n};
       const auto a = low.scale(vectors, limit);

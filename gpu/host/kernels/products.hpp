@@ -113,6 +113,7 @@ void matmul_as(const packed_matrix& w, std::size_t tile, const quantized_rows& x
                std::size_t end, float* out, std::size_t stride, const float* bias) {
   auto t = begin;
   for (; t + 12 <= end; t += 12) product_rows<12, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
+  for (; t + 8 <= end; t += 8) product_rows<8, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
   for (; t + 4 <= end; t += 4) product_rows<4, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
   for (; t + 2 <= end; t += 2) product_rows<2, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
   for (; t < end; ++t) product_rows<1, Bits, Group, ScaleSize>(w, tile, x, t, out, stride, bias);
@@ -152,28 +153,58 @@ void quantize(const float* x, std::size_t cols, std::int8_t* q, float* scale, fl
   }
 }
 
+/// Sixteen weights of type `Type` as f32.
+template <ggml_type Type>
+MOONCAF_INLINE v16 load_weights(const std::byte* p) {
+  if constexpr (Type == ggml_type::f32) return load(reinterpret_cast<const float*>(p));
+  if constexpr (Type == ggml_type::f16) return load_half(p);
+  u16x16 bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return (v16)(__builtin_convertvector(bits, u32x) << 16);
+}
+
 /// Four partial sums by column modulo 4, whatever the number of tokens.
-template <unsigned Tokens>
-void plain_product(const float* tile, std::size_t cols, const float* x, std::size_t x_stride, float* out,
+template <ggml_type Type, unsigned Tokens>
+void plain_product(const std::byte* tile, std::size_t cols, const float* x, std::size_t x_stride, float* out,
                    std::size_t out_stride, std::size_t valid, const float* bias) {
+  constexpr std::size_t step = 16 * block_bytes(Type);
   v16 acc[Tokens][4] = {};
-  for (std::size_t c = 0; c < cols; ++c) {
-    const v16 w = load(tile + 16 * c);
-    for (unsigned t = 0; t < Tokens; ++t) acc[t][c % 4] = fma(w, splat(x[t * x_stride + c]), acc[t][c % 4]);
+  std::size_t c = 0;
+  for (; c + 4 <= cols; c += 4) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const v16 w = load_weights<Type>(tile + (c + i) * step);
+      for (unsigned t = 0; t < Tokens; ++t) acc[t][i] = fma(w, splat(x[t * x_stride + c + i]), acc[t][i]);
+    }
+  }
+  for (std::size_t i = 0; i < 3 && c + i < cols; ++i) {
+    const v16 w = load_weights<Type>(tile + (c + i) * step);
+    for (unsigned t = 0; t < Tokens; ++t) acc[t][i] = fma(w, splat(x[t * x_stride + c + i]), acc[t][i]);
   }
   for (unsigned t = 0; t < Tokens; ++t) {
     put_rows(out + t * out_stride, (acc[t][0] + acc[t][1]) + (acc[t][2] + acc[t][3]), valid, bias);
   }
 }
 
-void matmul_plain(const float* tile, std::size_t cols, const float* x, std::size_t x_stride,
-                  std::size_t tokens, float* out, std::size_t out_stride, std::size_t valid,
-                  const float* bias) {
+template <ggml_type Type>
+void matmul_plain_as(const std::byte* tile, std::size_t cols, const float* x, std::size_t x_stride,
+                     std::size_t tokens, float* out, std::size_t out_stride, std::size_t valid,
+                     const float* bias) {
   std::size_t t = 0;
   for (; t + 4 <= tokens; t += 4) {
-    plain_product<4>(tile, cols, x + t * x_stride, x_stride, out + t * out_stride, out_stride, valid, bias);
+    plain_product<Type, 4>(tile, cols, x + t * x_stride, x_stride, out + t * out_stride, out_stride, valid,
+                           bias);
   }
   for (; t < tokens; ++t) {
-    plain_product<1>(tile, cols, x + t * x_stride, x_stride, out + t * out_stride, out_stride, valid, bias);
+    plain_product<Type, 1>(tile, cols, x + t * x_stride, x_stride, out + t * out_stride, out_stride, valid,
+                           bias);
   }
+}
+
+void matmul_plain(ggml_type type, const std::byte* tile, std::size_t cols, const float* x,
+                  std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride,
+                  std::size_t valid, const float* bias) {
+  const auto multiply = type == ggml_type::f16    ? matmul_plain_as<ggml_type::f16>
+                        : type == ggml_type::bf16 ? matmul_plain_as<ggml_type::bf16>
+                                                  : matmul_plain_as<ggml_type::f32>;
+  multiply(tile, cols, x, x_stride, tokens, out, out_stride, valid, bias);
 }

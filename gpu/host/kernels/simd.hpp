@@ -4,6 +4,7 @@
 using v16 = float __attribute__((vector_size(64)));
 using i16x = std::int32_t __attribute__((vector_size(64)));
 using u32x = std::uint32_t __attribute__((vector_size(64)));
+using u16x16 = std::uint16_t __attribute__((vector_size(32)));
 using u8x64 = std::uint8_t __attribute__((vector_size(64)));
 
 #define MOONCAF_INLINE inline __attribute__((always_inline))
