@@ -35,10 +35,11 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
       [this](job_atom, const generate_job& job) { take(job); },
       [this](target_atom, const kv_target& target) {
         const auto i = requests_.find(target.id.owner());
-        if (i == requests_.end()) {
-          early_targets_[target.id.owner()] = {target, clock_type::now()};
-        } else if (i->second->stream) {
+        if (i != requests_.end() && i->second->stream) {
           i->second->stream->set_target(target);
+        } else {
+          // The job is on its way, or still looks for its prefix.
+          early_targets_[target.id.owner()] = {target, clock_type::now()};
         }
       },
       [this](cancel_atom, const attempt_id& id) { return cancel(id); },
@@ -150,7 +151,8 @@ void prefill_worker::fetch(const live_ptr& request) {
   plan.skip = here;
   plan.slots.assign(request->slots.begin() + here, request->slots.begin() + there);
   const auto began = clock_type::now();
-  this->request(links_.messenger, request_limit, fetch_atom_v, std::move(plan))
+  // The messenger bounds it. Until it answers, blocks may still arrive in these slots.
+  this->request(links_.messenger, caf::infinite, fetch_atom_v, std::move(plan))
       .then(
           [this, request, began](const remote_blocks& got) {
             request->busy = false;
@@ -353,6 +355,7 @@ void prefill_worker::end(const live_ptr& request) {
   // The blocks stay ours while a step, a fetch or a slice touches them; the end of each comes back here.
   if (request->busy || (request->stream && !request->stream->ended())) return;
   if (!requests_.erase(owner)) return;
+  early_targets_.erase(owner);
   send(links_.shard, release_atom_v, owner);
   const bool fenced = !request->stream || request->stream->fenced();
   for (auto& promise : request->waiting) {
@@ -374,7 +377,9 @@ std::vector<prefill_worker::live_ptr> prefill_worker::requests_of(node_id gatewa
 
 void prefill_worker::sweep() {
   const auto now = clock_type::now();
-  std::erase_if(early_targets_, [&](const auto& e) { return now - e.second.second > early_limit; });
+  std::erase_if(early_targets_, [&](const auto& e) {
+    return now - e.second.second > early_limit && !requests_.contains(e.first);
+  });
   std::erase_if(cancelled_early_, [&](const auto& e) { return now - e.second > early_limit; });
   std::vector<std::uint64_t> owners;
   owners.reserve(requests_.size());

@@ -1,0 +1,249 @@
+#include "tests/actors/worker_world.hpp"
+
+#include <random>
+
+#include "actors/cache_shard.hpp"
+#include "actors/executor.hpp"
+#include "actors/messenger.hpp"
+#include "gpu/host/host_device.hpp"
+#include "runtime/text/byte_alphabet.hpp"
+
+namespace mooncaf::testing {
+
+namespace {
+
+gateway_actor::behavior_type fake_gateway(
+    gateway_actor::pointer, std::shared_ptr<std::unordered_map<std::uint64_t, attempt_log>> logs) {
+  return {
+      [=](first_atom, const first_token& m) {
+        auto& log = (*logs)[m.id.owner()];
+        CHECK(!log.first);
+        log.first = m;
+        log.tokens.insert(log.tokens.begin(), m.token.id);
+        if (m.finish != finish_kind::none) log.finish = m.finish;
+      },
+      [=](tokens_atom, const token_batch& batch) {
+        for (const auto& run : batch.runs) {
+          auto& log = (*logs)[run.id.owner()];
+          log.positions.push_back(run.position);
+          for (const auto& t : run.tokens) log.tokens.push_back(t.id);
+          if (run.finish != finish_kind::none) log.finish = run.finish;
+        }
+      },
+      [=](failed_atom, const attempt_failed& m) { (*logs)[m.id.owner()].failed = m; },
+      [](peer_up_atom, const node_info&) {},
+      [](peer_down_atom, node_id) {},
+      [](follow_atom, const caf::actor&) {},
+      [](status_atom) { return std::uint64_t{0}; },
+      [](submit_atom, const client_request_ptr&) {},
+      [](cancel_atom, const client_request_ptr&) {},
+      [](cluster_atom, const cluster_query_ptr&) {},
+      [](tick_atom) {},
+  };
+}
+
+}  // namespace
+
+void report_queue::put(std::function<void()> report) {
+  const std::lock_guard lock{mutex_};
+  waiting_.push_back(std::move(report));
+}
+
+bool report_queue::drain() {
+  std::deque<std::function<void()>> ready;
+  {
+    const std::lock_guard lock{mutex_};
+    ready.swap(waiting_);
+  }
+  for (const auto& report : ready) report();
+  return !ready.empty();
+}
+
+worker_world::worker_world(std::uint32_t slots) {
+  hardware_ = make_host_device({1, false, {}});
+  const auto shape = dummy_shape("dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=96,vocab=199,ctx=256");
+  REQUIRE_MESSAGE(shape, to_string(shape.error()));
+  auto net = model::dummy(*hardware_, *shape, 1);
+  REQUIRE_MESSAGE(net, to_string(net.error()));
+  net_ = *net;
+  layout_ = net_->layout(block_tokens, kv_dtype::f16);
+  tokenizer_vocab vocab;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    vocab.tokens.push_back(byte_alphabet::text(static_cast<std::uint8_t>(byte)));
+  }
+  auto text = tokenizer::from_vocab(std::move(vocab));
+  REQUIRE_MESSAGE(text, to_string(text.error()));
+  text_ = *text;
+  gateway_ = keep(sys.spawn(fake_gateway, logs));
+  make_node(a, 100, slots);
+  make_node(b, 200, slots);
+  introduce(a, b);
+  introduce(b, a);
+  run();
+}
+
+worker_world::~worker_world() {
+  for (const auto& root : roots_) stop(root);
+  for (auto* n : {&a, &b}) {
+    n->context->plane.reset();  // what was under way is reported before it is gone
+    n->shard = nullptr;
+    n->messenger = nullptr;
+    n->prefill = nullptr;
+    n->decode = nullptr;
+  }
+  while (reports->drain()) run();
+}
+
+std::shared_ptr<engine> worker_world::make_engine() const {
+  runner_options options;
+  options.max_batch_tokens = 64;
+  options.max_logit_rows = 16;
+  options.layout = layout_;
+  auto runner = model_runner::make(net_, *hardware_, options);
+  REQUIRE_MESSAGE(runner, to_string(runner.error()));
+  auto made = std::make_shared<engine>();
+  made->runner = std::move(*runner);
+  return made;
+}
+
+void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slots) {
+  n.id = node_id{id};
+  auto& c = *n.context;
+  c.id = n.id;
+  c.opts = default_options();
+  c.opts.prefill.chunk_tokens = 8;
+  c.opts.prefill.max_batch_tokens = 16;
+  c.opts.decode.max_batch = 4;
+  c.hardware = hardware_;
+  c.net = net_;
+  c.text = text_;
+  c.layout = layout_;
+  c.root = net_->fingerprint();
+  auto memory = arena::create("mooncaf-test", 4 * MiB);
+  REQUIRE(memory);
+  c.memory = std::make_shared<arena>(std::move(*memory));
+  const auto stride = (layout_.block_bytes() + 4095) / 4096 * 4096;
+  auto cut = block_allocator::create(c.memory->bytes().first(slots * stride), layout_.block_bytes());
+  REQUIRE(cut);
+  c.slot_stride = cut->stride_bytes();
+  data_plane_options plane;
+  plane.node = n.id;
+  plane.cluster_secret = "the secret of the tests";
+  if (&n == &a) plane.faults = &faults_of_a;
+  auto started = data_plane::start(
+      plane, [board = n.board](const landing& l) { board->landed(l.tag.request.value, l.verified); },
+      [queue = reports](std::function<void()> report) { queue->put(std::move(report)); });
+  REQUIRE_MESSAGE(started, to_string(started.error()));
+  c.plane = std::move(*started);
+  auto region = c.plane->register_region(c.memory->bytes(), c.memory->fd());
+  REQUIRE(region);
+  c.region = *region;
+  c.transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
+
+  const auto executor = sys.spawn(executor_behavior);
+  n.shard = sys.spawn<cache_shard>(n.context, tiered_store{std::move(*cut), {}}, nullptr, executor,
+                                   duration{std::chrono::minutes(10)});
+  n.messenger = sys.spawn<messenger>(n.context, executor);
+  const worker_links links{worker_id{id + 1}, n.shard, n.messenger, executor};
+  n.prefill = sys.spawn<prefill_worker>(n.context, links, make_engine());
+  n.decode = sys.spawn<decode_worker>(n.context, links, make_engine(), n.board);
+  for (const auto& root : {caf::actor_cast<caf::actor>(n.prefill), caf::actor_cast<caf::actor>(n.decode),
+                           caf::actor_cast<caf::actor>(n.messenger), caf::actor_cast<caf::actor>(n.shard),
+                           caf::actor_cast<caf::actor>(executor)}) {
+    roots_.push_back(root);
+  }
+}
+
+void worker_world::introduce(const worker_node& to, const worker_node& whom) {
+  node_info info;
+  info.id = whom.id;
+  info.data_plane = encode(whom.context->plane->local_announcement());
+  info.shard = caf::actor_cast<caf::actor>(whom.shard);
+  caf::anon_send(to.messenger, peer_up_atom_v, info);
+}
+
+std::vector<std::int32_t> worker_world::prompt(std::size_t tokens, std::uint32_t seed) {
+  std::mt19937 random{seed};
+  std::vector<std::int32_t> out(tokens);
+  for (auto& t : out) t = static_cast<std::int32_t>(random() % 199);
+  return out;
+}
+
+generate_job worker_world::job(std::vector<std::int32_t> tokens, const worker_node& where_prefill,
+                               const worker_node& where_decode, std::uint32_t max_tokens) {
+  generate_job j;
+  j.id.request = request_id{next_request_++};
+  j.tokens = std::move(tokens);
+  j.prompt_tokens = static_cast<std::uint32_t>(j.tokens.size());
+  j.root = root_key(net_->fingerprint(), layout_);
+  j.keys = block_keys(j.tokens, block_tokens, j.root);
+  j.sampling.max_tokens = max_tokens;
+  j.sampling.temperature = 0.8f;
+  j.sampling.seed = 42;
+  j.placement.id = j.id;
+  j.placement.prefill_node = where_prefill.id;
+  j.placement.decode_node = where_decode.id;
+  j.gateway_node = node_id{300};
+  j.gateway = caf::actor_cast<caf::actor>(gateway_);
+  j.prefill = caf::actor_cast<caf::actor>(where_prefill.prefill);
+  j.decode = caf::actor_cast<caf::actor>(where_decode.decode);
+  return j;
+}
+
+void worker_world::send_job(const generate_job& j) {
+  caf::anon_send(caf::actor_cast<decode_worker_actor>(j.decode), job_atom_v, j);
+  caf::anon_send(caf::actor_cast<prefill_worker_actor>(j.prefill), job_atom_v, j);
+}
+
+void worker_world::cancel(const generate_job& j) {
+  caf::anon_send(caf::actor_cast<decode_worker_actor>(j.decode), cancel_atom_v, j.id);
+  caf::anon_send(caf::actor_cast<prefill_worker_actor>(j.prefill), cancel_atom_v, j.id);
+}
+
+bool worker_world::over(const generate_job& j) {
+  const auto& l = log(j);
+  return l.finish != finish_kind::none || l.failed;
+}
+
+void worker_world::serve(const generate_job& j) {
+  send_job(j);
+  REQUIRE(until([&] { return over(j); }));
+}
+
+bool worker_world::idle(const worker_node& n) {
+  const auto s = status(n);
+  CHECK(s.consistent);
+  return s.slots_reserved + s.slots_pinned + s.slots_private + s.slots_quarantined + s.owners == 0 &&
+         n.board->size() == 0;
+}
+
+std::vector<std::int32_t> worker_world::reference(const generate_job& j) {
+  const auto machine = make_engine();
+  const auto blocks = layout_.blocks_for(j.tokens.size() + j.sampling.max_tokens);
+  std::vector<std::byte> memory(blocks * layout_.block_bytes() + 64);
+  std::vector<std::byte*> at;
+  auto* base = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
+  for (std::size_t i = 0; i < blocks; ++i) at.push_back(base + i * layout_.block_bytes());
+  const auto fed = static_cast<std::ptrdiff_t>(j.prompt_tokens);
+  sampler choose{j.sampling,
+                 std::span{j.tokens}.first(j.prompt_tokens),
+                 {},
+                 net_->config().vocab_size,
+                 std::span{j.tokens}.subspan(j.prompt_tokens)};
+  std::vector<float> logits(net_->config().vocab_size);
+  std::vector<std::int32_t> out(j.tokens.begin() + fed, j.tokens.end());
+  auto next = j.tokens;
+  std::uint32_t start = 0;
+  while (out.size() < j.sampling.max_tokens) {
+    const batch_item item{next, start, at, true};
+    REQUIRE(machine->runner->forward({&item, 1}, logits));
+    start += static_cast<std::uint32_t>(next.size());
+    const auto token = choose.next(logits).id;
+    choose.accept(token);
+    out.push_back(token);
+    next = {token};
+  }
+  return out;
+}
+
+}  // namespace mooncaf::testing
