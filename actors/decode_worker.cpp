@@ -246,7 +246,8 @@ void decode_worker::grow(const live_ptr& request) {
           },
           [this, request](const caf::error& e) {
             request->growing = false;
-            if (request->over) return;
+            // What was asked for ahead may be had by the time that it is needed, or may never be needed.
+            if (request->over || request->position < request->blocks.size() * context_->layout.block_tokens) return;
             // Its place is worth more to the others than a wait without an end; the gateway places it again.
             fail(request, from_caf(e), true);
           });
@@ -318,9 +319,10 @@ void decode_worker::cancel(const attempt_id& id) {
   const auto owner = id.owner();
   const auto i = requests_.find(owner);
   if (i != requests_.end()) {
+    const auto request = i->second;  // `end` takes it out of the map
     // Until it is handed over, a local prefill worker owns the blocks; what it sends later is released on arrival.
-    if (i->second->local && !i->second->done) cancelled_early_[owner] = clock_type::now();
-    return end(i->second);
+    if (request->local && !request->done) cancelled_early_[owner] = clock_type::now();
+    return end(request);
   }
   cancelled_early_[owner] = clock_type::now();
   if (auto early = early_.extract(owner); early && !early.mapped().first.slots.empty()) {

@@ -1,0 +1,232 @@
+// Decode behind a local and behind a remote prefill: the tokens are those of the model alone, and whatever
+// goes wrong on the way, no slot stays behind.
+
+#include <random>
+
+#include "tests/actors/worker_world.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::testing;
+
+namespace {
+
+/// Positions 1, 2, 3, … : what decode reports after the first token.
+bool in_order(const attempt_log& log) {
+  for (std::size_t i = 0; i < log.positions.size(); ++i) {
+    if (log.positions[i] != i + 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(worker_world,
+                  "the tokens are those of the model alone, over block borders, on one node and on two") {
+  for (auto* decode : {&a, &b}) {
+    for (const std::size_t tokens : {1, 3, 4, 5, 8, 21}) {
+      CAPTURE(tokens);
+      CAPTURE(decode->id.value);
+      const auto j = job(prompt(tokens, 7), a, *decode, 13);
+      serve(j);
+      CHECK(!log(j).failed);
+      CHECK(log(j).finish == finish_kind::length);
+      CHECK(log(j).tokens == reference(j));
+      CHECK(in_order(log(j)));
+      CHECK(until([&] { return all_idle(); }));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(worker_world, "requests of a batch do not disturb each other") {
+  std::vector<generate_job> jobs;
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    jobs.push_back(job(prompt(3 + i, i), a, i % 2 ? a : b, 5 + i));
+    send_job(jobs.back());
+  }
+  for (const auto& j : jobs) {
+    REQUIRE(until([&] { return over(j); }));
+    CHECK(log(j).tokens == reference(j));
+  }
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(worker_world,
+                  "an attempt that continues another one goes on with the very tokens it would have had") {
+  const auto whole = job(prompt(9), a, a, 12);
+  const auto wanted = reference(whole);
+  for (auto* decode : {&a, &b}) {
+    auto j = whole;
+    j.id.request = request_id{500 + decode->id.value};
+    j.id.attempt = 3;
+    j.tokens.insert(j.tokens.end(), wanted.begin(), wanted.begin() + 5);
+    j.keys = block_keys(j.tokens, block_tokens, j.root);
+    j.placement.decode_node = decode->id;
+    j.decode = caf::actor_cast<caf::actor>(decode->decode);
+    serve(j);
+    CHECK(log(j).tokens == std::vector<std::int32_t>(wanted.begin() + 5, wanted.end()));
+    CHECK(log(j).positions.front() == 6);
+  }
+}
+
+TEST_CASE_FIXTURE(worker_world, "blocks that decode's node has already do not travel again") {
+  serve(job(prompt(24), b, b));
+  const auto sent = [&] {
+    std::uint64_t bytes = 0;
+    for (const auto& s : a.context->plane->stats()) bytes += s.bytes();
+    return bytes;
+  };
+  REQUIRE(sent() == 0);
+  const auto j = job(prompt(24), a, b);
+  serve(j);
+  CHECK(log(j).tokens == reference(j));
+  CHECK(sent() == 0);
+  const auto longer = job(
+      [] {
+        auto p = worker_world::prompt(24);
+        p.push_back(5);
+        return p;
+      }(),
+      a, b);
+  serve(longer);
+  CHECK(log(longer).tokens == reference(longer));
+  CHECK(sent() == a.context->layout.bytes_per_token());
+}
+
+TEST_CASE_FIXTURE(
+    worker_world,
+    "slots may be told before the prefill worker has its job, and prefill may end before decode has it") {
+  const auto remote = job(prompt(10), a, b);
+  caf::anon_send(b.decode, job_atom_v, remote);
+  run();
+  caf::anon_send(a.prefill, job_atom_v, remote);
+  REQUIRE(until([&] { return over(remote); }));
+  CHECK(log(remote).tokens == reference(remote));
+
+  for (auto* decode : {&a, &b}) {
+    const auto late = job(prompt(10, 3), a, *decode);
+    caf::anon_send(a.prefill, job_atom_v, late);
+    REQUIRE(until([&] { return log(late).first.has_value(); }));
+    caf::anon_send(decode->decode, job_atom_v, late);
+    REQUIRE(until([&] { return over(late); }));
+    CHECK(log(late).tokens == reference(late));
+  }
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(worker_world, "a hand-over for a request that was cancelled frees its blocks") {
+  const auto j = job(prompt(10), a, a);
+  SUBCASE("cancelled before the hand-over") {
+    caf::anon_send(a.decode, cancel_atom_v, j.id);
+    caf::anon_send(a.prefill, job_atom_v, j);
+  }
+  SUBCASE("cancelled after it, and the job never came") {
+    caf::anon_send(a.prefill, job_atom_v, j);
+    run();
+    CHECK(status(a).owners == 1);
+    caf::anon_send(a.decode, cancel_atom_v, j.id);
+  }
+  CHECK(until([&] { return all_idle(); }));
+  CHECK(log(j).tokens.size() == 1);
+}
+
+TEST_CASE_FIXTURE(worker_world,
+                  "a request that is cancelled after any number of messages leaves nothing behind") {
+  for (auto* decode : {&a, &b}) {
+    for (int messages = 0; messages < 90; messages += 1 + messages / 12) {
+      CAPTURE(messages);
+      CAPTURE(decode->id.value);
+      // A prompt of its own each time, so that nothing is found in the cache.
+      const auto j = job(prompt(19, static_cast<std::uint32_t>(messages)), a, *decode, 12);
+      send_job(j);
+      for (int i = 0; i < messages; ++i) {
+        if (!sched.try_run_once()) reports->drain();
+      }
+      cancel(j);
+      REQUIRE(until([&] { return all_idle(); }));
+      const auto tokens = log(j).tokens;
+      CHECK(!log(j).failed);
+      advance_time(std::chrono::seconds(1));
+      CHECK(log(j).tokens == tokens);  // none after the cancel was handled
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(worker_world, "bytes that are corrupted on the way are never decoded") {
+  faults_of_a.kind = fault::kind::corrupt;
+  const auto j = job(prompt(15), a, b);
+  serve(j);
+  REQUIRE(log(j).failed);
+  CHECK(log(j).failed->retriable);
+  CHECK(log(j).tokens.size() <= 1);
+  cancel(j);
+  CHECK(until([&] { return all_idle(); }));
+  faults_of_a.kind = fault::kind::none;
+  auto again = j;
+  again.id.attempt = 1;
+  serve(again);
+  CHECK(log(again).tokens == reference(j));
+}
+
+TEST_CASE(
+    "a request that needs a block when none is to be had is given back, and its prompt stays in the cache") {
+  worker_world w{5};
+  const auto j = w.job(worker_world::prompt(15), w.a, w.a, 40);
+  w.serve(j);
+  REQUIRE(w.log(j).failed);
+  CHECK(w.log(j).failed->cause.code == ec::out_of_space);
+  CHECK(w.log(j).failed->retriable);
+  // Five blocks hold twenty tokens: five answered ones, and the sixth needs no room of its own.
+  CHECK(w.log(j).tokens.size() == 6);
+  CHECK(w.until([&] { return w.all_idle(); }));
+  CHECK(w.status(w.a).slots_committed == 5);
+}
+
+TEST_CASE("an answer that fits into the blocks it has is finished, however full the node is") {
+  worker_world w{5};
+  const auto j = w.job(worker_world::prompt(15), w.a, w.a, 6);
+  w.serve(j);
+  CHECK(!w.log(j).failed);
+  CHECK(w.log(j).tokens == w.reference(j));
+  CHECK(w.until([&] { return w.all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(worker_world,
+                  "any mixture of requests and cancels ends with idle shards and right tokens") {
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random{seed};
+    std::vector<generate_job> jobs;
+    std::vector<bool> cancelled;
+    for (int i = 0; i < 12; ++i) {
+      auto& from = random() % 2 ? a : b;
+      auto& to = random() % 2 ? a : b;
+      // Few different prompts, so that prefixes are shared.
+      auto j = job(prompt(1 + random() % 25, random() % 3), from, to, 1 + random() % 9);
+      if (random() % 3 == 0) {
+        j.placement.source = from.id == a.id ? b.id : a.id;
+        j.placement.source_blocks = static_cast<std::uint32_t>(random() % (j.keys.size() + 1));
+      }
+      jobs.push_back(j);
+      cancelled.push_back(random() % 3 == 0);
+      send_job(j);
+      for (auto n = random() % 40; n > 0; --n) {
+        if (!sched.try_run_once()) reports->drain();
+      }
+      const auto victim = random() % jobs.size();
+      if (cancelled[victim]) cancel(jobs[victim]);
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (cancelled[i]) cancel(jobs[i]);
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (cancelled[i]) continue;
+      REQUIRE(until([&] { return over(jobs[i]); }));
+      if (!log(jobs[i]).failed) CHECK(log(jobs[i]).tokens == reference(jobs[i]));
+      if (log(jobs[i]).failed) {
+        CHECK(log(jobs[i]).failed->cause.code == ec::out_of_space);
+        cancel(jobs[i]);
+      }
+    }
+    REQUIRE(until([&] { return all_idle(); }));
+  }
+}
