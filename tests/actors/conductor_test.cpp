@@ -1,0 +1,231 @@
+// The conductor as nodes, shards and gateways see it. What it decides is tested below (tests/runtime/sched);
+// here it is who may join, what it believes about blocks, and that no load stays charged.
+
+#include "actors/conductor.hpp"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/actor_fixture.hpp"
+
+using namespace mooncaf;
+
+namespace {
+
+const block_key fingerprint = hash_text128("the model");
+
+node_actor::behavior_type silent_node(node_actor::pointer) {
+  return {
+      [](hello_atom, const node_info&) { return node_info{}; },
+      [](status_atom) { return node_report{}; },
+      [](listen_atom, std::uint16_t) {},
+      [](tick_atom) {},
+  };
+}
+
+/// A shard that only counts who follows it.
+cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std::shared_ptr<int> follows) {
+  return {
+      [](pin_atom, std::uint64_t, const block_keys_t&) { return pinned_slots{}; },
+      [](pin_remote_atom, std::uint64_t, const block_keys_t&) { return remote_blocks{}; },
+      [](reserve_atom, std::uint64_t, std::uint32_t) { return std::vector<slot_index>{}; },
+      [](commit_atom, std::uint64_t, const std::vector<commit_item>&) {},
+      [](fetched_atom, std::uint64_t) {},
+      [](renew_atom, const std::vector<std::uint64_t>&) {},
+      [](fence_atom, std::uint64_t) {},
+      [](confirm_atom, std::uint64_t) {},
+      [](release_atom, std::uint64_t) {},
+      [](status_atom) { return shard_status{}; },
+      [=](follow_atom, const caf::actor&) { ++*follows; },
+      [](tick_atom) {},
+  };
+}
+
+struct conductor_world : testing::actor_fixture<caf::id_block::mooncaf> {
+  conductor_world() {
+    conductor_setup setup;
+    setup.core.block_tokens = 4;
+    setup.core.bytes_per_token = 1000;
+    setup.core.admission = admission_policy::none;
+    setup.fingerprint = fingerprint;
+    setup.model = "the model";
+    setup.layout = "its layout";
+    under_test = keep(sys.spawn<conductor>(setup));
+    for (int i = 0; i < 8; ++i) keys.push_back(hash_text128("block " + std::to_string(i)));
+  }
+
+  /// A node with one worker of each role and a shard.
+  node_info make(std::uint64_t id) {
+    node_info n;
+    n.id = node_id{id};
+    n.name = "node-" + std::to_string(id);
+    n.fingerprint = fingerprint;
+    const auto self_handle = keep(sys.spawn(silent_node));
+    n.node = caf::actor_cast<caf::actor>(self_handle);
+    n.shard = caf::actor_cast<caf::actor>(keep(sys.spawn(counting_shard, follows)));
+    const std::vector<std::array<std::int64_t, 3>> samples{
+        {16, 0, 10'000'000}, {64, 0, 40'000'000}, {64, 64, 50'000'000}};
+    n.workers = {{worker_id{id + 1}, worker_role::prefill, n.node, 64, samples},
+                 {worker_id{id + 2}, worker_role::decode, n.node, 8, samples}};
+    return n;
+  }
+  result<std::vector<node_info>> join(const node_info& n) {
+    return ask<std::vector<node_info>>(under_test, join_atom_v, n);
+  }
+  placement_msg schedule(std::uint64_t request, std::uint32_t attempt = 0) {
+    schedule_job job;
+    job.id = {request_id{request}, attempt};
+    job.keys = keys;
+    job.prompt_tokens = 33;
+    job.max_tokens = 10;
+    return ask<placement_msg>(under_test, schedule_atom_v, job).value();
+  }
+  void tell(request_stage stage, std::uint64_t request, std::uint32_t attempt = 0) {
+    request_event e;
+    e.id = {request_id{request}, attempt};
+    e.stage = stage;
+    e.new_tokens = 33;
+    e.compute_ns = 20'000'000;
+    caf::anon_send(under_test, event_atom_v, e);
+    run();
+  }
+  void blocks(std::uint64_t node, std::uint64_t seq, bool snapshot, std::uint32_t part, std::size_t from,
+              std::size_t to, block_change what = block_change::stored) {
+    block_event_batch batch;
+    batch.node = node_id{node};
+    batch.first_seq = seq;
+    batch.snapshot = snapshot;
+    batch.part = part;
+    for (auto i = from; i < to; ++i) {
+      block_event_msg e;
+      e.key = keys[i];
+      e.depth = static_cast<std::uint32_t>(i);
+      e.what = what;
+      batch.events.push_back(e);
+    }
+    caf::anon_send(under_test, blocks_atom_v, batch);
+    run();
+  }
+  /// The number behind `"name":` in the status.
+  std::uint64_t count(const std::string& name) {
+    const auto json = ask<std::string>(under_test, status_atom_v).value();
+    const auto at = json.find("\"" + name + "\":");
+    REQUIRE_MESSAGE(at != std::string::npos, name);
+    return std::stoull(json.substr(at + name.size() + 3));
+  }
+
+  std::shared_ptr<int> follows = std::make_shared<int>(0);
+  block_keys_t keys;
+  conductor_actor under_test;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "a node that joins is told who is there, and those with another model stay out") {
+  const auto a = make(100), b = make(200);
+  CHECK(join(a)->empty());
+  const auto others = join(b);
+  REQUIRE(others);
+  REQUIRE(others->size() == 1);
+  CHECK(others->front().id == a.id);
+  auto stranger = make(300);
+  stranger.fingerprint = hash_text128("another model");
+  stranger.model = "another model";
+  const auto refused = join(stranger);
+  REQUIRE(!refused);
+  CHECK(refused.error().code == ec::incompatible);
+  CHECK(refused.error().detail.find("another model") != std::string::npos);
+  CHECK(join(make(400))->size() == 2);
+  // Again, as after a broken link: it is not its own peer.
+  CHECK(join(a)->size() == 2);
+}
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "without instances nothing is placed, and with the last of them gone neither") {
+  CHECK(schedule(1).rejection.code == ec::unavailable);
+  const auto a = make(100);
+  REQUIRE(join(a));
+  const auto placed = schedule(2);
+  CHECK(placed.rejection.code == ec::none);
+  CHECK(placed.prefill == worker_id{101});
+  CHECK(placed.decode == worker_id{102});
+  CHECK(placed.prefill_node == a.id);
+  CHECK(placed.decode_node == a.id);
+  stop(a.node);
+  CHECK(schedule(3).rejection.code == ec::unavailable);
+  CHECK(count("charged_requests") == 0);
+}
+
+TEST_CASE_FIXTURE(conductor_world, "requests go where their prefix is, as long as it is there") {
+  REQUIRE(join(make(100)));
+  REQUIRE(join(make(200)));
+  blocks(200, 0, true, 0, 0, 8);
+  auto placed = schedule(1);
+  CHECK(placed.prefill_node == node_id{200});
+  CHECK(placed.local_blocks == 8);
+  tell(request_stage::finished, 1);
+  blocks(200, 1, false, 0, 3, 8, block_change::removed);
+  CHECK(schedule(2).local_blocks == 3);
+  tell(request_stage::finished, 2);
+  CHECK(*follows == 0);
+}
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "lost block events are noticed, and a snapshot in parts sets things right") {
+  REQUIRE(join(make(100)));
+  blocks(100, 5, true, 0, 0, 4);
+  CHECK(schedule(1).local_blocks == 4);
+  blocks(100, 6, false, 0, 4, 5);
+  CHECK(count("blocks") == 5);
+  blocks(100, 9, false, 0, 5, 6);  // 7 and 8 never came
+  CHECK(*follows == 1);
+  blocks(100, 10, false, 0, 5, 6);
+  CHECK(*follows == 1);  // asked once
+  CHECK(count("resyncs") == 1);
+  blocks(100, 20, true, 0, 0, 2);
+  CHECK(count("blocks") == 2);  // part 0 replaces everything
+  blocks(100, 20, true, 1, 2, 7);
+  CHECK(count("blocks") == 7);  // later parts add
+  blocks(100, 21, false, 0, 7, 8);
+  CHECK(count("blocks") == 8);
+  CHECK(*follows == 1);
+  blocks(100, 30, false, 0, 0, 1);
+  CHECK(*follows == 2);
+}
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "what a node held is forgotten when it leaves, and strangers' events are ignored") {
+  const auto a = make(100);
+  REQUIRE(join(a));
+  blocks(100, 0, true, 0, 0, 8);
+  blocks(999, 0, true, 0, 0, 8);
+  CHECK(count("blocks") == 8);
+  stop(a.node);
+  CHECK(count("blocks") == 0);
+}
+
+TEST_CASE_FIXTURE(conductor_world, "load is given back on every way a request can end, and only its own") {
+  REQUIRE(join(make(100)));
+  const auto b = make(200);
+  REQUIRE(join(b));
+  for (std::uint64_t r = 1; r <= 4; ++r) schedule(r);
+  CHECK(count("charged_requests") == 4);
+  tell(request_stage::first_token, 1);
+  CHECK(count("charged_requests") == 4);
+  tell(request_stage::finished, 1);
+  CHECK(count("charged_requests") == 3);
+  tell(request_stage::failed, 2);
+  CHECK(count("charged_requests") == 2);
+  // A second attempt is charged by itself; late words about the first do not release it.
+  tell(request_stage::failed, 3);
+  schedule(3, 1);
+  tell(request_stage::failed, 3);
+  tell(request_stage::finished, 3);
+  CHECK(count("charged_requests") == 2);
+  tell(request_stage::finished, 3, 1);
+  tell(request_stage::finished, 3, 1);
+  tell(request_stage::failed, 77);
+  CHECK(count("charged_requests") == 1);
+  tell(request_stage::finished, 4);
+  CHECK(count("charged_requests") == 0);
+}
