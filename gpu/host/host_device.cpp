@@ -19,12 +19,18 @@ unsigned usable_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
 }
 
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
 }
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
 
 result<const kernel_set*> choose_kernels(const std::string& isa) {
   const auto refuse = [&] { return fail(ec::unsupported, "this processor does not have " + isa); };
@@ -62,8 +68,7 @@ class host_device final : public device {
     out.threads = core_.pool.size();
     out.name =
         "host " + out.isa + ", " + std::to_string(out.threads) + (out.threads == 1 ? " thread" : " threads");
-    out.memory_bytes =
-        static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+    out.memory_bytes = physical_memory();
     return out;
   }
 
@@ -73,6 +78,11 @@ class host_device final : public device {
   }
 
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override {
+    // A kernel that overcommits would hand out more than the machine has, and kill us when we use it.
+    if (bytes > physical_memory()) {
+      return fail(ec::out_of_space, std::to_string(bytes) + " bytes for activations; this machine has " +
+                                        std::to_string(physical_memory()));
+    }
     auto made = std::make_unique<host_buffer>(bytes);
     if (made->data() == nullptr)
       return fail(ec::out_of_space, std::to_string(bytes) + " bytes for activations");

@@ -62,6 +62,7 @@ template <unsigned Tokens, unsigned Bits, unsigned Group, unsigned ScaleSize>
 void product(const std::byte* tile, std::size_t groups, const quantized_rows& x, std::size_t token,
              v16 (&acc)[Tokens]) {
   constexpr unsigned n = Group / 4;
+  constexpr unsigned group_bytes = 16 * (2 * ScaleSize + Group * Bits / 8);
   const std::int8_t* q[Tokens];
   const float* scale[Tokens];
   const float* sums[Tokens];
@@ -76,14 +77,22 @@ void product(const std::byte* tile, std::size_t groups, const quantized_rows& x,
     const v16 m = load_scales<ScaleSize>(tile + 16 * ScaleSize);
     u8x64 w[n];
     load_quants<Bits, Group>(tile + 32 * ScaleSize, w);
-    for (unsigned t = 0; t < Tokens; ++t) {
+    // The processor fetches ahead too late when a few tokens keep it busy between two lines.
+    for (unsigned line = 0; line < group_bytes; line += 64) __builtin_prefetch(tile + 8 * group_bytes + line);
+    const auto add_group = [&](unsigned t) __attribute__((always_inline)) {
       i16x dot{};
       for (unsigned i = 0; i < n; ++i) dot = dot4(dot, w[i], q[t] + g * Group + 4 * i);
       const v16 scaled = __builtin_convertvector(dot, v16) * splat(scale[t][Group == 32 ? g : g / 2]);
       acc[t] = fma(scaled, d, acc[t]);
       acc[t] = fma(splat(sums[t][g]), m, acc[t]);
+    };
+    if constexpr (Tokens <= 4) {
+      for (unsigned t = 0; t < Tokens; ++t) add_group(t);
+    } else {
+#pragma GCC unroll 1  // unrolled, more tokens than this push the weights out of the registers
+      for (unsigned t = 0; t < Tokens; ++t) add_group(t);
     }
-    tile += 16 * (2 * ScaleSize + Group * Bits / 8);
+    tile += group_bytes;
   }
 }
 
