@@ -3,6 +3,7 @@
 #include "actors/answer.hpp"
 #include "actors/http/page.hpp"
 #include "actors/http/openai.hpp"
+#include "actors/metrics/metrics_endpoint.hpp"
 
 #include <caf/send.hpp>
 #include <nlohmann/json.hpp>
@@ -138,7 +139,7 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
     return respond_json(*out, format_models(context_->opts.model.served_model_name, created_, context_length()), headers);
   }
   if (get && path == "/version") return respond_json(*out, R"({"version":"0.1.0"})");
-  if (get && path == "/metrics") return out->respond(200, {{"Content-Type", "text/plain; version=0.0.4"}}, backends_.metrics());
+  if (get && path == "/metrics") return out->respond(200, {{"Content-Type", metrics_content_type}}, backends_.metrics());
   if (get && path == "/integrity") return integrity(out);
   if (get && path == "/cluster") {
     return backends_.cluster([out](std::string body) {

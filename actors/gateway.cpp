@@ -1,6 +1,7 @@
 #include "actors/gateway.hpp"
 
 #include "actors/conversions.hpp"
+#include "actors/metrics/metrics.hpp"
 #include "runtime/sched/block_hash.hpp"
 
 #include <caf/send.hpp>
@@ -19,6 +20,11 @@ constexpr std::uint32_t attempt_limit = 8;
 
 /// Waits longer from attempt to attempt: a dead worker is known at once, a full one needs time.
 duration back_off(std::uint32_t attempt) { return std::chrono::milliseconds(20) * (1u << std::min(attempt, 6u)); }
+
+/// Why a request got no answer, as the metrics call it.
+const char* outcome_of(ec cause) {
+  return cause == ec::overloaded || cause == ec::slo_unreachable ? "rejected" : "failed";
+}
 
 }  // namespace
 
@@ -193,6 +199,10 @@ void gateway::first(const first_token& message) {
   if (request->output.empty()) {
     request->stats = message.stats;
     request->ttft = clock_type::now() - request->client->arrived;
+    if (context_->meters) {
+      const auto prompt = static_cast<std::uint32_t>(request->what.prompt.size());
+      context_->meters->first_token(request->ttft, prompt, message.stats.cached_tokens);
+    }
     for (auto& follower : std::exchange(request->followers, {})) start(request->client, std::move(follower), {});
   }
   if (conductor_) {
@@ -227,8 +237,13 @@ void gateway::tokens(const token_run& run) {
 }
 
 bool gateway::deliver(const live_ptr& request, const token_msg& token) {
+  const auto now = clock_type::now();
+  if (context_->meters) {
+    if (!request->output.empty()) context_->meters->token_gap(now - request->last_token);
+    context_->meters->tokens_generated(1);
+  }
   request->output.push_back(token.id);
-  request->last_token = clock_type::now();
+  request->last_token = now;
   return request->what.sink->token(from_message(token));
 }
 
@@ -270,6 +285,7 @@ void gateway::finish(const live_ptr& request, finish_kind reason) {
   if (request->placed) report.placement = *request->placed;
   report.ttft = request->ttft;
   request->what.sink->finished(reason, report);
+  measure_end(request, "finished");
   forget(request, request_stage::finished);
 }
 
@@ -285,6 +301,7 @@ void gateway::client_gone(const client_request_ptr& client) {
   }
   for (const auto& request : mine) {
     stop_workers(request, true, true);
+    measure_end(request, "cancelled");
     forget(request, request_stage::failed);
   }
 }
@@ -293,7 +310,14 @@ void gateway::fail(const live_ptr& request, const error& cause, std::chrono::sec
   stop_workers(request, true, true);
   request->what.sink->failed(cause, retry_after);
   for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
+  measure_end(request, outcome_of(cause.code));
   forget(request, request_stage::failed);
+}
+
+void gateway::measure_end(const live_ptr& request, const std::string& outcome) {
+  if (!context_->meters) return;
+  const auto elapsed = clock_type::now() - request->client->arrived;
+  for (std::size_t i = 0; i <= request->followers.size(); ++i) context_->meters->request_over(outcome, elapsed);
 }
 
 void gateway::forget(const live_ptr& request, request_stage stage) {

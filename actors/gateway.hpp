@@ -16,6 +16,7 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -67,6 +68,8 @@ class gateway final : public gateway_actor::base {
   void stop_early(const live_ptr& request);
   void client_gone(const client_request_ptr& client);
   void fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after);
+  /// Counts the request, and the followers that end with it.
+  void measure_end(const live_ptr& request, const std::string& outcome);
   void forget(const live_ptr& request, request_stage stage);
   /// The conductor need not charge this attempt any more.
   void give_back(const attempt_id& id);

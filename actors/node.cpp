@@ -2,9 +2,12 @@
 
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
+#include "actors/metrics/metrics.hpp"
 
 #include <caf/send.hpp>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -71,11 +74,8 @@ void node::on_exit() {
 }
 
 void node::tick() {
-  if (conductor_) {
-    report();
-  } else if (join_ && !dialling_) {
-    look_for_conductor();
-  }
+  report();
+  if (!conductor_ && join_ && !dialling_) look_for_conductor();
   delayed_send(this, report_interval, tick_atom_v);
 }
 
@@ -162,9 +162,44 @@ void node::report() {
   request(node_actor{this}, answer_limit, status_atom_v)
       .then(
           [this](const node_report& mine) {
+            measure(mine);
             if (conductor_) send(conductor_, report_atom_v, mine);
           },
           [](const caf::error&) {});
+}
+
+void node::measure(const node_report& mine) const {
+  if (!context_->meters) return;
+  auto& meters = *context_->meters;
+  // A request that is prefilled here is known to decode, too: it counts once, where its prompt waits.
+  std::uint64_t running = 0, queued = 0, expected = 0;
+  for (const auto& load : mine.workers) {
+    const auto worker = std::ranges::find(info_.workers, load.id, &worker_info::id);
+    const bool prefill = worker != info_.workers.end() && worker->role == worker_role::prefill;
+    running += load.running;
+    if (prefill) queued += load.waiting - std::min(load.waiting, load.running);
+    if (!prefill) expected += load.waiting;
+  }
+  meters.set_running(static_cast<double>(running));
+  meters.set_waiting(static_cast<double>(local_.prefill.empty() ? expected : queued));
+  if (mine.has_shard) {
+    const auto& s = mine.shard;
+    for (const auto& [state, count] : {std::pair{"free", s.slots_free}, {"reserved", s.slots_reserved},
+                                       {"committed", s.slots_committed}, {"pinned", s.slots_pinned},
+                                       {"private", s.slots_private}, {"quarantined", s.slots_quarantined},
+                                       {"ssd", s.ssd_blocks}}) {
+      meters.set_blocks(state, static_cast<double>(count));
+    }
+    const auto to_be_had = s.slots_free + s.slots_committed - std::min(s.slots_committed, s.slots_pinned);
+    const auto total = std::max<std::uint64_t>(s.slots_total, 1);
+    meters.set_cache_usage(1.0 - static_cast<double>(std::min(to_be_had, total)) / static_cast<double>(total));
+    meters.set_hits("dram", static_cast<double>(s.hits_dram));
+    meters.set_hits("ssd", static_cast<double>(s.hits_ssd));
+    meters.set_hits("remote", static_cast<double>(s.hits_remote));
+  }
+  std::map<std::string, std::uint64_t> bytes;
+  for (const auto& path : mine.paths) bytes[path.path] += path.bytes;
+  for (const auto& [path, moved] : bytes) meters.set_transferred(path, static_cast<double>(moved));
 }
 
 caf::result<node_report> node::status() {

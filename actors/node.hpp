@@ -53,7 +53,9 @@ class node final : public node_actor::base {
   void meet(const node_info& peer);
   void lost(const caf::down_msg& down);
   void follow(const conductor_actor& conductor);
+  /// Tells the conductor, if there is one, and the metrics how things stand here.
   void report();
+  void measure(const node_report& mine) const;
   caf::result<node_report> status();
 
   context_ptr context_;

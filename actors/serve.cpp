@@ -13,7 +13,7 @@
 #include "actors/landing_board.hpp"
 #include "actors/log.hpp"
 #include "actors/messenger.hpp"
-#include "actors/metrics/metrics.hpp"
+#include "actors/metrics/metrics_endpoint.hpp"
 #include "actors/node.hpp"
 #include "actors/prefill_worker.hpp"
 #include "gpu/host/host_device.hpp"
@@ -100,6 +100,7 @@ class process {
   void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity, std::vector<timing_sample> samples);
   result<void> join();
   result<void> open_http();
+  result<void> open_metrics();
   worker_links next_links();
   executor_actor new_executor();
 
@@ -116,6 +117,7 @@ class process {
   std::vector<executor_actor> executors_;
   executor_actor coupled_;
   std::unique_ptr<api_server> http_;
+  std::unique_ptr<http_server> metrics_port_;
 };
 
 result<void> process::load_model() {
@@ -354,6 +356,16 @@ result<void> process::open_http() {
   return {};
 }
 
+result<void> process::open_metrics() {
+  const auto& m = opts().metrics;
+  if (!m.enabled) return {};
+  auto started = serve_metrics(m.listen.host, m.listen.port, context_->meters);
+  if (!started) return fail(started.error());
+  metrics_port_ = std::move(*started);
+  log_info("metrics", {{"at", to_string(host_port{m.listen.host, metrics_port_->port()})}});
+  return {};
+}
+
 result<void> process::build() {
   auto& c = context_->opts.cluster;
   std::random_device random;
@@ -370,6 +382,7 @@ result<void> process::build() {
   }
   context_->transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
   context_->meters = std::make_shared<metrics>(served);
+  if (auto opened = open_metrics(); !opened) return opened;
   log_info("loading", {{"model", opts().model.path}});
   if (auto loaded = load_model(); !loaded) return loaded;
   log_info("device", {{"name", context_->hardware->info().name}});

@@ -196,8 +196,8 @@ std::vector<owner_id> block_store::quarantined_owners() const {
 
 // ---- published blocks ----
 
-prefix_match block_store::match(std::span<const block_key> keys) const noexcept {
-  prefix_match found;
+held_prefix block_store::match(std::span<const block_key> keys) const noexcept {
+  held_prefix found;
   for (const block_key& key : keys) {
     const auto* e = directory_.find(key);
     if (!e) break;

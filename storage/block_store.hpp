@@ -30,7 +30,7 @@ enum class commit_outcome : std::uint8_t {
 };
 
 /// Leading blocks of a prompt that this node holds.
-struct prefix_match {
+struct held_prefix {
   std::uint32_t dram = 0;  ///< leading blocks in DRAM
   std::uint32_t ssd = 0;   ///< blocks right behind them that are in some tier, the first of them on SSD only
 
@@ -148,7 +148,7 @@ class block_store {
   // ---- published blocks ----
 
   /// What of `keys` (prompt order) is held; changes nothing.
-  prefix_match match(std::span<const block_key> keys) const noexcept;
+  held_prefix match(std::span<const block_key> keys) const noexcept;
   /// Pins the leading DRAM run for `owner`, counts the use, and reports what lies behind it on SSD.
   /// @param max_to_promote  blocks behind the run to report at most; the others count as misses.
   /// @error as for `reserve`.

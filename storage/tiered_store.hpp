@@ -113,7 +113,7 @@ class tiered_store {
   void confirm(owner_id owner) { store_.confirm(owner); }
   void quarantine(owner_id owner) { store_.quarantine(owner); }
   std::vector<owner_id> quarantined_owners() const { return store_.quarantined_owners(); }
-  prefix_match match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
+  held_prefix match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
   std::vector<block_event> drain_events() { return store_.drain_events(); }
   block_snapshot snapshot() const { return store_.snapshot(); }
 

@@ -6,6 +6,10 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
 namespace mooncaf {
 
 namespace {
@@ -18,6 +22,25 @@ using buckets = prometheus::Histogram::BucketBoundaries;
 const buckets ttft_buckets{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 const buckets gap_buckets{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5};
 const buckets whole_buckets{.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240};
+
+/// A counter family whose totals somebody else keeps.
+class foreign_totals {
+ public:
+  explicit foreign_totals(prometheus::Family<prometheus::Counter>& family) : family_(family) {}
+
+  /// A total that fell (a peer left, and its share with it) counts nothing, and growth counts from there.
+  void set(const prometheus::Labels& labels, double total) {
+    const std::lock_guard lock{mutex_};
+    auto& last = last_[labels];
+    family_.Add(labels).Increment(std::max(0.0, total - last));
+    last = total;
+  }
+
+ private:
+  prometheus::Family<prometheus::Counter>& family_;
+  std::mutex mutex_;
+  std::map<prometheus::Labels, double> last_;
+};
 
 }  // namespace
 
@@ -37,8 +60,8 @@ struct metrics::families {
   prometheus::Gauge& cache_usage;
   prometheus::Family<prometheus::Counter>& requests;
   prometheus::Family<prometheus::Gauge>& blocks;
-  prometheus::Family<prometheus::Gauge>& hits;
-  prometheus::Family<prometheus::Gauge>& transferred;
+  foreign_totals hits;
+  foreign_totals transferred;
 
   explicit families(const std::string& name)
       : model{{"model_name", name}},
@@ -58,13 +81,15 @@ struct metrics::families {
                         .Register(registry).Add(model)),
         running(BuildGauge().Name("vllm:num_requests_running").Help("Requests in a batch.").Register(registry).Add(model)),
         waiting(BuildGauge().Name("vllm:num_requests_waiting").Help("Requests that wait.").Register(registry).Add(model)),
-        cache_usage(BuildGauge().Name("vllm:kv_cache_usage_perc").Help("Share of KV slots that are in use, 0 to 1.")
+        cache_usage(BuildGauge().Name("vllm:kv_cache_usage_perc").Help("Share of KV slots that cannot be had, even by eviction; 0 to 1.")
                         .Register(registry).Add(model)),
         requests(BuildCounter().Name("mooncaf_requests_total").Help("Requests by outcome.").Register(registry)),
         blocks(BuildGauge().Name("mooncaf_kv_blocks").Help("KV blocks of this process by state.").Register(registry)),
-        hits(BuildGauge().Name("mooncaf_kv_hit_blocks").Help("KV blocks reused since the start, by tier.").Register(registry)),
-        transferred(BuildGauge().Name("mooncaf_transfer_bytes").Help("KV bytes moved since the start, by path.")
-                        .Register(registry)) {}
+        hits(BuildCounter().Name("mooncaf_kv_hit_blocks_total").Help("KV blocks reused, by tier.").Register(registry)),
+        transferred(BuildCounter().Name("mooncaf_transfer_bytes_total").Help("KV bytes moved, by path.").Register(registry)) {
+    // A rate needs a zero to start from.
+    for (const auto* outcome : {"finished", "failed", "cancelled", "rejected"}) requests.Add(with("outcome", outcome));
+  }
 
   prometheus::Labels with(const std::string& key, const std::string& value) const {
     auto labels = model;
@@ -95,9 +120,9 @@ void metrics::set_running(double requests) { f_->running.Set(requests); }
 void metrics::set_waiting(double requests) { f_->waiting.Set(requests); }
 void metrics::set_cache_usage(double share) { f_->cache_usage.Set(share); }
 void metrics::set_blocks(const std::string& state, double count) { f_->blocks.Add(f_->with("state", state)).Set(count); }
-void metrics::set_hits(const std::string& tier, double blocks) { f_->hits.Add(f_->with("tier", tier)).Set(blocks); }
+void metrics::set_hits(const std::string& tier, double blocks) { f_->hits.set(f_->with("tier", tier), blocks); }
 void metrics::set_transferred(const std::string& path, double bytes) {
-  f_->transferred.Add(f_->with("path", path)).Set(bytes);
+  f_->transferred.set(f_->with("path", path), bytes);
 }
 
 std::string metrics::text() const { return prometheus::TextSerializer{}.Serialize(f_->registry.Collect()); }

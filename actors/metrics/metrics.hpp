@@ -26,8 +26,9 @@ class metrics {
   // ---- state, set once per report ----
   void set_running(double requests);
   void set_waiting(double requests);
-  void set_cache_usage(double share);  ///< of slots that are in use, [0, 1]
-  /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "quarantined", "ssd".
+  void set_cache_usage(double share);  ///< of slots that are neither free nor evictable, [0, 1]
+  /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private", "quarantined",
+  /// "ssd".
   void set_blocks(const std::string& state, double count);
   /// Totals since the start that somebody else counts.
   void set_hits(const std::string& tier, double blocks);

@@ -152,19 +152,27 @@ class earliest_selector final : public prefill_selector {
       if (slot == no_slot) return;
       if (const auto c = costs.on(slot, held); better(c, best)) best = c;
     };
+    // Those that hold nothing more than a crowd does can only win with a queue that leaves room for their
+    // cost.
+    const auto weigh_shortest = [&](std::size_t c, const holder_match& held, auto&& find) {
+      auto room = duration::max() / 2;
+      if (best.slot != no_slot) room = best.ttft - costs.least(c, held);
+      if (room >= duration{}) weigh(find(room), held);
+    };
     matched_.clear();
     for (const auto& m : in.match.few()) {
       matched_.insert(m.node);
       for (const auto slot : in.pool.live_on(m.node)) weigh(slot, m);
     }
-    for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
-      for (const auto& crowd : in.match.crowds()) {
-        weigh(in.pool.shortest_on(c, crowd.nodes, in.now), {0, crowd.blocks, crowd.blocks});
+    for (const auto& crowd : in.match.crowds()) {
+      matched_ |= crowd.nodes;
+      for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
+        weigh_shortest(c, {0, crowd.blocks, crowd.blocks},
+                       [&](duration most) { return in.pool.shortest_on(c, crowd.nodes, in.now, most); });
       }
     }
-    for (const auto& crowd : in.match.crowds()) matched_ |= crowd.nodes;
     for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
-      weigh(in.match.empty() ? in.pool.shortest(c, in.now) : in.pool.shortest_off(c, matched_, in.now), {});
+      weigh_shortest(c, {}, [&](duration most) { return in.pool.shortest_off(c, matched_, in.now, most); });
     }
     return best;
   }

@@ -76,6 +76,8 @@ class prefill_costs {
   /// blocks on the own disk are read if reading takes less time than computing.
   /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1.
   prefill_choice on(instance_slot slot, const holder_match& held) const;
+  /// … on an idle instance of this speed.
+  duration least(std::size_t speed, const holder_match& held) const { return price(speed, held).cost; }
 
  private:
   struct priced {

@@ -9,6 +9,9 @@ namespace {
 /// Up to this many nodes are looked at one by one instead of through the tree.
 constexpr std::size_t few_nodes = 32;
 
+/// No queue is longer: a year.
+constexpr duration longest_queue = std::chrono::hours(24 * 365);
+
 std::int64_t ticks(time_point t) noexcept { return t.time_since_epoch().count(); }
 
 }  // namespace
@@ -86,7 +89,8 @@ void prefill_pool::charge(instance_slot slot, duration cost, time_point now) {
   auto& m = all_[slot];
   ++m.pending;
   m.owed += cost;
-  set_free_at(slot, std::max(m.free_at, ticks(now)) + cost.count());
+  set_free_at(slot,
+              std::min(std::max(m.free_at, ticks(now)) + cost.count(), ticks(now) + longest_queue.count()));
 }
 
 void prefill_pool::completed(instance_slot slot, duration cost, time_point now) {
@@ -125,44 +129,51 @@ std::span<const instance_slot> prefill_pool::live_on(node_index node) const noex
 }
 
 template <class Wanted>
-instance_slot prefill_pool::best_where(std::size_t c, time_point now, Wanted&& wanted) const {
+instance_slot prefill_pool::best_where(std::size_t c, time_point now, duration most, Wanted&& wanted) const {
   const auto& mine = classes_[c];
-  const auto at =
-      mine.tree.best(ticks(now), [&](std::size_t i) { return wanted(all_[mine.members[i]].node); });
+  const auto limit = ticks(now) + most.count() + 1;
+  const auto at = mine.tree.best(
+      ticks(now), [&](std::size_t i) { return wanted(all_[mine.members[i]].node); }, limit);
   return at == min_tree::npos ? no_slot : mine.members[at];
 }
 
 template <class Visit>
-instance_slot prefill_pool::best_of(std::size_t c, time_point now, Visit&& for_each_node) const {
+instance_slot prefill_pool::best_of(std::size_t c, time_point now, duration most,
+                                    Visit&& for_each_node) const {
   auto best = no_slot;
+  auto least = most;
   for_each_node([&](node_index n) {
     for (const auto slot : live_on(n)) {
       if (all_[slot].speed != c) continue;
-      if (best == no_slot || queue(slot, now) < queue(best, now) ||
-          (queue(slot, now) == queue(best, now) && slot < best)) {
-        best = slot;
-      }
+      const auto mine = queue(slot, now);
+      if (mine > least || (mine == least && slot > best)) continue;  // `no_slot` is above all slots
+      best = slot;
+      least = mine;
     }
   });
   return best;
 }
 
 instance_slot prefill_pool::shortest(std::size_t c, time_point now) const {
-  return best_where(c, now, [](node_index) { return true; });
+  return best_where(c, now, longest_queue, [](node_index) { return true; });
 }
 
-instance_slot prefill_pool::shortest_on(std::size_t c, const node_set& nodes, time_point now) const {
+instance_slot prefill_pool::shortest_on(std::size_t c, const node_set& nodes, time_point now,
+                                        duration most) const {
   const auto count = node_set::count_common(classes_[c].nodes, nodes);
   if (count == 0) return no_slot;
-  if (count > few_nodes) return best_where(c, now, [&](node_index n) { return nodes.test(n); });
-  return best_of(c, now, [&](auto&& visit) { node_set::for_each_common(classes_[c].nodes, nodes, visit); });
+  if (count > few_nodes) return best_where(c, now, most, [&](node_index n) { return nodes.test(n); });
+  return best_of(c, now, most,
+                 [&](auto&& visit) { node_set::for_each_common(classes_[c].nodes, nodes, visit); });
 }
 
-instance_slot prefill_pool::shortest_off(std::size_t c, const node_set& nodes, time_point now) const {
+instance_slot prefill_pool::shortest_off(std::size_t c, const node_set& nodes, time_point now,
+                                         duration most) const {
   const auto count = node_set::count_without(classes_[c].nodes, nodes);
   if (count == 0) return no_slot;
-  if (count > few_nodes) return best_where(c, now, [&](node_index n) { return !nodes.test(n); });
-  return best_of(c, now, [&](auto&& visit) { node_set::for_each_without(classes_[c].nodes, nodes, visit); });
+  if (count > few_nodes) return best_where(c, now, most, [&](node_index n) { return !nodes.test(n); });
+  return best_of(c, now, most,
+                 [&](auto&& visit) { node_set::for_each_without(classes_[c].nodes, nodes, visit); });
 }
 
 }  // namespace mooncaf

@@ -54,10 +54,10 @@ class prefill_pool {
   /// The live instance of class `c` with the shortest queue; of equals the lowest slot; `no_slot` if there is
   /// none.
   instance_slot shortest(std::size_t c, time_point now) const;
-  /// … among those on `nodes`.
-  instance_slot shortest_on(std::size_t c, const node_set& nodes, time_point now) const;
-  /// … among those on other nodes.
-  instance_slot shortest_off(std::size_t c, const node_set& nodes, time_point now) const;
+  /// … among those on `nodes`, with a queue of at most `most`.
+  instance_slot shortest_on(std::size_t c, const node_set& nodes, time_point now, duration most) const;
+  /// … among those on other nodes, with a queue of at most `most`.
+  instance_slot shortest_off(std::size_t c, const node_set& nodes, time_point now, duration most) const;
 
  private:
   struct member {
@@ -74,9 +74,9 @@ class prefill_pool {
   void index_nodes(std::size_t c);
   void set_free_at(instance_slot slot, std::int64_t when);
   template <class Wanted>
-  instance_slot best_where(std::size_t c, time_point now, Wanted&& wanted) const;
+  instance_slot best_where(std::size_t c, time_point now, duration most, Wanted&& wanted) const;
   template <class Visit>
-  instance_slot best_of(std::size_t c, time_point now, Visit&& for_each_node) const;
+  instance_slot best_of(std::size_t c, time_point now, duration most, Visit&& for_each_node) const;
 
   std::vector<member> all_;  // by slot
   std::vector<instance_slot> live_;
