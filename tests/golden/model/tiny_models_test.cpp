@@ -45,12 +45,12 @@ TEST_CASE("every variant of the Llama family gives Hugging Face's logits") {
 
 TEST_CASE("the fast device stays close to them") {
   // Activations go to int8 blocks against quantised weights: 1/254 of the block's largest entry per factor.
-  // These models have only 64 columns to average over, so a few per cent of the logits' spread (about 2) is
-  // what to expect.
+  // Attention rounds queries and contexts to 16 bits. These models have only 64 columns to average over, so
+  // a good tenth of the logits' spread (about 2) is what the worst of thousands of logits may be off by.
   const auto fast = make_host_device({});
   for (const auto& golden : read_golden(std::string(MOONCAF_GOLDEN) + "/tiny.txt")) {
     CAPTURE(golden.name);
-    CHECK(worst_distance(*fast, golden, kv_dtype::f16) < 0.25);
+    CHECK(worst_distance(*fast, golden, kv_dtype::f16) < 0.3);
   }
 }
 
