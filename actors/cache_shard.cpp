@@ -1,6 +1,7 @@
 #include "actors/cache_shard.hpp"
 
 #include "actors/executor.hpp"
+#include "actors/stray_errors.hpp"
 
 #include <caf/send.hpp>
 
@@ -71,6 +72,7 @@ cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_
       lease_(lease) {}
 
 cache_shard_actor::behavior_type cache_shard::make_behavior() {
+  outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](pin_atom, std::uint64_t owner, const block_keys_t& keys) { return pin(owner, keys); },

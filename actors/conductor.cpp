@@ -1,6 +1,7 @@
 #include "actors/conductor.hpp"
 
 #include "actors/log.hpp"
+#include "actors/stray_errors.hpp"
 
 #include <caf/send.hpp>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,7 @@ conductor::conductor(caf::actor_config& config, conductor_setup setup)
     : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core), started_(clock_type::now()) {}
 
 conductor_actor::behavior_type conductor::make_behavior() {
+  outlive_stray_errors(*this);
   set_down_handler([this](const caf::down_msg& down) {
     for (const auto& [id, m] : members_) {
       if (m.info.node.address() == down.source) return leave(id);

@@ -2,6 +2,7 @@
 
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
+#include "actors/stray_errors.hpp"
 
 #include <caf/send.hpp>
 
@@ -29,6 +30,7 @@ decode_worker::decode_worker(caf::actor_config& config, context_ptr context, wor
       batch_(decode_batch_options{context_->opts.decode.max_batch}) {}
 
 decode_worker_actor::behavior_type decode_worker::make_behavior() {
+  outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](job_atom, const generate_job& job) { take(job); },

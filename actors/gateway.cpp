@@ -1,7 +1,9 @@
 #include "actors/gateway.hpp"
 
 #include "actors/conversions.hpp"
+#include "actors/log.hpp"
 #include "actors/metrics/metrics.hpp"
+#include "actors/stray_errors.hpp"
 #include "runtime/sched/block_hash.hpp"
 
 #include <caf/send.hpp>
@@ -34,6 +36,7 @@ gateway::gateway(caf::actor_config& config, context_ptr context)
       next_request_((context_->id.value & 0xFFFFFF) << 32 | 1) {}
 
 gateway_actor::behavior_type gateway::make_behavior() {
+  outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](first_atom, const first_token& message) { first(message); },
@@ -259,6 +262,7 @@ void gateway::attempt_over(const attempt_failed& message) {
 
 void gateway::again(const live_ptr& request, const error& cause) {
   if (request->id.attempt + 1 >= attempt_limit * 8) return fail(request, cause, std::chrono::seconds(2));
+  log_info("again", {{"request", to_string(request->id.request)}, {"cause", to_string(cause)}});
   if (request->placed) give_back(request->id);
   ++request->id.attempt;
   request->placed.reset();
@@ -273,7 +277,9 @@ void gateway::stop_workers(const live_ptr& request, bool prefill, bool decode) {
   if (!request->placed) return;
   if (decode && request->decode) send(caf::actor_cast<decode_worker_actor>(request->decode), cancel_atom_v, request->id);
   if (prefill && request->prefill) {
-    send(caf::actor_cast<prefill_worker_actor>(request->prefill), cancel_atom_v, request->id);
+    // Its answer says that it wrote its last, which matters to the decode worker alone.
+    this->request(caf::actor_cast<prefill_worker_actor>(request->prefill), schedule_limit, cancel_atom_v, request->id)
+        .then([] {}, [](const caf::error&) {});
   }
 }
 

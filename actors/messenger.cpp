@@ -1,6 +1,7 @@
 #include "actors/messenger.hpp"
 
 #include "actors/executor.hpp"
+#include "actors/stray_errors.hpp"
 
 #include <caf/send.hpp>
 
@@ -31,6 +32,7 @@ messenger::messenger(caf::actor_config& config, context_ptr context, executor_ac
     : messenger_actor::base(config), context_(std::move(context)), blocking_(std::move(blocking)) {}
 
 messenger_actor::behavior_type messenger::make_behavior() {
+  outlive_stray_errors(*this);
   return {
       [this](peer_up_atom, const node_info& peer) {
         const auto announced = decode_announcement(peer.data_plane);

@@ -3,6 +3,7 @@
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
 #include "actors/metrics/metrics.hpp"
+#include "actors/stray_errors.hpp"
 
 #include <caf/send.hpp>
 
@@ -42,6 +43,7 @@ node::node(caf::actor_config& config, context_ptr context, local_actors local, n
       dialler_(std::move(dialler)) {}
 
 node_actor::behavior_type node::make_behavior() {
+  outlive_stray_errors(*this);
   info_.node = caf::actor_cast<caf::actor>(node_actor{this});
   set_down_handler([this](const caf::down_msg& down) { lost(down); });
   return {

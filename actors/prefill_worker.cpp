@@ -2,6 +2,7 @@
 
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
+#include "actors/stray_errors.hpp"
 
 #include <caf/send.hpp>
 
@@ -30,6 +31,7 @@ prefill_worker::prefill_worker(caf::actor_config& config, context_ptr context, w
                                    context_->layout.block_tokens}) {}
 
 prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
+  outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](job_atom, const generate_job& job) { take(job); },

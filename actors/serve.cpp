@@ -1,5 +1,11 @@
 #include "actors/serve.hpp"
 
+#include <unistd.h>
+
+#include <caf/send.hpp>
+#include <cstdio>
+#include <random>
+
 #include "actors/api_server.hpp"
 #include "actors/cache_shard.hpp"
 #include "actors/calibration.hpp"
@@ -22,13 +28,6 @@
 #include "runtime/text/vocab_from_gguf.hpp"
 #include "storage/mapped_file.hpp"
 
-#include <caf/send.hpp>
-
-#include <unistd.h>
-
-#include <cstdio>
-#include <random>
-
 namespace mooncaf {
 
 namespace {
@@ -39,38 +38,52 @@ kv_dtype as_dtype(kv_dtype_choice c) { return c == kv_dtype_choice::f16 ? kv_dty
 
 placement_policy as_policy(placement_choice c) {
   switch (c) {
-    case placement_choice::random: return placement_policy::random;
-    case placement_choice::load_balancing: return placement_policy::load_balancing;
-    case placement_choice::cache_aware: return placement_policy::cache_aware;
-    case placement_choice::kvcache_centric: return placement_policy::kvcache_centric;
+    case placement_choice::random:
+      return placement_policy::random;
+    case placement_choice::load_balancing:
+      return placement_policy::load_balancing;
+    case placement_choice::cache_aware:
+      return placement_policy::cache_aware;
+    case placement_choice::kvcache_centric:
+      return placement_policy::kvcache_centric;
   }
   return placement_policy::kvcache_centric;
 }
 
 admission_policy as_policy(admission_choice c) {
   switch (c) {
-    case admission_choice::none: return admission_policy::none;
-    case admission_choice::baseline: return admission_policy::baseline;
-    case admission_choice::early: return admission_policy::early;
-    case admission_choice::predictive: return admission_policy::predictive;
+    case admission_choice::none:
+      return admission_policy::none;
+    case admission_choice::baseline:
+      return admission_policy::baseline;
+    case admission_choice::early:
+      return admission_policy::early;
+    case admission_choice::predictive:
+      return admission_policy::predictive;
   }
   return admission_policy::early;
 }
 
 eviction_policy as_policy(eviction_choice c) {
   switch (c) {
-    case eviction_choice::lru: return eviction_policy::lru;
-    case eviction_choice::lfu: return eviction_policy::lfu;
-    case eviction_choice::length_aware: return eviction_policy::length_aware;
+    case eviction_choice::lru:
+      return eviction_policy::lru;
+    case eviction_choice::lfu:
+      return eviction_policy::lfu;
+    case eviction_choice::length_aware:
+      return eviction_policy::length_aware;
   }
   return eviction_policy::lru;
 }
 
 write_policy as_policy(write_policy_choice c) {
   switch (c) {
-    case write_policy_choice::write_back: return write_policy::write_back;
-    case write_policy_choice::write_through: return write_policy::write_through;
-    case write_policy_choice::write_through_selective: return write_policy::write_through_selective;
+    case write_policy_choice::write_back:
+      return write_policy::write_back;
+    case write_policy_choice::write_through:
+      return write_policy::write_through;
+    case write_policy_choice::write_through_selective:
+      return write_policy::write_through_selective;
   }
   return write_policy::write_back;
 }
@@ -78,7 +91,9 @@ write_policy as_policy(write_policy_choice c) {
 /// One process under construction. Members die in reverse order: the actors' memory outlives the actors.
 class process {
  public:
-  explicit process(const options& opts) : context_(std::make_shared<node_context>()) { context_->opts = opts; }
+  explicit process(const options& opts) : context_(std::make_shared<node_context>()) {
+    context_->opts = opts;
+  }
 
   /// Builds, serves until a stop signal, and takes everything down. @returns the exit status.
   int run();
@@ -96,8 +111,18 @@ class process {
   result<tiered_store> open_store();
   result<void> spawn_shard();
   result<void> spawn_workers();
-  result<std::shared_ptr<engine>> make_engine(std::uint32_t batch_tokens, std::uint32_t logit_rows, int priority);
-  void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity, std::vector<timing_sample> samples);
+  result<std::shared_ptr<engine>> make_engine(std::uint32_t batch_tokens, std::uint32_t logit_rows,
+                                              int priority);
+  /// An actor of this process that ends by a failure takes the process along: half a node helps nobody.
+  void must_live(const char* what, const caf::actor& handle);
+  template <class Actor, class... Args>
+  auto spawn_vital(const char* what, Args&&... args) {
+    auto handle = system_->spawn<Actor>(std::forward<Args>(args)...);
+    must_live(what, caf::actor_cast<caf::actor>(handle));
+    return handle;
+  }
+  void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
+                  std::vector<timing_sample> samples);
   result<void> join();
   result<void> open_http();
   result<void> open_metrics();
@@ -182,9 +207,8 @@ result<void> process::open_data_plane() {
   options.tcp_streams = t.tcp_streams;
   options.slice_bytes = t.slice_bytes;
   options.checksums = t.checksums;
-  auto plane = data_plane::start(options, [board = board_](const landing& l) {
-    board->landed(l.tag.request.value, l.verified);
-  });
+  auto plane = data_plane::start(
+      options, [board = board_](const landing& l) { board->landed(l.tag.request.value, l.verified); });
   if (!plane) return fail(plane.error());
   context_->plane = std::move(*plane);
   auto region = context_->plane->register_region(context_->memory->bytes(), context_->memory->fd());
@@ -228,9 +252,9 @@ result<tiered_store> process::open_store() {
 result<void> process::spawn_shard() {
   auto store = open_store();
   if (!store) return fail(store.error());
-  local_.shard = system_->spawn<cache_shard>(context_, std::move(*store), ssd_, new_executor(),
-                                             duration{opts().cache.lease_ttl});
-  local_.messenger = system_->spawn<messenger>(context_, new_executor());
+  local_.shard = spawn_vital<cache_shard>("cache shard", context_, std::move(*store), ssd_, new_executor(),
+                                          duration{opts().cache.lease_ttl});
+  local_.messenger = spawn_vital<messenger>("messenger", context_, new_executor());
   return {};
 }
 
@@ -265,6 +289,15 @@ worker_links process::next_links() {
   return links;
 }
 
+void process::must_live(const char* what, const caf::actor& handle) {
+  handle->attach_functor([what](const caf::error& reason) {
+    if (!reason || reason == caf::exit_reason::user_shutdown) return;
+    log_error("actor failed; ending the process, so that others take over",
+              {{"actor", what}, {"reason", caf::to_string(reason)}});
+    std::_Exit(70);
+  });
+}
+
 void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
                          std::vector<timing_sample> samples) {
   worker_info w;
@@ -290,7 +323,7 @@ result<void> process::spawn_workers() {
         samples = std::move(*measured);
       }
       const auto links = next_links();
-      auto worker = system_->spawn<prefill_worker>(context_, links, *machine);
+      auto worker = spawn_vital<prefill_worker>("prefill worker", context_, links, *machine);
       add_worker(worker_role::prefill, caf::actor_cast<caf::actor>(worker), budget, samples);
       local_.prefill.push_back(std::move(worker));
     }
@@ -305,7 +338,7 @@ result<void> process::spawn_workers() {
         samples = std::move(*measured);
       }
       const auto links = next_links();
-      auto worker = system_->spawn<decode_worker>(context_, links, *machine, board_);
+      auto worker = spawn_vital<decode_worker>("decode worker", context_, links, *machine, board_);
       add_worker(worker_role::decode, caf::actor_cast<caf::actor>(worker), o.decode.max_batch, samples);
       local_.decode.push_back(std::move(worker));
     }
@@ -323,16 +356,21 @@ result<void> process::join() {
   info_.fingerprint = root_key(context_->root, context_->layout);
   info_.model = opts().model.served_model_name;
   info_.layout = to_string(context_->layout);
-  for (const auto& [has, role] : {std::pair{c.conductor, "conductor"}, {c.prefill, "prefill"}, {c.decode, "decode"},
-                                  {c.cache, "cache"}, {c.gateway, "gateway"}}) {
+  for (const auto& [has, role] : {std::pair{c.conductor, "conductor"},
+                                  {c.prefill, "prefill"},
+                                  {c.decode, "decode"},
+                                  {c.cache, "cache"},
+                                  {c.gateway, "gateway"}}) {
     if (has) info_.roles += (info_.roles.empty() ? "" : ",") + std::string{role};
   }
   if (context_->plane) info_.data_plane = encode(context_->plane->local_announcement());
   if (local_.shard) info_.shard = caf::actor_cast<caf::actor>(local_.shard);
   if (local_.conductor) info_.conductor = caf::actor_cast<caf::actor>(local_.conductor);
   info_.host = c.advertise.empty() ? c.listen.host : c.advertise;
-  const auto dial = [this](const std::string& host, std::uint16_t port) { return link_->dial<node_actor>(host, port); };
-  const auto root = system_->spawn<node>(context_, local_, info_, c.join, dial, new_executor());
+  const auto dial = [this](const std::string& host, std::uint16_t port) {
+    return link_->dial<node_actor>(host, port);
+  };
+  const auto root = spawn_vital<node>("node", context_, local_, info_, c.join, dial, new_executor());
   roots_.push_back(caf::actor_cast<caf::actor>(root));
   // Several processes of one host share the default: those that join take whatever port is free.
   const bool any_port = c.join && c.listen == default_options().cluster.listen;
@@ -371,8 +409,8 @@ result<void> process::build() {
   std::random_device random;
   context_->id = node_id{(std::uint64_t{random()} << 32 | random()) | 1};
   context_->name = c.name.empty() ? "node-" + std::to_string(::getpid()) : c.name;
-  configure_log(static_cast<log_level>(opts().metrics.log_level), opts().metrics.log_format == log_format_choice::json,
-                context_->name);
+  configure_log(static_cast<log_level>(opts().metrics.log_level),
+                opts().metrics.log_format == log_format_choice::json, context_->name);
   auto& served = context_->opts.model.served_model_name;
   if (served.empty()) served = opts().model.path.substr(opts().model.path.rfind('/') + 1);
   if (!c.cluster_secret_file.empty()) {
@@ -407,13 +445,13 @@ result<void> process::build() {
     setup.fingerprint = root_key(context_->root, context_->layout);
     setup.model = served;
     setup.layout = to_string(context_->layout);
-    local_.conductor = system_->spawn<conductor>(std::move(setup));
+    local_.conductor = spawn_vital<conductor>("conductor", std::move(setup));
   }
   if (holds_blocks()) {
     if (auto spawned = spawn_shard(); !spawned) return spawned;
   }
   if (auto spawned = spawn_workers(); !spawned) return spawned;
-  if (c.gateway) local_.gateway = system_->spawn<gateway>(context_);
+  if (c.gateway) local_.gateway = spawn_vital<gateway>("gateway", context_);
   if (auto joined = join(); !joined) return joined;
   return c.gateway ? open_http() : result<void>{};
 }

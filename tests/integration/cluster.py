@@ -74,6 +74,10 @@ class Process:
     def output(self):
         return self.log_path.read_text(errors="replace")
 
+    def node(self):
+        """The name by which it is known in the cluster, unless it was given one."""
+        return f"node-{self.process.pid}"
+
     def rss_bytes(self):
         for line in open(f"/proc/{self.process.pid}/status"):
             if line.startswith("VmRSS:"):

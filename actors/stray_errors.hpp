@@ -1,0 +1,22 @@
+#pragma once
+
+// What an actor does with an error that answers none of its requests.
+
+#include <caf/error.hpp>
+#include <caf/scheduled_actor.hpp>
+#include <caf/to_string.hpp>
+
+#include "actors/log.hpp"
+
+namespace mooncaf {
+
+/// Logs and drops such errors. CAF's default ends the actor, so that a peer which does not know a message
+/// could end whoever sent it.
+template <class Actor>
+void outlive_stray_errors(Actor& self) {
+  self.set_error_handler([name = self.name()](caf::scheduled_actor*, caf::error& e) {
+    log_warn("stray error", {{"actor", name}, {"error", caf::to_string(e)}});
+  });
+}
+
+}  // namespace mooncaf
