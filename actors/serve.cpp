@@ -22,11 +22,9 @@
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "actors/node.hpp"
 #include "actors/prefill_worker.hpp"
+#include "actors/served_model.hpp"
 #include "gpu/host/host_device.hpp"
-#include "runtime/model/gguf.hpp"
 #include "runtime/sched/block_hash.hpp"
-#include "runtime/text/vocab_from_gguf.hpp"
-#include "storage/mapped_file.hpp"
 
 namespace mooncaf {
 
@@ -148,35 +146,11 @@ class process {
 result<void> process::load_model() {
   const auto& m = opts().model;
   context_->hardware = make_host_device({m.threads, false, {}});
-  if (m.path.starts_with("dummy:")) {
-    const auto shape = dummy_shape(m.path);
-    if (!shape) return fail(shape.error());
-    auto made = model::dummy(*context_->hardware, *shape, 1);
-    if (!made) return fail(made.error());
-    context_->net = *made;
-    return fail(ec::unsupported, "dummy models need a tokenizer: pass --model FILE.gguf");
-  }
-  auto mapped = mapped_file::open(m.path);
-  if (!mapped) return fail(mapped.error());
-  const auto file = std::make_shared<mapped_file>(std::move(*mapped));
-  const auto parsed = parse_gguf(file->bytes(), m.path);
-  if (!parsed) return fail(parsed.error());
-  auto net = model::load(*context_->hardware, *parsed, file);
-  if (!net) return fail(net.error());
-  context_->net = *net;
-  auto vocab = vocab_from_gguf(*parsed);
-  if (!vocab) return fail(vocab.error());
-  auto text = tokenizer::from_vocab(std::move(*vocab));
-  if (!text) return fail(text.error());
-  context_->text = *text;
-  auto chat = chat_template::recognise(*text, m.chat_template);
-  if (chat) {
-    context_->chat = std::make_shared<chat_template>(std::move(*chat));
-  } else if (m.chat_template != "auto") {
-    return fail(chat.error());
-  } else {
-    log_warn("chat template", {{"problem", chat.error().detail}});
-  }
+  auto loaded = load_served_model(*context_->hardware, m.path, m.chat_template);
+  if (!loaded) return fail(loaded.error());
+  context_->net = std::move(loaded->net);
+  context_->text = std::move(loaded->text);
+  context_->chat = std::move(loaded->chat);
   context_->layout = context_->net->layout(m.block_tokens, as_dtype(m.kv_dtype));
   context_->root = context_->net->fingerprint();
   return {};

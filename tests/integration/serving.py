@@ -156,7 +156,18 @@ def a_conversation_hits_what_the_decode_node_computed():
         cluster.wait_idle()
 
 
+def a_model_of_random_weights_serves():
+    with Cluster() as cluster:
+        client = one_process(cluster, "--model", "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512")
+        bodies = [client.complete(prompt="x" * 200, temperature=0, max_tokens=50, ignore_eos=True) for _ in range(2)]
+        assert text_of(bodies[0]) == text_of(bodies[1])
+        assert bodies[0]["usage"]["completion_tokens"] == 50, bodies[0]["usage"]
+        assert bodies[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 192, bodies[1]["usage"]
+        client.chat([{"role": "user", "content": "hello"}], max_tokens=8)
+
+
 TESTS = [
+    a_model_of_random_weights_serves,
     same_tokens_from_cold_and_warm_cache_and_in_a_batch_of_eight,
     same_tokens_for_any_chunk_size,
     same_tokens_when_one_worker_does_both,
