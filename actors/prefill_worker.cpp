@@ -219,7 +219,11 @@ void prefill_worker::open_stream(const live_ptr& request) {
     request->stream->set_target(i->second.first);
     early_targets_.erase(i);
   }
-  if (request->computed > 0) request->stream->prefix_ready(request->computed);
+  if (layerwise() && request->computed > 0) request->stream->prefix_ready(request->computed);
+}
+
+bool prefill_worker::layerwise() const {
+  return context_->opts.prefill.kv_transfer == kv_transfer_choice::layerwise;
 }
 
 void prefill_worker::step() {
@@ -247,7 +251,7 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
   item.start = chunk.start;
   item.blocks = request->blocks;
   item.hold = request;
-  item.stream = request->stream;
+  if (layerwise()) item.stream = request->stream;
   item.cancelled = request->cancelled;
   if (chunk.start + chunk.tokens == request->job.tokens.size()) item.sample = request->sample;
   return item;
@@ -315,6 +319,7 @@ void prefill_worker::prompt_done(const live_ptr& request, const sampled_token& t
     return;
   }
   request->at = phase::sending;
+  if (!layerwise()) request->stream->prefix_ready(static_cast<std::uint32_t>(job.tokens.size()));
   request->stream->finish([decode, handover](std::uint32_t transfers) mutable {
     handover.transfers = transfers;
     caf::anon_send(decode, done_atom_v, handover);

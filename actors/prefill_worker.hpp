@@ -70,6 +70,8 @@ class prefill_worker final : public prefill_worker_actor::base {
   void reserve(const live_ptr& request);
   void adopt(const live_ptr& request, const remote_blocks& got);
   void enqueue(const live_ptr& request);
+  /// Whether KV leaves while it is being computed.
+  bool layerwise() const;
   void open_stream(const live_ptr& request);
 
   void step();

@@ -154,6 +154,12 @@ void add_workers(table& t) {
   t.push_back(
       integer({"prefill-max-queue", "max_queue", "Requests that may wait at one prefill instance", "prefill"},
               "prefill", at(p, &prefill_options::max_queue), 1u, 1'000'000u, "requests"));
+  t.push_back(choice<prefill_options, kv_transfer_choice>(
+      {"kv-transfer", "kv_transfer",
+       "When KV leaves for another decode node: while layers are computed, or after the prompt (to compare)",
+       "prefill"},
+      "prefill", at(p, &prefill_options::kv_transfer),
+      {{"layerwise", kv_transfer_choice::layerwise}, {"after_prefill", kv_transfer_choice::after_prefill}}));
   t.push_back(integer({"decode-instances", "instances", "Decode instances in this process", "decode"},
                       "decode", at(d, &decode_options::instances), 1u, 64u, "instances"));
   t.push_back(integer({"max-batch", "max_batch", "Requests that one decode step serves together", "decode"},

@@ -14,7 +14,8 @@ options default_options() {
   o.model.block_tokens = defaults::model::block_tokens;
   o.model.device = defaults::model::device;
   o.prefill = {defaults::prefill::instances, defaults::prefill::chunk_tokens,
-               defaults::prefill::max_batch_tokens, defaults::prefill::max_queue};
+               defaults::prefill::max_batch_tokens, defaults::prefill::max_queue,
+               defaults::prefill::kv_transfer};
   o.decode = {defaults::decode::instances, defaults::decode::max_batch, defaults::decode::max_queue};
   o.cache.dram_bytes = defaults::cache::dram_size;
   o.cache.eviction = defaults::cache::eviction;

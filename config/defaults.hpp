@@ -32,6 +32,7 @@ inline constexpr std::uint32_t chunk_tokens =
 inline constexpr std::uint32_t max_batch_tokens =
     2048;                                         // tokens; several short prompts fill what a chunk leaves
 inline constexpr std::uint32_t max_queue = 1024;  // requests; beyond it a wait would pass any sane TTFT
+inline constexpr auto kv_transfer = kv_transfer_choice::layerwise;  // hides the transfer behind computing
 }  // namespace prefill
 
 namespace decode {

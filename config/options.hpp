@@ -30,6 +30,8 @@ enum class serving_mode : std::uint8_t {
   coupled,        ///< one worker does both: the baseline to compare with
 };
 enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
+/// When KV leaves for a decode node: each layer as soon as it is computed, or everything after the prompt.
+enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
 enum class write_policy_choice : std::uint8_t { write_back, write_through, write_through_selective };
 enum class placement_choice : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
 enum class admission_choice : std::uint8_t { none, baseline, early, predictive };
@@ -67,6 +69,7 @@ struct prefill_options {
   std::uint32_t chunk_tokens = 0;
   std::uint32_t max_batch_tokens = 0;  ///< tokens of several requests' chunks computed together
   std::uint32_t max_queue = 0;         ///< requests waiting per instance
+  kv_transfer_choice kv_transfer = kv_transfer_choice::layerwise;
 };
 
 struct decode_options {
