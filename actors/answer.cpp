@@ -23,10 +23,13 @@ class answer::choice final : public token_sink {
   bool token(const sampled_token& t) override {
     ++tokens_;
     const auto piece = decoder_.push(t.id);
-    if (wants_logprobs_) logprobs_.push_back(describe(t));
+    if (wants_logprobs_) {
+      logprobs_.push_back(describe(t));
+      described_ += count_characters(logprobs_.back().text);
+    }
     pending_ += stops_.feed(piece, tokens_ > min_tokens_);
     flush({});
-    return !stops_.stopped() && !owner_->client_gone_;
+    return !stops_.stopped() && !owner_->client_gone_ && !owner_->over_;
   }
 
   void finished(finish_kind reason, const generation_report& report) override {
@@ -63,10 +66,9 @@ class answer::choice final : public token_sink {
     if (pending_.empty() && logprobs_.empty() && reason.empty() && !first_) return;
     choice_text piece;
     piece.index = whole_.index;
-    piece.text_offset = sent_bytes_;
+    piece.text_offset = std::exchange(sent_logprobs_, described_);
     piece.text = std::exchange(pending_, {});
     piece.role = std::exchange(first_, false);
-    sent_bytes_ += static_cast<std::uint32_t>(piece.text.size());
     if (wants_logprobs_) piece.logprobs = std::exchange(logprobs_, {});
     piece.finish_reason = std::move(reason);
     owner_->send(piece);
@@ -79,7 +81,8 @@ class answer::choice final : public token_sink {
   const bool wants_logprobs_;
   const std::uint32_t prompt_tokens_;
   std::uint32_t tokens_ = 0;
-  std::uint32_t sent_bytes_ = 0;
+  std::uint32_t described_ = 0;            ///< characters that have a logprob
+  std::uint32_t sent_logprobs_ = 0;        ///< of those, sent
   bool first_ = true;
   std::string pending_;                    ///< text that is certain and not sent
   std::vector<token_logprob> logprobs_;    ///< of tokens that are not sent

@@ -1,9 +1,6 @@
 #pragma once
 // An HTTP/1.1 server with a fixed number of threads, for many slow, long answers.
 
-#include "runtime/base/result.hpp"
-#include "runtime/base/units.hpp"
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,22 +9,26 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+
 namespace mooncaf {
 
 struct http_options {
-  std::string host = "127.0.0.1";      ///< numeric address
-  std::uint16_t port = 0;              ///< 0: any free one
+  std::string host = "127.0.0.1";  ///< numeric address
+  std::uint16_t port = 0;          ///< 0: any free one
   unsigned threads = 1;
   std::size_t max_connections = 4096;  ///< more are refused with 503
   std::size_t max_body_bytes = 8u << 20;
   std::size_t max_header_bytes = 32u << 10;
-  duration idle_timeout = std::chrono::seconds(60);     ///< between requests, and for a request to arrive whole
-  std::size_t max_unsent_bytes = 4u << 20;              ///< of a stream; a client that reads slower is dropped
+  /// Between requests, for a request to arrive whole, and for a client to take what was written.
+  duration idle_timeout = std::chrono::seconds(60);
+  std::size_t max_unsent_bytes = 4u << 20;  ///< of a stream; a client that reads slower is dropped
 };
 
 struct http_request {
-  std::string method;                  ///< "GET", …
-  std::string path;                    ///< without query
+  std::string method;  ///< "GET", …
+  std::string path;    ///< without query
   std::string query;
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
@@ -38,7 +39,8 @@ struct http_request {
 
 using http_headers = std::vector<std::pair<std::string, std::string>>;
 
-/// The way to answer one request. @thread Safe: any thread, at any time; calls after the end are ignored.
+/// The way to answer one request; may outlive the server. @thread Safe: any thread, at any time; calls after
+/// the end are ignored.
 class http_responder {
  public:
   virtual ~http_responder() = default;
@@ -49,11 +51,13 @@ class http_responder {
   /// @returns false once the client is gone, or too slow for `max_unsent_bytes`.
   virtual bool write(std::string piece) = 0;
   virtual void finish() = 0;
-  /// Called once, on an I/O thread, if the client goes away before the answer is complete; at once if it is gone.
+  /// Called once, on an I/O thread, if the client goes away before the answer is complete; at once if it is
+  /// gone.
   virtual void on_close(std::function<void()> gone) = 0;
 };
 
-/// Called on an I/O thread for each request; must not block for long. The answer may come later, from elsewhere.
+/// Called on an I/O thread for each request; must not block for long. The answer may come later, from
+/// elsewhere.
 using http_handler = std::function<void(http_request, std::shared_ptr<http_responder>)>;
 
 class http_server {
@@ -66,7 +70,7 @@ class http_server {
   http_server& operator=(const http_server&) = delete;
 
   std::uint16_t port() const noexcept;
-  std::size_t connections() const noexcept;
+  std::size_t connections() const noexcept;  ///< open now
 
  private:
   class impl;

@@ -1,16 +1,16 @@
 #pragma once
 // The OpenAI API as values: request bodies in, answer bodies out. Pure; JSON stays inside the sources.
 
-#include "runtime/base/result.hpp"
-#include "runtime/model/sampling_params.hpp"
-#include "runtime/text/chat_template.hpp"
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/model/sampling_params.hpp"
+#include "runtime/text/chat_template.hpp"
 
 namespace mooncaf {
 
@@ -20,14 +20,14 @@ using prompt_input = std::variant<std::string, std::vector<std::int32_t>>;
 /// What both kinds of request share.
 struct api_request {
   std::string model;
-  sampling_params sampling;            ///< `max_tokens` 0: not given
+  sampling_params sampling;  ///< `max_tokens` 0: not given
   bool seed_given = false;
-  std::uint32_t n = 1;                 ///< answers per prompt, [1, 128]
+  std::uint32_t n = 1;  ///< answers per prompt, [1, 128]
   bool stream = false;
   bool include_usage = false;
-  std::uint8_t priority = 1;           ///< 0 high, 1 normal, 2 low
+  std::uint8_t priority = 1;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
-  std::uint32_t ttft_slo_ms = 0;       ///< 0: the cluster's
+  std::uint32_t ttft_slo_ms = 0;  ///< 0: the cluster's
   std::uint32_t tbt_slo_ms = 0;
 };
 
@@ -51,7 +51,8 @@ result<chat_request> parse_chat(std::string_view body);
 result<tokenize_request> parse_tokenize(std::string_view body);
 result<std::vector<std::int32_t>> parse_detokenize(std::string_view body);
 
-// ---- answers --------------------------------------------------------------------------------------------------------
+// ---- answers
+// --------------------------------------------------------------------------------------------------------
 
 struct usage_counts {
   std::uint32_t prompt_tokens = 0;
@@ -71,21 +72,25 @@ enum class api_kind : std::uint8_t { completion, chat };
 /// What every answer and chunk of one request carries.
 struct answer_head {
   api_kind kind = api_kind::completion;
-  std::string id;                      ///< "cmpl-…" or "chatcmpl-…"
-  std::int64_t created = 0;            ///< seconds since 1970
+  std::string id;            ///< "cmpl-…" or "chatcmpl-…"
+  std::int64_t created = 0;  ///< seconds since 1970
   std::string model;
 };
 
 struct choice_text {
   std::uint32_t index = 0;
   std::string text;
-  std::string finish_reason;           ///< "stop", "length", or empty while streaming
+  std::string finish_reason;  ///< "stop", "length", or empty while streaming
   std::optional<std::vector<token_logprob>> logprobs;
-  std::uint32_t text_offset = 0;       ///< completions: characters before this piece
-  bool role = false;                   ///< chat stream: the first chunk of a choice names the role
+  std::uint32_t text_offset = 0;  ///< completions: characters of this choice before the first of `logprobs`
+  bool role = false;              ///< chat stream: the first chunk of a choice names the role
 };
 
-std::string format_answer(const answer_head& head, const std::vector<choice_text>& choices, const usage_counts& usage);
+/// Unicode characters of UTF-8 text, which offsets count.
+std::uint32_t count_characters(std::string_view text) noexcept;
+
+std::string format_answer(const answer_head& head, const std::vector<choice_text>& choices,
+                          const usage_counts& usage);
 /// One server-sent event with one choice, line ends included.
 std::string format_chunk(const answer_head& head, const choice_text& choice, bool usage_null);
 /// The last event before [DONE], with `stream_options.include_usage`.
@@ -95,7 +100,7 @@ inline constexpr std::string_view done_event = "data: [DONE]\n\n";
 struct api_error {
   unsigned status = 500;
   std::string body;
-  std::int64_t retry_after_s = 0;      ///< 0: no such header
+  std::int64_t retry_after_s = 0;  ///< 0: no such header
 };
 /// Our errors as HTTP and OpenAI's error object.
 api_error format_error(const error& cause, std::int64_t retry_after_s = 0);

@@ -1,6 +1,7 @@
-#include "actors/http/openai.hpp"
-
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "actors/http/openai.hpp"
 
 namespace mooncaf {
 
@@ -38,7 +39,7 @@ json completion_logprobs(const choice_text& c) {
     for (const auto& [text, logprob] : t.top) top[text] = logprob;
     tops.push_back(top);
     offsets.push_back(offset);
-    offset += static_cast<std::uint32_t>(t.text.size());
+    offset += count_characters(t.text);
   }
   return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
 }
@@ -50,7 +51,8 @@ json chat_logprobs(const choice_text& c) {
     for (const auto& [text, logprob] : t.top) {
       top.push_back({{"token", text}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
     }
-    content.push_back({{"token", t.text}, {"logprob", t.logprob}, {"bytes", bytes_of(t.text)}, {"top_logprobs", top}});
+    content.push_back(
+        {{"token", t.text}, {"logprob", t.logprob}, {"bytes", bytes_of(t.text)}, {"top_logprobs", top}});
   }
   return {{"content", content}};
 }
@@ -65,6 +67,11 @@ json head_json(const answer_head& head, std::string_view object) {
 }
 
 }  // namespace
+
+std::uint32_t count_characters(std::string_view text) noexcept {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
 
 std::string format_answer(const answer_head& head, const std::vector<choice_text>& choices,
                           const usage_counts& usage) {
@@ -122,23 +129,30 @@ struct error_class {
 error_class classify(ec code) {
   switch (code) {
     case ec::invalid_argument:
-    case ec::unsupported: return {400, "invalid_request_error"};
-    case ec::unauthenticated: return {401, "authentication_error"};
-    case ec::not_found: return {404, "not_found_error"};
+    case ec::unsupported:
+      return {400, "invalid_request_error"};
+    case ec::unauthenticated:
+      return {401, "authentication_error"};
+    case ec::not_found:
+      return {404, "not_found_error"};
     case ec::overloaded:
-    case ec::slo_unreachable: return {429, "rate_limit_error"};
+    case ec::slo_unreachable:
+      return {429, "rate_limit_error"};
     case ec::unavailable:
     case ec::peer_lost:
-    case ec::out_of_space: return {503, "service_unavailable_error"};
-    case ec::timed_out: return {504, "timeout_error"};
-    default: return {500, "internal_error"};
+    case ec::out_of_space:
+      return {503, "service_unavailable_error"};
+    case ec::timed_out:
+      return {504, "timeout_error"};
+    default:
+      return {500, "internal_error"};
   }
 }
 
 json error_json(const error& cause) {
   const auto colon = cause.detail.find(": ");
-  const bool names_field = cause.code == ec::invalid_argument && colon != std::string::npos &&
-                           cause.detail.find(' ') > colon;
+  const bool names_field =
+      cause.code == ec::invalid_argument && colon != std::string::npos && cause.detail.find(' ') > colon;
   return {{"error",
            {{"message", cause.detail.empty() ? std::string{to_string(cause.code)} : cause.detail},
             {"type", classify(cause.code).type},

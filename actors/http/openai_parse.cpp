@@ -1,9 +1,8 @@
-#include "actors/http/openai.hpp"
-
-#include <nlohmann/json.hpp>
-
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
+
+#include "actors/http/openai.hpp"
 
 namespace mooncaf {
 
@@ -11,7 +10,14 @@ namespace {
 
 using json = nlohmann::json;
 
-constexpr std::size_t depth_limit = 64;  ///< nested deeper than any real request; the parser recurses
+constexpr std::size_t depth_limit = 64;  ///< nested deeper than any real request
+// What every answer to every prompt of a request copies, and every token is checked against, is kept small.
+constexpr std::size_t stop_limit = 16;
+constexpr std::size_t stop_bytes_limit = 4096;
+constexpr std::size_t stop_ids_limit = 1024;
+constexpr std::size_t bias_limit = 4096;
+constexpr std::size_t salt_bytes_limit = 1024;
+constexpr std::size_t prompts_limit = 1024;
 
 /// Collects the first complaint about a body; fields are read through it.
 class reader {
@@ -33,7 +39,8 @@ class reader {
     const auto* v = find(name);
     if (!v) return;
     const bool whole = std::is_integral_v<T>;
-    if (!v->is_number() || (whole && !v->is_number_integer() && v->get<double>() != std::floor(v->get<double>()))) {
+    if (!v->is_number() ||
+        (whole && !v->is_number_integer() && v->get<double>() != std::floor(v->get<double>()))) {
       return complain(name, whole ? "must be an integer" : "must be a number");
     }
     const auto value = v->get<double>();
@@ -64,12 +71,20 @@ class reader {
 
  private:
   static std::string text(double v) {
-    return v == std::floor(v) && std::abs(v) < 1e15 ? std::to_string(static_cast<long long>(v)) : json(v).dump();
+    return v == std::floor(v) && std::abs(v) < 1e15 ? std::to_string(static_cast<long long>(v))
+                                                    : json(v).dump();
   }
 
   const json& body_;
   std::string problem_;
 };
+
+/// Foreign text as it may stand in an error: it can be as long as the body.
+std::string shortened(std::string text) {
+  constexpr std::size_t limit = 200;
+  if (text.size() > limit) text = text.substr(0, limit) + "…";
+  return text;
+}
 
 result<json> parse_object(std::string_view body) {
   std::size_t depth = 0, deepest = 0;
@@ -82,7 +97,7 @@ result<json> parse_object(std::string_view body) {
   try {
     parsed = json::parse(body, limit);
   } catch (const json::exception& e) {
-    return fail(ec::invalid_argument, std::string{"body: not JSON: "} + e.what());
+    return fail(ec::invalid_argument, "body: not JSON: " + shortened(e.what()));
   }
   if (deepest >= depth_limit) return fail(ec::invalid_argument, "body: nested too deeply");
   if (!parsed.is_object()) return fail(ec::invalid_argument, "body: must be a JSON object");
@@ -107,10 +122,15 @@ void read_stop(reader& in, sampling_params& out) {
   const auto* v = in.find("stop");
   if (!v) return;
   const auto list = v->is_array() ? *v : json::array({*v});
-  if (list.size() > 16) return in.complain("stop", "at most 16 strings");
+  if (list.size() > stop_limit)
+    return in.complain("stop", "takes at most " + std::to_string(stop_limit) + " strings");
   for (const auto& e : list) {
     if (!e.is_string()) return in.complain("stop", "must be a string or a list of strings");
-    if (!e.get_ref<const std::string&>().empty()) out.stop.push_back(e.get<std::string>());
+    const auto& text = e.get_ref<const std::string&>();
+    if (text.size() > stop_bytes_limit) {
+      return in.complain("stop", "takes strings of at most " + std::to_string(stop_bytes_limit) + " bytes");
+    }
+    if (!text.empty()) out.stop.push_back(text);
   }
 }
 
@@ -118,11 +138,13 @@ void read_bias(reader& in, sampling_params& out) {
   const auto* v = in.find("logit_bias");
   if (!v) return;
   if (!v->is_object()) return in.complain("logit_bias", "must be an object of token id to number");
+  if (v->size() > bias_limit)
+    return in.complain("logit_bias", "takes at most " + std::to_string(bias_limit) + " tokens");
   for (const auto& [key, value] : v->items()) {
     char* end = nullptr;
     const auto id = std::strtol(key.c_str(), &end, 10);
     if (key.empty() || *end != 0 || id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
-      return in.complain("logit_bias", "'" + key + "' is no token id");
+      return in.complain("logit_bias", "'" + shortened(key) + "' is no token id");
     }
     if (!value.is_number() || std::abs(value.get<double>()) > 100) {
       return in.complain("logit_bias", "values must lie in [-100, 100]");
@@ -157,8 +179,10 @@ void read_common(reader& in, api_request& out) {
   read_stop(in, s);
   if (const auto* ids = in.find("stop_token_ids")) {
     const auto list = ids->is_array() ? token_list(*ids) : std::nullopt;
-    if (list) {
+    if (list && list->size() <= stop_ids_limit) {
       s.stop_token_ids = *list;
+    } else if (list) {
+      in.complain("stop_token_ids", "takes at most " + std::to_string(stop_ids_limit) + " ids");
     } else {
       in.complain("stop_token_ids", "must be a list of token ids");
     }
@@ -177,6 +201,9 @@ void read_common(reader& in, api_request& out) {
   }
   in.number("priority", out.priority, 0, 2);
   in.string("cache_salt", out.cache_salt);
+  if (out.cache_salt.size() > salt_bytes_limit) {
+    in.complain("cache_salt", "takes at most " + std::to_string(salt_bytes_limit) + " bytes");
+  }
   in.number("ttft_slo_ms", out.ttft_slo_ms, 1, 1 << 30);
   in.number("tbt_slo_ms", out.tbt_slo_ms, 1, 1 << 30);
 }
@@ -191,7 +218,7 @@ void read_prompts(reader& in, completion_request& out) {
     const auto list = token_list(*v);
     if (!list) return in.complain("prompt", shape);
     out.prompts.emplace_back(*list);
-  } else if (v->is_array() && !v->empty() && v->size() <= 1024) {
+  } else if (v->is_array() && !v->empty() && v->size() <= prompts_limit) {
     for (const auto& e : *v) {
       if (e.is_string()) {
         out.prompts.emplace_back(e.get<std::string>());
@@ -201,6 +228,8 @@ void read_prompts(reader& in, completion_request& out) {
       if (!list) return in.complain("prompt", shape);
       out.prompts.emplace_back(*list);
     }
+  } else if (v->is_array() && v->size() > prompts_limit) {
+    in.complain("prompt", "takes at most " + std::to_string(prompts_limit) + " prompts");
   } else {
     in.complain("prompt", shape);
   }
@@ -214,7 +243,8 @@ std::optional<std::string> content_of(const json& message) {
   if (!i->is_array()) return std::nullopt;
   std::string out;
   for (const auto& part : *i) {
-    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") || !part["text"].is_string()) {
+    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
       return std::nullopt;
     }
     out += part["text"].get<std::string>();
@@ -229,7 +259,8 @@ void read_messages(reader& in, std::vector<chat_message>& out) {
   for (std::size_t i = 0; i < v->size(); ++i) {
     const auto& m = (*v)[i];
     const auto where = "messages[" + std::to_string(i) + "]";
-    if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) return in.complain(where, "needs a role");
+    if (!m.is_object() || !m.contains("role") || !m["role"].is_string())
+      return in.complain(where, "needs a role");
     const auto content = content_of(m);
     if (!content) return in.complain(where + ".content", "must be a string or a list of text parts");
     out.push_back({m["role"].get<std::string>(), *content});

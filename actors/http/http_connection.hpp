@@ -1,0 +1,96 @@
+#pragma once
+// One client connection of the HTTP server, and the answers that it is given. Beast's types stay in these
+// sources.
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/http/http_server.hpp"
+
+namespace mooncaf {
+
+class http_connection;
+
+/// What connections share with the server. Connections own it, since answers may outlive the server.
+struct http_shared {
+  http_shared(http_options o, http_handler h)
+      : options(std::move(o)), handler(std::move(h)), context(static_cast<int>(options.threads)) {}
+
+  const http_options options;
+  const http_handler handler;
+  boost::asio::io_context context;
+  std::atomic<std::size_t> connections{0};  ///< with an open socket
+  std::mutex mutex;
+  std::vector<std::weak_ptr<http_connection>> all;  ///< guarded by `mutex`
+};
+
+/// Reads one request after the other and writes their answers.
+///
+///   read ──► dispatch ──► watch for the client's leaving, while pieces of the answer go out ──► end ──► read
+///   …
+///    └──► refuse (malformed, too large) ──► linger until the client has read why ──► gone
+///
+/// A client that closes its side before the answer is complete counts as gone: nothing tells it from one that
+/// left.
+/// @thread Lives on its strand; `answer` objects reach it from other threads by posting.
+class http_connection : public std::enable_shared_from_this<http_connection> {
+ public:
+  http_connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<http_shared> shared);
+  ~http_connection();
+
+  void run();
+  /// Answers with an error instead of reading anything.
+  void turn_away(unsigned status, std::string_view why, http_headers headers);
+  void close();
+
+ private:
+  class answer;
+  using error_code = boost::beast::error_code;
+
+  void read();
+  /// Takes the next request from what has come, when nothing more will.
+  void read_rest();
+  void read_body(error_code error);
+  void read_done(error_code error);
+  void refuse(unsigned status, std::string_view why, http_headers headers = {});
+  void dispatch();
+  /// While an answer is being made the client may leave, or send its next request, which waits in `buffer_`.
+  void watch();
+  void watched(error_code error, std::size_t bytes);
+  void push(std::string bytes, bool last);
+  void flush();
+  void end();
+  /// Sends the end of the connection, and takes what the client still sends: closing at once would reset the
+  /// connection, and the client might never see the answer.
+  void linger();
+  void drain();
+  void gone();
+  void expire_in(duration limit);
+
+  const std::shared_ptr<http_shared> shared_;  ///< first: its io_context must outlive the socket
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  std::shared_ptr<answer> answer_;
+  std::deque<std::string> outgoing_;
+  bool writing_ = false;
+  bool last_queued_ = false;
+  bool keep_alive_ = false;
+  bool watching_ = false;
+  bool read_next_ = false;  ///< as soon as the watch has ended
+  bool input_ended_ = false;
+  bool refused_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace mooncaf
