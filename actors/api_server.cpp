@@ -58,6 +58,9 @@ class api_server::impl {
       : context_(std::move(context)), gateway_(std::move(gateway)), backends_(std::move(backends)), key_(std::move(key)) {
     std::random_device seed;
     next_id_ = std::uint64_t{seed()} << 32 | seed();
+    for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
+      longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
+    }
     created_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   }
 
@@ -68,6 +71,7 @@ class api_server::impl {
     options.port = o.http.port;
     options.max_connections = o.max_connections;
     options.max_body_bytes = o.max_body_bytes;
+    options.threads = 2;  // so that one long prompt, which is tokenized here, does not hold up every stream
     auto started = http_server::start(options, [this](http_request request, responder_ptr responder) {
       handle(std::move(request), std::move(responder));
     });
@@ -82,16 +86,20 @@ class api_server::impl {
   void handle(http_request request, responder_ptr out);
   void completion(const http_request& request, const responder_ptr& out, const http_headers& headers);
   void chat(const http_request& request, const responder_ptr& out, const http_headers& headers);
-  void tokenize(const http_request& request, http_responder& out);
-  void detokenize(const http_request& request, http_responder& out);
-  void health(const responder_ptr& out);
-  void integrity(const responder_ptr& out);
+  void tokenize(const http_request& request, http_responder& out, const http_headers& headers);
+  void detokenize(const http_request& request, http_responder& out, const http_headers& headers);
+  void health(const responder_ptr& out, const http_headers& headers);
+  void integrity(const responder_ptr& out, const http_headers& headers);
   bool allowed(const http_request& request) const;
 
   /// Fills in what the client left open and checks what only the model can tell.
-  result<sampling_params> complete(const api_request& api, std::size_t prompt_tokens, bool bounded);
+  result<sampling_params> complete(const api_request& api, std::size_t prompt_tokens);
+  /// Refuses text that cannot fit the context, before time is spent on its tokens.
+  result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
+  result<void> check_vocabulary(const std::vector<std::int32_t>& ids, std::string_view field) const;
+  result<std::vector<std::int32_t>> tokens_of(const std::vector<chat_message>& messages) const;
   result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt) const;
-  void submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts, bool bounded,
+  void submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts,
               std::vector<std::string> echoes, api_kind kind, const responder_ptr& out, const http_headers& headers);
   std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
   std::uint32_t context_length() const {
@@ -104,6 +112,7 @@ class api_server::impl {
   gateway_actor gateway_;
   api_backends backends_;
   std::string key_;
+  std::size_t longest_piece_ = 1;  ///< bytes that one token stands for at most
   std::atomic<std::uint64_t> next_id_;
   std::int64_t created_ = 0;
   std::unique_ptr<http_server> server_;
@@ -127,24 +136,24 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
     return out->respond(204, {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
                               {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id"}}, "");
   }
-  if (get && path == "/health") return health(out);
+  if (get && path == "/health") return health(out, headers);
   if (!allowed(request)) {
     return respond_error(*out, {ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"}, headers);
   }
   if (post && path == "/v1/completions") return completion(request, out, headers);
   if (post && path == "/v1/chat/completions") return chat(request, out, headers);
-  if (post && path == "/tokenize") return tokenize(request, *out);
-  if (post && path == "/detokenize") return detokenize(request, *out);
+  if (post && path == "/tokenize") return tokenize(request, *out, headers);
+  if (post && path == "/detokenize") return detokenize(request, *out, headers);
   if (get && path == "/v1/models") {
     return respond_json(*out, format_models(context_->opts.model.served_model_name, created_, context_length()), headers);
   }
-  if (get && path == "/version") return respond_json(*out, R"({"version":"0.1.0"})");
+  if (get && path == "/version") return respond_json(*out, R"({"version":"0.1.0"})", headers);
   if (get && path == "/metrics") return out->respond(200, {{"Content-Type", metrics_content_type}}, backends_.metrics());
-  if (get && path == "/integrity") return integrity(out);
+  if (get && path == "/integrity") return integrity(out, headers);
   if (get && path == "/cluster") {
-    return backends_.cluster([out](std::string body) {
-      if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, {}, 1);
-      respond_json(*out, std::move(body));
+    return backends_.cluster([out, headers](std::string body) {
+      if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, headers, 1);
+      respond_json(*out, std::move(body), headers);
     });
   }
   if (get && path == "/" && context_->opts.gateway.page) {
@@ -153,25 +162,49 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
   static constexpr std::string_view known[] = {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
                                                "/v1/models", "/version", "/metrics", "/cluster", "/integrity", "/health"};
   if (std::ranges::find(known, path) != std::end(known)) {
-    auto e = format_error({ec::invalid_argument, request.method + " is not offered at " + path});
-    return out->respond(405, {{"Content-Type", "application/json"}}, e.body);
+    const auto e = format_error({ec::invalid_argument, request.method + " is not offered at " + path});
+    const bool posted = path.ends_with("completions") || path.ends_with("tokenize");
+    return out->respond(405, {{"Allow", posted ? "POST" : "GET, HEAD"}, {"Content-Type", "application/json"}}, e.body);
   }
   respond_error(*out, {ec::not_found, "no such path: " + path}, headers);
 }
 
+result<void> api_server::impl::may_fit(std::size_t text_bytes, std::string_view field) const {
+  const auto limit = context_length() * longest_piece_;
+  if (text_bytes <= limit) return {};
+  return fail(ec::invalid_argument, std::string{field} + ": " + std::to_string(text_bytes) + " bytes are more than the " +
+                                        std::to_string(context_length()) + " tokens of the context can hold (" +
+                                        std::to_string(limit) + " bytes)");
+}
+
+result<void> api_server::impl::check_vocabulary(const std::vector<std::int32_t>& ids, std::string_view field) const {
+  const auto outside = std::ranges::find_if(ids, [&](auto id) { return id >= context_->text->vocab_size(); });
+  if (outside == ids.end()) return {};
+  return fail(ec::invalid_argument, std::string{field} + ": token id " + std::to_string(*outside) +
+                                        " is outside the vocabulary of " + std::to_string(context_->text->vocab_size()));
+}
+
 result<std::vector<std::int32_t>> api_server::impl::tokens_of(const prompt_input& prompt) const {
-  if (const auto* text = std::get_if<std::string>(&prompt)) return context_->text->encode_prompt(*text);
-  const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
-  for (const auto id : ids) {
-    if (id >= context_->text->vocab_size()) {
-      return fail(ec::invalid_argument, "prompt: token id " + std::to_string(id) + " is outside the vocabulary of " +
-                                            std::to_string(context_->text->vocab_size()));
-    }
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (const auto fits = may_fit(text->size(), "prompt"); !fits) return fail(fits.error());
+    return context_->text->encode_prompt(*text);
   }
+  const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
+  if (const auto known = check_vocabulary(ids, "prompt"); !known) return fail(known.error());
   return ids;
 }
 
-result<sampling_params> api_server::impl::complete(const api_request& api, std::size_t prompt_tokens, bool bounded) {
+result<std::vector<std::int32_t>> api_server::impl::tokens_of(const std::vector<chat_message>& messages) const {
+  if (!context_->chat) {
+    return fail(ec::unsupported, "this model has no chat template that is known here; set --chat-template");
+  }
+  std::size_t bytes = 0;
+  for (const auto& m : messages) bytes += m.content.size();
+  if (const auto fits = may_fit(bytes, "messages"); !fits) return fail(fits.error());
+  return context_->chat->render(messages);
+}
+
+result<sampling_params> api_server::impl::complete(const api_request& api, std::size_t prompt_tokens) {
   auto s = api.sampling;
   const auto limit = context_length();
   if (prompt_tokens == 0) return fail(ec::invalid_argument, "prompt: is empty");
@@ -180,13 +213,14 @@ result<sampling_params> api_server::impl::complete(const api_request& api, std::
                                           std::to_string(limit));
   }
   const auto room = limit - static_cast<std::uint32_t>(prompt_tokens);
-  if (s.max_tokens == 0) s.max_tokens = room;
-  if (bounded && s.max_tokens > room) s.max_tokens = room;
-  if (s.max_tokens > room) {
-    return fail(ec::invalid_argument, "max_tokens: " + std::to_string(prompt_tokens) + " prompt tokens leave room for " +
-                                          std::to_string(room) + " of " + std::to_string(limit));
+  s.max_tokens = s.max_tokens == 0 ? room : std::min(s.max_tokens, room);
+  if (s.min_tokens > s.max_tokens) {
+    return fail(ec::invalid_argument, "min_tokens: is larger than the " + std::to_string(s.max_tokens) +
+                                          " tokens that the answer may have");
   }
-  if (s.min_tokens > s.max_tokens) return fail(ec::invalid_argument, "min_tokens: is larger than max_tokens");
+  for (const auto& [id, bias] : s.logit_bias) {
+    if (const auto known = check_vocabulary({id}, "logit_bias"); !known) return fail(known.error());
+  }
   if (!api.seed_given) s.seed = fresh_id();
   return s;
 }
@@ -202,24 +236,26 @@ void api_server::impl::completion(const http_request& request, const responder_p
     echoes.push_back(parsed->echo ? context_->text->decode(*tokens) : std::string{});
     prompts.push_back(*tokens);
   }
-  submit(*parsed, std::move(prompts), true, std::move(echoes), api_kind::completion, out, headers);
+  submit(*parsed, std::move(prompts), std::move(echoes), api_kind::completion, out, headers);
 }
 
 void api_server::impl::chat(const http_request& request, const responder_ptr& out, const http_headers& headers) {
   const auto parsed = parse_chat(request.body);
   if (!parsed) return respond_error(*out, parsed.error(), headers);
-  if (!context_->chat) {
-    return respond_error(*out, {ec::unsupported, "this model has no chat template that is known here; set --chat-template"},
-                         headers);
-  }
-  auto tokens = context_->chat->render(parsed->messages);
+  auto tokens = tokens_of(parsed->messages);
   if (!tokens) return respond_error(*out, tokens.error(), headers);
-  submit(*parsed, {std::move(*tokens)}, true, {std::string{}}, api_kind::chat, out, headers);
+  submit(*parsed, {std::move(*tokens)}, {std::string{}}, api_kind::chat, out, headers);
 }
 
-void api_server::impl::submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts, bool bounded,
+void api_server::impl::submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts,
                               std::vector<std::string> echoes, api_kind kind, const responder_ptr& out,
                               const http_headers& headers) {
+  const auto answers = prompts.size() * api.n;
+  if (const auto limit = context_->opts.gateway.max_requests; answers > limit) {
+    return respond_error(*out, {ec::invalid_argument, "n: " + std::to_string(prompts.size()) + " prompts make " +
+                                                          std::to_string(answers) + " answers, more than the gateway's " +
+                                                          std::to_string(limit)}, headers);
+  }
   answer_setup setup;
   setup.head.kind = kind;
   setup.head.id = (kind == api_kind::chat ? "chatcmpl-" : "cmpl-") + std::to_string(fresh_id());
@@ -236,7 +272,7 @@ void api_server::impl::submit(const api_request& api, std::vector<std::vector<st
   client->trace_id = headers.front().second;
   client->arrived = clock_type::now();
   for (std::size_t p = 0; p < prompts.size(); ++p) {
-    auto sampling = complete(api, prompts[p].size(), bounded);
+    auto sampling = complete(api, prompts[p].size());
     if (!sampling) return respond_error(*out, sampling.error(), headers);
     for (std::uint32_t i = 0; i < api.n; ++i) {
       generation g;
@@ -257,30 +293,32 @@ void api_server::impl::submit(const api_request& api, std::vector<std::vector<st
   caf::anon_send(gateway_, submit_atom_v, client);
 }
 
-void api_server::impl::tokenize(const http_request& request, http_responder& out) {
+void api_server::impl::tokenize(const http_request& request, http_responder& out, const http_headers& headers) {
   const auto parsed = parse_tokenize(request.body);
-  if (!parsed) return respond_error(out, parsed.error());
-  std::vector<std::int32_t> tokens;
-  if (const auto* text = std::get_if<std::string>(&parsed->input)) {
-    tokens = parsed->add_special_tokens ? context_->text->encode_prompt(*text) : context_->text->encode(*text);
-  } else if (context_->chat) {
-    auto rendered = context_->chat->render(std::get<std::vector<chat_message>>(parsed->input));
-    if (!rendered) return respond_error(out, rendered.error());
-    tokens = std::move(*rendered);
+  if (!parsed) return respond_error(out, parsed.error(), headers);
+  result<std::vector<std::int32_t>> tokens;
+  if (const auto* messages = std::get_if<std::vector<chat_message>>(&parsed->input)) {
+    tokens = tokens_of(*messages);
+  } else if (const auto& text = std::get<std::string>(parsed->input); parsed->add_special_tokens) {
+    tokens = tokens_of(prompt_input{text});
+  } else if (const auto fits = may_fit(text.size(), "prompt"); !fits) {
+    tokens = fail(fits.error());
   } else {
-    return respond_error(out, {ec::unsupported, "this model has no chat template that is known here"});
+    tokens = context_->text->encode(text);
   }
-  respond_json(out, format_tokens(tokens, context_length()));
+  if (!tokens) return respond_error(out, tokens.error(), headers);
+  respond_json(out, format_tokens(*tokens, context_length()), headers);
 }
 
-void api_server::impl::detokenize(const http_request& request, http_responder& out) {
+void api_server::impl::detokenize(const http_request& request, http_responder& out, const http_headers& headers) {
   const auto tokens = parse_detokenize(request.body);
-  if (!tokens) return respond_error(out, tokens.error());
-  respond_json(out, format_text(context_->text->decode(*tokens, special_text::show)));
+  if (!tokens) return respond_error(out, tokens.error(), headers);
+  if (const auto known = check_vocabulary(*tokens, "tokens"); !known) return respond_error(out, known.error(), headers);
+  respond_json(out, format_text(context_->text->decode(*tokens, special_text::show)), headers);
 }
 
-void api_server::impl::health(const responder_ptr& out) {
-  backends_.cluster([out](const std::string& body) {
+void api_server::impl::health(const responder_ptr& out, const http_headers& headers) {
+  backends_.cluster([out, headers](const std::string& body) {
     bool prefill = false, decode = false;
     if (!body.empty()) {
       const auto view = nlohmann::json::parse(body);
@@ -289,15 +327,15 @@ void api_server::impl::health(const responder_ptr& out) {
         decode = decode || i["role"] == "decode";
       }
     }
-    if (prefill && decode) return respond_json(*out, R"({"status":"ok"})");
+    if (prefill && decode) return respond_json(*out, R"({"status":"ok"})", headers);
     respond_error(*out, {ec::unavailable, body.empty() ? "no conductor answers" : !prefill ? "no live prefill instance"
-                                                                                           : "no live decode instance"}, {}, 1);
+                                                                                           : "no live decode instance"}, headers, 1);
   });
 }
 
-void api_server::impl::integrity(const responder_ptr& out) {
-  backends_.cluster([out](const std::string& body) {
-    if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, {}, 1);
+void api_server::impl::integrity(const responder_ptr& out, const http_headers& headers) {
+  backends_.cluster([out, headers](const std::string& body) {
+    if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, headers, 1);
     const auto cluster = nlohmann::json::parse(body);
     nlohmann::ordered_json counts = {{"requests", cluster["requests_live"]},
                                      {"charges", cluster["counters"]["charged_requests"]},
@@ -314,7 +352,7 @@ void api_server::impl::integrity(const responder_ptr& out) {
     for (const auto& [key, value] : counts.items()) idle = idle && value == 0;
     counts["consistent"] = consistent;
     counts["idle"] = idle;
-    respond_json(*out, counts.dump());
+    respond_json(*out, counts.dump(), headers);
   });
 }
 
