@@ -43,6 +43,7 @@ bool same_secret(std::string_view a, std::string_view b) {
 result<std::string> api_key_of(const gateway_options& options) {
   if (options.api_key_file.empty()) return options.api_key;
   std::ifstream in{options.api_key_file};
+  if (!in) return fail(ec::io_error, "gateway.api_key_file: cannot open " + options.api_key_file);
   std::string key;
   if (!std::getline(in, key) || key.empty()) {
     return fail(ec::io_error, "gateway.api_key_file: no key on the first line of " + options.api_key_file);

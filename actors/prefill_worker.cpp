@@ -27,8 +27,11 @@ prefill_worker::prefill_worker(caf::actor_config& config, context_ptr context, w
       context_(std::move(context)),
       links_(std::move(links)),
       machine_(std::move(machine)),
-      queue_(prefill_batch_options{context_->opts.prefill.chunk_tokens, context_->opts.prefill.max_batch_tokens,
-                                   context_->layout.block_tokens}) {}
+      queue_(prefill_batch_options{
+          .chunk_tokens = context_->opts.prefill.chunk_tokens,
+          .max_batch_tokens = context_->opts.prefill.max_batch_tokens,
+          .block_tokens = context_->layout.block_tokens,
+          .max_requests = requests_per_step(context_->opts.prefill.max_batch_tokens)}) {}
 
 prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
   outlive_stray_errors(*this);

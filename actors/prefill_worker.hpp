@@ -18,6 +18,7 @@
 #include <caf/response_promise.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <unordered_map>
@@ -35,6 +36,12 @@ struct worker_links {
 
 class prefill_worker final : public prefill_worker_actor::base {
  public:
+  /// Prompts that one step may end, and so the rows of logits that its runner needs: with prompts shorter than
+  /// 16 tokens a step is not filled, which costs less than room for logits that are hardly ever wanted.
+  static constexpr std::uint32_t requests_per_step(std::uint32_t budget_tokens) {
+    return std::max(1u, budget_tokens / 16);
+  }
+
   prefill_worker(caf::actor_config& config, context_ptr context, worker_links links,
                  std::shared_ptr<engine> machine);
 

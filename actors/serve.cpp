@@ -289,7 +289,7 @@ result<void> process::spawn_workers() {
   if (o.cluster.prefill) {
     const auto budget = o.prefill.max_batch_tokens;
     for (std::uint32_t i = 0; i < o.prefill.instances; ++i) {
-      auto machine = make_engine(budget, std::max(1u, budget / 16), 1);
+      auto machine = make_engine(budget, prefill_worker::requests_per_step(budget), 1);
       if (!machine) return fail(machine.error());
       if (i == 0) {
         auto measured = calibrate_prefill(*(*machine)->runner, budget);

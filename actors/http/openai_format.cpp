@@ -135,12 +135,12 @@ error_class classify(ec code) {
       return {401, "authentication_error"};
     case ec::not_found:
       return {404, "not_found_error"};
+    case ec::out_of_space:  // all KV memory is in use: the same as a full queue to a client
     case ec::overloaded:
     case ec::slo_unreachable:
       return {429, "rate_limit_error"};
     case ec::unavailable:
     case ec::peer_lost:
-    case ec::out_of_space:
       return {503, "service_unavailable_error"};
     case ec::timed_out:
       return {504, "timeout_error"};

@@ -37,7 +37,7 @@ std::vector<prefill_chunk> prefill_batch::next(time_point now, std::uint32_t bud
   const auto after = [&](const prefill_entry& a, const prefill_entry& b) { return before(b, a, now); };
   std::ranges::make_heap(waiting_, after);
   auto rest = waiting_.end();
-  while (budget > 0 && rest != waiting_.begin()) {
+  while (budget > 0 && chunks.size() < options_.max_requests && rest != waiting_.begin()) {
     std::pop_heap(waiting_.begin(), rest, after);
     auto& entry = *--rest;
     const auto tokens = chunk_of(entry, budget, chunks.empty());

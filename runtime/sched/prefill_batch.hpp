@@ -2,6 +2,7 @@
 // Which chunks of which prompts a prefill worker computes next.
 
 #include <cstdint>
+#include <limits>
 #include <unordered_set>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct prefill_batch_options {
   std::uint32_t max_batch_tokens = 512;       ///< of all requests in one step, at most; at least 1
   std::uint32_t block_tokens = 64;            ///< chunks end at multiples of this where they can; at least 1
   duration aging = std::chrono::seconds(10);  ///< waiting this long counts as one priority class
+  /// Requests in one step, at most; at least 1. Each may end its prompt there and need a row of logits.
+  std::uint32_t max_requests = std::numeric_limits<std::uint32_t>::max();
 };
 
 /// A prompt that waits to be computed.

@@ -200,6 +200,14 @@ class Cluster:
                           lambda: (lambda i: i if i["idle"] else None)(self.client.integrity()), seconds)
 
 
+def one_server(cluster, *extra, name="all"):
+    """Starts a process with every role at ports of its own; returns a client of it once it serves."""
+    port = free_port()
+    cluster.start(name, "--role", "all", "--http", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0",
+                  "--metrics-listen", "127.0.0.1:0", *extra)
+    return cluster.wait_healthy("127.0.0.1", port)
+
+
 def text_of(body):
     choice = body["choices"][0]
     return choice.get("text", choice.get("message", {}).get("content"))

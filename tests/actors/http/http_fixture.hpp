@@ -31,11 +31,9 @@ bool eventually(Condition condition) {
 class signal_flag {
  public:
   void raise() {
-    {
-      const std::lock_guard lock{mutex_};
-      ++count_;
-    }
-    changed_.notify_all();
+    const std::lock_guard lock{mutex_};
+    ++count_;
+    changed_.notify_all();  // under the lock: the waiter may destroy this as soon as it has it
   }
   bool wait() {
     std::unique_lock lock{mutex_};
@@ -62,10 +60,8 @@ class open_requests {
 
   http_handler handler() {
     return [this](http_request request, std::shared_ptr<http_responder> out) {
-      {
-        const std::lock_guard lock{mutex_};
-        waiting_.push_back({std::move(request), std::move(out)});
-      }
+      const std::lock_guard lock{mutex_};
+      waiting_.push_back({std::move(request), std::move(out)});
       arrived_.notify_all();
     };
   }

@@ -139,7 +139,7 @@ TEST_CASE("errors have OpenAI's shape, with the field and a status that fits") {
                                   {ec::slo_unreachable, 429, "rate_limit_error"},
                                   {ec::unavailable, 503, "service_unavailable_error"},
                                   {ec::peer_lost, 503, "service_unavailable_error"},
-                                  {ec::out_of_space, 503, "service_unavailable_error"},
+                                  {ec::out_of_space, 429, "rate_limit_error"},
                                   {ec::timed_out, 504, "timeout_error"},
                                   {ec::internal, 500, "internal_error"}}) {
     const auto e = format_error({code, "why"}, 3);

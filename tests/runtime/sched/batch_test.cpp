@@ -56,6 +56,14 @@ TEST_CASE("a cached prefix that ends inside a block leads back to its border") {
   CHECK(step_of(batch) == chunks{{1, 128, 128}});
 }
 
+TEST_CASE("a step ends no more prompts than it may, and the others come next") {
+  prefill_batch batch{{.chunk_tokens = 64, .max_batch_tokens = 64, .block_tokens = 64, .max_requests = 2}};
+  for (std::uint64_t id = 1; id <= 5; ++id) CHECK(batch.push(prompt(id, 3)));
+  CHECK(step_of(batch) == chunks{{1, 0, 3}, {2, 0, 3}});
+  CHECK(step_of(batch) == chunks{{3, 0, 3}, {4, 0, 3}});
+  CHECK(step_of(batch) == chunks{{5, 0, 3}});
+}
+
 TEST_CASE("chunks smaller than a block are possible") {
   prefill_batch batch{{32, 32, 64}};
   CHECK(batch.push(prompt(1, 100)));

@@ -1,0 +1,398 @@
+#!/usr/bin/env python3
+"""Everything that the HTTP front promises, asked for with OpenAI's own Python client against the real binary."""
+import concurrent.futures
+import json
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, free_port, main, one_server, wait_until  # noqa: E402
+from python_client import with_openai_client  # noqa: E402
+
+with_openai_client()
+import openai  # noqa: E402
+
+PROMPT = "The sea is"
+LONG = "In the beginning there was a list of measurements, and each of them had a unit and a reason. " * 20
+END = 2  # <|im_end|>; a test below checks it
+
+_shared = None
+
+
+def shared():
+    """One server for all tests that leave nothing behind."""
+    global _shared
+    if _shared is None:
+        started = Cluster()
+        one_server(started)
+        _shared = started
+    return _shared
+
+
+def client_of(server, key="none"):
+    return openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def ask(prompt=PROMPT, *, extra=None, **fields):
+    fields = {"max_tokens": 12, "temperature": 0, **fields}
+    return client_of(shared().client).completions.create(model="any", prompt=prompt, extra_body=extra, **fields)
+
+
+def chat(messages=({"role": "user", "content": "Name a river."},), *, extra=None, **fields):
+    fields = {"max_tokens": 12, "temperature": 0, **fields}
+    return client_of(shared().client).chat.completions.create(model="any", messages=list(messages), extra_body=extra,
+                                                              **fields)
+
+
+def refused(kind, call, *words):
+    """The call fails with this error of the client, whose message has the words."""
+    try:
+        call()
+    except kind as e:
+        for word in words:
+            assert word in str(e), (word, str(e))
+        return e
+    raise AssertionError(f"not refused with {kind.__name__}")
+
+
+def eos_id():
+    status, body = shared().client.json("POST", "/detokenize", {"tokens": [END]})
+    assert status == 200 and body["prompt"] == "<|im_end|>", body
+    return END
+
+
+# ---- completions and chats -------------------------------------------------------------------------------------------
+
+def completion_has_text_reason_and_usage():
+    r = ask()
+    assert r.object == "text_completion" and r.id.startswith("cmpl-"), r
+    assert abs(r.created - time.time()) < 60, r.created
+    assert r.choices[0].text and r.choices[0].finish_reason == "length", r
+    assert (r.usage.prompt_tokens, r.usage.completion_tokens, r.usage.total_tokens) == (3, 12, 15), r.usage
+
+
+def chat_has_message_and_usage():
+    r = chat()
+    assert r.object == "chat.completion" and r.id.startswith("chatcmpl-"), r
+    assert r.choices[0].message.role == "assistant" and r.choices[0].message.content, r
+    parts = chat([{"role": "user", "content": [{"type": "text", "text": "Name "}, {"type": "text", "text": "a river."}]}])
+    assert parts.choices[0].message.content == r.choices[0].message.content
+    newer = chat(max_tokens=openai.omit, max_completion_tokens=3)
+    assert newer.usage.completion_tokens == 3, newer.usage
+
+
+def chat_ends_by_itself():
+    r = chat([{"role": "user", "content": "Say only: yes"}], max_tokens=200)
+    assert r.choices[0].finish_reason == "stop", r
+    assert "<|im_end|>" not in r.choices[0].message.content
+
+
+def streams_say_the_same_as_whole_answers():
+    whole = ask(max_tokens=40).choices[0]
+    events = list(ask(max_tokens=40, stream=True))
+    assert "".join(e.choices[0].text for e in events) == whole.text
+    assert [e.choices[0].finish_reason for e in events if e.choices[0].finish_reason] == ["length"]
+    assert len(events) > 10, "a stream comes in pieces"
+    assert len({e.id for e in events}) == 1 and all(e.usage is None for e in events)
+    answer = chat(max_tokens=40).choices[0]
+    whole = answer.message.content
+    events = list(chat(max_tokens=40, stream=True))
+    assert events[0].choices[0].delta.role == "assistant" and events[1].choices[0].delta.role is None
+    assert "".join(e.choices[0].delta.content or "" for e in events) == whole
+    assert events[-1].choices[0].finish_reason == answer.finish_reason
+
+
+def include_usage_adds_a_last_chunk_without_choices():
+    for make in (ask, chat):
+        events = list(make(stream=True, stream_options={"include_usage": True}))
+        assert events[-1].choices == [] and events[-1].usage.completion_tokens == 12, events[-1]
+        assert events[-1].usage.prompt_tokens_details.cached_tokens is not None
+        assert all(e.usage is None for e in events[:-1])
+
+
+def n_answers_differ_and_are_all_there():
+    r = ask(n=4, temperature=1, seed=3)
+    assert sorted(c.index for c in r.choices) == [0, 1, 2, 3]
+    assert len({c.text for c in r.choices}) > 1
+    assert (r.usage.prompt_tokens, r.usage.completion_tokens) == (3, 48), r.usage
+    texts = {}
+    for e in ask(n=4, temperature=1, seed=3, stream=True):
+        texts[e.choices[0].index] = texts.get(e.choices[0].index, "") + e.choices[0].text
+    assert texts == {c.index: c.text for c in r.choices}
+    greedy = chat(n=2)
+    assert len({c.message.content for c in greedy.choices}) == 1 and len(greedy.choices) == 2
+
+
+def same_seed_same_answer():
+    one, two, other = (ask(temperature=1, seed=s).choices[0].text for s in (5, 5, 6))
+    assert one == two and one != other
+    unseeded = {ask(temperature=1).choices[0].text for _ in range(4)}
+    assert len(unseeded) > 1, "without a seed answers vary"
+
+
+def prompts_of_every_form_are_answered():
+    ids = shared().client.json("POST", "/tokenize", {"prompt": PROMPT})[1]["tokens"]
+    expected = ask().choices[0].text
+    assert ask(ids).choices[0].text == expected
+    r = ask([PROMPT, "A mountain is"])
+    assert len(r.choices) == 2 and r.choices[0].text == expected and r.choices[1].text != expected
+    r = ask([ids, ids[:2]])
+    assert len(r.choices) == 2 and r.choices[0].text == expected
+    r = ask([PROMPT, "A mountain is"], n=2, temperature=1)
+    assert sorted(c.index for c in r.choices) == [0, 1, 2, 3]
+
+
+def logprobs_are_those_of_the_tokens():
+    c = ask(logprobs=3).choices[0]
+    l = c.logprobs
+    assert "".join(l.tokens) == c.text and len(l.token_logprobs) == len(l.top_logprobs) == len(l.text_offset) == 12
+    for token, logprob, top, offset in zip(l.tokens, l.token_logprobs, l.top_logprobs, l.text_offset):
+        assert logprob == max(top.values()) and top[token] == logprob and len(top) == 3, "greedy takes the likeliest"
+        assert c.text[offset:].startswith(token)
+    streamed = [e.choices[0].logprobs for e in ask(logprobs=3, stream=True)]
+    assert sum((s.token_logprobs for s in streamed), []) == l.token_logprobs
+    assert sum((s.text_offset for s in streamed), []) == l.text_offset
+    content = chat(logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert len(content) == 12 and all(len(t.top_logprobs) == 2 and t.bytes for t in content)
+    assert chat(logprobs=True).choices[0].logprobs.content[0].top_logprobs == []
+
+
+def echo_repeats_the_prompt():
+    plain = ask().choices[0].text
+    assert ask(echo=True).choices[0].text == PROMPT + plain
+    assert "".join(e.choices[0].text for e in ask(echo=True, stream=True)) == PROMPT + plain
+
+
+def stop_strings_end_the_answer_and_are_left_out():
+    whole = ask(max_tokens=30).choices[0].text
+    word = whole.split()[3]
+    c = ask(max_tokens=30, stop=word).choices[0]
+    assert c.finish_reason == "stop" and c.text == whole[:whole.index(word)], (c, whole)
+    streamed = "".join(e.choices[0].text for e in ask(max_tokens=30, stop=["never said", word], stream=True))
+    assert streamed == c.text
+    assert word in ask(max_tokens=30, stop=word, extra={"min_tokens": 30}).choices[0].text
+
+
+def logit_bias_forbids_and_forces():
+    first = ask(max_tokens=1).choices[0].text
+    ids = shared().client.json("POST", "/tokenize", {"prompt": PROMPT + first})[1]["tokens"]
+    assert ask(max_tokens=1, logit_bias={str(ids[-1]): -100}).choices[0].text != first
+    other = ids[0]
+    forced = ask(max_tokens=3, logit_bias={str(other): 100}).choices[0].text
+    assert forced == shared().client.json("POST", "/detokenize", {"tokens": [other] * 3})[1]["prompt"]
+
+
+def min_tokens_and_ignore_eos_hold_off_the_end():
+    bias = {str(eos_id()): 100}
+    r = ask(logit_bias=bias)
+    assert r.choices[0].finish_reason == "stop" and r.usage.completion_tokens <= 1, r
+    r = ask(logit_bias=bias, extra={"min_tokens": 7})
+    assert r.choices[0].finish_reason == "stop" and 7 <= r.usage.completion_tokens <= 8, r
+    r = ask(extra={"ignore_eos": True}, logit_bias=bias)
+    assert r.choices[0].finish_reason == "length" and r.usage.completion_tokens == 12, r
+
+
+def second_request_hits_the_cache_unless_salted():
+    prompt = "A prompt of its own. " + LONG
+    cached = lambda salt=None: ask(prompt, max_tokens=1, extra={"cache_salt": salt} if salt else None) \
+        .usage.prompt_tokens_details.cached_tokens
+    assert cached() == 0
+    assert cached() > 300
+    assert cached("tenant") == 0
+    assert cached("tenant") > 300
+    assert cached("another") == 0
+
+
+def unknown_fields_are_accepted_and_wrong_ones_named():
+    ask(extra={"some_future_field": {"a": [1]}, "user": "u"})
+    e = refused(openai.BadRequestError, lambda: ask(max_tokens="many"), "max_tokens: must be an integer")
+    assert e.param == "max_tokens" and e.type == "invalid_request_error", e.body
+    refused(openai.BadRequestError, lambda: ask(temperature=9), "temperature: must lie in [0, 2]")
+    refused(openai.BadRequestError, lambda: ask(extra={"priority": 7}), "priority: ")
+    refused(openai.BadRequestError, lambda: ask([10**6]), "outside the vocabulary")
+    refused(openai.BadRequestError, lambda: ask(""), "prompt: is empty")
+    refused(openai.BadRequestError, lambda: ask("word " * 20000), "the context holds")
+    refused(openai.BadRequestError, lambda: ask("word " * 1000000), "prompt: ", "more than the")
+    refused(openai.BadRequestError, lambda: ask(extra={"min_tokens": 99}), "min_tokens: ")
+    refused(openai.BadRequestError, lambda: ask(logit_bias={"999999": 1}), "logit_bias: ")
+    refused(openai.BadRequestError, lambda: chat([{"role": "wizard", "content": "x"}]), "wizard")
+    refused(openai.BadRequestError, lambda: ask(["x"] * 100, n=100), "n: 100 prompts make 10000 answers")
+
+
+# ---- everything else -------------------------------------------------------------------------------------------------
+
+def other_endpoints_answer():
+    client = shared().client
+    models = client_of(client).models.list().data
+    assert len(models) == 1 and models[0].owned_by == "mooncaf", models
+    status, body = client.json("POST", "/tokenize", {"prompt": "Hello world"})
+    assert status == 200 and body["count"] == len(body["tokens"]) == 2 and body["max_model_len"] == 8192, body
+    assert client.json("POST", "/detokenize", {"tokens": body["tokens"]}) == (200, {"prompt": "Hello world"})
+    status, body = client.json("POST", "/tokenize", {"messages": [{"role": "user", "content": "Hi"}]})
+    assert status == 200 and body["count"] > 5, body
+    status, body = client.json("POST", "/tokenize", {"prompt": "x" * 10_000_000})
+    assert status == 400 and "prompt: 10000000 bytes" in body["error"]["message"], body
+    assert client.json("GET", "/health") == (200, {"status": "ok"})
+    assert client.json("GET", "/version")[1]["version"].count(".") == 2
+    cluster = client.cluster()
+    assert {i["role"] for i in cluster["instances"]} == {"prefill", "decode"} and cluster["shards"], cluster
+    status, headers, page = client.request("GET", "/")
+    assert status == 200 and headers["Content-Type"].startswith("text/html") and b"mooncaf" in page
+    assert b"src=" not in page and b"http://" not in page and b"https://" not in page, "the page stands alone"
+    assert client.json("GET", "/nowhere")[0] == 404
+    status, headers, _ = client.request("GET", "/v1/completions")
+    assert status == 405 and headers["Allow"] == "POST"
+    status, _, body = client.request("HEAD", "/health")
+    assert status == 200 and body == b""
+
+
+def request_id_comes_back():
+    client = shared().client
+    for method, path, body in (("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}), ("GET", "/v1/models", None),
+                               ("POST", "/v1/completions", {"prompt": 1}), ("POST", "/tokenize", {"prompt": "a"}),
+                               ("GET", "/cluster", None), ("GET", "/health", None), ("GET", "/nowhere", None)):
+        headers = client.request(method, path, body, {"x-request-id": "my-id-7"})[1]
+        assert headers.get("x-request-id") == "my-id-7", (path, headers)
+    made = client.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True})[1]
+    assert made["x-request-id"], made
+    raw = client_of(client).completions.with_raw_response.create(model="m", prompt="a", max_tokens=1,
+                                                                extra_headers={"x-request-id": "theirs"})
+    assert raw.headers["x-request-id"] == "theirs" and raw.parse().choices
+
+
+def metrics_count_what_happened():
+    client = shared().client
+    value = lambda: {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
+                     for line in client.request("GET", "/metrics")[2].decode().splitlines() if not line.startswith("#")}
+    label = '{model_name="%s"}' % client.cluster()["model"]
+    before = value()
+    ask(LONG, max_tokens=5)
+    after = value()
+    grew = lambda name: after[name + label] - before[name + label]
+    assert grew("vllm:prompt_tokens_total") == grew("vllm:prefix_cache_queries_total") > 300
+    assert grew("vllm:generation_tokens_total") == 5
+    assert grew("vllm:time_to_first_token_seconds_count") == grew("vllm:e2e_request_latency_seconds_count") == 1
+    assert grew("vllm:inter_token_latency_seconds_count") == 4
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+                 "vllm:prefix_cache_hits_total"):
+        assert name + label in after, name
+
+
+def an_urgent_request_overtakes():
+    ended = []
+
+    def run(name, prompt, priority):
+        ask(prompt, max_tokens=1, extra={"priority": priority, "ttft_slo_ms": 600000, "tbt_slo_ms": 60000})
+        ended.append(name)
+
+    placed = lambda: shared().client.cluster()["counters"]["placed"]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        before = placed()
+        jobs = [pool.submit(run, f"low{i}", f"Book {i}. " + LONG * 2, 2) for i in range(8)]
+        wait_until("the slow ones are placed", lambda: placed() >= before + 8)
+        jobs.append(pool.submit(run, "urgent", "Now: " + LONG, 0))
+        for job in jobs:
+            job.result()
+    assert ended.index("urgent") < 6, ended
+
+
+def an_slo_that_cannot_be_met_is_refused_with_the_reason():
+    call = lambda: ask("Urgent. " + LONG * 6, max_tokens=1, extra={"ttft_slo_ms": 1})
+    e = refused(openai.RateLimitError, call, "TTFT")
+    assert int(e.response.headers["retry-after"]) >= 1, e.response.headers
+    assert e.type == "rate_limit_error"
+    ask("Patient. " + LONG, max_tokens=1, extra={"ttft_slo_ms": 60000, "tbt_slo_ms": 10000})
+
+
+def nothing_is_left_behind():
+    shared().wait_idle()
+
+
+# ---- servers of their own --------------------------------------------------------------------------------------------
+
+def overload_is_told_with_a_time_to_come_back():
+    with Cluster() as cluster:
+        server = one_server(cluster, "--max-requests", "4")
+
+        def one(i):
+            try:
+                client_of(server).completions.create(model="m", prompt=f"{i} {LONG}", max_tokens=60,
+                                                     extra_body={"ignore_eos": True})
+                return "served"
+            except openai.RateLimitError as e:
+                assert "limit of 4 requests" in str(e), e
+                assert int(e.response.headers["retry-after"]) >= 1, e.response.headers
+                return "refused"
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            outcomes = list(pool.map(one, range(16)))
+        assert outcomes.count("served") >= 4 and "refused" in outcomes, outcomes
+        text = server.request("GET", "/metrics")[2].decode()
+        rejected = [l for l in text.splitlines() if l.startswith("mooncaf_requests_total") and 'outcome="rejected"' in l]
+        assert float(rejected[0].split()[-1]) == outcomes.count("refused"), rejected
+        cluster.wait_idle()
+
+
+def a_key_is_asked_for_where_one_is_set():
+    with Cluster() as cluster, tempfile.NamedTemporaryFile("w") as file:
+        file.write("s3cret\n")
+        file.flush()
+        server = one_server(cluster, "--api-key-file", file.name)
+        create = lambda key: client_of(server, key).completions.create(model="m", prompt="a", max_tokens=1)
+        assert create("s3cret").choices
+        for key in ("wrong", "s3cre", "s3crett"):
+            refused(openai.AuthenticationError, lambda: create(key), "API key")
+        for path in ("/v1/models", "/metrics", "/cluster", "/", "/tokenize", "/version"):
+            assert server.request("GET", path)[0] == 401, path
+        assert server.request("GET", "/health")[0] == 200, "load balancers have no key"
+        assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer s3cret"})[0] == 200
+
+
+def health_is_200_only_when_a_request_could_be_served():
+    with Cluster() as cluster:
+        control, port = free_port(), free_port()
+        quiet = ("--metrics-listen", "127.0.0.1:0")
+        cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{port}", "--listen",
+                      f"127.0.0.1:{control}", *quiet)
+        from cluster import Client
+        client = Client("127.0.0.1", port)
+        answers = lambda: client.request("GET", "/health")[0]
+
+        def listens():
+            try:
+                return answers()
+            except OSError:
+                return None
+
+        assert wait_until("the front listens", listens, 30) == 503
+        _, headers, body = client.request("GET", "/health")
+        assert headers["Retry-After"] == "1" and "no live prefill instance" in json.loads(body)["error"]["message"], body
+        worker = cluster.start("worker", "--role", "prefill,decode", "--join", f"127.0.0.1:{control}", "--listen",
+                               "127.0.0.1:0", *quiet)
+        wait_until("health turns good", lambda: answers() == 200, 60)
+        assert client.complete(prompt="a", max_tokens=1)
+        worker.kill9()
+        wait_until("health turns bad", lambda: answers() == 503, 30)
+
+
+TESTS = [
+    completion_has_text_reason_and_usage, chat_has_message_and_usage, chat_ends_by_itself,
+    streams_say_the_same_as_whole_answers, include_usage_adds_a_last_chunk_without_choices,
+    n_answers_differ_and_are_all_there, same_seed_same_answer, prompts_of_every_form_are_answered,
+    logprobs_are_those_of_the_tokens, echo_repeats_the_prompt, stop_strings_end_the_answer_and_are_left_out,
+    logit_bias_forbids_and_forces, min_tokens_and_ignore_eos_hold_off_the_end,
+    second_request_hits_the_cache_unless_salted, unknown_fields_are_accepted_and_wrong_ones_named,
+    other_endpoints_answer, request_id_comes_back, metrics_count_what_happened, an_urgent_request_overtakes,
+    an_slo_that_cannot_be_met_is_refused_with_the_reason, nothing_is_left_behind,
+    overload_is_told_with_a_time_to_come_back, a_key_is_asked_for_where_one_is_set,
+    health_is_200_only_when_a_request_could_be_served,
+]
+
+if __name__ == "__main__":
+    try:
+        main(TESTS)
+    finally:
+        if _shared:
+            _shared.__exit__(None, None, None)

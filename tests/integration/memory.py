@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""2,000 mixed requests, many of them cancelled, leave the server's memory as large as it was, and nothing held."""
+import concurrent.futures
+import json
+import os
+import random
+import socket
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main, one_server  # noqa: E402
+
+REQUESTS = 2000
+WARM_UP = 800
+ARENA_MIB = 128
+ARENA = ARENA_MIB << 20
+SLACK = 12 << 20  # of the allocator's; a leak of 10 KiB a request would show
+SEED = 11
+
+WORDS = "river stone light engine paper window north winter copper silence number garden".split()
+
+
+def memory_of(process):
+    """Bytes by kind: RssAnon is the heap, RssShmem the KV arena (and what peers share), RssFile the mapped weights."""
+    out = {}
+    for line in open(f"/proc/{process.process.pid}/status"):
+        if line.startswith("Rss"):
+            name, value = line.split(":")
+            out[name] = int(value.split()[0]) * 1024
+    return out
+
+
+def prompt_of(rng, words):
+    return " ".join(rng.choice(WORDS) for _ in range(words))
+
+
+def hang_up(server, rng, fields, after_bytes):
+    """Asks, reads so many bytes of the answer, and leaves."""
+    body = json.dumps(fields)
+    with socket.create_connection((server.host, server.port), timeout=60) as s:
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        got = 0
+        while got < after_bytes:
+            piece = s.recv(4096)
+            if not piece:
+                break
+            got += len(piece)
+
+
+def one_request(server, number):
+    rng = random.Random(SEED * 1_000_003 + number)
+    kind = number % 10
+    tokens = rng.randrange(1, 12)
+    prompt = prompt_of(rng, rng.randrange(1, 80))
+    if kind in (0, 1, 2):
+        server.complete(prompt=prompt, max_tokens=tokens, cache_salt=str(number) if kind == 2 else "")
+    elif kind in (3, 4):
+        for _ in server.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "logprobs": 2}):
+            pass
+    elif kind == 5:
+        server.chat([{"role": "user", "content": prompt}], max_tokens=tokens, n=2)
+    elif kind == 6:
+        assert server.request("POST", "/v1/completions", {"prompt": prompt, "max_tokens": -1})[0] == 400
+        assert server.request("POST", "/tokenize", {"prompt": prompt})[0] == 200
+    else:  # cancelled before the answer, at its head, in the middle
+        fields = {"prompt": prompt, "max_tokens": 200, "ignore_eos": True, "stream": True}
+        hang_up(server, rng, fields, {7: 0, 8: 1, 9: rng.randrange(300, 4000)}[kind])
+
+
+def memory_stays_flat_over_two_thousand_mixed_requests():
+    with Cluster() as cluster:
+        server = one_server(cluster, "--cache-dram", f"{ARENA_MIB}MiB", "--block-tokens", "16", "--admission", "none")
+        process = cluster.processes["all"]
+
+        def run(begin, end):
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                for _ in pool.map(lambda i: one_request(server, i), range(begin, end)):
+                    pass
+            cluster.wait_idle()
+            return memory_of(process)
+
+        warm = run(0, WARM_UP)
+        halfway = run(WARM_UP, (WARM_UP + REQUESTS) // 2)
+        end = run((WARM_UP + REQUESTS) // 2, REQUESTS)
+        for name, m in (("after warm-up", warm), ("halfway", halfway), ("at the end", end)):
+            print(f"     {name}: " + ", ".join(f"{k} {v / 2**20:.1f} MiB" for k, v in m.items()), flush=True)
+        assert end["RssAnon"] <= warm["RssAnon"] + SLACK, f"seed {SEED}: {warm} then {end}"
+        assert end["RssShmem"] <= ARENA + (16 << 20), f"the arena has {ARENA} bytes: {end}"
+        assert sum(end.values()) <= sum(warm.values()) + SLACK + (ARENA - min(ARENA, warm["RssShmem"])), (warm, end)
+        assert server.complete(prompt="Still", max_tokens=2)
+
+
+TESTS = [memory_stays_flat_over_two_thousand_mixed_requests]
+
+if __name__ == "__main__":
+    main(TESTS)

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""2,000 clients stream at the same time from one server, which gets no thread for any of them."""
+import asyncio
+import json
+import os
+import resource
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main, one_server  # noqa: E402
+
+STREAMS = 2000
+TOKENS = 8
+
+
+def threads_of(process):
+    for line in open(f"/proc/{process.process.pid}/status"):
+        if line.startswith("Threads:"):
+            return int(line.split()[1])
+    raise AssertionError("no Threads line")
+
+
+class Counts:
+    """How many streams are open at once, as the clients see it."""
+
+    def __init__(self):
+        self.asked = self.begun = self.ended = self.most_asked = self.most_begun = 0
+
+    def note(self):
+        self.most_asked = max(self.most_asked, self.asked - self.ended)
+        self.most_begun = max(self.most_begun, self.begun - self.ended)
+
+
+async def one_stream(port, number, counts):
+    """Returns (text, finish reason) of a streamed completion."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = json.dumps({"prompt": f"Number {number} is", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
+                       "stream": True})
+    writer.write((f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+                  f"\r\n{body}").encode())
+    await writer.drain()
+    counts.asked += 1
+    counts.note()
+    text, reason, first = "", None, True
+    while True:
+        line = await reader.readline()
+        assert line, f"stream {number} broke off after {text!r}"
+        if not line.startswith(b"data: "):
+            assert not line.startswith(b"HTTP/1.1 ") or b" 200 " in line, line + await reader.read()
+            continue
+        if first:
+            counts.begun += 1
+            counts.note()
+            first = False
+        if line == b"data: [DONE]\n":
+            break
+        event = json.loads(line[6:])
+        assert "error" not in event, event
+        text += event["choices"][0]["text"]
+        reason = event["choices"][0]["finish_reason"] or reason
+    counts.ended += 1
+    writer.close()
+    return text, reason
+
+
+async def all_streams(port, process, counts):
+    most_threads = 0
+
+    async def watch():
+        nonlocal most_threads
+        while counts.ended < STREAMS:
+            most_threads = max(most_threads, threads_of(process))
+            await asyncio.sleep(0.1)
+
+    watching = asyncio.create_task(watch())
+    answers = await asyncio.wait_for(asyncio.gather(*(one_stream(port, i, counts) for i in range(STREAMS))), 240)
+    watching.cancel()
+    return answers, most_threads
+
+
+def two_thousand_streams_complete_without_a_thread_for_any():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard >= STREAMS + 200, f"the limit of open files is {hard}"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, STREAMS + 200), hard))
+    with Cluster() as cluster:
+        # Small blocks: 2,000 requests that hold one or two each must fit at once.
+        server = one_server(cluster, "--block-tokens", "16", "--cache-dram", "2GiB", "--admission", "none",
+                            "--prefill-max-queue", "4096", "--decode-max-queue", "4096", "--max-requests", "4096")
+        alone = server.complete(prompt="Number 7 is", max_tokens=TOKENS, temperature=0, ignore_eos=True)
+        process = cluster.processes["all"]
+        before = threads_of(process)
+        counts = Counts()
+        answers, most_threads = asyncio.run(all_streams(server.port, process, counts))
+        print(f"     {counts.most_asked} requests open at once, {counts.most_begun} of them streaming; "
+              f"threads {before} before, {most_threads} at most", flush=True)
+        assert all(text and reason == "length" for text, reason in answers)
+        assert answers[7][0] == alone["choices"][0]["text"], (answers[7], alone)
+        assert counts.most_asked >= STREAMS * 0.9, counts.most_asked
+        assert most_threads <= before, (before, most_threads)
+        cluster.wait_idle()
+
+
+TESTS = [two_thousand_streams_complete_without_a_thread_for_any]
+
+if __name__ == "__main__":
+    main(TESTS)
