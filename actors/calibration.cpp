@@ -9,6 +9,13 @@ namespace mooncaf {
 
 namespace {
 
+/// Passes of a slow device end here: the rest is learnt from requests.
+constexpr auto time_limit = std::chrono::seconds(2);
+/// Longer passes cost what several of these cost.
+constexpr std::uint32_t longest_pass = 512;
+/// An estimator needs that many to tell a pass's own cost from a token's.
+constexpr std::size_t least_samples = 4;
+
 /// Blocks of its own for the passes: nothing that is served is touched.
 class scratch_blocks {
  public:
@@ -35,13 +42,15 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
   const auto& config = runner.model_in_use().config();
   const auto context = std::min<std::uint32_t>(config.context_length, 4 * budget_tokens);
   const scratch_blocks scratch{runner.options().layout, context};
-  const std::vector<std::int32_t> tokens(budget_tokens, 1);
+  const std::vector<std::int32_t> tokens(longest_pass, 1);
   std::vector<float> logits(config.vocab_size);
   std::vector<timing_sample> samples;
   // The first pass touches every weight for the first time and is not representative.
-  for (const std::uint32_t count : {32u, 32u, 64u, 128u, 256u, budget_tokens}) {
+  const auto began = clock_type::now();
+  for (const std::uint32_t count : {32u, 32u, 64u, 128u, 256u, longest_pass}) {
     if (count > budget_tokens) continue;
-    for (const std::uint32_t cached : {0u, context - budget_tokens}) {
+    if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
+    for (const std::uint32_t cached : {0u, context - std::min(budget_tokens, longest_pass)}) {
       const batch_item item{std::span{tokens}.first(count), cached, scratch.blocks(), true};
       const auto took = timed(runner, {&item, 1}, logits);
       if (!took) return fail(took.error());
@@ -59,12 +68,14 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
   const std::int32_t token = 1;
   std::vector<float> logits(static_cast<std::size_t>(config.vocab_size) * max_batch);
   std::vector<timing_sample> samples;
+  const auto began = clock_type::now();
   for (const std::uint32_t batch : {1u, 1u, 2u, 4u, 8u, max_batch}) {
     if (batch > max_batch) continue;
+    if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
     for (const std::uint32_t position : {context / 8, context - 1}) {
       // All sequences share the blocks and differ in the row that they write: right for timing, and nothing else.
       std::vector<batch_item> items;
-      for (std::uint32_t i = 0; i < batch; ++i) items.push_back({{&token, 1}, position - i, scratch.blocks(), true});
+      for (std::uint32_t i = 0; i < batch; ++i) items.push_back({{&token, 1}, position - i % position, scratch.blocks(), true});
       const auto took = timed(runner, items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
       if (!took) return fail(took.error());
       samples.push_back({batch, static_cast<std::int64_t>(batch) * (position + 1), took->count()});

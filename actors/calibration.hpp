@@ -14,7 +14,8 @@ namespace mooncaf {
 /// sequences together, nanoseconds).
 using timing_sample = std::array<std::int64_t, 3>;
 
-/// Prefill passes of several lengths, with and without a prefix. At most about a second on a CPU with a small model.
+/// Prefill passes of several lengths, with and without a prefix: about a second on a CPU with a small model, some
+/// seconds on any device.
 /// @param budget_tokens  longest pass, e.g. the worker's token budget of a step.
 result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens);
 

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""TTFT of a 4,096-token prompt by the share of it that is cached, beside the same server's cold TTFT.
+
+    MOONCAF_BINARY=build/actors/mooncaf MOONCAF_MODEL=FILE tests/bench/ttft_by_hit.py
+
+One process, streamed, at the client. Cold and warm requests alternate, so that a noisy machine hits both alike.
+"""
+import os
+import random
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+from cluster import Cluster  # noqa: E402
+from serving import one_process  # noqa: E402
+
+PROMPT, ROUNDS = 4096, 5
+SHARES = (0, 50, 90, 99)
+
+
+def ttft(client, ids):
+    """Milliseconds to the first token, tokens that were cached."""
+    began, first, cached = time.perf_counter(), None, 0
+    for event in client.stream("/v1/completions", {"prompt": ids, "max_tokens": 2, "ignore_eos": True, "temperature": 0,
+                                                   "stream_options": {"include_usage": True}}):
+        if event and event["choices"] and first is None:
+            first = (time.perf_counter() - began) * 1e3
+        if event and event.get("usage"):
+            cached = event["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return first, cached
+
+
+def main():
+    rng = random.Random(1)
+
+    def fresh(n):
+        return [rng.randrange(1000, 40000) for _ in range(n)]
+
+    times = {share: [] for share in SHARES}
+    with Cluster() as cluster:
+        client = one_process(cluster, "--cache-dram", "2GiB")
+        ttft(client, fresh(PROMPT))  # estimators and pages warm up
+        for _ in range(ROUNDS):
+            base = fresh(PROMPT)
+            for share in SHARES:  # 0 first: it leaves the blocks that the others hit
+                kept = PROMPT * share // 100
+                ms, cached = ttft(client, base[:kept] + fresh(PROMPT - kept) if share else base)
+                assert cached == kept // 64 * 64, (share, cached)
+                times[share].append(ms)
+    cold = statistics.median(times[0])
+    print(f"{'hit':>5} {'TTFT ms':>9} {'of cold':>8} {'over its share, ms':>19}")
+    for share in SHARES:
+        ms = statistics.median(times[share])
+        # Blocks are reused whole: what is computed is the rest of the last one as well.
+        computed = 1 - (PROMPT * share // 100 // 64 * 64) / PROMPT
+        print(f"{share:>4}% {ms:>9.1f} {ms / cold:>8.3f} {ms - cold * computed:>19.1f}")
+
+
+if __name__ == "__main__":
+    main()
