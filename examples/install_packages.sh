@@ -2,7 +2,7 @@
 # Installs the Debian 12 packages that mooncaf needs to build and run. Does nothing, quickly, where all are there.
 #
 #   examples/install_packages.sh            what the server needs
-#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets
+#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Prometheus
 #
 # Needs root or sudo only if something is missing.
 set -euo pipefail
@@ -22,7 +22,10 @@ libraries=(
   doctest-dev
 )
 script_tools=(python3 python3-pip python3-venv unzip curl iproute2 procps)
-test_tools=(clang-14 libclang-rt-14-dev)
+test_tools=(
+  clang-14 libclang-rt-14-dev  # fuzz targets
+  prometheus                   # scrapes a cluster with our configuration
+)
 
 packages=("${build_tools[@]}" "${libraries[@]}" "${script_tools[@]}")
 for argument in "$@"; do
