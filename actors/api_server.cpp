@@ -138,6 +138,10 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
                               {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id"}}, "");
   }
   if (get && path == "/health") return health(out, headers);
+  // The page itself tells nothing; it asks its reader for the key, and with that for the rest.
+  if (get && path == "/" && context_->opts.gateway.page) {
+    return out->respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{live_page()});
+  }
   if (!allowed(request)) {
     return respond_error(*out, {ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"}, headers);
   }
@@ -156,9 +160,6 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
       if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, headers, 1);
       respond_json(*out, std::move(body), headers);
     });
-  }
-  if (get && path == "/" && context_->opts.gateway.page) {
-    return out->respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{live_page()});
   }
   static constexpr std::string_view known[] = {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
                                                "/v1/models", "/version", "/metrics", "/cluster", "/integrity", "/health"};

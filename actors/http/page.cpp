@@ -7,45 +7,161 @@ namespace {
 constexpr std::string_view html = R"page(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>mooncaf</title><style>
-:root{color-scheme:light dark;--line:#8884;--soft:#8882;--ink:light-dark(#1b2733,#dde6ee);--accent:#2f81f7;--warm:#e3872d;--good:#2ea36b}
-body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);margin:0 auto;max-width:72rem;padding:1rem}
+:root{color-scheme:light dark;--line:#8884;--soft:#8882;--ink:#1b2733;--accent:#2f81f7;--warm:#e3872d;--good:#2ea36b}
+@media(prefers-color-scheme:dark){:root{--ink:#dde6ee}}
+body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);margin:0 auto;max-width:80rem;padding:1rem}
 h1{font-size:1.3rem;margin:0}h2{font-size:1rem;margin:1.6rem 0 .4rem}
 header{display:flex;gap:1rem;align-items:baseline;flex-wrap:wrap}#state{margin-left:auto}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.6rem;margin-top:1rem}
-.tile{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .7rem}.tile b{display:block;font-size:1.35rem;font-variant-numeric:tabular-nums}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}td,th{padding:.25rem .6rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
-.scroll{overflow-x:auto}.bar{background:var(--soft);border-radius:.25rem;height:.7rem;min-width:8rem;display:flex;overflow:hidden}.bar i{height:100%}
-svg{width:100%;height:7rem;border:1px solid var(--line);border-radius:.5rem}.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(18rem,1fr));gap:1rem}
-small{opacity:.7}.lost{color:#d33;font-weight:600}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(7rem,1fr));gap:.6rem;margin-top:1rem}
+.tile{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .7rem}
+.tile b{display:block;font-size:1.3rem;font-variant-numeric:tabular-nums;white-space:nowrap}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
+th{font-weight:600;opacity:.75}td.n,th.n{text-align:right}
+.scroll{overflow-x:auto}.none{opacity:.6;padding:.3rem 0}
+.bar{background:var(--soft);border-radius:.25rem;height:.7rem;min-width:8rem;display:flex;overflow:hidden}.bar i{height:100%}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:0 1.2rem}
+svg{display:block;width:100%;height:8rem;border:1px solid var(--line);border-radius:.5rem}
+svg text{font-size:11px;fill:currentColor;opacity:.75}
+.key{font-size:.85rem}.key i{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;margin:0 .3rem 0 .8rem}
+small{opacity:.7;font-weight:400}.lost{color:#d33;font-weight:600}
 </style></head><body>
 <header><h1>mooncaf</h1><span id="model"></span><small id="up"></small><span id="state">connecting</span></header>
 <div class="tiles" id="tiles"></div>
-<div class="two"><div><h2>Prefix hit rate <small>share of prompt tokens, last minutes</small></h2><svg id="hit" viewBox="0 0 300 100" preserveAspectRatio="none"></svg></div>
-<div><h2>TTFT <small>recent requests, ms, sorted</small></h2><svg id="ttft" viewBox="0 0 300 100" preserveAspectRatio="none"></svg></div></div>
-<h2>Instances</h2><div class="scroll"><table id="instances"></table></div>
-<h2>Cache <small>slots by state, blocks on SSD</small></h2><div class="scroll"><table id="shards"></table></div>
-<h2>Paths</h2><div class="scroll"><table id="paths"></table></div>
-<h2>Recent placements</h2><div class="scroll"><table id="recent"></table></div>
+<div class="charts">
+<div><h2>Time to first token <small id="ttft_note"></small></h2><svg id="ttft"></svg></div>
+<div><h2>Time between tokens <small id="tbt_note"></small></h2><svg id="tbt"></svg></div>
+<div><h2>Prefix hit rate <small>share of prompt tokens that came from the cache</small></h2><svg id="hit"></svg></div>
+<div><h2>Queues <span class="key"><i style="background:var(--accent)"></i>running<i style="background:var(--warm)"></i>waiting</span></h2>
+<svg id="queues"></svg></div>
+</div>
+<h2>Instances</h2><div class="scroll" id="instances"></div>
+<h2>Cache <span class="key"><i style="background:var(--warm)"></i>held by requests<i style="background:var(--accent)"></i>reusable
+<i style="background:var(--soft)"></i>free</span></h2><div class="scroll" id="shards"></div>
+<h2>KV moved between processes</h2><div class="scroll" id="paths"></div>
+<h2>Recent placements</h2><div class="scroll" id="recent"></div>
 <script>
-const $=i=>document.getElementById(i),esc=t=>String(t).replace(/[&<>"]/g,c=>({'&':'&amp;','<':'&lt;','>':'&gt;','"':'&quot;'}[c]));
-const num=n=>n>=1e9?(n/1e9).toFixed(2)+' G':n>=1e6?(n/1e6).toFixed(2)+' M':n>=1e4?(n/1e3).toFixed(1)+' k':String(Math.round(n*10)/10);
-const table=(id,head,rows)=>$(id).innerHTML='<tr>'+head.map(h=>'<th>'+h+'</th>').join('')+'</tr>'+rows.map(r=>'<tr>'+r.map(c=>'<td>'+c+'</td>').join('')+'</tr>').join('');
-const line=(id,values,top)=>{const n=values.length;$(id).innerHTML=n<2?'':'<polyline fill="none" stroke="var(--accent)" stroke-width="2" vector-effect="non-scaling-stroke" points="'+values.map((v,i)=>(300*i/(n-1)).toFixed(1)+','+(96-92*v/(top||1)).toFixed(1)).join(' ')+'"/>'};
-const hits=[];let before=null;
-function show(c){
- $('model').textContent=c.model;$('up').textContent='up '+Math.floor(c.uptime_s/60)+' min';
- const k=c.counters;
- if(before&&k.prompt_tokens>before.prompt_tokens){hits.push((k.cached_tokens-before.cached_tokens)/(k.prompt_tokens-before.prompt_tokens));if(hits.length>180)hits.shift()}
- before=k;line('hit',hits,1);
- const t=c.recent.map(r=>r.ttft_ms).filter(x=>x>0).sort((a,b)=>a-b);line('ttft',t,t[t.length-1]);
- const tiles=[['requests now',c.requests_live],['finished',k.finished],['rejected',k.rejected_ttft+k.rejected_tbt+k.rejected_unavailable],['prompt tokens',k.prompt_tokens],['from cache',k.prompt_tokens?(100*k.cached_tokens/k.prompt_tokens).toFixed(1)+' %':'-'],['output tokens',k.output_tokens],['TTFT p50',t.length?num(t[t.length>>1])+' ms':'-'],['indexed blocks',c.index.blocks]];
- $('tiles').innerHTML=tiles.map(x=>'<div class="tile"><b>'+(typeof x[1]=='number'?num(x[1]):x[1])+'</b>'+x[0]+'</div>').join('');
- table('instances',['instance','role','running','waiting','context','step','load'],c.instances.map(i=>[esc(i.name),i.role,i.running,i.waiting,num(i.context_tokens),i.step_ms.toFixed(2)+' ms','<div class="bar"><i style="width:'+Math.min(100,100*i.load)+'%;background:'+(i.load>1?'var(--warm)':'var(--good)')+'"></i></div>']));
- table('shards',['node','DRAM','pinned','committed','free','on SSD','hits DRAM / SSD / remote','misses','evicted'],c.shards.map(s=>{const p=v=>100*v/s.slots_total+'%';return[esc(s.node),'<div class="bar"><i style="width:'+p(s.slots_pinned+s.slots_reserved)+';background:var(--warm)"></i><i style="width:'+p(s.slots_committed-s.slots_pinned)+';background:var(--accent)"></i></div>',s.slots_pinned,s.slots_committed,s.slots_free,s.ssd_blocks,s.hits_dram+' / '+s.hits_ssd+' / '+s.hits_remote,s.misses,s.evictions]}));
- table('paths',['from','to','path','bytes','transfers','retries','bad checksums'],c.paths.map(p=>[esc(p.node),esc(p.peer),p.path,num(p.bytes),num(p.transfers),p.retries,p.checksum_failures]));
- table('recent',['request','prefill','decode','prompt','cached','fetched from','output','TTFT','predicted'],c.recent.slice(0,20).map(r=>[r.request,esc(r.prefill),esc(r.decode),r.prompt_tokens,r.cached_tokens,esc(r.source)||'-',r.output_tokens,r.ttft_ms.toFixed(1)+' ms',r.predicted_ttft_ms.toFixed(1)+' ms']));
+const $=i=>document.getElementById(i);
+const esc=t=>String(t).replace(/[&<>"]/g,c=>({'&':'&amp;','<':'&lt;','>':'&gt;','"':'&quot;'}[c]));
+const num=n=>n>=1e9?(n/1e9).toFixed(2)+' G':n>=1e6?(n/1e6).toFixed(2)+' M':n>=1e4?(n/1e3).toFixed(1)+' k':
+  String(Math.round(n*10)/10);
+const ms=t=>t>0?(t<10?t.toFixed(1):t<1e4?Math.round(t):(t/1e3).toFixed(1)+' s')+(t<1e4?' ms':''):'–';
+const some=t=>t===''||t==null?'–':esc(t);
+
+// ---- tables: columns are [title, cell, 1 if a number] ----
+function table(id,columns,rows,none){
+  const tag=(t,c,x)=>'<'+t+(c[2]?' class="n">':'>')+x+'</'+t+'>';
+  $(id).innerHTML=!rows.length?'<div class="none">'+none+'</div>':'<table><tr>'+columns.map(c=>tag('th',c,c[0])).join('')
+    +'</tr>'+rows.map(r=>'<tr>'+columns.map(c=>tag('td',c,c[1](r))).join('')+'</tr>').join('')+'</table>';
 }
-async function poll(){try{const r=await fetch('/cluster');if(!r.ok)throw 0;show(await r.json());$('state').textContent='live';$('state').className=''}catch(e){$('state').textContent='disconnected';$('state').className='lost'}setTimeout(poll,1000)}
+const bar=parts=>'<div class="bar">'+parts.map(([share,colour])=>
+  '<i style="width:'+Math.min(100,100*share)+'%;background:var(--'+colour+')"></i>').join('')+'</div>';
+
+// ---- charts ----
+let W=400;const H=128;
+function draw(id,inside){
+  const s=$(id);s.setAttribute('viewBox','0 0 '+W+' '+H);
+  s.innerHTML=inside||'<text x="'+W/2+'" y="'+H/2+'" text-anchor="middle">nothing yet</text>';
+}
+function lines(id,series,top,label,span){
+  const n=series[0].values.length;if(n<2)return draw(id,'');
+  const y=v=>(H-8-(H-26)*v/(top||1)).toFixed(1);
+  draw(id,'<text x="4" y="12">'+label+'</text><text x="'+(W-4)+'" y="12" text-anchor="end">'+span(n)+'</text>'+series.map(s=>'<polyline fill="none" stroke="var(--'+s.colour+
+    ')" stroke-width="2" points="'+s.values.map((v,i)=>(W*i/(n-1)).toFixed(1)+','+y(v)).join(' ')+'"/>').join(''));
+}
+/// `buckets`: [[upper bound in ms, count in this bucket]].
+function histogram(id,buckets){
+  const used=buckets.map((b,i)=>b[1]?i:-1).filter(i=>i>=0);
+  const total=buckets.reduce((a,b)=>a+b[1],0);
+  $(id+'_note').textContent='';
+  if(!total)return draw(id,'');
+  const shown=buckets.slice(Math.max(0,used[0]-1),used[used.length-1]+2),most=Math.max(...shown.map(b=>b[1]));
+  const w=W/shown.length;
+  draw(id,shown.map((b,i)=>{const h=(H-32)*b[1]/most;
+    return '<rect x="'+(i*w+1).toFixed(1)+'" y="'+(H-16-h).toFixed(1)+'" width="'+(w-2).toFixed(1)+'" height="'+h.toFixed(1)+
+      '" rx="2" fill="var(--accent)"><title>'+b[1]+' up to '+(isFinite(b[0])?num(b[0])+' ms':'any time')+
+      '</title></rect><text x="'+((i+1)*w-2).toFixed(1)+'" y="'+(H-4)+'" text-anchor="end">'+
+      (isFinite(b[0])?(b[0]>=1e3?b[0]/1e3+'s':b[0]+''):'')+'</text>'}).join(''));
+  const quantile=p=>{let left=p*total,low=0;
+    for(const [bound,count] of buckets){
+      if(count>=left)return isFinite(bound)?low+(bound-low)*left/count:low;
+      left-=count;low=bound}
+    return low};
+  $(id+'_note').textContent='ms; p50 '+ms(quantile(.5))+', p99 '+ms(quantile(.99))+', of '+num(total)+(memory.metrics.length<300?' since the start':' in 5 min');
+}
+
+// ---- what is remembered between polls, one entry a second ----
+const memory={hit:[],running:[],waiting:[],metrics:[]};
+const keep=(list,value,most)=>{list.push(value);if(list.length>most)list.shift()};
+let before=null;
+
+function distribution(name,now,then){
+  const of=text=>{const out=[];
+    for(const line of text.split('\n'))if(line.startsWith(name+'_bucket{')){
+      const bound=line.match(/le="([^"]+)"/)[1];
+      out.push([bound=='+Inf'?Infinity:Math.round(bound*1e5)/100,+line.slice(line.lastIndexOf(' '))])}
+    return out};
+  const a=of(now),b=of(then);
+  return a.map((x,i)=>[x[0],x[1]-(i?a[i-1][1]:0)-(b[i]?b[i][1]-(i?b[i-1][1]:0):0)]);
+}
+function show_metrics(text){
+  const only=text.split('\n').filter(l=>l.startsWith('vllm:')&&l.includes('_bucket')).join('\n');
+  keep(memory.metrics,only,300);
+  const then=memory.metrics.length<300?'':memory.metrics[0];
+  histogram('ttft',distribution('vllm:time_to_first_token_seconds',only,then));
+  histogram('tbt',distribution('vllm:inter_token_latency_seconds',only,then));
+}
+function show(c){
+  W=$('ttft').clientWidth||400;$('model').textContent=c.model;
+  $('up').textContent='up '+(c.uptime_s<120?Math.floor(c.uptime_s)+' s':c.uptime_s<7200?Math.floor(c.uptime_s/60)+' min':
+    Math.floor(c.uptime_s/3600)+' h');
+  const k=c.counters,sum=(list,key)=>list.reduce((a,x)=>a+x[key],0);
+  if(before&&k.prompt_tokens>before.prompt_tokens)
+    keep(memory.hit,(k.cached_tokens-before.cached_tokens)/(k.prompt_tokens-before.prompt_tokens),300);
+  before=k;
+  keep(memory.running,sum(c.instances,'running'),300);keep(memory.waiting,sum(c.instances,'waiting'),300);
+  lines('hit',[{values:memory.hit,colour:'accent'}],1,'100 %',n=>'last '+n+' seconds with prompts');
+  const top=Math.max(1,...memory.running,...memory.waiting);
+  lines('queues',[{values:memory.running,colour:'accent'},{values:memory.waiting,colour:'warm'}],top,top+' requests',n=>'last '+(n<120?n+' s':Math.round(n/60)+' min'));
+  const tiles=[['running',sum(c.instances,'running')],['waiting',sum(c.instances,'waiting')],['finished',k.finished],
+    ['rejected',k.rejected_ttft+k.rejected_tbt+k.rejected_unavailable],['failed',k.failed],['prompt tokens',k.prompt_tokens],
+    ['from cache',k.prompt_tokens?(100*k.cached_tokens/k.prompt_tokens).toFixed(1)+' %':'–'],
+    ['output tokens',k.output_tokens],['blocks indexed',c.index.blocks]];
+  $('tiles').innerHTML=tiles.map(x=>'<div class="tile"><b>'+(typeof x[1]=='number'?num(x[1]):x[1])+'</b>'+x[0]+'</div>').join('');
+  table('instances',[['instance',i=>esc(i.name)],['role',i=>esc(i.role)],['running',i=>i.running,1],['waiting',i=>i.waiting,1],
+    ['context tokens',i=>i.context_tokens?num(i.context_tokens):'–',1],['step',i=>ms(i.step_ms),1],
+    ['load',i=>bar([[i.load,i.load>1?'warm':'good']])]],c.instances,'no instance has joined');
+  table('shards',[['node',s=>esc(s.node)],['DRAM',s=>{const held=s.slots_total-s.slots_free-s.slots_committed+s.slots_pinned;
+      return bar([[Math.max(0,held)/s.slots_total,'warm'],[Math.max(0,s.slots_committed-s.slots_pinned)/s.slots_total,'accent']])}],
+    ['slots',s=>num(s.slots_total),1],['free',s=>num(s.slots_free),1],['on SSD',s=>s.ssd_blocks?num(s.ssd_blocks)+' = '+num(s.ssd_bytes)+'B':'–',1],
+    ['hits in DRAM',s=>num(s.hits_dram),1],['hits on SSD',s=>num(s.hits_ssd),1],['hits elsewhere',s=>num(s.hits_remote),1],
+    ['misses',s=>num(s.misses),1],['evicted',s=>num(s.evictions),1]],c.shards,'no node holds KV blocks');
+  table('paths',[['from',p=>esc(p.node)],['to',p=>esc(p.peer)],['path',p=>esc(p.path)],['bytes',p=>num(p.bytes),1],
+    ['transfers',p=>num(p.transfers),1],['retries',p=>p.retries,1],['bad checksums',p=>p.checksum_failures,1]],c.paths,
+    'nothing: blocks of one process are handed over where they lie');
+  table('recent',[['request',r=>esc(r.request)],['prefill',r=>esc(r.prefill)],['decode',r=>esc(r.decode)],
+    ['prompt',r=>r.prompt_tokens,1],['cached',r=>r.ttft_ms?r.cached_tokens:'–',1],['fetched from',r=>some(r.source)],
+    ['output',r=>r.output_tokens||'–',1],['TTFT',r=>ms(r.ttft_ms),1],['predicted',r=>ms(r.predicted_ttft_ms),1]],
+    c.recent.slice(0,20),'no request yet');
+}
+
+// ---- polling ----
+let key=sessionStorage.getItem('mooncaf key')||'';
+async function get(path){
+  const r=await fetch(path,key?{headers:{Authorization:'Bearer '+key}}:{});
+  if(r.status==401){
+    key=prompt('This server asks for its API key')||'';sessionStorage.setItem('mooncaf key',key);throw 'the API key is wrong';
+  }
+  if(!r.ok)throw 'no conductor answers';
+  return r;
+}
+async function poll(){
+  try{
+    show(await(await get('/cluster')).json());show_metrics(await(await get('/metrics')).text());
+    $('state').textContent='live';$('state').className='';
+  }catch(e){$('state').textContent=typeof e=='string'?e:'disconnected';$('state').className='lost'}
+  setTimeout(poll,1000);
+}
 poll();
 </script></body></html>
 )page";

@@ -1,5 +1,5 @@
 #pragma once
-// The live page at `/`: one file, no external asset, polls `/cluster`.
+// The live page at `/`: one file, no external asset, polls `/cluster` and `/metrics`.
 
 #include <string_view>
 

@@ -344,9 +344,10 @@ def a_key_is_asked_for_where_one_is_set():
         assert create("s3cret").choices
         for key in ("wrong", "s3cre", "s3crett"):
             refused(openai.AuthenticationError, lambda: create(key), "API key")
-        for path in ("/v1/models", "/metrics", "/cluster", "/", "/tokenize", "/version"):
+        for path in ("/v1/models", "/metrics", "/cluster", "/tokenize", "/version", "/integrity"):
             assert server.request("GET", path)[0] == 401, path
         assert server.request("GET", "/health")[0] == 200, "load balancers have no key"
+        assert server.request("GET", "/")[0] == 200, "the page asks for the key itself"
         assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer s3cret"})[0] == 200
 
 
