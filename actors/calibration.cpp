@@ -41,16 +41,18 @@ result<duration> timed(model_runner& runner, std::span<const batch_item> items, 
 result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens) {
   const auto& config = runner.model_in_use().config();
   const auto context = std::min<std::uint32_t>(config.context_length, 4 * budget_tokens);
+  const auto longest = std::min({context, budget_tokens, longest_pass});
+  const auto first = std::min(longest, 32u);
   const scratch_blocks scratch{runner.options().layout, context};
-  const std::vector<std::int32_t> tokens(longest_pass, 1);
+  const std::vector<std::int32_t> tokens(longest, 1);
   std::vector<float> logits(config.vocab_size);
   std::vector<timing_sample> samples;
   // The first pass touches every weight for the first time and is not representative.
   const auto began = clock_type::now();
-  for (const std::uint32_t count : {32u, 32u, 64u, 128u, 256u, longest_pass}) {
-    if (count > budget_tokens) continue;
+  for (const std::uint32_t count : {first, first, 64u, 128u, 256u, longest}) {
+    if (count > longest) continue;
     if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
-    for (const std::uint32_t cached : {0u, context - std::min(budget_tokens, longest_pass)}) {
+    for (const std::uint32_t cached : {0u, context - longest}) {
       const batch_item item{std::span{tokens}.first(count), cached, scratch.blocks(), true};
       const auto took = timed(runner, {&item, 1}, logits);
       if (!took) return fail(took.error());
@@ -73,9 +75,12 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
     if (batch > max_batch) continue;
     if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
     for (const std::uint32_t position : {context / 8, context - 1}) {
-      // All sequences share the blocks and differ in the row that they write: right for timing, and nothing else.
+      // All sequences share the blocks and differ in the row that they write, as far as there are rows: right for
+      // timing, and nothing else.
       std::vector<batch_item> items;
-      for (std::uint32_t i = 0; i < batch; ++i) items.push_back({{&token, 1}, position - i % position, scratch.blocks(), true});
+      for (std::uint32_t i = 0; i < batch; ++i) {
+        items.push_back({{&token, 1}, position - i % (position + 1), scratch.blocks(), true});
+      }
       const auto took = timed(runner, items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
       if (!took) return fail(took.error());
       samples.push_back({batch, static_cast<std::int64_t>(batch) * (position + 1), took->count()});

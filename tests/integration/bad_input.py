@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from cluster import BINARY, MODEL, Cluster, main, one_server  # noqa: E402
 
 SEED = 5
-TINY = "dummy:layers=1,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=600,type=q8_0,ctx=2048"  # ready at once
+TINY = "dummy:layers=1,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=600,type=q8_0,ctx=128"  # ready at once
 MAX_BODY_KIB = 1024
 
 
@@ -225,8 +225,19 @@ def bad_options_are_named_with_their_range():
             refused_start(["--model", TINY, option, at, *others], at.split(":")[1])
 
 
+def the_smallest_and_largest_allowed_steps_serve():
+    for options in (("--chunk-tokens", "16", "--max-batch-tokens", "16", "--max-batch", "1", "--block-tokens", "16"),
+                    ("--chunk-tokens", "4096", "--max-batch-tokens", "4096", "--max-batch", "512")):
+        with Cluster() as cluster:
+            server = one_server(cluster, "--model", TINY, "--cache-dram", "16MiB", *options)
+            usage = server.complete(prompt=list(range(5, 105)), max_tokens=20, ignore_eos=True)["usage"]
+            assert (usage["prompt_tokens"], usage["completion_tokens"]) == (100, 20), usage
+            cluster.wait_idle()
+
+
 TESTS = [whatever_comes_in_at_the_port_the_server_keeps_serving, bad_model_files_are_named_with_the_place,
-         bad_configurations_are_named_with_the_line, bad_options_are_named_with_their_range]
+         bad_configurations_are_named_with_the_line, bad_options_are_named_with_their_range,
+         the_smallest_and_largest_allowed_steps_serve]
 
 if __name__ == "__main__":
     main(TESTS)
