@@ -50,8 +50,8 @@ def hang_up(server, rng, fields, after_bytes):
 def one_request(server, number):
     rng = random.Random(SEED * 1_000_003 + number)
     kind = number % 10
-    tokens = rng.randrange(1, 12)
-    prompt = prompt_of(rng, rng.randrange(1, 80))
+    tokens = rng.randrange(1, 8)
+    prompt = prompt_of(rng, rng.randrange(1, 40))
     if kind in (0, 1, 2):
         server.complete(prompt=prompt, max_tokens=tokens, cache_salt=str(number) if kind == 2 else "")
     elif kind in (3, 4):
