@@ -93,4 +93,8 @@ def memory_stays_flat_over_two_thousand_mixed_requests():
 TESTS = [memory_stays_flat_over_two_thousand_mixed_requests]
 
 if __name__ == "__main__":
+    if sanitizer := os.environ.get("MOONCAF_SANITIZED"):
+        print(f"SKIPPED: {TESTS[0].__name__}: the {sanitizer} sanitizer keeps freed memory, so its size says nothing")
+        print("0 passed, 0 failed, 1 skipped")
+        sys.exit(0)
     main(TESTS)

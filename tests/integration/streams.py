@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""2,000 clients stream at the same time from one server, which gets no thread for any of them."""
+"""2,000 clients stream at the same time from one server, which gets no thread for any of them.
+
+With a sanitizer, which is many times slower, there are 400.
+"""
 import asyncio
 import json
 import os
@@ -9,7 +12,7 @@ import sys
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main, one_server  # noqa: E402
 
-STREAMS = 2000
+STREAMS = 400 if os.environ.get("MOONCAF_SANITIZED") else 2000
 TOKENS = 8
 
 
@@ -78,7 +81,7 @@ async def all_streams(port, process, counts):
     return answers, most_threads
 
 
-def two_thousand_streams_complete_without_a_thread_for_any():
+def thousands_of_streams_complete_without_a_thread_for_any():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard >= STREAMS + 200, f"the limit of open files is {hard}"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, STREAMS + 200), hard))
@@ -86,6 +89,7 @@ def two_thousand_streams_complete_without_a_thread_for_any():
         # Small blocks: 2,000 requests that hold one or two each must fit at once.
         server = one_server(cluster, "--block-tokens", "16", "--cache-dram", "2GiB", "--admission", "none",
                             "--prefill-max-queue", "4096", "--decode-max-queue", "4096", "--max-requests", "4096")
+        print(f"     {STREAMS} streams", flush=True)
         alone = server.complete(prompt="Number 7 is", max_tokens=TOKENS, temperature=0, ignore_eos=True)
         process = cluster.processes["all"]
         before = threads_of(process)
@@ -100,7 +104,7 @@ def two_thousand_streams_complete_without_a_thread_for_any():
         cluster.wait_idle()
 
 
-TESTS = [two_thousand_streams_complete_without_a_thread_for_any]
+TESTS = [thousands_of_streams_complete_without_a_thread_for_any]
 
 if __name__ == "__main__":
     main(TESTS)
