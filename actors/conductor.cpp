@@ -2,6 +2,7 @@
 
 #include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/sched/pool_writes.hpp"
 
 #include <caf/send.hpp>
 #include <nlohmann/json.hpp>
@@ -83,6 +84,12 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
     core_.add_instance(desc);
   }
   members_.emplace(node.id, std::move(made));
+  if (node.keeper) {
+    // What others hold already is offered to it, too: their snapshots name it.
+    for (const auto& other : others) {
+      if (other.shard && !other.keeper) follow(other.shard);
+    }
+  }
   monitor(node.node);
   log_info("joined", {{"member", node.name}, {"roles", node.roles}});
   return others;
@@ -162,8 +169,7 @@ void conductor::blocks(const block_event_batch& batch) {
       if (!m.resyncing && m.info.shard) {
         ++gaps_;
         m.resyncing = true;
-        send(caf::actor_cast<cache_shard_actor>(m.info.shard), follow_atom_v,
-             caf::actor_cast<caf::actor>(conductor_actor{this}));
+        follow(m.info.shard);
       }
       return;
     }
@@ -175,6 +181,41 @@ void conductor::blocks(const block_event_batch& batch) {
     } else {
       core_.block_held(batch.node, e.key, as_tier(e.tier));
     }
+  }
+  if (!m.info.keeper) offer(batch);
+}
+
+void conductor::follow(const caf::actor& shard) {
+  send(caf::actor_cast<cache_shard_actor>(shard), follow_atom_v, caf::actor_cast<caf::actor>(conductor_actor{this}));
+}
+
+void conductor::offer(const block_event_batch& batch) {
+  std::vector<node_id> pool;
+  for (const auto& [id, m] : members_) {
+    if (m.info.keeper) pool.push_back(id);
+  }
+  if (pool.empty()) return;
+  std::vector<stored_block> stored;
+  std::vector<block_event_msg> events;
+  for (const auto& e : batch.events) {
+    if (e.what != block_change::stored || e.tier != block_tier::dram) continue;
+    stored.push_back({e.key, e.parent});
+    events.push_back(e);
+  }
+  std::vector<stored_block> blocks;
+  std::vector<block_event_msg> ordered;
+  for (const auto i : in_chains(stored)) {
+    blocks.push_back(stored[i]);
+    ordered.push_back(events[i]);
+  }
+  const auto holds = [this](node_id node, const block_key& key) {
+    const auto index = core_.cluster().index_of(node);
+    return index && core_.index().matched_blocks(*index, {&key, 1}) == 1;
+  };
+  for (const auto& w : plan_pool_writes(blocks, pool, holds)) {
+    const auto first = ordered.begin() + static_cast<std::ptrdiff_t>(w.first);
+    send(caf::actor_cast<pool_keeper_actor>(members_.at(w.target).info.keeper), keep_atom_v,
+         keep_order{batch.node, {first, first + static_cast<std::ptrdiff_t>(w.count)}});
   }
 }
 

@@ -53,6 +53,10 @@ class conductor final : public conductor_actor::base {
   placement_msg schedule(const schedule_job& job);
   void event(const request_event& e);
   void blocks(const block_event_batch& batch);
+  /// Asks a shard for a snapshot of what it holds, and for the changes after it.
+  void follow(const caf::actor& shard);
+  /// Tells the pool which of these blocks to copy.
+  void offer(const block_event_batch& batch);
   void tick();
   std::string status() const;
   std::string name_of(worker_id worker) const;

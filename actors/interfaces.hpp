@@ -56,6 +56,16 @@ using messenger_actor = caf::typed_actor<
     // INTERNAL: the read with this ticket ended.
     MOONCAF_RPC(void, read_atom, std::uint64_t, error)>;
 
+/// The POOL KEEPER of a node that stores and does not compute.
+using pool_keeper_actor = caf::typed_actor<
+    // Copies these blocks here, if they are not here and can still be had. Orders beyond a bound are forgotten.
+    MOONCAF_RPC(void, keep_atom, keep_order),
+    // Blocks of this node can be had from now on, or no longer.
+    MOONCAF_RPC(void, peer_up_atom, node_id),
+    MOONCAF_RPC(void, peer_down_atom, node_id),
+    // INTERNAL: renews the lease of the order at work.
+    MOONCAF_RPC(void, tick_atom)>;
+
 /// A PREFILL WORKER computes prompts and streams their KV out, layer by layer.
 using prefill_worker_actor = caf::typed_actor<
     // A job; the decode worker of the same placement has it too.

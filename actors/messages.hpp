@@ -110,6 +110,12 @@ struct block_event_batch {
   std::vector<block_event_msg> events;
 };
 
+/// Blocks of one chain, in order, that a pool node should copy from where they were made.
+struct keep_order {
+  node_id source;
+  std::vector<block_event_msg> blocks;
+};
+
 /// Load of one worker, sent to the conductor once per report interval.
 struct worker_load {
   worker_id id;
@@ -306,6 +312,7 @@ struct node_info {
   std::vector<std::byte> data_plane;  ///< transport's peer_address and regions, encoded
   std::vector<worker_info> workers;
   caf::actor shard;                 ///< a cache_shard_actor, or none
+  caf::actor keeper;                ///< a pool_keeper_actor: this node takes copies of what others compute
   caf::actor node;                  ///< its node_actor
   caf::actor conductor;             ///< a conductor_actor, if it runs there
 };

@@ -135,6 +135,7 @@ void node::meet(const node_info& peer) {
   log_info("peer up", {{"peer", peer.name}, {"roles", peer.roles}});
   monitor(peer.node);
   if (local_.messenger) send(local_.messenger, peer_up_atom_v, peer);
+  if (local_.keeper) send(local_.keeper, peer_up_atom_v, peer.id);
   if (local_.gateway) send(local_.gateway, peer_up_atom_v, peer);
 }
 
@@ -145,6 +146,7 @@ void node::lost(const caf::down_msg& down) {
     log_warn("peer down", {{"peer", i->second.name}, {"reason", caf::to_string(down.reason)}});
     peers_.erase(i);
     if (local_.messenger) send(local_.messenger, peer_down_atom_v, id);
+    if (local_.keeper) send(local_.keeper, peer_down_atom_v, id);
     if (local_.gateway) send(local_.gateway, peer_down_atom_v, id);
     for (const auto& worker : local_.prefill) send(worker, peer_down_atom_v, id);
     for (const auto& worker : local_.decode) send(worker, peer_down_atom_v, id);

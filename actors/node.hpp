@@ -26,6 +26,7 @@ struct local_actors {
   conductor_actor conductor;
   cache_shard_actor shard;
   messenger_actor messenger;
+  pool_keeper_actor keeper;
   gateway_actor gateway;
   std::vector<prefill_worker_actor> prefill;
   std::vector<decode_worker_actor> decode;

@@ -134,12 +134,16 @@ auto inspect(Inspector& f, remote_blocks& x) {
   return fields(f, "remote_blocks", x, x.region, x.blocks);
 }
 template <class Inspector>
+auto inspect(Inspector& f, keep_order& x) {
+  return fields(f, "keep_order", x, x.source, x.blocks);
+}
+template <class Inspector>
 auto inspect(Inspector& f, worker_info& x) {
   return fields(f, "worker_info", x, x.id, x.role, x.handle, x.capacity, x.samples);
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_info& x) {
-  return fields(f, "node_info", x, x.id, x.name, x.host, x.control_port, x.roles, x.fingerprint, x.model, x.layout, x.data_plane, x.workers, x.shard, x.node, x.conductor);
+  return fields(f, "node_info", x, x.id, x.name, x.host, x.control_port, x.roles, x.fingerprint, x.model, x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor);
 }
 
 }  // namespace mooncaf
@@ -172,6 +176,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(mooncaf, first_custom_type_id)
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_block))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::fetch_plan))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_blocks))
+  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::keep_order))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_info))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_info))
   CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::hash128>))
@@ -194,6 +199,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(mooncaf, first_custom_type_id)
   CAF_ADD_ATOM(mooncaf, mooncaf, hello_atom, "hello")
   CAF_ADD_ATOM(mooncaf, mooncaf, job_atom, "job")
   CAF_ADD_ATOM(mooncaf, mooncaf, join_atom, "join")
+  CAF_ADD_ATOM(mooncaf, mooncaf, keep_atom, "keep")
   CAF_ADD_ATOM(mooncaf, mooncaf, landed_atom, "landed")
   CAF_ADD_ATOM(mooncaf, mooncaf, listen_atom, "listen")
   CAF_ADD_ATOM(mooncaf, mooncaf, peer_down_atom, "peer_down")

@@ -21,6 +21,7 @@
 #include "actors/messenger.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "actors/node.hpp"
+#include "actors/pool_keeper.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/served_model.hpp"
 #include "gpu/host/host_device.hpp"
@@ -229,6 +230,11 @@ result<void> process::spawn_shard() {
   local_.shard = spawn_vital<cache_shard>("cache shard", context_, std::move(*store), ssd_, new_executor(),
                                           duration{opts().cache.lease_ttl});
   local_.messenger = spawn_vital<messenger>("messenger", context_, new_executor());
+  if (!computes()) {
+    // Where nothing is computed, blocks come from others.
+    local_.keeper = spawn_vital<pool_keeper>("pool keeper", context_, local_.shard, local_.messenger);
+    info_.keeper = caf::actor_cast<caf::actor>(local_.keeper);
+  }
   return {};
 }
 
