@@ -13,6 +13,7 @@
 #include "transport/local/local_transport.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/node_state.hpp"
+#include "transport/rdma/rdma_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
@@ -34,7 +35,16 @@ result<void> check_options(const data_plane_options& o) {
        {check_range("tcp_streams", o.tcp_streams, 1, 64), check_range("tcp_threads", o.tcp_threads, 1, 64),
         check_range("slice_bytes", o.slice_bytes, 4 * KiB, 16 * MiB),
         check_range("max_transfers", o.max_transfers, 1, 1u << 24),
-        check_range("max_transfers_per_peer", o.max_transfers_per_peer, 1, 1024)})
+        check_range("max_transfers_per_peer", o.max_transfers_per_peer, 1, 1024),
+        check_range("rdma.slice_bytes", o.rdma.slice_bytes, 4 * KiB, 16 * MiB),
+        check_range("rdma.queue_depth", o.rdma.queue_depth, 16, 4096),
+        check_range("rdma.signal_every", o.rdma.signal_every, 1, o.rdma.queue_depth / 2),
+        check_range("rdma.inline_bytes", o.rdma.inline_bytes, 0, 512),
+        check_range("rdma.max_links", o.rdma.max_links, 1, 4096),
+        check_range("rdma.read_depth", o.rdma.read_depth, 1, 128),
+        check_range("rdma.retry_count", o.rdma.retry_count, 1, 7),
+        check_range("rdma.traffic_class", o.rdma.traffic_class, 0, 255),
+        check_range("rdma.service_level", o.rdma.service_level, 0, 15)})
     if (!r) return r;
   return {};
 }
@@ -68,6 +78,8 @@ class data_plane::impl {
   node_state node;
   std::unique_ptr<local_transport> local;
   std::unique_ptr<shm_transport> shm;
+  std::unique_ptr<rdma_transport> rdma;
+  std::vector<std::string> rdma_notes;
   std::unique_ptr<tcp_transport> tcp;
 
   std::mutex mutex;  // orders, health
@@ -75,6 +87,7 @@ class data_plane::impl {
   std::map<std::pair<node_id, transfer_path>, time_point> avoided_until;
   bool stopping = false;
   landing_log delivered;  // own writes that succeeded, so that a repetition moves nothing
+  landing_log tried;      // own writes that failed and may have landed for all this node knows
   std::atomic<std::uint64_t> next_region{1};
 
   result<void> begin();
@@ -104,6 +117,11 @@ result<void> data_plane::impl::begin() {
     if (!t) return fail(t.error());
     shm = std::move(*t);
   }
+  if (node.options.rdma.enabled) {
+    auto t = rdma_transport::start(node, rdma_notes);
+    if (!t) return fail(t.error());
+    rdma = std::move(*t);
+  }
   if (node.options.tcp) {
     auto t = tcp_transport::start(node);
     if (!t) return fail(t.error());
@@ -132,6 +150,7 @@ data_plane::~data_plane() {
   }
   // Each completes what it has; nothing is tried again.
   impl_->tcp.reset();
+  impl_->rdma.reset();
   impl_->shm.reset();
   impl_->local.reset();
 }
@@ -139,6 +158,7 @@ data_plane::~data_plane() {
 std::vector<transport*> data_plane::impl::transports() const {
   std::vector<transport*> all;
   if (shm) all.push_back(shm.get());
+  if (rdma) all.push_back(rdma.get());
   if (tcp) all.push_back(tcp.get());
   all.push_back(local.get());
   return all;
@@ -212,6 +232,10 @@ peer_address data_plane::local_address() const {
   a.tcp_port = impl_->tcp ? impl_->tcp->port() : std::uint16_t{0};
   a.host_id = n.host_id;
   a.unix_name = impl_->shm ? impl_->shm->socket_name() : std::string{};
+  if (impl_->rdma) {
+    a.rdma_port = impl_->rdma->port();
+    a.rdma_rails = impl_->rdma->rail_addresses();
+  }
   a.process_id = static_cast<std::uint32_t>(::getpid());
   return a;
 }
@@ -254,6 +278,7 @@ result<void> data_plane::close_peer(node_id node) {
   if (const auto info = impl_->node.peers.find(node)) incarnations.insert(info->address.incarnation);
   if (impl_->tcp) impl_->tcp->incarnations_of(node, incarnations);
   if (impl_->shm) impl_->shm->incarnations_of(node, incarnations);
+  if (impl_->rdma) impl_->rdma->incarnations_of(node, incarnations);
   impl_->node.peers.ban(node, incarnations);
   impl_->node.peers.erase(node);
   result<void> outcome;
@@ -275,8 +300,10 @@ std::vector<transport*> data_plane::impl::paths_to(node_id peer) {
     return it != avoided_until.end() && now < it->second;
   };
   const bool has_tcp = tcp && tcp->capabilities(peer).usable;
-  if (shm && shm->capabilities(peer).usable && !(has_tcp && avoided(transfer_path::shm)))
+  const bool has_rdma = rdma && rdma->capabilities(peer).usable && !(has_tcp && avoided(transfer_path::rdma));
+  if (shm && shm->capabilities(peer).usable && !((has_tcp || has_rdma) && avoided(transfer_path::shm)))
     paths.push_back(shm.get());
+  if (has_rdma) paths.insert(paths.end(), 2, rdma.get());
   // Twice: a connection that breaks is made anew once.
   if (has_tcp) paths.insert(paths.end(), 2, tcp.get());
   return paths;
@@ -335,8 +362,11 @@ void data_plane::impl::refuse(const transfer& what, completion_handler& on_done,
 void data_plane::impl::submit(transfer what, completion_handler on_done) {
   if (const auto ok = check(what); !ok) return refuse(what, on_done, ok.error());
   const auto peer = node.peers.find(what.peer);
-  if (what.op == transfer_op::write &&
-      delivered.look(what.peer, peer ? peer->address.incarnation : 0, what.id) == landing_log::state::landed) {
+  const auto seen_by = [&](const landing_log& log) {
+    return log.look(what.peer, peer ? peer->address.incarnation : 0, what.id) == landing_log::state::landed;
+  };
+  what.repeated = what.op == transfer_op::write && seen_by(tried);
+  if (what.op == transfer_op::write && seen_by(delivered)) {
     node.deliver([on_done = std::move(on_done), id = what.id] { on_done({.id = id, .outcome = {}}); });
     return;
   }
@@ -395,12 +425,14 @@ void data_plane::impl::attempt_ended(const std::shared_ptr<order>& o, completion
     o->current = nullptr;
     o->unfenced |= !c.fenced;
     if (link_unusable) avoided_until[{o->what.peer, c.path}] = now + node.options.retry_after;
-    again = !c.outcome && is_path_failure(code) && !o->paths.empty() && !o->cancelled && !stopping &&
+    // The receiver of bytes that are still on their way could not tell them from those of a second attempt.
+    again = !c.outcome && c.fenced && is_path_failure(code) && !o->paths.empty() && !o->cancelled && !stopping &&
             now < o->what.deadline && node.peers.find(o->what.peer);
   }
   if (!c.outcome) node.stats.update(o->what.peer, c.path, [](path_stats& s) { ++s.failures; });
   if (!again) return finish(o, std::move(c));
   node.stats.update(o->what.peer, o->paths.front()->path(), [](path_stats& s) { ++s.retries; });
+  o->what.repeated = true;
   attempt(o);
 }
 
@@ -410,9 +442,9 @@ void data_plane::impl::finish(const std::shared_ptr<order>& o, completion c) {
   // A peer that took a later attempt has dropped the links of the earlier ones.
   c.fenced = c.outcome.has_value() || !o->unfenced;
   count(*o, c);
-  if (c.outcome && o->what.op == transfer_op::write) {
+  if (o->what.op == transfer_op::write) {
     const auto peer = node.peers.find(o->what.peer);
-    delivered.finish(o->what.peer, peer ? peer->address.incarnation : 0, c.id, true);
+    (c.outcome ? delivered : tried).finish(o->what.peer, peer ? peer->address.incarnation : 0, c.id, true);
   }
   {
     std::lock_guard lock{mutex};
@@ -453,6 +485,12 @@ transfer_path data_plane::preferred_path(node_id peer) const {
 }
 
 std::vector<path_stats> data_plane::stats() const { return impl_->node.stats.all(); }
+
+std::vector<rail_stats> data_plane::rails() const {
+  return impl_->rdma ? impl_->rdma->rail_figures() : std::vector<rail_stats>{};
+}
+
+const std::vector<std::string>& data_plane::rdma_notes() const noexcept { return impl_->rdma_notes; }
 
 std::size_t data_plane::transfers_in_flight() const {
   std::lock_guard lock{impl_->mutex};

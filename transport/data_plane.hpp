@@ -3,6 +3,7 @@
 //
 //   submit(transfer) ──► same node?  local copy
 //                        same host?  shared memory ──fails──┐
+//                        NICs?       RDMA, rail by rail ◄───┤
 //                        else        TCP           ◄────────┘──► completion, exactly once
 //
 // Control (who transfers what to whom) is none of its business: descriptions of peers and regions come in
@@ -21,6 +22,7 @@
 #include "runtime/base/units.hpp"
 #include "transport/fault_injector.hpp"
 #include "transport/peer_address.hpp"
+#include "transport/rdma/rdma_options.hpp"
 #include "transport/region.hpp"
 #include "transport/stats.hpp"
 #include "transport/transfer.hpp"
@@ -44,6 +46,8 @@ struct data_plane_options {
   /// After work came over shared memory, look for more this long before sleeping, yielding to other threads:
   /// waking a sleeper costs both sides more than a short copy.
   duration poll_spin = std::chrono::microseconds(100);
+
+  rdma_options rdma;  ///< without a device there is no such path, which is not an error
 
   std::uint64_t slice_bytes = 256 * KiB;  ///< longer slices are cut, [4 KiB, 16 MiB]
   bool checksums = true;                  ///< compute and verify; both nodes should agree
@@ -122,6 +126,10 @@ class data_plane {
   /// The path that the next transfer to this peer would try first.
   transfer_path preferred_path(node_id peer) const;
   std::vector<path_stats> stats() const;
+  /// NIC ports of this node; empty without RDMA.
+  std::vector<rail_stats> rails() const;
+  /// What was found when RDMA was started, and why what is missing is missing; for the log.
+  const std::vector<std::string>& rdma_notes() const noexcept;
   /// Submitted and not complete.
   std::size_t transfers_in_flight() const;
 

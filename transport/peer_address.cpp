@@ -1,12 +1,15 @@
 #include "transport/peer_address.hpp"
 
+#include <algorithm>
+
 #include "transport/net/bytes.hpp"
 
 namespace mooncaf {
 namespace {
 
 constexpr std::uint32_t magic = 0x4E41434D;  // "MCAN"
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
+constexpr std::uint8_t rails_max = 64;
 constexpr std::size_t region_bytes_min =
     41;  // a region without keys; bounds what a length field may make us reserve
 
@@ -23,6 +26,21 @@ void put_region(byte_writer& out, const region_desc& r) {
     out.put(static_cast<std::uint32_t>(k.blob.size()));
     out.put_bytes(k.blob);
   }
+}
+
+void put_rail(byte_writer& out, const rdma_rail_address& r) {
+  out.put_text(r.name);
+  out.put_bytes(std::as_bytes(std::span{r.gid}));
+  out.put(static_cast<std::uint8_t>(r.ethernet));
+}
+
+bool get_rail(byte_reader& in, rdma_rail_address& r) {
+  r.name = in.get_text();
+  const auto gid = in.take(r.gid.size());
+  std::transform(gid.begin(), gid.end(), r.gid.begin(), [](auto b) { return std::to_integer<std::uint8_t>(b); });
+  const auto ethernet = in.get<std::uint8_t>();
+  r.ethernet = ethernet == 1;
+  return in.ok() && ethernet <= 1;
 }
 
 bool get_region(byte_reader& in, region_desc& r) {
@@ -59,6 +77,9 @@ std::vector<std::byte> encode(const announcement& a) {
   out.put_text(a.address.host_id);
   out.put_text(a.address.unix_name);
   out.put(a.address.process_id);
+  out.put(a.address.rdma_port);
+  out.put(static_cast<std::uint8_t>(a.address.rdma_rails.size()));
+  for (const auto& r : a.address.rdma_rails) put_rail(out, r);
   out.put(static_cast<std::uint32_t>(a.regions.size()));
   for (const auto& r : a.regions) put_region(out, r);
   return bytes;
@@ -78,6 +99,12 @@ result<announcement> decode_announcement(std::span<const std::byte> bytes) {
   a.address.host_id = in.get_text();
   a.address.unix_name = in.get_text();
   a.address.process_id = in.get<std::uint32_t>();
+  a.address.rdma_port = in.get<std::uint16_t>();
+  const auto rails = in.get<std::uint8_t>();
+  if (rails > rails_max) return fail(ec::corrupt, "data plane announcement with too many rails");
+  a.address.rdma_rails.resize(rails);
+  for (auto& r : a.address.rdma_rails)
+    if (!get_rail(in, r)) return fail(ec::corrupt, "data plane announcement has a malformed rail");
   const auto regions = in.get<std::uint32_t>();
   if (!in.ok() || regions > in.left() / region_bytes_min)
     return fail(ec::corrupt, "data plane announcement is cut short");

@@ -9,6 +9,7 @@
 
 #include "runtime/base/ids.hpp"
 #include "runtime/base/result.hpp"
+#include "transport/rdma/rail.hpp"
 #include "transport/region.hpp"
 
 namespace mooncaf {
@@ -25,6 +26,8 @@ struct peer_address {
   /// Unix socket of the shared-memory path; a leading '@' means the abstract namespace. Empty: offers none.
   std::string unix_name;
   std::uint32_t process_id = 0;
+  std::uint16_t rdma_port = 0;                ///< of control links, at `host`; 0: offers no RDMA
+  std::vector<rdma_rail_address> rdma_rails;  ///< its NIC ports, [0, 64]
 
   friend bool operator==(const peer_address&, const peer_address&) = default;
 };

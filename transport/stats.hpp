@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/base/ids.hpp"
@@ -50,6 +51,20 @@ struct path_stats {
 
   /// Payload over this path in both directions.
   std::uint64_t bytes() const noexcept { return bytes_written + bytes_read + bytes_landed; }
+};
+
+/// One RDMA rail of this node, to all peers together. Counts what this node initiated.
+struct rail_stats {
+  std::string name;  ///< "mlx5_0:1"
+  std::string address;
+  bool up = false;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t slices = 0;    ///< pieces moved
+  std::uint64_t retries = 0;   ///< pieces that moved here after another rail had failed
+  std::uint64_t failures = 0;  ///< times a queue pair on it broke or could not be made
+  std::string last_error;
+  latency_summary latency;  ///< of pieces: posted to completed
 };
 
 }  // namespace mooncaf

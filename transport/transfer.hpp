@@ -52,6 +52,9 @@ struct transfer {
   std::vector<slice_pair> slices;  ///< order matters for nothing but the stated checksum; may be empty
   transfer_tag tag;
   time_point deadline = time_point::max();  ///< then it completes as `ec::timed_out`
+  /// An earlier attempt failed and may have landed: a path whose writes the receiver cannot refuse asks first.
+  /// Set by the data plane.
+  bool repeated = false;
 
   std::uint64_t size_bytes() const noexcept {
     std::uint64_t n = 0;

@@ -153,11 +153,24 @@ struct local_path {
 };
 struct shm_path {
   static constexpr auto path = transfer_path::shm;
-  static void configure(data_plane_options& o) { o.tcp = false; }
+  static void configure(data_plane_options& o) {
+    o.tcp = false;
+    o.rdma.enabled = false;
+  }
 };
 struct tcp_path {
   static constexpr auto path = transfer_path::tcp;
-  static void configure(data_plane_options& o) { o.shm = false; }
+  static void configure(data_plane_options& o) {
+    o.shm = false;
+    o.rdma.enabled = false;
+  }
+};
+struct rdma_path {
+  static constexpr auto path = transfer_path::rdma;
+  static void configure(data_plane_options& o) {
+    o.shm = false;
+    o.tcp = false;
+  }
 };
 
 /// Sender and receiver over one path; over the local path they are one node with two regions.

@@ -231,6 +231,7 @@ result<void> tcp_link::read_frames() {
     const auto n = ::readv(fd_.get(), parts, count);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return {};
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) closed_by_peer_ = true;
     if (n == 0) return fail(ec::peer_lost, "the peer closed the connection");
     if (n < 0) return fail(ec::peer_lost, "the connection broke: " + describe_errno(errno));
     const auto got = static_cast<std::size_t>(n);

@@ -92,6 +92,8 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
 
   bool dead() const noexcept { return dead_; }
   bool open() const noexcept { return open_; }
+  /// The other side closed the connection, or its kernel did for it; false if the network went silent.
+  bool closed_by_peer() const noexcept { return closed_by_peer_; }
   /// Bytes in and out so far; a link that is alive and has work makes it grow.
   std::uint64_t progress() const noexcept { return progress_; }
   const link_identity& peer() const noexcept { return shake_.peer(); }
@@ -151,6 +153,7 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
 
   std::atomic<bool> dead_{false};
   std::atomic<bool> open_{false};
+  std::atomic<bool> closed_by_peer_{false};
   std::atomic<bool> kicked_{false};
   std::atomic<std::uint64_t> progress_{0};
 };

@@ -51,7 +51,7 @@ result<frame_header> parse_frame(std::span<const std::byte, frame_header_bytes> 
   const auto status = in.get<std::uint8_t>();
   const auto flags = in.get<std::uint8_t>();
   const auto zero = in.get<std::uint8_t>();
-  if (type < 1 || type > 7 || status > static_cast<std::uint8_t>(ec::internal) || flags > 1 || zero != 0)
+  if (type < 1 || type > 8 || status > static_cast<std::uint8_t>(ec::internal) || flags > 1 || zero != 0)
     return fail(ec::corrupt, "frame with unknown type, status or flags");
   frame_header h;
   h.type = static_cast<frame_type>(type);

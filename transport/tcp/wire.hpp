@@ -29,6 +29,7 @@ enum class frame_type : std::uint8_t {
   read_result = 5,
   cancel = 6,
   cancel_result = 7,
+  rdma_control = 8,  ///< on RDMA's control links only
 };
 
 inline constexpr std::size_t frame_header_bytes = 88;

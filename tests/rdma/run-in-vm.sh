@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Boots a virtual machine with two Soft-RoCE (rdma_rxe) rails and runs what needs an RDMA device in it.
+#
+#   tests/rdma/run-in-vm.sh --build build                      all stages
+#   tests/rdma/run-in-vm.sh --build build --stages conformance,rails
+#
+# Stages: conformance, rails, figures, serving. Needs QEMU (examples/install_packages.sh --tests); no KVM, no root,
+# and nothing of the host's kernel. The kernel package is fetched once into ~/.cache/mooncaf/kernel.
+# Exit: 0 passed, 77 skipped (no QEMU, or no kernel can be had), else failed. A hang or a panic is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+build=build
+stages=conformance,rails,serving
+limit=280
+while (($#)); do
+  case "$1" in
+    --build) build=$2; shift 2 ;;
+    --stages) stages=$2; shift 2 ;;
+    --limit) limit=$2; shift 2 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "run-in-vm.sh: unknown argument '$1'" >&2; exit 2 ;;
+  esac
+done
+want() { [[ ,$stages, == *,$1,* ]]; }
+
+skip() {
+  printf '\n******** SKIPPED: the RDMA tests did not run: %s ********\n' "$1"
+  exit 77
+}
+for tool in qemu-system-x86_64 busybox modprobe depmod cpio rdma ibv_devinfo; do
+  command -v "$tool" >/dev/null || PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null ||
+    skip "$tool is missing (examples/install_packages.sh --tests)"
+done
+export PATH=$PATH:/usr/sbin:/sbin
+
+# ---- kernel ----------------------------------------------------------------------------------------------------------
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/mooncaf/kernel
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock 9
+if ! compgen -G "$cache/root/boot/vmlinuz-*" >/dev/null; then
+  package=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -1)
+  [[ -n $package ]] || skip "apt knows no kernel package"
+  (cd "$cache" && { compgen -G "$package"_*.deb >/dev/null || apt-get download "$package"; }) || skip "$package cannot be downloaded"
+  rm -rf "$cache/unpacked"
+  dpkg -x "$cache/$package"_*.deb "$cache/unpacked"
+  depmod -b "$cache/unpacked" "$(ls "$cache/unpacked/lib/modules")"
+  rm -rf "$cache/root"
+  mv "$cache/unpacked" "$cache/root"
+fi
+flock -u 9
+version=$(ls "$cache/root/lib/modules")
+kernel=$cache/root/boot/vmlinuz-$version
+
+# ---- what runs in it -------------------------------------------------------------------------------------------------
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+mkdir -p "$root"/{bin,sbin,usr/bin,usr/sbin,lib64,etc/libibverbs.d,tests,modules}
+
+copy_libraries() {  # of one binary, with the loader, to the same places
+  local library
+  while read -r library; do
+    [[ -e $root$library ]] || install -D "$library" "$root$library"
+  done < <(ldd "$1" 2>/dev/null | grep -o '/[^ ]*')
+}
+add_binary() {  # source target
+  install -D "$1" "$root$2"
+  strip --strip-debug "$root$2" 2>/dev/null || true
+  copy_libraries "$1"
+}
+
+cp "$(command -v busybox)" "$root/bin/busybox"
+add_binary "$(command -v ip)" /usr/sbin/ip
+add_binary "$(command -v rdma)" /usr/sbin/rdma
+add_binary "$(command -v ibv_devinfo)" /usr/bin/ibv_devinfo
+providers=/usr/lib/x86_64-linux-gnu/libibverbs
+for provider in "$providers"/librxe*.so; do
+  install -D "$provider" "$root$provider"
+  copy_libraries "$provider"
+done
+cp /etc/libibverbs.d/rxe.driver "$root/etc/libibverbs.d/"
+cp tests/rdma/init.sh "$root/init"
+cp tests/rdma/guest.sh "$root/guest.sh"
+chmod +x "$root/init"
+echo "$stages" >"$root/stages"
+
+for module in udp_tunnel ip6_udp_tunnel ib_core ib_uverbs crc32_generic rdma_rxe veth; do
+  modprobe -d "$cache/root" -S "$version" --show-depends "$module"
+done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r file; do
+  cp "$file" "$root/modules/"
+  echo "/modules/$(basename "$file")" >>"$root/modules.txt"
+done
+
+if want conformance; then add_binary "$build/tests/rdma/mooncaf_rdma_conformance_tests" /tests/conformance; fi
+
+# Not compressed: the machine below unpacks slower than it is given bytes.
+(cd "$root" && find . | cpio -o -H newc --quiet) >"$work/initrd"
+
+# ---- the machine -----------------------------------------------------------------------------------------------------
+
+log=$build/rdma-vm.log
+echo "kernel $version, initramfs $(($(stat -c %s "$work/initrd") >> 20)) MiB, stages $stages"
+begin=$SECONDS
+# Emulated: /dev/kvm exists on some hosts and hangs there.
+timeout --foreground "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 3G -kernel "$kernel" \
+  -initrd "$work/initrd" -append "console=ttyS0 quiet panic=-1" -nographic -no-reboot -nic none </dev/null 2>&1 |
+  tr -d '\r' | tee "$log" || true
+printf 'virtual machine: %d s\n' $((SECONDS - begin))
+
+# Each stage prints one line; a machine that hung or panicked lacks some.
+failed=0
+for stage in ${stages//,/ }; do
+  grep -q "^GUEST: $stage passed" "$log" || { echo "RDMA stage $stage: FAILED"; failed=1; }
+done
+grep -q "^GUEST: closing" "$log" || { echo "the virtual machine did not reach its end"; failed=1; }
+((failed == 0)) && echo "RDMA in the virtual machine: all stages passed"
+exit $failed

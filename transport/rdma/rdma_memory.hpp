@@ -1,0 +1,40 @@
+#pragma once
+// Local regions as the NICs know them: one memory region per device.
+
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/node_state.hpp"
+#include "transport/rdma/device.hpp"
+
+namespace mooncaf {
+
+/// The registrations of one region; index = number of the device. A device that refused has none.
+struct registered_region {
+  std::vector<verbs_memory> by_device;
+  int numa_node = -1;
+};
+
+/// @thread  any
+class rdma_memory {
+ public:
+  explicit rdma_memory(std::vector<std::shared_ptr<rdma_device>> devices) : devices_(std::move(devices)) {}
+
+  /// @error that of the last device, if none took the region; then it is reached over other paths.
+  result<void> add(const local_region& region);
+  /// Afterwards no NIC lets anybody reach it.
+  void remove(region_id id);
+  std::shared_ptr<const registered_region> find(region_id id) const;
+  std::size_t device_number(const rdma_device& d) const;
+  const std::vector<std::shared_ptr<rdma_device>>& devices() const noexcept { return devices_; }
+
+ private:
+  std::vector<std::shared_ptr<rdma_device>> devices_;
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<region_id, std::shared_ptr<registered_region>> regions_;
+};
+
+}  // namespace mooncaf
