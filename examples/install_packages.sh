@@ -2,7 +2,7 @@
 # Installs the Debian 12 packages that mooncaf needs to build and run. Does nothing, quickly, where all are there.
 #
 #   examples/install_packages.sh            what the server needs
-#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Prometheus
+#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Prometheus, QEMU
 #
 # Needs root or sudo only if something is missing.
 set -euo pipefail
@@ -25,6 +25,7 @@ script_tools=(python3 python3-pip python3-venv unzip curl iproute2 procps)
 test_tools=(
   clang-14 libclang-rt-14-dev  # fuzz targets
   prometheus                   # scrapes a cluster with our configuration
+  qemu-system-x86 busybox-static kmod cpio rdma-core ibverbs-providers ibverbs-utils perftest  # RDMA in a virtual machine
 )
 
 packages=("${build_tools[@]}" "${libraries[@]}" "${script_tools[@]}")

@@ -425,9 +425,10 @@ void data_plane::impl::attempt_ended(const std::shared_ptr<order>& o, completion
     o->current = nullptr;
     o->unfenced |= !c.fenced;
     if (link_unusable) avoided_until[{o->what.peer, c.path}] = now + node.options.retry_after;
-    // The receiver of bytes that are still on their way could not tell them from those of a second attempt.
-    again = !c.outcome && c.fenced && is_path_failure(code) && !o->paths.empty() && !o->cancelled && !stopping &&
-            now < o->what.deadline && node.peers.find(o->what.peer);
+    // A NIC cannot tell late bytes of an unfenced attempt from those of the next.
+    again = !c.outcome && (c.fenced || c.path != transfer_path::rdma) && is_path_failure(code) &&
+            !o->paths.empty() && !o->cancelled && !stopping && now < o->what.deadline &&
+            node.peers.find(o->what.peer);
   }
   if (!c.outcome) node.stats.update(o->what.peer, c.path, [](path_stats& s) { ++s.failures; });
   if (!again) return finish(o, std::move(c));

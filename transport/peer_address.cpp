@@ -37,7 +37,8 @@ void put_rail(byte_writer& out, const rdma_rail_address& r) {
 bool get_rail(byte_reader& in, rdma_rail_address& r) {
   r.name = in.get_text();
   const auto gid = in.take(r.gid.size());
-  std::transform(gid.begin(), gid.end(), r.gid.begin(), [](auto b) { return std::to_integer<std::uint8_t>(b); });
+  std::transform(gid.begin(), gid.end(), r.gid.begin(),
+                 [](auto b) { return std::to_integer<std::uint8_t>(b); });
   const auto ethernet = in.get<std::uint8_t>();
   r.ethernet = ethernet == 1;
   return in.ok() && ethernet <= 1;

@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("many transfers at once in both directions complete once each
   world<P> w;
   constexpr int count = 300;
   std::vector<std::atomic<int>> completions(2 * count);
-  mailbox<bool> done;
+  mailbox<std::string> done;  // what went wrong, or nothing
   std::mt19937_64 random{11};
   for (int i = 0; i < count; ++i) {
     const auto length = random() % (96 * KiB);
@@ -129,20 +129,21 @@ TEST_CASE_TEMPLATE("many transfers at once in both directions complete once each
     const auto note = [&done](std::atomic<int>& n) {
       return [&done, &n](const completion& c) {
         ++n;
-        done.put(c.outcome.has_value());
+        done.put(c.outcome ? std::string{} : to_string(c.outcome.error()));
       };
     };
     const auto op = i % 3 == 0 ? transfer_op::read : transfer_op::write;
     w.plane().submit(w.make(op, {w.pair(spot, spot, length)}),
                      note(completions[static_cast<std::size_t>(i)]));
-    // The other way, into memory that nothing else touches.
+    // The other way, from and into memory that nothing else touches.
     auto back = w.make(transfer_op::write, {});
-    const slice_pair there{{w.there().id, spot, 1 * KiB}, {w.here().id, 32 * MiB + i * KiB, 1 * KiB}, {}};
+    const auto aside = 32 * MiB + static_cast<std::uint64_t>(i) * KiB;
+    const slice_pair there{{w.there().id, aside, 1 * KiB}, {w.here().id, aside, 1 * KiB}, {}};
     back.peer = w.sender().id();
     back.slices = {there};
     w.receiver().plane->submit(back, note(completions[static_cast<std::size_t>(count + i)]));
   }
-  for (int i = 0; i < 2 * count; ++i) CHECK(done.take());
+  for (int i = 0; i < 2 * count; ++i) CHECK(done.take() == "");
   for (const auto& n : completions) CHECK(n == 1);
   CHECK(w.plane().transfers_in_flight() == 0);
 }

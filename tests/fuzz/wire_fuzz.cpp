@@ -8,6 +8,7 @@
 
 #include "transport/net/handshake.hpp"
 #include "transport/peer_address.hpp"
+#include "transport/rdma/rdma_wire.hpp"
 #include "transport/shm/shm_wire.hpp"
 #include "transport/tcp/wire.hpp"
 
@@ -57,7 +58,7 @@ void strangers(std::span<const std::byte> in) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::span in{reinterpret_cast<const std::byte*>(data + 1), size - 1};
-  switch (data[0] % 6) {
+  switch (data[0] % 8) {
     case 0:
       frames(in);
       break;
@@ -74,6 +75,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 4:
       require(!parse_packet(in) || in.size() >= 60);
+      break;
+    case 5:
+      if (const auto m = parse_message(in); m && m->is_notice)
+        for (const auto& p : m->notice.pieces) require(p.index < m->notice.total_pieces);
+      break;
+    case 6:
+      if (const auto c = parse_control(in)) require(encode_control(*c).size() == in.size());
       break;
     default:
       if (const auto a = decode_announcement(in)) require(encode(*a).size() == in.size());

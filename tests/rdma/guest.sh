@@ -8,6 +8,11 @@ report() {  # stage, exit status
 ibv_devinfo | grep -E 'hca_id|state|active_mtu'
 
 if want conformance; then
-  /tests/conformance --duration=true
+  /tests/conformance --duration=true --no-colors=true
   report conformance $?
+fi
+
+if want rails; then
+  /tests/rails --duration=true --no-colors=true
+  report rails $?
 fi

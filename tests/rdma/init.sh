@@ -24,6 +24,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
   usleep 200000
 done
 ulimit -l unlimited
+ulimit -n 65536  # a region backed by shared memory keeps a descriptor
 sh /guest.sh
 echo "GUEST: closing"
 poweroff -f

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=build
-stages=conformance,rails,serving
+stages=conformance,rails
 limit=280
 while (($#)); do
   case "$1" in
@@ -96,6 +96,10 @@ done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r f
 done
 
 if want conformance; then add_binary "$build/tests/rdma/mooncaf_rdma_conformance_tests" /tests/conformance; fi
+if want rails; then
+  add_binary "$build/tests/rdma/mooncaf_rdma_rails_tests" /tests/rails
+  add_binary "$build/tests/transport/mooncaf_transport_peer" /tests/transport_peer
+fi
 
 # Not compressed: the machine below unpacks slower than it is given bytes.
 (cd "$root" && find . | cpio -o -H newc --quiet) >"$work/initrd"

@@ -49,7 +49,8 @@ TEST_CASE("NICs are read from sysfs with their place, speed and state") {
   CHECK(table.find("0000:81:00.0") != std::string::npos);
 }
 
-TEST_CASE("memory is served by the NICs of its NUMA node, unless there are none or the options say otherwise") {
+TEST_CASE(
+    "memory is served by the NICs of its NUMA node, unless there are none or the options say otherwise") {
   fake_sysfs sys;
   sys.add("mlx5_0", "pci0000:17/0000:18:00.0", 0);
   sys.add("mlx5_1", "pci0000:80/0000:81:00.0", 1);

@@ -1,8 +1,8 @@
-#include "transport/rdma/rdma_wire.hpp"
-
 #include <doctest/doctest.h>
 
 #include <random>
+
+#include "transport/rdma/rdma_wire.hpp"
 
 using namespace mooncaf;
 
@@ -15,7 +15,8 @@ rdma_notice some_notice() {
   n.total_bytes = 1000;
   n.total_pieces = 40;
   n.has_checksums = true;
-  for (std::uint32_t i = 0; i < rdma_notice::pieces_max; ++i) n.pieces.push_back({i, {region_id{7}, i * 10ull, 10}, i});
+  for (std::uint32_t i = 0; i < rdma_notice::pieces_max; ++i)
+    n.pieces.push_back({i, {region_id{7}, i * 10ull, 10}, i});
   return n;
 }
 
@@ -53,7 +54,8 @@ TEST_CASE("control messages, notices and acknowledgements come back as they were
 TEST_CASE("what is cut short or altered is refused or still sound, never read past its end") {
   std::vector<std::byte> notice;
   encode_notice(some_notice(), notice);
-  const auto control = encode_control({.type = rdma_control_type::connect_rail, .endpoint = {{}, 1, 1, 0, 5, 1}});
+  const auto control =
+      encode_control({.type = rdma_control_type::connect_rail, .endpoint = {{}, 1, 1, 0, 5, 1}});
   for (std::size_t n = 0; n < notice.size(); ++n) CHECK(!parse_message(std::span{notice}.first(n)));
   for (std::size_t n = 0; n < control.size(); ++n) CHECK(!parse_control(std::span{control}.first(n)));
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {

@@ -10,7 +10,9 @@ namespace {
 
 announcement sample() {
   announcement a;
-  a.address = {node_id{7}, 99, "10.0.0.1", 4000, "boot:1", "@name", 1234};
+  a.address = {node_id{7}, 99,       "10.0.0.1",
+               4000,       "boot:1", "@name",
+               1234,       4001,     {{"mlx5_0:1", {1, 2, 3}, true}, {"mlx5_1:1", {4}, false}}};
   a.regions = {{node_id{7}, region_id{1}, 4096, 1 << 20, memory_kind::host, 5, {}},
                {node_id{7},
                 region_id{2},
@@ -43,6 +45,6 @@ TEST_CASE("a truncated or altered announcement is an error or another announceme
   longer.push_back({});
   CHECK(decode_announcement(longer).error() == ec::corrupt);
   auto newer = good;
-  newer[4] = std::byte{2};
+  newer[4] = std::byte{77};
   CHECK(decode_announcement(newer).error() == ec::incompatible);
 }

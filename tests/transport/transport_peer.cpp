@@ -1,7 +1,7 @@
 // A node in a process of its own, for tests and benchmarks that kill it or must not share its caches. Speaks
 // a small binary protocol on descriptor 3: it announces itself, is told of the parent, then follows orders.
 //
-//   transport_peer NODE BYTES PATH [SECRET]      PATH: shm | tcp
+//   transport_peer NODE BYTES PATH [SECRET]      PATH: shm | tcp | rdma
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -82,8 +82,10 @@ int main(int argc, char** argv) {
   data_plane_options o;
   o.node.value = std::strtoull(argv[1], nullptr, 10);
   o.cluster_secret = argc > 4 ? argv[4] : "the secret of the tests";
-  o.shm = std::string{argv[3]} == "shm";
-  o.tcp = !o.shm;
+  const std::string path = argv[3];
+  o.shm = path == "shm";
+  o.tcp = path == "tcp";
+  o.rdma.enabled = path == "rdma";
   const int fd = ::memfd_create("mooncaf-peer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0 || ::ftruncate(fd, static_cast<::off_t>(bytes)) != 0 ||
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)

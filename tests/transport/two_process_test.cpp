@@ -8,6 +8,13 @@
 using namespace mooncaf;
 using namespace mooncaf::test;
 
+// RDMA does the same in a virtual machine.
+#ifdef MOONCAF_TWO_PROCESSES_OF_RDMA
+#define EVERY_PATH rdma_path
+#else
+#define EVERY_PATH shm_path, tcp_path
+#endif
+
 namespace {
 
 constexpr std::size_t bytes = 24 * MiB;
@@ -54,8 +61,8 @@ struct two_processes {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P, shm_path,
-                   tcp_path) {
+TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P,
+                   EVERY_PATH) {
   two_processes<P> two;
   std::uint64_t at = 0;
   for (const std::uint64_t length : {1ull, 4096ull, 163840ull, 16777216ull}) {
@@ -69,8 +76,8 @@ TEST_CASE_TEMPLATE("bytes written to another process are there when the write co
   }
 }
 
-TEST_CASE_TEMPLATE("a killed peer ends every transfer to it once, soon, and with a reason", P, shm_path,
-                   tcp_path) {
+TEST_CASE_TEMPLATE("a killed peer ends every transfer to it once, soon, and with a reason", P,
+                   EVERY_PATH) {
   two_processes<P> two;
   REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
   constexpr int count = 400;
@@ -92,7 +99,7 @@ TEST_CASE_TEMPLATE("a killed peer ends every transfer to it once, soon, and with
   CHECK(two.here.plane->close_peer(node_id{2}));
 }
 
-TEST_CASE_TEMPLATE("memory is safe to reuse once a writer that was killed is fenced", P, shm_path, tcp_path) {
+TEST_CASE_TEMPLATE("memory is safe to reuse once a writer that was killed is fenced", P, EVERY_PATH) {
   two_processes<P> two;
   two.child.channel().order('W', std::uint64_t{16 * MiB});
   REQUIRE(two.child.channel().receive_text() == "ok");
@@ -108,7 +115,7 @@ TEST_CASE_TEMPLATE("memory is safe to reuse once a writer that was killed is fen
   CHECK(two.here.landings.size() <= landed + 8);
 }
 
-TEST_CASE_TEMPLATE("a living writer is fenced in the middle of its work", P, shm_path, tcp_path) {
+TEST_CASE_TEMPLATE("a living writer is fenced in the middle of its work", P, EVERY_PATH) {
   two_processes<P> two;
   two.child.channel().order('W', std::uint64_t{16 * MiB});
   REQUIRE(two.child.channel().receive_text() == "ok");
@@ -122,7 +129,7 @@ TEST_CASE_TEMPLATE("a living writer is fenced in the middle of its work", P, shm
   CHECK(std::memcmp(mine.data(), two.here.memory.bytes().data(), bytes) == 0);
 }
 
-TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P, shm_path, tcp_path) {
+TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P, EVERY_PATH) {
   two_processes<P> two;
   REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
   two.child.signal(SIGSTOP);
@@ -137,7 +144,7 @@ TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P,
   CHECK(clock_type::now() - start < std::chrono::seconds(12));
 }
 
-TEST_CASE_TEMPLATE("a killed peer that comes back under the same name is used again", P, shm_path, tcp_path) {
+TEST_CASE_TEMPLATE("a killed peer that comes back under the same name is used again", P, EVERY_PATH) {
   two_processes<P> two;
   REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
   two.child.kill();

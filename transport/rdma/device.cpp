@@ -98,8 +98,9 @@ result<port_state> query_port(const rdma_device& device, std::uint8_t port, int 
   const bool ethernet = s.port.link_layer == IBV_LINK_LAYER_ETHERNET;
   const auto gid = choose_gid(table, ethernet, wanted_gid);
   if (!gid)
-    return fail(ec::unavailable, ethernet ? "the port has no RoCE v2 address (give its interface an IP address)"
-                                          : "the port has no GID (is a subnet manager running?)");
+    return fail(ec::unavailable, ethernet
+                                     ? "the port has no RoCE v2 address (give its interface an IP address)"
+                                     : "the port has no GID (is a subnet manager running?)");
   s.gid = *gid;
   return s;
 }

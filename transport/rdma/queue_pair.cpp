@@ -11,14 +11,15 @@ namespace mooncaf {
 namespace {
 
 constexpr unsigned receive_slots = 64;
-constexpr unsigned send_slots = 32;      // messages under way; the share of the queue that pieces leave free
+constexpr unsigned send_slots = 32;  // messages under way; the share of the queue that pieces leave free
 constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
-constexpr std::uint8_t rnr_timer = 5;    // a peer without a free receive buffer is asked again after 60 us
-constexpr std::uint8_t rnr_for_ever = 7; // whether it lives is not the NIC's to judge
+constexpr std::uint8_t rnr_timer = 5;     // a peer without a free receive buffer is asked again after 60 us
+constexpr std::uint8_t rnr_for_ever = 7;  // whether it lives is not the NIC's to judge
 
 // The NIC waits 4.096 us * 2^n.
 std::uint8_t timeout_exponent(duration d) {
-  const auto units = static_cast<std::uint64_t>(std::max<std::int64_t>(1, d / std::chrono::nanoseconds(4096)));
+  const auto units =
+      static_cast<std::uint64_t>(std::max<std::int64_t>(1, d / std::chrono::nanoseconds(4096)));
   return static_cast<std::uint8_t>(std::clamp<int>(std::bit_width(units - 1), 1, 22));
 }
 
@@ -44,8 +45,8 @@ result<void> queue_pair::create(const local_rail& rail) {
   for (std::uint32_t i = 0; i < send_slots; ++i) free_slots_.push_back(receive_slots + i);
   queue_.reset(::ibv_create_cq(device_->context.get(), entries, nullptr, device_->events.get(), 0));
   if (!queue_)
-    return fail(ec::io_error, "rail " + rail.name() + " gives no completion queue of " + std::to_string(entries) +
-                                  " entries: " + describe_errno(errno));
+    return fail(ec::io_error, "rail " + rail.name() + " gives no completion queue of " +
+                                  std::to_string(entries) + " entries: " + describe_errno(errno));
   ::ibv_qp_init_attr init{};
   init.send_cq = queue_.get();
   init.recv_cq = queue_.get();
@@ -75,9 +76,9 @@ result<void> queue_pair::prepare(const local_rail& rail) {
   mine_.mtu = static_cast<std::uint8_t>(state->port.active_mtu);
   mine_.number = pair_->qp_num;
   mine_.first_packet = static_cast<std::uint32_t>(*random & 0xFFFFFF);
-  mine_.reads = static_cast<std::uint8_t>(
-      std::clamp<int>(static_cast<int>(options_.read_depth), 1,
-                      std::max(1, std::min(device_->limits.max_qp_rd_atom, device_->limits.max_qp_init_rd_atom))));
+  mine_.reads = static_cast<std::uint8_t>(std::clamp<int>(
+      static_cast<int>(options_.read_depth), 1,
+      std::max(1, std::min(device_->limits.max_qp_rd_atom, device_->limits.max_qp_init_rd_atom))));
   ::ibv_qp_attr a{};
   a.qp_state = IBV_QPS_INIT;
   a.port_num = port_;
@@ -85,7 +86,8 @@ result<void> queue_pair::prepare(const local_rail& rail) {
   if (const int rc = ::ibv_modify_qp(pair_.get(), &a,
                                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
       rc != 0)
-    return fail(ec::io_error, "rail " + rail.name() + ": queue pair cannot be initialised: " + describe_errno(rc));
+    return fail(ec::io_error,
+                "rail " + rail.name() + ": queue pair cannot be initialised: " + describe_errno(rc));
   for (std::uint32_t i = 0; i < receive_slots; ++i) post_receive(i);
   arm();
   return {};
@@ -111,8 +113,8 @@ result<void> queue_pair::connect(const queue_pair_endpoint& peer) {
                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (rc != 0)
-    return fail(ec::unavailable, "no route from " + to_string(mine_.gid) + " to " + to_string(peer.gid) + ": " +
-                                     describe_errno(rc));
+    return fail(ec::unavailable, "no route from " + to_string(mine_.gid) + " to " + to_string(peer.gid) +
+                                     ": " + describe_errno(rc));
   a = {};
   a.qp_state = IBV_QPS_RTS;
   a.timeout = timeout_exponent(options_.ack_timeout);
@@ -186,8 +188,8 @@ result<void> queue_pair::flush() {
 }
 
 void queue_pair::post_receive(std::uint32_t slot) {
-  ::ibv_sge part{reinterpret_cast<std::uintptr_t>(buffers_.data() + slot * message_bytes_max), message_bytes_max,
-                 buffers_mr_->lkey};
+  ::ibv_sge part{reinterpret_cast<std::uintptr_t>(buffers_.data() + slot * message_bytes_max),
+                 message_bytes_max, buffers_mr_->lkey};
   ::ibv_recv_wr w{};
   w.wr_id = receive_flag | slot;
   w.sg_list = &part;

@@ -1,6 +1,6 @@
 #pragma once
-// One reliable connection between two rails: posts batches of one-sided orders and short messages, and says what
-// became of them.
+// One reliable connection between two rails: posts batches of one-sided orders and short messages, and says
+// what became of them.
 
 #include <infiniband/verbs.h>
 
@@ -74,7 +74,8 @@ class queue_pair {
   /// Posts the batch, ringing the NIC's doorbell once. @error the connection is then broken.
   result<void> flush();
 
-  /// Takes completions. @returns how many. @error what broke the connection; then `unfinished` tells what is lost.
+  /// Takes completions. @returns how many. @error what broke the connection; then `unfinished` tells what is
+  /// lost.
   result<unsigned> poll(queue_pair_owner& owner);
   /// Asks for an event with the next completion.
   void arm();

@@ -41,8 +41,7 @@ bool same_network(const rail_location& a, const rdma_rail_address& b) {
   if (!a.address.ethernet) return std::equal(a.address.gid.begin(), a.address.gid.begin() + 8, b.gid.begin());
   const auto x = ipv4_of(a.address.gid);
   const auto y = ipv4_of(b.gid);
-  if (x && y)
-    return a.ipv4_prefix_bits > 0 && ((*x ^ *y) >> (32 - std::min(a.ipv4_prefix_bits, 32u))) == 0;
+  if (x && y) return a.ipv4_prefix_bits > 0 && ((*x ^ *y) >> (32 - std::min(a.ipv4_prefix_bits, 32u))) == 0;
   return !x && !y && std::equal(a.address.gid.begin(), a.address.gid.begin() + 8, b.gid.begin());
 }
 

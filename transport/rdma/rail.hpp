@@ -1,6 +1,6 @@
 #pragma once
-// A rail is one port of one NIC. What peers have to know of it, the GID it speaks with, and which rails of two
-// nodes belong together. No verbs in here.
+// A rail is one port of one NIC. What peers have to know of it, the GID it speaks with, and which rails of
+// two nodes belong together. No verbs in here.
 
 #include <array>
 #include <cstdint>
@@ -36,8 +36,8 @@ std::optional<std::uint32_t> ipv4_of(const rdma_gid& gid);
 /// "10.0.0.1" or "fe80::1".
 std::string to_string(const rdma_gid& gid);
 
-/// Best entry of a port. Ethernet: RoCE v2 with an IPv4 address, then with a global IPv6 one, then link-local;
-/// RoCE v1 is not routed and never chosen. InfiniBand: the first. @param wanted  an index, or -1.
+/// Best entry of a port. Ethernet: RoCE v2 with an IPv4 address, then with a global IPv6 one, then
+/// link-local; RoCE v1 is not routed and never chosen. InfiniBand: the first. @param wanted  an index, or -1.
 std::optional<gid_entry> choose_gid(std::span<const gid_entry> table, bool ethernet, int wanted);
 
 /// What a node knows of one rail of its own when it looks for the counterpart.
@@ -50,9 +50,9 @@ struct rail_location {
 /// to leads over this rail; else any of the same kind. Where several fit, local rails spread over them.
 /// @param local_index   place of the rail among the local ones
 /// @param route_source  the local address from which the kernel would reach a GID, if it has a route
-std::optional<std::size_t> counterpart(const rail_location& local, std::size_t local_index,
-                                       std::span<const rdma_rail_address> remote,
-                                       const std::function<std::optional<rdma_gid>(const rdma_gid&)>& route_source);
+std::optional<std::size_t> counterpart(
+    const rail_location& local, std::size_t local_index, std::span<const rdma_rail_address> remote,
+    const std::function<std::optional<rdma_gid>(const rdma_gid&)>& route_source);
 
 /// The kernel's answer for `route_source`.
 std::optional<rdma_gid> kernel_route_source(const rdma_gid& to);

@@ -8,8 +8,9 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t rails_max = 64;
-constexpr std::size_t assemblies_max = 4096;      // more than an initiator of ours has at work
-constexpr std::size_t unverified_max = 1u << 20;  // pieces; a peer that runs this far ahead is not one of ours
+constexpr std::size_t assemblies_max = 4096;  // more than an initiator of ours has at work
+constexpr std::size_t unverified_max = 1u
+                                       << 20;  // pieces; a peer that runs this far ahead is not one of ours
 constexpr std::uint64_t verify_step_bytes = 1 * MiB;
 
 }  // namespace
@@ -90,11 +91,13 @@ void rdma_inbound::retire_rail(std::uint32_t number) {
   lose_rail(number, "retired");
 }
 
-// Destroyed before the peer hears of it. Acknowledgements that it may have taken with it go over the control link.
+// Destroyed before the peer hears of it. Acknowledgements that it may have taken with it go over the control
+// link.
 void rdma_inbound::lose_rail(std::uint32_t number, const std::string& why) {
   rails_.erase(number);
   for (const auto& [id, outcome] : std::exchange(unconfirmed_, {}))
-    control_->send({.type = rdma_control_type::ack, .id = id, .status = outcome.code, .detail = outcome.detail});
+    control_->send(
+        {.type = rdma_control_type::ack, .id = id, .status = outcome.code, .detail = outcome.detail});
   control_->send({.type = rdma_control_type::rail_retired, .rail = number, .detail = why});
 }
 
@@ -158,7 +161,8 @@ void rdma_inbound::on_notice(const rdma_notice& n) {
   if (it == assemblies_.end()) {
     const auto before = node_.landings.claim(peer_.node, peer_.incarnation, n.id);
     if (before == landing_log::state::landed) return acknowledge(n.id, {});
-    if (before == landing_log::state::failed) return acknowledge(n.id, {ec::cancelled, "this transfer failed before"});
+    if (before == landing_log::state::failed)
+      return acknowledge(n.id, {ec::cancelled, "this transfer failed before"});
     if (before == landing_log::state::claimed)
       return acknowledge(n.id, {ec::unavailable, "this transfer arrives over another path"});
     if (assemblies_.size() >= assemblies_max) {
@@ -171,7 +175,8 @@ void rdma_inbound::on_notice(const rdma_notice& n) {
     it->second.seen.resize(n.total_pieces);
   }
   auto& a = it->second;
-  if (a.seen.size() != n.total_pieces || a.total_bytes != n.total_bytes || unverified_.size() >= unverified_max) {
+  if (a.seen.size() != n.total_pieces || a.total_bytes != n.total_bytes ||
+      unverified_.size() >= unverified_max) {
     broken_ = {ec::corrupt, "the peer's notices contradict each other"};
     return;
   }
@@ -206,7 +211,8 @@ void rdma_inbound::verify(const unverified& u) {
   if (u.piece.at.length > 0 && a.cause.code == ec::none) {
     const auto at = node_.regions.resolve(u.piece.at);
     if (!at) a.cause = at.error();
-    else if (u.has_checksum && node_.options.checksums && wide_checksum(*at, u.piece.at.length) != u.piece.checksum)
+    else if (u.has_checksum && node_.options.checksums &&
+             wide_checksum(*at, u.piece.at.length) != u.piece.checksum)
       a.corrupt = true;
   }
   if (a.verified == a.seen.size()) conclude(u.id);
@@ -256,7 +262,8 @@ void rdma_inbound::acknowledge(transfer_id id, error outcome) {
     unconfirmed_[id] = std::move(outcome);
     return;
   }
-  control_->send({.type = rdma_control_type::ack, .id = id, .status = outcome.code, .detail = outcome.detail});
+  control_->send(
+      {.type = rdma_control_type::ack, .id = id, .status = outcome.code, .detail = outcome.detail});
 }
 
 }  // namespace mooncaf

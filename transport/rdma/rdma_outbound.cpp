@@ -94,9 +94,10 @@ void rdma_outbound::start(transfer what, completion_handler on_done) {
   j.what = std::move(what);
   j.on_done = std::move(on_done);
   j.bytes = j.what.size_bytes();
-  j.peer = peer_;
   if (const auto ok = cut(j); !ok) return settle(j, ok);
   if (j.pieces.empty()) return settle(j, {});
+  // All at once, so that thousands of regions do not cost thousands of round trips one after another.
+  for (const auto& pair : j.what.slices) ask_for(pair.remote.region);
   if (j.what.repeated && j.what.op == transfer_op::write) {
     j.asking = true;
     control_->send({.type = rdma_control_type::query, .id = id});
@@ -115,9 +116,10 @@ result<void> rdma_outbound::cut(job& j) const {
     if (!registered)
       return fail(ec::unsupported, "no NIC of this node has region " + to_string(pair.local.region));
     for (std::uint64_t at = 0; at < pair.local.length; at += step_bytes)
-      j.pieces.push_back({*local + at,
-                          registered.get(),
-                          {pair.remote.region, pair.remote.offset + at, std::min(step_bytes, pair.local.length - at)}});
+      j.pieces.push_back(
+          {*local + at,
+           registered.get(),
+           {pair.remote.region, pair.remote.offset + at, std::min(step_bytes, pair.local.length - at)}});
   }
   // A write without bytes still has to land.
   if (j.pieces.empty() && j.what.op == transfer_op::write) j.pieces.emplace_back();
@@ -145,7 +147,8 @@ void rdma_outbound::request_end(job& j, ec why) {
   if (j.settled) return;
   if (j.touched && j.what.op == transfer_op::write)
     control_->send({.type = rdma_control_type::abandon, .id = j.what.id});
-  settle(j, fail(why, why == ec::cancelled ? "cancelled by its owner" : "the deadline of the transfer passed"));
+  settle(j,
+         fail(why, why == ec::cancelled ? "cancelled by its owner" : "the deadline of the transfer passed"));
 }
 
 // ---- posting
@@ -196,7 +199,7 @@ rdma_outbound::step rdma_outbound::post_next() {
   const auto* m = mapped(j, p);
   if (!m) return j.settled ? drop() : step::waits;
   bool hopeless = false;
-  auto* r = choose_rail(p, *m, hopeless);
+  auto* r = choose_rail(j, p, *m, hopeless);
   if (hopeless) {
     settle(j, fail(ec::unsupported, "no rail reaches both regions of a slice"));
     return drop();
@@ -275,7 +278,8 @@ void rdma_outbound::send_notices(job& j, bool all) {
   std::vector<std::byte> bytes;
   for (auto& [index, n] : j.notices) {
     if (n.pieces.empty() || (!all && n.pieces.size() < rdma_notice::pieces_max)) continue;
-    const auto at = std::find_if(rails_.begin(), rails_.end(), [i = index](const auto& r) { return r->index == i; });
+    const auto at =
+        std::find_if(rails_.begin(), rails_.end(), [i = index](const auto& r) { return r->index == i; });
     auto& r = **at;
     if (r.stage != rail_stage::up) continue;  // its pieces will be repeated
     if (!r.pair->message_room()) {
@@ -304,30 +308,36 @@ void rdma_outbound::flush_rails() {
   }
 }
 
-// Null: pending (asked for), or refused (then the job is settled).
+// Null if the peer never announced it.
+rdma_outbound::mapped_region* rdma_outbound::ask_for(region_id region) {
+  const auto known = peer_->regions.find(region);
+  if (known == peer_->regions.end()) return nullptr;
+  const auto key = known->second.access_key;
+  auto [it, fresh] = mapped_.try_emplace(region);
+  auto& m = it->second;
+  if (!fresh && (m.pending || m.access_key == key)) return &m;
+  m = {};
+  m.access_key = key;
+  node_.stats.update(peer(), transfer_path::rdma, [](path_stats& s) { ++s.control_messages; });
+  control_->send({.type = rdma_control_type::map_request, .region = region, .access_key = key});
+  return &m;
+}
+
+// Null: pending, or refused (then the job is settled).
 const rdma_outbound::mapped_region* rdma_outbound::mapped(job& j, const piece& p) {
   static const mapped_region nowhere;
   if (p.remote.length == 0) return &nowhere;
-  const auto known = j.peer->regions.find(p.remote.region);
-  if (known == j.peer->regions.end()) {
-    settle(j, fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(p.remote.region)));
+  const auto* m = ask_for(p.remote.region);
+  if (!m) {
+    settle(j,
+           fail(ec::not_found, "node " + to_string(peer()) + " has no region " + to_string(p.remote.region)));
     return nullptr;
   }
-  const auto key = known->second.access_key;
-  auto [it, fresh] = mapped_.try_emplace(p.remote.region);
-  auto& m = it->second;
-  if (fresh || (!m.pending && m.access_key != key)) {
-    m = {};
-    m.access_key = key;
-    node_.stats.update(peer(), transfer_path::rdma, [](path_stats& s) { ++s.control_messages; });
-    control_->send({.type = rdma_control_type::map_request, .region = p.remote.region, .access_key = key});
-  }
-  if (m.pending) return nullptr;
-  result<void> ok;
-  if (m.refusal.code != ec::none) ok = fail(m.refusal);
-  else ok = check_bounds(p.remote, m.length, "remote");
-  if (ok) return &m;
-  if (m.refusal.code != ec::none) mapped_.erase(it);  // it may be told otherwise next time
+  if (m->pending) return nullptr;
+  const bool refused = m->refusal.code != ec::none;
+  const result<void> ok = refused ? fail(m->refusal) : check_bounds(p.remote, m->length, "remote");
+  if (ok) return m;
+  if (refused) mapped_.erase(p.remote.region);  // it may be told otherwise next time
   settle(j, ok);
   return nullptr;
 }
@@ -445,11 +455,9 @@ void rdma_outbound::finish_if_idle(transfer_id id) {
   auto& j = it->second;
   if (!j.settled || j.in_flight > 0 || j.held > 0) return;
   node_.stats.update(peer(), transfer_path::rdma, [&](path_stats& s) { s.slices += j.pieces.size(); });
-  done_.push_back({std::move(j.on_done),
-                   {.id = id,
-                    .outcome = j.outcome,
-                    .bytes = j.outcome ? j.bytes : 0,
-                    .path = transfer_path::rdma}});
+  done_.push_back(
+      {std::move(j.on_done),
+       {.id = id, .outcome = j.outcome, .bytes = j.outcome ? j.bytes : 0, .path = transfer_path::rdma}});
   active_.erase(it);
 }
 

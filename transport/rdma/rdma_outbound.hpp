@@ -1,15 +1,16 @@
 #pragma once
 // All that this node has under way to one peer over RDMA: the initiator's end of a link.
 //
-// A transfer is cut into pieces, which stripe over the rails: each goes to the near rail with the fewest bytes
-// under way. A notice follows the pieces it tells of on the same queue pair, hence is received after they are in
-// memory; nobody waits for completions in between.
+// A transfer is cut into pieces, which stripe over the rails: each run of 16 goes to the near rail with the
+// fewest bytes under way. A notice follows the pieces it tells of on the same queue pair, hence is received
+// after they are in memory; nobody waits for completions in between.
 //
 //   waiting ─► pieces posted ─► notices ─► acknowledged ─► completion            (write)
 //   waiting ─► pieces posted ─► completed ─► completion                          (read)
 //
-// When a rail breaks, its pieces go over the others, but only after the peer has said that its end of the broken
-// queue pair is gone (no late packet lands) and what became of the transfer (what landed is not written again).
+// When a rail breaks, its pieces go over the others, but only after the peer has said that its end of the
+// broken queue pair is gone (no late packet lands) and what became of the transfer (what landed is not
+// written again).
 //
 //   rail:  idle ─► connecting ─► up ─► retiring ─► idle (with back-off)
 //   link:  open ─► ending (goodbye, the peer drops its queue pairs) ─► over
@@ -54,7 +55,8 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   void port_changed(const local_rail& rail);
   bool idle() const noexcept { return active_.empty() && waiting_.empty(); }
   node_id peer() const noexcept { return peer_->address.node; }
-  /// Learns regions that were announced after the link was made. @returns false if the address is another one.
+  /// Learns regions that were announced after the link was made. @returns false if the address is another
+  /// one.
   bool update(const std::shared_ptr<const peer_info>& peer);
 
  private:
@@ -69,7 +71,6 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
     transfer what;
     completion_handler on_done;
     std::vector<piece> pieces;
-    std::shared_ptr<const peer_info> peer;
     std::uint64_t bytes = 0;
     std::uint32_t next = 0;                      // first piece that was never posted
     std::uint32_t to_repeat = 0;                 // pieces in `repeats_`
@@ -78,10 +79,10 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
     std::uint32_t delivered = 0;                 // read
     std::map<std::size_t, rdma_notice> notices;  // by rail, not yet sent
     bool touched = false;
-    bool queued = false;    // in `orders_`
-    bool asking = false;    // waits for what the peer knows of it
-    bool settled = false;   // the outcome stands; ends when nothing of it is under way
-    bool lost = false;      // fault injection: a piece never leaves
+    bool queued = false;   // in `orders_`
+    bool asking = false;   // waits for what the peer knows of it
+    bool settled = false;  // the outcome stands; ends when nothing of it is under way
+    bool lost = false;     // fault injection: a piece never leaves
     time_point hold_until{};
     result<void> outcome;
     std::vector<std::pair<std::vector<std::byte>, verbs_memory>> altered;  // fault injection
@@ -132,7 +133,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   void repeat_lost(job& j);
   void check_hope();
   rail* by_number(std::uint32_t number);
-  rail* choose_rail(const piece& p, const mapped_region& m, bool& hopeless);
+  rail* choose_rail(const job& j, const piece& p, const mapped_region& m, bool& hopeless);
   bool key_pair(const rail& r, const piece& p, const mapped_region& m, std::uint32_t& local,
                 std::uint32_t& remote) const;
 
@@ -148,6 +149,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   result<void> cut(job& j) const;
   bool pump();
   step post_next();
+  mapped_region* ask_for(region_id region);
   const mapped_region* mapped(job& j, const piece& p);
   step apply_fault(job& j, std::uint32_t index, rail& r, bool& corrupt);
   void post(job& j, std::uint32_t index, rail& r, const mapped_region& m, bool corrupt);

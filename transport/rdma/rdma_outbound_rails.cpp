@@ -84,9 +84,11 @@ bool rdma_outbound::key_pair(const rail& r, const piece& p, const mapped_region&
   return true;
 }
 
-// The rail near the memory with the fewest bytes under way. Null: all that would do are full or not up yet;
+// The rail near the memory with the fewest bytes under way; but pieces that one notice can tell of stay
+// together, so that a transfer of a few slices costs one. Null: all that would do are full or not up yet;
 // `hopeless`: there is none that could ever do.
-rdma_outbound::rail* rdma_outbound::choose_rail(const piece& p, const mapped_region& m, bool& hopeless) {
+rdma_outbound::rail* rdma_outbound::choose_rail(const job& j, const piece& p, const mapped_region& m,
+                                                bool& hopeless) {
   const int numa = p.registered ? p.registered->numa_node : -1;
   rail* best = nullptr;
   bool best_near = false;
@@ -103,6 +105,8 @@ rdma_outbound::rail* rdma_outbound::choose_rail(const piece& p, const mapped_reg
       near_busy |= near;
       continue;
     }
+    const auto told = j.notices.find(r->index);
+    if (told != j.notices.end() && !told->second.pieces.empty()) return r.get();
     if (best && (best_near > near || (best_near == near && best->outstanding_bytes <= r->outstanding_bytes)))
       continue;
     best = r.get();
@@ -210,7 +214,8 @@ void rdma_outbound::check_hope() {
   const auto now = clock_type::now();
   for (const auto& r : rails_)
     if (r->stage != rail_stage::idle || (r->health.may_try(now) && shared_.rails[r->index]->up)) return;
-  end({ec::unavailable, "no rail to node " + to_string(peer()) + " works; the last one: " + last_rail_error_.detail});
+  end({ec::unavailable,
+       "no rail to node " + to_string(peer()) + " works; the last one: " + last_rail_error_.detail});
 }
 
 // ---- time
@@ -240,7 +245,8 @@ bool rdma_outbound::tick(time_point now) {
   seen_progress_ = progress;
   const auto patience = control_->open() ? node_.options.peer_timeout : node_.options.connect_timeout;
   if (now - progress_at_ > patience) {
-    end({control_->open() ? ec::peer_lost : ec::unavailable, "node " + to_string(peer()) + " stopped answering"});
+    end({control_->open() ? ec::peer_lost : ec::unavailable,
+         "node " + to_string(peer()) + " stopped answering"});
     return true;
   }
   std::vector<transfer_id> late;
@@ -250,8 +256,9 @@ bool rdma_outbound::tick(time_point now) {
     if (const auto it = active_.find(id); it != active_.end()) request_end(it->second, ec::timed_out);
   std::erase_if(waiting_, [&](auto& w) {
     if (now <= w.first.deadline) return false;
-    done_.push_back({std::move(w.second),
-                     {.id = w.first.id, .outcome = fail(ec::timed_out, "the deadline of the transfer passed")}});
+    done_.push_back(
+        {std::move(w.second),
+         {.id = w.first.id, .outcome = fail(ec::timed_out, "the deadline of the transfer passed")}});
     return true;
   });
   pump();
@@ -284,7 +291,8 @@ void rdma_outbound::end_now(const error& why) {
   complete_all(ending_cause_, !ever_connected_);
 }
 
-// If it was closed: a dead process takes no bytes, and a living peer destroys its queue pairs before it closes.
+// If it was closed: a dead process takes no bytes, and a living peer destroys its queue pairs before it
+// closes.
 void rdma_outbound::on_link_broken(const error& why) {
   const bool never_opened = !ever_connected_ && why.code == ec::peer_lost;
   end(never_opened ? error{ec::unavailable, why.detail} : why);

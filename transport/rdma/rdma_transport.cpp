@@ -10,7 +10,8 @@
 namespace mooncaf {
 namespace {
 
-constexpr std::size_t newcomers_max = 256;  // strangers may hold this many sockets, each for `connect_timeout`
+constexpr std::size_t newcomers_max =
+    256;  // strangers may hold this many sockets, each for `connect_timeout`
 constexpr std::size_t incoming_max = 4096;
 
 }  // namespace
@@ -22,7 +23,8 @@ rdma_transport::rdma_transport(node_state& node, discovery found, rail_topology 
               .memory = rdma_memory{std::move(found.devices)},
               .topology = std::move(topology)} {}
 
-result<std::unique_ptr<rdma_transport>> rdma_transport::start(node_state& node, std::vector<std::string>& notes) {
+result<std::unique_ptr<rdma_transport>> rdma_transport::start(node_state& node,
+                                                              std::vector<std::string>& notes) {
   const auto& o = node.options.rdma;
   auto topology = rail_topology::make(read_nic_places(o.sysfs_root), o.topology);
   if (!topology) return fail(topology.error());
@@ -101,8 +103,9 @@ std::vector<rail_stats> rdma_transport::rail_figures() const {
 transport_capabilities rdma_transport::capabilities(node_id peer) const {
   const auto info = node_.peers.find(peer);
   transport_capabilities c;
-  c.usable = info && info->address.rdma_port != 0 && !info->address.rdma_rails.empty() &&
-             std::any_of(shared_.rails.begin(), shared_.rails.end(), [](const auto& r) { return r->up.load(); });
+  c.usable =
+      info && info->address.rdma_port != 0 && !info->address.rdma_rails.empty() &&
+      std::any_of(shared_.rails.begin(), shared_.rails.end(), [](const auto& r) { return r->up.load(); });
   c.one_sided_write = true;
   c.one_sided_read = true;
   c.needs_registration = true;
@@ -111,7 +114,8 @@ transport_capabilities rdma_transport::capabilities(node_id peer) const {
   return c;
 }
 
-// No blob: peers ask for the keys with the region's access key, so that only those who were told of it get them.
+// No blob: peers ask for the keys with the region's access key, so that only those who were told of it get
+// them.
 result<std::vector<std::byte>> rdma_transport::register_region(region_id id) {
   const auto region = node_.regions.find(id);
   if (!region) return fail(ec::not_found, "no local region " + to_string(id));
@@ -153,7 +157,8 @@ void rdma_transport::refresh_ports(const rdma_device& device) {
   for (const auto& r : shared_.rails) {
     if (r->device.get() != &device) continue;
     ::ibv_port_attr port{};
-    const bool up = ::ibv_query_port(device.context.get(), r->port, &port) == 0 && port.state == IBV_PORT_ACTIVE;
+    const bool up =
+        ::ibv_query_port(device.context.get(), r->port, &port) == 0 && port.state == IBV_PORT_ACTIVE;
     if (r->up.exchange(up) == up) continue;
     std::vector<std::shared_ptr<rdma_outbound>> links;
     for (const auto& [node, l] : outgoing_) links.push_back(l);
@@ -223,7 +228,8 @@ result<void> rdma_transport::make_room() {
     const auto it = outgoing_.find(n);
     return it != outgoing_.end() && it->second->idle();
   });
-  if (!victim) return fail(ec::unavailable, "all " + std::to_string(outgoing_.size()) + " RDMA links are busy");
+  if (!victim)
+    return fail(ec::unavailable, "all " + std::to_string(outgoing_.size()) + " RDMA links are busy");
   const auto link = outgoing_.at(*victim);
   link->end({ec::peer_lost, "the link made room for another peer"});
   return {};
@@ -262,9 +268,9 @@ void rdma_transport::accept_all() {
     if (!nonce || stopping_ || newcomers_.size() >= newcomers_max) continue;
     tune_tcp(fd.get(), node_.options.peer_timeout);
     const link_identity self{link_kind::rdma, node_.options.node, node_.incarnation, 0, {}, 0};
-    auto link = std::make_shared<tcp_link>(*loop_, std::move(fd),
-                                           handshake::acceptor(node_.options.cluster_secret, *nonce, self),
-                                           [this](tcp_link& l, const link_identity& p) { return admit(l, p); });
+    auto link = std::make_shared<tcp_link>(
+        *loop_, std::move(fd), handshake::acceptor(node_.options.cluster_secret, *nonce, self),
+        [this](tcp_link& l, const link_identity& p) { return admit(l, p); });
     newcomers_.push_back({link, clock_type::now()});
     link->start();
   }
@@ -274,8 +280,8 @@ void rdma_transport::accept_all() {
 result<std::shared_ptr<tcp_link_owner>> rdma_transport::admit(tcp_link& link, const link_identity& peer) {
   if (peer.wanted_node != node_.options.node || peer.wanted_incarnation != node_.incarnation)
     return fail(ec::peer_lost, "a peer looks for another node, or for a former life of this one");
-  const auto self =
-      std::find_if(newcomers_.begin(), newcomers_.end(), [&](const newcomer& n) { return n.link.get() == &link; });
+  const auto self = std::find_if(newcomers_.begin(), newcomers_.end(),
+                                 [&](const newcomer& n) { return n.link.get() == &link; });
   if (self == newcomers_.end() || stopping_) return fail(ec::timed_out, "the handshake took too long");
   if (!node_.peers.admits(peer.node, peer.incarnation)) return fail(ec::unavailable, "this node is kept out");
   if (incoming_.size() >= incoming_max) return fail(ec::overloaded, "too many RDMA links");

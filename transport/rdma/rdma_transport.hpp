@@ -1,5 +1,6 @@
 #pragma once
-// Bytes between hosts by one-sided verbs. One thread posts, takes completions and verifies; the NICs move the bytes.
+// Bytes between hosts by one-sided verbs. One thread posts, takes completions and verifies; the NICs move the
+// bytes.
 
 #include <memory>
 #include <mutex>

@@ -24,13 +24,15 @@ void put_endpoint(byte_writer& out, const queue_pair_endpoint& e) {
 
 bool get_endpoint(byte_reader& in, queue_pair_endpoint& e) {
   const auto gid = in.take(e.gid.size());
-  std::transform(gid.begin(), gid.end(), e.gid.begin(), [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
+  std::transform(gid.begin(), gid.end(), e.gid.begin(),
+                 [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
   e.number = in.get<std::uint32_t>();
   e.first_packet = in.get<std::uint32_t>();
   e.lid = in.get<std::uint16_t>();
   e.mtu = in.get<std::uint8_t>();
   e.reads = in.get<std::uint8_t>();
-  return in.ok() && e.number < (1u << 24) && e.first_packet < (1u << 24) && e.mtu >= 1 && e.mtu <= 5 && e.reads >= 1;
+  return in.ok() && e.number < (1u << 24) && e.first_packet < (1u << 24) && e.mtu >= 1 && e.mtu <= 5 &&
+         e.reads >= 1;
 }
 
 std::string_view shortened(const std::string& text, std::size_t max) {
@@ -66,7 +68,8 @@ result<rdma_message> parse_notice(byte_reader& in) {
     p.at.offset = in.get<std::uint64_t>();
     p.at.length = in.get<std::uint64_t>();
     p.checksum = in.get<std::uint64_t>();
-    if (p.index >= n.total_pieces || p.at.length > n.total_bytes) return fail(ec::corrupt, "malformed notice");
+    if (p.index >= n.total_pieces || p.at.length > n.total_bytes)
+      return fail(ec::corrupt, "malformed notice");
   }
   if (!in.ok() || in.left() != 0) return fail(ec::corrupt, "malformed notice");
   return m;
@@ -111,7 +114,8 @@ result<rdma_control> parse_control(std::span<const std::byte> bytes) {
   c.id.value = in.get<std::uint64_t>();
   c.detail = in.get_text();
   const auto keys = in.get<std::uint32_t>();
-  if (!sound || !in.ok() || c.detail.size() > detail_max || keys > keys_max || in.left() != std::size_t{keys} * 4)
+  if (!sound || !in.ok() || c.detail.size() > detail_max || keys > keys_max ||
+      in.left() != std::size_t{keys} * 4)
     return fail(ec::corrupt, "malformed control message of an RDMA link");
   c.keys.resize(keys);
   for (auto& k : c.keys) k = in.get<std::uint32_t>();
@@ -157,7 +161,8 @@ result<rdma_message> parse_message(std::span<const std::byte> bytes) {
   m.ack.id.value = in.get<std::uint64_t>();
   const bool sound = get_status(in, m.ack.outcome.code);
   m.ack.outcome.detail = in.get_text();
-  if (magic != ack_magic || !sound || !in.ok() || in.left() != 0 || m.ack.outcome.detail.size() > rdma_ack::detail_max)
+  if (magic != ack_magic || !sound || !in.ok() || in.left() != 0 ||
+      m.ack.outcome.detail.size() > rdma_ack::detail_max)
     return fail(ec::corrupt, "malformed message on a queue pair");
   return m;
 }

@@ -34,10 +34,11 @@ enum class rdma_control_type : std::uint8_t {
   map_request = 5,     ///< initiator: `region`, `access_key`
   map_reply = 6,       ///< owner: `base`, `length`, `keys` by rail, or why not
   query = 7,           ///< initiator: what became of `id`?
-  query_reply = 8,     ///< owner: none = landed, not_found = not all of it came, overloaded = still verifying, else why
-  abandon = 9,         ///< initiator: nothing more comes of `id`; forget it
-  ack = 10,            ///< owner: outcome of `id`, where no queue pair is left to tell it
-  goodbye = 11,        ///< initiator: end the link
+  query_reply =
+      8,  ///< owner: none = landed, not_found = not all of it came, overloaded = still verifying, else why
+  abandon = 9,   ///< initiator: nothing more comes of `id`; forget it
+  ack = 10,      ///< owner: outcome of `id`, where no queue pair is left to tell it
+  goodbye = 11,  ///< initiator: end the link
 };
 
 /// Which fields mean something depends on the type; the others are zero.

@@ -1,7 +1,7 @@
 #pragma once
-// Which of many links gives way when there is no room: SIEVE (Zhang et al., NSDI 2024). Newcomers enter at the
-// head; a hand walks from the tail to the head, spares once what was used since it last came by, and takes the
-// first that was not. Unlike LRU a use moves nothing.
+// Which of many links gives way when there is no room: SIEVE (Zhang et al., NSDI 2024). Newcomers enter at
+// the head; a hand walks from the tail to the head, spares once what was used since it last came by, and
+// takes the first that was not. Unlike LRU a use moves nothing.
 
 #include <iterator>
 #include <list>

@@ -50,7 +50,8 @@ nic_place read_place(const fs::path& dir) {
   // "4: ACTIVE", "100 Gb/sec (4X EDR)", "2.5 Gb/sec (1X SDR)"
   if (const auto state = first_line(port / "state"); state.size() > 3) n.state = state.substr(3);
   n.rate_gbit = static_cast<std::uint32_t>(std::max(0, as_int(first_line(port / "rate"), 0)));
-  for (fs::directory_iterator it{dir / "device" / "net", error}, end; !error && it != end; it.increment(error))
+  for (fs::directory_iterator it{dir / "device" / "net", error}, end; !error && it != end;
+       it.increment(error))
     n.netdev = it->path().filename().string();
   if (n.netdev.empty()) n.netdev = first_line(port / "gid_attrs" / "ndevs" / "0");
   return n;
@@ -61,27 +62,28 @@ nic_place read_place(const fs::path& dir) {
 std::vector<nic_place> read_nic_places(const std::string& sysfs_root) {
   std::vector<nic_place> all;
   std::error_code error;
-  for (fs::directory_iterator it{fs::path{sysfs_root} / "class" / "infiniband", error}, end; !error && it != end;
-       it.increment(error))
+  for (fs::directory_iterator it{fs::path{sysfs_root} / "class" / "infiniband", error}, end;
+       !error && it != end; it.increment(error))
     all.push_back(read_place(it->path()));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.device < b.device; });
   return all;
 }
 
-result<rail_topology> rail_topology::make(std::vector<nic_place> nics, const std::vector<std::string>& overrides) {
+result<rail_topology> rail_topology::make(std::vector<nic_place> nics,
+                                          const std::vector<std::string>& overrides) {
   rail_topology t;
   t.nics_ = std::move(nics);
   for (const auto& text : overrides) {
     const auto equals = text.find('=');
     assignment a{as_int(text.substr(0, equals), -1), {}};
-    if (equals == std::string::npos || a.numa_node < 0 || std::to_string(a.numa_node) != text.substr(0, equals))
+    if (equals == std::string::npos || a.numa_node < 0 ||
+        std::to_string(a.numa_node) != text.substr(0, equals))
       return fail(ec::invalid_argument,
                   "topology entry '" + text + "' is not of the form \"<NUMA node>=<device>,<device>\"");
     std::istringstream list{text.substr(equals + 1)};
     for (std::string name; std::getline(list, name, ',');)
       if (!name.empty()) a.devices.push_back(name);
-    if (a.devices.empty())
-      return fail(ec::invalid_argument, "topology entry '" + text + "' names no device");
+    if (a.devices.empty()) return fail(ec::invalid_argument, "topology entry '" + text + "' names no device");
     t.overrides_.push_back(std::move(a));
   }
   return t;
@@ -90,7 +92,8 @@ result<rail_topology> rail_topology::make(std::vector<nic_place> nics, const std
 bool rail_topology::is_near(const std::string& device, int numa_node) const {
   if (numa_node < 0) return true;
   for (const auto& o : overrides_)
-    if (o.numa_node == numa_node) return std::find(o.devices.begin(), o.devices.end(), device) != o.devices.end();
+    if (o.numa_node == numa_node)
+      return std::find(o.devices.begin(), o.devices.end(), device) != o.devices.end();
   bool any_near = false;
   for (const auto& n : nics_) {
     const bool near = n.numa_node == numa_node;

@@ -11,12 +11,12 @@ namespace mooncaf {
 
 /// One NIC as sysfs describes it.
 struct nic_place {
-  std::string device;            ///< "mlx5_0"
-  int numa_node = -1;            ///< -1: unknown, or the machine has one
-  std::string pci_path;          ///< ".../pci0000:17/0000:17:01.0/0000:18:00.0"; empty for software devices
-  std::string netdev;            ///< of the first port, if Ethernet
-  std::uint32_t rate_gbit = 0;   ///< of the first port; 0: unknown
-  std::string state;             ///< of the first port: "ACTIVE", "DOWN", …
+  std::string device;           ///< "mlx5_0"
+  int numa_node = -1;           ///< -1: unknown, or the machine has one
+  std::string pci_path;         ///< ".../pci0000:17/0000:17:01.0/0000:18:00.0"; empty for software devices
+  std::string netdev;           ///< of the first port, if Ethernet
+  std::uint32_t rate_gbit = 0;  ///< of the first port; 0: unknown
+  std::string state;            ///< of the first port: "ACTIVE", "DOWN", …
 };
 
 /// All devices under `<sysfs>/class/infiniband`, by name. None is not an error.
