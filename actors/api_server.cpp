@@ -152,7 +152,7 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
   if (get && path == "/v1/models") {
     return respond_json(*out, format_models(context_->opts.model.served_model_name, created_, context_length()), headers);
   }
-  if (get && path == "/version") return respond_json(*out, R"({"version":"0.1.0"})", headers);
+  if (get && path == "/version") return respond_json(*out, R"({"version":")" MOONCAF_VERSION R"("})", headers);
   if (get && path == "/metrics") return out->respond(200, {{"Content-Type", metrics_content_type}}, backends_.metrics());
   if (get && path == "/integrity") return integrity(out, headers);
   if (get && path == "/cluster") {

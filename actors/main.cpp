@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   }
   switch (parsed->action) {
     case mooncaf::option_action::print_text: std::fputs(parsed->text.c_str(), stdout); return 0;
-    case mooncaf::option_action::show_version: std::puts("mooncaf 0.1.0"); return 0;
+    case mooncaf::option_action::show_version: std::puts("mooncaf " MOONCAF_VERSION); return 0;
     case mooncaf::option_action::run: break;
   }
   if (const auto fit = mooncaf::check_serving(parsed->values); !fit) {
