@@ -3,10 +3,20 @@
 #include "actors/serve.hpp"
 
 #include "actors/cluster/shutdown.hpp"
+#include "runtime/sim/cli/commands.hpp"
 
 #include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
 
 int main(int argc, char** argv) {
+  if (argc > 1 && mooncaf::sim::is_command(argv[1])) {  // needs no cluster
+    const std::vector<std::string> args(argv + 1, argv + argc);
+    return mooncaf::sim::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
+  }
   mooncaf::claim_stop_signals();
   const auto parsed = mooncaf::parse_options(argc, argv);
   if (!parsed) {

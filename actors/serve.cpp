@@ -8,7 +8,7 @@
 
 #include "actors/api_server.hpp"
 #include "actors/cache_shard.hpp"
-#include "actors/calibration.hpp"
+#include "runtime/model/calibration.hpp"
 #include "actors/cluster/link.hpp"
 #include "actors/cluster/shutdown.hpp"
 #include "actors/cluster/system.hpp"
@@ -59,6 +59,10 @@ admission_policy as_policy(admission_choice c) {
       return admission_policy::early;
     case admission_choice::predictive:
       return admission_policy::predictive;
+    case admission_choice::per_request:
+      return admission_policy::per_request;
+    case admission_choice::priced:
+      return admission_policy::priced;
   }
   return admission_policy::early;
 }

@@ -218,7 +218,9 @@ void add_scheduler(table& t) {
       {{"none", admission_choice::none},
        {"baseline", admission_choice::baseline},
        {"early", admission_choice::early},
-       {"predictive", admission_choice::predictive}}));
+       {"predictive", admission_choice::predictive},
+       {"per_request", admission_choice::per_request},
+       {"priced", admission_choice::priced}}));
   t.push_back(time(
       {"ttft-slo", "ttft_slo", "Longest wanted time to the first token, unless a request names its own", who},
       s, at(c, &scheduler_options::ttft_slo), 1ms, 24h));

@@ -34,7 +34,7 @@ enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
 enum class write_policy_choice : std::uint8_t { write_back, write_through, write_through_selective };
 enum class placement_choice : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
-enum class admission_choice : std::uint8_t { none, baseline, early, predictive };
+enum class admission_choice : std::uint8_t { none, baseline, early, predictive, per_request, priced };
 enum class log_level_choice : std::uint8_t { trace, debug, info, warn, error, off };
 enum class log_format_choice : std::uint8_t { text, json };
 

@@ -73,6 +73,10 @@ class eviction_index {
   handle victim() const noexcept { return heap_.empty() ? none : heap_.front(); }
 
   const block_key& key(handle h) const noexcept { return nodes_[h].key; }
+  /// Key of its parent; its own if it has none.
+  const block_key& parent_key(handle h) const noexcept {
+    return nodes_[nodes_[h].parent == none ? h : nodes_[h].parent].key;
+  }
   std::uint32_t depth(handle h) const noexcept { return nodes_[h].depth; }
   std::uint32_t frequency(handle h) const noexcept { return nodes_[h].frequency; }
   std::uint32_t pins(handle h) const noexcept { return nodes_[h].pins; }

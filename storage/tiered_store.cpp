@@ -20,13 +20,6 @@ constexpr std::size_t write_turn_bytes = 32 * MiB;
 
 }  // namespace
 
-std::optional<write_policy> parse_write_policy(std::string_view name) noexcept {
-  for (auto p :
-       {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective})
-    if (name == to_string(p)) return p;
-  return std::nullopt;
-}
-
 tiered_store::tiered_store(block_allocator slots, tiered_store_options options)
     : options_(std::move(options)),
       store_(std::move(slots), options_.dram),
@@ -70,7 +63,7 @@ result<std::vector<slot_ref>> tiered_store::reserve(owner_id owner, std::size_t 
 result<commit_outcome> tiered_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,
                                             std::uint64_t checksum) {
   auto outcome = store_.commit(owner, slot, name, checksum);
-  if (outcome && *outcome == commit_outcome::published && options_.write == write_policy::write_through) {
+  if (outcome && *outcome == commit_outcome::published && writes_on_commit(options_.write)) {
     want_saved(name.key);
   }
   return outcome;
@@ -120,8 +113,8 @@ void tiered_store::note_use(const pinned_blocks& pinned) {
   for (const auto& b : pinned.blocks) {
     if (const auto h = ssd_index_.find(b.key); h != eviction_index::none) {
       ssd_index_.touch(h, now);
-    } else if (options_.write == write_policy::write_through_selective &&
-               store_.uses(b.key) >= options_.selective_hits) {
+    } else if (options_.write == write_policy::write_through_selective &&  // spares the others a lookup
+               writes_on_use(options_.write, store_.uses(b.key), options_.selective_hits)) {
       want_saved(b.key);
     }
   }
@@ -308,7 +301,7 @@ bool tiered_store::evict_from_ssd() {
 /// Keeps slots free by evicting in the background, so that a reservation finds room whose blocks are on SSD
 /// by then.
 void tiered_store::evict_ahead() {
-  if (!options_.ssd || options_.write != write_policy::write_back) return;
+  if (!options_.ssd || !writes_on_eviction(options_.write)) return;
   while (store_.free_slots() + writes_pending_ < options_.free_ahead) {
     const auto victim = store_.next_victim();
     if (!victim) return;

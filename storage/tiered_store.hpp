@@ -13,29 +13,9 @@
 
 #include "storage/block_store.hpp"
 #include "storage/io_job.hpp"
+#include "storage/write_policy.hpp"
 
 namespace mooncaf {
-
-/// When a block is written to SSD.
-enum class write_policy : std::uint8_t {
-  write_back,               ///< when it is about to leave DRAM
-  write_through,            ///< when it is committed
-  write_through_selective,  ///< when it has been used `selective_hits` times; colder ones are dropped from
-                            ///< DRAM
-};
-constexpr std::string_view to_string(write_policy p) noexcept {
-  switch (p) {
-    case write_policy::write_back:
-      return "write_back";
-    case write_policy::write_through:
-      return "write_through";
-    case write_policy::write_through_selective:
-      return "write_through_selective";
-  }
-  return "unknown";
-}
-/// Reads the names that `to_string` writes.
-std::optional<write_policy> parse_write_policy(std::string_view name) noexcept;
 
 struct tiered_store_options {
   block_store_options dram;

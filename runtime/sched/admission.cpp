@@ -25,6 +25,25 @@ duration until_fallen(duration predicted, duration limit, duration span) noexcep
   return bounded_duration(to_seconds(span) * (1 - to_seconds(limit) / to_seconds(predicted)));
 }
 
+/// What is too dear at this load; half an SLO later it may not be.
+std::optional<rejection> priced_out(admission_policy policy, const admission_question& q) {
+  if (policy != admission_policy::priced) return std::nullopt;
+  if (q.cost > q.cost_limit) {
+    return rejection{{ec::overloaded, "needs " + text(q.cost) + " of prefill, at most " + text(q.cost_limit) +
+                                          " is taken with the queues as they are"},
+                     q.ttft_slo / 2,
+                     reject_stage::prefill};
+  }
+  if (static_cast<double>(q.context) > q.context_limit) {
+    return rejection{{ec::overloaded, "needs memory for " + std::to_string(q.context) + " tokens, at most " +
+                                          std::to_string(static_cast<std::uint64_t>(q.context_limit)) +
+                                          " are taken with decoding as it is"},
+                     q.decode_span / 2,
+                     reject_stage::decode};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q) {
@@ -40,7 +59,8 @@ std::optional<rejection> check_admission(admission_policy policy, const admissio
                      q.decode_span / 2,
                      reject_stage::decode};
   }
-  const auto tbt = policy == admission_policy::predictive ? q.tbt_then : q.tbt_now;
+  if (auto refused = priced_out(policy, q)) return refused;
+  const auto tbt = policy == admission_policy::early ? q.tbt_now : q.tbt_then;
   if (tbt > tbt_limit) {
     return missed(reject_stage::decode, "TBT", tbt, tbt_limit, until_fallen(tbt, tbt_limit, q.decode_span));
   }

@@ -2,6 +2,7 @@
 // Whether a request that could be placed should be: refuse early what would miss its SLO anyway.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -17,12 +18,16 @@ enum class admission_policy : std::uint8_t {
   baseline,    ///< prefill load now; decode load is checked by the decode worker after prefill
   early,       ///< both loads now, before prefill
   predictive,  ///< prefill load now, decode load as it will be when this prefill ends
+  per_request,  ///< … from how long answers to prompts of each length have taken, request by request
+  priced,       ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
 };
 
 constexpr std::string_view to_string(admission_policy p) noexcept {
-  constexpr std::string_view names[] = {"none", "baseline", "early", "predictive"};
+  constexpr std::string_view names[] = {"none", "baseline", "early", "predictive", "per_request", "priced"};
   return names[static_cast<std::size_t>(p)];
 }
+
+constexpr bool predicts_each(admission_policy p) noexcept { return p >= admission_policy::per_request; }
 
 /// How much of an SLO a class may fill before it is refused: high 1.25, normal 1, low 0.75 and less. When
 /// load rises, low-priority requests are refused first, and what they leave free goes to the higher classes.
@@ -40,6 +45,10 @@ struct admission_question {
   duration tbt_slo{};
   bool decode_saturated = false;
   duration decode_span{};  ///< t_d
+  duration cost{};         ///< priced: of its prefill
+  duration cost_limit = duration::max();  ///< … the largest that is taken with queues as they are
+  std::uint64_t context = 0;              ///< priced: its prompt, and the longest that is taken
+  double context_limit = std::numeric_limits<double>::infinity();
 };
 
 /// @returns why the request is refused under `policy`, with the stage and the time after which another try

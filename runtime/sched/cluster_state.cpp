@@ -5,7 +5,7 @@
 namespace mooncaf {
 
 cluster_state::cluster_state(duration decode_span)
-    : decode_span_(decode_span), decode_(decode_span), forecast_(decode_span) {}
+    : decode_span_(decode_span), decode_(decode_span), forecast_(decode_span), survival_(decode_span) {}
 
 // ---- nodes and instances
 // --------------------------------------------------------------------------------------------
@@ -141,6 +141,7 @@ void cluster_state::charge(request_id id, const placed& p, time_point now) {
   prefill_.charge(p.prefill, p.prefill_cost, now);
   decode_.charge(p.decode, p.context_tokens);
   forecast_.add(made.what.prefill_end, p.context_tokens);
+  survival_.add(made.what.prefill_end, p.context_tokens);
   charges_.emplace(id, made);
 }
 
@@ -156,8 +157,10 @@ std::optional<cluster_state::placed> cluster_state::first_token(request_id id, t
   prefill_.completed(what.prefill, what.prefill_cost, now);
   decode_.arrived(what.decode, what.context_tokens);
   forecast_.remove(what.prefill_end, what.context_tokens);
+  survival_.remove(what.prefill_end, what.context_tokens);
   what.prefill_end = now;
   forecast_.add(what.prefill_end, what.context_tokens);
+  survival_.add(what.prefill_end, what.context_tokens);
   return what;
 }
 
@@ -169,6 +172,10 @@ bool cluster_state::release(request_id id, request_state how, time_point now) {
   if (in_prefill) prefill_.withdrawn(c.what.prefill, c.what.prefill_cost, now);
   decode_.release(c.what.decode, c.what.context_tokens, !in_prefill);
   forecast_.remove(c.what.prefill_end, c.what.context_tokens);
+  survival_.remove(c.what.prefill_end, c.what.context_tokens);
+  if (!in_prefill && how == request_state::finished) {
+    survival_.observe(c.what.prefill_end, c.what.context_tokens, now);
+  }
   // A request may be over before anybody told us that it decoded.
   if (!c.life.advance(how)) c.life.advance(request_state::failed);
   charges_.erase(i);

@@ -10,6 +10,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/sched/decode_forecast.hpp"
 #include "runtime/sched/decode_pool.hpp"
+#include "runtime/sched/decode_survival.hpp"
 #include "runtime/sched/prefill_pool.hpp"
 #include "runtime/sched/request_life.hpp"
 
@@ -86,6 +87,7 @@ class cluster_state {
   const prefill_pool& prefill() const noexcept { return prefill_; }
   const decode_pool& decode() const noexcept { return decode_; }
   decode_forecast& forecast() noexcept { return forecast_; }
+  decode_survival& survival() noexcept { return survival_; }
   std::optional<instance_view> view(worker_id worker, time_point now) const;
   std::vector<instance_view> views(time_point now) const;
 
@@ -116,6 +118,7 @@ class cluster_state {
   prefill_pool prefill_;
   decode_pool decode_;
   decode_forecast forecast_;
+  decode_survival survival_;
 };
 
 }  // namespace mooncaf

@@ -147,13 +147,32 @@ std::optional<rejection> conductor_core::admit(const schedule_request& request, 
     const auto then = cluster_.forecast().at(now + p.ttft);
     q.tbt_then = cluster_.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
   }
+  if (predicts_each(options_.admission)) predict_each(request, p, now, q);
   return check_admission(options_.admission, q);
+}
+
+/// Decode load when this prefill ends, by what is known of each request; and what requests may cost at this load.
+void conductor_core::predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
+                                  admission_question& q) {
+  const auto then = cluster_.survival().at(now + p.ttft, now);
+  q.tbt_then = cluster_.decode().mean_step(static_cast<std::uint64_t>(then.requests + 1),
+                                           static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens);
+  if (options_.admission != admission_policy::priced) return;
+  const double share = slo_share(request.priority);
+  q.cost = p.cost;
+  q.context = request.prompt_tokens;
+  prefill_prices_.observe(to_seconds(p.cost));
+  decode_prices_.observe(request.prompt_tokens);
+  const double queue_load = to_seconds(q.ttft - p.cost) / (to_seconds(q.ttft_slo) * share);
+  q.cost_limit = bounded_duration(prefill_prices_.limit(queue_load));
+  q.context_limit = decode_prices_.limit(to_seconds(q.tbt_then) / (to_seconds(q.tbt_slo) * share));
 }
 
 tl::expected<placement, rejection> conductor_core::schedule(const schedule_request& request, time_point now) {
   now_ = std::max(now_, now);
   index_.sweep(sweep_per_placement);
   cluster_.forecast().trim(now);
+  cluster_.survival().trim(now);
   if (auto refused = refuse_outright(request)) {
     ++counts_.rejected_unavailable;
     return tl::unexpected(std::move(*refused));

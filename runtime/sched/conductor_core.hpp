@@ -18,6 +18,7 @@
 #include "runtime/sched/instance.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sched/policy.hpp"
+#include "runtime/sched/price_book.hpp"
 #include "runtime/sched/prefix_index.hpp"
 #include "runtime/sched/transfer_board.hpp"
 
@@ -124,6 +125,8 @@ class conductor_core {
   std::optional<rejection> refuse_outright(const schedule_request& request) const;
   std::optional<rejection> admit(const schedule_request& request, const prefill_choice& p,
                                  const decode_choice& d, time_point now);
+  void predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
+                    admission_question& q);
   duration waited(const schedule_request& request, time_point now) const noexcept;
   placement commit(const schedule_request& request, const prefill_choice& p, const decode_choice& d,
                    time_point now);
@@ -133,6 +136,8 @@ class conductor_core {
   prefix_index index_;
   cluster_state cluster_;
   transfer_board transfers_;
+  price_book prefill_prices_;  // in seconds of prefill
+  price_book decode_prices_;   // in tokens of context
   std::unique_ptr<prefill_selector> selector_;
   prefix_match match_;  // of the request at hand
   conductor_counts counts_;

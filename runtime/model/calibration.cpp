@@ -1,4 +1,4 @@
-#include "actors/calibration.hpp"
+#include "runtime/model/calibration.hpp"
 
 #include "runtime/base/units.hpp"
 

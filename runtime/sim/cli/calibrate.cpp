@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "gpu/host/host_device.hpp"
+#include "runtime/model/calibration.hpp"
+#include "runtime/model/gguf.hpp"
+#include "runtime/sim/cli/arguments.hpp"
+#include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/profile.hpp"
+#include "storage/mapped_file.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+struct calibrate_request {
+  std::string model, output;
+  std::uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
+  std::uint32_t chunk_tokens = 512, max_batch = 32, block_tokens = 64;
+  std::uint64_t device_kv_tokens = 65'536, dram_tokens = 65'536, ssd_tokens = 0;
+  double nic_gbit_per_s = 80;  ///< what two processes of one host move through shared memory
+  double ssd_gb_per_s = 1;
+};
+
+result<std::shared_ptr<const model>> open_model(device& dev, const std::string& path) {
+  auto mapped = mapped_file::open(path);
+  if (!mapped) return fail(mapped.error());
+  const auto file = std::make_shared<mapped_file>(std::move(*mapped));
+  const auto parsed = parse_gguf(file->bytes(), path);
+  if (!parsed) return fail(parsed.error());
+  return model::load(dev, *parsed, file);
+}
+
+/// Median of three runs: the machine may be busy with something else.
+template <class Measure>
+result<std::vector<timing_point>> measured(Measure&& measure) {
+  std::vector<std::vector<timing_sample>> runs;
+  for (int i = 0; i < 3; ++i) {
+    auto run = measure();
+    if (!run) return fail(run.error());
+    runs.push_back(std::move(*run));
+  }
+  std::vector<timing_point> points;
+  for (std::size_t i = 0; i < runs[0].size(); ++i) {
+    std::array<std::int64_t, 3> ns{runs[0][i][2], runs[1][i][2], runs[2][i][2]};
+    std::ranges::sort(ns);
+    points.push_back({static_cast<double>(runs[0][i][0]), static_cast<double>(runs[0][i][1]),
+                      static_cast<double>(ns[1]) * 1e-9});
+  }
+  return points;
+}
+
+result<profile> calibrate(const calibrate_request& r) {
+  const auto hardware = make_host_device({r.threads, false, {}});
+  const auto net = open_model(*hardware, r.model);
+  if (!net) return fail(net.error());
+  const auto layout = (*net)->layout(r.block_tokens, kv_dtype::f16);
+  auto prefill = model_runner::make(*net, *hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
+  if (!prefill) return fail(prefill.error());
+  auto decode = model_runner::make(*net, *hardware, {r.max_batch, r.max_batch, layout, 0});
+  if (!decode) return fail(decode.error());
+  const auto passes = measured([&] { return calibrate_prefill(**prefill, r.chunk_tokens); });
+  if (!passes) return fail(passes.error());
+  const auto steps = measured([&] { return calibrate_decode(**decode, r.max_batch); });
+  if (!steps) return fail(steps.error());
+  profile p;
+  p.name = r.model.substr(r.model.find_last_of('/') + 1) + " on " + std::to_string(r.threads) + " CPU threads";
+  p.layers = layout.n_layers;
+  p.kv_bytes_per_token = layout.bytes_per_token();
+  p.block_tokens = r.block_tokens;
+  p.costs = fit_costs(*passes, *steps);
+  p.chunk_tokens = r.chunk_tokens;
+  p.max_batch = r.max_batch;
+  p.device_kv_tokens = r.device_kv_tokens;
+  p.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
+  p.ssd_bytes_per_s = r.ssd_gb_per_s * 1e9;
+  p.dram_tokens = r.dram_tokens;
+  p.ssd_tokens = r.ssd_tokens;
+  return p;
+}
+
+}  // namespace
+
+int calibrate_command(std::span<const std::string> args, const console& io) {
+  calibrate_request r;
+  command_line line{"mooncaf calibrate --model FILE.gguf [--output FILE.toml]",
+                    "Measures prefill passes and decode steps of a model on this machine, as a worker does when it starts, "
+                    "and writes a profile\nfor simulate and plan.",
+                    {text("model", "FILE.gguf", "the model", r.model),
+                     text("output", "FILE.toml", "where to write (default: standard output)", r.output),
+                     whole("threads", "that compute", r.threads, 1, 1024),
+                     whole("chunk-tokens", "of a prefill step", r.chunk_tokens, 64, 65'536),
+                     whole("max-batch", "of a decode step", r.max_batch, 4, 4096),
+                     whole("block-tokens", "of a KV block", r.block_tokens, 16, 512),
+                     whole("device-kv-tokens", "that a decode instance holds", r.device_kv_tokens, 1, 1'000'000'000),
+                     whole("dram-tokens", "of KV in the node's memory", r.dram_tokens, 0, 1'000'000'000'000),
+                     whole("ssd-tokens", "of KV on its disk", r.ssd_tokens, 0, 1'000'000'000'000),
+                     real("nic-gbit", "between nodes, Gbit/s", r.nic_gbit_per_s, 1e-3, 1e6),
+                     real("ssd-gb", "read from disk, GB/s", r.ssd_gb_per_s, 1e-3, 1e6)},
+                    {}};
+  const auto wrong = [&](const error& e, int status) {
+    io.err << "mooncaf calibrate: " << e.detail << "\n";
+    return status;
+  };
+  const auto read = parse(line, args);
+  if (!read) return wrong(read.error(), 2);
+  if (*read == parsed::help) {
+    print_help(line, io.out);
+    return 0;
+  }
+  if (!line.words.empty()) return wrong({ec::invalid_argument, "unexpected '" + line.words.front() + "'"}, 2);
+  if (r.model.empty()) return wrong({ec::invalid_argument, "--model is missing; --help explains"}, 2);
+  const auto found = calibrate(r);
+  if (!found) return wrong(found.error(), 1);
+  const auto text = "# Measured by mooncaf calibrate.\n" + to_toml(*found);
+  if (r.output.empty()) {
+    io.out << text;
+    return 0;
+  }
+  std::ofstream file{r.output, std::ios::binary};
+  file << text;
+  file.close();
+  if (!file) return wrong({ec::io_error, "cannot write " + r.output}, 1);
+  return 0;
+}
+
+}  // namespace mooncaf::sim

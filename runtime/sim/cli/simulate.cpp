@@ -1,0 +1,91 @@
+#include <cmath>
+#include <fstream>
+
+#include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/cli/simulation_arguments.hpp"
+#include "runtime/sim/report.hpp"
+#include "runtime/sim/simulation.hpp"
+#include "runtime/sim/trace_stats.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+struct simulate_request {
+  simulation_request simulation;
+  std::string trace, report;
+  bool json = false;
+};
+
+command_line simulate_line(simulate_request& r) {
+  command_line line;
+  line.usage = "mooncaf simulate --trace FILE [options]";
+  line.summary = "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.";
+  line.arguments.push_back(text("trace", "FILE", "the trace; - is standard input", r.trace));
+  line.arguments.push_back(text("report", "FILE.html", "write a page with plots", r.report));
+  line.arguments.push_back(flag("json", "print JSON instead of a table", r.json));
+  for (auto& a : simulation_arguments(r.simulation)) line.arguments.push_back(std::move(a));
+  return line;
+}
+
+/// A line that is written over itself.
+std::function<void(std::uint64_t)> progress_bar(const console& io, std::uint64_t total) {
+  if (!io.interactive) return {};
+  return [&io, total](std::uint64_t done) {
+    io.err << "\r  " << done << " requests";
+    if (total > 0) {
+      const auto filled = static_cast<std::size_t>(done * 40 / total);
+      io.err << " [" << std::string(filled, '=') << std::string(40 - filled, ' ') << "]";
+    }
+    io.err << std::flush;
+  };
+}
+
+result<outcome> run(const simulate_request& r, simulation_options& options, const console& io) {
+  trace_options format;
+  format.block_tokens = options.hardware.block_tokens;
+  if (r.report.empty()) {
+    auto source = open_trace(r.trace, format);
+    if (!source) return fail(source.error());
+    return simulation{options}.run(**source, progress_bar(io, 0));
+  }
+  // A report follows the replicas of hot blocks: which they are is known once the trace has been seen.
+  auto records = load_trace(r.trace, format);
+  if (!records) return fail(records.error());
+  options.watch = hottest_blocks(*records, 8);
+  return simulation{options}.run(*replay_of(*records), progress_bar(io, records->size()));
+}
+
+}  // namespace
+
+int simulate_command(std::span<const std::string> args, const console& io) {
+  simulate_request request;
+  auto line = simulate_line(request);
+  const auto wrong = [&](const error& e, int status) {
+    io.err << "mooncaf simulate: " << e.detail << "\n";
+    return status;
+  };
+  const auto read = parse(line, args);
+  if (!read) return wrong(read.error(), 2);
+  if (*read == parsed::help) {
+    print_help(line, io.out);
+    return 0;
+  }
+  if (!line.words.empty()) return wrong({ec::invalid_argument, "unexpected '" + line.words.front() + "'"}, 2);
+  if (request.trace.empty()) return wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
+  auto options = resolve(request.simulation);
+  if (!options) return wrong(options.error(), 2);
+  const auto out = run(request, *options, io);
+  if (io.interactive) io.err << "\r" << std::string(70, ' ') << "\r";
+  if (!out) return wrong(out.error(), 1);
+  io.out << (request.json ? to_json(*options, *out) : to_table(*options, *out));
+  if (request.report.empty()) return 0;
+  std::ofstream page{request.report, std::ios::binary};
+  page << to_html(*options, *out);
+  page.close();
+  if (!page) return wrong({ec::io_error, "cannot write " + request.report}, 1);
+  if (!request.json) io.out << "\nplots: " << request.report << "\n";
+  return 0;
+}
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,100 @@
+#include "runtime/sim/cli/simulation_arguments.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/sim/simulation.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+result<profile> read_profile(const std::string& name) {
+  if (!name.ends_with(".toml")) return builtin_profile(name);
+  std::ifstream file{name, std::ios::binary};
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return fail(ec::io_error, "cannot read " + name + ": " + std::strerror(errno));
+  return parse_profile(text.str(), name);
+}
+
+std::string profile_names() {
+  std::string all;
+  for (const auto& n : builtin_profiles()) all += (all.empty() ? "" : ", ") + n;
+  return all;
+}
+
+std::vector<argument> cluster_arguments(simulation_request& r) {
+  auto& o = r.options;
+  return {
+      text("profile", "NAME|FILE.toml",
+           "hardware and model: " + profile_names() + ", or a file (default " + r.profile + ")", r.profile),
+      whole("prefill", "prefill instances", o.prefill, 1, 8191),
+      whole("decode", "decode instances", o.decode, 1, 8191),
+      whole("pipeline", "nodes that work together as one prefill instance, each with a slice of the layers",
+            o.pipeline, 1, 64),
+      choice("coupled",
+             "every node prefills and decodes; prompts one at a time, several per step, or in chunks beside decoding",
+             {"off", "one_by_one", "batched", "chunked"}, o.coupled),
+      whole("coupled-chunk", "tokens of a step with --coupled=chunked", o.coupled_chunk, 16, 1u << 20),
+      real("nic-gbit", "network of a node, Gbit/s each way; 0: the profile's", r.nic_gbit_per_s, 0, 1e6),
+      whole("dram-tokens", "tokens of KV in a node's memory; 0: the profile's", r.dram_tokens, 0, 1'000'000'000'000),
+      whole("ssd-tokens", "tokens of KV on a node's disk; 0: the profile's", r.ssd_tokens, 0, 1'000'000'000'000),
+      flag("no-cache", "reuse no prefix at all", r.no_cache),
+      flag("no-layerwise", "move KV before and after the computation, not beside it", r.no_layerwise),
+  };
+}
+
+std::vector<argument> policy_arguments(simulation_request& r) {
+  auto& o = r.options;
+  return {
+      choice("policy", "how a prefill instance is chosen",
+             {"random", "load_balancing", "cache_aware", "kvcache_centric"}, o.policy),
+      real("threshold", "fetch a remote prefix only if it is more than this many times longer", o.balancing_threshold,
+           1, 1e9),
+      choice("admission", "when a request is refused", {"none", "baseline", "early", "predictive", "per_request", "priced"}, o.admission),
+      seconds("slo-ttft", "time to the first token", o.ttft_slo_s, 1e-3, 1e5),
+      seconds("slo-tbt", "time between tokens: mean of a request's slowest tenth", o.tbt_slo_s, 1e-4, 1e3),
+      seconds("decode-span", "t_d: how long predictive admission takes a request to decode", o.decode_span_s, 1e-3, 1e5),
+      whole("max-tokens", "that every request asks for; all that admission knows about its answer", o.max_tokens, 1,
+            1u << 24),
+      choice("eviction", "which block gives way", {"lru", "lfu", "length_aware"}, o.eviction),
+      flag("any-victim", "let blocks give way whose children are here: a prefix may get holes", r.any_victim),
+      choice("write-policy", "when blocks go to disk", {"write_back", "write_through", "write_through_selective"},
+             o.write),
+      whole("selective-hits", "uses that make a block worth writing (write_through_selective)", o.selective_hits, 1,
+            1'000'000),
+      real("high-share", "share of requests with high priority", o.high_share, 0, 1),
+      real("low-share", "share of requests with low priority", o.low_share, 0, 1),
+  };
+}
+
+}  // namespace
+
+std::vector<argument> simulation_arguments(simulation_request& r) {
+  auto all = cluster_arguments(r);
+  for (auto& a : policy_arguments(r)) all.push_back(std::move(a));
+  all.push_back(real("speed", "of the replay: 2 plays an hour in half an hour", r.options.speed, 1e-3, 1e6));
+  all.push_back(real("jitter", "relative standard deviation of step times", r.options.jitter, 0, 1));
+  all.push_back(whole("seed", "of everything that is drawn", r.options.seed, 0, ~std::uint64_t{0}));
+  return all;
+}
+
+result<simulation_options> resolve(const simulation_request& r) {
+  auto options = r.options;
+  auto p = read_profile(r.profile);
+  if (!p) return fail(p.error());
+  options.hardware = *p;
+  if (r.nic_gbit_per_s > 0) options.hardware.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
+  if (r.dram_tokens > 0) options.hardware.dram_tokens = r.dram_tokens;
+  if (r.ssd_tokens > 0) options.hardware.ssd_tokens = r.ssd_tokens;
+  options.layerwise = !r.no_layerwise;
+  options.local_cache = !r.no_cache;
+  options.leaf_first = !r.any_victim;
+  if (auto fit = check_options(options); !fit) return fail(fit.error());
+  return options;
+}
+
+}  // namespace mooncaf::sim

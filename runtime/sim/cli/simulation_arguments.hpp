@@ -1,0 +1,27 @@
+#pragma once
+// Options that describe a simulated cluster: shared by the commands that run one.
+
+#include <string>
+#include <vector>
+
+#include "runtime/sim/cli/arguments.hpp"
+#include "runtime/sim/options.hpp"
+
+namespace mooncaf::sim {
+
+/// What the command line says, before the profile is read.
+struct simulation_request {
+  simulation_options options;
+  std::string profile = "a800x8-llama70b";
+  double nic_gbit_per_s = 0;        ///< 0: the profile's; likewise below
+  std::uint64_t dram_tokens = 0;
+  std::uint64_t ssd_tokens = 0;
+  bool no_layerwise = false, no_cache = false, any_victim = false;
+};
+
+/// @param request  outlives the arguments, which write into it.
+std::vector<argument> simulation_arguments(simulation_request& request);
+/// The options with their profile. @error  of the profile or the options.
+result<simulation_options> resolve(const simulation_request& request);
+
+}  // namespace mooncaf::sim

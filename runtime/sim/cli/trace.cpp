@@ -1,0 +1,126 @@
+#include <cstdio>
+
+#include "runtime/sim/cli/arguments.hpp"
+#include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/hit_ratio.hpp"
+#include "runtime/sim/trace_stats.hpp"
+#include "runtime/sim/workload_generator.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+int wrong(const console& io, const char* command, const error& e, int status) {
+  io.err << "mooncaf trace " << command << ": " << e.detail << "\n";
+  return status;
+}
+
+/// Reads the command line of one of the three. @returns the exit status if there is nothing to run.
+std::optional<int> begin(command_line& line, const char* command, std::span<const std::string> args,
+                         std::size_t words, const console& io) {
+  const auto read = parse(line, args);
+  if (!read) return wrong(io, command, read.error(), 2);
+  if (*read == parsed::help) {
+    print_help(line, io.out);
+    return 0;
+  }
+  if (line.words.size() == words) return std::nullopt;
+  return wrong(io, command, {ec::invalid_argument, words == 0 ? "no file is read" : "one trace file expected (- is standard input)"}, 2);
+}
+
+int stats(std::span<const std::string> args, const console& io) {
+  trace_options format;
+  command_line line{"mooncaf trace stats FILE", "Says what is in a trace.",
+                    {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536)}, {}};
+  if (const auto status = begin(line, "stats", args, 1, io)) return *status;
+  auto source = open_trace(line.words.front(), format);
+  if (!source) return wrong(io, "stats", source.error(), 1);
+  trace_stats collected;
+  for (workload_record r;;) {
+    const auto more = (*source)->next(r);
+    if (!more) return wrong(io, "stats", more.error(), 1);
+    if (!*more) break;
+    collected.add(r);
+  }
+  io.out << collected.to_text();
+  return 0;
+}
+
+int make(std::span<const std::string> args, const console& io) {
+  workload_options o;
+  command_line line{"mooncaf trace generate [options]",
+                    "Writes a made-up trace to standard output; the same options give the same trace.",
+                    {choice("kind", "of workload", {"chat", "agent", "long_doc"}, o.kind),
+                     whole("requests", "how many", o.requests, 1, 1'000'000'000),
+                     real("rate", "requests a second, on average", o.rate, 1e-6, 1e6),
+                     real("burstiness", "0 is Poisson; b makes bursts of 1 + b sessions on average", o.burstiness, 0, 1e4),
+                     real("input-mean", "tokens of a prompt; 0: the kind's own", o.input_mean, 0, 1e7),
+                     real("output-mean", "tokens of an answer; 0: the kind's own", o.output_mean, 0, 8192),
+                     whole("input-max", "longest prompt", o.input_max, 1, 1u << 26),
+                     whole("block-tokens", "tokens of a block", o.block_tokens, 1, 65'536),
+                     whole("seed", "of everything that is drawn", o.seed, 0, ~std::uint64_t{0})},
+                    {}};
+  if (const auto status = begin(line, "generate", args, 0, io)) return *status;
+  auto source = generate(o);
+  if (!source) return wrong(io, "generate", source.error(), 2);
+  for (workload_record r; *(*source)->next(r);) {
+    io.out << to_json_line(r) << '\n';
+    if (!io.out) return wrong(io, "generate", {ec::io_error, "cannot write"}, 1);
+  }
+  return 0;
+}
+
+int hit_rate(std::span<const std::string> args, const console& io) {
+  trace_options format;
+  std::uint64_t capacity = 0;
+  command_line line{"mooncaf trace hitrate FILE",
+                    "Hit ratio of one pool of blocks for every eviction policy and capacity, block by block. In brackets:\n"
+                    "hits that no miss precedes, with victims chosen leaf first, which is what a prefix cache can use.",
+                    {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536),
+                     whole("capacity", "one capacity in blocks instead of the usual six; 0: those", capacity, 0,
+                           1'000'000'000)},
+                    {}};
+  if (const auto status = begin(line, "hitrate", args, 1, io)) return *status;
+  const auto records = load_trace(line.words.front(), format);
+  if (!records) return wrong(io, "hitrate", records.error(), 1);
+  std::vector<std::uint64_t> sizes{0, 100'000, 50'000, 30'000, 10'000, 1'000};
+  if (capacity > 0) sizes = {capacity};
+  io.out << "capacity      ";
+  for (const auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
+    auto name = std::string{to_string(p)};
+    name.resize(22, ' ');
+    io.out << name;
+  }
+  io.out << "\n";
+  for (const auto size : sizes) {
+    char cell[64];
+    std::snprintf(cell, sizeof cell, "%-14s", size == 0 ? "no end" : std::to_string(size).c_str());
+    io.out << cell;
+    for (const auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
+      hit_ratio_pool any{{p, false}, size}, leaves{{p, true}, size};
+      for (const auto& r : *records) {
+        any.request(r);
+        leaves.request(r);
+      }
+      std::snprintf(cell, sizeof cell, "%.6f (%.6f)   ", any.ratio(), leaves.prefix_ratio());
+      io.out << cell;
+    }
+    io.out << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+int trace_command(std::span<const std::string> args, const console& io) {
+  const auto command = args.empty() ? std::string{"--help"} : args.front();
+  const auto rest = args.empty() ? args : args.subspan(1);
+  if (command == "stats") return stats(rest, io);
+  if (command == "generate") return make(rest, io);
+  if (command == "hitrate") return hit_rate(rest, io);
+  const bool asked = command == "--help" || command == "-h";
+  (asked ? io.out : io.err) << "usage: mooncaf trace stats FILE | generate [options] | hitrate FILE; each explains itself with --help\n";
+  return asked ? 0 : 2;
+}
+
+}  // namespace mooncaf::sim

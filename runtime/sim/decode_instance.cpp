@@ -1,0 +1,113 @@
+#include "runtime/sim/decode_instance.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mooncaf::sim {
+
+bool decode_instance::push(const decode_entry& entry, std::uint32_t tokens) {
+  auto longest = entry;
+  longest.max_tokens = std::max(longest.max_tokens, tokens);
+  return batch_.push(longest);
+}
+
+/// The least number of steps that take `seconds` or longer.
+std::int64_t decode_instance::steps_within(double seconds) const noexcept {
+  const double first = run_.seconds - run_.growth / 2;
+  double n = seconds / run_.seconds;
+  if (run_.growth > 0) n = (std::sqrt(first * first + 2 * run_.growth * seconds) - first) / run_.growth;
+  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(n - 1e-9)), 0);
+}
+
+std::optional<next_turn> decode_instance::wake(ticks now) {
+  if (planned_ == 0) return next_turn{now, ++stamp_};
+  if (batch_.running().size() >= max_batch_) return std::nullopt;
+  const auto steps = std::max<std::int64_t>(steps_within(to_sec(now - began_)), 1);
+  if (steps >= planned_) return std::nullopt;
+  planned_ = steps;
+  return next_turn{std::max(began_ + from_sec(run_seconds(planned_)), now), ++stamp_};
+}
+
+std::optional<next_turn> decode_instance::turn(ticks now, random_source& random, request_table& requests,
+                                               log_histogram& gaps, std::vector<std::uint32_t>& finished) {
+  if (planned_ > 0) {
+    count_gaps(gaps);
+    busy_ += now - began_;
+    context_ += static_cast<std::uint64_t>(planned_) * members_.size();
+    steps_ += planned_;
+    planned_ = 0;
+    retire(requests, finished);
+  }
+  if (batch_.waiting() > 0) join(now, requests);
+  return begin_run(now, random);
+}
+
+void decode_instance::count_gaps(log_histogram& gaps) const {
+  // A long run is counted in parts, since its steps grow.
+  const std::int64_t parts = run_.growth * static_cast<double>(planned_) > 0.04 * run_.seconds ? 4 : 1;
+  for (std::int64_t p = 0; p < parts; ++p) {
+    const auto begin = planned_ * p / parts, end = planned_ * (p + 1) / parts;
+    if (end == begin) continue;
+    const double middle = static_cast<double>(begin + end - 1) / 2;
+    gaps.add(run_.seconds + middle * run_.growth, static_cast<std::uint64_t>(end - begin) * members_.size());
+  }
+}
+
+void decode_instance::retire(request_table& requests, std::vector<std::uint32_t>& finished) {
+  const auto later = [](const member& a, const member& b) {
+    return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
+  };
+  while (!members_.empty() && members_.front().finish <= steps_) {
+    std::ranges::pop_heap(members_, later);
+    const auto slot = members_.back().slot;
+    members_.pop_back();
+    const auto& r = requests[slot];
+    context_ -= std::uint64_t{r.prompt_tokens} + 1 + r.decode_tokens;
+    batch_.cancel(r.id);
+    finished.push_back(slot);
+  }
+}
+
+void decode_instance::join(ticks now, request_table& requests) {
+  const auto later = [](const member& a, const member& b) {
+    return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
+  };
+  for (const auto id : batch_.admit(time_point{duration{now}})) {
+    const auto slot = request_table::slot_of(id);
+    auto& r = requests[slot];
+    r.first_step = steps_;
+    r.joined = now;
+    context_ += std::uint64_t{r.prompt_tokens} + 1;  // the first token came from prefill
+    members_.push_back({steps_ + r.decode_tokens, steps_, slot});
+    std::ranges::push_heap(members_, later);
+  }
+}
+
+std::optional<next_turn> decode_instance::begin_run(ticks now, random_source& random) {
+  if (members_.empty()) return std::nullopt;
+  const double noise = random.noise(jitter_);
+  run_ = {steps_, costs_->decode_step(members_.size(), context_) * noise,
+          costs_->decode_growth(members_.size()) * noise};
+  history_.begin(run_, oldest_start());
+  planned_ = members_.front().finish - steps_;
+  began_ = now;
+  return next_turn{now + std::max<ticks>(from_sec(run_seconds(planned_)), 1), ++stamp_};
+}
+
+std::int64_t decode_instance::oldest_start() const noexcept {
+  if (history_.size() < 512 || history_.size() % 64 != 0) return 0;
+  auto oldest = steps_;
+  for (const auto& m : members_) oldest = std::min(oldest, m.start);
+  return oldest;
+}
+
+instance_load decode_instance::load() const {
+  instance_load l;
+  l.running = static_cast<std::uint32_t>(batch_.running().size());
+  l.waiting = static_cast<std::uint32_t>(batch_.waiting());
+  l.context_tokens = context_;
+  l.step = from_seconds(run_.seconds);
+  return l;
+}
+
+}  // namespace mooncaf::sim

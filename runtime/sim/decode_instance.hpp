@@ -1,0 +1,97 @@
+#pragma once
+// A modelled decode instance: the production batch, stepped in runs.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/sched/decode_batch.hpp"
+#include "runtime/sched/instance.hpp"
+#include "runtime/sim/cost_model.hpp"
+#include "runtime/sim/log_histogram.hpp"
+#include "runtime/sim/random.hpp"
+#include "runtime/sim/request_table.hpp"
+#include "runtime/sim/step_history.hpp"
+
+namespace mooncaf::sim {
+
+/// When an instance wants its next turn; an older turn of another stamp is void.
+struct next_turn {
+  ticks at = 0;
+  std::uint32_t stamp = 0;
+};
+
+/// Steps are not simulated one by one: with an unchanged batch each takes a little longer than the last, so the
+/// time of any number of them is a formula, and one event stands for all until somebody joins or ends.
+///
+///   turn      who joins waits for the end of the step under way
+///    ├──┬──┬──┬──┬──┬──┬──┤ planned: until the first member has its last token
+///                 ▲ wake() ─► the turn moves here
+///
+/// @cost  two events per request, however long its answer.
+class decode_instance {
+ public:
+  /// @param costs  outlives the instance. @param jitter  relative standard deviation of a run's step time.
+  decode_instance(const cost_model& costs, const decode_batch_options& options, double jitter)
+      : costs_(&costs), batch_(options), max_batch_(options.max_batch), jitter_(jitter) {}
+
+  /// The production double check. @returns why the request should not join, or nothing.
+  std::optional<rejection> check(const decode_entry& entry, const decode_model& model, duration tbt_slo) const {
+    return batch_.check(entry, model, tbt_slo);
+  }
+  /// A request whose KV is here. @param tokens  that it will generate here; at least 1.
+  /// @returns false if it could never fit the memory.
+  bool push(const decode_entry& entry, std::uint32_t tokens);
+  /// After `push`: @returns the turn at which the new one may join, if it is earlier than what is planned.
+  std::optional<next_turn> wake(ticks now);
+
+  /// The planned steps are done. Members that have all their tokens are moved to `finished`, waiting ones join.
+  /// @param gaps  gets the time between tokens of every member. @returns the next turn, if there is work.
+  std::optional<next_turn> turn(ticks now, random_source& random, request_table& requests, log_histogram& gaps,
+                                std::vector<std::uint32_t>& finished);
+  bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
+
+  /// Mean of the slowest tenth of a member's gaps, in seconds; it took part until now.
+  double slowest_tenth(const request_state_record& r, double wait) {
+    return history_.slowest_tenth(r.first_step, r.first_step + r.decode_tokens, wait);
+  }
+
+  instance_load load() const;
+  std::size_t running() const noexcept { return batch_.running().size(); }
+  std::size_t waiting() const noexcept { return batch_.waiting(); }
+  std::uint64_t context_tokens() const noexcept { return context_; }
+  ticks busy() const noexcept { return busy_; }
+
+ private:
+  struct member {
+    std::int64_t finish = 0;  ///< number of the step that gives its last token
+    std::int64_t start = 0;
+    std::uint32_t slot = 0;
+  };
+  double run_seconds(std::int64_t steps) const noexcept {
+    const auto n = static_cast<double>(steps);
+    return n * run_.seconds + run_.growth * n * (n - 1) / 2;
+  }
+  std::int64_t steps_within(double seconds) const noexcept;
+  void count_gaps(log_histogram& gaps) const;
+  void retire(request_table& requests, std::vector<std::uint32_t>& finished);
+  void join(ticks now, request_table& requests);
+  std::optional<next_turn> begin_run(ticks now, random_source& random);
+  std::int64_t oldest_start() const noexcept;
+
+  const cost_model* costs_;
+  decode_batch batch_;
+  std::uint32_t max_batch_;
+  double jitter_;
+  std::vector<member> members_;  // a heap: the first to finish in front
+  step_history history_;
+  step_run run_;                 // under way
+  std::int64_t planned_ = 0;     // steps of it; 0: idle
+  ticks began_ = 0;
+  std::int64_t steps_ = 0;       // done before it
+  std::uint64_t context_ = 0;    // tokens of all members at its begin
+  std::uint32_t stamp_ = 0;
+  ticks busy_ = 0;
+};
+
+}  // namespace mooncaf::sim

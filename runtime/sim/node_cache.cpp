@@ -1,0 +1,112 @@
+#include "runtime/sim/node_cache.hpp"
+
+#include <algorithm>
+
+namespace mooncaf::sim {
+
+cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now, pins& held) {
+  latest_ = now;
+  cache_hit hit;
+  for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) {
+    auto h = dram_.find(keys[i]);
+    if (h == eviction_index::none) {
+      if (options_.ssd_blocks == 0) break;
+      const auto on_disk = ssd_.find(keys[i]);
+      if (on_disk == eviction_index::none || make_room(1) == 0) break;
+      ssd_.touch(on_disk, now);
+      h = dram_.insert(keys[i], parent_of(keys, i), i, now);
+      conductor_->block_held(node_, keys[i], holder_tier::dram);
+      ++hit.from_ssd;
+    } else {
+      used(h, keys, i, now);
+    }
+    dram_.pin(h);
+    held.push_back(h);
+    ++hit.blocks;
+  }
+  return hit;
+}
+
+void node_cache::unpin(pins& held) {
+  // Leaves first: a parent that still has a pinned child needs no place among the victims yet.
+  for (auto i = held.rbegin(); i != held.rend(); ++i) dram_.unpin(*i);
+  held.clear();
+}
+
+void node_cache::sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to,
+                      std::uint64_t now) {
+  for (auto i = from; i < to && i < keys.size(); ++i) {
+    if (const auto h = dram_.find(keys[i]); h != eviction_index::none) used(h, keys, i, now);
+  }
+}
+
+void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now) {
+  latest_ = now;
+  auto i = from;
+  for (; i < keys.size(); ++i) {
+    const auto h = dram_.find(keys[i]);
+    if (h == eviction_index::none) break;
+    used(h, keys, i, now);
+    dram_.pin(h);  // what is here must not give way to the rest of its own prompt
+    chain_.push_back(h);
+  }
+  const auto room = make_room(keys.size() - i);
+  unpin(chain_);
+  for (const auto end = i + room; i < end; ++i) {
+    dram_.insert(keys[i], parent_of(keys, i), i, now);
+    conductor_->block_held(node_, keys[i], holder_tier::dram);
+    if (options_.ssd_blocks > 0 && writes_on_commit(options_.write)) save(keys[i], parent_of(keys, i), i, now);
+  }
+}
+
+void node_cache::used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i,
+                      std::uint64_t now) {
+  dram_.touch(h, now);
+  if (options_.ssd_blocks == 0) return;
+  if (const auto d = ssd_.find(keys[i]); d != eviction_index::none) {
+    ssd_.touch(d, now);
+  } else if (writes_on_use(options_.write, dram_.frequency(h), options_.selective_hits)) {
+    save(keys[i], parent_of(keys, i), i, now);
+  }
+}
+
+/// Room for `wanted` blocks in DRAM. @returns for how many there is: less if too much is in use.
+std::size_t node_cache::make_room(std::size_t wanted) {
+  const auto free = [&] {
+    return dram_.size() < options_.dram_blocks ? options_.dram_blocks - dram_.size() : 0;
+  };
+  while (free() < wanted) {
+    const auto victim = dram_.victim();
+    if (victim == eviction_index::none) break;
+    const auto key = dram_.key(victim);
+    const auto parent = dram_.parent_key(victim);
+    const auto depth = dram_.depth(victim);
+    dram_.erase(victim);
+    if (options_.ssd_blocks > 0 && writes_on_eviction(options_.write)) save(key, parent, depth, latest_);
+    if (options_.ssd_blocks > 0 && ssd_.find(key) != eviction_index::none) {
+      conductor_->block_held(node_, key, holder_tier::ssd);
+    } else {
+      conductor_->block_gone(node_, key);
+      ++evicted_;
+    }
+  }
+  return std::min<std::size_t>(free(), wanted);
+}
+
+void node_cache::save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now) {
+  if (ssd_.find(key) != eviction_index::none) return;
+  while (ssd_.size() >= options_.ssd_blocks) {
+    const auto victim = ssd_.victim();
+    if (victim == eviction_index::none) return;
+    const auto gone = ssd_.key(victim);
+    ssd_.erase(victim);
+    if (dram_.find(gone) == eviction_index::none) {
+      conductor_->block_gone(node_, gone);
+      ++evicted_;
+    }
+  }
+  ssd_.insert(key, parent, depth, now);
+  ++ssd_written_;
+}
+
+}  // namespace mooncaf::sim

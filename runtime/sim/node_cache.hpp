@@ -1,0 +1,72 @@
+#pragma once
+// The KV blocks that one modelled node holds: the production eviction and write policies over keys alone.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/sched/conductor_core.hpp"
+#include "storage/eviction.hpp"
+#include "storage/write_policy.hpp"
+
+namespace mooncaf::sim {
+
+struct node_cache_options {
+  eviction_options dram;
+  eviction_options ssd;
+  std::uint64_t dram_blocks = 0;
+  std::uint64_t ssd_blocks = 0;  ///< 0: no disk
+  write_policy write = write_policy::write_back;
+  std::uint32_t selective_hits = 2;
+};
+
+/// Leading blocks of a prompt that were found, by where they were.
+struct cache_hit {
+  std::uint32_t blocks = 0;
+  std::uint32_t from_ssd = 0;
+};
+
+/// DRAM over SSD. Every change is announced to the conductor at once, as a shard's events would be.
+/// @thread  Owned by the simulation.
+class node_cache {
+ public:
+  using pins = std::vector<eviction_index::handle>;
+
+  /// @param conductor  outlives the cache.
+  node_cache(const node_cache_options& options, conductor_core& conductor, node_id node)
+      : options_(options), conductor_(&conductor), node_(node), dram_(options.dram), ssd_(options.ssd) {}
+
+  /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of each
+  /// and pins them until `unpin`.
+  cache_hit pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now, pins& held);
+  void unpin(pins& held);
+  /// Counts a use of blocks [from, to): they were sent elsewhere.
+  void sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to, std::uint64_t now);
+  /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can give
+  /// way. A block whose parent could not be put in is useless and left out.
+  void insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now);
+
+  std::size_t dram_size() const noexcept { return dram_.size(); }
+  std::size_t ssd_size() const noexcept { return ssd_.size(); }
+  std::uint64_t ssd_written() const noexcept { return ssd_written_; }  ///< blocks
+  std::uint64_t evicted() const noexcept { return evicted_; }          ///< blocks that left the node
+
+ private:
+  std::size_t make_room(std::size_t wanted);
+  void save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
+  void used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i, std::uint64_t now);
+  static const block_key& parent_of(std::span<const block_key> keys, std::uint32_t i) noexcept {
+    return keys[i == 0 ? 0 : i - 1];
+  }
+
+  node_cache_options options_;
+  conductor_core* conductor_;
+  node_id node_;
+  eviction_index dram_, ssd_;
+  pins chain_;  // scratch
+  std::uint64_t latest_ = 0;
+  std::uint64_t ssd_written_ = 0, evicted_ = 0;
+};
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,91 @@
+#pragma once
+// What a simulation found out.
+
+#include <array>
+#include <cstdint>
+
+#include "runtime/sim/log_histogram.hpp"
+#include "runtime/sim/timeline.hpp"
+
+namespace mooncaf::sim {
+
+inline constexpr std::size_t priorities = 3;  ///< high, normal, low
+
+/// Requests of one priority. Every request ends in exactly one of: completed, a rejection.
+struct request_counts {
+  std::uint64_t arrived = 0;
+  std::uint64_t completed = 0;
+  std::uint64_t slo_met = 0;  ///< of the completed: TTFT and TBT inside both SLOs
+  std::uint64_t ttft_missed = 0, tbt_missed = 0;  ///< of the completed; a request may miss both
+  std::uint64_t rejected_placement = 0;  ///< no instance could take it
+  std::uint64_t rejected_prefill = 0;    ///< predicted TTFT
+  std::uint64_t rejected_decode = 0;     ///< predicted TBT or a full decode pool, before prefill
+  std::uint64_t rejected_at_decode = 0;  ///< after prefill
+  std::uint64_t rejected_memory = 0;     ///< … because it does not fit a decode instance at all
+
+  std::uint64_t rejected() const noexcept {
+    return rejected_placement + rejected_prefill + rejected_decode + rejected_at_decode + rejected_memory;
+  }
+  request_counts& operator+=(const request_counts& o) noexcept {
+    arrived += o.arrived, completed += o.completed, slo_met += o.slo_met;
+    ttft_missed += o.ttft_missed, tbt_missed += o.tbt_missed;
+    rejected_placement += o.rejected_placement, rejected_prefill += o.rejected_prefill;
+    rejected_decode += o.rejected_decode, rejected_at_decode += o.rejected_at_decode;
+    rejected_memory += o.rejected_memory;
+    return *this;
+  }
+};
+
+struct outcome {
+  std::array<request_counts, priorities> by_priority;
+  request_counts all() const noexcept {
+    request_counts sum;
+    for (const auto& c : by_priority) sum += c;
+    return sum;
+  }
+
+  // Seconds.
+  log_histogram ttft;      ///< of requests whose prefill ended
+  log_histogram gap;       ///< between tokens of one request, all of them but the hand-over
+  log_histogram handover;  ///< from the first token to joining a decode batch
+  log_histogram tbt;       ///< per completed request: mean of its slowest tenth of gaps, hand-over included
+  log_histogram queueing;  ///< from arrival to the first token, less the own computation
+
+  // Blocks of prompts that could have been reused, by where they were; of placed requests.
+  std::uint64_t blocks_dram = 0, blocks_ssd = 0, blocks_remote = 0, blocks_missed = 0;
+  std::uint64_t blocks() const noexcept { return blocks_dram + blocks_ssd + blocks_remote + blocks_missed; }
+  double hit_share() const noexcept {
+    return blocks() == 0 ? 0 : 1 - static_cast<double>(blocks_missed) / static_cast<double>(blocks());
+  }
+
+  // Bytes by path.
+  double bytes_fetched = 0;   ///< prefixes between nodes
+  double bytes_streamed = 0;  ///< prefill to decode
+  double bytes_ssd_read = 0, bytes_ssd_written = 0;
+  std::uint64_t fetches = 0;
+  std::uint64_t blocks_evicted = 0;
+
+  std::uint64_t prompt_tokens = 0, computed_tokens = 0, output_tokens = 0;
+  double wasted_prefill_s = 0;  ///< spent on requests that were refused afterwards
+  double missed_prefill_s = 0;  ///< spent on requests that completed outside their SLOs
+
+  double span_s = 0;        ///< from the first arrival to the last event
+  double last_arrival_s = 0;
+  double prefill_busy = 0, decode_busy = 0, network_busy = 0;  ///< shares of the span, mean over instances
+  double busiest = 0;       ///< largest such share of any instance; never above 1
+  std::uint64_t peak_live = 0;  ///< requests under way at once
+  std::uint64_t events = 0;
+
+  timeline history;
+  std::uint32_t prefill_instances = 0, decode_instances = 0;
+
+  double slo_share() const noexcept {
+    const auto c = all();
+    return c.arrived == 0 ? 0 : static_cast<double>(c.slo_met) / static_cast<double>(c.arrived);
+  }
+  double goodput() const noexcept {  ///< requests a second inside both SLOs, while requests arrived
+    return last_arrival_s <= 0 ? 0 : static_cast<double>(all().slo_met) / last_arrival_s;
+  }
+};
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,187 @@
+#include "runtime/sim/profile.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <variant>
+
+#include "config/toml.hpp"
+#include "config/value.hpp"
+#include "runtime/sim/builtin_profiles.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+/// One number of a profile: where it stands, and what it may be. Times are written in the unit of the key.
+struct field {
+  const char* section;
+  const char* key;
+  std::variant<std::uint32_t profile::*, std::uint64_t profile::*, double profile::*, double step_costs::*> at;
+  double scale;  ///< of the written number, to get ours
+  double min, max;
+};
+
+constexpr double ms = 1e-3, us = 1e-6, ns = 1e-9;
+
+const std::array fields{
+    field{"model", "layers", &profile::layers, 1, 1, 10'000},
+    field{"model", "kv_bytes_per_token", &profile::kv_bytes_per_token, 1, 1, 1e9},
+    field{"model", "block_tokens", &profile::block_tokens, 1, 1, 65'536},
+    field{"prefill", "constant_ms", &step_costs::prefill_constant_s, ms, 0, 1e6},
+    field{"prefill", "token_us", &step_costs::prefill_token_s, us, 0, 1e9},
+    field{"prefill", "pair_ns", &step_costs::prefill_pair_s, ns, 0, 1e9},
+    field{"prefill", "cached_token_us", &step_costs::prefill_cached_token_s, us, 0, 1e9},
+    field{"prefill", "chunk_tokens", &profile::chunk_tokens, 1, 1, 1e8},
+    field{"decode", "constant_ms", &step_costs::decode_constant_s, ms, 0, 1e6},
+    field{"decode", "sequence_us", &step_costs::decode_sequence_s, us, 0, 1e9},
+    field{"decode", "context_token_ns", &step_costs::decode_context_token_s, ns, 0, 1e9},
+    field{"decode", "max_batch", &profile::max_batch, 1, 1, 1e6},
+    field{"decode", "device_kv_tokens", &profile::device_kv_tokens, 1, 1, 1e12},
+    field{"node", "nic_gbit_per_s", &profile::nic_bytes_per_s, 1e9 / 8, 1e-3, 1e6},
+    field{"node", "network_latency_us", &profile::network_latency_s, us, 0, 1e9},
+    field{"node", "ssd_gb_per_s", &profile::ssd_bytes_per_s, 1e9, 1e-3, 1e6},
+    field{"node", "dram_tokens", &profile::dram_tokens, 1, 0, 1e12},
+    field{"node", "ssd_tokens", &profile::ssd_tokens, 1, 0, 1e12},
+};
+
+double written(const profile& p, const field& f) {
+  const double value = std::visit(
+      [&](auto at) -> double {
+        if constexpr (std::is_same_v<decltype(at), double step_costs::*>) return p.costs.*at;
+        else return static_cast<double>(p.*at);
+      },
+      f.at);
+  return value / f.scale;
+}
+
+void store(profile& p, const field& f, double value) {
+  std::visit(
+      [&](auto at) {
+        if constexpr (std::is_same_v<decltype(at), double step_costs::*>) {
+          p.costs.*at = value * f.scale;
+        } else {
+          using number = std::remove_reference_t<decltype(p.*at)>;
+          p.*at = static_cast<number>(value * f.scale);
+        }
+      },
+      f.at);
+}
+
+bool is_whole(const field& f) {
+  return std::holds_alternative<std::uint32_t profile::*>(f.at) ||
+         std::holds_alternative<std::uint64_t profile::*>(f.at);
+}
+
+/// @returns what is wrong with the value, or nothing.
+std::string read_field(profile& p, const field& f, const config::toml_entry& e) {
+  const auto value = config::parse_real(e.value);
+  if (e.type != config::toml_type::number || !value) return "a number expected";
+  if (*value < f.min || *value > f.max) {
+    return e.value + " is out of range (" + config::format_real(f.min) + " to " +
+           config::format_real(f.max) + ")";
+  }
+  if (is_whole(f) && *value != std::floor(*value)) return "a whole number expected";
+  store(p, f, *value);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> builtin_profiles() {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : builtin_profile_texts) names.emplace_back(name);
+  return names;
+}
+
+result<profile> builtin_profile(std::string_view name) {
+  std::string known;
+  for (const auto& [mine, text] : builtin_profile_texts) {
+    if (mine == name) return parse_profile(text, mine);
+    known += (known.empty() ? "" : ", ") + std::string{mine};
+  }
+  return fail(ec::not_found, "no profile '" + std::string{name} + "'; there are " + known +
+                                 ", and any path that ends in .toml");
+}
+
+result<profile> parse_profile(std::string_view text, std::string_view file) {
+  const auto entries = config::parse_toml(text, file);
+  if (!entries) return fail(entries.error());
+  profile p;
+  p.name = file;
+  for (const auto& e : *entries) {
+    const auto bad = [&](const std::string& reason) {
+      return fail(ec::invalid_argument,
+                  std::string{file} + ":" + std::to_string(e.line) + ": " + e.section + "." + e.key + ": " + reason);
+    };
+    if (e.section.empty() && e.key == "name") {
+      if (e.type != config::toml_type::string) return bad("a string expected");
+      p.name = e.value;
+      continue;
+    }
+    const field* known = nullptr;
+    for (const auto& f : fields) {
+      if (e.section == f.section && e.key == f.key) known = &f;
+    }
+    if (known == nullptr) return bad("no such key");
+    if (const auto reason = read_field(p, *known, e); !reason.empty()) return bad(reason);
+  }
+  return p;
+}
+
+std::string to_toml(const profile& p) {
+  std::string out = "name = " + config::toml_quoted(p.name) + "\n";
+  std::string_view section;
+  for (const auto& f : fields) {
+    if (section != f.section) out += "\n[" + std::string{section = f.section} + "]\n";
+    char number[40];
+    std::snprintf(number, sizeof number, is_whole(f) ? "%.0f" : "%.9g", written(p, f));
+    out += std::string{f.key} + " = " + number + "\n";
+  }
+  return out;
+}
+
+step_costs fit_costs(std::span<const timing_point> passes, std::span<const timing_point> steps) {
+  const auto fit = [](std::span<const timing_point> points, auto&& features_of) {
+    std::vector<std::array<double, 3>> x;
+    std::vector<double> t;
+    for (const auto& p : points) {
+      x.push_back(features_of(p));
+      t.push_back(p.seconds);
+    }
+    return fit_nonnegative(x, t);
+  };
+  using row = std::array<double, 3>;
+  const auto prefill = fit(passes, [](const timing_point& p) { return row{1, p.a, p.a * p.b + p.a * p.a / 2}; });
+  const auto decode = fit(steps, [](const timing_point& p) { return row{1, p.a, p.b}; });
+  return {prefill[0], prefill[1], prefill[2], 0, decode[0], decode[1], decode[2]};
+}
+
+std::vector<timing_point> prefill_samples(const profile& p, std::uint32_t stages) {
+  std::vector<timing_point> points;
+  const auto& c = p.costs;
+  for (const double n : {256.0, 1024.0, 4096.0, 16384.0, 65536.0}) {
+    for (const double cached : {0.0, 4096.0, 65536.0}) {
+      const double steps = std::ceil(n / p.chunk_tokens);
+      const double compute = c.prefill_constant_s * steps + c.prefill_token_s * n +
+                             c.prefill_pair_s * (n * cached + n * n / 2) + c.prefill_cached_token_s * cached;
+      points.push_back({n, cached, compute / stages});
+    }
+  }
+  return points;
+}
+
+std::vector<timing_point> decode_samples(const profile& p) {
+  std::vector<timing_point> points;
+  const auto& c = p.costs;
+  for (const double batch : {1.0, 8.0, 64.0}) {
+    for (const double each : {512.0, 4096.0, 16384.0}) {
+      points.push_back({batch, batch * each,
+                        c.decode_constant_s + c.decode_sequence_s * batch +
+                            c.decode_context_token_s * batch * each});
+    }
+  }
+  return points;
+}
+
+}  // namespace mooncaf::sim

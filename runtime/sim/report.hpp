@@ -1,0 +1,21 @@
+#pragma once
+// An outcome as a table for people, JSON for machines, and a page with plots.
+
+#include <string>
+
+#include "runtime/sim/options.hpp"
+#include "runtime/sim/outcome.hpp"
+
+namespace mooncaf::sim {
+
+/// What was simulated, in one line.
+std::string describe(const simulation_options& options);
+
+/// A table of some thirty lines.
+std::string to_table(const simulation_options& options, const outcome& out);
+/// One JSON object; the same options and trace give the same bytes.
+std::string to_json(const simulation_options& options, const outcome& out);
+/// A self-contained HTML page: no other file, no network.
+std::string to_html(const simulation_options& options, const outcome& out);
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,106 @@
+#include <cmath>
+#include <cstdio>
+
+#include "runtime/sim/report.hpp"
+#include "runtime/sim/report_page.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+std::string number(double v) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", std::isfinite(v) ? v : 0.0);
+  return text;
+}
+
+/// Appends [a,b,…].
+template <class Range, class Get>
+void list(std::string& out, const Range& values, Get&& get) {
+  out += '[';
+  bool first = true;
+  for (const auto& v : values) {
+    if (!first) out += ',';
+    first = false;
+    out += number(get(v));
+  }
+  out += ']';
+}
+
+void cdf(std::string& out, const char* name, const log_histogram& h) {
+  out += "\"" + std::string{name} + "\":[";
+  bool first = true;
+  double last = -1;
+  h.for_each([&](double value, double share) {
+    if (share - last < 0.001 && share < 1) return;  // more points than pixels help nobody
+    last = share;
+    out += (first ? "[" : ",[") + number(value) + "," + number(share) + "]";
+    first = false;
+  });
+  out += "],";
+}
+
+void series(std::string& out, const char* name, const outcome& o, double timeline_row::*field) {
+  out += "\"" + std::string{name} + "\":";
+  list(out, o.history.rows(), [&](const timeline_row& r) { return r.*field; });
+  out += ',';
+}
+
+void rows_of(std::string& out, const char* name, const outcome& o, std::vector<float> timeline_row::*field,
+             std::size_t most) {
+  const auto count = o.history.rows().empty() ? 0 : (o.history.rows().front().*field).size();
+  out += "\"" + std::string{name} + "\":[";
+  for (std::size_t i = 0; i < count && i < most; ++i) {
+    if (i > 0) out += ',';
+    list(out, o.history.rows(), [&](const timeline_row& r) { return static_cast<double>((r.*field)[i]); });
+  }
+  out += "],";
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '&': out += "&amp;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+void replace(std::string& page, std::string_view mark, const std::string& with) {
+  page.replace(page.find(mark), mark.size(), with);
+}
+
+}  // namespace
+
+std::string to_html(const simulation_options& options, const outcome& o) {
+  constexpr std::size_t most_instances = 128;
+  std::string data = "{";
+  cdf(data, "ttft", o.ttft);
+  cdf(data, "tbt", o.tbt);
+  cdf(data, "gap", o.gap);
+  data += "\"ttft_slo\":" + number(options.ttft_slo_s) + ",\"tbt_slo\":" + number(options.tbt_slo_s) + ",";
+  series(data, "at", o, &timeline_row::at);
+  series(data, "prefill_load", o, &timeline_row::prefill_load);
+  series(data, "decode_load", o, &timeline_row::decode_load);
+  series(data, "prefill_waiting", o, &timeline_row::prefill_waiting);
+  series(data, "decode_running", o, &timeline_row::decode_running);
+  series(data, "decode_waiting", o, &timeline_row::decode_waiting);
+  series(data, "hit_share", o, &timeline_row::hit_share);
+  series(data, "rejected", o, &timeline_row::rejected);
+  rows_of(data, "busy", o, &timeline_row::busy, most_instances);
+  rows_of(data, "replicas", o, &timeline_row::replicas, options.watch.size());
+  data += "\"watch\":[";
+  for (std::size_t i = 0; i < options.watch.size(); ++i) data += (i == 0 ? "\"" : ",\"") + std::to_string(options.watch[i]) + "\"";
+  data += "],\"prefill\":" + std::to_string(options.prefill) + "}";
+  std::string page{report_page};
+  replace(page, "@TITLE@", escaped(describe(options)));
+  replace(page, "@TABLE@", escaped(to_table(options, o)));
+  replace(page, "@DATA@", data);
+  return page;
+}
+
+}  // namespace mooncaf::sim

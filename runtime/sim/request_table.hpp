@@ -1,0 +1,78 @@
+#pragma once
+// The requests that are under way, by slot: memory follows what is live, not what ever was.
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/base/ids.hpp"
+#include "runtime/sched/placement.hpp"
+#include "runtime/sim/event_queue.hpp"
+#include "storage/eviction.hpp"
+
+namespace mooncaf::sim {
+
+/// A request between its arrival and its end.
+struct request_state_record {
+  request_id id;
+  ticks arrival = 0;
+  ticks first_token = 0;
+  ticks joined = 0;                 ///< its decode batch
+  ticks kv_sent = 0;                ///< when the last of what was streamed so far has arrived at the decode side
+  double prefill_seconds = 0;       ///< compute spent on it
+  std::int64_t first_step = 0;      ///< of its decode instance
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t output_tokens = 0;
+  std::uint32_t cached_tokens = 0;  ///< not computed
+  std::uint32_t computed = 0;       ///< of the prompt, cached ones included
+  std::uint32_t decode_tokens = 0;  ///< that its decode instance generates
+  std::uint32_t prefill = 0, decode = 0;  ///< instances
+  std::uint32_t local_blocks = 0;         ///< pinned
+  std::uint32_t fetched_to = 0;           ///< blocks [local_blocks, fetched_to) come from elsewhere
+  std::uint8_t priority = 1;
+  bool live = false;
+  std::vector<block_key> keys;                 ///< of its full blocks
+  std::vector<eviction_index::handle> pins;    ///< in its prefill node's cache
+};
+
+/// Slots are used again, with their vectors' memory. A request's id is its number and its slot.
+class request_table {
+ public:
+  std::uint32_t open(std::uint64_t number) {
+    std::uint32_t slot = 0;
+    if (free_.empty()) {
+      slot = static_cast<std::uint32_t>(all_.size());
+      all_.emplace_back();
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    auto& r = all_[slot];
+    auto keys = std::move(r.keys);
+    auto pins = std::move(r.pins);
+    r = {};
+    keys.clear();
+    pins.clear();
+    r.keys = std::move(keys);
+    r.pins = std::move(pins);
+    r.id = request_id{(number + 1) << 32 | slot};
+    r.live = true;
+    return slot;
+  }
+  void close(std::uint32_t slot) {
+    all_[slot].live = false;
+    free_.push_back(slot);
+  }
+  static std::uint32_t slot_of(request_id id) noexcept { return static_cast<std::uint32_t>(id.value); }
+
+  request_state_record& operator[](std::uint32_t slot) noexcept { return all_[slot]; }
+  const request_state_record& operator[](std::uint32_t slot) const noexcept { return all_[slot]; }
+  std::size_t live() const noexcept { return all_.size() - free_.size(); }
+  std::size_t capacity() const noexcept { return all_.size(); }
+
+ private:
+  std::vector<request_state_record> all_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace mooncaf::sim

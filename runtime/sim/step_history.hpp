@@ -1,0 +1,81 @@
+#pragma once
+// How long each step of an instance took, in runs: what the gaps between a request's tokens are computed from.
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace mooncaf::sim {
+
+/// Steps first, first + 1, … of an instance; step first + i takes `seconds` + i·`growth`.
+struct step_run {
+  std::int64_t first = 0;
+  double seconds = 0;
+  double growth = 0;
+};
+
+/// Runs of steps with the same batch. While nobody joins or leaves, an instance's steps are one run, however
+/// many they are.
+class step_history {
+ public:
+  /// Begins a run at step `first`; the run before ends there. Runs that nobody can ask for any more, those before
+  /// `oldest`, are forgotten now and then.
+  void begin(const step_run& run, std::int64_t oldest) {
+    if (!runs_.empty() && runs_.back().first == run.first) {
+      runs_.back() = run;
+      return;
+    }
+    runs_.push_back(run);
+    while (runs_.size() > 1 && runs_[1].first <= oldest) runs_.pop_front();
+  }
+
+  /// Mean of the slowest tenth of the gaps of a request that took part in steps [from, to) and waited `wait`
+  /// seconds between its first token and its first step; at least ten gaps, if it has as many, so that one slow
+  /// hand-over does not decide over an answer of a few words.
+  /// @source  F25, section 5.2, has the tenth.
+  double slowest_tenth(std::int64_t from, std::int64_t to, double wait) {
+    const auto gaps = to - from;
+    if (gaps <= 0) return 0;
+    scratch_.clear();
+    auto i = first_run(from);
+    scratch_.emplace_back(wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
+    for (; i < runs_.size() && runs_[i].first < to; ++i) collect(i, from + 1, to);
+    const auto wanted = std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
+    std::ranges::make_heap(scratch_);
+    auto left = wanted;
+    double sum = 0;
+    while (left > 0 && !scratch_.empty()) {
+      std::ranges::pop_heap(scratch_);
+      const auto n = std::min(left, scratch_.back().second);
+      sum += scratch_.back().first * static_cast<double>(n);
+      left -= n;
+      scratch_.pop_back();
+    }
+    return sum / static_cast<double>(wanted - left);
+  }
+
+  std::size_t size() const noexcept { return runs_.size(); }
+
+ private:
+  std::size_t first_run(std::int64_t step) const {
+    const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
+    return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
+  }
+  /// The part of run `i` that lies in [from, to): its middle stands for all of its steps, which differ by less
+  /// than a batch times the cost of a context token each.
+  void collect(std::size_t i, std::int64_t from, std::int64_t to) {
+    const auto& run = runs_[i];
+    const auto begin = std::max(from, run.first);
+    const auto end = i + 1 < runs_.size() ? std::min(to, runs_[i + 1].first) : to;
+    if (end <= begin) return;
+    const double middle = static_cast<double>(begin + end - 1) / 2 - static_cast<double>(run.first);
+    scratch_.emplace_back(run.seconds + middle * run.growth, end - begin);
+  }
+
+  std::deque<step_run> runs_;
+  std::vector<std::pair<double, std::int64_t>> scratch_;
+};
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,45 @@
+#pragma once
+// When a block of DRAM is also kept on SSD. Pure decisions, so that a simulator asks the very ones that a store
+// acts on.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace mooncaf {
+
+/// When a block is written to SSD.
+enum class write_policy : std::uint8_t {
+  write_back,               ///< when it is about to leave DRAM
+  write_through,            ///< when it is committed
+  write_through_selective,  ///< when it has been used `selective_hits` times; colder ones are dropped from
+                            ///< DRAM
+};
+constexpr std::string_view to_string(write_policy p) noexcept {
+  switch (p) {
+    case write_policy::write_back:
+      return "write_back";
+    case write_policy::write_through:
+      return "write_through";
+    case write_policy::write_through_selective:
+      return "write_through_selective";
+  }
+  return "unknown";
+}
+/// Reads the names that `to_string` writes.
+constexpr std::optional<write_policy> parse_write_policy(std::string_view name) noexcept {
+  for (const auto p :
+       {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
+    if (name == to_string(p)) return p;
+  }
+  return std::nullopt;
+}
+
+constexpr bool writes_on_commit(write_policy p) noexcept { return p == write_policy::write_through; }
+/// @param uses  of the block so far, this one included.
+constexpr bool writes_on_use(write_policy p, std::uint32_t uses, std::uint32_t selective_hits) noexcept {
+  return p == write_policy::write_through_selective && uses >= selective_hits;
+}
+constexpr bool writes_on_eviction(write_policy p) noexcept { return p == write_policy::write_back; }
+
+}  // namespace mooncaf
