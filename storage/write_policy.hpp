@@ -1,6 +1,6 @@
 #pragma once
-// When a block of DRAM is also kept on SSD. Pure decisions, so that a simulator asks the very ones that a store
-// acts on.
+// When a block of DRAM is also kept on SSD. Pure decisions, so that a simulator asks the very ones that a
+// store acts on.
 
 #include <cstdint>
 #include <optional>

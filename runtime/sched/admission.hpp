@@ -14,10 +14,10 @@ namespace mooncaf {
 
 /// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
 enum class admission_policy : std::uint8_t {
-  none,        ///< never
-  baseline,    ///< prefill load now; decode load is checked by the decode worker after prefill
-  early,       ///< both loads now, before prefill
-  predictive,  ///< prefill load now, decode load as it will be when this prefill ends
+  none,         ///< never
+  baseline,     ///< prefill load now; decode load is checked by the decode worker after prefill
+  early,        ///< both loads now, before prefill
+  predictive,   ///< prefill load now, decode load as it will be when this prefill ends
   per_request,  ///< … from how long answers to prompts of each length have taken, request by request
   priced,       ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
 };
@@ -44,8 +44,8 @@ struct admission_question {
   duration tbt_then{};  ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
-  duration decode_span{};  ///< t_d
-  duration cost{};         ///< priced: of its prefill
+  duration decode_span{};                 ///< t_d
+  duration cost{};                        ///< priced: of its prefill
   duration cost_limit = duration::max();  ///< … the largest that is taken with queues as they are
   std::uint64_t context = 0;              ///< priced: its prompt, and the longest that is taken
   double context_limit = std::numeric_limits<double>::infinity();

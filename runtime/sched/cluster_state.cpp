@@ -138,7 +138,7 @@ void cluster_state::charge(request_id id, const placed& p, time_point now) {
   // A queue of hours says nothing about decoding then, and would only take buckets.
   made.what.prefill_end = std::min(p.prefill_end, now + 1000 * decode_span_);
   made.since = now;
-  prefill_.charge(p.prefill, p.prefill_cost, now);
+  prefill_.charge(p.prefill, p.prefill_cost, now, p.urgent);
   decode_.charge(p.decode, p.context_tokens);
   forecast_.add(made.what.prefill_end, p.context_tokens);
   survival_.add(made.what.prefill_end, p.context_tokens);
@@ -154,7 +154,7 @@ std::optional<cluster_state::placed> cluster_state::first_token(request_id id, t
   const auto i = charges_.find(id);
   if (i == charges_.end() || !i->second.life.advance(request_state::decoding)) return std::nullopt;
   auto& what = i->second.what;
-  prefill_.completed(what.prefill, what.prefill_cost, now);
+  prefill_.completed(what.prefill, what.prefill_cost, now, what.urgent);
   decode_.arrived(what.decode, what.context_tokens);
   forecast_.remove(what.prefill_end, what.context_tokens);
   survival_.remove(what.prefill_end, what.context_tokens);
@@ -169,7 +169,7 @@ bool cluster_state::release(request_id id, request_state how, time_point now) {
   if (i == charges_.end()) return false;
   auto& c = i->second;
   const bool in_prefill = c.in_prefill();
-  if (in_prefill) prefill_.withdrawn(c.what.prefill, c.what.prefill_cost, now);
+  if (in_prefill) prefill_.withdrawn(c.what.prefill, c.what.prefill_cost, now, c.what.urgent);
   decode_.release(c.what.decode, c.what.context_tokens, !in_prefill);
   forecast_.remove(c.what.prefill_end, c.what.context_tokens);
   survival_.remove(c.what.prefill_end, c.what.context_tokens);

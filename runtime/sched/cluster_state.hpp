@@ -69,6 +69,7 @@ class cluster_state {
     duration prefill_cost{};
     time_point prefill_end{};  ///< predicted
     std::uint64_t context_tokens = 0;
+    bool urgent = false;  ///< high priority
   };
   /// Charges both instances. A request that is charged already is released first.
   void charge(request_id id, const placed& p, time_point now);

@@ -17,6 +17,8 @@ policy_options policy_of(const conductor_options& o) {
   return {o.policy, o.balancing_threshold, o.block_tokens, o.bytes_per_token, o.seed};
 }
 
+bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
+
 duration or_default(duration wish, duration otherwise) noexcept {
   return wish > duration{} ? wish : otherwise;
 }
@@ -133,11 +135,22 @@ std::optional<rejection> conductor_core::refuse_outright(const schedule_request&
   return std::nullopt;
 }
 
+/// Since arrival. Urgent requests wait for each other only; the others' queue drains as fast as those that
+/// are still to come, and will go first, leave time for.
+duration conductor_core::predicted_ttft(const schedule_request& request, const prefill_choice& p,
+                                        time_point now) const {
+  constexpr double most = 0.9;
+  if (is_urgent(request)) return waited(request, now) + p.cost + cluster_.prefill().urgent_queue(p.slot, now);
+  const double urgent =
+      std::min(urgent_work_.at(now) / static_cast<double>(cluster_.prefill().live().size()), most);
+  return waited(request, now) + p.cost + bounded_duration(to_seconds(p.ttft - p.cost) / (1 - urgent));
+}
+
 std::optional<rejection> conductor_core::admit(const schedule_request& request, const prefill_choice& p,
                                                const decode_choice& d, time_point now) {
   admission_question q;
   q.priority = request.priority;
-  q.ttft = waited(request, now) + p.ttft;
+  q.ttft = predicted_ttft(request, p, now);
   q.ttft_slo = or_default(request.ttft_slo, options_.ttft_slo);
   q.tbt_now = d.tbt;
   q.tbt_slo = or_default(request.tbt_slo, options_.tbt_slo);
@@ -151,14 +164,17 @@ std::optional<rejection> conductor_core::admit(const schedule_request& request, 
   return check_admission(options_.admission, q);
 }
 
-/// Decode load when this prefill ends, by what is known of each request; and what requests may cost at this load.
+/// Decode load when this prefill ends, by what is known of each request; and what requests may cost at this
+/// load.
 void conductor_core::predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
                                   admission_question& q) {
   const auto then = cluster_.survival().at(now + p.ttft, now);
-  q.tbt_then = cluster_.decode().mean_step(static_cast<std::uint64_t>(then.requests + 1),
-                                           static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens);
+  q.tbt_then =
+      cluster_.decode().mean_step(static_cast<std::uint64_t>(then.requests + 1),
+                                  static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens);
   if (options_.admission != admission_policy::priced) return;
   const double share = slo_share(request.priority);
+  if (is_urgent(request)) return;  // nobody prices them out
   q.cost = p.cost;
   q.context = request.prompt_tokens;
   prefill_prices_.observe(to_seconds(p.cost));
@@ -211,7 +227,9 @@ placement conductor_core::commit(const schedule_request& request, const prefill_
     transfers_.charge(p.source, blocks * options_.block_tokens * options_.bytes_per_token, now);
     ++counts_.fetches;
   }
-  cluster_.charge(request.id, {p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens}, now);
+  cluster_.charge(request.id,
+                  {p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens, is_urgent(request)}, now);
+  if (is_urgent(request)) urgent_work_.add(p.cost, now);
   ++counts_.placed;
   return out;
 }

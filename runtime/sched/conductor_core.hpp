@@ -18,9 +18,10 @@
 #include "runtime/sched/instance.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sched/policy.hpp"
-#include "runtime/sched/price_book.hpp"
 #include "runtime/sched/prefix_index.hpp"
+#include "runtime/sched/price_book.hpp"
 #include "runtime/sched/transfer_board.hpp"
+#include "runtime/sched/work_rate.hpp"
 
 namespace mooncaf {
 
@@ -127,6 +128,7 @@ class conductor_core {
                                  const decode_choice& d, time_point now);
   void predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
                     admission_question& q);
+  duration predicted_ttft(const schedule_request& request, const prefill_choice& p, time_point now) const;
   duration waited(const schedule_request& request, time_point now) const noexcept;
   placement commit(const schedule_request& request, const prefill_choice& p, const decode_choice& d,
                    time_point now);
@@ -136,6 +138,7 @@ class conductor_core {
   prefix_index index_;
   cluster_state cluster_;
   transfer_board transfers_;
+  work_rate urgent_work_;      // prefill that goes before everybody else's
   price_book prefill_prices_;  // in seconds of prefill
   price_book decode_prices_;   // in tokens of context
   std::unique_ptr<prefill_selector> selector_;

@@ -19,13 +19,15 @@ std::size_t decode_times::bucket_of(double seconds) noexcept {
 }
 
 void decode_times::observe(std::size_t c, duration took) noexcept {
-  for (auto& n : seen_[c]) n *= fading;
-  total_[c] = total_[c] * fading + 1;
-  seen_[c][bucket_of(to_seconds(took))] += 1;
+  auto& mine = of_[c];
+  for (auto& n : mine.seen) n *= fading;
+  mine.total = mine.total * fading + 1;
+  mine.seen[bucket_of(to_seconds(took))] += 1;
+  if (++mine.undrawn >= redraw_every || (mine.total >= enough && mine.beyond[0] == 0)) draw(mine);
 }
 
 /// Weight of what lasted longer than `seconds`.
-double decode_times::beyond(const std::array<double, buckets>& of, double seconds) const noexcept {
+double decode_times::beyond(const std::array<double, buckets>& of, double seconds) noexcept {
   const auto b = bucket_of(seconds);
   const double low = b == 0 ? 0 : shortest * std::exp2((static_cast<double>(b) - 1) / per_octave);
   const double high = shortest * std::exp2(static_cast<double>(b) / per_octave);
@@ -34,13 +36,24 @@ double decode_times::beyond(const std::array<double, buckets>& of, double second
   return sum;
 }
 
-double decode_times::still_there(std::size_t c, duration elapsed, duration later, duration otherwise) const noexcept {
-  if (total_[c] < enough) return elapsed + later < otherwise ? 1 : 0;
-  const double now = to_seconds(elapsed), then = to_seconds(elapsed + later);
-  const double alive = beyond(seen_[c], now);
-  // Longer than anything seen: it may go on for as long again.
-  if (alive < 1e-3 * total_[c]) return then > 0 ? now / then : 1;
-  return beyond(seen_[c], then) / alive;
+void decode_times::draw(history& of) noexcept {
+  of.undrawn = 0;
+  for (std::size_t i = 0; i < points; ++i) {
+    of.beyond[i] = beyond(of.seen, static_cast<double>(i) * point_ns * 1e-9) / of.total;
+  }
+}
+
+double decode_times::still_there(std::size_t c, duration elapsed, duration later,
+                                 duration otherwise) const noexcept {
+  const auto& mine = of_[c];
+  if (mine.total < enough || mine.beyond[0] == 0) return elapsed + later < otherwise ? 1 : 0;
+  const auto now = static_cast<std::size_t>(elapsed.count() / point_ns);
+  const auto then = static_cast<std::size_t>((elapsed + later).count() / point_ns);
+  // Longer than (almost) anything seen: it may go on for as long again.
+  if (now >= points || mine.beyond[now] < 1e-3) {
+    return then == 0 ? 1 : static_cast<double>(now) / static_cast<double>(then);
+  }
+  return then < points ? mine.beyond[then] / mine.beyond[now] : 0;
 }
 
 decode_survival::bucket* decode_survival::find(time_point t) {
@@ -77,7 +90,8 @@ void decode_survival::observe(time_point began, std::uint64_t prompt_tokens, tim
 
 decode_survival::load decode_survival::at(time_point when, time_point now) const {
   load sum;
-  const auto last = std::min<std::int64_t>(number_of(when) - first_, static_cast<std::int64_t>(buckets_.size()) - 1);
+  const auto last =
+      std::min<std::int64_t>(number_of(when) - first_, static_cast<std::int64_t>(buckets_.size()) - 1);
   for (std::int64_t i = 0; i <= last; ++i) {
     const auto& b = buckets_[static_cast<std::size_t>(i)];
     const time_point ended{duration{(first_ + i) * width + width / 2}};

@@ -9,8 +9,8 @@
 
 namespace mooncaf {
 
-/// Distribution of decode times by prompt length, from what has been seen: older observations fade. All that a
-/// scheduler can know of an answer's length before it is there.
+/// Distribution of decode times by prompt length, from what has been seen: older observations fade. All that
+/// a scheduler can know of an answer's length before it is there.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_times {
  public:
@@ -23,29 +23,41 @@ class decode_times {
 
   /// A request of this class decoded for so long and ended.
   void observe(std::size_t c, duration took) noexcept;
-  /// Of those that have decoded for `elapsed`, the share that will still do so `later`. Until enough has been seen,
-  /// all are taken to last `otherwise`.
+  /// Of those that have decoded for `elapsed`, the share that will still do so `later`. Until enough has been
+  /// seen, all are taken to last `otherwise`.
   double still_there(std::size_t c, duration elapsed, duration later, duration otherwise) const noexcept;
 
  private:
   static constexpr std::size_t buckets = 64;  // of a fifth of an octave, from 50 ms: up to six minutes
   static constexpr double enough = 16;
 
-  static std::size_t bucket_of(double seconds) noexcept;
-  double beyond(const std::array<double, buckets>& of, double seconds) const noexcept;
+  static constexpr std::size_t points = 512;  // of a curve, each a quarter second later
+  static constexpr std::int64_t point_ns = 250'000'000;
+  static constexpr std::uint32_t redraw_every = 32;  // observations
 
-  std::array<std::array<double, buckets>, classes> seen_{};
-  std::array<double, classes> total_{};
+  static std::size_t bucket_of(double seconds) noexcept;
+  static double beyond(const std::array<double, buckets>& of, double seconds) noexcept;
+
+  struct history {
+    std::array<double, buckets> seen{};
+    std::array<double, points>
+        beyond{};  ///< share that lasts longer, by time: drawn from `seen` now and then
+    double total = 0;
+    std::uint32_t undrawn = 0;
+  };
+  void draw(history& of) noexcept;
+  std::array<history, classes> of_;
 };
 
-/// The decode load at a later moment: every request that is charged counts with the chance that it will be decoding
-/// then. Requests are kept in buckets of the time at which their prefill ended (or will), so the answer costs the
-/// same with ten requests and with a million.
+/// The decode load at a later moment: every request that is charged counts with the chance that it will be
+/// decoding then. Requests are kept in buckets of the time at which their prefill ended (or will), so the
+/// answer costs the same with ten requests and with a million.
 ///
 ///   prefill ends   ··|··1·|·2··|··1·|····|·3··|···
 ///   still there      × .1   × .3  × .5        × 1     ──► expected requests and context at T
 ///
-/// Better than one t_d for all: answers differ by a factor of a hundred, and who has lasted long lasts longer.
+/// Better than one t_d for all: answers differ by a factor of a hundred, and who has lasted long lasts
+/// longer.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_survival {
  public:
@@ -62,7 +74,7 @@ class decode_survival {
   void remove(time_point prefill_end, std::uint64_t prompt_tokens);
   /// A request ended by itself after decoding from `began` to `now`.
   void observe(time_point began, std::uint64_t prompt_tokens, time_point now) noexcept;
-  /// @cost  one multiplication per quarter second of decoding, up to `horizon` of it.
+  /// @cost  one multiplication per quarter second of prefills that ended of late or are to end.
   load at(time_point when, time_point now) const;
   void trim(time_point now);
 
@@ -72,7 +84,7 @@ class decode_survival {
     std::array<std::uint64_t, decode_times::classes> context{};
   };
   static constexpr std::int64_t width = 250'000'000;  // ns
-  static constexpr std::int64_t kept = 2048;          // buckets behind now; older ones count as the oldest
+  static constexpr std::int64_t kept = 512;           // buckets behind now; older ones count as the oldest
   static std::int64_t number_of(time_point t) noexcept { return t.time_since_epoch().count() / width; }
   bucket* find(time_point t);
 

@@ -28,8 +28,9 @@ std::array<double, 3> fit_nonnegative(std::span<const std::array<double, 3>> fea
 /// gives the upper end.
 duration bounded_duration(double seconds) noexcept;
 
-/// A slowly moving correction of a fitted model: what is measured while serving pulls it towards measured /
-/// predicted, within [1/4, 4] of the calibration. One factor, not three weights: the batches that a busy
+/// A slowly moving correction of a fitted model: time measured while serving over time that the calibration
+/// says, within [1/4, 4]. Sums, not a mean of ratios: a queue is a sum of estimates, and the many short
+/// passes must not outvote the long ones that fill it. One factor, not three weights: the batches that a busy
 /// worker happens to run lie on a line, and refitting all weights from them would bend the model where
 /// nothing was measured.
 class online_correction {
@@ -39,6 +40,7 @@ class online_correction {
 
  private:
   double factor_ = 1;
+  double measured_ = 0, calibrated_ = 0;  // seconds of late, older ones fading
 };
 
 /// Time to prefill `n` new tokens behind `p` cached ones: w0 + w1·n + w2·(n·p + n²/2). The last term counts

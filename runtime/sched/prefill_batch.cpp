@@ -52,6 +52,15 @@ std::vector<prefill_chunk> prefill_batch::next(time_point now, std::uint32_t bud
   return chunks;
 }
 
+std::vector<prefill_chunk> prefill_batch::next_prompt(time_point now) {
+  if (waiting_.empty()) return {};
+  const auto first =
+      std::ranges::min_element(waiting_, [&](const auto& a, const auto& b) { return before(a, b, now); });
+  const prefill_chunk whole{first->id, first->start, first->prompt_tokens - first->start};
+  cancel(whole.id);
+  return {whole};
+}
+
 void prefill_batch::cancel(request_id id) {
   if (ids_.erase(id) == 0) return;
   const auto i = std::ranges::find(waiting_, id, &prefill_entry::id);

@@ -54,6 +54,8 @@ class prefill_batch {
   std::vector<prefill_chunk> next(time_point now) { return next(now, options_.max_batch_tokens); }
   /// … under a smaller budget, e.g. what decode leaves of a step that they share.
   std::vector<prefill_chunk> next(time_point now, std::uint32_t budget_tokens);
+  /// All that is left of the most urgent prompt, alone and whole, whatever the budget.
+  std::vector<prefill_chunk> next_prompt(time_point now);
   /// Forgets a request; chunks that were handed out are the caller's business. Unknown ids are ignored.
   void cancel(request_id id);
 

@@ -85,23 +85,26 @@ void prefill_pool::set_free_at(instance_slot slot, std::int64_t when) {
   mine.tree.set(mine.position(slot), when);
 }
 
-void prefill_pool::charge(instance_slot slot, duration cost, time_point now) {
+void prefill_pool::charge(instance_slot slot, duration cost, time_point now, bool urgent) {
   auto& m = all_[slot];
+  if (urgent) m.urgent += cost;
   ++m.pending;
   m.owed += cost;
   set_free_at(slot,
               std::min(std::max(m.free_at, ticks(now)) + cost.count(), ticks(now) + longest_queue.count()));
 }
 
-void prefill_pool::completed(instance_slot slot, duration cost, time_point now) {
+void prefill_pool::completed(instance_slot slot, duration cost, time_point now, bool urgent) {
   auto& m = all_[slot];
+  if (urgent) m.urgent -= cost;
   --m.pending;
   m.owed -= cost;
   set_free_at(slot, ticks(now) + m.owed.count());
 }
 
-void prefill_pool::withdrawn(instance_slot slot, duration cost, time_point now) {
+void prefill_pool::withdrawn(instance_slot slot, duration cost, time_point now, bool urgent) {
   auto& m = all_[slot];
+  if (urgent) m.urgent -= cost;
   --m.pending;
   m.owed -= cost;
   set_free_at(slot, m.pending == 0 ? ticks(now) : std::max(m.free_at - cost.count(), ticks(now)));
@@ -121,6 +124,12 @@ void prefill_pool::observe(instance_slot slot, std::uint64_t new_tokens, std::ui
 
 duration prefill_pool::queue(instance_slot slot, time_point now) const noexcept {
   return duration{std::max<std::int64_t>(all_[slot].free_at - ticks(now), 0)};
+}
+
+duration prefill_pool::urgent_queue(instance_slot slot, time_point now) const noexcept {
+  const auto& m = all_[slot];
+  if (m.pending == 0) return {};
+  return std::min(m.urgent + m.owed / m.pending, queue(slot, now));
 }
 
 std::span<const instance_slot> prefill_pool::live_on(node_index node) const noexcept {

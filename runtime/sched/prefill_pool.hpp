@@ -27,18 +27,21 @@ class prefill_pool {
   void set_state(instance_slot slot, instance_state state);
   void move_node(instance_slot slot, node_index node);
 
-  /// A request of predicted `cost` was placed here.
-  void charge(instance_slot slot, duration cost, time_point now);
+  /// A request of predicted `cost` was placed here. @param urgent  of high priority: it goes before the
+  /// others.
+  void charge(instance_slot slot, duration cost, time_point now, bool urgent = false);
   /// One of the charged requests is computed: what remains starts now.
-  void completed(instance_slot slot, duration cost, time_point now);
+  void completed(instance_slot slot, duration cost, time_point now, bool urgent = false);
   /// One of the charged requests will not be computed.
-  void withdrawn(instance_slot slot, duration cost, time_point now);
+  void withdrawn(instance_slot slot, duration cost, time_point now, bool urgent = false);
   /// Word from the instance: with k requests unfinished and one under way it cannot be freer than (k-1)/k of
   /// what it was charged, however late it is.
   void heard_of(instance_slot slot, time_point now);
   void observe(instance_slot slot, std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured);
 
   duration queue(instance_slot slot, time_point now) const noexcept;
+  /// What an urgent request waits for: the other urgent ones, and a mean request that is under way.
+  duration urgent_queue(instance_slot slot, time_point now) const noexcept;
   const prefill_model& model(instance_slot slot) const noexcept { return classes_[all_[slot].speed].model; }
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
   node_index node(instance_slot slot) const noexcept { return all_[slot].node; }
@@ -66,6 +69,7 @@ class prefill_pool {
     std::size_t speed = 0;
     std::int64_t free_at = 0;  // nanoseconds on the caller's clock
     duration owed{};           // cost of what is charged
+    duration urgent{};         // … of it, with high priority
     std::uint32_t pending = 0;
     bool used = false;
   };

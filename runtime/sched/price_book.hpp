@@ -9,8 +9,9 @@
 
 namespace mooncaf {
 
-/// Under overload somebody is refused, and every request counts the same: refusing one of 30 s of prefill makes room
-/// for twenty of 1.5 s. The largest cost that is taken falls with the load, from everything to the cheapest:
+/// Under overload somebody is refused, and every request counts the same: refusing one of 30 s of prefill
+/// makes room for twenty of 1.5 s. The largest cost that is taken falls with the load, from everything to the
+/// cheapest:
 ///
 ///   limit   c_high ┤▔▔▔▔▔╲                     c_low, c_high: the range of costs seen of late
 ///                  │      ╲▁▁                  load: queue over the SLO, 0 … 1
@@ -18,8 +19,8 @@ namespace mooncaf {
 ///                  └─────┴────────┴─ load
 ///                        free     1
 ///
-/// The queue settles where what is taken is what the pool can do, below the SLO, which keeps TTFT inside it even when
-/// estimates err: TTFT slack is spent on the requests that need the least of it.
+/// The queue settles where what is taken is what the pool can do, below the SLO, which keeps TTFT inside it
+/// even when estimates err: TTFT slack is spent on the requests that need the least of it.
 /// @source  The exponential threshold of the online knapsack problem (Zhou, Chakrabarty, Lukose, WINE 2008).
 /// @thread  Owned by the conductor; not synchronised.
 class price_book {
@@ -28,7 +29,8 @@ class price_book {
   void observe(double cost) noexcept {
     if (!(cost > 0)) return;
     const double x = std::log2(cost);
-    // Quantiles by steps: up by the share above, down by the share below, so they stay where the shares balance.
+    // Quantiles by steps: up by the share above, down by the share below, so they stay where the shares
+    // balance.
     high_ = first_ ? x : high_ + step * (x > high_ ? high_share : high_share - 1);
     low_ = first_ ? x : low_ + step * (x > low_ ? low_share : low_share - 1);
     first_ = false;

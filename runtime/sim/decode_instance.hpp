@@ -21,8 +21,8 @@ struct next_turn {
   std::uint32_t stamp = 0;
 };
 
-/// Steps are not simulated one by one: with an unchanged batch each takes a little longer than the last, so the
-/// time of any number of them is a formula, and one event stands for all until somebody joins or ends.
+/// Steps are not simulated one by one: with an unchanged batch each takes a little longer than the last, so
+/// the time of any number of them is a formula, and one event stands for all until somebody joins or ends.
 ///
 ///   turn      who joins waits for the end of the step under way
 ///    ├──┬──┬──┬──┬──┬──┬──┤ planned: until the first member has its last token
@@ -36,7 +36,8 @@ class decode_instance {
       : costs_(&costs), batch_(options), max_batch_(options.max_batch), jitter_(jitter) {}
 
   /// The production double check. @returns why the request should not join, or nothing.
-  std::optional<rejection> check(const decode_entry& entry, const decode_model& model, duration tbt_slo) const {
+  std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
+                                 duration tbt_slo) const {
     return batch_.check(entry, model, tbt_slo);
   }
   /// A request whose KV is here. @param tokens  that it will generate here; at least 1.
@@ -45,10 +46,11 @@ class decode_instance {
   /// After `push`: @returns the turn at which the new one may join, if it is earlier than what is planned.
   std::optional<next_turn> wake(ticks now);
 
-  /// The planned steps are done. Members that have all their tokens are moved to `finished`, waiting ones join.
+  /// The planned steps are done. Members that have all their tokens are moved to `finished`, waiting ones
+  /// join.
   /// @param gaps  gets the time between tokens of every member. @returns the next turn, if there is work.
-  std::optional<next_turn> turn(ticks now, random_source& random, request_table& requests, log_histogram& gaps,
-                                std::vector<std::uint32_t>& finished);
+  std::optional<next_turn> turn(ticks now, random_source& random, request_table& requests,
+                                log_histogram& gaps, std::vector<std::uint32_t>& finished);
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
   /// Mean of the slowest tenth of a member's gaps, in seconds; it took part until now.
@@ -85,11 +87,11 @@ class decode_instance {
   double jitter_;
   std::vector<member> members_;  // a heap: the first to finish in front
   step_history history_;
-  step_run run_;                 // under way
-  std::int64_t planned_ = 0;     // steps of it; 0: idle
+  step_run run_;              // under way
+  std::int64_t planned_ = 0;  // steps of it; 0: idle
   ticks began_ = 0;
-  std::int64_t steps_ = 0;       // done before it
-  std::uint64_t context_ = 0;    // tokens of all members at its begin
+  std::int64_t steps_ = 0;     // done before it
+  std::uint64_t context_ = 0;  // tokens of all members at its begin
   std::uint32_t stamp_ = 0;
   ticks busy_ = 0;
 };

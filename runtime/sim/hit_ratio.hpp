@@ -8,14 +8,15 @@
 
 namespace mooncaf::sim {
 
-/// One pool for all requests, the production eviction index without memory behind it. A request asks for all of its
-/// blocks at one moment: those that are resident count as hits; then all of them are used or put in, in order, each
-/// new one after a victim has made room. Blocks of one request that tie give way from its end.
+/// One pool for all requests, the production eviction index without memory behind it. A request asks for all
+/// of its blocks at one moment: those that are resident count as hits; then all of them are used or put in,
+/// in order, each new one after a victim has made room. Blocks of one request that tie give way from its end.
 /// @source  Mooncake (arXiv 2407.00079), Table 1.
 class hit_ratio_pool {
  public:
   /// @param capacity  in blocks; 0: without end.
-  hit_ratio_pool(const eviction_options& options, std::uint64_t capacity) : pool_(options), capacity_(capacity) {}
+  hit_ratio_pool(const eviction_options& options, std::uint64_t capacity)
+      : pool_(options), capacity_(capacity) {}
 
   void request(const workload_record& r);
 

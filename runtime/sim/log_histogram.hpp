@@ -8,8 +8,8 @@
 
 namespace mooncaf::sim {
 
-/// Non-negative numbers, weighted. Values below 2^-20 (a microsecond, in seconds) share the lowest bucket, those
-/// above 2^20 the highest.
+/// Non-negative numbers, weighted. Values below 2^-20 (a microsecond, in seconds) share the lowest bucket,
+/// those above 2^20 the highest.
 /// @cost  `add` is a shift and an increment. Quantiles are exact within 1.1 %.
 class log_histogram {
  public:
@@ -30,8 +30,8 @@ class log_histogram {
   /// The value below which a share `q` of the weight lies; 0 if there is none.
   double quantile(double q) const noexcept {
     if (count_ == 0) return 0;
-    const auto wanted = std::max<std::uint64_t>(
-        static_cast<std::uint64_t>(q * static_cast<double>(count_) + 0.999999), 1);
+    const auto wanted =
+        std::max<std::uint64_t>(static_cast<std::uint64_t>(q * static_cast<double>(count_) + 0.999999), 1);
     std::uint64_t seen = 0;
     for (std::size_t b = 0; b < counts_.size(); ++b) {
       seen += counts_[b];

@@ -4,7 +4,8 @@
 
 namespace mooncaf::sim {
 
-cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now, pins& held) {
+cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now,
+                          pins& held) {
   latest_ = now;
   cache_hit hit;
   for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) {
@@ -55,7 +56,8 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
   for (const auto end = i + room; i < end; ++i) {
     dram_.insert(keys[i], parent_of(keys, i), i, now);
     conductor_->block_held(node_, keys[i], holder_tier::dram);
-    if (options_.ssd_blocks > 0 && writes_on_commit(options_.write)) save(keys[i], parent_of(keys, i), i, now);
+    if (options_.ssd_blocks > 0 && writes_on_commit(options_.write))
+      save(keys[i], parent_of(keys, i), i, now);
   }
 }
 

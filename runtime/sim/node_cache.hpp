@@ -37,14 +37,14 @@ class node_cache {
   node_cache(const node_cache_options& options, conductor_core& conductor, node_id node)
       : options_(options), conductor_(&conductor), node_(node), dram_(options.dram), ssd_(options.ssd) {}
 
-  /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of each
-  /// and pins them until `unpin`.
+  /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of
+  /// each and pins them until `unpin`.
   cache_hit pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now, pins& held);
   void unpin(pins& held);
   /// Counts a use of blocks [from, to): they were sent elsewhere.
   void sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to, std::uint64_t now);
-  /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can give
-  /// way. A block whose parent could not be put in is useless and left out.
+  /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can
+  /// give way. A block whose parent could not be put in is useless and left out.
   void insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now);
 
   std::size_t dram_size() const noexcept { return dram_.size(); }

@@ -22,36 +22,36 @@ enum class coupled_mode : std::uint8_t {
 
 struct simulation_options {
   profile hardware;
-  std::uint32_t prefill = 8;          ///< instances; each is `pipeline` nodes
+  std::uint32_t prefill = 8;  ///< instances; each is `pipeline` nodes
   std::uint32_t decode = 8;
-  std::uint32_t pipeline = 1;         ///< nodes of a prefill group (CPP)
+  std::uint32_t pipeline = 1;                ///< nodes of a prefill group (CPP)
   coupled_mode coupled = coupled_mode::off;  ///< on: `prefill` + `decode` nodes do both
   std::uint32_t coupled_chunk = 2048;        ///< tokens of a mixed step
-  bool local_cache = true;            ///< false: no prefix is ever reused
+  bool local_cache = true;                   ///< false: no prefix is ever reused
 
   placement_policy policy = placement_policy::kvcache_centric;
   admission_policy admission = admission_policy::none;
   double balancing_threshold = 4;
   double ttft_slo_s = 30;
   double tbt_slo_s = 0.1;
-  double decode_span_s = 20;          ///< t_d
+  double decode_span_s = 20;  ///< t_d
 
   eviction_policy eviction = eviction_policy::lru;
   bool leaf_first = true;
   write_policy write = write_policy::write_back;
   std::uint32_t selective_hits = 2;
 
-  bool layerwise = true;              ///< KV leaves and arrives layer by layer, beside the computation
-  std::uint32_t max_tokens = 2048;    ///< that requests ask for: all that a scheduler knows of their answers
-  double high_share = 0;              ///< of requests with high, and with low priority
+  bool layerwise = true;            ///< KV leaves and arrives layer by layer, beside the computation
+  std::uint32_t max_tokens = 2048;  ///< that requests ask for: all that a scheduler knows of their answers
+  double high_share = 0;            ///< of requests with high, and with low priority
   double low_share = 0;
-  double report_interval_s = 1;       ///< at which instances report their load
+  double report_interval_s = 1;  ///< at which instances report their load
 
-  double speed = 1;                   ///< of the replay
-  double jitter = 0;                  ///< relative standard deviation of step times
+  double speed = 1;   ///< of the replay
+  double jitter = 0;  ///< relative standard deviation of step times
   std::uint64_t seed = 1;
-  std::uint64_t give_up_after = 0;    ///< requests outside their SLOs or rejected: the run ends there; 0: never
-  std::vector<std::uint64_t> watch;   ///< hash ids whose replicas are counted over time
+  std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
+  std::vector<std::uint64_t> watch;  ///< hash ids whose replicas are counted over time
 };
 
 }  // namespace mooncaf::sim

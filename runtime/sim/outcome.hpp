@@ -15,13 +15,13 @@ inline constexpr std::size_t priorities = 3;  ///< high, normal, low
 struct request_counts {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;
-  std::uint64_t slo_met = 0;  ///< of the completed: TTFT and TBT inside both SLOs
+  std::uint64_t slo_met = 0;                      ///< of the completed: TTFT and TBT inside both SLOs
   std::uint64_t ttft_missed = 0, tbt_missed = 0;  ///< of the completed; a request may miss both
-  std::uint64_t rejected_placement = 0;  ///< no instance could take it
-  std::uint64_t rejected_prefill = 0;    ///< predicted TTFT
-  std::uint64_t rejected_decode = 0;     ///< predicted TBT or a full decode pool, before prefill
-  std::uint64_t rejected_at_decode = 0;  ///< after prefill
-  std::uint64_t rejected_memory = 0;     ///< … because it does not fit a decode instance at all
+  std::uint64_t rejected_placement = 0;           ///< no instance could take it
+  std::uint64_t rejected_prefill = 0;             ///< predicted TTFT
+  std::uint64_t rejected_decode = 0;              ///< predicted TBT or a full decode pool, before prefill
+  std::uint64_t rejected_at_decode = 0;           ///< after prefill
+  std::uint64_t rejected_memory = 0;              ///< … because it does not fit a decode instance at all
 
   std::uint64_t rejected() const noexcept {
     return rejected_placement + rejected_prefill + rejected_decode + rejected_at_decode + rejected_memory;
@@ -69,10 +69,10 @@ struct outcome {
   double wasted_prefill_s = 0;  ///< spent on requests that were refused afterwards
   double missed_prefill_s = 0;  ///< spent on requests that completed outside their SLOs
 
-  double span_s = 0;        ///< from the first arrival to the last event
+  double span_s = 0;  ///< from the first arrival to the last event
   double last_arrival_s = 0;
   double prefill_busy = 0, decode_busy = 0, network_busy = 0;  ///< shares of the span, mean over instances
-  double busiest = 0;       ///< largest such share of any instance; never above 1
+  double busiest = 0;           ///< largest such share of any instance; never above 1
   std::uint64_t peak_live = 0;  ///< requests under way at once
   std::uint64_t events = 0;
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double slowest = 1.0 / 64, fastest = 64;
 
-bool meets(simulation_options options, const std::vector<workload_record>& records, double target, double speed) {
+bool meets(simulation_options options, const std::vector<workload_record>& records, double target,
+           double speed) {
   options.speed = speed;
   const auto allowed = static_cast<std::uint64_t>((1 - target) * static_cast<double>(records.size()));
   options.give_up_after = std::max<std::uint64_t>(allowed, 1);
@@ -30,7 +31,8 @@ simulation_options options_at(const plan_request& request, const plan_point& at)
 
 }  // namespace
 
-double capacity(const simulation_options& options, const std::vector<workload_record>& records, double target) {
+double capacity(const simulation_options& options, const std::vector<workload_record>& records,
+                double target) {
   double low = 0, high = 0;
   // From the speed of the trace by factors of two to where it fails, or no longer does.
   if (meets(options, records, target, 1)) {
@@ -55,7 +57,8 @@ plan_result plan(const plan_request& request, const std::vector<workload_record>
   const auto try_at = [&](plan_point at, std::vector<plan_point>& list) {
     if (progress) {
       progress(std::to_string(at.prefill) + "P + " + std::to_string(at.decode) + "D, " +
-               std::string{to_string(at.policy)} + ", " + std::to_string(at.dram_tokens) + " tokens of cache");
+               std::string{to_string(at.policy)} + ", " + std::to_string(at.dram_tokens) +
+               " tokens of cache");
     }
     at.margin = capacity(options_at(request, at), records, request.target);
     list.push_back(at);
@@ -72,8 +75,8 @@ plan_result plan(const plan_request& request, const std::vector<workload_record>
     try_at(at, out.ratios);
   }
   take_best(out.ratios);
-  for (const auto policy : {placement_policy::random, placement_policy::load_balancing, placement_policy::cache_aware,
-                            placement_policy::kvcache_centric}) {
+  for (const auto policy : {placement_policy::random, placement_policy::load_balancing,
+                            placement_policy::cache_aware, placement_policy::kvcache_centric}) {
     auto at = out.best;
     at.policy = policy;
     try_at(at, out.policies);
@@ -81,7 +84,8 @@ plan_result plan(const plan_request& request, const std::vector<workload_record>
   take_best(out.policies);
   for (const double factor : {0.0625, 0.25, 0.5, 1.0, 2.0, 4.0}) {
     auto at = out.best;
-    at.dram_tokens = static_cast<std::uint64_t>(factor * static_cast<double>(request.base.hardware.dram_tokens));
+    at.dram_tokens =
+        static_cast<std::uint64_t>(factor * static_cast<double>(request.base.hardware.dram_tokens));
     try_at(at, out.caches);
   }
   return out;  // more memory than was asked about only informs

@@ -12,9 +12,9 @@
 namespace mooncaf::sim {
 
 struct plan_request {
-  simulation_options base;    ///< hardware, SLOs, everything that is not searched
+  simulation_options base;  ///< hardware, SLOs, everything that is not searched
   std::uint32_t nodes = 16;
-  double target = 0.99;       ///< share of requests that must end inside both SLOs
+  double target = 0.99;  ///< share of requests that must end inside both SLOs
 };
 
 /// A configuration and how fast the trace may be played until less than the target is met.
@@ -31,7 +31,8 @@ struct plan_result {
 };
 
 /// The largest replay speed, within 2 %, at which `options` meet the target; 0 if not even a 64th of it.
-double capacity(const simulation_options& options, const std::vector<workload_record>& records, double target);
+double capacity(const simulation_options& options, const std::vector<workload_record>& records,
+                double target);
 
 /// Searches the ratio of prefill to decode first, then the policy, then the size of the cache.
 /// @param progress  called before each configuration with what is tried; may be empty.

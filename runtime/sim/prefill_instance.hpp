@@ -22,9 +22,9 @@ struct prefill_step {
   double seconds = 0;  ///< compute, all stages together
 };
 
-/// `stages` nodes with a slice of the layers each work on consecutive steps at once: a step takes as long as on one
-/// node, but the next one begins when the first stage is free. One long prompt thus runs on all nodes, and a short
-/// one pays only for the hops.
+/// `stages` nodes with a slice of the layers each work on consecutive steps at once: a step takes as long as
+/// on one node, but the next one begins when the first stage is free. One long prompt thus runs on all nodes,
+/// and a short one pays only for the hops.
 ///
 ///   stage 0  ├─c0─┼─c1─┼─c2─┤              began ─► exits: the sum over the stages
 ///   stage 1       ├─c0─┼─c1─┼─c2─┤         free: after the first

@@ -17,7 +17,8 @@ namespace {
 struct field {
   const char* section;
   const char* key;
-  std::variant<std::uint32_t profile::*, std::uint64_t profile::*, double profile::*, double step_costs::*> at;
+  std::variant<std::uint32_t profile::*, std::uint64_t profile::*, double profile::*, double step_costs::*>
+      at;
   double scale;  ///< of the written number, to get ours
   double min, max;
 };
@@ -78,8 +79,8 @@ std::string read_field(profile& p, const field& f, const config::toml_entry& e) 
   const auto value = config::parse_real(e.value);
   if (e.type != config::toml_type::number || !value) return "a number expected";
   if (*value < f.min || *value > f.max) {
-    return e.value + " is out of range (" + config::format_real(f.min) + " to " +
-           config::format_real(f.max) + ")";
+    return e.value + " is out of range (" + config::format_real(f.min) + " to " + config::format_real(f.max) +
+           ")";
   }
   if (is_whole(f) && *value != std::floor(*value)) return "a whole number expected";
   store(p, f, *value);
@@ -111,8 +112,8 @@ result<profile> parse_profile(std::string_view text, std::string_view file) {
   p.name = file;
   for (const auto& e : *entries) {
     const auto bad = [&](const std::string& reason) {
-      return fail(ec::invalid_argument,
-                  std::string{file} + ":" + std::to_string(e.line) + ": " + e.section + "." + e.key + ": " + reason);
+      return fail(ec::invalid_argument, std::string{file} + ":" + std::to_string(e.line) + ": " + e.section +
+                                            "." + e.key + ": " + reason);
     };
     if (e.section.empty() && e.key == "name") {
       if (e.type != config::toml_type::string) return bad("a string expected");
@@ -152,7 +153,9 @@ step_costs fit_costs(std::span<const timing_point> passes, std::span<const timin
     return fit_nonnegative(x, t);
   };
   using row = std::array<double, 3>;
-  const auto prefill = fit(passes, [](const timing_point& p) { return row{1, p.a, p.a * p.b + p.a * p.a / 2}; });
+  const auto prefill = fit(passes, [](const timing_point& p) {
+    return row{1, p.a, p.a * p.b + p.a * p.a / 2};
+  });
   const auto decode = fit(steps, [](const timing_point& p) { return row{1, p.a, p.b}; });
   return {prefill[0], prefill[1], prefill[2], 0, decode[0], decode[1], decode[2]};
 }
@@ -176,9 +179,9 @@ std::vector<timing_point> decode_samples(const profile& p) {
   const auto& c = p.costs;
   for (const double batch : {1.0, 8.0, 64.0}) {
     for (const double each : {512.0, 4096.0, 16384.0}) {
-      points.push_back({batch, batch * each,
-                        c.decode_constant_s + c.decode_sequence_s * batch +
-                            c.decode_context_token_s * batch * each});
+      points.push_back(
+          {batch, batch * each,
+           c.decode_constant_s + c.decode_sequence_s * batch + c.decode_context_token_s * batch * each});
     }
   }
   return points;

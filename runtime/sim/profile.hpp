@@ -35,14 +35,14 @@ struct profile {
   std::uint64_t kv_bytes_per_token = 327'680;
   std::uint32_t block_tokens = 512;
   step_costs costs;
-  std::uint32_t chunk_tokens = 8192;              ///< of a prefill step
-  std::uint32_t max_batch = 128;                  ///< of a decode step
-  std::uint64_t device_kv_tokens = 1'000'000;     ///< context tokens that a decode instance holds
-  double nic_bytes_per_s = 100e9;                 ///< each direction
-  double network_latency_s = 5e-6;                ///< of a transfer
-  double ssd_bytes_per_s = 6e9;                   ///< read
-  std::uint64_t dram_tokens = 3'000'000;          ///< of KV in a node's memory
-  std::uint64_t ssd_tokens = 0;                   ///< … on its disk
+  std::uint32_t chunk_tokens = 8192;           ///< of a prefill step
+  std::uint32_t max_batch = 128;               ///< of a decode step
+  std::uint64_t device_kv_tokens = 1'000'000;  ///< context tokens that a decode instance holds
+  double nic_bytes_per_s = 100e9;              ///< each direction
+  double network_latency_s = 5e-6;             ///< of a transfer
+  double ssd_bytes_per_s = 6e9;                ///< read
+  std::uint64_t dram_tokens = 3'000'000;       ///< of KV in a node's memory
+  std::uint64_t ssd_tokens = 0;                ///< … on its disk
 
   std::uint64_t block_bytes() const noexcept { return kv_bytes_per_token * block_tokens; }
   friend bool operator==(const profile&, const profile&) = default;
@@ -63,8 +63,8 @@ std::string to_toml(const profile& p);
 std::vector<timing_point> prefill_samples(const profile& p, std::uint32_t stages = 1);
 std::vector<timing_point> decode_samples(const profile& p);
 
-/// The costs that explain measurements best: passes of (new tokens, cached tokens), steps of (batch, context). Reading
-/// cached KV is not told apart from attending to it.
+/// The costs that explain measurements best: passes of (new tokens, cached tokens), steps of (batch,
+/// context). Reading cached KV is not told apart from attending to it.
 step_costs fit_costs(std::span<const timing_point> passes, std::span<const timing_point> steps);
 
 }  // namespace mooncaf::sim

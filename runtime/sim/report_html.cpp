@@ -61,10 +61,17 @@ std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      default: out += c;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -94,7 +101,8 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   rows_of(data, "busy", o, &timeline_row::busy, most_instances);
   rows_of(data, "replicas", o, &timeline_row::replicas, options.watch.size());
   data += "\"watch\":[";
-  for (std::size_t i = 0; i < options.watch.size(); ++i) data += (i == 0 ? "\"" : ",\"") + std::to_string(options.watch[i]) + "\"";
+  for (std::size_t i = 0; i < options.watch.size(); ++i)
+    data += (i == 0 ? "\"" : ",\"") + std::to_string(options.watch[i]) + "\"";
   data += "],\"prefill\":" + std::to_string(options.prefill) + "}";
   std::string page{report_page};
   replace(page, "@TITLE@", escaped(describe(options)));

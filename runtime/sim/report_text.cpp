@@ -57,11 +57,13 @@ void requests(std::string& out, const outcome& o) {
 void cache(std::string& out, const outcome& o) {
   const auto of = static_cast<double>(o.blocks());
   put(out, "prefix blocks        found %.1f %%: own memory %.1f, own disk %.1f, other nodes %.1f\n",
-      100 * o.hit_share(), share(static_cast<double>(o.blocks_dram), of), share(static_cast<double>(o.blocks_ssd), of),
-      share(static_cast<double>(o.blocks_remote), of));
+      100 * o.hit_share(), share(static_cast<double>(o.blocks_dram), of),
+      share(static_cast<double>(o.blocks_ssd), of), share(static_cast<double>(o.blocks_remote), of));
   put(out, "prompt tokens        %llu, computed %.1f %%\n", static_cast<unsigned long long>(o.prompt_tokens),
       share(static_cast<double>(o.computed_tokens), static_cast<double>(o.prompt_tokens)));
-  put(out, "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches), disk %.0f read, %.0f written\n",
+  put(out,
+      "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches), disk %.0f "
+      "read, %.0f written\n",
       o.bytes_streamed * 1e-9, o.bytes_fetched * 1e-9, static_cast<unsigned long long>(o.fetches),
       o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9);
 }
@@ -169,30 +171,37 @@ std::string to_table(const simulation_options& options, const outcome& o) {
   out += "\n";
   requests(out, o);
   out += "\n";
-  put(out, "goodput              %.3f requests/s inside both SLOs, %.1f %% of all\n", o.goodput(), 100 * o.slo_share());
+  put(out, "goodput              %.3f requests/s inside both SLOs, %.1f %% of all\n", o.goodput(),
+      100 * o.slo_share());
   put(out, "wasted prefill       %.1f s refused afterwards, %.1f s outside the SLOs\n", o.wasted_prefill_s,
       o.missed_prefill_s);
   cache(out, o);
-  put(out, "utilisation          prefill %.1f %%, decode %.1f %%, senders %.1f %%, over %.0f s\n", 100 * o.prefill_busy,
-      100 * o.decode_busy, 100 * o.network_busy, o.span_s);
+  put(out, "utilisation          prefill %.1f %%, decode %.1f %%, senders %.1f %%, over %.0f s\n",
+      100 * o.prefill_busy, 100 * o.decode_busy, 100 * o.network_busy, o.span_s);
   return out;
 }
 
 std::string to_json(const simulation_options& options, const outcome& o) {
   json_object j;
   j.raw("options", json_of(options)).raw("requests", json_of(o.all()));
-  j.raw("high", json_of(o.by_priority[0])).raw("normal", json_of(o.by_priority[1])).raw("low", json_of(o.by_priority[2]));
+  j.raw("high", json_of(o.by_priority[0]))
+      .raw("normal", json_of(o.by_priority[1]))
+      .raw("low", json_of(o.by_priority[2]));
   j.raw("ttft_s", json_of(o.ttft)).raw("queueing_s", json_of(o.queueing)).raw("gap_s", json_of(o.gap));
   j.raw("tbt_s", json_of(o.tbt)).raw("handover_s", json_of(o.handover));
   j.number("goodput_per_s", o.goodput()).number("slo_share", o.slo_share());
   j.number("wasted_prefill_s", o.wasted_prefill_s).number("missed_prefill_s", o.missed_prefill_s);
-  j.count("blocks_dram", o.blocks_dram).count("blocks_ssd", o.blocks_ssd).count("blocks_remote", o.blocks_remote);
+  j.count("blocks_dram", o.blocks_dram)
+      .count("blocks_ssd", o.blocks_ssd)
+      .count("blocks_remote", o.blocks_remote);
   j.count("blocks_missed", o.blocks_missed).number("hit_share", o.hit_share()).count("fetches", o.fetches);
   j.number("bytes_streamed", o.bytes_streamed).number("bytes_fetched", o.bytes_fetched);
   j.number("bytes_ssd_read", o.bytes_ssd_read).number("bytes_ssd_written", o.bytes_ssd_written);
   j.count("prompt_tokens", o.prompt_tokens).count("computed_tokens", o.computed_tokens);
   j.count("output_tokens", o.output_tokens).number("span_s", o.span_s);
-  j.number("prefill_busy", o.prefill_busy).number("decode_busy", o.decode_busy).number("network_busy", o.network_busy);
+  j.number("prefill_busy", o.prefill_busy)
+      .number("decode_busy", o.decode_busy)
+      .number("network_busy", o.network_busy);
   return j.done() + "\n";
 }
 

@@ -17,22 +17,23 @@ struct request_state_record {
   request_id id;
   ticks arrival = 0;
   ticks first_token = 0;
-  ticks joined = 0;                 ///< its decode batch
-  ticks kv_sent = 0;                ///< when the last of what was streamed so far has arrived at the decode side
-  double prefill_seconds = 0;       ///< compute spent on it
-  std::int64_t first_step = 0;      ///< of its decode instance
+  ticks joined = 0;             ///< its decode batch
+  ticks kv_sent = 0;            ///< when the last of what was streamed so far has arrived at the decode side
+  double stall_before = 0;      ///< coupled: part of its first gap that passed before it joined
+  double prefill_seconds = 0;   ///< compute spent on it
+  std::int64_t first_step = 0;  ///< of its decode instance
   std::uint32_t prompt_tokens = 0;
   std::uint32_t output_tokens = 0;
-  std::uint32_t cached_tokens = 0;  ///< not computed
-  std::uint32_t computed = 0;       ///< of the prompt, cached ones included
-  std::uint32_t decode_tokens = 0;  ///< that its decode instance generates
+  std::uint32_t cached_tokens = 0;        ///< not computed
+  std::uint32_t computed = 0;             ///< of the prompt, cached ones included
+  std::uint32_t decode_tokens = 0;        ///< that its decode instance generates
   std::uint32_t prefill = 0, decode = 0;  ///< instances
   std::uint32_t local_blocks = 0;         ///< pinned
   std::uint32_t fetched_to = 0;           ///< blocks [local_blocks, fetched_to) come from elsewhere
   std::uint8_t priority = 1;
   bool live = false;
-  std::vector<block_key> keys;                 ///< of its full blocks
-  std::vector<eviction_index::handle> pins;    ///< in its prefill node's cache
+  std::vector<block_key> keys;               ///< of its full blocks
+  std::vector<eviction_index::handle> pins;  ///< in its prefill node's cache
 };
 
 /// Slots are used again, with their vectors' memory. A request's id is its number and its slot.

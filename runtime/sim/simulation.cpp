@@ -41,6 +41,8 @@ prefill_batch_options prefill_options_of(const simulation_options& o) {
   prefill_batch_options p;
   p.chunk_tokens = o.hardware.chunk_tokens;
   p.max_batch_tokens = o.hardware.chunk_tokens;
+  // Whoever is inside the SLO leaves the better classes alone.
+  p.aging = from_seconds(o.ttft_slo_s);
   p.block_tokens = std::min(o.hardware.block_tokens, o.hardware.chunk_tokens);
   return p;
 }
@@ -70,42 +72,52 @@ simulation::simulation(const simulation_options& options)
 
 simulation::~simulation() = default;
 
+void simulation::add_instance(worker_id id, instance_role role) {
+  const node_id node{id.value};
+  instance_desc d;
+  d.id = id;
+  d.node = node;
+  d.role = role;
+  d.capacity = options_.hardware.max_batch;
+  d.capacity_tokens = options_.hardware.device_kv_tokens;
+  d.samples = role == instance_role::prefill ? prefill_samples(options_.hardware, options_.pipeline)
+                                             : decode_samples(options_.hardware);
+  if (role == instance_role::decode && is_coupled()) d.capacity = ~0u, d.capacity_tokens = 0;
+  // Neither can fail: the options bound the number of nodes, and ids are counted up.
+  (void)conductor_.add_node(node);
+  (void)conductor_.add_instance(d);
+}
+
 void simulation::add_instances() {
+  if (is_coupled()) {
+    // Every node takes prompts. The conductor also chooses where to decode: it is given one place that is
+    // never full, and what it chooses is where the prompt was.
+    options_.prefill += options_.decode;
+    options_.decode = 1;
+    options_.pipeline = 1;
+  }
   const auto nodes = options_.prefill + options_.decode;
   links_.resize(nodes);
   reported_.resize(nodes);
   sampled_busy_.resize(nodes);
-  const auto join = [&](worker_id id, instance_role role) {
-    const node_id node{id.value};
-    instance_desc d;
-    d.id = id;
-    d.node = node;
-    d.role = role;
-    d.capacity = options_.hardware.max_batch;
-    d.capacity_tokens = options_.hardware.device_kv_tokens;
-    d.samples = role == instance_role::prefill ? prefill_samples(options_.hardware, options_.pipeline)
-                                               : decode_samples(options_.hardware);
-    // Neither can fail: the options bound the number of nodes, and ids are counted up.
-    (void)conductor_.add_node(node);
-    (void)conductor_.add_instance(d);
-  };
   const auto cache = cache_options_of(options_);
   const double hop = options_.hardware.network_latency_s;
-  prefills_.reserve(options_.prefill);
   caches_.reserve(options_.prefill);
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    join(prefill_id(i), instance_role::prefill);
-    prefills_.emplace_back(costs_, prefill_options_of(options_), options_.pipeline, hop, options_.jitter);
+    add_instance(prefill_id(i), instance_role::prefill);
     caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
+    if (is_coupled()) coupled_.emplace_back(costs_, options_);
+    else
+      prefills_.emplace_back(costs_, prefill_options_of(options_), options_.pipeline, hop, options_.jitter);
   }
-  decodes_.reserve(options_.decode);
   for (std::uint32_t i = 0; i < options_.decode; ++i) {
-    join(decode_id(i), instance_role::decode);
-    decodes_.emplace_back(costs_, decode_options_of(options_), options_.jitter);
+    add_instance(decode_id(i), instance_role::decode);
+    if (!is_coupled()) decodes_.emplace_back(costs_, decode_options_of(options_), options_.jitter);
   }
 }
 
-// ---- the loop -------------------------------------------------------------------------------------------------------
+// ---- the loop
+// -------------------------------------------------------------------------------------------------------
 
 result<bool> simulation::take_next(trace_source& source) {
   auto more = source.next(upcoming_);
@@ -145,24 +157,33 @@ result<outcome> simulation::run(trace_source& source, const std::function<void(s
   return std::move(out_);
 }
 
-bool simulation::hopeless() const noexcept { return options_.give_up_after > 0 && missed_ > options_.give_up_after; }
+bool simulation::hopeless() const noexcept {
+  return options_.give_up_after > 0 && missed_ > options_.give_up_after;
+}
 
 void simulation::dispatch(const event& e) {
   switch (e.kind) {
-    case event_kind::prefill_ready: return enter_prefill(e.target);
+    case event_kind::prefill_ready:
+      return enter_prefill(e.target);
     case event_kind::prefill_free:
       prefills_[e.target].first_stage_free();
       return start_prefill(e.target);
-    case event_kind::prefill_exit: return prefill_exit(e.target);
-    case event_kind::kv_arrived: return kv_arrived(e.target);
-    case event_kind::decode_turn: return decode_turn(e.target, e.stamp);
-    case event_kind::arrival:
+    case event_kind::prefill_exit:
+      return prefill_exit(e.target);
+    case event_kind::kv_arrived:
+      return kv_arrived(e.target);
+    case event_kind::decode_turn:
+      return decode_turn(e.target, e.stamp);
     case event_kind::coupled_turn:
-    case event_kind::sample: return;
+      return coupled_turn(e.target, e.stamp);
+    case event_kind::arrival:
+    case event_kind::sample:
+      return;
   }
 }
 
-// ---- arrival and placement ------------------------------------------------------------------------------------------
+// ---- arrival and placement
+// ------------------------------------------------------------------------------------------
 
 void simulation::arrive() {
   const auto slot = requests_.open(number_++);
@@ -175,7 +196,8 @@ void simulation::arrive() {
     const double draw = priority_random_.uniform();
     r.priority = draw < options_.high_share ? 0 : draw < options_.high_share + options_.low_share ? 2 : 1;
   }
-  const auto full = std::min<std::size_t>(r.prompt_tokens / options_.hardware.block_tokens, upcoming_.hash_ids.size());
+  const auto full =
+      std::min<std::size_t>(r.prompt_tokens / options_.hardware.block_tokens, upcoming_.hash_ids.size());
   for (std::size_t i = 0; i < full; ++i) r.keys.push_back(key_of(upcoming_.hash_ids[i]));
   ++counts(r).arrived;
 
@@ -195,9 +217,15 @@ void simulation::refuse(request_state_record& r, const rejection& why) {
   auto& c = counts(r);
   ++missed_;
   switch (why.stage) {
-    case reject_stage::placement: ++c.rejected_placement; break;
-    case reject_stage::prefill: ++c.rejected_prefill; break;
-    case reject_stage::decode: ++c.rejected_decode; break;
+    case reject_stage::placement:
+      ++c.rejected_placement;
+      break;
+    case reject_stage::prefill:
+      ++c.rejected_prefill;
+      break;
+    case reject_stage::decode:
+      ++c.rejected_decode;
+      break;
     case reject_stage::at_decode:
       ++(why.cause.code == ec::out_of_space ? c.rejected_memory : c.rejected_at_decode);
       out_.wasted_prefill_s += r.prefill_seconds;
@@ -209,7 +237,8 @@ void simulation::place(std::uint32_t slot, const placement& where) {
   auto& r = requests_[slot];
   r.prefill = static_cast<std::uint32_t>(where.prefill.value - 1);
   r.decode = static_cast<std::uint32_t>(where.decode.value - 1 - options_.prefill);
-  const auto hit = caches_[r.prefill].pin(r.keys, where.local_blocks, static_cast<std::uint64_t>(now_), r.pins);
+  const auto hit =
+      caches_[r.prefill].pin(r.keys, where.local_blocks, static_cast<std::uint64_t>(now_), r.pins);
   r.local_blocks = r.fetched_to = hit.blocks;
   auto ready = now_;
   const double block_bytes = static_cast<double>(options_.hardware.block_bytes());
@@ -236,7 +265,8 @@ void simulation::place(std::uint32_t slot, const placement& where) {
 /// Brings the prefix that another node holds. @returns when it is here.
 ticks simulation::fetch(request_state_record& r, const placement& where) {
   const auto source = static_cast<std::uint32_t>(where.source.value - 1);
-  const double bytes = static_cast<double>(options_.hardware.block_bytes()) * (where.source_blocks - r.local_blocks);
+  const double bytes =
+      static_cast<double>(options_.hardware.block_bytes()) * (where.source_blocks - r.local_blocks);
   caches_[source].sent(r.keys, r.local_blocks, where.source_blocks, static_cast<std::uint64_t>(now_));
   auto begin = now_;
   if (where.source_tier == holder_tier::ssd) begin = read_disk(source, bytes);
@@ -268,14 +298,17 @@ ticks simulation::read_disk(std::uint32_t node, double bytes) {
   return reads;
 }
 
-// ---- prefill --------------------------------------------------------------------------------------------------------
+// ---- prefill
+// --------------------------------------------------------------------------------------------------------
 
 void simulation::enter_prefill(std::uint32_t slot) {
   auto& r = requests_[slot];
   if (r.fetched_to > r.local_blocks) {
     // What was fetched is held here from now on: a hot prefix has one more replica.
-    caches_[r.prefill].insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks, static_cast<std::uint64_t>(now_));
+    caches_[r.prefill].insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks,
+                              static_cast<std::uint64_t>(now_));
   }
+  if (is_coupled()) return enter_coupled(slot);
   prefill_entry entry;
   entry.id = r.id;
   entry.prompt_tokens = r.prompt_tokens;
@@ -348,10 +381,12 @@ void simulation::first_token(std::uint32_t slot) {
   report(static_cast<std::uint32_t>(prefill_id(r.prefill).value), {});
   if (r.output_tokens <= 1) return finish(slot, 0);
   r.decode_tokens = r.output_tokens - 1;
+  if (is_coupled()) return coupled_[r.prefill].decode(slot, requests_);
   events_.push(std::max(r.kv_sent, now_), event_kind::kv_arrived, slot);
 }
 
-// ---- decode ---------------------------------------------------------------------------------------------------------
+// ---- decode
+// ---------------------------------------------------------------------------------------------------------
 
 void simulation::kv_arrived(std::uint32_t slot) {
   auto& r = requests_[slot];
@@ -367,7 +402,8 @@ void simulation::kv_arrived(std::uint32_t slot) {
     refused = d.check(entry, decode_estimate_, from_seconds(options_.tbt_slo_s));
   }
   if (!refused && !d.push(entry, r.decode_tokens)) {
-    refused = rejection{{ec::out_of_space, "longer than a decode instance's memory"}, {}, reject_stage::at_decode};
+    refused =
+        rejection{{ec::out_of_space, "longer than a decode instance's memory"}, {}, reject_stage::at_decode};
   }
   if (refused) {
     refuse(r, *refused);
@@ -416,63 +452,6 @@ void simulation::report(std::uint32_t worker, const instance_load& load) {
   if (now_ - last < from_sec(options_.report_interval_s)) return;
   last = now_;
   conductor_.report(worker_id{worker}, load, clock());
-}
-
-// ---- what is written down -------------------------------------------------------------------------------------------
-
-void simulation::sample() {
-  timeline_row row;
-  row.at = to_sec(now_);
-  const double span = to_sec(now_ - sampled_at_);
-  for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    row.prefill_load += conductor_.load_of(prefill_id(i), clock()) / options_.prefill;
-    row.prefill_waiting += static_cast<double>(prefills_[i].waiting());
-    row.busy.push_back(static_cast<float>(to_sec(prefills_[i].busy() - sampled_busy_[i]) / span));
-    sampled_busy_[i] = prefills_[i].busy();
-  }
-  for (std::uint32_t i = 0; i < options_.decode; ++i) {
-    const auto& d = decodes_[i];
-    if (d.running() > 0) {
-      row.decode_load += costs_.decode_step(d.running(), d.context_tokens()) / options_.tbt_slo_s / options_.decode;
-    }
-    row.decode_running += static_cast<double>(d.running());
-    row.decode_waiting += static_cast<double>(d.waiting());
-    auto& before = sampled_busy_[options_.prefill + i];
-    row.busy.push_back(static_cast<float>(to_sec(d.busy() - before) / span));
-    before = d.busy();
-  }
-  const auto blocks = out_.blocks() - sampled_blocks_, missed = out_.blocks_missed - sampled_missed_;
-  row.hit_share = blocks == 0 ? 0 : 1 - static_cast<double>(missed) / static_cast<double>(blocks);
-  const auto rejected = out_.all().rejected();
-  row.rejected = static_cast<double>(rejected - sampled_rejected_);
-  for (const auto id : options_.watch) {
-    row.replicas.push_back(static_cast<float>(conductor_.index().holder_count(key_of(id))));
-  }
-  sampled_blocks_ = out_.blocks();
-  sampled_missed_ = out_.blocks_missed;
-  sampled_rejected_ = rejected;
-  sampled_at_ = now_;
-  out_.history.add(std::move(row));
-}
-
-void simulation::sum_up() {
-  out_.prefill_instances = options_.prefill;
-  out_.decode_instances = options_.decode;
-  const double span = std::max(out_.span_s, 1e-9);
-  const auto share = [&](ticks busy) {
-    const double s = to_sec(busy) / span;
-    out_.busiest = std::max(out_.busiest, s);
-    return s;
-  };
-  for (const auto& p : prefills_) out_.prefill_busy += share(p.busy()) / options_.prefill;
-  for (const auto& d : decodes_) out_.decode_busy += share(d.busy()) / options_.decode;
-  for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    out_.network_busy += to_sec(links_[i].worked) / span / options_.prefill;
-  }
-  for (const auto& c : caches_) {
-    out_.bytes_ssd_written += static_cast<double>(c.ssd_written()) * static_cast<double>(options_.hardware.block_bytes());
-    out_.blocks_evicted += c.evicted();
-  }
 }
 
 result<void> check_options(const simulation_options& o) {

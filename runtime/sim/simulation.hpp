@@ -7,6 +7,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/sched/conductor_core.hpp"
+#include "runtime/sim/coupled_instance.hpp"
 #include "runtime/sim/decode_instance.hpp"
 #include "runtime/sim/event_queue.hpp"
 #include "runtime/sim/node_cache.hpp"
@@ -23,11 +24,12 @@ block_key key_of(std::uint64_t hash_id) noexcept;
 
 /// One run.
 ///
-///   trace ─► conductor_core::schedule ─► node_cache (pin, fetch) ─► prefill_batch ─► KV stream ─► decode_batch
+///   trace ─► conductor_core::schedule ─► node_cache (pin, fetch) ─► prefill_batch ─► KV stream ─►
+///   decode_batch
 ///               ▲  block events, first tokens, ends, load reports ────────────────────────────────────┘
 ///
-/// Links and disks are queues: a transfer ends when both its sender and its receiver have worked off what they
-/// had before and it. Deterministic: the same options and trace give the same outcome, bit for bit.
+/// Links and disks are queues: a transfer ends when both its sender and its receiver have worked off what
+/// they had before and it. Deterministic: the same options and trace give the same outcome, bit for bit.
 /// @cost  a few microseconds per request; memory follows live requests and cached blocks.
 class simulation {
  public:
@@ -40,6 +42,7 @@ class simulation {
   result<outcome> run(trace_source& source, const std::function<void(std::uint64_t)>& progress = {});
 
   const conductor_core& conductor() const noexcept { return conductor_; }
+  std::size_t live_requests() const noexcept { return requests_.live(); }
 
  private:
   struct node_links {
@@ -47,7 +50,9 @@ class simulation {
     ticks worked = 0;                          ///< time spent sending
   };
 
+  bool is_coupled() const noexcept { return options_.coupled != coupled_mode::off; }
   void add_instances();
+  void add_instance(worker_id id, instance_role role);
   result<bool> take_next(trace_source& source);
   void dispatch(const event& e);
   bool hopeless() const noexcept;
@@ -67,6 +72,9 @@ class simulation {
 
   void kv_arrived(std::uint32_t slot);
   void decode_turn(std::uint32_t instance, std::uint32_t stamp);
+  void enter_coupled(std::uint32_t slot);
+  void coupled_turn(std::uint32_t instance, std::uint32_t stamp);
+
   void finish(std::uint32_t slot, double tbt);
   void close(std::uint32_t slot);
   void report(std::uint32_t worker, const instance_load& load);
@@ -88,6 +96,8 @@ class simulation {
   random_source random_, priority_random_;
   std::vector<prefill_instance> prefills_;
   std::vector<decode_instance> decodes_;
+  std::vector<coupled_instance> coupled_;  // instead of both
+  coupled_instance::news news_;
   std::vector<node_cache> caches_;  // of the prefill nodes
   std::vector<node_links> links_;   // of all nodes
   std::vector<ticks> reported_;     // by worker

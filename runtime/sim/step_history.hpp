@@ -1,5 +1,6 @@
 #pragma once
-// How long each step of an instance took, in runs: what the gaps between a request's tokens are computed from.
+// How long each step of an instance took, in runs: what the gaps between a request's tokens are computed
+// from.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,8 +21,8 @@ struct step_run {
 /// many they are.
 class step_history {
  public:
-  /// Begins a run at step `first`; the run before ends there. Runs that nobody can ask for any more, those before
-  /// `oldest`, are forgotten now and then.
+  /// Begins a run at step `first`; the run before ends there. Runs that nobody can ask for any more, those
+  /// before `oldest`, are forgotten now and then.
   void begin(const step_run& run, std::int64_t oldest) {
     if (!runs_.empty() && runs_.back().first == run.first) {
       runs_.back() = run;
@@ -32,15 +33,16 @@ class step_history {
   }
 
   /// Mean of the slowest tenth of the gaps of a request that took part in steps [from, to) and waited `wait`
-  /// seconds between its first token and its first step; at least ten gaps, if it has as many, so that one slow
-  /// hand-over does not decide over an answer of a few words.
+  /// seconds between its first token and its first step; at least ten gaps, if it has as many, so that one
+  /// slow hand-over does not decide over an answer of a few words.
   /// @source  F25, section 5.2, has the tenth.
   double slowest_tenth(std::int64_t from, std::int64_t to, double wait) {
     const auto gaps = to - from;
     if (gaps <= 0) return 0;
     scratch_.clear();
     auto i = first_run(from);
-    scratch_.emplace_back(wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
+    scratch_.emplace_back(
+        wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
     for (; i < runs_.size() && runs_[i].first < to; ++i) collect(i, from + 1, to);
     const auto wanted = std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
     std::ranges::make_heap(scratch_);
@@ -63,8 +65,8 @@ class step_history {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
   }
-  /// The part of run `i` that lies in [from, to): its middle stands for all of its steps, which differ by less
-  /// than a batch times the cost of a context token each.
+  /// The part of run `i` that lies in [from, to): its middle stands for all of its steps, which differ by
+  /// less than a batch times the cost of a context token each.
   void collect(std::size_t i, std::int64_t from, std::int64_t to) {
     const auto& run = runs_[i];
     const auto begin = std::max(from, run.first);

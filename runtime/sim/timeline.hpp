@@ -14,9 +14,9 @@ struct timeline_row {
   double prefill_load = 0;  ///< mean predicted queue over the TTFT SLO
   double decode_load = 0;   ///< mean step over the TBT SLO
   double prefill_waiting = 0, decode_running = 0, decode_waiting = 0;  ///< requests, all instances
-  double hit_share = 0;     ///< of the blocks asked for since the row before
-  double rejected = 0;      ///< requests since the row before
-  std::vector<float> busy;  ///< share of the time since the row before, per instance
+  double hit_share = 0;         ///< of the blocks asked for since the row before
+  double rejected = 0;          ///< requests since the row before
+  std::vector<float> busy;      ///< share of the time since the row before, per instance
   std::vector<float> replicas;  ///< holders of each watched block
 };
 

@@ -24,7 +24,8 @@ class trace_source {
 
 /// Replays records that somebody holds, `copies` times one after the other, with fresh block ids per copy.
 /// @param records  outlives the source.
-std::unique_ptr<trace_source> replay_of(const std::vector<workload_record>& records, std::uint32_t copies = 1);
+std::unique_ptr<trace_source> replay_of(const std::vector<workload_record>& records,
+                                        std::uint32_t copies = 1);
 
 /// Reads as it goes: memory holds what one piece of the file contains.
 /// @param path  "-" is standard input.

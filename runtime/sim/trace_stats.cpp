@@ -17,9 +17,10 @@ void trace_stats::add(const workload_record& r) {
 std::vector<std::uint64_t> trace_stats::hottest(std::size_t count) const {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> all(uses_.begin(), uses_.end());
   count = std::min(count, all.size());
-  std::ranges::partial_sort(all, all.begin() + static_cast<std::ptrdiff_t>(count), [](const auto& a, const auto& b) {
-    return a.second != b.second ? a.second > b.second : a.first < b.first;
-  });
+  std::ranges::partial_sort(all, all.begin() + static_cast<std::ptrdiff_t>(count),
+                            [](const auto& a, const auto& b) {
+                              return a.second != b.second ? a.second > b.second : a.first < b.first;
+                            });
   std::vector<std::uint64_t> ids;
   for (std::size_t i = 0; i < count; ++i) ids.push_back(all[i].first);
   return ids;
@@ -40,9 +41,10 @@ std::string trace_stats::to_text() const {
                 "blocks               %llu, %llu different, %.2f %% used once, the hottest %llu times\n"
                 "reusable             %.6f of all blocks, by a cache without end\n",
                 static_cast<unsigned long long>(requests_), span_s(),
-                span_s() > 0 ? static_cast<double>(requests_) / span_s() : 0.0, input_.mean(), input_.quantile(0.5),
-                input_.quantile(0.9), input_.quantile(0.99), input_.max(), output_.mean(), output_.quantile(0.5),
-                output_.quantile(0.9), output_.quantile(0.99), output_.max(), static_cast<unsigned long long>(blocks_),
+                span_s() > 0 ? static_cast<double>(requests_) / span_s() : 0.0, input_.mean(),
+                input_.quantile(0.5), input_.quantile(0.9), input_.quantile(0.99), input_.max(),
+                output_.mean(), output_.quantile(0.5), output_.quantile(0.9), output_.quantile(0.99),
+                output_.max(), static_cast<unsigned long long>(blocks_),
                 static_cast<unsigned long long>(uses_.size()), 100 * static_cast<double>(once) / different,
                 static_cast<unsigned long long>(most), reusable_share());
   return out;

@@ -14,30 +14,33 @@ namespace {
 
 /// The character of a kind of workload; lengths are medians of lognormal distributions.
 struct shape {
-  std::uint32_t shared_prompts;        ///< system prompts, tools or documents to choose from
+  std::uint32_t shared_prompts;  ///< system prompts, tools or documents to choose from
   double shared_tokens, shared_spread;
-  bool fresh_shared;                   ///< each session has its own (documents)
-  double first_tokens, first_spread;   ///< of a session's first own text
-  double turn_tokens, turn_spread;     ///< that each further turn adds
+  bool fresh_shared;                  ///< each session has its own (documents)
+  double first_tokens, first_spread;  ///< of a session's first own text
+  double turn_tokens, turn_spread;    ///< that each further turn adds
   double output_tokens, output_spread;
-  double continues;                    ///< chance of a further turn
-  double pause_s;                      ///< before it, on average
+  double continues;  ///< chance of a further turn
+  double pause_s;    ///< before it, on average
 };
 
 shape shape_of(workload_kind kind) {
   switch (kind) {
-    case workload_kind::chat: return {8, 600, 0.5, false, 4500, 1.3, 1800, 1.2, 280, 0.9, 0.62, 45};
-    case workload_kind::agent: return {40, 5000, 0.5, false, 900, 1.0, 700, 0.9, 120, 1.0, 0.55, 6};
-    case workload_kind::long_doc: return {1, 26000, 0.8, true, 120, 0.8, 120, 0.8, 150, 0.7, 0.5, 30};
+    case workload_kind::chat:
+      return {8, 600, 0.5, false, 4500, 1.3, 1800, 1.2, 280, 0.9, 0.62, 45};
+    case workload_kind::agent:
+      return {40, 5000, 0.5, false, 900, 1.0, 700, 0.9, 120, 1.0, 0.55, 6};
+    case workload_kind::long_doc:
+      return {1, 26000, 0.8, true, 120, 0.8, 120, 0.8, 150, 0.7, 0.5, 30};
   }
   return {};
 }
 
 /// A conversation between two of its turns.
 struct session {
-  double at = 0;               ///< seconds of its next turn
+  double at = 0;  ///< seconds of its next turn
   std::uint64_t number = 0;
-  double tokens = 0;           ///< that the next turn repeats
+  double tokens = 0;               ///< that the next turn repeats
   std::vector<std::uint64_t> ids;  ///< of full blocks so far
 
   bool operator<(const session& o) const noexcept { return at != o.at ? at > o.at : number > o.number; }
@@ -71,7 +74,9 @@ class generator final : public trace_source {
     double tokens = 0;
   };
 
-  double length(double median, double spread) { return median * input_scale_ * std::exp(spread * random_.normal()); }
+  double length(double median, double spread) {
+    return median * input_scale_ * std::exp(spread * random_.normal());
+  }
 
   void start_session() {
     session s;
@@ -97,7 +102,8 @@ class generator final : public trace_source {
   /// Prompts are used with a frequency that falls with their number.
   std::size_t zipf() {
     const double n = shape_.shared_prompts;
-    return std::min<std::size_t>(static_cast<std::size_t>(std::pow(n + 1, random_.uniform()) - 1), shared_.size() - 1);
+    return std::min<std::size_t>(static_cast<std::size_t>(std::pow(n + 1, random_.uniform()) - 1),
+                                 shared_.size() - 1);
   }
 
   void extend(std::vector<std::uint64_t>& ids, double tokens) {
@@ -110,10 +116,12 @@ class generator final : public trace_source {
     out.timestamp_ms = static_cast<std::int64_t>(s.at * 1000);
     out.input_tokens = static_cast<std::uint32_t>(std::clamp(s.tokens, 1.0, limit));
     out.output_tokens = static_cast<std::uint32_t>(
-        std::clamp(shape_.output_tokens * output_scale_ * std::exp(shape_.output_spread * random_.normal()), 1.0, 8192.0));
+        std::clamp(shape_.output_tokens * output_scale_ * std::exp(shape_.output_spread * random_.normal()),
+                   1.0, 8192.0));
     extend(s.ids, out.input_tokens);
     const auto blocks = (std::size_t{out.input_tokens} + options_.block_tokens - 1) / options_.block_tokens;
-    out.hash_ids.assign(s.ids.begin(), s.ids.begin() + static_cast<std::ptrdiff_t>(std::min(blocks, s.ids.size())));
+    out.hash_ids.assign(s.ids.begin(),
+                        s.ids.begin() + static_cast<std::ptrdiff_t>(std::min(blocks, s.ids.size())));
     if (out.hash_ids.size() < blocks) out.hash_ids.push_back(next_id_++);
     s.tokens += out.output_tokens + length(shape_.turn_tokens, shape_.turn_spread);
     if (s.tokens > limit || random_.uniform() >= shape_.continues) return;
@@ -153,8 +161,10 @@ means sample_means(workload_options options, double input_scale, double output_s
 
 result<std::unique_ptr<trace_source>> generate(const workload_options& options) {
   const auto sensible = [](double v, double least, double most) { return v >= least && v <= most; };
-  if (!sensible(options.rate, 1e-6, 1e6)) return fail(ec::invalid_argument, "rate must be 10^-6 to 10^6 a second");
-  if (!sensible(options.burstiness, 0, 1e4)) return fail(ec::invalid_argument, "burstiness must be 0 to 10^4");
+  if (!sensible(options.rate, 1e-6, 1e6))
+    return fail(ec::invalid_argument, "rate must be 10^-6 to 10^6 a second");
+  if (!sensible(options.burstiness, 0, 1e4))
+    return fail(ec::invalid_argument, "burstiness must be 0 to 10^4");
   if (options.input_mean != 0 && !sensible(options.input_mean, 16, options.input_max)) {
     return fail(ec::invalid_argument, "the mean input must be 16 tokens to the longest input");
   }
@@ -175,7 +185,8 @@ std::string to_json_line(const workload_record& r) {
   std::string line = "{\"timestamp\": " + std::to_string(r.timestamp_ms) +
                      ", \"input_length\": " + std::to_string(r.input_tokens) +
                      ", \"output_length\": " + std::to_string(r.output_tokens) + ", \"hash_ids\": [";
-  for (std::size_t i = 0; i < r.hash_ids.size(); ++i) line += (i == 0 ? "" : ", ") + std::to_string(r.hash_ids[i]);
+  for (std::size_t i = 0; i < r.hash_ids.size(); ++i)
+    line += (i == 0 ? "" : ", ") + std::to_string(r.hash_ids[i]);
   return line + "]}";
 }
 

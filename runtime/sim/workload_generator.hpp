@@ -19,17 +19,18 @@ enum class workload_kind : std::uint8_t {
 struct workload_options {
   workload_kind kind = workload_kind::chat;
   std::uint64_t requests = 10'000;
-  double rate = 3;             ///< requests a second, on average
-  double burstiness = 0;       ///< 0: Poisson; b > 0: arrivals in bursts of 1 + b requests on average
-  double input_mean = 0;       ///< tokens; 0: the kind's own
+  double rate = 3;        ///< requests a second, on average
+  double burstiness = 0;  ///< 0: Poisson; b > 0: arrivals in bursts of 1 + b requests on average
+  double input_mean = 0;  ///< tokens; 0: the kind's own
   double output_mean = 0;
   std::uint32_t block_tokens = 512;
   std::uint32_t input_max = 131'072;
   std::uint64_t seed = 1;
 };
 
-/// Gives the requests one by one, sorted by time; memory follows the conversations that go on. The same options give
-/// the same requests. Means are met within a few percent: a sample drawn first says how to scale lengths.
+/// Gives the requests one by one, sorted by time; memory follows the conversations that go on. The same
+/// options give the same requests. Means are met within a few percent: a sample drawn first says how to scale
+/// lengths.
 /// @error `ec::invalid_argument` for a rate or a mean that makes no sense.
 result<std::unique_ptr<trace_source>> generate(const workload_options& options);
 

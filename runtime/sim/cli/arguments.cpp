@@ -14,7 +14,8 @@ template <class Int>
 argument whole_number(std::string name, std::string meaning, Int& at, Int min, Int max) {
   const auto range = std::to_string(min) + " to " + std::to_string(max);
   meaning += " (" + range + "; default " + std::to_string(at) + ")";
-  return {std::move(name), "N", std::move(meaning), [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
+  return {std::move(name), "N", std::move(meaning),
+          [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
             const auto n = config::parse_integer(v);
             if (!n || *n < min || *n > max) return quoted(v) + " is not a whole number from " + range;
             at = static_cast<Int>(*n);
@@ -26,7 +27,8 @@ std::string unknown(const command_line& line, std::string_view name) {
   std::vector<std::string> names;
   for (const auto& a : line.arguments) names.push_back(a.name);
   const auto near = config::nearest(name, names);
-  return "no option --" + std::string{name} + (near.empty() ? "; --help lists them" : "; did you mean --" + near + "?");
+  return "no option --" + std::string{name} +
+         (near.empty() ? "; --help lists them" : "; did you mean --" + near + "?");
 }
 
 }  // namespace
@@ -46,7 +48,8 @@ result<parsed> parse(command_line& line, std::span<const std::string> args) {
     std::string_view value;
     if (equals != std::string_view::npos) {
       value = arg.substr(equals + 1);
-      if (known->placeholder.empty()) return fail(ec::invalid_argument, "--" + known->name + " takes no value");
+      if (known->placeholder.empty())
+        return fail(ec::invalid_argument, "--" + known->name + " takes no value");
     } else if (!known->placeholder.empty()) {
       if (++i == args.size()) return fail(ec::invalid_argument, "--" + known->name + " needs a value");
       value = args[i];
@@ -83,17 +86,20 @@ argument text(std::string name, std::string placeholder, std::string meaning, st
           }};
 }
 
-argument whole(std::string name, std::string meaning, std::uint64_t& at, std::uint64_t min, std::uint64_t max) {
+argument whole(std::string name, std::string meaning, std::uint64_t& at, std::uint64_t min,
+               std::uint64_t max) {
   return whole_number(std::move(name), std::move(meaning), at, min, max);
 }
-argument whole(std::string name, std::string meaning, std::uint32_t& at, std::uint32_t min, std::uint32_t max) {
+argument whole(std::string name, std::string meaning, std::uint32_t& at, std::uint32_t min,
+               std::uint32_t max) {
   return whole_number(std::move(name), std::move(meaning), at, min, max);
 }
 
 argument real(std::string name, std::string meaning, double& at, double min, double max) {
   const auto range = config::format_real(min) + " to " + config::format_real(max);
   meaning += " (" + range + "; default " + config::format_real(at) + ")";
-  return {std::move(name), "X", std::move(meaning), [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
+  return {std::move(name), "X", std::move(meaning),
+          [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
             const auto n = config::parse_real(v);
             if (!n || *n < min || *n > max) return quoted(v) + " is not a number from " + range;
             at = *n;
@@ -102,10 +108,13 @@ argument real(std::string name, std::string meaning, double& at, double min, dou
 }
 
 argument seconds(std::string name, std::string meaning, double& at, double min, double max) {
-  const auto show = [](double s) { return config::format_duration(std::chrono::nanoseconds{static_cast<std::int64_t>(s * 1e9)}); };
+  const auto show = [](double s) {
+    return config::format_duration(std::chrono::nanoseconds{static_cast<std::int64_t>(s * 1e9)});
+  };
   const auto range = show(min) + " to " + show(max);
   meaning += " (" + range + "; default " + show(at) + ")";
-  return {std::move(name), "TIME", std::move(meaning), [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
+  return {std::move(name), "TIME", std::move(meaning),
+          [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
             const auto t = config::parse_duration(v);
             const double s = t ? static_cast<double>(t->count()) * 1e-9 : 0;
             if (!t || s < min || s > max) return quoted(v) + " is not a time with its unit from " + range;
@@ -120,7 +129,8 @@ argument choice(std::string name, std::string meaning, std::vector<std::string> 
   for (const auto& w : words) all += (all.empty() ? "" : "|") + w;
   meaning += " (default " + words[current] + ")";
   return {std::move(name), all, std::move(meaning),
-          [words = std::move(words), all, take = std::move(take)](std::string_view v) -> std::optional<std::string> {
+          [words = std::move(words), all,
+           take = std::move(take)](std::string_view v) -> std::optional<std::string> {
             const auto i = std::ranges::find(words, v);
             if (i == words.end()) return quoted(v) + " is none of " + all;
             take(static_cast<std::size_t>(i - words.begin()));

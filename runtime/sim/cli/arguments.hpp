@@ -1,5 +1,6 @@
 #pragma once
-// Command-line options of the offline commands: one declaration each, from which reading, checking and help come.
+// Command-line options of the offline commands: one declaration each, from which reading, checking and help
+// come.
 
 #include <functional>
 #include <optional>
@@ -32,16 +33,18 @@ struct command_line {
 
 enum class parsed : std::uint8_t { run, help };
 
-/// `--name value` and `--name=value`. @error `ec::invalid_argument`: unknown names (with the nearest known one),
-/// missing and refused values.
+/// `--name value` and `--name=value`. @error `ec::invalid_argument`: unknown names (with the nearest known
+/// one), missing and refused values.
 result<parsed> parse(command_line& line, std::span<const std::string> args);
 void print_help(const command_line& line, std::ostream& out);
 
 // ---- kinds of option ----
 argument flag(std::string name, std::string meaning, bool& at);
 argument text(std::string name, std::string placeholder, std::string meaning, std::string& at);
-argument whole(std::string name, std::string meaning, std::uint64_t& at, std::uint64_t min, std::uint64_t max);
-argument whole(std::string name, std::string meaning, std::uint32_t& at, std::uint32_t min, std::uint32_t max);
+argument whole(std::string name, std::string meaning, std::uint64_t& at, std::uint64_t min,
+               std::uint64_t max);
+argument whole(std::string name, std::string meaning, std::uint32_t& at, std::uint32_t min,
+               std::uint32_t max);
 argument real(std::string name, std::string meaning, double& at, double min, double max);
 /// A time with its unit, kept in seconds.
 argument seconds(std::string name, std::string meaning, double& at, double min, double max);

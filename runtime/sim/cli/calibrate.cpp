@@ -57,7 +57,8 @@ result<profile> calibrate(const calibrate_request& r) {
   const auto net = open_model(*hardware, r.model);
   if (!net) return fail(net.error());
   const auto layout = (*net)->layout(r.block_tokens, kv_dtype::f16);
-  auto prefill = model_runner::make(*net, *hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
+  auto prefill =
+      model_runner::make(*net, *hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
   if (!prefill) return fail(prefill.error());
   auto decode = model_runner::make(*net, *hardware, {r.max_batch, r.max_batch, layout, 0});
   if (!decode) return fail(decode.error());
@@ -66,7 +67,8 @@ result<profile> calibrate(const calibrate_request& r) {
   const auto steps = measured([&] { return calibrate_decode(**decode, r.max_batch); });
   if (!steps) return fail(steps.error());
   profile p;
-  p.name = r.model.substr(r.model.find_last_of('/') + 1) + " on " + std::to_string(r.threads) + " CPU threads";
+  p.name =
+      r.model.substr(r.model.find_last_of('/') + 1) + " on " + std::to_string(r.threads) + " CPU threads";
   p.layers = layout.n_layers;
   p.kv_bytes_per_token = layout.bytes_per_token();
   p.block_tokens = r.block_tokens;
@@ -85,21 +87,22 @@ result<profile> calibrate(const calibrate_request& r) {
 
 int calibrate_command(std::span<const std::string> args, const console& io) {
   calibrate_request r;
-  command_line line{"mooncaf calibrate --model FILE.gguf [--output FILE.toml]",
-                    "Measures prefill passes and decode steps of a model on this machine, as a worker does when it starts, "
-                    "and writes a profile\nfor simulate and plan.",
-                    {text("model", "FILE.gguf", "the model", r.model),
-                     text("output", "FILE.toml", "where to write (default: standard output)", r.output),
-                     whole("threads", "that compute", r.threads, 1, 1024),
-                     whole("chunk-tokens", "of a prefill step", r.chunk_tokens, 64, 65'536),
-                     whole("max-batch", "of a decode step", r.max_batch, 4, 4096),
-                     whole("block-tokens", "of a KV block", r.block_tokens, 16, 512),
-                     whole("device-kv-tokens", "that a decode instance holds", r.device_kv_tokens, 1, 1'000'000'000),
-                     whole("dram-tokens", "of KV in the node's memory", r.dram_tokens, 0, 1'000'000'000'000),
-                     whole("ssd-tokens", "of KV on its disk", r.ssd_tokens, 0, 1'000'000'000'000),
-                     real("nic-gbit", "between nodes, Gbit/s", r.nic_gbit_per_s, 1e-3, 1e6),
-                     real("ssd-gb", "read from disk, GB/s", r.ssd_gb_per_s, 1e-3, 1e6)},
-                    {}};
+  command_line line{
+      "mooncaf calibrate --model FILE.gguf [--output FILE.toml]",
+      "Measures prefill passes and decode steps of a model on this machine, as a worker does when it starts, "
+      "and writes a profile\nfor simulate and plan.",
+      {text("model", "FILE.gguf", "the model", r.model),
+       text("output", "FILE.toml", "where to write (default: standard output)", r.output),
+       whole("threads", "that compute", r.threads, 1, 1024),
+       whole("chunk-tokens", "of a prefill step", r.chunk_tokens, 64, 65'536),
+       whole("max-batch", "of a decode step", r.max_batch, 4, 4096),
+       whole("block-tokens", "of a KV block", r.block_tokens, 16, 512),
+       whole("device-kv-tokens", "that a decode instance holds", r.device_kv_tokens, 1, 1'000'000'000),
+       whole("dram-tokens", "of KV in the node's memory", r.dram_tokens, 0, 1'000'000'000'000),
+       whole("ssd-tokens", "of KV on its disk", r.ssd_tokens, 0, 1'000'000'000'000),
+       real("nic-gbit", "between nodes, Gbit/s", r.nic_gbit_per_s, 1e-3, 1e6),
+       real("ssd-gb", "read from disk, GB/s", r.ssd_gb_per_s, 1e-3, 1e6)},
+      {}};
   const auto wrong = [&](const error& e, int status) {
     io.err << "mooncaf calibrate: " << e.detail << "\n";
     return status;

@@ -10,15 +10,15 @@ namespace mooncaf::sim {
 
 /// Where a command writes, and whether a person watches.
 struct console {
-  std::ostream& out;   ///< results
-  std::ostream& err;   ///< errors and progress
+  std::ostream& out;         ///< results
+  std::ostream& err;         ///< errors and progress
   bool interactive = false;  ///< a progress bar makes sense
 };
 
 /// Whether `word` names one of them: simulate, plan, trace, calibrate.
 bool is_command(std::string_view word);
-/// @param args  the command's name and what follows it. @returns the process's exit status: 0, 1 when it failed,
-/// 2 when it was called wrongly.
+/// @param args  the command's name and what follows it. @returns the process's exit status: 0, 1 when it
+/// failed, 2 when it was called wrongly.
 int run_command(std::span<const std::string> args, const console& io);
 
 // Each gets what follows its name.

@@ -20,7 +20,8 @@ struct simulate_request {
 command_line simulate_line(simulate_request& r) {
   command_line line;
   line.usage = "mooncaf simulate --trace FILE [options]";
-  line.summary = "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.";
+  line.summary =
+      "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.";
   line.arguments.push_back(text("trace", "FILE", "the trace; - is standard input", r.trace));
   line.arguments.push_back(text("report", "FILE.html", "write a page with plots", r.report));
   line.arguments.push_back(flag("json", "print JSON instead of a table", r.json));

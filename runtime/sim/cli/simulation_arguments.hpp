@@ -13,7 +13,7 @@ namespace mooncaf::sim {
 struct simulation_request {
   simulation_options options;
   std::string profile = "a800x8-llama70b";
-  double nic_gbit_per_s = 0;        ///< 0: the profile's; likewise below
+  double nic_gbit_per_s = 0;  ///< 0: the profile's; likewise below
   std::uint64_t dram_tokens = 0;
   std::uint64_t ssd_tokens = 0;
   bool no_layerwise = false, no_cache = false, any_victim = false;

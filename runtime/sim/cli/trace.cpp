@@ -25,13 +25,18 @@ std::optional<int> begin(command_line& line, const char* command, std::span<cons
     return 0;
   }
   if (line.words.size() == words) return std::nullopt;
-  return wrong(io, command, {ec::invalid_argument, words == 0 ? "no file is read" : "one trace file expected (- is standard input)"}, 2);
+  return wrong(io, command,
+               {ec::invalid_argument,
+                words == 0 ? "no file is read" : "one trace file expected (- is standard input)"},
+               2);
 }
 
 int stats(std::span<const std::string> args, const console& io) {
   trace_options format;
-  command_line line{"mooncaf trace stats FILE", "Says what is in a trace.",
-                    {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536)}, {}};
+  command_line line{"mooncaf trace stats FILE",
+                    "Says what is in a trace.",
+                    {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536)},
+                    {}};
   if (const auto status = begin(line, "stats", args, 1, io)) return *status;
   auto source = open_trace(line.words.front(), format);
   if (!source) return wrong(io, "stats", source.error(), 1);
@@ -48,18 +53,19 @@ int stats(std::span<const std::string> args, const console& io) {
 
 int make(std::span<const std::string> args, const console& io) {
   workload_options o;
-  command_line line{"mooncaf trace generate [options]",
-                    "Writes a made-up trace to standard output; the same options give the same trace.",
-                    {choice("kind", "of workload", {"chat", "agent", "long_doc"}, o.kind),
-                     whole("requests", "how many", o.requests, 1, 1'000'000'000),
-                     real("rate", "requests a second, on average", o.rate, 1e-6, 1e6),
-                     real("burstiness", "0 is Poisson; b makes bursts of 1 + b sessions on average", o.burstiness, 0, 1e4),
-                     real("input-mean", "tokens of a prompt; 0: the kind's own", o.input_mean, 0, 1e7),
-                     real("output-mean", "tokens of an answer; 0: the kind's own", o.output_mean, 0, 8192),
-                     whole("input-max", "longest prompt", o.input_max, 1, 1u << 26),
-                     whole("block-tokens", "tokens of a block", o.block_tokens, 1, 65'536),
-                     whole("seed", "of everything that is drawn", o.seed, 0, ~std::uint64_t{0})},
-                    {}};
+  command_line line{
+      "mooncaf trace generate [options]",
+      "Writes a made-up trace to standard output; the same options give the same trace.",
+      {choice("kind", "of workload", {"chat", "agent", "long_doc"}, o.kind),
+       whole("requests", "how many", o.requests, 1, 1'000'000'000),
+       real("rate", "requests a second, on average", o.rate, 1e-6, 1e6),
+       real("burstiness", "0 is Poisson; b makes bursts of 1 + b sessions on average", o.burstiness, 0, 1e4),
+       real("input-mean", "tokens of a prompt; 0: the kind's own", o.input_mean, 0, 1e7),
+       real("output-mean", "tokens of an answer; 0: the kind's own", o.output_mean, 0, 8192),
+       whole("input-max", "longest prompt", o.input_max, 1, 1u << 26),
+       whole("block-tokens", "tokens of a block", o.block_tokens, 1, 65'536),
+       whole("seed", "of everything that is drawn", o.seed, 0, ~std::uint64_t{0})},
+      {}};
   if (const auto status = begin(line, "generate", args, 0, io)) return *status;
   auto source = generate(o);
   if (!source) return wrong(io, "generate", source.error(), 2);
@@ -73,13 +79,14 @@ int make(std::span<const std::string> args, const console& io) {
 int hit_rate(std::span<const std::string> args, const console& io) {
   trace_options format;
   std::uint64_t capacity = 0;
-  command_line line{"mooncaf trace hitrate FILE",
-                    "Hit ratio of one pool of blocks for every eviction policy and capacity, block by block. In brackets:\n"
-                    "hits that no miss precedes, with victims chosen leaf first, which is what a prefix cache can use.",
-                    {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536),
-                     whole("capacity", "one capacity in blocks instead of the usual six; 0: those", capacity, 0,
-                           1'000'000'000)},
-                    {}};
+  command_line line{
+      "mooncaf trace hitrate FILE",
+      "Hit ratio of one pool of blocks for every eviction policy and capacity, block by block. In brackets:\n"
+      "hits that no miss precedes, with victims chosen leaf first, which is what a prefix cache can use.",
+      {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536),
+       whole("capacity", "one capacity in blocks instead of the usual six; 0: those", capacity, 0,
+             1'000'000'000)},
+      {}};
   if (const auto status = begin(line, "hitrate", args, 1, io)) return *status;
   const auto records = load_trace(line.words.front(), format);
   if (!records) return wrong(io, "hitrate", records.error(), 1);
@@ -119,7 +126,8 @@ int trace_command(std::span<const std::string> args, const console& io) {
   if (command == "generate") return make(rest, io);
   if (command == "hitrate") return hit_rate(rest, io);
   const bool asked = command == "--help" || command == "-h";
-  (asked ? io.out : io.err) << "usage: mooncaf trace stats FILE | generate [options] | hitrate FILE; each explains itself with --help\n";
+  (asked ? io.out : io.err) << "usage: mooncaf trace stats FILE | generate [options] | hitrate FILE; each "
+                               "explains itself with --help\n";
   return asked ? 0 : 2;
 }
 

@@ -1,0 +1,181 @@
+#include "runtime/sim/coupled_instance.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mooncaf::sim {
+
+namespace {
+
+constexpr std::uint32_t no_limit = 1u << 30;
+
+constexpr auto later = [](const auto& a, const auto& b) {
+  return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
+};
+
+prefill_batch_options prompts_of(const simulation_options& o) {
+  const auto step = o.coupled == coupled_mode::chunked ? o.coupled_chunk : no_limit;
+  prefill_batch_options p;
+  p.chunk_tokens = p.max_batch_tokens = step;
+  p.block_tokens = 1;  // nothing leaves the instance, so chunks may end anywhere
+  return p;
+}
+
+decode_batch_options places_of(const simulation_options& o) {
+  decode_batch_options d;
+  d.max_batch = o.hardware.max_batch;
+  d.max_context_tokens = o.hardware.device_kv_tokens;
+  return d;
+}
+
+}  // namespace
+
+coupled_instance::coupled_instance(const cost_model& costs, const simulation_options& o)
+    : costs_(&costs),
+      mode_(o.coupled),
+      max_batch_(o.hardware.max_batch),
+      chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
+      jitter_(o.jitter),
+      batch_(places_of(o)),
+      prompts_(prompts_of(o)) {}
+
+std::optional<next_turn> coupled_instance::wake(ticks now) {
+  if (!active_) return next_turn{now, ++stamp_};
+  if (!chunks_.empty() || batch_.running().size() >= max_batch_) return std::nullopt;
+  // A run of decode steps ends with the one under way.
+  const double passed = to_sec(now - began_);
+  const double first = run_.seconds - run_.growth / 2;
+  double n = passed / run_.seconds;
+  if (run_.growth > 0) n = (std::sqrt(first * first + 2 * run_.growth * passed) - first) / run_.growth;
+  const auto steps = std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(n - 1e-9)), 1);
+  if (steps >= planned_) return std::nullopt;
+  planned_ = steps;
+  return next_turn{std::max(began_ + from_sec(run_seconds(planned_)), now), ++stamp_};
+}
+
+void coupled_instance::turn(ticks now, request_table& requests, log_histogram& gaps, news& out) {
+  if (!active_) return;
+  busy_ += now - began_;
+  settle_steps(gaps, requests, out);
+  settle_prompts(requests, out);
+  active_ = false;
+}
+
+/// Decode steps that are done: tokens for every member.
+void coupled_instance::settle_steps(log_histogram& gaps, request_table& requests, news& out) {
+  if (planned_ == 0) {
+    if (!members_.empty()) stall_ += working_;
+    return;
+  }
+  const double middle = static_cast<double>(planned_ - 1) / 2;
+  gaps.add(run_.seconds + middle * run_.growth + (planned_ == 1 ? stall_ : 0),
+           static_cast<std::uint64_t>(planned_) * members_.size());
+  context_ += static_cast<std::uint64_t>(planned_) * members_.size();
+  steps_ += planned_;
+  planned_ = 0;
+  stall_ = 0;
+  while (!members_.empty() && members_.front().finish <= steps_) {
+    std::ranges::pop_heap(members_, later);
+    const auto slot = members_.back().slot;
+    members_.pop_back();
+    const auto& r = requests[slot];
+    context_ -= std::uint64_t{r.prompt_tokens} + 1 + r.decode_tokens;
+    batch_.cancel(r.id);
+    out.finished.push_back(slot);
+  }
+}
+
+void coupled_instance::settle_prompts(request_table& requests, news& out) {
+  std::uint64_t tokens = 0;
+  for (const auto& c : chunks_) tokens += c.tokens;
+  for (const auto& c : chunks_) {
+    const auto slot = request_table::slot_of(c.id);
+    auto& r = requests[slot];
+    r.prefill_seconds += working_ * c.tokens / static_cast<double>(tokens);
+    r.computed += c.tokens;
+    if (r.computed == r.prompt_tokens) out.first_tokens.push_back(slot);
+  }
+  chunks_.clear();
+  working_ = 0;
+}
+
+void coupled_instance::decode(std::uint32_t slot, request_table& requests) {
+  auto& r = requests[slot];
+  r.first_step = steps_;
+  r.stall_before = stall_;
+  context_ += std::uint64_t{r.prompt_tokens} + 1;
+  members_.push_back({steps_ + r.decode_tokens, steps_, slot});
+  std::ranges::push_heap(members_, later);
+}
+
+std::optional<next_turn> coupled_instance::next(ticks now, random_source& random,
+                                                const request_table& requests) {
+  for (const auto id : batch_.admit(time_point{duration{now}})) {
+    const auto& r = requests[request_table::slot_of(id)];
+    prefill_entry entry;
+    entry.id = id;
+    entry.prompt_tokens = r.prompt_tokens;
+    entry.start = r.cached_tokens;
+    entry.priority = r.priority;
+    entry.arrival = time_point{duration{r.arrival}};
+    prompts_.push(entry);
+  }
+  take_chunks(now);
+  if (chunks_.empty() && members_.empty()) return std::nullopt;
+  const bool decodes = !members_.empty() && (chunks_.empty() || mode_ == coupled_mode::chunked);
+  const double noise = random.noise(jitter_);
+  working_ = prompt_seconds(requests) * noise;
+  double seconds = working_;
+  if (decodes) {
+    const double step = costs_->decode_step(members_.size(), context_) * noise;
+    seconds += step;
+    run_ = {steps_, seconds, chunks_.empty() ? costs_->decode_growth(members_.size()) * noise : 0};
+    // A step after a stall, and one that carries a prompt, is a run of its own.
+    planned_ = chunks_.empty() && stall_ == 0 ? members_.front().finish - steps_ : 1;
+    history_.begin({steps_, seconds + stall_, run_.growth}, oldest_start());
+    seconds = run_seconds(planned_);
+  } else {
+    seconds += costs_->prefill_constant();
+    working_ = seconds;
+  }
+  began_ = now;
+  active_ = true;
+  return next_turn{now + std::max<ticks>(from_sec(seconds), 1), ++stamp_};
+}
+
+void coupled_instance::take_chunks(ticks now) {
+  const auto at = time_point{duration{now}};
+  switch (mode_) {
+    case coupled_mode::chunked: {
+      const auto used = static_cast<std::uint32_t>(std::min<std::size_t>(members_.size(), chunk_ - 1));
+      chunks_ = prompts_.next(at, chunk_ - used);
+      return;
+    }
+    case coupled_mode::batched:
+      chunks_ = prompts_.next(at, chunk_);
+      return;
+    case coupled_mode::one_by_one:
+      chunks_ = prompts_.next_prompt(at);
+      return;
+    case coupled_mode::off:
+      return;
+  }
+}
+
+double coupled_instance::prompt_seconds(const request_table& requests) const {
+  double sum = 0;
+  for (const auto& c : chunks_) {
+    const auto cached = requests[request_table::slot_of(c.id)].cached_tokens;
+    sum += costs_->chunk({c.start, c.tokens, c.start == cached ? cached : 0});
+  }
+  return sum;
+}
+
+std::int64_t coupled_instance::oldest_start() const noexcept {
+  if (history_.size() < 512 || history_.size() % 64 != 0) return 0;
+  auto oldest = steps_;
+  for (const auto& m : members_) oldest = std::min(oldest, m.start);
+  return oldest;
+}
+
+}  // namespace mooncaf::sim

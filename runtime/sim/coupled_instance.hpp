@@ -1,0 +1,96 @@
+#pragma once
+// A modelled instance that prefills and decodes: the baseline that disaggregation is compared with.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/sched/decode_batch.hpp"
+#include "runtime/sched/prefill_batch.hpp"
+#include "runtime/sim/cost_model.hpp"
+#include "runtime/sim/decode_instance.hpp"
+#include "runtime/sim/options.hpp"
+#include "runtime/sim/request_table.hpp"
+#include "runtime/sim/step_history.hpp"
+
+namespace mooncaf::sim {
+
+/// A request takes its place in the batch (memory for prompt and answer), then its prompt is computed, then
+/// it decodes. Whose turn it is, is the mode's:
+///
+///   one_by_one, batched   P P d d d d P d d …   prompts first; everybody's next token waits for them
+///   chunked               m m m m d d d m m …   every step decodes and has room for a piece of a prompt
+///
+/// @cost  an event per step while prompts are computed, one per change of the batch otherwise.
+class coupled_instance {
+ public:
+  /// @param costs  outlives the instance.
+  coupled_instance(const cost_model& costs, const simulation_options& options);
+
+  /// @returns false if it could never fit the memory.
+  bool push(const decode_entry& entry, std::uint32_t tokens) {
+    auto longest = entry;
+    longest.max_tokens = std::max(longest.max_tokens, tokens);
+    return batch_.push(longest);
+  }
+  /// After `push`: see `decode_instance::wake`.
+  std::optional<next_turn> wake(ticks now);
+  bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
+
+  /// What ended with the latest turn, in order.
+  struct news {
+    std::vector<std::uint32_t> first_tokens, finished;
+  };
+  /// The step or run under way is done. `next` follows, once its news have been dealt with.
+  void turn(ticks now, request_table& requests, log_histogram& gaps, news& out);
+  /// Begins what comes next. @returns its end, if there is work.
+  std::optional<next_turn> next(ticks now, random_source& random, const request_table& requests);
+  /// A request whose prompt is computed has no more to do here (its answer is one token).
+  void leave(const request_state_record& r) { batch_.cancel(r.id); }
+  /// From now on it decodes.
+  void decode(std::uint32_t slot, request_table& requests);
+
+  double slowest_tenth(const request_state_record& r) {
+    return history_.slowest_tenth(r.first_step, r.first_step + r.decode_tokens, -r.stall_before);
+  }
+  std::size_t waiting() const noexcept { return batch_.waiting() + prompts_.size(); }
+  std::size_t running() const noexcept { return members_.size(); }
+  std::uint64_t context_tokens() const noexcept { return context_; }
+  ticks busy() const noexcept { return busy_; }
+
+ private:
+  struct member {
+    std::int64_t finish = 0, start = 0;
+    std::uint32_t slot = 0;
+  };
+  void settle_steps(log_histogram& gaps, request_table& requests, news& out);
+  void settle_prompts(request_table& requests, news& out);
+  void take_chunks(ticks now);
+  std::int64_t oldest_start() const noexcept;
+  double prompt_seconds(const request_table& requests) const;
+  double run_seconds(std::int64_t steps) const noexcept {
+    const auto n = static_cast<double>(steps);
+    return n * run_.seconds + run_.growth * n * (n - 1) / 2;
+  }
+
+  const cost_model* costs_;
+  coupled_mode mode_;
+  std::uint32_t max_batch_, chunk_;
+  double jitter_;
+  decode_batch batch_;                 // who has memory, and who waits for it
+  prefill_batch prompts_;              // of those that have it
+  std::vector<member> members_;        // decode; a heap: the first to finish in front
+  std::vector<prefill_chunk> chunks_;  // of the step under way
+  step_history history_;
+  step_run run_;
+  std::int64_t planned_ = 0;  // decode steps under way: 0 while only prompts are computed
+  std::int64_t steps_ = 0;
+  double stall_ = 0;    // seconds since the last decode step in which nobody got a token
+  double working_ = 0;  // seconds of the prompts under way
+  std::uint64_t context_ = 0;
+  ticks began_ = 0, busy_ = 0;
+  std::uint32_t stamp_ = 0;
+  bool active_ = false;
+};
+
+}  // namespace mooncaf::sim

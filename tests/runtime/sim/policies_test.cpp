@@ -1,0 +1,132 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/sim/planner.hpp"
+#include "tests/runtime/sim/world.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::sim;
+
+TEST_CASE("the more a policy knows about caches, the sooner the first token comes") {
+  const auto records = conversation_like(6000);
+  const auto mean_ttft = [&](placement_policy policy) {
+    auto o = a800_cluster(8, 8);
+    o.policy = policy;
+    o.speed = 1.3;
+    return run(o, records).ttft.mean();
+  };
+  const double centric = mean_ttft(placement_policy::kvcache_centric);
+  const double aware = mean_ttft(placement_policy::cache_aware);
+  const double balanced = mean_ttft(placement_policy::load_balancing);
+  const double any = mean_ttft(placement_policy::random);
+  CHECK(centric < aware);
+  CHECK(aware < balanced);
+  CHECK(balanced < any);
+}
+
+TEST_CASE("a threshold that no prefix exceeds makes the KVCache-centric policy the cache-aware one") {
+  const auto records = conversation_like(2000);
+  auto o = a800_cluster(8, 8);
+  o.balancing_threshold = std::numeric_limits<double>::infinity();
+  const auto centric = run(o, records);
+  o.policy = placement_policy::cache_aware;
+  const auto aware = run(o, records);
+  CHECK(centric.ttft.mean() == aware.ttft.mean());
+  CHECK(centric.hit_share() == aware.hit_share());
+  CHECK(centric.fetches == 0);
+}
+
+TEST_CASE("pricing serves more requests inside their SLOs than the paper's three at every overload") {
+  for (const std::uint64_t seed : {1, 2}) {
+    const auto records = conversation_like(4000, seed);
+    auto o = a800_cluster(8, 8);
+    const double load = 1 / run(o, records).prefill_busy;
+    for (const double overload : {1.2, 2.0, 3.0}) {
+      o.speed = overload * load;
+      const auto met = [&](admission_policy admission) {
+        o.admission = admission;
+        return run(o, records).all().slo_met;
+      };
+      const auto best = std::max(
+          {met(admission_policy::baseline), met(admission_policy::early), met(admission_policy::predictive)});
+      INFO("seed ", seed, ", overload ", overload);
+      CHECK(met(admission_policy::priced) > best);
+    }
+  }
+}
+
+TEST_CASE("a pipeline group speeds up a long prompt and costs a short one nothing but hops") {
+  const auto alone = [](std::uint32_t prompt, std::uint32_t stages) {
+    auto o = a800_cluster(1, 1);
+    o.pipeline = stages;
+    o.hardware.chunk_tokens = 4096;
+    workload_record r;
+    r.input_tokens = prompt;
+    r.output_tokens = 2;
+    for (std::uint32_t b = 0; b < (prompt + 511) / 512; ++b) r.hash_ids.push_back(b);
+    return run(o, {r}).ttft.mean();
+  };
+  const double one = alone(131'072, 1);
+  CHECK(alone(131'072, 2) < 0.6 * one);
+  CHECK(alone(131'072, 4) < 0.35 * one);
+  CHECK(alone(2048, 4) == doctest::Approx(alone(2048, 1)).epsilon(0.02));
+}
+
+TEST_CASE("layer-wise transfer takes the hand-over off the critical path") {
+  const auto records = conversation_like(2000);
+  auto o = a800_cluster(8, 8);
+  o.hardware.nic_bytes_per_s = 12.5e9;
+  const auto beside = run(o, records);
+  o.layerwise = false;
+  const auto after = run(o, records);
+  CHECK(beside.handover.mean() < 0.5 * after.handover.mean());
+  CHECK(beside.ttft.mean() < after.ttft.mean());
+}
+
+TEST_CASE("coupled instances stall decoding where prefill and decode apart do not") {
+  const auto records = conversation_like(2000);
+  auto o = a800_cluster(8, 8);
+  const auto apart = run(o, records);
+  o.policy = placement_policy::cache_aware;
+  for (const auto mode : {coupled_mode::one_by_one, coupled_mode::batched, coupled_mode::chunked}) {
+    o.coupled = mode;
+    const auto together = run(o, records);
+    CHECK(together.all().completed == 2000);
+    CHECK(together.tbt.quantile(0.9) > 2 * apart.tbt.quantile(0.9));
+  }
+}
+
+TEST_CASE("requests of high priority keep their goodput while the others make room") {
+  const auto records = conversation_like(4000);
+  auto o = a800_cluster(8, 8);
+  o.admission = admission_policy::priced;
+  o.high_share = 0.2;
+  const auto share = [](const outcome& out) {
+    const auto& high = out.by_priority[0];
+    return static_cast<double>(high.slo_met) / static_cast<double>(high.arrived);
+  };
+  const auto unloaded = run(o, records);
+  o.speed = 2 / (unloaded.prefill_busy * unloaded.span_s / unloaded.last_arrival_s);
+  const auto loaded = run(o, records);
+  CHECK(share(loaded) >= 0.99 * share(unloaded));
+  CHECK(loaded.all().rejected() > 0);
+}
+
+TEST_CASE("a plan's best is the best of its curve, and it really carries what it says") {
+  const auto records = conversation_like(800);
+  plan_request request;
+  request.base = a800_cluster(1, 1);
+  request.nodes = 6;
+  const auto found = plan(request, records);
+  REQUIRE(found.ratios.size() == 5);
+  REQUIRE(found.policies.size() == 4);
+  for (const auto* list : {&found.ratios, &found.policies}) {
+    for (const auto& p : *list) CHECK(p.margin <= found.best.margin);
+  }
+  auto o = a800_cluster(found.best.prefill, found.best.decode);
+  o.policy = found.best.policy;
+  o.speed = found.best.margin;
+  CHECK(run(o, records).slo_share() >= request.target);
+}
