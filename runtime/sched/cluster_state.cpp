@@ -137,7 +137,8 @@ void cluster_state::charge(request_id id, const placed& p, time_point now) {
   made.what = p;
   // A queue of hours says nothing about decoding then, and would only take buckets.
   made.what.prefill_end = std::min(p.prefill_end, now + 1000 * decode_span_);
-  made.since = now;
+  made.since = made.what.since = now;
+  made.what.predicted = p.prefill_end - now;
   prefill_.charge(p.prefill, p.prefill_cost, now, p.urgent);
   decode_.charge(p.decode, p.context_tokens);
   forecast_.add(made.what.prefill_end, p.context_tokens);

@@ -70,6 +70,8 @@ class cluster_state {
     time_point prefill_end{};  ///< predicted
     std::uint64_t context_tokens = 0;
     bool urgent = false;  ///< high priority
+    time_point since{};    ///< when it was charged
+    duration predicted{};  ///< time from then to the end of its prefill
   };
   /// Charges both instances. A request that is charged already is released first.
   void charge(request_id id, const placed& p, time_point now);

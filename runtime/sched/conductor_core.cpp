@@ -77,6 +77,7 @@ result<void> conductor_core::set_state(worker_id worker, instance_state state) {
 
 void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
   cluster_.report(worker, load, now);
+  if (load.running > 0 && load.step > duration{}) tbt_margin_.observe(load.step, options_.tbt_slo);
 }
 
 void conductor_core::heartbeat(node_id node, time_point now) { cluster_.touch(node, now); }
@@ -168,20 +169,29 @@ std::optional<rejection> conductor_core::admit(const schedule_request& request, 
 /// load.
 void conductor_core::predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
                                   admission_question& q) {
-  const auto then = cluster_.survival().at(now + p.ttft, now);
-  q.tbt_then =
-      cluster_.decode().mean_step(static_cast<std::uint64_t>(then.requests + 1),
-                                  static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens);
-  if (options_.admission != admission_policy::priced) return;
+  const auto& decode = cluster_.decode();
+  // Not only when its prefill ends: others that are in prefill by now join while it decodes.
+  duration step{};
+  for (const auto later : {0.0, 0.3, 0.8}) {
+    const auto then = cluster_.survival().at(now + p.ttft + bounded_duration(later * to_seconds(options_.decode_span)), now);
+    step = std::max(step, decode.mean_step(static_cast<std::uint64_t>(then.requests + 1.5),
+                                           static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens));
+  }
+  q.tbt_then = bounded_duration(to_seconds(step) * tbt_margin_.factor());
+  // The own computation is known; it is the wait for others that goes wrong.
+  q.ttft = p.cost + bounded_duration(to_seconds(q.ttft - p.cost) * ttft_margin_.factor());
+  if (options_.admission != admission_policy::priced || is_urgent(request)) return;  // nobody prices those out
   const double share = slo_share(request.priority);
-  if (is_urgent(request)) return;  // nobody prices them out
   q.cost = p.cost;
   q.context = request.prompt_tokens;
   prefill_prices_.observe(to_seconds(p.cost));
   decode_prices_.observe(request.prompt_tokens);
   const double queue_load = to_seconds(q.ttft - p.cost) / (to_seconds(q.ttft_slo) * share);
+  // An empty step takes its time too: load is how much of the rest is taken.
+  const double empty = to_seconds(decode.mean_step(1, request.prompt_tokens));
+  const double decode_load = (to_seconds(q.tbt_then) - empty) / std::max(to_seconds(q.tbt_slo) * share - empty, 1e-9);
   q.cost_limit = bounded_duration(prefill_prices_.limit(queue_load));
-  q.context_limit = decode_prices_.limit(to_seconds(q.tbt_then) / (to_seconds(q.tbt_slo) * share));
+  q.context_limit = decode_prices_.limit(decode_load);
 }
 
 tl::expected<placement, rejection> conductor_core::schedule(const schedule_request& request, time_point now) {
@@ -244,6 +254,8 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
   now_ = std::max(now_, now);
   if (const auto done = cluster_.first_token(id, now)) {
     cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
+    ttft_margin_.observe(done->predicted - done->prefill_cost, now - done->since - done->prefill_cost,
+                         options_.ttft_slo);
   }
 }
 

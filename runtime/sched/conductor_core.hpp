@@ -16,6 +16,7 @@
 #include "runtime/sched/admission.hpp"
 #include "runtime/sched/cluster_state.hpp"
 #include "runtime/sched/instance.hpp"
+#include "runtime/sched/learned_margin.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefix_index.hpp"
@@ -139,8 +140,10 @@ class conductor_core {
   cluster_state cluster_;
   transfer_board transfers_;
   work_rate urgent_work_;      // prefill that goes before everybody else's
-  price_book prefill_prices_;  // in seconds of prefill
-  price_book decode_prices_;   // in tokens of context
+  ttft_margin ttft_margin_;
+  tbt_margin tbt_margin_;
+  price_book prefill_prices_{0.7};  // in seconds of prefill
+  price_book decode_prices_{0.5};   // in tokens of context
   std::unique_ptr<prefill_selector> selector_;
   prefix_match match_;  // of the request at hand
   conductor_counts counts_;

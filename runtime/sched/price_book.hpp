@@ -2,10 +2,11 @@
 // What a request may cost, depending on how much is left: who is cheap gets in when room is scarce.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+
+#include "runtime/sched/learned_margin.hpp"
 
 namespace mooncaf {
 
@@ -25,29 +26,31 @@ namespace mooncaf {
 /// @thread  Owned by the conductor; not synchronised.
 class price_book {
  public:
+  /// @param free  load up to which anything is taken, below 1.
+  explicit price_book(double free) noexcept : free_(free) {}
+
   /// A request of this cost asked; any unit, always the same.
   void observe(double cost) noexcept {
     if (!(cost > 0)) return;
     const double x = std::log2(cost);
-    // Quantiles by steps: up by the share above, down by the share below, so they stay where the shares
-    // balance.
-    high_ = first_ ? x : high_ + step * (x > high_ ? high_share : high_share - 1);
-    low_ = first_ ? x : low_ + step * (x > low_ ? low_share : low_share - 1);
-    first_ = false;
+    if (seen_++ == 0) high_ = running_quantile{high_share, high_step, x}, low_ = running_quantile{low_share, low_step, x};
+    high_.observe(x);
+    low_.observe(x);
   }
-  /// The largest cost that is taken at this load. Without an observation: any.
+  /// The largest cost that is taken at this load. Until enough has been seen: any.
   double limit(double load) const noexcept {
-    if (first_ || load <= free) return std::numeric_limits<double>::infinity();
-    const double z = std::min((load - free) / (1 - free), 1.0);
-    return std::exp2(high_ + (std::min(low_, high_) - high_) * z);
+    if (seen_ < enough || load <= free_) return std::numeric_limits<double>::infinity();
+    const double z = std::min((load - free_) / (1 - free_), 1.0);
+    return std::exp2(high_.value() + (std::min(low_.value(), high_.value()) - high_.value()) * z);
   }
 
  private:
-  static constexpr double step = 0.05;
-  static constexpr double high_share = 0.98, low_share = 0.1;
-  static constexpr double free = 0.25;
-  double high_ = 0, low_ = 0;  // log2
-  bool first_ = true;
+  // Upwards in large steps, so that it is near the longest before they are all over.
+  static constexpr double high_share = 0.995, high_step = 0.2, low_share = 0.1, low_step = 0.05;
+  static constexpr std::uint64_t enough = 64;
+  running_quantile high_{high_share, high_step, 0}, low_{low_share, low_step, 0};  // log2
+  double free_;
+  std::uint64_t seen_ = 0;
 };
 
 }  // namespace mooncaf

@@ -213,7 +213,7 @@ void row(const std::vector<prompt>& prompts, std::size_t instances, std::size_t 
   outcome out;
   for (int i = 0; i < measured_passes; ++i) traffic.pass(&out);
   std::printf(
-      "| %zu | %zuM | %s, %s | %.0f | %.2f | %.2f | %.2f | %.1f | %.1f | %.0f %% | %.0f %% |\n", instances,
+      "| %zu | %zuM | %s, %s%s | %.0f | %.2f | %.2f | %.2f | %.1f | %.1f | %.0f %% | %.0f %% |\n", instances,
       blocks / 1'000'000, std::string{to_string(policy)}.c_str(), std::string{to_string(admission)}.c_str(),
       by_loop ? ", by a loop" : "", static_cast<double>(out.ns.size()) / out.total_seconds,
       percentile(out.ns, 0.5), percentile(out.ns, 0.99), percentile(out.ns, 1.0), bytes,

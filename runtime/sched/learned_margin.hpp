@@ -1,0 +1,53 @@
+#pragma once
+// How wrong predictions turn out to be, learnt while serving: admission keeps as much room free as that takes.
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+/// A quantile of a stream, by steps: up by the share above it, down by the share below, so that it stays where the
+/// two balance. Follows a stream that changes.
+class running_quantile {
+ public:
+  running_quantile(double share, double step, double begin) noexcept : share_(share), step_(step), value_(begin) {}
+  void observe(double x) noexcept { value_ += step_ * (x > value_ ? share_ : share_ - 1); }
+  double value() const noexcept { return value_; }
+
+ private:
+  double share_, step_, value_;
+};
+
+/// The wait before the own computation: what nineteen of twenty requests stay below, as a multiple of the prediction.
+/// @thread  Owned by the conductor; not synchronised.
+class ttft_margin {
+ public:
+  /// Predictions far below the SLO decide nothing and are ignored: their errors are hand-overs and rounding.
+  void observe(duration predicted, duration actual, duration slo) noexcept {
+    if (predicted < slo / 6 || actual <= duration{}) return;
+    error_.observe(std::log(to_seconds(actual) / to_seconds(predicted)));
+  }
+  double factor() const noexcept { return std::exp(std::clamp(error_.value(), 0.0, 1.0)); }
+
+ private:
+  running_quantile error_{0.95, 0.02, 0};
+};
+
+/// Time between tokens: a request is judged by its slowest steps, which come after it was admitted. The margin widens
+/// while instances report steps that are about to break the SLO, and narrows slowly while they do not.
+/// @thread  Owned by the conductor; not synchronised.
+class tbt_margin {
+ public:
+  void observe(duration step, duration slo) noexcept {
+    constexpr double close = 0.95, widen = 1.01, narrow = 0.9995, most = 2;
+    factor_ = to_seconds(step) > close * to_seconds(slo) ? std::min(factor_ * widen, most) : std::max(factor_ * narrow, 1.0);
+  }
+  double factor() const noexcept { return factor_; }
+
+ private:
+  double factor_ = 1.05;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,431 @@
+// The scheduler on a virtual clock, held against the papers: every table of tests/bench/SIMULATION.md.
+//
+// usage: mooncaf_sim_bench TRACE [section …]
+//        sections: hitrate cost policies overload oscillation coupled ratio network pipeline priorities caches speed
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/sim/hit_ratio.hpp"
+#include "runtime/sim/planner.hpp"
+#include "runtime/sim/simulation.hpp"
+#include "runtime/sim/trace_stats.hpp"
+#include "runtime/sim/workload_generator.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::sim;
+
+namespace {
+
+using records = std::vector<workload_record>;
+
+records trace;
+
+simulation_options cluster(std::uint32_t prefill = 8, std::uint32_t decode = 8) {
+  simulation_options o;
+  const auto hardware = builtin_profile("a800x8-llama70b");
+  if (!hardware) std::exit(1);
+  o.hardware = *hardware;
+  o.prefill = prefill;
+  o.decode = decode;
+  return o;
+}
+
+outcome run(const simulation_options& o, const records& r = trace) {
+  auto out = simulation{o}.run(*replay_of(r));
+  if (!out) std::exit(1);
+  return std::move(*out);
+}
+
+records made(workload_options o) {
+  auto source = generate(o);
+  records all;
+  for (workload_record r; *(*source)->next(r);) all.push_back(r);
+  return all;
+}
+
+std::string name(auto value) { return std::string{to_string(value)}; }
+
+void hitrate() {
+  std::printf("| blocks | lru | lfu | length_aware | lru, leaf first | lfu, leaf first | length_aware, leaf first |\n"
+              "|---|---|---|---|---|---|---|\n");
+  for (const std::uint64_t size : {0, 100'000, 50'000, 30'000, 10'000, 1'000}) {
+    std::printf("| %s |", size == 0 ? "no end" : std::to_string(size).c_str());
+    for (const bool leaf_first : {false, true}) {
+      for (const auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
+        hit_ratio_pool pool{{p, leaf_first}, size};
+        for (const auto& r : trace) pool.request(r);
+        std::printf(" %.6f", pool.ratio());
+        if (!leaf_first) std::printf(" (prefix %.4f)", pool.prefix_ratio());
+        std::printf(" |");
+      }
+    }
+    std::printf("\n");
+  }
+}
+
+void cost() {
+  const auto o = cluster();
+  const cost_model costs{o.hardware};
+  constexpr double uncached[] = {1.00, 2.05, 4.48, 10.6, 27.5}, cached[] = {0.135, 0.227, 0.406, 0.88, 2.33};
+  std::printf("| tokens | uncached, s | published | | 95 %% cached, s | published | | decode, ms |\n|---|---|---|---|---|---|---|---|\n");
+  for (int i = 0; i < 5; ++i) {
+    const auto n = 8192u << i;
+    const double u = costs.prefill(n, 0), c = costs.prefill(n, static_cast<std::uint32_t>(0.95 * n));
+    std::printf("| %u | %.3f | %.2f | %+.1f %% | %.3f | %.3f | %+.1f %% | %.1f |\n", n, u, uncached[i],
+                100 * (u / uncached[i] - 1), c, cached[i], 100 * (c / cached[i] - 1), 1e3 * costs.decode_step(1, n));
+  }
+}
+
+void policies() {
+  std::printf("| policy | speed | mean TTFT, s | ratio | p50 | p90 | p99 | found | published (F25) |\n|---|---|---|---|---|---|---|---|---|\n");
+  constexpr double published[] = {6.40, 1.72, 1.17, 1.00};
+  for (const double speed : {1.0, 1.2, 1.4}) {
+    std::map<placement_policy, outcome> by;
+    for (int p = 0; p < 4; ++p) {
+      auto o = cluster();
+      o.policy = static_cast<placement_policy>(p);
+      o.speed = speed;
+      by.emplace(o.policy, run(o));
+    }
+    const double best = by.at(placement_policy::kvcache_centric).ttft.mean();
+    for (int p = 3; p >= 0; --p) {
+      const auto policy = static_cast<placement_policy>(p);
+      const auto& out = by.at(policy);
+      std::printf("| %s | %.1f | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f %% | %.2f |\n", name(policy).c_str(), speed,
+                  out.ttft.mean(), out.ttft.mean() / best, out.ttft.quantile(.5), out.ttft.quantile(.9),
+                  out.ttft.quantile(.99), 100 * out.hit_share(), published[p]);
+    }
+  }
+}
+
+/// The speed at which prefill is offered as much work as it can do, hits as at the speed of the trace.
+double full_load(const simulation_options& o, const records& r) {
+  const auto out = run(o, r);
+  return 1 / (out.prefill_busy * out.span_s / out.last_arrival_s);
+}
+
+/// The speed that a cluster without admission control just keeps up with, in prefill or in decode.
+double carried(simulation_options o, const records& r) {
+  o.admission = admission_policy::none;
+  return capacity(o, r, 0.95);
+}
+
+void overload_of(const char* what, simulation_options o, const records& r) {
+  const double base = carried(o, r);
+  std::printf("\n%s: 1x is speed %.2f, where 95 %% still end inside both SLOs\n\n", what, base);
+  std::printf("| load | admission | inside SLOs | share | rejected early | at decode | late or slow | wasted prefill, s | TTFT p50 | TBT p90, ms |\n|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const double load : {1.0, 1.2, 1.5, 2.0, 2.5, 3.0}) {
+    for (const double t_d : {5.0, 10.0, 20.0, 40.0}) {
+      for (int a = 1; a < 6; ++a) {
+        o.admission = static_cast<admission_policy>(a);
+        if (t_d != 20 && o.admission != admission_policy::predictive) continue;
+        o.decode_span_s = t_d;
+        o.speed = load * base;
+        const auto out = run(o, r);
+        const auto c = out.all();
+        const auto label = o.admission == admission_policy::predictive
+                               ? "predictive, t_d " + std::to_string(static_cast<int>(t_d)) + " s"
+                               : name(o.admission);
+        std::printf("| %.1f | %s | %llu | %.1f %% | %llu | %llu | %llu | %.0f | %.1f | %.0f |\n", load, label.c_str(),
+                    static_cast<unsigned long long>(c.slo_met), 100 * out.slo_share(),
+                    static_cast<unsigned long long>(c.rejected_prefill + c.rejected_decode),
+                    static_cast<unsigned long long>(c.rejected_at_decode + c.rejected_memory),
+                    static_cast<unsigned long long>(c.completed - c.slo_met), out.wasted_prefill_s,
+                    out.ttft.quantile(.5), 1e3 * out.tbt.quantile(.9));
+      }
+    }
+  }
+}
+
+workload_options kind(workload_kind k, std::uint64_t n, double input = 0) {
+  workload_options o;
+  o.kind = k;
+  o.requests = n;
+  o.input_mean = input;
+  return o;
+}
+
+void overload() {
+  overload_of("Conversation trace, 8P + 8D", cluster(), trace);
+  auto bound = cluster(12, 2);
+  bound.tbt_slo_s = 0.06;
+  overload_of("Conversation trace, 12P + 2D, TBT 60 ms (decode-bound)", bound, trace);
+  overload_of("Generated chat, 8P + 8D", cluster(), made(kind(workload_kind::chat, 8000, 12'000)));
+  overload_of("Generated agent, 8P + 8D", cluster(), made(kind(workload_kind::agent, 20'000)));
+  overload_of("Generated long documents, 8P + 8D", cluster(), made(kind(workload_kind::long_doc, 4000)));
+}
+
+struct pool_loads {
+  double sd_prefill = 0, sd_decode = 0, correlation = 0;
+};
+
+pool_loads loads_of(const outcome& out) {
+  std::vector<double> p, d;
+  for (const auto& r : out.history.rows()) {
+    if (r.at < 0.1 * out.last_arrival_s || r.at > out.last_arrival_s) continue;
+    p.push_back(r.prefill_load);
+    d.push_back(r.decode_load);
+  }
+  const auto n = static_cast<double>(std::max<std::size_t>(p.size(), 1));
+  double mp = 0, md = 0, pp = 0, dd = 0, pd = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) mp += p[i] / n, md += d[i] / n;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    pp += (p[i] - mp) * (p[i] - mp), dd += (d[i] - md) * (d[i] - md), pd += (p[i] - mp) * (d[i] - md);
+  }
+  return {std::sqrt(pp / n), std::sqrt(dd / n), pp > 0 && dd > 0 ? pd / std::sqrt(pp * dd) : 0};
+}
+
+void oscillation() {
+  std::printf("| admission | sd of prefill load | sd of decode load | correlation |\n|---|---|---|---|\n");
+  for (const auto a : {admission_policy::early, admission_policy::predictive, admission_policy::per_request, admission_policy::priced}) {
+    auto o = cluster(12, 2);
+    o.tbt_slo_s = 0.06;
+    o.admission = a;
+    o.speed = 2 * carried(o, trace);
+    const auto l = loads_of(run(o));
+    std::printf("| %s | %.3f | %.3f | %+.2f |\n", name(a).c_str(), l.sd_prefill, l.sd_decode, l.correlation);
+  }
+}
+
+void coupled_row(const char* label, simulation_options o, const records& r, double target, double& first) {
+  const double speed = capacity(o, r, target);
+  if (first == 0) first = speed;
+  std::printf("| %s | %.0f ms | %.2f | %+.0f %% |\n", label, 1e3 * o.tbt_slo_s, speed, 100 * (first / speed - 1));
+}
+
+void coupled_table(const records& r) {
+  std::printf("| cluster | TBT SLO | carried speed | 8P + 8D carries more by |\n|---|---|---|---|\n");
+  for (const double tbt : {0.1, 0.2, 0.3}) {
+    double first = 0;
+    auto o = cluster();
+    o.tbt_slo_s = tbt;
+    coupled_row("8P + 8D", o, r, 0.9, first);
+    double best = first;
+    std::printf("| best of 16 apart |");
+    std::uint32_t best_p = 8;
+    for (const std::uint32_t p : {10u, 12u, 14u}) {
+      o.prefill = p, o.decode = 16 - p;
+      const double s = capacity(o, r, 0.9);
+      if (s > best) best = s, best_p = p;
+    }
+    std::printf(" %.0f ms | %.2f (%uP) | |\n", 1e3 * tbt, best, best_p);
+    o.prefill = o.decode = 8;
+    o.policy = placement_policy::cache_aware;
+    for (const auto mode : {coupled_mode::chunked, coupled_mode::batched, coupled_mode::one_by_one}) {
+      for (const bool cache : {true, false}) {
+        o.coupled = mode;
+        o.local_cache = cache;
+        o.coupled_chunk = 512;
+        const std::string label = std::string{"coupled "} + (mode == coupled_mode::chunked ? "chunked (512)" : mode == coupled_mode::batched ? "batched" : "one by one") + (cache ? "" : ", no prefix cache");
+        coupled_row(label.c_str(), o, r, 0.9, first);
+      }
+    }
+  }
+}
+
+/// Poisson arrivals of prompts of one length, half of each a prefix that was there before.
+records fixed_length(std::uint32_t tokens, std::uint64_t count, double rate) {
+  random_source random{7};
+  records all;
+  double at = 0;
+  std::uint64_t fresh = 1'000'000;
+  const auto blocks = tokens / 512, shared = blocks / 2;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    at += random.exponential(1 / rate);
+    workload_record r;
+    r.timestamp_ms = static_cast<std::int64_t>(at * 1e3);
+    r.input_tokens = tokens;
+    r.output_tokens = 512;
+    const auto document = random.below(8);
+    for (std::uint64_t b = 0; b < shared; ++b) r.hash_ids.push_back(document * 1000 + b);
+    while (r.hash_ids.size() < blocks) r.hash_ids.push_back(fresh++);
+    all.push_back(r);
+  }
+  return all;
+}
+
+void coupled() {
+  std::printf("Conversation trace, 16 nodes, 90 %% inside TTFT 30 s and the TBT SLO\n\n");
+  coupled_table(trace);
+  std::printf("\nPoisson, 50 %% cached, 512 tokens out, 4 nodes (3P + 1D or best), TBT 100 ms\n\n| prompt | apart, best split | requests/s | coupled batched | gain | coupled chunked | gain |\n|---|---|---|---|---|---|---|\n");
+  for (const std::uint32_t tokens : {16'384u, 32'768u, 65'536u, 131'072u}) {
+    const auto r = fixed_length(tokens, 1000, 1);
+    auto o = cluster(3, 1);
+    double best = 0;
+    std::uint32_t split = 0;
+    for (std::uint32_t p = 1; p <= 3; ++p) {
+      o.prefill = p, o.decode = 4 - p;
+      const double s = capacity(o, r, 0.9);
+      if (s > best) best = s, split = p;
+    }
+    o.prefill = o.decode = 2;
+    o.policy = placement_policy::cache_aware;
+    o.coupled = coupled_mode::batched;
+    const double batched = capacity(o, r, 0.9);
+    o.coupled = coupled_mode::chunked;
+    o.coupled_chunk = 512;
+    const double chunked = capacity(o, r, 0.9);
+    std::printf("| %u | %uP + %uD | %.3f | %.3f | %+.0f %% | %.3f | %+.0f %% |\n", tokens, split, 4 - split, best, batched,
+                100 * (best / std::max(batched, 1e-3) - 1), chunked, 100 * (best / std::max(chunked, 1e-3) - 1));
+  }
+}
+
+void ratio() {
+  std::printf("| P : D | carried speed, TBT 100 ms | mean TTFT at speed 1.5 | TBT p90, ms |\n|---|---|---|---|\n");
+  for (const std::uint32_t p : {4u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 15u}) {
+    auto o = cluster(p, 16 - p);
+    const double speed = capacity(o, trace, 0.95);
+    o.speed = 1.5;
+    const auto out = run(o);
+    std::printf("| %u : %u | %.2f | %.2f | %.0f |\n", p, 16 - p, speed, out.ttft.mean(), 1e3 * out.tbt.quantile(.9));
+  }
+}
+
+void network() {
+  std::printf("| Gbit/s per node | mean TTFT, s | p90 | hand-over p90, ms | fetches | senders busy |\n|---|---|---|---|---|---|\n");
+  for (const double gbit : {10., 25., 50., 75., 100., 150., 200., 400., 800.}) {
+    auto o = cluster();
+    o.hardware.nic_bytes_per_s = gbit * 1e9 / 8;
+    const auto out = run(o);
+    std::printf("| %.0f | %.2f | %.2f | %.0f | %llu | %.1f %% |\n", gbit, out.ttft.mean(), out.ttft.quantile(.9),
+                1e3 * out.handover.quantile(.9), static_cast<unsigned long long>(out.fetches), 100 * out.network_busy);
+  }
+}
+
+void pipeline() {
+  std::printf("| prompt | group of 1 | of 2 | of 4 |\n|---|---|---|---|\n");
+  for (const std::uint32_t tokens : {2048u, 8192u, 32'768u, 131'072u}) {
+    std::printf("| %u |", tokens);
+    for (const std::uint32_t stages : {1u, 2u, 4u}) {
+      auto o = cluster(1, 1);
+      o.pipeline = stages;
+      o.hardware.chunk_tokens = 4096;
+      std::printf(" %.2f s |", run(o, fixed_length(tokens, 1, 1)).ttft.mean());
+    }
+    std::printf("\n");
+  }
+  std::printf("\n| conversation trace, 8 prefill nodes | mean TTFT, s | p50 | p99 |\n|---|---|---|---|\n");
+  for (const std::uint32_t stages : {1u, 2u, 4u}) {
+    auto o = cluster(8 / stages, 8);
+    o.pipeline = stages;
+    const auto out = run(o);
+    std::printf("| %u groups of %u | %.2f | %.2f | %.2f |\n", 8 / stages, stages, out.ttft.mean(), out.ttft.quantile(.5),
+                out.ttft.quantile(.99));
+  }
+}
+
+void priorities_section() {
+  std::printf("| load | admission | high: inside SLOs | normal | low |\n|---|---|---|---|---|\n");
+  auto o = cluster();
+  const double full = full_load(o, trace);
+  o.high_share = 0.2;
+  o.low_share = 0.3;
+  for (const double load : {0.5, 1.0, 1.5, 2.0, 3.0}) {
+    for (const auto a : {admission_policy::early, admission_policy::priced}) {
+      o.admission = a;
+      o.speed = load * full;
+      const auto out = run(o);
+      std::printf("| %.1f | %s |", load, name(a).c_str());
+      for (const auto& c : out.by_priority) std::printf(" %.2f %% |", 100. * static_cast<double>(c.slo_met) / static_cast<double>(c.arrived));
+      std::printf("\n");
+    }
+  }
+}
+
+void caches() {
+  std::printf("| tokens of cache per node | eviction | leaf first | found | mean TTFT, s |\n|---|---|---|---|---|\n");
+  for (const std::uint64_t tokens : {500'000, 1'000'000, 3'000'000}) {
+    for (const auto e : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
+      for (const bool leaf : {false, true}) {
+        auto o = cluster();
+        o.hardware.dram_tokens = tokens;
+        o.eviction = e;
+        o.leaf_first = leaf;
+        const auto out = run(o);
+        std::printf("| %llu | %s | %s | %.2f %% | %.3f |\n", static_cast<unsigned long long>(tokens), name(e).c_str(),
+                    leaf ? "yes" : "no", 100 * out.hit_share(), out.ttft.mean());
+      }
+    }
+  }
+  std::printf("\n| disk per node, tokens | write policy | found | of it on disk | written, TB | mean TTFT, s |\n|---|---|---|---|---|---|\n");
+  for (const auto w : {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
+    auto o = cluster();
+    o.hardware.dram_tokens = 500'000;
+    o.hardware.ssd_tokens = 10'000'000;
+    o.write = w;
+    const auto out = run(o);
+    std::printf("| 10M behind 0.5M of memory | %s | %.2f %% | %.2f %% | %.1f | %.3f |\n", name(w).c_str(), 100 * out.hit_share(),
+                100. * static_cast<double>(out.blocks_ssd) / static_cast<double>(out.blocks()), out.bytes_ssd_written * 1e-12, out.ttft.mean());
+  }
+  std::printf("\nReplicas of the hottest blocks over time (columns: minutes)\n\n");
+  auto o = cluster();
+  o.watch = hottest_blocks(trace, 8);
+  const auto out = run(o);
+  const auto& rows = out.history.rows();
+  std::printf("| block | 5 | 10 | 20 | 30 | 45 | 58 |\n|---|---|---|---|---|---|---|\n");
+  for (std::size_t b = 0; b < o.watch.size(); ++b) {
+    std::printf("| %llu |", static_cast<unsigned long long>(o.watch[b]));
+    for (const double minute : {5., 10., 20., 30., 45., 58.}) {
+      const auto at = std::ranges::find_if(rows, [&](const timeline_row& r) { return r.at >= minute * 60; });
+      std::printf(" %.0f |", at == rows.end() ? 0. : static_cast<double>(at->replicas[b]));
+    }
+    std::printf("\n");
+  }
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void speed() {
+  std::printf("| what | requests | seconds | requests/s | events/request |\n|---|---|---|---|---|\n");
+  const auto row = [](const char* what, const simulation_options& o, trace_source& source) {
+    outcome out;
+    const double s = seconds_of([&] { out = std::move(*simulation{o}.run(source)); });
+    const auto n = static_cast<double>(out.all().arrived);
+    std::printf("| %s | %.0f | %.2f | %.0f | %.1f |\n", what, n, s, n / s, static_cast<double>(out.events) / n);
+  };
+  for (int i = 0; i < 3; ++i) row("conversation trace x 10, 8P + 8D", cluster(), *replay_of(trace, 10));
+  auto large = cluster(500, 500);
+  large.admission = admission_policy::early;
+  auto w = kind(workload_kind::chat, 1'000'000, 12'000);
+  w.rate = 3.4 * 60;
+  const auto source = generate(w);
+  row("generated chat, 500P + 500D, generator included", large, **source);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s TRACE [section …]\n", argv[0]);
+    return 2;
+  }
+  auto read = load_trace(argv[1], {});
+  if (!read) {
+    std::fprintf(stderr, "%s\n", read.error().detail.c_str());
+    return 1;
+  }
+  trace = std::move(*read);
+  const std::vector<std::pair<std::string, std::function<void()>>> sections{
+      {"hitrate", hitrate}, {"cost", cost}, {"policies", policies}, {"overload", overload}, {"oscillation", oscillation},
+      {"coupled", coupled}, {"ratio", ratio}, {"network", network}, {"pipeline", pipeline},
+      {"priorities", priorities_section}, {"caches", caches}, {"speed", speed}};
+  for (const auto& [title, make] : sections) {
+    if (argc > 2 && std::find(argv + 2, argv + argc, title) == argv + argc) continue;
+    std::printf("\n## %s\n\n", title.c_str());
+    make();
+    std::fflush(stdout);
+  }
+  return 0;
+}
