@@ -60,6 +60,8 @@ class eviction_index {
   /// @returns its handle; for a block that is resident already it counts as a touch.
   handle insert(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
   handle find(const block_key& key) const noexcept;
+  /// Brings what `find`, `insert` or `erase` will need of `key` near.
+  void prefetch(const block_key& key) const noexcept { index_.prefetch(key); }
 
   /// Counts a use at `now`.
   void touch(handle h, std::uint64_t now);

@@ -27,6 +27,13 @@ class flat_index {
     }
   }
 
+  /// Brings the place of `key` near, for a `find` or `insert` soon after.
+  void prefetch(const block_key& key) const noexcept {
+    if (values_.empty()) return;
+    __builtin_prefetch(&keys_[home(key)]);
+    __builtin_prefetch(&values_[home(key)]);
+  }
+
   /// Adds or replaces. `value` must not be `none`.
   void insert(const block_key& key, std::uint32_t value) {
     if ((size_ + 1) * 4 > values_.size() * 3) grow();

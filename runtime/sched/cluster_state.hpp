@@ -69,7 +69,7 @@ class cluster_state {
     duration prefill_cost{};
     time_point prefill_end{};  ///< predicted
     std::uint64_t context_tokens = 0;
-    bool urgent = false;  ///< high priority
+    bool urgent = false;   ///< high priority
     time_point since{};    ///< when it was charged
     duration predicted{};  ///< time from then to the end of its prefill
   };

@@ -105,6 +105,20 @@ void conductor_core::block_held(node_id node, const block_key& key, holder_tier 
   if (const auto i = cluster_.index_of(node)) index_.add(key, *i, tier);
 }
 
+void conductor_core::blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier) {
+  const auto i = cluster_.index_of(node);
+  if (!i) return;
+  for (const auto& k : keys) index_.prefetch(k);
+  for (const auto& k : keys) index_.add(k, *i, tier);
+}
+
+void conductor_core::blocks_gone(node_id node, std::span<const block_key> keys) {
+  const auto i = cluster_.index_of(node);
+  if (!i) return;
+  for (const auto& k : keys) index_.prefetch(k);
+  for (const auto& k : keys) index_.remove(k, *i);
+}
+
 void conductor_core::block_gone(node_id node, const block_key& key) {
   if (const auto i = cluster_.index_of(node)) index_.remove(key, *i);
 }
@@ -173,14 +187,17 @@ void conductor_core::predict_each(const schedule_request& request, const prefill
   // Not only when its prefill ends: others that are in prefill by now join while it decodes.
   duration step{};
   for (const auto later : {0.0, 0.3, 0.8}) {
-    const auto then = cluster_.survival().at(now + p.ttft + bounded_duration(later * to_seconds(options_.decode_span)), now);
-    step = std::max(step, decode.mean_step(static_cast<std::uint64_t>(then.requests + 1.5),
-                                           static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens));
+    const auto then = cluster_.survival().at(
+        now + p.ttft + bounded_duration(later * to_seconds(options_.decode_span)), now);
+    step = std::max(
+        step, decode.mean_step(static_cast<std::uint64_t>(then.requests + 1.5),
+                               static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens));
   }
   q.tbt_then = bounded_duration(to_seconds(step) * tbt_margin_.factor());
   // The own computation is known; it is the wait for others that goes wrong.
   q.ttft = p.cost + bounded_duration(to_seconds(q.ttft - p.cost) * ttft_margin_.factor());
-  if (options_.admission != admission_policy::priced || is_urgent(request)) return;  // nobody prices those out
+  if (options_.admission != admission_policy::priced || is_urgent(request))
+    return;  // nobody prices those out
   const double share = slo_share(request.priority);
   q.cost = p.cost;
   q.context = request.prompt_tokens;
@@ -189,7 +206,8 @@ void conductor_core::predict_each(const schedule_request& request, const prefill
   const double queue_load = to_seconds(q.ttft - p.cost) / (to_seconds(q.ttft_slo) * share);
   // An empty step takes its time too: load is how much of the rest is taken.
   const double empty = to_seconds(decode.mean_step(1, request.prompt_tokens));
-  const double decode_load = (to_seconds(q.tbt_then) - empty) / std::max(to_seconds(q.tbt_slo) * share - empty, 1e-9);
+  const double decode_load =
+      (to_seconds(q.tbt_then) - empty) / std::max(to_seconds(q.tbt_slo) * share - empty, 1e-9);
   q.cost_limit = bounded_duration(prefill_prices_.limit(queue_load));
   q.context_limit = decode_prices_.limit(decode_load);
 }

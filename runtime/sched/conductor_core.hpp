@@ -91,6 +91,9 @@ class conductor_core {
 
   // ---- blocks ----
   void block_held(node_id node, const block_key& key, holder_tier tier);
+  /// … several of them, which come as fast as memory allows.
+  void blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier);
+  void blocks_gone(node_id node, std::span<const block_key> keys);
   void block_gone(node_id node, const block_key& key);
   /// Forgets what a node holds; its snapshot follows.
   void forget_blocks(node_id node);
@@ -139,7 +142,7 @@ class conductor_core {
   prefix_index index_;
   cluster_state cluster_;
   transfer_board transfers_;
-  work_rate urgent_work_;      // prefill that goes before everybody else's
+  work_rate urgent_work_;  // prefill that goes before everybody else's
   ttft_margin ttft_margin_;
   tbt_margin tbt_margin_;
   price_book prefill_prices_{0.7};  // in seconds of prefill

@@ -1,5 +1,6 @@
 #pragma once
-// How wrong predictions turn out to be, learnt while serving: admission keeps as much room free as that takes.
+// How wrong predictions turn out to be, learnt while serving: admission keeps as much room free as that
+// takes.
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +9,12 @@
 
 namespace mooncaf {
 
-/// A quantile of a stream, by steps: up by the share above it, down by the share below, so that it stays where the
-/// two balance. Follows a stream that changes.
+/// A quantile of a stream, by steps: up by the share above it, down by the share below, so that it stays
+/// where the two balance. Follows a stream that changes.
 class running_quantile {
  public:
-  running_quantile(double share, double step, double begin) noexcept : share_(share), step_(step), value_(begin) {}
+  running_quantile(double share, double step, double begin) noexcept
+      : share_(share), step_(step), value_(begin) {}
   void observe(double x) noexcept { value_ += step_ * (x > value_ ? share_ : share_ - 1); }
   double value() const noexcept { return value_; }
 
@@ -20,7 +22,8 @@ class running_quantile {
   double share_, step_, value_;
 };
 
-/// The wait before the own computation: what nineteen of twenty requests stay below, as a multiple of the prediction.
+/// The wait before the own computation: what nineteen of twenty requests stay below, as a multiple of the
+/// prediction.
 /// @thread  Owned by the conductor; not synchronised.
 class ttft_margin {
  public:
@@ -35,14 +38,16 @@ class ttft_margin {
   running_quantile error_{0.95, 0.02, 0};
 };
 
-/// Time between tokens: a request is judged by its slowest steps, which come after it was admitted. The margin widens
-/// while instances report steps that are about to break the SLO, and narrows slowly while they do not.
+/// Time between tokens: a request is judged by its slowest steps, which come after it was admitted. The
+/// margin widens while instances report steps that are about to break the SLO, and narrows slowly while they
+/// do not.
 /// @thread  Owned by the conductor; not synchronised.
 class tbt_margin {
  public:
   void observe(duration step, duration slo) noexcept {
     constexpr double close = 0.95, widen = 1.01, narrow = 0.9995, most = 2;
-    factor_ = to_seconds(step) > close * to_seconds(slo) ? std::min(factor_ * widen, most) : std::max(factor_ * narrow, 1.0);
+    factor_ = to_seconds(step) > close * to_seconds(slo) ? std::min(factor_ * widen, most)
+                                                         : std::max(factor_ * narrow, 1.0);
   }
   double factor() const noexcept { return factor_; }
 

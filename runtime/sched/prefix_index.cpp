@@ -34,7 +34,9 @@ const prefix_index::slot* prefix_index::find(std::uint64_t tag) const noexcept {
   }
 }
 
-void prefix_index::prefetch(std::uint64_t tag) const noexcept {
+void prefix_index::prefetch(const block_key& key) const noexcept { prefetch_tag(key.low); }
+
+void prefix_index::prefetch_tag(std::uint64_t tag) const noexcept {
   const auto& s = segment_of(tag);
   __builtin_prefetch(&s.slots[home(s, tag)]);
 }
@@ -397,11 +399,11 @@ struct prefix_index::walk {
 void prefix_index::match(std::span<const block_key> keys, prefix_match& out) const {
   out.clear();
   out.alive_.clear();
-  for (std::size_t i = 0; i < std::min(keys.size(), prefetch_ahead); ++i) prefetch(keys[i].low);
+  for (std::size_t i = 0; i < std::min(keys.size(), prefetch_ahead); ++i) prefetch_tag(keys[i].low);
   walk w{*this, out};
   std::uint32_t i = 0;
   for (; i < keys.size(); ++i) {
-    if (i + prefetch_ahead < keys.size()) prefetch(keys[i + prefetch_ahead].low);
+    if (i + prefetch_ahead < keys.size()) prefetch_tag(keys[i + prefetch_ahead].low);
     const auto* s = find(keys[i].low);
     if (s == nullptr) break;
     if (i == 0) {

@@ -42,6 +42,9 @@ class prefix_index {
   void add(const block_key& key, node_index node, holder_tier tier);
   void remove(const block_key& key, node_index node);
 
+  /// Brings the slot of a block near, for an `add` or `remove` soon after.
+  void prefetch(const block_key& key) const noexcept;
+
   /// Who holds how many leading blocks. `out` is reused: with enough capacity nothing is allocated.
   /// @cost O(longest match) slots, fetched from memory side by side.
   void match(std::span<const block_key> keys, prefix_match& out) const;
@@ -87,10 +90,10 @@ class prefix_index {
   static constexpr node_index node_of(holder h) noexcept { return static_cast<node_index>((h - 1) >> 1); }
   static constexpr bool in_dram(holder h) noexcept { return ((h - 1) & 1) == 0; }
 
+  void prefetch_tag(std::uint64_t tag) const noexcept;
   static std::size_t home(const segment& s, std::uint64_t tag) noexcept;
   const segment& segment_of(std::uint64_t tag) const noexcept { return segments_[tag >> 56]; }
   const slot* find(std::uint64_t tag) const noexcept;
-  void prefetch(std::uint64_t tag) const noexcept;
   slot& claim(std::uint64_t tag);
   static void grow(segment& s);
   void erase_at(segment& s, std::size_t at);

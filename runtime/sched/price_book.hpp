@@ -33,7 +33,8 @@ class price_book {
   void observe(double cost) noexcept {
     if (!(cost > 0)) return;
     const double x = std::log2(cost);
-    if (seen_++ == 0) high_ = running_quantile{high_share, high_step, x}, low_ = running_quantile{low_share, low_step, x};
+    if (seen_++ == 0)
+      high_ = running_quantile{high_share, high_step, x}, low_ = running_quantile{low_share, low_step, x};
     high_.observe(x);
     low_.observe(x);
   }

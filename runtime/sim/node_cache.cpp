@@ -7,6 +7,7 @@ namespace mooncaf::sim {
 cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now,
                           pins& held) {
   latest_ = now;
+  for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) dram_.prefetch(keys[i]);
   cache_hit hit;
   for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) {
     auto h = dram_.find(keys[i]);
@@ -53,12 +54,14 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
   }
   const auto room = make_room(keys.size() - i);
   unpin(chain_);
+  const auto fresh = keys.subspan(i, room);
+  for (const auto& k : fresh) dram_.prefetch(k);
   for (const auto end = i + room; i < end; ++i) {
     dram_.insert(keys[i], parent_of(keys, i), i, now);
-    conductor_->block_held(node_, keys[i], holder_tier::dram);
     if (options_.ssd_blocks > 0 && writes_on_commit(options_.write))
       save(keys[i], parent_of(keys, i), i, now);
   }
+  conductor_->blocks_held(node_, fresh, holder_tier::dram);
 }
 
 void node_cache::used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i,
@@ -88,10 +91,12 @@ std::size_t node_cache::make_room(std::size_t wanted) {
     if (options_.ssd_blocks > 0 && ssd_.find(key) != eviction_index::none) {
       conductor_->block_held(node_, key, holder_tier::ssd);
     } else {
-      conductor_->block_gone(node_, key);
+      gone_.push_back(key);
       ++evicted_;
     }
   }
+  conductor_->blocks_gone(node_, gone_);
+  gone_.clear();
   return std::min<std::size_t>(free(), wanted);
 }
 

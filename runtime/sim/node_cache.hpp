@@ -64,7 +64,8 @@ class node_cache {
   conductor_core* conductor_;
   node_id node_;
   eviction_index dram_, ssd_;
-  pins chain_;  // scratch
+  pins chain_;                   // scratch
+  std::vector<block_key> gone_;  // scratch
   std::uint64_t latest_ = 0;
   std::uint64_t ssd_written_ = 0, evicted_ = 0;
 };

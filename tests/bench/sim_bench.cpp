@@ -1,7 +1,8 @@
 // The scheduler on a virtual clock, held against the papers: every table of tests/bench/SIMULATION.md.
 //
 // usage: mooncaf_sim_bench TRACE [section …]
-//        sections: hitrate cost policies overload oscillation coupled ratio network pipeline priorities caches speed
+//        sections: hitrate cost policies overload oscillation coupled ratio network pipeline priorities
+//        caches speed
 
 #include <algorithm>
 #include <chrono>
@@ -54,8 +55,9 @@ records made(workload_options o) {
 std::string name(auto value) { return std::string{to_string(value)}; }
 
 void hitrate() {
-  std::printf("| blocks | lru | lfu | length_aware | lru, leaf first | lfu, leaf first | length_aware, leaf first |\n"
-              "|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| blocks | lru | lfu | length_aware | lru, leaf first | lfu, leaf first | length_aware, leaf first |\n"
+      "|---|---|---|---|---|---|---|\n");
   for (const std::uint64_t size : {0, 100'000, 50'000, 30'000, 10'000, 1'000}) {
     std::printf("| %s |", size == 0 ? "no end" : std::to_string(size).c_str());
     for (const bool leaf_first : {false, true}) {
@@ -75,17 +77,22 @@ void cost() {
   const auto o = cluster();
   const cost_model costs{o.hardware};
   constexpr double uncached[] = {1.00, 2.05, 4.48, 10.6, 27.5}, cached[] = {0.135, 0.227, 0.406, 0.88, 2.33};
-  std::printf("| tokens | uncached, s | published | | 95 %% cached, s | published | | decode, ms |\n|---|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| tokens | uncached, s | published | | 95 %% cached, s | published | | decode, ms "
+      "|\n|---|---|---|---|---|---|---|---|\n");
   for (int i = 0; i < 5; ++i) {
     const auto n = 8192u << i;
     const double u = costs.prefill(n, 0), c = costs.prefill(n, static_cast<std::uint32_t>(0.95 * n));
     std::printf("| %u | %.3f | %.2f | %+.1f %% | %.3f | %.3f | %+.1f %% | %.1f |\n", n, u, uncached[i],
-                100 * (u / uncached[i] - 1), c, cached[i], 100 * (c / cached[i] - 1), 1e3 * costs.decode_step(1, n));
+                100 * (u / uncached[i] - 1), c, cached[i], 100 * (c / cached[i] - 1),
+                1e3 * costs.decode_step(1, n));
   }
 }
 
 void policies() {
-  std::printf("| policy | speed | mean TTFT, s | ratio | p50 | p90 | p99 | found | published (F25) |\n|---|---|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| policy | speed | mean TTFT, s | ratio | p50 | p90 | p99 | found | published (F25) "
+      "|\n|---|---|---|---|---|---|---|---|---|\n");
   constexpr double published[] = {6.40, 1.72, 1.17, 1.00};
   for (const double speed : {1.0, 1.2, 1.4}) {
     std::map<placement_policy, outcome> by;
@@ -99,9 +106,9 @@ void policies() {
     for (int p = 3; p >= 0; --p) {
       const auto policy = static_cast<placement_policy>(p);
       const auto& out = by.at(policy);
-      std::printf("| %s | %.1f | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f %% | %.2f |\n", name(policy).c_str(), speed,
-                  out.ttft.mean(), out.ttft.mean() / best, out.ttft.quantile(.5), out.ttft.quantile(.9),
-                  out.ttft.quantile(.99), 100 * out.hit_share(), published[p]);
+      std::printf("| %s | %.1f | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f %% | %.2f |\n", name(policy).c_str(),
+                  speed, out.ttft.mean(), out.ttft.mean() / best, out.ttft.quantile(.5),
+                  out.ttft.quantile(.9), out.ttft.quantile(.99), 100 * out.hit_share(), published[p]);
     }
   }
 }
@@ -121,7 +128,9 @@ double carried(simulation_options o, const records& r) {
 void overload_of(const char* what, simulation_options o, const records& r) {
   const double base = carried(o, r);
   std::printf("\n%s: 1x is speed %.2f, where 95 %% still end inside both SLOs\n\n", what, base);
-  std::printf("| load | admission | inside SLOs | share | rejected early | at decode | late or slow | wasted prefill, s | TTFT p50 | TBT p90, ms |\n|---|---|---|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| load | admission | inside SLOs | share | rejected early | at decode | late or slow | wasted "
+      "prefill, s | TTFT p50 | TBT p90, ms |\n|---|---|---|---|---|---|---|---|---|---|\n");
   for (const double load : {1.0, 1.2, 1.5, 2.0, 2.5, 3.0}) {
     for (const double t_d : {5.0, 10.0, 20.0, 40.0}) {
       for (int a = 1; a < 6; ++a) {
@@ -134,8 +143,8 @@ void overload_of(const char* what, simulation_options o, const records& r) {
         const auto label = o.admission == admission_policy::predictive
                                ? "predictive, t_d " + std::to_string(static_cast<int>(t_d)) + " s"
                                : name(o.admission);
-        std::printf("| %.1f | %s | %llu | %.1f %% | %llu | %llu | %llu | %.0f | %.1f | %.0f |\n", load, label.c_str(),
-                    static_cast<unsigned long long>(c.slo_met), 100 * out.slo_share(),
+        std::printf("| %.1f | %s | %llu | %.1f %% | %llu | %llu | %llu | %.0f | %.1f | %.0f |\n", load,
+                    label.c_str(), static_cast<unsigned long long>(c.slo_met), 100 * out.slo_share(),
                     static_cast<unsigned long long>(c.rejected_prefill + c.rejected_decode),
                     static_cast<unsigned long long>(c.rejected_at_decode + c.rejected_memory),
                     static_cast<unsigned long long>(c.completed - c.slo_met), out.wasted_prefill_s,
@@ -185,7 +194,8 @@ pool_loads loads_of(const outcome& out) {
 
 void oscillation() {
   std::printf("| admission | sd of prefill load | sd of decode load | correlation |\n|---|---|---|---|\n");
-  for (const auto a : {admission_policy::early, admission_policy::predictive, admission_policy::per_request, admission_policy::priced}) {
+  for (const auto a : {admission_policy::early, admission_policy::predictive, admission_policy::per_request,
+                       admission_policy::priced}) {
     auto o = cluster(12, 2);
     o.tbt_slo_s = 0.06;
     o.admission = a;
@@ -198,7 +208,8 @@ void oscillation() {
 void coupled_row(const char* label, simulation_options o, const records& r, double target, double& first) {
   const double speed = capacity(o, r, target);
   if (first == 0) first = speed;
-  std::printf("| %s | %.0f ms | %.2f | %+.0f %% |\n", label, 1e3 * o.tbt_slo_s, speed, 100 * (first / speed - 1));
+  std::printf("| %s | %.0f ms | %.2f | %+.0f %% |\n", label, 1e3 * o.tbt_slo_s, speed,
+              100 * (first / speed - 1));
 }
 
 void coupled_table(const records& r) {
@@ -224,7 +235,11 @@ void coupled_table(const records& r) {
         o.coupled = mode;
         o.local_cache = cache;
         o.coupled_chunk = 512;
-        const std::string label = std::string{"coupled "} + (mode == coupled_mode::chunked ? "chunked (512)" : mode == coupled_mode::batched ? "batched" : "one by one") + (cache ? "" : ", no prefix cache");
+        const std::string label = std::string{"coupled "} +
+                                  (mode == coupled_mode::chunked   ? "chunked (512)"
+                                   : mode == coupled_mode::batched ? "batched"
+                                                                   : "one by one") +
+                                  (cache ? "" : ", no prefix cache");
         coupled_row(label.c_str(), o, r, 0.9, first);
       }
     }
@@ -255,7 +270,10 @@ records fixed_length(std::uint32_t tokens, std::uint64_t count, double rate) {
 void coupled() {
   std::printf("Conversation trace, 16 nodes, 90 %% inside TTFT 30 s and the TBT SLO\n\n");
   coupled_table(trace);
-  std::printf("\nPoisson, 50 %% cached, 512 tokens out, 4 nodes (3P + 1D or best), TBT 100 ms\n\n| prompt | apart, best split | requests/s | coupled batched | gain | coupled chunked | gain |\n|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "\nPoisson, 50 %% cached, 512 tokens out, 4 nodes (3P + 1D or best), TBT 100 ms\n\n| prompt | apart, "
+      "best split | requests/s | coupled batched | gain | coupled chunked | gain "
+      "|\n|---|---|---|---|---|---|---|\n");
   for (const std::uint32_t tokens : {16'384u, 32'768u, 65'536u, 131'072u}) {
     const auto r = fixed_length(tokens, 1000, 1);
     auto o = cluster(3, 1);
@@ -273,30 +291,36 @@ void coupled() {
     o.coupled = coupled_mode::chunked;
     o.coupled_chunk = 512;
     const double chunked = capacity(o, r, 0.9);
-    std::printf("| %u | %uP + %uD | %.3f | %.3f | %+.0f %% | %.3f | %+.0f %% |\n", tokens, split, 4 - split, best, batched,
-                100 * (best / std::max(batched, 1e-3) - 1), chunked, 100 * (best / std::max(chunked, 1e-3) - 1));
+    std::printf("| %u | %uP + %uD | %.3f | %.3f | %+.0f %% | %.3f | %+.0f %% |\n", tokens, split, 4 - split,
+                best, batched, 100 * (best / std::max(batched, 1e-3) - 1), chunked,
+                100 * (best / std::max(chunked, 1e-3) - 1));
   }
 }
 
 void ratio() {
-  std::printf("| P : D | carried speed, TBT 100 ms | mean TTFT at speed 1.5 | TBT p90, ms |\n|---|---|---|---|\n");
+  std::printf(
+      "| P : D | carried speed, TBT 100 ms | mean TTFT at speed 1.5 | TBT p90, ms |\n|---|---|---|---|\n");
   for (const std::uint32_t p : {4u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 15u}) {
     auto o = cluster(p, 16 - p);
     const double speed = capacity(o, trace, 0.95);
     o.speed = 1.5;
     const auto out = run(o);
-    std::printf("| %u : %u | %.2f | %.2f | %.0f |\n", p, 16 - p, speed, out.ttft.mean(), 1e3 * out.tbt.quantile(.9));
+    std::printf("| %u : %u | %.2f | %.2f | %.0f |\n", p, 16 - p, speed, out.ttft.mean(),
+                1e3 * out.tbt.quantile(.9));
   }
 }
 
 void network() {
-  std::printf("| Gbit/s per node | mean TTFT, s | p90 | hand-over p90, ms | fetches | senders busy |\n|---|---|---|---|---|---|\n");
+  std::printf(
+      "| Gbit/s per node | mean TTFT, s | p90 | hand-over p90, ms | fetches | senders busy "
+      "|\n|---|---|---|---|---|---|\n");
   for (const double gbit : {10., 25., 50., 75., 100., 150., 200., 400., 800.}) {
     auto o = cluster();
     o.hardware.nic_bytes_per_s = gbit * 1e9 / 8;
     const auto out = run(o);
-    std::printf("| %.0f | %.2f | %.2f | %.0f | %llu | %.1f %% |\n", gbit, out.ttft.mean(), out.ttft.quantile(.9),
-                1e3 * out.handover.quantile(.9), static_cast<unsigned long long>(out.fetches), 100 * out.network_busy);
+    std::printf("| %.0f | %.2f | %.2f | %.0f | %llu | %.1f %% |\n", gbit, out.ttft.mean(),
+                out.ttft.quantile(.9), 1e3 * out.handover.quantile(.9),
+                static_cast<unsigned long long>(out.fetches), 100 * out.network_busy);
   }
 }
 
@@ -317,8 +341,8 @@ void pipeline() {
     auto o = cluster(8 / stages, 8);
     o.pipeline = stages;
     const auto out = run(o);
-    std::printf("| %u groups of %u | %.2f | %.2f | %.2f |\n", 8 / stages, stages, out.ttft.mean(), out.ttft.quantile(.5),
-                out.ttft.quantile(.99));
+    std::printf("| %u groups of %u | %.2f | %.2f | %.2f |\n", 8 / stages, stages, out.ttft.mean(),
+                out.ttft.quantile(.5), out.ttft.quantile(.99));
   }
 }
 
@@ -334,14 +358,16 @@ void priorities_section() {
       o.speed = load * full;
       const auto out = run(o);
       std::printf("| %.1f | %s |", load, name(a).c_str());
-      for (const auto& c : out.by_priority) std::printf(" %.2f %% |", 100. * static_cast<double>(c.slo_met) / static_cast<double>(c.arrived));
+      for (const auto& c : out.by_priority)
+        std::printf(" %.2f %% |", 100. * static_cast<double>(c.slo_met) / static_cast<double>(c.arrived));
       std::printf("\n");
     }
   }
 }
 
 void caches() {
-  std::printf("| tokens of cache per node | eviction | leaf first | found | mean TTFT, s |\n|---|---|---|---|---|\n");
+  std::printf(
+      "| tokens of cache per node | eviction | leaf first | found | mean TTFT, s |\n|---|---|---|---|---|\n");
   for (const std::uint64_t tokens : {500'000, 1'000'000, 3'000'000}) {
     for (const auto e : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
       for (const bool leaf : {false, true}) {
@@ -350,20 +376,25 @@ void caches() {
         o.eviction = e;
         o.leaf_first = leaf;
         const auto out = run(o);
-        std::printf("| %llu | %s | %s | %.2f %% | %.3f |\n", static_cast<unsigned long long>(tokens), name(e).c_str(),
-                    leaf ? "yes" : "no", 100 * out.hit_share(), out.ttft.mean());
+        std::printf("| %llu | %s | %s | %.2f %% | %.3f |\n", static_cast<unsigned long long>(tokens),
+                    name(e).c_str(), leaf ? "yes" : "no", 100 * out.hit_share(), out.ttft.mean());
       }
     }
   }
-  std::printf("\n| disk per node, tokens | write policy | found | of it on disk | written, TB | mean TTFT, s |\n|---|---|---|---|---|---|\n");
-  for (const auto w : {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
+  std::printf(
+      "\n| disk per node, tokens | write policy | found | of it on disk | written, TB | mean TTFT, s "
+      "|\n|---|---|---|---|---|---|\n");
+  for (const auto w :
+       {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
     auto o = cluster();
     o.hardware.dram_tokens = 500'000;
     o.hardware.ssd_tokens = 10'000'000;
     o.write = w;
     const auto out = run(o);
-    std::printf("| 10M behind 0.5M of memory | %s | %.2f %% | %.2f %% | %.1f | %.3f |\n", name(w).c_str(), 100 * out.hit_share(),
-                100. * static_cast<double>(out.blocks_ssd) / static_cast<double>(out.blocks()), out.bytes_ssd_written * 1e-12, out.ttft.mean());
+    std::printf("| 10M behind 0.5M of memory | %s | %.2f %% | %.2f %% | %.1f | %.3f |\n", name(w).c_str(),
+                100 * out.hit_share(),
+                100. * static_cast<double>(out.blocks_ssd) / static_cast<double>(out.blocks()),
+                out.bytes_ssd_written * 1e-12, out.ttft.mean());
   }
   std::printf("\nReplicas of the hottest blocks over time (columns: minutes)\n\n");
   auto o = cluster();
@@ -393,7 +424,8 @@ void speed() {
     outcome out;
     const double s = seconds_of([&] { out = std::move(*simulation{o}.run(source)); });
     const auto n = static_cast<double>(out.all().arrived);
-    std::printf("| %s | %.0f | %.2f | %.0f | %.1f |\n", what, n, s, n / s, static_cast<double>(out.events) / n);
+    std::printf("| %s | %.0f | %.2f | %.0f | %.1f |\n", what, n, s, n / s,
+                static_cast<double>(out.events) / n);
   };
   for (int i = 0; i < 3; ++i) row("conversation trace x 10, 8P + 8D", cluster(), *replay_of(trace, 10));
   auto large = cluster(500, 500);
@@ -418,9 +450,18 @@ int main(int argc, char** argv) {
   }
   trace = std::move(*read);
   const std::vector<std::pair<std::string, std::function<void()>>> sections{
-      {"hitrate", hitrate}, {"cost", cost}, {"policies", policies}, {"overload", overload}, {"oscillation", oscillation},
-      {"coupled", coupled}, {"ratio", ratio}, {"network", network}, {"pipeline", pipeline},
-      {"priorities", priorities_section}, {"caches", caches}, {"speed", speed}};
+      {"hitrate", hitrate},
+      {"cost", cost},
+      {"policies", policies},
+      {"overload", overload},
+      {"oscillation", oscillation},
+      {"coupled", coupled},
+      {"ratio", ratio},
+      {"network", network},
+      {"pipeline", pipeline},
+      {"priorities", priorities_section},
+      {"caches", caches},
+      {"speed", speed}};
   for (const auto& [title, make] : sections) {
     if (argc > 2 && std::find(argv + 2, argv + argc, title) == argv + argc) continue;
     std::printf("\n## %s\n\n", title.c_str());

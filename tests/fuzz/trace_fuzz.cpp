@@ -1,5 +1,5 @@
-// Any bytes are a trace to somebody: reading ends in an error with file, line and reason, or in records that keep
-// what the format promises; and it does not matter in which pieces the bytes come.
+// Any bytes are a trace to somebody: reading ends in an error with file, line and reason, or in records that
+// keep what the format promises; and it does not matter in which pieces the bytes come.
 
 #include <cstdlib>
 
@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   trace_reader pieces{options, [&](trace_record&&) { ++again; }};
   bool good = true;
   const std::size_t step = size == 0 ? 1 : 1 + data[0] % 7;
-  for (std::size_t at = 0; at < size && good; at += step) good = pieces.feed(text.substr(at, step)).has_value();
+  for (std::size_t at = 0; at < size && good; at += step)
+    good = pieces.feed(text.substr(at, step)).has_value();
   if (good) good = pieces.finish().has_value();
   if (good != whole.has_value() || again != seen) std::abort();
   return 0;

@@ -50,7 +50,8 @@ TEST_CASE("the expected decode load follows what decode times have been, by leng
   CHECK(s.at(at(113), at(100)).requests < 10);
 }
 
-TEST_CASE("whatever is added and removed in whatever order, nothing is left of it, and it never goes below zero") {
+TEST_CASE(
+    "whatever is added and removed in whatever order, nothing is left of it, and it never goes below zero") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     std::mt19937_64 random{seed};
     decode_survival s{5s};
@@ -82,7 +83,8 @@ TEST_CASE("prices fall from any cost to the cheapest as the load rises") {
   price_book prices{0.5};
   CHECK(std::isinf(prices.limit(1)));
   std::mt19937_64 random{3};
-  for (int i = 0; i < 5000; ++i) prices.observe(std::exp2(static_cast<double>(random() % 100) / 10));  // 1 … 1024
+  for (int i = 0; i < 5000; ++i)
+    prices.observe(std::exp2(static_cast<double>(random() % 100) / 10));  // 1 … 1024
   CHECK(std::isinf(prices.limit(0.5)));
   double before = prices.limit(0.51);
   CHECK(before > 500);
