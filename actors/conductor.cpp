@@ -267,6 +267,7 @@ std::string conductor::status() const {
   out["instances"] = json::array();
   out["shards"] = json::array();
   out["paths"] = json::array();
+  out["rails"] = json::array();
   out["nodes"] = json::array();
   std::uint64_t live = 0;
   for (const auto& [id, m] : members_) {
@@ -295,13 +296,18 @@ std::string conductor::status() const {
                                {"hits_dram", s.hits_dram}, {"hits_ssd", s.hits_ssd}, {"hits_remote", s.hits_remote},
                                {"misses", s.misses}, {"consistent", s.consistent}});
     }
-    for (const auto& p : m.latest.paths) {
+    for (const auto& p : m.latest.moved.paths) {
       const auto peer = members_.find(p.peer);
       out["paths"].push_back({{"node", m.info.name},
                               {"peer", peer == members_.end() ? to_string(p.peer) : peer->second.info.name},
                               {"path", p.path}, {"bytes", p.bytes}, {"transfers", p.transfers}, {"retries", p.retries},
-                              {"checksum_failures", p.checksum_failures}, {"control_messages", p.control_messages}});
+                              {"checksum_failures", p.checksum_failures}, {"control_messages", p.control_messages},
+                              {"slices", p.slices}, {"failures", p.failures}, {"mean_ms", p.latency_s * 1e3}});
     }
+    for (const auto& r : m.latest.moved.rails)
+      out["rails"].push_back({{"node", m.info.name}, {"rail", r.name}, {"address", r.address}, {"up", r.up},
+                              {"bytes", r.bytes}, {"slices", r.slices}, {"retries", r.retries},
+                              {"failures", r.failures}, {"mean_ms", r.latency_s * 1e3}, {"last_error", r.last_error}});
   }
   out["requests_live"] = live;
   out["recent"] = json::array();

@@ -52,7 +52,7 @@ using messenger_actor = caf::typed_actor<
     MOONCAF_RPC(remote_blocks, fetch_atom, fetch_plan),
     // After the answer no byte of that peer can land here any more.
     MOONCAF_RPC(void, fence_atom, node_id),
-    MOONCAF_RPC(std::vector<path_status>, status_atom),
+    MOONCAF_RPC(transfer_report, status_atom),
     // INTERNAL: the read with this ticket ended.
     MOONCAF_RPC(void, read_atom, std::uint64_t, error)>;
 

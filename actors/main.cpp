@@ -1,5 +1,6 @@
 // mooncaf: one binary, any set of roles.
 
+#include "actors/rdma_setup.hpp"
 #include "actors/serve.hpp"
 
 #include "actors/cluster/shutdown.hpp"
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <unistd.h>
@@ -18,6 +20,7 @@ int main(int argc, char** argv) {
     return mooncaf::sim::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
   }
   mooncaf::claim_stop_signals();
+  if (argc > 1 && std::string_view{argv[1]} == "topology") return mooncaf::print_topology(argc, argv);
   const auto parsed = mooncaf::parse_options(argc, argv);
   if (!parsed) {
     std::fprintf(stderr, "mooncaf: %s\n", parsed.error().detail.c_str());

@@ -155,6 +155,28 @@ struct path_status {
   std::uint64_t retries = 0;
   std::uint64_t checksum_failures = 0;
   std::uint64_t control_messages = 0;
+  std::uint64_t slices = 0;
+  std::uint64_t failures = 0;
+  double latency_s = 0;  ///< mean of completed transfers
+};
+
+/// One RDMA rail (NIC port) of a node, to all peers together; counts what the node initiated.
+struct rail_status {
+  std::string name;
+  std::string address;
+  bool up = false;
+  std::uint64_t bytes = 0;
+  std::uint64_t slices = 0;
+  std::uint64_t retries = 0;   ///< slices moved here after another rail had failed
+  std::uint64_t failures = 0;  ///< broken queue pairs
+  double latency_s = 0;        ///< mean of slices
+  std::string last_error;
+};
+
+/// What moved, and over what.
+struct transfer_report {
+  std::vector<path_status> paths;
+  std::vector<rail_status> rails;
 };
 
 /// What one node tells about itself.
@@ -163,7 +185,7 @@ struct node_report {
   std::vector<worker_load> workers;
   bool has_shard = false;
   shard_status shard;
-  std::vector<path_status> paths;
+  transfer_report moved;
   std::uint64_t requests_live = 0;    ///< requests that any actor of this node still holds
 };
 

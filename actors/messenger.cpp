@@ -14,6 +14,10 @@ namespace {
 constexpr auto pin_limit = std::chrono::seconds(10);    ///< the source may read SSD first
 constexpr auto read_limit = std::chrono::seconds(20);
 
+double mean_seconds(const latency_summary& l) {
+  return l.count > 0 ? l.sum_seconds / static_cast<double>(l.count) : 0.0;
+}
+
 path_status as_message(const path_stats& s) {
   path_status out;
   out.peer = s.peer;
@@ -23,6 +27,23 @@ path_status as_message(const path_stats& s) {
   out.retries = s.retries;
   out.checksum_failures = s.checksum_failures;
   out.control_messages = s.control_messages;
+  out.slices = s.slices;
+  out.failures = s.failures;
+  out.latency_s = mean_seconds(s.latency);
+  return out;
+}
+
+rail_status as_message(const rail_stats& s) {
+  rail_status out;
+  out.name = s.name;
+  out.address = s.address;
+  out.up = s.up;
+  out.bytes = s.bytes_written + s.bytes_read;
+  out.slices = s.slices;
+  out.retries = s.retries;
+  out.failures = s.failures;
+  out.latency_s = mean_seconds(s.latency);
+  out.last_error = s.last_error;
   return out;
 }
 
@@ -64,8 +85,9 @@ messenger_actor::behavior_type messenger::make_behavior() {
         if (auto read = reading_.extract(ticket)) read.mapped()(failure);
       },
       [this](status_atom) {
-        std::vector<path_status> out;
-        for (const auto& s : context_->plane->stats()) out.push_back(as_message(s));
+        transfer_report out;
+        for (const auto& s : context_->plane->stats()) out.paths.push_back(as_message(s));
+        for (const auto& s : context_->plane->rails()) out.rails.push_back(as_message(s));
         return out;
       },
   };

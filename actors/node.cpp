@@ -202,7 +202,14 @@ void node::measure(const node_report& mine) const {
     meters.set_hits("remote", static_cast<double>(s.hits_remote));
   }
   std::map<std::string, std::uint64_t> bytes;
-  for (const auto& path : mine.paths) bytes[path.path] += path.bytes;
+  for (const auto& path : mine.moved.paths) bytes[path.path] += path.bytes;
+  for (const auto& r : mine.moved.rails) {
+    meters.set_rail(r.name, "bytes", static_cast<double>(r.bytes));
+    meters.set_rail(r.name, "slices", static_cast<double>(r.slices));
+    meters.set_rail(r.name, "retries", static_cast<double>(r.retries));
+    meters.set_rail(r.name, "failures", static_cast<double>(r.failures));
+    meters.set_rail_state(r.name, r.up, r.latency_s);
+  }
   for (const auto& [path, moved] : bytes) meters.set_transferred(path, static_cast<double>(moved));
 }
 
@@ -233,8 +240,8 @@ caf::result<node_report> node::status() {
   if (local_.messenger) {
     request(local_.messenger, answer_limit, status_atom_v)
         .then(
-            [all](const std::vector<path_status>& paths) {
-              all->report.paths = paths;
+            [all](const transfer_report& moved) {
+              all->report.moved = moved;
               all->answered();
             },
             failed);

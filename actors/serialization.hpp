@@ -75,11 +75,19 @@ auto inspect(Inspector& f, shard_status& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {
-  return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures, x.control_messages);
+  return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures, x.control_messages, x.slices, x.failures, x.latency_s);
+}
+template <class Inspector>
+auto inspect(Inspector& f, rail_status& x) {
+  return fields(f, "rail_status", x, x.name, x.address, x.up, x.bytes, x.slices, x.retries, x.failures, x.latency_s, x.last_error);
+}
+template <class Inspector>
+auto inspect(Inspector& f, transfer_report& x) {
+  return fields(f, "transfer_report", x, x.paths, x.rails);
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_report& x) {
-  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.paths, x.requests_live);
+  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.moved, x.requests_live);
 }
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
@@ -162,6 +170,8 @@ CAF_BEGIN_TYPE_ID_BLOCK(mooncaf, first_custom_type_id)
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_load))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::shard_status))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::path_status))
+  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::rail_status))
+  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::transfer_report))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_report))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::generate_job))
   CAF_ADD_TYPE_ID(mooncaf, (mooncaf::kv_target))
@@ -183,6 +193,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(mooncaf, first_custom_type_id)
   CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::commit_item>))
   CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::node_info>))
   CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::path_status>))
+  CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::rail_status>))
   CAF_ADD_ATOM(mooncaf, mooncaf, blocks_atom, "blocks")
   CAF_ADD_ATOM(mooncaf, mooncaf, cancel_atom, "cancel")
   CAF_ADD_ATOM(mooncaf, mooncaf, cluster_atom, "cluster")

@@ -23,6 +23,7 @@
 #include "actors/node.hpp"
 #include "actors/pool_keeper.hpp"
 #include "actors/prefill_worker.hpp"
+#include "actors/rdma_setup.hpp"
 #include "actors/served_model.hpp"
 #include "gpu/host/host_device.hpp"
 #include "runtime/sched/block_hash.hpp"
@@ -186,10 +187,14 @@ result<void> process::open_data_plane() {
   options.tcp_streams = t.tcp_streams;
   options.slice_bytes = t.slice_bytes;
   options.checksums = t.checksums;
+  auto rdma = as_rdma_options(opts());
+  if (!rdma) return fail(rdma.error());
+  options.rdma = std::move(*rdma);
   auto plane = data_plane::start(
       options, [board = board_](const landing& l) { board->landed(l.tag.request.value, l.verified); });
   if (!plane) return fail(plane.error());
   context_->plane = std::move(*plane);
+  for (const auto& note : context_->plane->rdma_notes()) log_info("rdma", {{"message", note}});
   auto region = context_->plane->register_region(context_->memory->bytes(), context_->memory->fd());
   if (!region) return fail(region.error());
   context_->region = *region;

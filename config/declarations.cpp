@@ -257,6 +257,49 @@ void add_transport(table& t) {
                       at(c, &transport_options::max_inflight), 1u, 65'536u, "slices"));
 }
 
+void add_rdma(table& t) {
+  const auto c = &options::rdma;
+  const std::string s = "rdma";
+  t.push_back(flag({"rdma", "enabled", "Move KV by one-sided RDMA where both ends have a device"}, s,
+                   at(c, &rdma_config::enabled)));
+  t.push_back(text(
+      {"rdma-devices", "devices", "NICs to use, comma-separated, each DEVICE or DEVICE:PORT; empty: all"}, s,
+      at(c, &rdma_config::devices), "LIST"));
+  t.push_back(text({"rdma-gid-index", "gid_index",
+                    "Entry of every port's GID table; empty: RoCE v2 with an IPv4 address, else IPv6"},
+                   s, at(c, &rdma_config::gid_index), "N"));
+  t.push_back(
+      size({"rdma-slice-size", "slice", "Pieces that transfers are cut into; 16 in a row share a NIC"}, s,
+           at(c, &rdma_config::slice_bytes), 4 * KiB, 16 * MiB));
+  t.push_back(integer({"rdma-queue-depth", "queue_depth", "Orders under way per queue pair"}, s,
+                      at(c, &rdma_config::queue_depth), 16u, 4096u, "orders"));
+  t.push_back(integer({"rdma-signal-every", "signal_every",
+                       "One completion for so many orders; at most half of the queue depth"},
+                      s, at(c, &rdma_config::signal_every), 1u, 2048u, "orders"));
+  t.push_back(integer({"rdma-max-links", "max_links", "Peers with queue pairs at once; idle ones give way"},
+                      s, at(c, &rdma_config::max_links), 1u, 4096u, "peers"));
+  t.push_back(
+      time({"rdma-poll", "poll", "After work, poll this long before sleeping; costs a core while it lasts"},
+           s, at(c, &rdma_config::poll), 0ns, 10s));
+  t.push_back(
+      time({"rdma-ack-timeout", "ack_timeout", "The NIC repeats a packet that was not confirmed for so long"},
+           s, at(c, &rdma_config::ack_timeout), 5us, 17s));
+  t.push_back(
+      integer({"rdma-retry-count", "retry_count", "Such repetitions until the NIC gives a connection up"}, s,
+              at(c, &rdma_config::retry_count), 1u, 7u, "times"));
+  t.push_back(time({"rdma-rail-retry", "rail_retry",
+                    "A NIC that failed is tried again after this; doubled each time, up to 10s"},
+                   s, at(c, &rdma_config::rail_retry), 1ms, 10s));
+  t.push_back(integer({"rdma-traffic-class", "traffic_class", "Of RoCE packets: DSCP * 4 + ECN bits"}, s,
+                      at(c, &rdma_config::traffic_class), 0u, 255u, ""));
+  t.push_back(integer({"rdma-service-level", "service_level", "Of InfiniBand packets"}, s,
+                      at(c, &rdma_config::service_level), 0u, 15u, ""));
+  t.push_back(
+      text({"rdma-topology", "topology",
+            "NICs for the memory of each NUMA node, as 0=mlx5_0,mlx5_1;1=mlx5_2; empty: as sysfs tells"},
+           s, at(c, &rdma_config::topology), "TABLE"));
+}
+
 void add_gateway(table& t) {
   const auto c = &options::gateway;
   const std::string s = "gateway", who = "gateway";
@@ -309,7 +352,7 @@ const std::vector<declaration>& declarations() {
   static const table all = [] {
     table t;
     for (const auto add : {add_cluster, add_model, add_workers, add_cache, add_scheduler, add_transport,
-                           add_gateway, add_metrics})
+                           add_rdma, add_gateway, add_metrics})
       add(t);
     return t;
   }();
@@ -317,15 +360,17 @@ const std::vector<declaration>& declarations() {
 }
 
 const std::vector<section_info>& sections() {
-  static const std::vector<section_info> all = {{"cluster", "This process and its cluster"},
-                                                {"model", "The model"},
-                                                {"prefill", "Prefill"},
-                                                {"decode", "Decode"},
-                                                {"cache", "KV cache"},
-                                                {"scheduler", "Scheduling and admission"},
-                                                {"transport", "Moving KV between processes"},
-                                                {"gateway", "HTTP front"},
-                                                {"metrics", "Metrics and logs"}};
+  static const std::vector<section_info> all = {
+      {"cluster", "This process and its cluster"},
+      {"model", "The model"},
+      {"prefill", "Prefill"},
+      {"decode", "Decode"},
+      {"cache", "KV cache"},
+      {"scheduler", "Scheduling and admission"},
+      {"transport", "Moving KV between processes"},
+      {"rdma", "RDMA: NICs that read and write the memory of other hosts"},
+      {"gateway", "HTTP front"},
+      {"metrics", "Metrics and logs"}};
   return all;
 }
 

@@ -38,6 +38,17 @@ options default_options() {
   o.transport.slice_bytes = defaults::transport::slice_size;
   o.transport.checksums = defaults::transport::checksums;
   o.transport.max_inflight = defaults::transport::max_inflight;
+  o.rdma = {.enabled = defaults::rdma::enabled,
+            .slice_bytes = defaults::rdma::slice_size,
+            .queue_depth = defaults::rdma::queue_depth,
+            .signal_every = defaults::rdma::signal_every,
+            .max_links = defaults::rdma::max_links,
+            .poll = defaults::rdma::poll,
+            .ack_timeout = defaults::rdma::ack_timeout,
+            .retry_count = defaults::rdma::retry_count,
+            .rail_retry = defaults::rdma::rail_retry,
+            .traffic_class = defaults::rdma::traffic_class,
+            .service_level = defaults::rdma::service_level};
   o.gateway.http = *config::parse_endpoint(defaults::gateway::http);
   o.gateway.max_connections = defaults::gateway::max_connections;
   o.gateway.max_requests = defaults::gateway::max_requests;

@@ -74,6 +74,21 @@ inline constexpr std::uint64_t slice_size = 256 * KiB;     // bytes; large enoug
 inline constexpr std::uint32_t max_inflight = 64;  // slices per peer; 16 MiB under way fill any link here
 }  // namespace transport
 
+namespace rdma {
+inline constexpr bool enabled = true;  // where there is a device it is the fastest path
+inline constexpr std::uint64_t slice_size =
+    256 * KiB;                                     // bytes; hides the cost of an order and of its checksum
+inline constexpr std::uint32_t queue_depth = 128;  // orders; 32 MiB of slices fill any NIC
+inline constexpr std::uint32_t signal_every = 16;  // a completion costs about as much as an order
+inline constexpr std::uint32_t max_links = 64;     // NICs cache the state of few hundred queue pairs
+inline constexpr auto poll = 0us;                  // sleep for events; a poll of 50us costs a core
+inline constexpr auto ack_timeout = 67ms;          // 4.096 us * 2^14, what most applications set
+inline constexpr std::uint32_t retry_count = 7;    // the most there is: half a second until a rail has failed
+inline constexpr auto rail_retry = 200ms;          // doubled with every failure in a row, up to 10s
+inline constexpr std::uint32_t traffic_class = 0;
+inline constexpr std::uint32_t service_level = 0;
+}  // namespace rdma
+
 namespace gateway {
 inline constexpr bool page = true;
 inline constexpr const char* http = "127.0.0.1:8000";   // where OpenAI clients of local servers look

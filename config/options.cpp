@@ -275,9 +275,9 @@ result<void> check_serving(const options& o) {
                 "cluster-secret-file: needed once listen, data-listen or join is not a loopback address; all "
                 "processes of "
                 "the cluster share the file's secret");
-  if (c.join && !o.transport.tcp && !o.transport.shm)
+  if (c.join && !o.transport.tcp && !o.transport.shm && !o.rdma.enabled)
     return fail(ec::invalid_argument,
-                "tcp and shm are both off, so no KV could reach another process; leave one on");
+                "tcp, shm and rdma are all off, so no KV could reach another process; leave one on");
   return {};
 }
 

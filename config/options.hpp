@@ -109,6 +109,23 @@ struct transport_options {
   std::uint32_t max_inflight = 0;  ///< slices under way per peer
 };
 
+struct rdma_config {
+  bool enabled = true;    ///< without a device there is no RDMA path, whatever this says
+  std::string devices;    ///< comma-separated, "mlx5_0" or "mlx5_0:1"; empty: all
+  std::string gid_index;  ///< of every port; empty: chosen by type and address
+  std::uint64_t slice_bytes = 0;
+  std::uint32_t queue_depth = 0;   ///< orders under way per queue pair
+  std::uint32_t signal_every = 0;  ///< one completion for this many orders
+  std::uint32_t max_links = 0;     ///< peers with queue pairs at once
+  std::chrono::nanoseconds poll{};
+  std::chrono::nanoseconds ack_timeout{};
+  std::uint32_t retry_count = 0;
+  std::chrono::nanoseconds rail_retry{};
+  std::uint32_t traffic_class = 0;
+  std::uint32_t service_level = 0;
+  std::string topology;  ///< "0=mlx5_0,mlx5_1;1=mlx5_2"; empty: as sysfs tells it
+};
+
 struct gateway_options {
   host_port http;
   std::string api_key;       ///< empty: no key needed
@@ -136,6 +153,7 @@ struct options {
   cache_options cache;
   scheduler_options scheduler;
   transport_options transport;
+  rdma_config rdma;
   gateway_options gateway;
   metrics_options metrics;
 };

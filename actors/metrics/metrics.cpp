@@ -62,6 +62,9 @@ struct metrics::families {
   prometheus::Family<prometheus::Gauge>& blocks;
   foreign_totals hits;
   foreign_totals transferred;
+  foreign_totals rails;
+  prometheus::Family<prometheus::Gauge>& rail_up;
+  prometheus::Family<prometheus::Gauge>& rail_latency;
 
   explicit families(const std::string& name)
       : model{{"model_name", name}},
@@ -86,7 +89,10 @@ struct metrics::families {
         requests(BuildCounter().Name("mooncaf_requests_total").Help("Requests by outcome.").Register(registry)),
         blocks(BuildGauge().Name("mooncaf_kv_blocks").Help("KV blocks of this process by state.").Register(registry)),
         hits(BuildCounter().Name("mooncaf_kv_hit_blocks_total").Help("KV blocks reused, by tier.").Register(registry)),
-        transferred(BuildCounter().Name("mooncaf_transfer_bytes_total").Help("KV bytes moved, by path.").Register(registry)) {
+        transferred(BuildCounter().Name("mooncaf_transfer_bytes_total").Help("KV bytes moved, by path.").Register(registry)),
+        rails(BuildCounter().Name("mooncaf_rdma_rail_total").Help("Bytes, slices, retries and failures of an RDMA rail.").Register(registry)),
+        rail_up(BuildGauge().Name("mooncaf_rdma_rail_up").Help("1: the port is active.").Register(registry)),
+        rail_latency(BuildGauge().Name("mooncaf_rdma_rail_latency_seconds").Help("Mean time of a slice, posted to completed.").Register(registry)) {
     // A rate needs a zero to start from.
     for (const auto* outcome : {"finished", "failed", "cancelled", "rejected"}) requests.Add(with("outcome", outcome));
   }
@@ -123,6 +129,16 @@ void metrics::set_blocks(const std::string& state, double count) { f_->blocks.Ad
 void metrics::set_hits(const std::string& tier, double blocks) { f_->hits.set(f_->with("tier", tier), blocks); }
 void metrics::set_transferred(const std::string& path, double bytes) {
   f_->transferred.set(f_->with("path", path), bytes);
+}
+
+void metrics::set_rail(const std::string& rail, const std::string& what, double total) {
+  auto labels = f_->with("rail", rail);
+  labels.emplace("what", what);
+  f_->rails.set(labels, total);
+}
+void metrics::set_rail_state(const std::string& rail, bool up, double mean_latency_s) {
+  f_->rail_up.Add(f_->with("rail", rail)).Set(up ? 1 : 0);
+  f_->rail_latency.Add(f_->with("rail", rail)).Set(mean_latency_s);
 }
 
 std::string metrics::text() const { return prometheus::TextSerializer{}.Serialize(f_->registry.Collect()); }

@@ -33,6 +33,9 @@ class metrics {
   /// Totals since the start that somebody else counts.
   void set_hits(const std::string& tier, double blocks);
   void set_transferred(const std::string& path, double bytes);
+  /// @param what  "bytes", "slices", "retries" or "failures" of an RDMA rail.
+  void set_rail(const std::string& rail, const std::string& what, double total);
+  void set_rail_state(const std::string& rail, bool up, double mean_latency_s);
 
   /// Everything in Prometheus's text format.
   std::string text() const;

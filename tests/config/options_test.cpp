@@ -228,6 +228,6 @@ TEST_CASE("serving needs a model, a conductor, and a secret once others can conn
   CHECK(refusal({"--model=m", "--role=prefill", "--join=10.0.0.1:1"}) == "cluster-secret-file");
   CHECK(refusal({"--model=m", "--listen=0.0.0.0:7400"}) == "cluster-secret-file");
   CHECK(refusal({"--model=m", "--listen=0.0.0.0:7400", "--cluster-secret-file=s"}) == "");
-  CHECK(refusal({"--model=m", "--role=cache", "--join=127.0.0.1:1", "--no-tcp", "--no-shm"})
-            .starts_with("tcp and shm"));
+  CHECK(refusal({"--model=m", "--role=cache", "--join=127.0.0.1:1", "--no-tcp", "--no-shm", "--no-rdma"})
+            .starts_with("tcp, shm and rdma"));
 }

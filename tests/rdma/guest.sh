@@ -16,3 +16,81 @@ if want rails; then
   /tests/rails --duration=true --no-colors=true
   report rails $?
 fi
+
+# ---- figures: ours and perftest's, one after another in one boot ----
+perftest() {  # program, size: MB/s (10^6 bytes)
+  "$1" -d rxe0 -x 1 -s "$2" -D 1 -F >/dev/null 2>&1 &
+  usleep 700000
+  "$1" -d rxe0 -x 1 -s "$2" -D 1 -F 127.0.0.1 2>/dev/null | awk -v p="$1" -v s="$2" '$1 == s { printf "FIGURE %s %d %.1f MB/s\n", p, s, $4 * 1.048576 }'
+  wait
+}
+if want figures; then
+  for size in 4096 65536 1048576 16777216; do
+    perftest ib_write_bw $size
+    perftest ib_read_bw $size
+  done
+  ib_write_lat -d rxe0 -x 1 -s 4096 -n 1000 -F >/dev/null 2>&1 &
+  usleep 700000
+  ib_write_lat -d rxe0 -x 1 -s 4096 -n 1000 -F 127.0.0.1 2>/dev/null | awk '$1 == 4096 { print "FIGURE ib_write_lat 4096 p50", $5, "us (one way)" }'
+  wait
+  /tests/bench bare rxe0 1 && /tests/bench bandwidth rxe0 1 && /tests/bench bandwidth rxe0,rxe1 1 && /tests/bench latency rxe0 0.5
+  report figures $?
+fi
+
+# ---- serving: prefill in one process, decode in another, nothing but RDMA between them ----
+model=$(cat /model 2>/dev/null)
+# The choices of an answer, with the log-probability of every token to the last digit.
+ask() {  # port, prompt
+  wget -q -O - --header 'Content-Type: application/json' \
+    --post-data "{\"prompt\":\"$2\",\"max_tokens\":12,\"temperature\":0,\"logprobs\":2}" \
+    "http://127.0.0.1:$1/v1/completions" | sed 's/.*"choices"://'
+  echo
+}
+healthy() {  # port: a bound for hangs
+  n=0
+  until wget -q -O /dev/null "http://127.0.0.1:$1/health" 2>/dev/null; do
+    n=$((n + 1))
+    [ $n -lt 3000 ] || return 1
+    usleep 200000
+  done
+}
+prompts() {
+  cat <<'PROMPTS'
+The capital of France is
+Once upon a time there was a small boat that wanted to see the whole wide ocean and all of its islands, so it
+One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen,
+PROMPTS
+}
+answers() { prompts | while read -r p; do ask "$1" "$p" </dev/null; done; }
+serving() {
+  common="--model $model --threads 1 --cache-dram 64MiB --context-length 512"
+  /tests/mooncaf $common --http 127.0.0.1:8001 --listen 127.0.0.1:7401 >/tmp/one.log 2>&1 &
+  one=$!
+  healthy 8001 || { cat /tmp/one.log; return 1; }
+  answers 8001 >/tmp/one.txt
+  kill $one
+  wait $one
+  /tests/mooncaf $common --role conductor,prefill,cache,gateway --no-tcp --no-shm --http 127.0.0.1:8000 \
+    --listen 127.0.0.1:7400 >/tmp/prefill.log 2>&1 &
+  prefill=$!
+  usleep 500000
+  /tests/mooncaf $common --role decode,cache --join 127.0.0.1:7400 --no-tcp --no-shm >/tmp/decode.log 2>&1 &
+  decode=$!
+  healthy 8000 && answers 8000 >/tmp/two.txt
+  wget -q -O - http://127.0.0.1:8000/cluster >/tmp/cluster.json
+  kill $prefill $decode
+  wait
+  echo "one process:   $(md5sum </tmp/one.txt) $(tail -c 300 /tmp/one.txt)"
+  echo "over RDMA:     $(md5sum </tmp/two.txt) $(tail -c 300 /tmp/two.txt)"
+  echo "paths:         $(sed 's/.*\("paths":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
+  echo "rails:         $(sed 's/.*\("rails":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
+  [ "$(grep -c token_logprobs /tmp/one.txt)" = 3 ] && cmp /tmp/one.txt /tmp/two.txt && grep -q '"path":"rdma"' /tmp/cluster.json &&
+    ! grep -q '"path":"\(tcp\|shm\)"' /tmp/cluster.json && return 0
+  tail -20 /tmp/one.log /tmp/prefill.log /tmp/decode.log
+  return 1
+}
+if want serving; then
+  /tests/mooncaf topology
+  serving
+  report serving $?
+fi

@@ -3,22 +3,25 @@
 #
 #   tests/rdma/run-in-vm.sh --build build                      all stages
 #   tests/rdma/run-in-vm.sh --build build --stages conformance,rails
+#   tests/rdma/run-in-vm.sh --build build --stages serving --model FILE.gguf --limit 900   (default: random weights)
 #
-# Stages: conformance, rails, figures, serving. Needs QEMU (examples/install_packages.sh --tests); no KVM, no root,
+# Stages: conformance, rails, serving; and figures, beside perftest, only when asked for. Needs QEMU (examples/install_packages.sh --tests); no KVM, no root,
 # and nothing of the host's kernel. The kernel package is fetched once into ~/.cache/mooncaf/kernel.
 # Exit: 0 passed, 77 skipped (no QEMU, or no kernel can be had), else failed. A hang or a panic is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=build
-stages=conformance,rails
+stages=conformance,rails,serving
 limit=280
+model=
 while (($#)); do
   case "$1" in
     --build) build=$2; shift 2 ;;
     --stages) stages=$2; shift 2 ;;
     --limit) limit=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --model) model=$2; shift 2 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "run-in-vm.sh: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
@@ -99,6 +102,19 @@ if want conformance; then add_binary "$build/tests/rdma/mooncaf_rdma_conformance
 if want rails; then
   add_binary "$build/tests/rdma/mooncaf_rdma_rails_tests" /tests/rails
   add_binary "$build/tests/transport/mooncaf_transport_peer" /tests/transport_peer
+fi
+if want figures; then
+  add_binary "$build/tests/rdma/mooncaf_rdma_bench" /tests/bench
+  for tool in ib_write_bw ib_read_bw ib_write_lat; do add_binary "$(command -v $tool)" /usr/bin/$tool; done
+fi
+if want serving; then
+  add_binary "$build/actors/mooncaf" /tests/mooncaf
+  if [[ -n $model ]]; then
+    cp "$model" "$root/model.gguf"
+    echo /model.gguf >"$root/model"
+  else
+    echo "dummy:layers=4,dim=256,heads=8,kv_heads=4,ffn=512,vocab=512,ctx=1024" >"$root/model"
+  fi
 fi
 
 # Not compressed: the machine below unpacks slower than it is given bytes.
