@@ -33,7 +33,8 @@ result<rdma_options> as_rdma_options(const options& o) {
     const auto* end = c.gid_index.data() + c.gid_index.size();
     const auto read = std::from_chars(c.gid_index.data(), end, out.gid_index);
     if (read.ec != std::errc{} || read.ptr != end || out.gid_index < 0 || out.gid_index > 255)
-      return fail(ec::invalid_argument, "rdma-gid-index: '" + c.gid_index + "' is not a number from 0 to 255");
+      return fail(ec::invalid_argument,
+                  "rdma-gid-index: '" + c.gid_index + "' is not a number from 0 to 255");
   }
   if (c.signal_every > c.queue_depth / 2)
     return fail(ec::invalid_argument, "rdma-signal-every: " + std::to_string(c.signal_every) +

@@ -10,8 +10,8 @@ namespace mooncaf {
 /// @error `ec::invalid_argument` names the option.
 result<rdma_options> as_rdma_options(const options& o);
 
-/// `mooncaf topology [options]`: the NICs of this host, which memory each serves, and which of their ports the
-/// options let RDMA use, with the reason where they do not. @returns the exit status of the process.
+/// `mooncaf topology [options]`: the NICs of this host, which memory each serves, and which of their ports
+/// the options let RDMA use, with the reason where they do not. @returns the exit status of the process.
 int print_topology(int argc, const char* const* argv);
 
 }  // namespace mooncaf
