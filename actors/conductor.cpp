@@ -1,14 +1,13 @@
 #include "actors/conductor.hpp"
 
+#include <algorithm>
+#include <caf/send.hpp>
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/sched/pool_writes.hpp"
-
-#include <caf/send.hpp>
-#include <nlohmann/json.hpp>
-
-#include <algorithm>
-#include <utility>
 
 namespace mooncaf {
 
@@ -20,12 +19,17 @@ constexpr std::size_t recent_limit = 64;
 /// Charges are kept per attempt, so that a late word about an old try cannot release a new one.
 request_id charge_id(const attempt_id& id) { return request_id{id.owner()}; }
 
-holder_tier as_tier(block_tier tier) { return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd; }
+holder_tier as_tier(block_tier tier) {
+  return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd;
+}
 
 }  // namespace
 
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
-    : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core), started_(clock_type::now()) {}
+    : conductor_actor::base(config),
+      setup_(std::move(setup)),
+      core_(setup_.core),
+      started_(clock_type::now()) {}
 
 conductor_actor::behavior_type conductor::make_behavior() {
   outlive_stray_errors(*this);
@@ -61,8 +65,9 @@ void conductor::on_exit() { members_.clear(); }
 
 caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
   if (node.fingerprint != setup_.fingerprint) {
-    return to_caf(error{ec::incompatible, "the cluster serves " + setup_.model + " (" + setup_.layout + "), node " +
-                                              node.name + " has " + node.model + " (" + node.layout + ")"});
+    return to_caf(error{ec::incompatible, "the cluster serves " + setup_.model + " (" + setup_.layout +
+                                              "), node " + node.name + " has " + node.model + " (" +
+                                              node.layout + ")"});
   }
   if (members_.contains(node.id)) leave(node.id);
   if (auto added = core_.add_node(node.id); !added) return to_caf(added.error());
@@ -79,7 +84,8 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
     desc.role = w.role == worker_role::prefill ? instance_role::prefill : instance_role::decode;
     desc.capacity = w.capacity;
     for (const auto& s : w.samples) {
-      desc.samples.push_back({static_cast<double>(s[0]), static_cast<double>(s[1]), static_cast<double>(s[2]) * 1e-9});
+      desc.samples.push_back(
+          {static_cast<double>(s[0]), static_cast<double>(s[1]), static_cast<double>(s[2]) * 1e-9});
     }
     core_.add_instance(desc);
   }
@@ -139,7 +145,8 @@ void conductor::event(const request_event& e) {
   const auto entry = std::ranges::find(recent_, e.id.request, &recent::id);
   if (entry != recent_.end()) entry->stage = e.stage;
   if (e.stage == request_stage::first_token) {
-    core_.first_token(charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns}, clock_type::now());
+    core_.first_token(charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
+                      clock_type::now());
     prompt_tokens_ += e.new_tokens + e.cached_tokens;
     cached_tokens_ += e.cached_tokens;
     if (entry != recent_.end()) {
@@ -186,7 +193,8 @@ void conductor::blocks(const block_event_batch& batch) {
 }
 
 void conductor::follow(const caf::actor& shard) {
-  send(caf::actor_cast<cache_shard_actor>(shard), follow_atom_v, caf::actor_cast<caf::actor>(conductor_actor{this}));
+  send(caf::actor_cast<cache_shard_actor>(shard), follow_atom_v,
+       caf::actor_cast<caf::actor>(conductor_actor{this}));
 }
 
 void conductor::offer(const block_event_batch& batch) {
@@ -220,8 +228,8 @@ void conductor::offer(const block_event_batch& batch) {
 }
 
 void conductor::tick() {
-  // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the first to
-  // notice, this is the second.
+  // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the
+  // first to notice, this is the second.
   constexpr auto silence = std::chrono::seconds(15);
   const auto now = clock_type::now();
   std::vector<node_id> silent;
@@ -237,7 +245,8 @@ std::string conductor::name_of(worker_id worker) const {
     for (const auto& w : m.info.workers) {
       auto& n = w.role == worker_role::prefill ? prefill : decode;
       if (w.id == worker) {
-        return m.info.name + "/" + (w.role == worker_role::prefill ? "prefill-" : "decode-") + std::to_string(n);
+        return m.info.name + "/" + (w.role == worker_role::prefill ? "prefill-" : "decode-") +
+               std::to_string(n);
       }
       ++n;
     }
@@ -251,7 +260,8 @@ std::string conductor::status() const {
   json out;
   out["model"] = setup_.model;
   out["uptime_s"] = to_seconds(now - started_);
-  out["index"] = {{"blocks", core_.index().size()}, {"bytes", core_.index().memory_bytes()}, {"resyncs", gaps_}};
+  out["index"] = {
+      {"blocks", core_.index().size()}, {"bytes", core_.index().memory_bytes()}, {"resyncs", gaps_}};
   const auto& counts = core_.counts();
   out["counters"] = {{"placed", counts.placed},
                      {"finished", finished_},
@@ -271,8 +281,11 @@ std::string conductor::status() const {
   out["nodes"] = json::array();
   std::uint64_t live = 0;
   for (const auto& [id, m] : members_) {
-    out["nodes"].push_back({{"name", m.info.name}, {"roles", m.info.roles}, {"host", m.info.host},
-                            {"silent_s", to_seconds(now - m.seen)}, {"requests", m.latest.requests_live}});
+    out["nodes"].push_back({{"name", m.info.name},
+                            {"roles", m.info.roles},
+                            {"host", m.info.host},
+                            {"silent_s", to_seconds(now - m.seen)},
+                            {"requests", m.latest.requests_live}});
     live += m.latest.requests_live;
     for (const auto& w : m.latest.workers) {
       const auto role = std::ranges::find(m.info.workers, w.id, &worker_info::id);
@@ -288,26 +301,49 @@ std::string conductor::status() const {
     }
     if (m.latest.has_shard) {
       const auto& s = m.latest.shard;
-      out["shards"].push_back({{"node", m.info.name}, {"slots_total", s.slots_total}, {"slots_free", s.slots_free},
-                               {"slots_reserved", s.slots_reserved}, {"slots_committed", s.slots_committed},
-                               {"slots_pinned", s.slots_pinned}, {"slots_private", s.slots_private},
-                               {"slots_quarantined", s.slots_quarantined}, {"owners", s.owners},
-                               {"ssd_blocks", s.ssd_blocks}, {"ssd_bytes", s.ssd_bytes}, {"evictions", s.evictions},
-                               {"hits_dram", s.hits_dram}, {"hits_ssd", s.hits_ssd}, {"hits_remote", s.hits_remote},
-                               {"misses", s.misses}, {"consistent", s.consistent}});
+      out["shards"].push_back({{"node", m.info.name},
+                               {"slots_total", s.slots_total},
+                               {"slots_free", s.slots_free},
+                               {"slots_reserved", s.slots_reserved},
+                               {"slots_committed", s.slots_committed},
+                               {"slots_pinned", s.slots_pinned},
+                               {"slots_private", s.slots_private},
+                               {"slots_quarantined", s.slots_quarantined},
+                               {"owners", s.owners},
+                               {"ssd_blocks", s.ssd_blocks},
+                               {"ssd_bytes", s.ssd_bytes},
+                               {"evictions", s.evictions},
+                               {"hits_dram", s.hits_dram},
+                               {"hits_ssd", s.hits_ssd},
+                               {"hits_remote", s.hits_remote},
+                               {"misses", s.misses},
+                               {"consistent", s.consistent}});
     }
     for (const auto& p : m.latest.moved.paths) {
       const auto peer = members_.find(p.peer);
       out["paths"].push_back({{"node", m.info.name},
                               {"peer", peer == members_.end() ? to_string(p.peer) : peer->second.info.name},
-                              {"path", p.path}, {"bytes", p.bytes}, {"transfers", p.transfers}, {"retries", p.retries},
-                              {"checksum_failures", p.checksum_failures}, {"control_messages", p.control_messages},
-                              {"slices", p.slices}, {"failures", p.failures}, {"mean_ms", p.latency_s * 1e3}});
+                              {"path", p.path},
+                              {"bytes", p.bytes},
+                              {"transfers", p.transfers},
+                              {"retries", p.retries},
+                              {"checksum_failures", p.checksum_failures},
+                              {"control_messages", p.control_messages},
+                              {"slices", p.slices},
+                              {"failures", p.failures},
+                              {"mean_ms", static_cast<double>(p.latency_ns) / 1e6}});
     }
     for (const auto& r : m.latest.moved.rails)
-      out["rails"].push_back({{"node", m.info.name}, {"rail", r.name}, {"address", r.address}, {"up", r.up},
-                              {"bytes", r.bytes}, {"slices", r.slices}, {"retries", r.retries},
-                              {"failures", r.failures}, {"mean_ms", r.latency_s * 1e3}, {"last_error", r.last_error}});
+      out["rails"].push_back({{"node", m.info.name},
+                              {"rail", r.name},
+                              {"address", r.address},
+                              {"up", r.up},
+                              {"bytes", r.bytes},
+                              {"slices", r.slices},
+                              {"retries", r.retries},
+                              {"failures", r.failures},
+                              {"mean_ms", static_cast<double>(r.latency_ns) / 1e6},
+                              {"last_error", r.last_error}});
   }
   out["requests_live"] = live;
   out["recent"] = json::array();

@@ -157,7 +157,7 @@ struct path_status {
   std::uint64_t control_messages = 0;
   std::uint64_t slices = 0;
   std::uint64_t failures = 0;
-  double latency_s = 0;  ///< mean of completed transfers
+  std::int64_t latency_ns = 0;  ///< mean of completed transfers
 };
 
 /// One RDMA rail (NIC port) of a node, to all peers together; counts what the node initiated.
@@ -169,7 +169,7 @@ struct rail_status {
   std::uint64_t slices = 0;
   std::uint64_t retries = 0;   ///< slices moved here after another rail had failed
   std::uint64_t failures = 0;  ///< broken queue pairs
-  double latency_s = 0;        ///< mean of slices
+  std::int64_t latency_ns = 0;  ///< mean of slices
   std::string last_error;
 };
 

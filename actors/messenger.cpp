@@ -1,21 +1,20 @@
 #include "actors/messenger.hpp"
 
+#include <caf/send.hpp>
+#include <utility>
+
 #include "actors/executor.hpp"
 #include "actors/stray_errors.hpp"
-
-#include <caf/send.hpp>
-
-#include <utility>
 
 namespace mooncaf {
 
 namespace {
 
-constexpr auto pin_limit = std::chrono::seconds(10);    ///< the source may read SSD first
+constexpr auto pin_limit = std::chrono::seconds(10);  ///< the source may read SSD first
 constexpr auto read_limit = std::chrono::seconds(20);
 
-double mean_seconds(const latency_summary& l) {
-  return l.count > 0 ? l.sum_seconds / static_cast<double>(l.count) : 0.0;
+std::int64_t mean_ns(const latency_summary& l) {
+  return l.count > 0 ? static_cast<std::int64_t>(l.sum_seconds * 1e9 / static_cast<double>(l.count)) : 0;
 }
 
 path_status as_message(const path_stats& s) {
@@ -29,7 +28,7 @@ path_status as_message(const path_stats& s) {
   out.control_messages = s.control_messages;
   out.slices = s.slices;
   out.failures = s.failures;
-  out.latency_s = mean_seconds(s.latency);
+  out.latency_ns = mean_ns(s.latency);
   return out;
 }
 
@@ -42,7 +41,7 @@ rail_status as_message(const rail_stats& s) {
   out.slices = s.slices;
   out.retries = s.retries;
   out.failures = s.failures;
-  out.latency_s = mean_seconds(s.latency);
+  out.latency_ns = mean_ns(s.latency);
   out.last_error = s.last_error;
   return out;
 }
@@ -101,7 +100,8 @@ void messenger::on_exit() {
 
 caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan) {
   const auto i = shards_.find(plan.source);
-  if (i == shards_.end()) return to_caf(error{ec::unavailable, "node " + to_string(plan.source) + " is not a peer"});
+  if (i == shards_.end())
+    return to_caf(error{ec::unavailable, "node " + to_string(plan.source) + " is not a peer"});
   auto promise = make_response_promise();
   request(i->second, pin_limit, pin_remote_atom_v, plan.id.reader(), plan.keys)
       .then([this, plan, promise](remote_blocks& held) { read(plan, std::move(held), promise); },

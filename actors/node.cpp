@@ -1,16 +1,15 @@
 #include "actors/node.hpp"
 
+#include <algorithm>
+#include <caf/send.hpp>
+#include <map>
+#include <memory>
+#include <utility>
+
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
-
-#include <caf/send.hpp>
-
-#include <algorithm>
-#include <map>
-#include <memory>
-#include <utility>
 
 namespace mooncaf {
 
@@ -55,8 +54,8 @@ node_actor::behavior_type node::make_behavior() {
       },
       [this](hello_atom, const node_info& peer) -> caf::result<node_info> {
         if (peer.fingerprint != info_.fingerprint) {
-          return to_caf(error{ec::incompatible, "this node serves " + info_.model + " (" + info_.layout + "), the other " +
-                                                    peer.model + " (" + peer.layout + ")"});
+          return to_caf(error{ec::incompatible, "this node serves " + info_.model + " (" + info_.layout +
+                                                    "), the other " + peer.model + " (" + peer.layout + ")"});
         }
         meet(peer);
         return info_;
@@ -96,22 +95,23 @@ void node::greet(const host_port& where, std::function<void(const node_info&)> t
   dialling_ = true;
   auto found = std::make_shared<result<node_actor>>(fail(ec::internal));
   auto task = make_task([dial = dial_, where, found] { *found = dial(where.host, where.port); });
-  request(dialler_, caf::infinite, run_atom_v, std::move(task)).then([this, where, found, then](const task_ptr&) {
-    dialling_ = false;
-    if (!*found) {
-      log_warn("dial", {{"peer", to_string(where)}, {"problem", to_string(found->error())}});
-      return;
-    }
-    request(**found, answer_limit, hello_atom_v, info_)
-        .then(
-            [this, then](const node_info& peer) {
-              meet(peer);
-              then(peer);
-            },
-            [where](const caf::error& e) {
-              log_warn("hello", {{"peer", to_string(where)}, {"problem", to_string(from_caf(e))}});
-            });
-  });
+  request(dialler_, caf::infinite, run_atom_v, std::move(task))
+      .then([this, where, found, then](const task_ptr&) {
+        dialling_ = false;
+        if (!*found) {
+          log_warn("dial", {{"peer", to_string(where)}, {"problem", to_string(found->error())}});
+          return;
+        }
+        request(**found, answer_limit, hello_atom_v, info_)
+            .then(
+                [this, then](const node_info& peer) {
+                  meet(peer);
+                  then(peer);
+                },
+                [where](const caf::error& e) {
+                  log_warn("hello", {{"peer", to_string(where)}, {"problem", to_string(from_caf(e))}});
+                });
+      });
 }
 
 void node::join(const conductor_actor& conductor) {
@@ -188,15 +188,19 @@ void node::measure(const node_report& mine) const {
   meters.set_waiting(static_cast<double>(local_.prefill.empty() ? expected : queued));
   if (mine.has_shard) {
     const auto& s = mine.shard;
-    for (const auto& [state, count] : {std::pair{"free", s.slots_free}, {"reserved", s.slots_reserved},
-                                       {"committed", s.slots_committed}, {"pinned", s.slots_pinned},
-                                       {"private", s.slots_private}, {"quarantined", s.slots_quarantined},
+    for (const auto& [state, count] : {std::pair{"free", s.slots_free},
+                                       {"reserved", s.slots_reserved},
+                                       {"committed", s.slots_committed},
+                                       {"pinned", s.slots_pinned},
+                                       {"private", s.slots_private},
+                                       {"quarantined", s.slots_quarantined},
                                        {"ssd", s.ssd_blocks}}) {
       meters.set_blocks(state, static_cast<double>(count));
     }
     const auto to_be_had = s.slots_free + s.slots_committed - std::min(s.slots_committed, s.slots_pinned);
     const auto total = std::max<std::uint64_t>(s.slots_total, 1);
-    meters.set_cache_usage(1.0 - static_cast<double>(std::min(to_be_had, total)) / static_cast<double>(total));
+    meters.set_cache_usage(1.0 -
+                           static_cast<double>(std::min(to_be_had, total)) / static_cast<double>(total));
     meters.set_hits("dram", static_cast<double>(s.hits_dram));
     meters.set_hits("ssd", static_cast<double>(s.hits_ssd));
     meters.set_hits("remote", static_cast<double>(s.hits_remote));
@@ -208,7 +212,7 @@ void node::measure(const node_report& mine) const {
     meters.set_rail(r.name, "slices", static_cast<double>(r.slices));
     meters.set_rail(r.name, "retries", static_cast<double>(r.retries));
     meters.set_rail(r.name, "failures", static_cast<double>(r.failures));
-    meters.set_rail_state(r.name, r.up, r.latency_s);
+    meters.set_rail_state(r.name, r.up, static_cast<double>(r.latency_ns) / 1e9);
   }
   for (const auto& [path, moved] : bytes) meters.set_transferred(path, static_cast<double>(moved));
 }

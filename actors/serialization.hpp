@@ -75,11 +75,11 @@ auto inspect(Inspector& f, shard_status& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {
-  return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures, x.control_messages, x.slices, x.failures, x.latency_s);
+  return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures, x.control_messages, x.slices, x.failures, x.latency_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, rail_status& x) {
-  return fields(f, "rail_status", x, x.name, x.address, x.up, x.bytes, x.slices, x.retries, x.failures, x.latency_s, x.last_error);
+  return fields(f, "rail_status", x, x.name, x.address, x.up, x.bytes, x.slices, x.retries, x.failures, x.latency_ns, x.last_error);
 }
 template <class Inspector>
 auto inspect(Inspector& f, transfer_report& x) {
