@@ -151,6 +151,7 @@ void conductor::event(const request_event& e) {
     cached_tokens_ += e.cached_tokens;
     if (entry != recent_.end()) {
       entry->ttft_ns = e.ttft_ns;
+      entry->compute_ns = e.compute_ns;
       entry->cached_tokens = e.cached_tokens;
     }
     return;
@@ -357,7 +358,8 @@ std::string conductor::status() const {
                              {"output_tokens", r.output_tokens},
                              {"source", source == members_.end() ? "" : source->second.info.name},
                              {"predicted_ttft_ms", static_cast<double>(r.where.predicted_ttft_ns) * 1e-6},
-                             {"ttft_ms", static_cast<double>(r.ttft_ns) * 1e-6}});
+                             {"ttft_ms", static_cast<double>(r.ttft_ns) * 1e-6},
+                             {"prefill_ms", static_cast<double>(r.compute_ns) * 1e-6}});
   }
   return out.dump();
 }

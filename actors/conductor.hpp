@@ -43,6 +43,7 @@ class conductor final : public conductor_actor::base {
     placement_msg where;
     std::uint32_t prompt_tokens = 0;
     std::int64_t ttft_ns = 0;
+    std::int64_t compute_ns = 0;
     std::uint32_t cached_tokens = 0;
     std::uint32_t output_tokens = 0;
     request_stage stage = request_stage::prefill_started;

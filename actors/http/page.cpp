@@ -39,6 +39,7 @@ small{opacity:.7;font-weight:400}.lost{color:#d33;font-weight:600}
 <h2>Cache <span class="key"><i style="background:var(--warm)"></i>held by requests<i style="background:var(--accent)"></i>reusable
 <i style="background:var(--soft)"></i>free</span></h2><div class="scroll" id="shards"></div>
 <h2>KV moved between processes</h2><div class="scroll" id="paths"></div>
+<h2>RDMA rails</h2><div class="scroll" id="rails"></div>
 <h2>Recent placements</h2><div class="scroll" id="recent"></div>
 <script>
 const $=i=>document.getElementById(i);
@@ -139,9 +140,13 @@ function show(c){
   table('paths',[['from',p=>esc(p.node)],['to',p=>esc(p.peer)],['path',p=>esc(p.path)],['bytes',p=>num(p.bytes),1],
     ['transfers',p=>num(p.transfers),1],['retries',p=>p.retries,1],['bad checksums',p=>p.checksum_failures,1]],c.paths,
     'nothing: blocks of one process are handed over where they lie');
+  table('rails',[['node',r=>esc(r.node)],['rail',r=>esc(r.rail)],['address',r=>esc(r.address)],['port',r=>r.up?'up':'down'],
+    ['bytes',r=>num(r.bytes),1],['slices',r=>num(r.slices),1],['mean',r=>ms(r.mean_ms),1],['retries',r=>r.retries,1],
+    ['broken',r=>r.failures,1],['last error',r=>esc(r.last_error)]],c.rails,'no RDMA device is in use');
   table('recent',[['request',r=>esc(r.request)],['prefill',r=>esc(r.prefill)],['decode',r=>esc(r.decode)],
     ['prompt',r=>r.prompt_tokens,1],['cached',r=>r.ttft_ms?r.cached_tokens:'–',1],['fetched from',r=>some(r.source)],
-    ['output',r=>r.output_tokens||'–',1],['TTFT',r=>ms(r.ttft_ms),1],['predicted',r=>ms(r.predicted_ttft_ms),1]],
+    ['output',r=>r.output_tokens||'–',1],['TTFT',r=>ms(r.ttft_ms),1],['predicted',r=>ms(r.predicted_ttft_ms),1],
+    ['computing',r=>ms(r.prefill_ms),1]],
     c.recent.slice(0,20),'no request yet');
 }
 
