@@ -1,9 +1,9 @@
 #include "actors/cache_shard.hpp"
 
+#include <caf/send.hpp>
+
 #include "actors/executor.hpp"
 #include "actors/stray_errors.hpp"
-
-#include <caf/send.hpp>
 
 namespace mooncaf {
 
@@ -27,7 +27,8 @@ remote_blocks as_remote(const pinned_blocks& pinned, region_id region) {
   remote_blocks out;
   out.region = region;
   out.blocks.reserve(pinned.blocks.size());
-  for (const auto& block : pinned.blocks) out.blocks.push_back({block.key, block.slot.offset, block.checksum});
+  for (const auto& block : pinned.blocks)
+    out.blocks.push_back({block.key, block.slot.offset, block.checksum});
   return out;
 }
 
@@ -38,9 +39,15 @@ block_event_msg as_message(const block_event& e) {
   out.depth = e.name.depth;
   out.tier = e.tier == storage_tier::dram ? block_tier::dram : block_tier::ssd;
   switch (e.what) {
-    case block_event::kind::stored: out.what = block_change::stored; break;
-    case block_event::kind::moved: out.what = block_change::moved; break;
-    case block_event::kind::removed: out.what = block_change::removed; break;
+    case block_event::kind::stored:
+      out.what = block_change::stored;
+      break;
+    case block_event::kind::moved:
+      out.what = block_change::moved;
+      break;
+    case block_event::kind::removed:
+      out.what = block_change::removed;
+      break;
   }
   return out;
 }
@@ -76,9 +83,13 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](pin_atom, std::uint64_t owner, const block_keys_t& keys) { return pin(owner, keys); },
-      [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys) { return pin_remote(owner, keys); },
+      [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys) {
+        return pin_remote(owner, keys);
+      },
       [this](reserve_atom, std::uint64_t owner, std::uint32_t count) { return reserve(owner, count); },
-      [this](commit_atom, std::uint64_t owner, const std::vector<commit_item>& items) { commit(owner, items); },
+      [this](commit_atom, std::uint64_t owner, const std::vector<commit_item>& items) {
+        commit(owner, items);
+      },
       [this](fetched_atom, std::uint64_t blocks) { fetched_ += blocks; },
       [this](renew_atom, const std::vector<std::uint64_t>& owners) {
         for (const auto owner : owners) store_.renew(owner_id{owner}, deadline());
@@ -94,6 +105,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
         pump();
       },
       [this](status_atom) { return status(); },
+      [this](flush_atom) { return flush(); },
       [this](follow_atom, const caf::actor& conductor) {
         follower_ = caf::actor_cast<conductor_actor>(conductor);
         store_.drain_events();  // the snapshot says it all
@@ -108,6 +120,7 @@ void cache_shard::on_exit() {
   follower_ = nullptr;
   disk_ = nullptr;
   waiting_.clear();
+  flushing_ = {};
 }
 
 caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys_t& keys) {
@@ -142,10 +155,21 @@ caf::result<std::vector<slot_index>> cache_shard::reserve(std::uint64_t owner, s
 
 void cache_shard::commit(std::uint64_t owner, const std::vector<commit_item>& items) {
   for (const auto& item : items) {
-    // A refused commit (expired owner) leaves the block unpublished, which costs a later recomputation and no more.
-    static_cast<void>(store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum));
+    // A refused commit (expired owner) leaves the block unpublished, which costs a later recomputation and no
+    // more.
+    static_cast<void>(
+        store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum));
   }
   pump();
+}
+
+caf::result<std::uint64_t> cache_shard::flush() {
+  if (!ssd_) return std::uint64_t{0};
+  flushing_ = make_response_promise();
+  written_before_ = store_.ssd_stats().writes;
+  auto answer = flushing_;
+  pump();
+  return answer;
 }
 
 void cache_shard::pump() {
@@ -161,6 +185,8 @@ void cache_shard::pump() {
     }
   }
   if (!ssd_ || disk_busy_) return;
+  if (flushing_.pending() && store_.flush() == 0)
+    flushing_.deliver(store_.ssd_stats().writes - written_before_);
   auto jobs = store_.take_io_jobs();
   if (jobs.empty()) return;
   disk_busy_ = true;
@@ -187,7 +213,8 @@ void cache_shard::withdraw(std::uint64_t owner) {
       ++i;
       continue;
     }
-    i->second.reply.deliver(to_caf(error{ec::cancelled, "the request ended while its blocks were read from SSD"}));
+    i->second.reply.deliver(
+        to_caf(error{ec::cancelled, "the request ended while its blocks were read from SSD"}));
     i = waiting_.erase(i);
   }
 }
@@ -198,7 +225,8 @@ void cache_shard::send_events() {
   if (!events.empty()) send_in_batches(events, false, events.front().sequence);
 }
 
-void cache_shard::send_in_batches(std::span<const block_event> events, bool snapshot, std::uint64_t sequence) {
+void cache_shard::send_in_batches(std::span<const block_event> events, bool snapshot,
+                                  std::uint64_t sequence) {
   constexpr std::size_t batch_size = 512;  // keeps a CAF message below 64 KiB
   std::size_t at = 0;
   std::uint32_t part = 0;

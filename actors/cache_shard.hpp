@@ -1,16 +1,16 @@
 #pragma once
-// The cache shard: the authority on one process's KV blocks, in DRAM and on SSD. A mailbox around `tiered_store`.
+// The cache shard: the authority on one process's KV blocks, in DRAM and on SSD. A mailbox around
+// `tiered_store`.
+
+#include <caf/response_promise.hpp>
+#include <caf/typed_event_based_actor.hpp>
+#include <memory>
+#include <unordered_map>
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "storage/rocksdb_tier.hpp"
 #include "storage/tiered_store.hpp"
-
-#include <caf/response_promise.hpp>
-#include <caf/typed_event_based_actor.hpp>
-
-#include <memory>
-#include <unordered_map>
 
 namespace mooncaf {
 
@@ -38,6 +38,7 @@ class cache_shard final : public cache_shard_actor::base {
   caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
   void commit(std::uint64_t owner, const std::vector<commit_item>& items);
+  caf::result<std::uint64_t> flush();
   /// What every change ends with: disk jobs out, ready pins answered.
   void pump();
   void tick();
@@ -55,6 +56,8 @@ class cache_shard final : public cache_shard_actor::base {
   duration lease_;
   bool disk_busy_ = false;
   std::unordered_map<ticket_id, waiting_pin> waiting_;
+  caf::response_promise flushing_;    ///< pending while a flush is under way
+  std::uint64_t written_before_ = 0;  ///< blocks, when it began
   conductor_actor follower_;
   std::uint64_t fetched_ = 0;
 };

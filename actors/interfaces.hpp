@@ -38,6 +38,8 @@ using cache_shard_actor = caf::typed_actor<
     // The owner is done: its reserved slots are free, its pins are gone. Unknown owners are ignored.
     MOONCAF_RPC(void, release_atom, std::uint64_t),
     MOONCAF_RPC(shard_status, status_atom),
+    // Writes to SSD what is in memory alone, before a planned stop; answers how many blocks were written.
+    MOONCAF_RPC(std::uint64_t, flush_atom),
     // Block events go to this conductor from now on, beginning with a snapshot; sent again after a gap.
     MOONCAF_RPC(void, follow_atom, caf::actor),
     // INTERNAL: drops expired leases, sends block events.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <cstdio>
 #include <random>
@@ -104,6 +105,7 @@ class process {
 
  private:
   result<void> build();
+  void flush();
   shutdown_result stop();
   const options& opts() const { return context_->opts; }
   bool computes() const { return opts().cluster.prefill || opts().cluster.decode; }
@@ -452,6 +454,7 @@ int process::run() {
   } else {
     log_info("ready", {{"roles", info_.roles}});
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
+    flush();
   }
   http_.reset();
   if (!system_) return 1;
@@ -465,6 +468,16 @@ int process::run() {
   context_->plane.reset();
   system_.reset();
   return built ? 0 : 1;
+}
+
+// While everything still runs: clients whose requests are under way lose nothing by it.
+void process::flush() {
+  const auto limit = opts().cache.flush_limit;
+  if (!ssd_ || limit <= duration::zero()) return;
+  caf::scoped_actor self{*system_};
+  self->request(local_.shard, limit, flush_atom_v)
+      .receive([](std::uint64_t blocks) { log_info("ssd", {{"blocks flushed", std::to_string(blocks)}}); },
+               [](const caf::error&) { log_info("ssd", {{"message", "the flush was cut short by flush-limit"}}); });
 }
 
 shutdown_result process::stop() {

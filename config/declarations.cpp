@@ -199,6 +199,9 @@ void add_cache(table& t) {
   t.push_back(flag(
       {"direct-io", "direct_io", "Keep the SSD tier out of the page cache where the file system can", who}, s,
       at(c, &cache_options::direct_io)));
+  t.push_back(time({"flush-limit", "flush_limit",
+                    "Before a planned stop, write memory to the SSD tier for at most this long", who},
+                   s, at(c, &cache_options::flush_limit), 0s, 1h));
   t.push_back(time({"lease-ttl", "lease_ttl", "A pin that nobody renews is dropped after this time", who}, s,
                    at(c, &cache_options::lease_ttl), 100ms, 1h));
 }

@@ -23,6 +23,7 @@ options default_options() {
   o.cache.write_policy = defaults::cache::write_policy;
   o.cache.selective_hits = defaults::cache::selective_hits;
   o.cache.direct_io = defaults::cache::direct_io;
+  o.cache.flush_limit = defaults::cache::flush_limit;
   o.cache.lease_ttl = defaults::cache::lease_ttl;
   o.scheduler = {defaults::scheduler::policy,
                  defaults::scheduler::admission,

@@ -86,6 +86,7 @@ struct cache_options {
   write_policy_choice write_policy = write_policy_choice::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many hits
   bool direct_io = true;
+  std::chrono::nanoseconds flush_limit{};  ///< of writing memory to SSD before a planned stop
   std::chrono::nanoseconds lease_ttl{};
 };
 

@@ -80,23 +80,40 @@ def same_tokens_when_one_worker_does_both():
         check_all(one_process(cluster, "--mode", "coupled"))
 
 
-def ssd_hits_after_a_restart():
+def ssd_hits_after(policy, end):
+    """Blocks on the SSD serve the next process, however this one ended."""
     folder = tempfile.mkdtemp(prefix="mooncaf-ssd-")
     try:
         with Cluster() as cluster:
-            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", "write_through")
+            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", policy)
             check_all(client, cached=False)
-            written = lambda: sum(s["ssd_blocks"] for s in client.cluster()["shards"]) >= len(PROMPTS)
-            wait_until("the blocks are on the SSD", written, 30)
-            cluster.processes["all"].kill9()
+            end(client, cluster.processes["all"])
             cluster.processes.pop("all")
-            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", "write_through", name="again")
+            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", policy, name="again")
             check_all(client, cached=True)
             shards = client.cluster()["shards"]
             assert sum(s["hits_ssd"] for s in shards) > 0, shards
             cluster.wait_idle()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def ssd_hits_after_a_kill():
+    def written_then_killed(client, process):
+        written = lambda: sum(s["ssd_blocks"] for s in client.cluster()["shards"]) >= len(PROMPTS)
+        wait_until("the blocks are on the SSD", written, 30)
+        process.kill9()
+
+    ssd_hits_after("write_through", written_then_killed)
+
+
+def ssd_hits_after_a_planned_stop():
+    """With write_back nothing is on the SSD until the stop writes it."""
+    def stopped(client, process):
+        assert sum(s["ssd_blocks"] for s in client.cluster()["shards"]) == 0
+        process.stop()
+
+    ssd_hits_after("write_back", stopped)
 
 
 def three_processes(cluster, *extra, netns=(None, None, None), hosts=("127.0.0.1",) * 3, secret=None):
@@ -171,7 +188,8 @@ TESTS = [
     same_tokens_from_cold_and_warm_cache_and_in_a_batch_of_eight,
     same_tokens_for_any_chunk_size,
     same_tokens_when_one_worker_does_both,
-    ssd_hits_after_a_restart,
+    ssd_hits_after_a_kill,
+    ssd_hits_after_a_planned_stop,
     same_tokens_from_three_processes_over_shared_memory,
     same_tokens_from_three_processes_over_tcp,
     a_conversation_hits_what_the_decode_node_computed,
