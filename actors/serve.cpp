@@ -22,6 +22,7 @@
 #include "actors/messenger.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "actors/node.hpp"
+#include "actors/policy_choices.hpp"
 #include "actors/pool_keeper.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/rdma_setup.hpp"
@@ -34,64 +35,6 @@ namespace mooncaf {
 namespace {
 
 constexpr auto stop_limit = std::chrono::seconds(5);
-
-kv_dtype as_dtype(kv_dtype_choice c) { return c == kv_dtype_choice::f16 ? kv_dtype::f16 : kv_dtype::f32; }
-
-placement_policy as_policy(placement_choice c) {
-  switch (c) {
-    case placement_choice::random:
-      return placement_policy::random;
-    case placement_choice::load_balancing:
-      return placement_policy::load_balancing;
-    case placement_choice::cache_aware:
-      return placement_policy::cache_aware;
-    case placement_choice::kvcache_centric:
-      return placement_policy::kvcache_centric;
-  }
-  return placement_policy::kvcache_centric;
-}
-
-admission_policy as_policy(admission_choice c) {
-  switch (c) {
-    case admission_choice::none:
-      return admission_policy::none;
-    case admission_choice::baseline:
-      return admission_policy::baseline;
-    case admission_choice::early:
-      return admission_policy::early;
-    case admission_choice::predictive:
-      return admission_policy::predictive;
-    case admission_choice::per_request:
-      return admission_policy::per_request;
-    case admission_choice::priced:
-      return admission_policy::priced;
-  }
-  return admission_policy::early;
-}
-
-eviction_policy as_policy(eviction_choice c) {
-  switch (c) {
-    case eviction_choice::lru:
-      return eviction_policy::lru;
-    case eviction_choice::lfu:
-      return eviction_policy::lfu;
-    case eviction_choice::length_aware:
-      return eviction_policy::length_aware;
-  }
-  return eviction_policy::lru;
-}
-
-write_policy as_policy(write_policy_choice c) {
-  switch (c) {
-    case write_policy_choice::write_back:
-      return write_policy::write_back;
-    case write_policy_choice::write_through:
-      return write_policy::write_through;
-    case write_policy_choice::write_through_selective:
-      return write_policy::write_through_selective;
-  }
-  return write_policy::write_back;
-}
 
 /// One process under construction. Members die in reverse order: the actors' memory outlives the actors.
 class process {

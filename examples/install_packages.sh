@@ -16,7 +16,7 @@ libraries=(
   libicu-dev           # tokenizer's Unicode
   libxxhash-dev        # block keys and checksums
   libexpected-dev      # result<T>
-  nlohmann-json3-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
+  nlohmann-json3-dev libspdlog-dev prometheus-cpp-dev
   libboost-dev libboost-system-dev
   libibverbs-dev
   doctest-dev

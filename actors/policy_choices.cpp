@@ -1,0 +1,65 @@
+#include "actors/policy_choices.hpp"
+
+namespace mooncaf {
+
+kv_dtype as_dtype(kv_dtype_choice c) noexcept {
+  return c == kv_dtype_choice::f16 ? kv_dtype::f16 : kv_dtype::f32;
+}
+
+placement_policy as_policy(placement_choice c) noexcept {
+  switch (c) {
+    case placement_choice::random:
+      return placement_policy::random;
+    case placement_choice::load_balancing:
+      return placement_policy::load_balancing;
+    case placement_choice::cache_aware:
+      return placement_policy::cache_aware;
+    case placement_choice::kvcache_centric:
+      return placement_policy::kvcache_centric;
+  }
+  return placement_policy::kvcache_centric;
+}
+
+admission_policy as_policy(admission_choice c) noexcept {
+  switch (c) {
+    case admission_choice::none:
+      return admission_policy::none;
+    case admission_choice::baseline:
+      return admission_policy::baseline;
+    case admission_choice::early:
+      return admission_policy::early;
+    case admission_choice::predictive:
+      return admission_policy::predictive;
+    case admission_choice::per_request:
+      return admission_policy::per_request;
+    case admission_choice::priced:
+      return admission_policy::priced;
+  }
+  return admission_policy::early;
+}
+
+eviction_policy as_policy(eviction_choice c) noexcept {
+  switch (c) {
+    case eviction_choice::lru:
+      return eviction_policy::lru;
+    case eviction_choice::lfu:
+      return eviction_policy::lfu;
+    case eviction_choice::length_aware:
+      return eviction_policy::length_aware;
+  }
+  return eviction_policy::lru;
+}
+
+write_policy as_policy(write_policy_choice c) noexcept {
+  switch (c) {
+    case write_policy_choice::write_back:
+      return write_policy::write_back;
+    case write_policy_choice::write_through:
+      return write_policy::write_through;
+    case write_policy_choice::write_through_selective:
+      return write_policy::write_through_selective;
+  }
+  return write_policy::write_back;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,19 @@
+#pragma once
+// What the options call the choices of the rooms below, which do not know the options.
+
+#include "config/options.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/sched/admission.hpp"
+#include "runtime/sched/policy.hpp"
+#include "storage/eviction.hpp"
+#include "storage/write_policy.hpp"
+
+namespace mooncaf {
+
+kv_dtype as_dtype(kv_dtype_choice c) noexcept;
+placement_policy as_policy(placement_choice c) noexcept;
+admission_policy as_policy(admission_choice c) noexcept;
+eviction_policy as_policy(eviction_choice c) noexcept;
+write_policy as_policy(write_policy_choice c) noexcept;
+
+}  // namespace mooncaf
