@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The server under the first minutes of a Mooncake-format trace, replayed by aiperf: disaggregated beside coupled.
+"""The server under the first minutes of a Mooncake-format trace, replayed by aiperf: disaggregated beside coupled, the
+latter also with small chunks, which is how an engine that does both keeps its decode steps short.
 
     python3 -m venv venv && venv/bin/pip install aiperf gguf
     MOONCAF_BINARY=build/actors/mooncaf MOONCAF_MODEL=FILE venv/bin/python tests/bench/under_load.py --trace TRACE.jsonl
 
 Lengths are divided (a trace of a 70B model on eight GPUs asks more than a CPU has) and times stretched; the sharing of
-prefixes stays as recorded. Both modes see the same requests at the same moments, from a cold cache.
+prefixes stays as recorded. All see the same requests at the same moments, from a cold cache.
 """
 import argparse
 import json
@@ -22,6 +23,9 @@ from serving import one_process  # noqa: E402
 TRACE_BLOCK = 512
 CONTEXT = 8000
 TTFT_SLO_MS, TBT_SLO_MS = 2000, 100
+MODES = {"disaggregated": ["--mode", "disaggregated"],
+         "coupled": ["--mode", "coupled"],
+         "coupled, 128": ["--mode", "coupled", "--chunk-tokens", "128", "--max-batch-tokens", "128"]}
 
 
 def scaled(trace, divide, stretch, count):
@@ -67,9 +71,9 @@ def save_tokenizer(home):
     (cached / "refs" / "main").write_text("made")
 
 
-def replay(mode, trace, divide, home, folder, extra):
+def replay(options, trace, divide, home, folder, extra):
     with Cluster() as cluster:
-        client = one_process(cluster, "--mode", mode, "--prefill-instances", "1", "--cache-dram", "4GiB",
+        client = one_process(cluster, *options, "--prefill-instances", "1", "--cache-dram", "4GiB",
                              "--ssd-path", os.path.join(cluster.folder.name, "ssd"), "--admission", "none", *extra)
         name = client.json("GET", "/v1/models")[1]["data"][0]["id"]
         command = [os.path.join(os.path.dirname(sys.executable), "aiperf"), "profile", "--model", name, "--url",
@@ -106,8 +110,8 @@ def main():
         save_tokenizer(folder / "models")
         print(f"{'':14} {'TTFT ms':>24} {'TBT ms':>24} {'goodput':>9} {'cached':>7} {'errors':>7}")
         print(f"{'':14} {'mean':>8}{'p50':>8}{'p90':>8} {'mean':>8}{'p50':>8}{'p99':>8} {'share':>9} {'share':>7}")
-        for mode in ("disaggregated", "coupled"):
-            figures, counters = replay(mode, trace, a.divide, folder / "models", folder / mode, a.extra)
+        for mode, options in MODES.items():
+            figures, counters = replay(options, trace, a.divide, folder / "models", folder / mode.replace(", ", "-"), a.extra)
             ttft, tbt = figures["time_to_first_token"], figures["inter_token_latency"]
             good = figures.get("good_request_count", {}).get("avg", 0) / len(rows)
             errors = figures.get("error_request_count", {}).get("avg", 0)
