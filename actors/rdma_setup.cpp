@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 
+#include "gpu/cuda/dma_buf.hpp"
 #include "transport/rdma/device.hpp"
 #include "transport/rdma/topology.hpp"
 
@@ -19,6 +21,16 @@ std::vector<std::string> split(const std::string& text, char separator) {
     at = end + 1;
   }
   return parts;
+}
+
+// How NICs could get at the memory of GPUs.
+std::string device_memory_support(const std::string& sysfs_root) {
+  const auto by_dma_buf = describe_dma_buf_support();
+  if (by_dma_buf) return *by_dma_buf;
+  std::error_code ignored;
+  if (std::filesystem::exists(sysfs_root + "/module/nvidia_peermem", ignored))
+    return "peer memory (nvidia-peermem is loaded); no dma-buf: " + by_dma_buf.error().detail;
+  return "not available: " + by_dma_buf.error().detail + "; nvidia-peermem is not loaded";
 }
 
 }  // namespace
@@ -69,6 +81,7 @@ int print_topology(int argc, const char* const* argv) {
   const auto topology = rail_topology::make(read_nic_places(rdma->sysfs_root), rdma->topology);
   if (!topology) return refuse(topology.error());
   std::fputs(topology->render().c_str(), stdout);
+  std::printf("device memory: %s\n", device_memory_support(rdma->sysfs_root).c_str());
   if (!rdma->enabled) {
     std::puts("RDMA is switched off by an option");
     return 0;

@@ -4,18 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
-#include <map>
-#include <mutex>
-#include <optional>
 
-#include "transport/local/local_transport.hpp"
+#include "transport/data_plane_impl.hpp"
 #include "transport/net/handshake.hpp"
-#include "transport/node_state.hpp"
-#include "transport/rdma/rdma_transport.hpp"
-#include "transport/shm/shm_transport.hpp"
-#include "transport/tcp/tcp_transport.hpp"
 
 namespace mooncaf {
 namespace {
@@ -60,48 +52,6 @@ std::string make_host_id() {
 }
 
 }  // namespace
-
-class data_plane::impl {
- public:
-  /// A submitted transfer on its way through the paths.
-  struct order {
-    transfer what;
-    completion_handler on_done;
-    std::vector<std::shared_ptr<local_region>> uses;
-    time_point submitted;
-    std::vector<transport*> paths;  // still to be tried
-    transport* current = nullptr;
-    bool cancelled = false;
-    bool unfenced = false;  // an earlier attempt left bytes under way
-  };
-
-  node_state node;
-  std::unique_ptr<local_transport> local;
-  std::unique_ptr<shm_transport> shm;
-  std::unique_ptr<rdma_transport> rdma;
-  std::vector<std::string> rdma_notes;
-  std::unique_ptr<tcp_transport> tcp;
-
-  std::mutex mutex;  // orders, health
-  std::unordered_map<transfer_id, std::shared_ptr<order>> orders;
-  std::map<std::pair<node_id, transfer_path>, time_point> avoided_until;
-  bool stopping = false;
-  landing_log delivered;  // own writes that succeeded, so that a repetition moves nothing
-  landing_log tried;      // own writes that failed and may have landed for all this node knows
-  std::atomic<std::uint64_t> next_region{1};
-
-  result<void> begin();
-  std::vector<transport*> transports() const;
-  std::vector<transport*> paths_to(node_id peer);
-  result<void> check(const transfer& t) const;
-  result<std::vector<std::shared_ptr<local_region>>> use_regions(const transfer& t) const;
-  void submit(transfer what, completion_handler on_done);
-  void attempt(const std::shared_ptr<order>& o);
-  void attempt_ended(const std::shared_ptr<order>& o, completion c);
-  void finish(const std::shared_ptr<order>& o, completion c);
-  void refuse(const transfer& what, completion_handler& on_done, error why);
-  void count(const order& o, const completion& c);
-};
 
 // ---- life
 // -----------------------------------------------------------------------------------------------------------
@@ -181,16 +131,38 @@ result<region_desc> data_plane::register_region(std::span<std::byte> bytes, int 
     region->fd_size = static_cast<std::uint64_t>(info.st_size);
     region->fd_inode = info.st_ino;
   }
+  region->base = bytes.data();
+  region->desc.length = bytes.size();
+  return add_region(std::move(region));
+}
+
+result<region_desc> data_plane::register_device_region(const device_memory& memory) {
+  if (memory.length == 0) return fail(ec::invalid_argument, "a region must not be empty");
+  if (memory.address == 0 || memory.address > UINT64_MAX - memory.length)
+    return fail(ec::invalid_argument, "a device region must lie at an address of this process");
+  if (memory.dma_buf < 0 && memory.dma_buf_offset != 0)
+    return fail(ec::invalid_argument, "dma_buf_offset needs a dma-buf");
+  auto region = std::make_shared<local_region>();
+  region->base = reinterpret_cast<std::byte*>(memory.address);
+  region->desc.length = memory.length;
+  region->desc.kind = memory_kind::device;
+  if (memory.dma_buf >= 0) {
+    region->dma_buf = owned_fd{::fcntl(memory.dma_buf, F_DUPFD_CLOEXEC, 0)};
+    if (!region->dma_buf)
+      return fail(ec::invalid_argument, "dma_buf is no descriptor: " + describe_errno(errno));
+    region->dma_buf_offset = memory.dma_buf_offset;
+  }
+  return add_region(std::move(region));
+}
+
+result<region_desc> data_plane::add_region(std::shared_ptr<local_region> region) {
   const auto key = make_random_u64();
   if (!key) return fail(key.error());
   auto& d = region->desc;
   d.node = impl_->node.options.node;
   d.id.value = impl_->next_region++;
-  d.base = reinterpret_cast<std::uintptr_t>(bytes.data());
-  d.length = bytes.size();
+  d.base = reinterpret_cast<std::uintptr_t>(region->base);
   d.access_key = *key;
-  region->base = bytes.data();
-  const auto desc_without_keys = d;
   impl_->node.regions.add(region);
   for (auto* t : impl_->transports()) {
     auto blob = t->register_region(d.id);
@@ -287,199 +259,7 @@ result<void> data_plane::close_peer(node_id node) {
   return outcome;
 }
 
-// ---- transfers
-// ------------------------------------------------------------------------------------------------------
-
-std::vector<transport*> data_plane::impl::paths_to(node_id peer) {
-  if (peer == node.options.node) return {local.get()};
-  std::vector<transport*> paths;
-  const auto now = clock_type::now();
-  std::lock_guard lock{mutex};
-  const auto avoided = [&](transfer_path p) {
-    const auto it = avoided_until.find({peer, p});
-    return it != avoided_until.end() && now < it->second;
-  };
-  const bool has_tcp = tcp && tcp->capabilities(peer).usable;
-  const bool has_rdma = rdma && rdma->capabilities(peer).usable && !(has_tcp && avoided(transfer_path::rdma));
-  if (shm && shm->capabilities(peer).usable && !((has_tcp || has_rdma) && avoided(transfer_path::shm)))
-    paths.push_back(shm.get());
-  if (has_rdma) paths.insert(paths.end(), 2, rdma.get());
-  // Twice: a connection that breaks is made anew once.
-  if (has_tcp) paths.insert(paths.end(), 2, tcp.get());
-  return paths;
-}
-
-result<void> data_plane::impl::check(const transfer& t) const {
-  if (!t.id) return fail(ec::invalid_argument, "a transfer needs an id");
-  if (t.op != transfer_op::write && t.op != transfer_op::read)
-    return fail(ec::invalid_argument, "a transfer writes or reads");
-  const bool to_self = t.peer == node.options.node;
-  const auto info = to_self ? nullptr : node.peers.find(t.peer);
-  if (!to_self && !info) return fail(ec::not_found, "no peer " + to_string(t.peer));
-  for (const auto& pair : t.slices) {
-    if (pair.local.length != pair.remote.length)
-      return fail(ec::invalid_argument,
-                  "the two slices of a pair differ in length: " + std::to_string(pair.local.length) +
-                      " and " + std::to_string(pair.remote.length));
-    if (const auto at = node.regions.resolve(pair.local); !at) return fail(at.error());
-    if (to_self) {
-      if (const auto at = node.regions.resolve(pair.remote); !at) return fail(at.error());
-      continue;
-    }
-    const auto region = info->regions.find(pair.remote.region);
-    if (region == info->regions.end())
-      return fail(ec::not_found,
-                  "node " + to_string(t.peer) + " has no region " + to_string(pair.remote.region));
-    if (const auto ok = check_bounds(pair.remote, region->second.length, "remote"); !ok) return ok;
-  }
-  return {};
-}
-
-// With the lock, so that no region is unregistered between its check and its use.
-result<std::vector<std::shared_ptr<local_region>>> data_plane::impl::use_regions(const transfer& t) const {
-  std::vector<std::shared_ptr<local_region>> used;
-  region_id last;
-  const auto use = [&](region_id id) -> bool {
-    if (!used.empty() && id == last) return true;
-    auto r = node.regions.find(id);
-    if (!r) return false;
-    last = id;
-    used.push_back(std::move(r));
-    return true;
-  };
-  for (const auto& pair : t.slices)
-    if (!use(pair.local.region))
-      return fail(ec::not_found, "no local region " + to_string(pair.local.region));
-  for (const auto& r : used) ++r->uses;
-  return used;
-}
-
-void data_plane::impl::refuse(const transfer& what, completion_handler& on_done, error why) {
-  node.deliver([on_done = std::move(on_done),
-                c = completion{.id = what.id, .outcome = fail(std::move(why))}] { on_done(c); });
-}
-
-void data_plane::impl::submit(transfer what, completion_handler on_done) {
-  if (const auto ok = check(what); !ok) return refuse(what, on_done, ok.error());
-  const auto peer = node.peers.find(what.peer);
-  const auto seen_by = [&](const landing_log& log) {
-    return log.look(what.peer, peer ? peer->address.incarnation : 0, what.id) == landing_log::state::landed;
-  };
-  what.repeated = what.op == transfer_op::write && seen_by(tried);
-  if (what.op == transfer_op::write && seen_by(delivered)) {
-    node.deliver([on_done = std::move(on_done), id = what.id] { on_done({.id = id, .outcome = {}}); });
-    return;
-  }
-  auto paths = paths_to(what.peer);
-  if (paths.empty())
-    return refuse(what, on_done, {ec::unavailable, "no path to node " + to_string(what.peer)});
-  auto o = std::make_shared<order>();
-  o->submitted = clock_type::now();
-  o->paths = std::move(paths);
-  std::optional<error> no;
-  {
-    std::lock_guard lock{mutex};
-    if (stopping) no = error{ec::cancelled, "the data plane stops"};
-    else if (orders.size() >= node.options.max_transfers)
-      no = error{ec::overloaded, std::to_string(orders.size()) + " transfers are under way"};
-    else if (orders.contains(what.id))
-      no = error{ec::already_exists, "transfer " + to_string(what.id) + " is under way"};
-    else if (auto uses = use_regions(what); !uses) no = uses.error();
-    else {
-      o->uses = std::move(*uses);
-      orders[what.id] = o;
-    }
-  }
-  if (no) return refuse(what, on_done, *no);
-  o->what = std::move(what);
-  o->on_done = std::move(on_done);
-  attempt(o);
-}
-
-void data_plane::impl::attempt(const std::shared_ptr<order>& o) {
-  transport* t = nullptr;
-  {
-    std::lock_guard lock{mutex};
-    t = o->paths.front();
-    o->paths.erase(o->paths.begin());
-    o->current = t;
-  }
-  t->submit(o->what, [this, o](const completion& c) { attempt_ended(o, c); });
-  bool cancelled = false;
-  {
-    // A cancel that came before the path knew the transfer found nothing there.
-    std::lock_guard lock{mutex};
-    cancelled = o->cancelled && o->current == t;
-  }
-  if (cancelled) t->cancel(o->what.id);
-}
-
-void data_plane::impl::attempt_ended(const std::shared_ptr<order>& o, completion c) {
-  bool again = false;
-  const auto now = clock_type::now();
-  const auto code = c.outcome ? ec::none : c.outcome.error().code;
-  const bool link_unusable =
-      code == ec::unavailable || code == ec::unauthenticated || code == ec::incompatible;
-  {
-    std::lock_guard lock{mutex};
-    o->current = nullptr;
-    o->unfenced |= !c.fenced;
-    if (link_unusable) avoided_until[{o->what.peer, c.path}] = now + node.options.retry_after;
-    // A NIC cannot tell late bytes of an unfenced attempt from those of the next.
-    again = !c.outcome && (c.fenced || c.path != transfer_path::rdma) && is_path_failure(code) &&
-            !o->paths.empty() && !o->cancelled && !stopping && now < o->what.deadline &&
-            node.peers.find(o->what.peer);
-  }
-  if (!c.outcome) node.stats.update(o->what.peer, c.path, [](path_stats& s) { ++s.failures; });
-  if (!again) return finish(o, std::move(c));
-  node.stats.update(o->what.peer, o->paths.front()->path(), [](path_stats& s) { ++s.retries; });
-  o->what.repeated = true;
-  attempt(o);
-}
-
-void data_plane::impl::finish(const std::shared_ptr<order>& o, completion c) {
-  c.id = o->what.id;
-  c.seconds = to_seconds(clock_type::now() - o->submitted);
-  // A peer that took a later attempt has dropped the links of the earlier ones.
-  c.fenced = c.outcome.has_value() || !o->unfenced;
-  count(*o, c);
-  if (o->what.op == transfer_op::write) {
-    const auto peer = node.peers.find(o->what.peer);
-    (c.outcome ? delivered : tried).finish(o->what.peer, peer ? peer->address.incarnation : 0, c.id, true);
-  }
-  {
-    std::lock_guard lock{mutex};
-    for (const auto& r : o->uses) --r->uses;
-    orders.erase(c.id);
-  }
-  node.deliver([on_done = std::move(o->on_done), c = std::move(c)] { on_done(c); });
-}
-
-void data_plane::impl::count(const order& o, const completion& c) {
-  if (!c.outcome) return;
-  node.stats.update(o.what.peer, c.path, [&](path_stats& s) {
-    ++s.transfers;
-    (o.what.op == transfer_op::write ? s.bytes_written : s.bytes_read) += c.bytes;
-    s.latency.add(c.seconds);
-  });
-}
-
-void data_plane::submit(transfer what, completion_handler on_done) {
-  impl_->submit(std::move(what), std::move(on_done));
-}
-
-void data_plane::cancel(transfer_id id) {
-  transport* t = nullptr;
-  {
-    std::lock_guard lock{impl_->mutex};
-    const auto it = impl_->orders.find(id);
-    if (it == impl_->orders.end()) return;
-    it->second->cancelled = true;
-    t = it->second->current;
-  }
-  if (t) t->cancel(id);
-}
-
+// ---- what it knows
 transfer_path data_plane::preferred_path(node_id peer) const {
   const auto paths = impl_->paths_to(peer);
   return paths.empty() ? transfer_path::none : paths.front()->path();

@@ -29,6 +29,8 @@
 
 namespace mooncaf {
 
+struct local_region;
+
 struct data_plane_options {
   node_id node;                ///< required, not zero
   std::string cluster_secret;  ///< required, not empty; peers prove that they know it, it never travels
@@ -92,6 +94,13 @@ class data_plane {
   /// @param fd_offset  where in it the span begins.
   /// @error `ec::invalid_argument`: empty span; a descriptor that is no sealed memfd or is too short.
   result<region_desc> register_region(std::span<std::byte> bytes, int fd = -1, std::uint64_t fd_offset = 0);
+  /// Offers memory of an accelerator. Only RDMA reaches it, and only over NICs that accept the dma-buf or the
+  /// peer memory: where none does the region exists, `rails()` says why, and transfers of it are refused with
+  /// that reason. Nothing here computes or verifies a checksum of such bytes: whoever serves them does so on
+  /// the device.
+  /// @param memory  must stay valid until `unregister_region` returned; the descriptor is duplicated.
+  /// @error `ec::invalid_argument`: empty, past the end of the address space, or an offset without a dma-buf.
+  result<region_desc> register_device_region(const device_memory& memory);
   /// When it returns no peer can read or write the region any more.
   /// @error `ec::not_found`; `ec::overloaded` while transfers of this node still use it; `ec::timed_out` if a
   /// peer
@@ -135,6 +144,7 @@ class data_plane {
 
  private:
   class impl;
+  result<region_desc> add_region(std::shared_ptr<local_region> region);
   explicit data_plane(std::unique_ptr<impl> i);
   std::unique_ptr<impl> impl_;
 };

@@ -43,22 +43,41 @@ std::vector<region_desc> region_table::all() const {
   return out;
 }
 
-result<std::byte*> region_table::resolve(const slice& s) const {
+result<region_table::place> region_table::locate(const slice& s, const std::uint64_t* access_key) const {
+  const bool for_peer = access_key != nullptr;
   std::shared_lock lock{mutex_};
   const auto it = regions_.find(s.region);
-  if (it == regions_.end()) return fail(ec::not_found, "no local region " + to_string(s.region));
-  if (const auto ok = check_bounds(s, it->second->desc.length, "local"); !ok) return fail(ok.error());
-  return it->second->base + s.offset;
+  if (it == regions_.end())
+    return fail(ec::not_found,
+                (for_peer ? "the peer has no region " : "no local region ") + to_string(s.region));
+  const auto& region = *it->second;
+  if (for_peer && region.desc.access_key != *access_key)
+    return fail(ec::invalid_argument, "wrong access key for region " + to_string(s.region) + " of the peer");
+  if (const auto ok = check_bounds(s, region.desc.length, for_peer ? "remote" : "local"); !ok)
+    return fail(ok.error());
+  return place{region.base + s.offset, region.desc.kind};
 }
 
+result<region_table::place> region_table::locate(const slice& s) const { return locate(s, nullptr); }
+
+result<region_table::place> region_table::locate(const slice& s, std::uint64_t access_key) const {
+  return locate(s, &access_key);
+}
+
+namespace {
+
+result<std::byte*> for_processor(const result<region_table::place>& found, region_id region) {
+  if (!found) return fail(found.error());
+  if (found->kind == memory_kind::host) return found->at;
+  return fail(ec::unsupported, "region " + to_string(region) + " is device memory, which only NICs reach");
+}
+
+}  // namespace
+
+result<std::byte*> region_table::resolve(const slice& s) const { return for_processor(locate(s), s.region); }
+
 result<std::byte*> region_table::resolve(const slice& s, std::uint64_t access_key) const {
-  std::shared_lock lock{mutex_};
-  const auto it = regions_.find(s.region);
-  if (it == regions_.end()) return fail(ec::not_found, "the peer has no region " + to_string(s.region));
-  if (it->second->desc.access_key != access_key)
-    return fail(ec::invalid_argument, "wrong access key for region " + to_string(s.region) + " of the peer");
-  if (const auto ok = check_bounds(s, it->second->desc.length, "remote"); !ok) return fail(ok.error());
-  return it->second->base + s.offset;
+  return for_processor(locate(s, access_key), s.region);
 }
 
 // ---- peers

@@ -28,7 +28,9 @@ struct local_region {
   owned_fd fd;  ///< memfd behind it, or none
   std::uint64_t fd_offset = 0;
   std::uint64_t fd_size = 0;
-  std::uint64_t fd_inode = 0;          ///< tells peers which regions share a memfd
+  std::uint64_t fd_inode = 0;  ///< tells peers which regions share a memfd
+  owned_fd dma_buf;            ///< device memory only; or none
+  std::uint64_t dma_buf_offset = 0;
   std::atomic<std::uint32_t> uses{0};  ///< transfers of this node with slices in it
 };
 
@@ -40,12 +42,22 @@ class region_table {
   std::shared_ptr<local_region> find(region_id id) const;
   std::vector<region_desc> all() const;
 
-  /// Address of a slice of this node. @error `ec::not_found`, `ec::invalid_argument` out of bounds.
-  result<std::byte*> resolve(const slice& s) const;
+  /// Where a slice of this node lies. A device address is for NICs only.
+  struct place {
+    std::byte* at = nullptr;
+    memory_kind kind = memory_kind::host;
+  };
+  /// @error `ec::not_found`, `ec::invalid_argument` out of bounds.
+  result<place> locate(const slice& s) const;
   /// The same for a peer, which must present the key.
+  result<place> locate(const slice& s, std::uint64_t access_key) const;
+  /// Address of a slice that the processor may touch. @error the same; `ec::unsupported` for device memory.
+  result<std::byte*> resolve(const slice& s) const;
   result<std::byte*> resolve(const slice& s, std::uint64_t access_key) const;
 
  private:
+  result<place> locate(const slice& s, const std::uint64_t* access_key) const;
+
   mutable std::shared_mutex mutex_;
   std::unordered_map<region_id, std::shared_ptr<local_region>> regions_;
 };

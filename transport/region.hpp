@@ -14,6 +14,14 @@ namespace mooncaf {
 /// Where the bytes of a region lie. A device region is reachable only by transports that can address it.
 enum class memory_kind : std::uint8_t { host = 0, device = 1 };
 
+/// Memory of an accelerator in this process, as its driver names it. The processor must not touch it.
+struct device_memory {
+  std::uint64_t address = 0;  ///< as the driver gave it, e.g. a `CUdeviceptr`
+  std::uint64_t length = 0;   ///< bytes
+  int dma_buf = -1;           ///< descriptor of a dma-buf that holds it; -1: peer memory (nvidia-peermem)
+  std::uint64_t dma_buf_offset = 0;  ///< where in the dma-buf it begins
+};
+
 /// What one transport needs beyond `access_key` to reach a region, in that transport's own encoding: nothing
 /// for TCP and shared memory, the rkeys and NIC addresses for RDMA. Others carry it and do not look inside.
 struct transport_key {

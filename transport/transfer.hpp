@@ -52,8 +52,8 @@ struct transfer {
   std::vector<slice_pair> slices;  ///< order matters for nothing but the stated checksum; may be empty
   transfer_tag tag;
   time_point deadline = time_point::max();  ///< then it completes as `ec::timed_out`
-  /// An earlier attempt failed and may have landed: a path whose writes the receiver cannot refuse asks first.
-  /// Set by the data plane.
+  /// An earlier attempt failed and may have landed: a path whose writes the receiver cannot refuse asks
+  /// first. Set by the data plane.
   bool repeated = false;
 
   std::uint64_t size_bytes() const noexcept {
@@ -105,7 +105,8 @@ struct landing {
   transfer_id id;
   transfer_tag tag;
   std::uint64_t bytes = 0;
-  /// True: all bytes are in memory and passed every check this node makes (with checksums off it makes none).
+  /// True: all bytes are in memory and passed every check this node makes (with checksums off, and of
+  /// device memory, it makes none).
   /// False: a checksum failed; the bytes must not be used, and the sender is told `ec::corrupt`.
   bool verified = false;
 };

@@ -20,10 +20,10 @@ struct transport_capabilities {
   bool usable = false;  ///< both ends have it, as far as is known without trying
   bool one_sided_write = false;
   bool one_sided_read = false;
-  bool needs_registration = false;  ///< regions need a `transport_key`
-  bool needs_shared_fd = false;     ///< the remote region must lie in a memfd
-  bool remote_notify = false;       ///< a write can announce itself; otherwise the layer above has to
-  bool device_memory = false;
+  bool needs_registration = false;    ///< regions need a `transport_key`
+  bool needs_shared_fd = false;       ///< the remote region must lie in a memfd
+  bool remote_notify = false;         ///< a write can announce itself; otherwise the layer above has to
+  bool device_memory = false;         ///< see `reaches` for which
   std::uint64_t max_slice_bytes = 0;  ///< slices are cut to this; 0 = any
 };
 
@@ -46,6 +46,10 @@ class transport {
   /// When it returns no peer can reach the region over this transport any more.
   /// @error `ec::timed_out`: a peer that was writing neither stopped nor died; the memory must not be reused.
   virtual result<void> unregister_region(region_id id) = 0;
+
+  /// Whether this node's end of the path can address a local region of device memory. Asked only of
+  /// transports with `device_memory`. @error `ec::unsupported` with what refused it.
+  virtual result<void> reaches(region_id) const { return {}; }
 
   /// Starts a transfer whose slices were checked against the descriptions of both regions.
   virtual void submit(transfer what, completion_handler on_done) = 0;

@@ -10,6 +10,8 @@
 namespace mooncaf {
 namespace {
 
+constexpr int access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
 // Both are read on the transport's thread, which must not block.
 bool make_non_blocking(int fd) { return ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) == 0; }
 
@@ -68,9 +70,23 @@ result<std::shared_ptr<rdma_device>> rdma_device::open(::ibv_device* which) {
   return d;
 }
 
+result<verbs_memory> rdma_device::register_memory(const device_memory& memory) const {
+  const bool by_dma_buf = memory.dma_buf >= 0;
+  verbs_memory mr{by_dma_buf ? ::ibv_reg_dmabuf_mr(domain.get(), memory.dma_buf_offset, memory.length,
+                                                   memory.address, memory.dma_buf, access_flags)
+                             : ::ibv_reg_mr(domain.get(), reinterpret_cast<void*>(memory.address),
+                                            memory.length, access_flags)};
+  if (mr) return mr;
+  const int code = errno;
+  return fail(ec::unsupported,
+              "device " + name + (by_dma_buf ? " refuses the dma-buf: " : " refuses the peer memory: ") +
+                  describe_errno(code) +
+                  (by_dma_buf ? " (the NIC's driver must import dma-bufs, as mlx5 does from Linux 5.12 on)"
+                              : " (is the module nvidia-peermem loaded?)"));
+}
+
 result<verbs_memory> rdma_device::register_memory(std::span<std::byte> bytes) const {
-  verbs_memory mr{::ibv_reg_mr(domain.get(), bytes.data(), bytes.size(),
-                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
+  verbs_memory mr{::ibv_reg_mr(domain.get(), bytes.data(), bytes.size(), access_flags)};
   if (mr) return mr;
   const int code = errno;
   return fail(ec::io_error, "device " + name + " cannot register " + std::to_string(bytes.size()) +

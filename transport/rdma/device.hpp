@@ -13,6 +13,7 @@
 #include "runtime/base/result.hpp"
 #include "transport/rdma/rail.hpp"
 #include "transport/rdma/rdma_options.hpp"
+#include "transport/region.hpp"
 
 namespace mooncaf {
 
@@ -46,6 +47,9 @@ struct rdma_device {
   /// Registers host memory for one-sided access by peers that know its key.
   /// @error `ec::io_error` with the likely cause (RLIMIT_MEMLOCK).
   result<verbs_memory> register_memory(std::span<std::byte> bytes) const;
+  /// Registers memory of an accelerator: its dma-buf if there is one, else as peer memory.
+  /// @error `ec::unsupported` with what refused it.
+  result<verbs_memory> register_memory(const device_memory& memory) const;
 };
 
 /// A rail of this node.

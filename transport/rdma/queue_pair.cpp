@@ -145,13 +145,14 @@ void queue_pair::add(const rdma_order& order, rdma_item item) {
   w.wr.rdma.remote_addr = order.remote;
   w.wr.rdma.rkey = order.remote_key;
   w.num_sge = 1;
-  if (!order.read && order.length <= inline_bytes_) w.send_flags |= IBV_SEND_INLINE;
+  if (!order.read && !order.device && order.length <= inline_bytes_) w.send_flags |= IBV_SEND_INLINE;
   batch_.push_back(w);
   batch_parts_.push_back({reinterpret_cast<std::uintptr_t>(order.local), order.length, order.local_key});
   items_.push_back(std::move(item));
+  urgent_ = true;
 }
 
-void queue_pair::add_message(std::span<const std::byte> bytes, rdma_item item) {
+void queue_pair::add_message(std::span<const std::byte> bytes, rdma_item item, bool urgent) {
   item.what = rdma_item::kind::message;
   item.slot = free_slots_.back();
   free_slots_.pop_back();
@@ -166,6 +167,7 @@ void queue_pair::add_message(std::span<const std::byte> bytes, rdma_item item) {
   batch_parts_.push_back(
       {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes.size()), buffers_mr_->lkey});
   items_.push_back(std::move(item));
+  urgent_ |= urgent || free_slots_.size() < send_slots / 2;
 }
 
 result<void> queue_pair::flush() {
@@ -174,8 +176,8 @@ result<void> queue_pair::flush() {
     auto& w = batch_[i];
     w.sg_list = &batch_parts_[i];
     w.next = i + 1 < batch_.size() ? &batch_[i + 1] : nullptr;
-    // The last one always: otherwise nobody would hear of what came before it.
-    if (++unsignalled_ < options_.signal_every && w.next) continue;
+    // The last one, if anybody waits for it: otherwise nobody would hear of what came before it.
+    if (++unsignalled_ < options_.signal_every && (w.next || !urgent_)) continue;
     w.send_flags |= IBV_SEND_SIGNALED;
     unsignalled_ = 0;
   }
@@ -183,6 +185,7 @@ result<void> queue_pair::flush() {
   const int rc = ::ibv_post_send(pair_.get(), batch_.data(), &bad);
   batch_.clear();
   batch_parts_.clear();
+  urgent_ = false;
   if (rc != 0) return fail(ec::io_error, "the NIC refuses orders: " + describe_errno(rc));
   return {};
 }

@@ -38,6 +38,7 @@ struct rdma_order {
   std::uint64_t remote = 0;
   std::uint32_t remote_key = 0;
   std::uint32_t length = 0;
+  bool device = false;  ///< `local` is an address that only the NIC may touch
 };
 
 /// Called from `poll`; must not destroy the queue pair.
@@ -70,7 +71,8 @@ class queue_pair {
   bool message_room() const noexcept { return !free_slots_.empty(); }
   /// Add to the batch. Only with room.
   void add(const rdma_order& order, rdma_item item);
-  void add_message(std::span<const std::byte> bytes, rdma_item item);
+  /// @param urgent  tell of it as soon as it is over; otherwise with what follows, or when slots become few.
+  void add_message(std::span<const std::byte> bytes, rdma_item item, bool urgent = true);
   /// Posts the batch, ringing the NIC's doorbell once. @error the connection is then broken.
   result<void> flush();
 
@@ -115,6 +117,7 @@ class queue_pair {
   std::uint64_t first_number_ = 0;  // of items_.front()
   std::uint64_t next_number_ = 0;
   unsigned unsignalled_ = 0;
+  bool urgent_ = false;  // the batch must end with a completion
   std::vector<::ibv_send_wr> batch_;
   std::vector<::ibv_sge> batch_parts_;
 };

@@ -104,15 +104,16 @@ void rdma_inbound::lose_rail(std::uint32_t number, const std::string& why) {
 void rdma_inbound::grant(const rdma_control& c) {
   node_.stats.update(peer_.node, transfer_path::rdma, [](path_stats& s) { ++s.control_messages; });
   rdma_control reply{.type = rdma_control_type::map_reply, .region = c.region};
-  const auto at = node_.regions.resolve({c.region, 0, 0}, c.access_key);
+  const auto at = node_.regions.locate({c.region, 0, 0}, c.access_key);
   const auto region = node_.regions.find(c.region);
   const auto registered = shared_.memory.find(c.region);
   if (!at || !region) {
     reply.status = at ? ec::not_found : at.error().code;
     reply.detail = at ? "the region is gone" : at.error().detail;
-  } else if (!registered) {
+  } else if (!registered || !registered->reachable()) {
     reply.status = ec::unsupported;
-    reply.detail = "no NIC of the peer has region " + to_string(c.region);
+    reply.detail = "no NIC of the peer has region " + to_string(c.region) +
+                   (registered ? ": " + registered->why_not() : std::string{});
   } else {
     reply.base = region->desc.base;
     reply.length = region->desc.length;
@@ -209,10 +210,10 @@ void rdma_inbound::verify(const unverified& u) {
   ++a.verified;
   a.bytes += u.piece.at.length;
   if (u.piece.at.length > 0 && a.cause.code == ec::none) {
-    const auto at = node_.regions.resolve(u.piece.at);
-    if (!at) a.cause = at.error();
-    else if (u.has_checksum && node_.options.checksums &&
-             wide_checksum(*at, u.piece.at.length) != u.piece.checksum)
+    const auto place = node_.regions.locate(u.piece.at);
+    if (!place) a.cause = place.error();
+    else if (u.has_checksum && node_.options.checksums && place->kind == memory_kind::host &&
+             wide_checksum(place->at, u.piece.at.length) != u.piece.checksum)
       a.corrupt = true;
   }
   if (a.verified == a.seen.size()) conclude(u.id);
@@ -258,7 +259,7 @@ void rdma_inbound::acknowledge(transfer_id id, error outcome) {
     if (!r->pair->connected() || !r->pair->message_room()) continue;
     std::vector<std::byte> bytes;
     encode_ack({id, outcome}, bytes);
-    r->pair->add_message(bytes, {.id = id});
+    r->pair->add_message(bytes, {.id = id}, false);
     unconfirmed_[id] = std::move(outcome);
     return;
   }

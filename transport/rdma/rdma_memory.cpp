@@ -1,24 +1,38 @@
 #include "transport/rdma/rdma_memory.hpp"
 
+#include <algorithm>
+
 #include "transport/rdma/topology.hpp"
 
 namespace mooncaf {
 
-result<void> rdma_memory::add(const local_region& region) {
+bool registered_region::reachable() const noexcept {
+  return std::any_of(by_device.begin(), by_device.end(), [](const auto& mr) { return mr != nullptr; });
+}
+
+std::string registered_region::why_not() const {
+  std::string all;
+  for (const auto& r : refusals)
+    if (!r.empty()) all += (all.empty() ? "" : "; ") + r;
+  return all;
+}
+
+std::shared_ptr<const registered_region> rdma_memory::add(const local_region& region) {
   auto entry = std::make_shared<registered_region>();
-  result<void> refused = fail(ec::unsupported, "no RDMA device");
-  bool some = false;
+  entry->kind = region.desc.kind;
+  const bool host = entry->kind == memory_kind::host;
+  const device_memory on_device{region.desc.base, region.desc.length, region.dma_buf.get(),
+                                region.dma_buf_offset};
   for (const auto& d : devices_) {
-    auto mr = d->register_memory({region.base, region.desc.length});
-    if (!mr) refused = fail(mr.error());
-    else some = true;
+    auto mr =
+        host ? d->register_memory(std::span{region.base, region.desc.length}) : d->register_memory(on_device);
+    entry->refusals.push_back(mr ? std::string{} : mr.error().detail);
     entry->by_device.push_back(mr ? std::move(*mr) : verbs_memory{});
   }
-  if (!some) return refused;
-  entry->numa_node = numa_node_of(region.base);
+  if (host) entry->numa_node = numa_node_of(region.base);
   std::unique_lock lock{mutex_};
-  regions_[region.desc.id] = std::move(entry);
-  return {};
+  regions_[region.desc.id] = entry;
+  return entry;
 }
 
 void rdma_memory::remove(region_id id) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <shared_mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -12,10 +13,17 @@
 
 namespace mooncaf {
 
-/// The registrations of one region; index = number of the device. A device that refused has none.
+/// The registrations of one region; index = number of the device. A device that refused has none, but a
+/// reason.
 struct registered_region {
   std::vector<verbs_memory> by_device;
-  int numa_node = -1;
+  std::vector<std::string> refusals;  ///< empty text: it took the region
+  memory_kind kind = memory_kind::host;
+  int numa_node = -1;  ///< of host memory, where the kernel tells it
+
+  bool reachable() const noexcept;
+  /// For people, if it is not.
+  std::string why_not() const;
 };
 
 /// @thread  any
@@ -23,8 +31,8 @@ class rdma_memory {
  public:
   explicit rdma_memory(std::vector<std::shared_ptr<rdma_device>> devices) : devices_(std::move(devices)) {}
 
-  /// @error that of the last device, if none took the region; then it is reached over other paths.
-  result<void> add(const local_region& region);
+  /// Devices that refuse are noted; host memory that none takes is reached over other paths.
+  std::shared_ptr<const registered_region> add(const local_region& region);
   /// Afterwards no NIC lets anybody reach it.
   void remove(region_id id);
   std::shared_ptr<const registered_region> find(region_id id) const;

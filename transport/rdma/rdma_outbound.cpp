@@ -107,17 +107,19 @@ void rdma_outbound::start(transfer what, completion_handler on_done) {
 }
 
 result<void> rdma_outbound::cut(job& j) const {
+  j.summed = node_.options.checksums;
   constexpr std::size_t pieces_max_per_transfer = 1u << 20;
   const auto step_bytes = shared_.options().slice_bytes;
   for (const auto& pair : j.what.slices) {
-    const auto local = node_.regions.resolve(pair.local);
+    const auto local = node_.regions.locate(pair.local);
     if (!local) return fail(local.error());
     const auto registered = shared_.memory.find(pair.local.region);
-    if (!registered)
+    if (!registered || !registered->reachable())
       return fail(ec::unsupported, "no NIC of this node has region " + to_string(pair.local.region));
+    j.summed &= local->kind == memory_kind::host;
     for (std::uint64_t at = 0; at < pair.local.length; at += step_bytes)
       j.pieces.push_back(
-          {*local + at,
+          {local->at + at,
            registered.get(),
            {pair.remote.region, pair.remote.offset + at, std::min(step_bytes, pair.local.length - at)}});
   }
@@ -247,8 +249,9 @@ void rdma_outbound::post(job& j, std::uint32_t index, rail& r, const mapped_regi
   p.link_number = r.number;
   if (length > 0) {
     rdma_order o{!write, p.local, 0, m.base + p.remote.offset, 0, length};
+    o.device = p.registered->kind == memory_kind::device;
     key_pair(r, p, m, o.local_key, o.remote_key);
-    if (corrupt) o.local = altered_copy(j, p, r, o.local_key);
+    if (corrupt && !o.device) o.local = altered_copy(j, p, r, o.local_key);
     r.pair->add(o, {.id = j.what.id, .piece = index, .bytes = length, .posted = clock_type::now()});
     r.outstanding_bytes += length;
     ++j.in_flight;
@@ -256,7 +259,7 @@ void rdma_outbound::post(job& j, std::uint32_t index, rail& r, const mapped_regi
   if (!write) return;
   auto& n = j.notices[r.index];
   // The checksum is of what the source says, whatever leaves.
-  const auto sum = node_.options.checksums && length > 0 ? wide_checksum(p.local, length) : 0;
+  const auto sum = j.summed && length > 0 ? wide_checksum(p.local, length) : 0;
   n.pieces.push_back({index, p.remote, sum});
   if (j.all_posted() || n.pieces.size() == rdma_notice::pieces_max) send_notices(j, j.all_posted());
 }
@@ -290,7 +293,7 @@ void rdma_outbound::send_notices(job& j, bool all) {
     n.tag = j.what.tag;
     n.total_bytes = j.bytes;
     n.total_pieces = static_cast<std::uint32_t>(j.pieces.size());
-    n.has_checksums = node_.options.checksums;
+    n.has_checksums = j.summed;
     encode_notice(n, bytes);
     rdma_item item{.id = j.what.id};
     for (const auto& p : n.pieces) item.covered.push_back(p.index);

@@ -72,6 +72,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
     completion_handler on_done;
     std::vector<piece> pieces;
     std::uint64_t bytes = 0;
+    bool summed = false;                         // its pieces carry checksums: not those of device memory
     std::uint32_t next = 0;                      // first piece that was never posted
     std::uint32_t to_repeat = 0;                 // pieces in `repeats_`
     std::uint32_t in_flight = 0;                 // orders with the NICs

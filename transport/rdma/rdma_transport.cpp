@@ -110,6 +110,7 @@ transport_capabilities rdma_transport::capabilities(node_id peer) const {
   c.one_sided_read = true;
   c.needs_registration = true;
   c.remote_notify = true;
+  c.device_memory = true;
   c.max_slice_bytes = shared_.options().slice_bytes;
   return c;
 }
@@ -119,11 +120,18 @@ transport_capabilities rdma_transport::capabilities(node_id peer) const {
 result<std::vector<std::byte>> rdma_transport::register_region(region_id id) {
   const auto region = node_.regions.find(id);
   if (!region) return fail(ec::not_found, "no local region " + to_string(id));
-  // A region that no NIC takes is reached over the other paths.
-  if (const auto ok = shared_.memory.add(*region); !ok)
-    for (std::size_t i = 0; i < shared_.rails.size(); ++i)
-      shared_.figures.update(i, [&](rail_stats& s) { s.last_error = ok.error().detail; });
+  const auto registered = shared_.memory.add(*region);
+  for (std::size_t i = 0; i < shared_.rails.size(); ++i) {
+    const auto& why = registered->refusals[shared_.memory.device_number(*shared_.rails[i]->device)];
+    if (!why.empty()) shared_.figures.update(i, [&](rail_stats& s) { s.last_error = why; });
+  }
   return std::vector<std::byte>{};
+}
+
+result<void> rdma_transport::reaches(region_id local) const {
+  const auto registered = shared_.memory.find(local);
+  if (registered && registered->reachable()) return {};
+  return fail(ec::unsupported, registered ? registered->why_not() : "it was unregistered");
 }
 
 // The keys die here: a peer that still uses one breaks its queue pair and asks anew.

@@ -33,6 +33,7 @@ class rdma_transport final : public transport, private loop_poller {
   transport_capabilities capabilities(node_id peer) const override;
   result<std::vector<std::byte>> register_region(region_id id) override;
   result<void> unregister_region(region_id id) override;
+  result<void> reaches(region_id local) const override;
   void submit(transfer what, completion_handler on_done) override;
   void cancel(transfer_id id) override;
   void connect(node_id peer) override;
