@@ -138,32 +138,30 @@ unsigned queue_pair::room() const noexcept {
   return connected_ && used < depth_ ? depth_ - used : 0;
 }
 
-void queue_pair::add(const rdma_order& order, rdma_item item) {
-  ::ibv_send_wr w{};
+void queue_pair::add(const rdma_order& order, rdma_item&& item) {
+  auto& w = batch_.emplace_back();
   w.wr_id = next_number_++;
   w.opcode = order.read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
   w.wr.rdma.remote_addr = order.remote;
   w.wr.rdma.rkey = order.remote_key;
   w.num_sge = 1;
   if (!order.read && !order.device && order.length <= inline_bytes_) w.send_flags |= IBV_SEND_INLINE;
-  batch_.push_back(w);
   batch_parts_.push_back({reinterpret_cast<std::uintptr_t>(order.local), order.length, order.local_key});
   items_.push_back(std::move(item));
   urgent_ = true;
 }
 
-void queue_pair::add_message(std::span<const std::byte> bytes, rdma_item item, bool urgent) {
+void queue_pair::add_message(std::span<const std::byte> bytes, rdma_item&& item, bool urgent) {
   item.what = rdma_item::kind::message;
   item.slot = free_slots_.back();
   free_slots_.pop_back();
   auto* at = buffers_.data() + item.slot * message_bytes_max;
   std::memcpy(at, bytes.data(), bytes.size());
-  ::ibv_send_wr w{};
+  auto& w = batch_.emplace_back();
   w.wr_id = next_number_++;
   w.opcode = IBV_WR_SEND;
   w.num_sge = 1;
   if (bytes.size() <= inline_bytes_) w.send_flags |= IBV_SEND_INLINE;
-  batch_.push_back(w);
   batch_parts_.push_back(
       {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes.size()), buffers_mr_->lkey});
   items_.push_back(std::move(item));

@@ -70,9 +70,9 @@ class queue_pair {
   unsigned room() const noexcept;
   bool message_room() const noexcept { return !free_slots_.empty(); }
   /// Add to the batch. Only with room.
-  void add(const rdma_order& order, rdma_item item);
+  void add(const rdma_order& order, rdma_item&& item);
   /// @param urgent  tell of it as soon as it is over; otherwise with what follows, or when slots become few.
-  void add_message(std::span<const std::byte> bytes, rdma_item item, bool urgent = true);
+  void add_message(std::span<const std::byte> bytes, rdma_item&& item, bool urgent = true);
   /// Posts the batch, ringing the NIC's doorbell once. @error the connection is then broken.
   result<void> flush();
 
