@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/executor.hpp"
+#include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
 
 namespace mooncaf {
@@ -86,7 +87,9 @@ messenger_actor::behavior_type messenger::make_behavior() {
       [this](status_atom) {
         transfer_report out;
         for (const auto& s : context_->plane->stats()) out.paths.push_back(as_message(s));
-        for (const auto& s : context_->plane->rails()) out.rails.push_back(as_message(s));
+        auto rails = context_->plane->rails();
+        for (const auto& s : rails) out.rails.push_back(as_message(s));
+        tell_of_rails(std::move(rails));
         return out;
       },
   };
@@ -96,6 +99,16 @@ void messenger::on_exit() {
   shards_.clear();
   reading_.clear();
   blocking_ = nullptr;
+}
+
+void messenger::tell_of_rails(std::vector<rail_stats> now) {
+  for (std::size_t i = 0; i < seen_rails_.size() && i < now.size(); ++i) {
+    const auto& r = now[i];
+    if (r.failures > seen_rails_[i].failures)
+      log_warn("rdma rail broke", {{"rail", r.name}, {"times", std::to_string(r.failures)}, {"problem", r.last_error}});
+    if (r.up != seen_rails_[i].up) log_warn(r.up ? "rdma rail is up" : "rdma rail is down", {{"rail", r.name}});
+  }
+  seen_rails_ = std::move(now);
 }
 
 caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan) {

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <unordered_map>
+#include <vector>
 
 namespace mooncaf {
 
@@ -25,11 +26,15 @@ class messenger final : public messenger_actor::base {
   /// Reads pinned blocks of the source into the plan's slots, then lets the source go.
   void read(const fetch_plan& plan, remote_blocks held, caf::response_promise reply);
 
+  /// Logs what happened to the rails since the last look.
+  void tell_of_rails(std::vector<rail_stats> now);
+
   context_ptr context_;
   executor_actor blocking_;                                   ///< fencing waits for peers
   std::unordered_map<node_id, cache_shard_actor> shards_;     ///< of the peers
   std::unordered_map<std::uint64_t, std::function<void(const error&)>> reading_;  ///< by ticket
   std::uint64_t next_ticket_ = 1;
+  std::vector<rail_stats> seen_rails_;
 };
 
 }  // namespace mooncaf
