@@ -36,6 +36,7 @@ case "$sanitize" in
     build=build-asan
     configure+=(-DMOONCAF_SANITIZE=address,undefined)
     export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}
+    export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/config/lsan.supp}
     export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
     ;;
   tsan)

@@ -143,22 +143,23 @@ void quantize(const float* x, std::size_t cols, std::int8_t* q, float* scale, fl
     const float peak = largest(max(max(a, -a), max(b, -b)));
     const float d = peak / 127.0f;
     const float inverse = peak > 0 ? 127.0f / peak : 0.0f;
-    int sums[2];
+    float sums[2];
     for (int half = 0; half < 2; ++half) {
       const v16 magic = splat(12582912.0f);
       const i16x rounded = __builtin_convertvector((half ? b : a) * splat(inverse) + magic - magic, i16x);
       std::int32_t lanes[16];
       std::memcpy(lanes, &rounded, sizeof lanes);
-      sums[half] = 0;
+      std::uint32_t total = 0;  // unsigned: a row that holds a NaN becomes any integers
       for (int i = 0; i < 16; ++i) {
         q[16 * half + i] = static_cast<std::int8_t>(lanes[i]);
-        sums[half] += lanes[i];
+        total += static_cast<std::uint32_t>(lanes[i]);
       }
+      sums[half] = static_cast<float>(static_cast<std::int32_t>(total));
     }
     scale[g] = d;
-    sum16[2 * g] = d * static_cast<float>(sums[0]);
-    sum16[2 * g + 1] = d * static_cast<float>(sums[1]);
-    sum32[g] = d * static_cast<float>(sums[0] + sums[1]);
+    sum16[2 * g] = d * sums[0];
+    sum16[2 * g + 1] = d * sums[1];
+    sum32[g] = d * (sums[0] + sums[1]);
   }
 }
 
