@@ -27,6 +27,7 @@ namespace {
 
 struct settings {
   std::string model_spec;
+  std::string isa;  ///< empty: the best that the processor has
   unsigned threads = 0;
   std::uint32_t chunk_tokens = 512;
   bool profile = false;
@@ -59,10 +60,11 @@ settings parse(int argc, char** argv) {
     else if (arg == "--figures") s.figures = true;
     else if (arg == "--model" && more) s.model_spec = argv[++i];
     else if (arg == "--threads" && more) s.threads = number(argv[++i]);
+    else if (arg == "--isa" && more) s.isa = argv[++i];
     else if (arg == "--chunk" && more) s.chunk_tokens = number(argv[++i]);
     else
-      die("usage: mooncaf_model_bench --model FILE|dummy:SPEC [--threads N] [--chunk N] [--profile] "
-          "[--figures]");
+      die("usage: mooncaf_model_bench --model FILE|dummy:SPEC [--threads N] [--chunk N] "
+          "[--isa avx512-vnni|avx2|portable] [--profile] [--figures]");
   }
   if (s.model_spec.empty()) die("no model: give --model, or set MOONCAF_MODEL (see examples/fetch_model.sh)");
   return s;
@@ -95,7 +97,7 @@ class model_bench {
  public:
   explicit model_bench(const settings& s)
       : settings_(s),
-        device_(make_host_device({.threads = s.threads})),
+        device_(unwrap(try_make_host_device({.threads = s.threads, .isa = s.isa}))),
         profiled_(*device_, times_),
         model_(load(*device_, s.model_spec)) {
     runner_options options;

@@ -88,17 +88,19 @@ def main():
     if a.peer:
         peer(a.model, a.threads)
     ours_command = [a.bench, "--model", a.model, "--threads", str(a.threads), "--figures"]
+    avx2_command = [*ours_command, "--isa", "avx2"]  # PyPI's wheel of the peer has no code beyond it
     peer_command = [sys.executable, __file__, "--peer", "--model", a.model, "--threads", str(a.threads)]
-    ours, theirs = [], []
+    ours, avx2, theirs = [], [], []
     for i in range(a.rounds):
         print(f"round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
         ours.append(figures_of(ours_command))
+        avx2.append(figures_of(avx2_command))
         theirs.append(figures_of(peer_command))
-    print(f"{'tokens/s, ' + str(a.threads) + ' threads':24} {'mooncaf':>10} {'llama.cpp':>10} {'ratio':>7}")
+    print(f"{'tokens/s, ' + str(a.threads) + ' threads':20} {'mooncaf':>9} {'by AVX2':>9} {'llama.cpp':>10} {'ratio':>6} {'by AVX2':>8}")
     for key in theirs[0]:
-        ratio = statistics.median(o[key] / t[key] for o, t in zip(ours, theirs))
-        print(f"{key:24} {statistics.median(o[key] for o in ours):10.0f} "
-              f"{statistics.median(t[key] for t in theirs):10.0f} {ratio:7.2f}")
+        middle = [statistics.median(f[key] for f in figures) for figures in (ours, avx2, theirs)]
+        ratios = [statistics.median(o[key] / t[key] for o, t in zip(figures, theirs)) for figures in (ours, avx2)]
+        print(f"{key:20} {middle[0]:9.0f} {middle[1]:9.0f} {middle[2]:10.0f} {ratios[0]:6.2f} {ratios[1]:8.2f}")
 
 
 main()
