@@ -31,11 +31,12 @@ bool eviction_index::eligible(const node& n) const noexcept {
 }
 
 eviction_index::handle eviction_index::node_for(const block_key& key) {
-  if (const handle known = index_.find(key); known != none) return known;
+  if (const handle there = known(key); there != none) return there;
   handle h;
   if (unused_.empty()) {
     h = static_cast<handle>(nodes_.size());
     nodes_.emplace_back();
+    parents_.push_back(none);
   } else {
     h = unused_.back();
     unused_.pop_back();
@@ -46,10 +47,15 @@ eviction_index::handle eviction_index::node_for(const block_key& key) {
   return h;
 }
 
+eviction_index::handle eviction_index::parent_for(const block_key& key) {
+  if (latest_ != none && nodes_[latest_].resident && nodes_[latest_].key == key) return latest_;
+  return node_for(key);
+}
+
 void eviction_index::drop_if_unused(handle h) {
   const node& n = nodes_[h];
   if (n.resident || n.children != 0) return;
-  index_.erase(n.key);
+  index_.erase(n.key, h);
   unused_.push_back(h);
 }
 
@@ -60,12 +66,13 @@ eviction_index::handle eviction_index::insert(const block_key& key, const block_
     touch(h, now);
     return h;
   }
-  const handle above = depth == 0 || parent == key ? none : node_for(parent);
+  const handle above = depth == 0 || parent == key ? none : parent_for(parent);
+  latest_ = h;
   node& n = nodes_[h];
-  n.parent = above;
+  parents_[h] = above;
   n.depth = depth;
   n.frequency = 1;
-  n.resident = true;
+  n.resident = 1;
   n.order = rank_of(n, now);
   ++resident_;
   if (above != none) {
@@ -77,7 +84,7 @@ eviction_index::handle eviction_index::insert(const block_key& key, const block_
 }
 
 eviction_index::handle eviction_index::find(const block_key& key) const noexcept {
-  const handle h = index_.find(key);
+  const handle h = known(key);
   return h != none && nodes_[h].resident ? h : none;
 }
 
@@ -107,10 +114,10 @@ void eviction_index::erase(handle h) {
   node& n = nodes_[h];
   if (n.pins != 0) --pinned_;
   n.pins = 0;
-  n.resident = false;
+  n.resident = 0;
   --resident_;
   refresh(h);
-  if (const handle above = std::exchange(n.parent, none); above != none) {
+  if (const handle above = std::exchange(parents_[h], none); above != none) {
     --nodes_[above].children;
     refresh(above);
     drop_if_unused(above);
@@ -174,18 +181,18 @@ void eviction_index::sift_down(std::uint32_t at) {
 }
 
 bool eviction_index::consistent() const {
-  std::size_t resident = 0, pinned = 0, in_heap = 0, known = 0;
+  std::size_t resident = 0, pinned = 0, in_heap = 0, in_index = 0;
   std::vector<std::uint32_t> children(nodes_.size(), 0);
-  for (const node& n : nodes_)
-    if (n.resident && n.parent != none) ++children[n.parent];
+  for (handle h = 0; h < nodes_.size(); ++h)
+    if (nodes_[h].resident && parents_[h] != none) ++children[parents_[h]];
   for (handle h = 0; h < nodes_.size(); ++h) {
     const node& n = nodes_[h];
     if (n.children != children[h]) return false;
     resident += n.resident;
     pinned += n.resident && n.pins != 0;
     if (n.resident || n.children != 0) {
-      ++known;
-      if (index_.find(n.key) != h) return false;
+      ++in_index;
+      if (known(n.key) != h) return false;
     }
     if (eligible(n) != (n.heap_at != none)) return false;
     if (n.heap_at == none) continue;
@@ -193,7 +200,7 @@ bool eviction_index::consistent() const {
     if (n.heap_at >= heap_.size() || heap_[n.heap_at] != h) return false;
     if (n.heap_at > 0 && nodes_[heap_[(n.heap_at - 1) / 4]].order > n.order) return false;
   }
-  return resident == resident_ && pinned == pinned_ && in_heap == heap_.size() && known == index_.size();
+  return resident == resident_ && pinned == pinned_ && in_heap == heap_.size() && in_index == index_.size();
 }
 
 }  // namespace mooncaf

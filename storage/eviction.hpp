@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
-#include "storage/flat_index.hpp"
+#include "storage/tag_index.hpp"
 
 namespace mooncaf {
 
@@ -45,7 +45,7 @@ struct eviction_options {
 ///
 /// Blocks form a forest by their parents' keys. A parent need not be resident (it may live in another tier,
 /// or come later); its children are counted all the same. A handle stays valid until its block is erased.
-/// @thread  not synchronised.  @cost O(1) expected lookup, O(log n) per change; about 80 bytes a block.
+/// @thread  not synchronised.  @cost O(1) expected lookup, O(log n) per change; about 90 bytes a block.
 /// @source  Mooncake (arXiv 2407.00079), section 4 and Table 1: LRUCache, LFUCache, LengthAwareCache.
 class eviction_index {
  public:
@@ -62,6 +62,11 @@ class eviction_index {
   handle find(const block_key& key) const noexcept;
   /// Brings what `find`, `insert` or `erase` will need of `key` near.
   void prefetch(const block_key& key) const noexcept { index_.prefetch(key); }
+  /// … and, once that is here, what is known about the block.
+  void prefetch_block(const block_key& key) const noexcept {
+    if (const handle h = index_.guess(key); h != none) prefetch(h);
+  }
+  void prefetch(handle h) const noexcept { __builtin_prefetch(&nodes_[h]); }
 
   /// Counts a use at `now`.
   void touch(handle h, std::uint64_t now);
@@ -77,14 +82,16 @@ class eviction_index {
   const block_key& key(handle h) const noexcept { return nodes_[h].key; }
   /// Key of its parent; its own if it has none.
   const block_key& parent_key(handle h) const noexcept {
-    return nodes_[nodes_[h].parent == none ? h : nodes_[h].parent].key;
+    return nodes_[parents_[h] == none ? h : parents_[h]].key;
   }
+  /// The block before it, resident or only known; `none` for the first one of a prompt.
+  handle parent(handle h) const noexcept { return parents_[h]; }
   std::uint32_t depth(handle h) const noexcept { return nodes_[h].depth; }
   std::uint32_t frequency(handle h) const noexcept { return nodes_[h].frequency; }
   std::uint32_t pins(handle h) const noexcept { return nodes_[h].pins; }
   /// Resident blocks whose parent is `key`, resident itself or not.
   std::uint32_t children_of(const block_key& key) const noexcept {
-    const handle h = index_.find(key);
+    const handle h = known(key);
     return h == none ? 0 : nodes_[h].children;
   }
   /// Resident blocks whose parent this is.
@@ -102,21 +109,26 @@ class eviction_index {
 
  private:
   using rank = std::array<std::uint64_t, 3>;  // the smallest rank goes first
-  struct node {
+  // One cache line.
+  struct alignas(64) node {
     block_key key;
     rank order{};
-    handle parent = none;
     std::uint32_t depth = 0;
     std::uint32_t frequency = 0;
-    std::uint32_t pins = 0;
     std::uint32_t children = 0;
     std::uint32_t heap_at = none;
-    bool resident = false;  // false: only known as the parent of a resident block
+    std::uint32_t pins : 31 = 0;
+    std::uint32_t resident : 1 = 0;  // 0: only known as the parent of a resident block
   };
+  static_assert(sizeof(node) == 64);
 
   rank rank_of(const node& n, std::uint64_t now) const noexcept;
   bool eligible(const node& n) const noexcept;
+  handle known(const block_key& key) const noexcept {
+    return index_.find(key, [this](handle h) -> const block_key& { return nodes_[h].key; });
+  }
   handle node_for(const block_key& key);
+  handle parent_for(const block_key& key);
   void drop_if_unused(handle h);
   void refresh(handle h);
   void heap_remove(handle h);
@@ -125,9 +137,11 @@ class eviction_index {
 
   eviction_options options_;
   std::vector<node> nodes_;
+  std::vector<handle> parents_;  // by handle, apart: one can look far up a prompt and touch few lines
   std::vector<handle> unused_;
-  flat_index index_;
+  tag_index index_;
   std::vector<handle> heap_;
+  handle latest_ = none;  // inserted: likely the parent of what comes next
   std::size_t resident_ = 0;
   std::size_t pinned_ = 0;
 };

@@ -20,10 +20,6 @@ prefix_index::prefix_index() : segments_(segments) {
 // ---- slots
 // ----------------------------------------------------------------------------------------------------------
 
-std::size_t prefix_index::home(const segment& s, std::uint64_t tag) noexcept {
-  return static_cast<std::size_t>((tag << 8 >> 32) * s.slots.size() >> 32);
-}
-
 const prefix_index::slot* prefix_index::find(std::uint64_t tag) const noexcept {
   const auto& s = segment_of(tag);
   for (auto at = home(s, tag);;) {

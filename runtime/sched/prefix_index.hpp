@@ -91,7 +91,9 @@ class prefix_index {
   static constexpr bool in_dram(holder h) noexcept { return ((h - 1) & 1) == 0; }
 
   void prefetch_tag(std::uint64_t tag) const noexcept;
-  static std::size_t home(const segment& s, std::uint64_t tag) noexcept;
+  static std::size_t home(const segment& s, std::uint64_t tag) noexcept {
+    return static_cast<std::size_t>((tag << 8 >> 32) * s.slots.size() >> 32);
+  }
   const segment& segment_of(std::uint64_t tag) const noexcept { return segments_[tag >> 56]; }
   const slot* find(std::uint64_t tag) const noexcept;
   slot& claim(std::uint64_t tag);

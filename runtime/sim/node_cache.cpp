@@ -4,10 +4,41 @@
 
 namespace mooncaf::sim {
 
+namespace {
+
+/// Brings near what the next victims need: a cold prompt gives way from its last block to its first, and what
+/// comes next is known long before its turn.
+class lookahead {
+ public:
+  void start(const eviction_index& blocks, eviction_index::handle victim) {
+    far_ = near_ = victim;
+    for (int i = 0; i < distance; ++i) climb(blocks, far_);
+    climb(blocks, near_);
+  }
+  void step(const eviction_index& blocks) {
+    climb(blocks, far_);
+    climb(blocks, near_);
+    if (near_ != eviction_index::none) blocks.prefetch(blocks.key(near_));
+  }
+
+ private:
+  static constexpr int distance = 5;
+  static void climb(const eviction_index& blocks, eviction_index::handle& h) {
+    if (h == eviction_index::none) return;
+    h = blocks.parent(h);
+    if (h != eviction_index::none) blocks.prefetch(h);
+  }
+  eviction_index::handle far_ = eviction_index::none, near_ = eviction_index::none;
+};
+
+}  // namespace
+
 cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now,
                           pins& held) {
   latest_ = now;
-  for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) dram_.prefetch(keys[i]);
+  const auto asked = keys.first(std::min<std::size_t>(most, keys.size()));
+  for (const auto& k : asked) dram_.prefetch(k);
+  for (const auto& k : asked) dram_.prefetch_block(k);
   cache_hit hit;
   for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) {
     auto h = dram_.find(keys[i]);
@@ -30,6 +61,7 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
 }
 
 void node_cache::unpin(pins& held) {
+  for (const auto h : held) dram_.prefetch(h);
   // Leaves first: a parent that still has a pinned child needs no place among the victims yet.
   for (auto i = held.rbegin(); i != held.rend(); ++i) dram_.unpin(*i);
   held.clear();
@@ -45,6 +77,7 @@ void node_cache::sent(std::span<const block_key> keys, std::uint32_t from, std::
 void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now) {
   latest_ = now;
   auto i = from;
+  for (const auto& k : keys.subspan(std::min<std::size_t>(from, keys.size()))) dram_.prefetch(k);
   for (; i < keys.size(); ++i) {
     const auto h = dram_.find(keys[i]);
     if (h == eviction_index::none) break;
@@ -55,7 +88,6 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
   const auto room = make_room(keys.size() - i);
   unpin(chain_);
   const auto fresh = keys.subspan(i, room);
-  for (const auto& k : fresh) dram_.prefetch(k);
   for (const auto end = i + room; i < end; ++i) {
     dram_.insert(keys[i], parent_of(keys, i), i, now);
     if (options_.ssd_blocks > 0 && writes_on_commit(options_.write))
@@ -80,9 +112,14 @@ std::size_t node_cache::make_room(std::size_t wanted) {
   const auto free = [&] {
     return dram_.size() < options_.dram_blocks ? options_.dram_blocks - dram_.size() : 0;
   };
+  lookahead ahead;
+  auto expected = eviction_index::none;
   while (free() < wanted) {
     const auto victim = dram_.victim();
     if (victim == eviction_index::none) break;
+    if (victim != expected) ahead.start(dram_, victim);
+    expected = dram_.parent(victim);
+    ahead.step(dram_);
     const auto key = dram_.key(victim);
     const auto parent = dram_.parent_key(victim);
     const auto depth = dram_.depth(victim);

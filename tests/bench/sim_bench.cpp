@@ -2,7 +2,7 @@
 //
 // usage: mooncaf_sim_bench TRACE [section …]
 //        sections: hitrate cost policies overload oscillation coupled ratio network pipeline priorities
-//        caches speed
+//        caches speed scale
 
 #include <algorithm>
 #include <cmath>
@@ -419,23 +419,31 @@ double seconds_of(const std::function<void()>& work) {
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
+void speed_row(const char* what, const simulation_options& o, trace_source& source) {
+  outcome out;
+  const double s = seconds_of([&] { out = std::move(*simulation{o}.run(source)); });
+  const auto n = static_cast<double>(out.all().arrived);
+  std::printf("| %s | %.0f | %.2f | %.0f | %.1f |\n", what, n, s, n / s,
+              static_cast<double>(out.events) / n);
+}
+
+constexpr const char* speed_head =
+    "| what | requests | seconds of one core | requests/s | events/request |\n|---|---|---|---|---|\n";
+
 void speed() {
-  std::printf(
-      "| what | requests | seconds of one core | requests/s | events/request |\n|---|---|---|---|---|\n");
-  const auto row = [](const char* what, const simulation_options& o, trace_source& source) {
-    outcome out;
-    const double s = seconds_of([&] { out = std::move(*simulation{o}.run(source)); });
-    const auto n = static_cast<double>(out.all().arrived);
-    std::printf("| %s | %.0f | %.2f | %.0f | %.1f |\n", what, n, s, n / s,
-                static_cast<double>(out.events) / n);
-  };
-  for (int i = 0; i < 3; ++i) row("conversation trace x 10, 8P + 8D", cluster(), *replay_of(trace, 10));
+  std::printf("%s", speed_head);
+  for (int i = 0; i < 3; ++i)
+    speed_row("conversation trace x 10, 8P + 8D", cluster(), *replay_of(trace, 10));
+}
+
+void scale() {
+  std::printf("%s", speed_head);
   auto large = cluster(500, 500);
   large.admission = admission_policy::early;
   auto w = kind(workload_kind::chat, 1'000'000, 12'000);
   w.rate = 3.4 * 60;
   const auto source = generate(w);
-  row("generated chat, 500P + 500D, generator included", large, **source);
+  speed_row("generated chat, 500P + 500D, generator included", large, **source);
 }
 
 }  // namespace
@@ -463,7 +471,8 @@ int main(int argc, char** argv) {
       {"pipeline", pipeline},
       {"priorities", priorities_section},
       {"caches", caches},
-      {"speed", speed}};
+      {"speed", speed},
+      {"scale", scale}};
   for (const auto& [title, make] : sections) {
     if (argc > 2 && std::find(argv + 2, argv + argc, title) == argv + argc) continue;
     std::printf("\n## %s\n\n", title.c_str());

@@ -243,3 +243,26 @@ TEST_CASE("the flat index keeps every key through growth and deletion") {
     REQUIRE(index.find(other) == (known == model.end() ? flat_index::none : known->second));
   }
 }
+
+TEST_CASE("a table of tags holds what a map holds, though tags collide and the keys are elsewhere") {
+  std::mt19937_64 random{17};
+  tag_index index;
+  std::vector<block_key> keys(700);  // by value
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = {random() % 3, i / 2 * 0x100000000ull + i % 2};
+  const auto key_of = [&](std::uint32_t value) { return keys[value]; };
+  std::vector<bool> there(keys.size());
+  std::size_t count = 0;
+  for (int step = 0; step < 50000; ++step) {
+    const auto value = static_cast<std::uint32_t>(random() % keys.size());
+    if (there[value]) {
+      index.erase(keys[value], value);
+    } else {
+      index.insert(keys[value], value);
+    }
+    there[value] = !there[value];
+    count += there[value] ? 1u : ~std::size_t{0};
+    REQUIRE(index.size() == count);
+    const auto other = static_cast<std::uint32_t>(random() % keys.size());
+    REQUIRE(index.find(keys[other], key_of) == (there[other] ? other : tag_index::none));
+  }
+}
