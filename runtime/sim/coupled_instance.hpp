@@ -50,8 +50,8 @@ class coupled_instance {
   /// From now on it decodes.
   void decode(std::uint32_t slot, request_table& requests);
 
-  double slowest_tenth(const request_state_record& r) {
-    return history_.slowest_tenth(r.first_step, r.first_step + r.decode_tokens, -r.stall_before);
+  double tbt(const request_state_record& r, tbt_metric metric) {
+    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric);
   }
   std::size_t waiting() const noexcept { return batch_.waiting() + prompts_.size(); }
   std::size_t running() const noexcept { return members_.size(); }

@@ -53,9 +53,9 @@ class decode_instance {
                                 log_histogram& gaps, std::vector<std::uint32_t>& finished);
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
-  /// Mean of the slowest tenth of a member's gaps, in seconds; it took part until now.
-  double slowest_tenth(const request_state_record& r, double wait) {
-    return history_.slowest_tenth(r.first_step, r.first_step + r.decode_tokens, wait);
+  /// TBT of a member in seconds; it took part until now.
+  double tbt(const request_state_record& r, double wait, tbt_metric metric) {
+    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, wait, metric);
   }
 
   instance_load load() const;

@@ -7,6 +7,7 @@
 #include "runtime/sched/admission.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sim/profile.hpp"
+#include "runtime/sim/step_history.hpp"
 #include "storage/eviction.hpp"
 #include "storage/write_policy.hpp"
 
@@ -34,7 +35,8 @@ struct simulation_options {
   double balancing_threshold = 4;
   double ttft_slo_s = 30;
   double tbt_slo_s = 0.1;
-  double decode_span_s = 20;  ///< t_d
+  tbt_metric tbt = tbt_metric::slowest_tenth;  ///< of a request, held against its SLO
+  double decode_span_s = 20;                   ///< t_d
 
   eviction_policy eviction = eviction_policy::lru;
   bool leaf_first = true;

@@ -48,7 +48,7 @@ struct outcome {
   log_histogram ttft;      ///< of requests whose prefill ended
   log_histogram gap;       ///< between tokens of one request, all of them but the hand-over
   log_histogram handover;  ///< from the first token to joining a decode batch
-  log_histogram tbt;       ///< per completed request: mean of its slowest tenth of gaps, hand-over included
+  log_histogram tbt;       ///< per completed request, by the options' metric, hand-over included
   log_histogram queueing;  ///< from arrival to the first token, less the own computation
 
   // Blocks of prompts that could have been reused, by where they were; of placed requests.

@@ -147,8 +147,11 @@ step_costs fit_costs(std::span<const timing_point> passes, std::span<const timin
     std::vector<std::array<double, 3>> x;
     std::vector<double> t;
     for (const auto& p : points) {
-      x.push_back(features_of(p));
-      t.push_back(p.seconds);
+      // Relative errors count: absolute ones would let the largest steps decide over those of everyday.
+      const double weight = 1 / std::max(p.seconds, 1e-9);
+      auto& row = x.emplace_back(features_of(p));
+      for (auto& value : row) value *= weight;
+      t.push_back(p.seconds * weight);
     }
     return fit_nonnegative(x, t);
   };

@@ -61,7 +61,7 @@ function heat(){
   const w=(W-L-R)/c,h=(H-T-B)/n;
   data.busy.forEach((row,i)=>row.forEach((v,k)=>{if(v>0.01)f.svg.append(node('rect',{x:(L+k*w).toFixed(1),y:(H-B-(i+1)*h).toFixed(1),width:(w+.3).toFixed(1),height:(h*.92).toFixed(1),fill:i<data.prefill?colours[0]:colours[1],'fill-opacity':Math.min(v,1).toFixed(2)}))}))}
 cdf('Time to the first token',[{name:'TTFT',points:data.ttft}],data.ttft_slo);
-cdf('Time between tokens',[{name:'all gaps',points:data.gap},{name:"a request's slowest tenth",points:data.tbt}],data.tbt_slo);
+cdf('Time between tokens',[{name:'all gaps',points:data.gap},{name:'of a request',points:data.tbt}],data.tbt_slo);
 over('Load of the pools (1 = SLO)',[{name:'prefill',values:data.prefill_load},{name:'decode',values:data.decode_load}]);
 over('Requests waiting and running',[{name:'wait for prefill',values:data.prefill_waiting},{name:'decode',values:data.decode_running},{name:'wait for decode',values:data.decode_waiting}]);
 over('Share of prefix blocks found',[{name:'hit rate',values:data.hit_share}],1);

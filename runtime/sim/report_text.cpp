@@ -166,7 +166,7 @@ std::string to_table(const simulation_options& options, const outcome& o) {
   distribution(out, "TTFT", o.ttft);
   distribution(out, "… of it waiting", o.queueing);
   distribution(out, "TBT, all gaps", o.gap);
-  distribution(out, "TBT, slowest tenth", o.tbt);
+  distribution(out, options.tbt == tbt_metric::p90 ? "TBT, p90 of a request" : "TBT, slowest tenth", o.tbt);
   distribution(out, "hand-over to decode", o.handover);
   out += "\n";
   requests(out, o);

@@ -423,7 +423,7 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
     const double wait = to_sec(r.joined - r.first_token);
     out_.handover.add(wait);
     out_.output_tokens += r.decode_tokens;
-    finish(slot, d.slowest_tenth(r, wait));
+    finish(slot, d.tbt(r, wait, options_.tbt));
   }
   if (next) events_.push(next->at, event_kind::decode_turn, instance, next->stamp);
   report(static_cast<std::uint32_t>(decode_id(instance).value), d.load());

@@ -32,7 +32,7 @@ void simulation::coupled_turn(std::uint32_t instance, std::uint32_t stamp) {
   for (const auto slot : news_.finished) {
     const auto& r = requests_[slot];
     out_.output_tokens += r.decode_tokens;
-    finish(slot, c.slowest_tenth(r));
+    finish(slot, c.tbt(r, options_.tbt));
   }
   for (const auto slot : news_.first_tokens) {
     if (requests_[slot].output_tokens <= 1) c.leave(requests_[slot]);

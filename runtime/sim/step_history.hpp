@@ -17,6 +17,13 @@ struct step_run {
   double growth = 0;
 };
 
+/// What is taken for the TBT of a request.
+enum class tbt_metric : std::uint8_t {
+  slowest_tenth,  ///< mean of its slowest tenth of gaps (F25, section 5.2); at least ten gaps, if it has as
+                  ///< many, so that one slow hand-over does not decide over an answer of a few words
+  p90,            ///< what nine tenths of its gaps do not exceed (arXiv 2407.00079, section 8)
+};
+
 /// Runs of steps with the same batch. While nobody joins or leaves, an instance's steps are one run, however
 /// many they are.
 class step_history {
@@ -32,30 +39,27 @@ class step_history {
     while (runs_.size() > 1 && runs_[1].first <= oldest) runs_.pop_front();
   }
 
-  /// Mean of the slowest tenth of the gaps of a request that took part in steps [from, to) and waited `wait`
-  /// seconds between its first token and its first step; at least ten gaps, if it has as many, so that one
-  /// slow hand-over does not decide over an answer of a few words.
-  /// @source  F25, section 5.2, has the tenth.
-  double slowest_tenth(std::int64_t from, std::int64_t to, double wait) {
+  /// TBT of a request that took part in steps [from, to) and waited `wait` seconds between its first token
+  /// and its first step.
+  double tbt(std::int64_t from, std::int64_t to, double wait, tbt_metric metric) {
     const auto gaps = to - from;
     if (gaps <= 0) return 0;
-    scratch_.clear();
-    auto i = first_run(from);
-    scratch_.emplace_back(
-        wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
-    for (; i < runs_.size() && runs_[i].first < to; ++i) collect(i, from + 1, to);
-    const auto wanted = std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
+    collect_gaps(from, to, wait);
+    const auto tenth = metric == tbt_metric::p90
+                           ? gaps / 10 + 1
+                           : std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
     std::ranges::make_heap(scratch_);
-    auto left = wanted;
-    double sum = 0;
+    auto left = tenth;
+    double sum = 0, slowest_left = 0;
     while (left > 0 && !scratch_.empty()) {
       std::ranges::pop_heap(scratch_);
       const auto n = std::min(left, scratch_.back().second);
-      sum += scratch_.back().first * static_cast<double>(n);
+      slowest_left = scratch_.back().first;
+      sum += slowest_left * static_cast<double>(n);
       left -= n;
       scratch_.pop_back();
     }
-    return sum / static_cast<double>(wanted - left);
+    return metric == tbt_metric::p90 ? slowest_left : sum / static_cast<double>(tenth - left);
   }
 
   std::size_t size() const noexcept { return runs_.size(); }
@@ -64,6 +68,14 @@ class step_history {
   std::size_t first_run(std::int64_t step) const {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
+  }
+  /// The gaps of a request, into the scratch: how long, how many.
+  void collect_gaps(std::int64_t from, std::int64_t to, double wait) {
+    scratch_.clear();
+    auto i = first_run(from);
+    scratch_.emplace_back(
+        wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
+    for (; i < runs_.size() && runs_[i].first < to; ++i) collect(i, from + 1, to);
   }
   /// The part of run `i` that lies in [from, to): its middle stands for all of its steps, which differ by
   /// less than a batch times the cost of a context token each.

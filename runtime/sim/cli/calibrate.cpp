@@ -33,21 +33,26 @@ result<std::shared_ptr<const model>> open_model(device& dev, const std::string& 
   return model::load(dev, *parsed, file);
 }
 
-/// Median of three runs: the machine may be busy with something else.
+/// Medians of five runs: what steps take on this machine as it is, hiccups left out.
 template <class Measure>
 result<std::vector<timing_point>> measured(Measure&& measure) {
+  constexpr std::size_t repeats = 5;
   std::vector<std::vector<timing_sample>> runs;
-  for (int i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < repeats; ++i) {
     auto run = measure();
     if (!run) return fail(run.error());
+    // A slow device ends its runs early, not always after the same pass.
+    if (i > 0) run->resize(std::min(run->size(), runs[0].size()));
+    for (auto& r : runs) r.resize(run->size());
     runs.push_back(std::move(*run));
   }
   std::vector<timing_point> points;
   for (std::size_t i = 0; i < runs[0].size(); ++i) {
-    std::array<std::int64_t, 3> ns{runs[0][i][2], runs[1][i][2], runs[2][i][2]};
+    std::array<std::int64_t, repeats> ns{};
+    for (std::size_t r = 0; r < repeats; ++r) ns[r] = runs[r][i][2];
     std::ranges::sort(ns);
     points.push_back({static_cast<double>(runs[0][i][0]), static_cast<double>(runs[0][i][1]),
-                      static_cast<double>(ns[1]) * 1e-9});
+                      static_cast<double>(ns[repeats / 2]) * 1e-9});
   }
   return points;
 }

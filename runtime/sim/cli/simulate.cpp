@@ -79,6 +79,7 @@ int simulate_command(std::span<const std::string> args, const console& io) {
   const auto out = run(request, *options, io);
   if (io.interactive) io.err << "\r" << std::string(70, ' ') << "\r";
   if (!out) return wrong(out.error(), 1);
+  if (out->all().arrived == 0) return wrong({ec::invalid_argument, request.trace + " holds no request"}, 1);
   io.out << (request.json ? to_json(*options, *out) : to_table(*options, *out));
   if (request.report.empty()) return 0;
   std::ofstream page{request.report, std::ios::binary};

@@ -101,6 +101,10 @@ TEST_CASE("a bad trace is refused with its file, line and reason") {
   CHECK(reason(R"({"timestamp": 6, "input_length": 600, "output_length": 2, "hash_ids": [1]})")
             .find("1: hash_ids has 1 entries") == 0);
   CHECK(reason("\x1f\x8b\x08").find("1: compressed with gzip") == 0);
+  const scratch_file empty{""};
+  const auto done = program({"simulate", "--trace", empty.path()});
+  CHECK(done.status == 1);
+  CHECK(done.err.find(empty.path() + " holds no request") != std::string::npos);
 }
 
 TEST_CASE("a command that is called wrongly says what to change") {

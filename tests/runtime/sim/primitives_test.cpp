@@ -52,7 +52,7 @@ TEST_CASE("quantiles of a histogram are within its resolution of the exact ones"
   }
 }
 
-TEST_CASE("the slowest tenth of a request's gaps is that of a list of all of them") {
+TEST_CASE("the slowest tenth of a request's gaps, and their p90, are those of a list of all of them") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     random_source random{seed};
     step_history history;
@@ -74,7 +74,9 @@ TEST_CASE("the slowest tenth of a request's gaps is that of a list of all of the
       double sum = 0;
       for (std::size_t g = 0; g < wanted; ++g) sum += gaps[g];
       INFO("seed ", seed, " steps ", from, " to ", to);
-      CHECK(history.slowest_tenth(from, to, wait) == doctest::Approx(sum / static_cast<double>(wanted)));
+      CHECK(history.tbt(from, to, wait, tbt_metric::slowest_tenth) ==
+            doctest::Approx(sum / static_cast<double>(wanted)));
+      CHECK(history.tbt(from, to, wait, tbt_metric::p90) == doctest::Approx(gaps[gaps.size() / 10]));
     }
   }
 }

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The live CPU cluster against the simulator: the same short trace, mean TTFT and TBT of both.
+
+    MOONCAF_BINARY=build/actors/mooncaf MOONCAF_MODEL=FILE tests/bench/live_vs_sim.py --trace TRACE.jsonl
+
+A conductor with gateway, one prefill and one decode process, each computing with one thread of its own, so that what
+`mooncaf calibrate --threads 1` measures is what each gets. Lengths of the trace are divided, times stretched; equal hash
+ids become equal blocks of token ids. Needs two idle cores for as long as the replay takes.
+"""
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+from cluster import BINARY, MODEL, Cluster, free_port, wait_until  # noqa: E402
+
+TRACE_BLOCK = 512
+TICK_MS = 3000
+CHUNK = 512
+CONTEXT = 8000
+VOCABULARY = range(1000, 40000)  # ordinary words of the model
+
+
+def scaled(trace, divide, stretch, count):
+    rows, block = [], TRACE_BLOCK // divide
+    for line in open(trace):
+        r = json.loads(line)
+        length, output = r["input_length"] // divide, max(2, r["output_length"] // divide)
+        if not block <= length <= CONTEXT - output:
+            continue
+        rows.append({"timestamp": int(r["timestamp"] * stretch), "input_length": length, "output_length": output,
+                     "hash_ids": r["hash_ids"][:-(-length // block)]})
+        if len(rows) == count:
+            break
+    # The trace's clock ticks every three seconds; what came within a tick is spread over it.
+    for tick in sorted({r["timestamp"] for r in rows}):
+        same = [r for r in rows if r["timestamp"] == tick]
+        for i, r in enumerate(same):
+            r["timestamp"] += int(TICK_MS * stretch * i / len(same))
+    return rows
+
+
+def tokens_of(row, block):
+    ids = []
+    for h in row["hash_ids"]:
+        ids += random.Random(h).choices(VOCABULARY, k=block)
+    return ids[:row["input_length"]]
+
+
+def ask(port, row, ids, out):
+    """One streamed request; appends (TTFT, gaps) as a client sees them."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    body = {"model": "any", "prompt": ids, "max_tokens": row["output_length"], "temperature": 0, "ignore_eos": True,
+            "stream": True}
+    begin = time.monotonic()
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    times = []
+    for line in response:
+        if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
+            if json.loads(line[6:]).get("choices"):
+                times.append(time.monotonic())
+    connection.close()
+    out.append((times[0] - begin, [b - a for a, b in zip(times, times[1:])]))
+
+
+def replay(port, rows, block):
+    prompts = [tokens_of(r, block) for r in rows]
+    out, threads, begin = [], [], time.monotonic()
+    for row, ids in zip(rows, prompts):
+        time.sleep(max(0, begin + (row["timestamp"] - rows[0]["timestamp"]) / 1000 - time.monotonic()))
+        threads.append(threading.Thread(target=ask, args=(port, row, ids, out)))
+        threads[-1].start()
+    for t in threads:
+        t.join()
+    assert len(out) == len(rows), "a request failed"
+    return out
+
+
+def live(rows, block):
+    with Cluster() as cluster:
+        http_port, control = free_port(), free_port()
+        common = ["--threads", "1", "--block-tokens", str(block), "--metrics-listen", "127.0.0.1:0"]
+        cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{http_port}", "--listen",
+                      f"127.0.0.1:{control}", "--admission", "none", *common)
+        cluster.start("prefill", "--role", "prefill,cache", "--join", f"127.0.0.1:{control}", "--prefill-instances", "1",
+                      "--chunk-tokens", str(CHUNK), "--max-batch-tokens", str(CHUNK), "--cache-dram", "2GiB", *common)
+        cluster.start("decode", "--role", "decode", "--join", f"127.0.0.1:{control}", *common)
+        client = cluster.wait_healthy("127.0.0.1", http_port)
+        wait_until("both instances are there", lambda: len(client.cluster()["instances"]) >= 2, 60)
+        answers = replay(http_port, rows, block)
+        counters = client.cluster()["counters"]
+        return answers, counters
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--trace", required=True)
+    p.add_argument("--divide", type=int, default=8, help="lengths are divided by this")
+    p.add_argument("--stretch", type=float, default=12, help="times are multiplied by this")
+    p.add_argument("--requests", type=int, default=40)
+    p.add_argument("--profile", help="of an earlier calibration")
+    p.add_argument("--keep", help="write the scaled trace here")
+    a = p.parse_args()
+    rows, block = scaled(a.trace, a.divide, a.stretch, a.requests), TRACE_BLOCK // a.divide
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        trace, profile = pathlib.Path(a.keep or folder / "trace.jsonl"), a.profile or str(folder / "this.toml")
+        trace.write_text("".join(json.dumps(r) + "\n" for r in rows))
+        if not a.profile:
+            subprocess.run([BINARY, "calibrate", "--model", MODEL, "--output", profile, "--threads", "1",
+                            "--block-tokens", str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", "90000"], check=True)
+        answers, counters = live(rows, block)
+        made = json.loads(subprocess.run(
+            [BINARY, "simulate", "--trace", str(trace), "--profile", profile, "--prefill", "1", "--decode", "1", "--json"],
+            check=True, capture_output=True, text=True).stdout)
+        print(pathlib.Path(profile).read_text())
+    gaps = [g for _, found in answers for g in found]
+    live_ms = {"TTFT": [t for t, _ in answers], "TBT": gaps}
+    gap, handover = made["gap_s"], made["handover_s"]
+    simulated = {"TTFT": (made["ttft_s"]["mean"], made["ttft_s"]["p50"]),
+                 # As a client sees it: the wait between the first token and joining a batch is part of the second gap.
+                 "TBT": (gap["mean"] + handover["mean"] * handover["count"] / gap["count"], gap["p50"])}
+    found = counters["cached_tokens"] / max(1, counters["prompt_tokens"])
+    print(f"{len(rows)} requests, {sum(r['input_length'] for r in rows)} prompt tokens (live: {100 * found:.1f} % cached, "
+          f"simulated: {100 * (1 - made['computed_tokens'] / made['prompt_tokens']):.1f} %), {len(gaps)} gaps")
+    print("| ms | live mean | simulated | error | live p50 | simulated |\n|---|---|---|---|---|---|")
+    for name, values in live_ms.items():
+        mean, (its_mean, its_p50) = statistics.mean(values), simulated[name]
+        print(f"| {name} | {1e3 * mean:.1f} | {1e3 * its_mean:.1f} | {100 * (its_mean / mean - 1):+.1f} % "
+              f"| {1e3 * statistics.median(values):.1f} | {1e3 * its_p50:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
