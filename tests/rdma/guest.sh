@@ -41,10 +41,13 @@ if want figures; then
     for size in 64 4096 65536 1048576; do /tests/bench bare rxe0 size=$size; done
   done
   for size in 4096 65536 1048576 16777216; do
-    ib_write_lat -d rxe0 -x 1 -s $size -n 20 -F >/dev/null 2>&1 &
-    usleep 500000
-    ib_write_lat -d rxe0 -x 1 -s $size -n 20 -F 127.0.0.1 2>/dev/null | awk -v s=$size '$1 == s { print "FIGURE ib_write_lat", s, "p50", $5, "us (one way)" }'
-    wait
+    # The second one sleeps until an event, as we do: of two programs that poll, one waits for the other's time slice.
+    for peer in ib_write_lat "ib_send_lat -e"; do
+      $peer -d rxe0 -x 1 -s $size -n 20 -F >/dev/null 2>&1 &
+      usleep 500000
+      $peer -d rxe0 -x 1 -s $size -n 20 -F 127.0.0.1 2>/dev/null | awk -v p="$peer" -v s=$size '$1 == s { print "FIGURE", p, s, "p50", $5, "us (one way)" }'
+      wait
+    done
     /tests/bench latency rxe0 size=$size checksums=0
     /tests/bench latency rxe0 size=$size checksums=1
   done
@@ -105,6 +108,8 @@ serving() {
 }
 if want serving; then
   /tests/mooncaf topology
-  serving
+  printf '[rdma]\ntopology = "0=rxe1"\n' >/tmp/topology.toml
+  /tests/mooncaf topology --config /tmp/topology.toml | grep -q 'NUMA node 0 is served by rxe1 (set by option)' &&
+    /tests/mooncaf topology | grep -q '^device memory: ' && serving
   report serving $?
 fi

@@ -178,6 +178,23 @@ TEST_CASE("more peers than the cap allows take turns") {
   }
 }
 
+TEST_CASE("a short queue in small pieces, with a loop that polls before it sleeps, moves the same bytes") {
+  world<rdma_path> w{[](data_plane_options& o) {
+    o.rdma.queue_depth = 16;
+    o.rdma.signal_every = 8;
+    o.rdma.slice_bytes = 4 * KiB;
+    o.rdma.read_depth = 1;
+    o.rdma.poll_spin = std::chrono::milliseconds(1);
+  }};
+  constexpr std::uint64_t bytes = 2 * MiB + 77;  // 32 times what the queues of both rails hold
+  for (const auto op : {transfer_op::write, transfer_op::read}) {
+    w.from().fill(op == transfer_op::write ? 11 : 12);
+    const auto done = run(w.plane(), w.make(op, {w.pair(0, 0, bytes)}));
+    REQUIRE_MESSAGE(done.outcome, to_string(done.outcome.error()));
+    CHECK(same(w.from(), w.to(), bytes));
+  }
+}
+
 TEST_CASE("a device list that matches nothing leaves no RDMA path, and says so") {
   auto o = plain_options(1);
   rdma_path::configure(o);
@@ -253,6 +270,28 @@ TEST_CASE("verbs: what is registered is written and read") {
   p.there.assign(64 * KiB, std::byte{9});
   CHECK(p.outcome({true, p.here.data(), mine->lkey, address(p.there), theirs->rkey, 64 * KiB}));
   CHECK(p.here == p.there);
+}
+
+TEST_CASE("verbs: one completion stands for many orders, and every order is reported") {
+  bare_pair p;
+  const auto mine = p.share(p.here);
+  const auto theirs = p.share(p.there);
+  constexpr unsigned orders = 64;
+  for (unsigned i = 0; i < orders; ++i)
+    p.a->add({false, p.here.data(), mine->lkey, address(p.there), theirs->rkey, 512}, {});
+  REQUIRE(p.a->flush());
+  collector c;
+  unsigned completions = 0;
+  const auto end = clock_type::now() + patience;
+  while (c.done < orders) {
+    const auto n = p.a->poll(c);
+    REQUIRE(n);
+    completions += *n;
+    REQUIRE(clock_type::now() < end);
+  }
+  CHECK(c.done == orders);
+  CHECK(completions == orders / p.options.signal_every);
+  CHECK(p.a->unfinished().empty());
 }
 
 TEST_CASE("verbs: a source that is not registered sends nothing") {

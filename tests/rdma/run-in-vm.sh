@@ -108,7 +108,7 @@ if want rails; then
 fi
 if want figures; then
   add_binary "$build/tests/rdma/mooncaf_rdma_bench" /tests/bench
-  for tool in ib_write_bw ib_read_bw ib_write_lat; do add_binary "$(command -v $tool)" /usr/bin/$tool; done
+  for tool in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do add_binary "$(command -v $tool)" /usr/bin/$tool; done
 fi
 if want serving; then
   add_binary "$build/actors/mooncaf" /tests/mooncaf
