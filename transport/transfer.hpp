@@ -105,9 +105,9 @@ struct landing {
   transfer_id id;
   transfer_tag tag;
   std::uint64_t bytes = 0;
-  /// True: all bytes are in memory and passed every check this node makes (with checksums off, and of
-  /// device memory, it makes none).
-  /// False: a checksum failed; the bytes must not be used, and the sender is told `ec::corrupt`.
+  /// True: all bytes are in memory and passed every check this node makes (none with checksums off, or with
+  /// device memory on either side). False: a checksum failed; the bytes must not be used, and the sender is
+  /// told `ec::corrupt`.
   bool verified = false;
 };
 using landing_handler = std::function<void(const landing&)>;

@@ -17,7 +17,7 @@ struct exported_memory {
 };
 
 /// @param address  a `CUdeviceptr` of this process
-/// @param length   bytes, more than 0
+/// @param length   bytes, more than 0; the allocation must cover the host's pages that the range touches
 /// @error `ec::unsupported`: no CUDA in this build or on this host, or a GPU or driver without dma-buf
 /// (before CUDA
 ///        11.7, or not the open kernel modules); `ec::invalid_argument`: an address that is no device memory.
