@@ -19,6 +19,10 @@ policy_options policy_of(const conductor_options& o) {
 
 bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
 
+/// Share of the requests that the predicted wait has to cover. Prices keep the queue below the SLO by
+/// themselves and leave less to the margin.
+double covered_share(admission_policy p) noexcept { return p == admission_policy::priced ? 0.9 : 0.95; }
+
 duration or_default(duration wish, duration otherwise) noexcept {
   return wish > duration{} ? wish : otherwise;
 }
@@ -32,6 +36,7 @@ conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefil
     : options_(options),
       cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
       transfers_(options.transfer),
+      ttft_margin_(covered_share(options.admission)),
       selector_(std::move(selector)) {
   options_.block_tokens = std::max(options_.block_tokens, 1u);
 }

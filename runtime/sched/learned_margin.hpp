@@ -22,11 +22,13 @@ class running_quantile {
   double share_, step_, value_;
 };
 
-/// The wait before the own computation: what nineteen of twenty requests stay below, as a multiple of the
+/// The wait before the own computation: what a share of the requests stays below, as a multiple of the
 /// prediction.
 /// @thread  Owned by the conductor; not synchronised.
 class ttft_margin {
  public:
+  explicit ttft_margin(double share) noexcept : error_(share, 0.02, 0) {}
+
   /// Predictions far below the SLO decide nothing and are ignored: their errors are hand-overs and rounding.
   void observe(duration predicted, duration actual, duration slo) noexcept {
     if (predicted < slo / 6 || actual <= duration{}) return;
@@ -35,7 +37,7 @@ class ttft_margin {
   double factor() const noexcept { return std::exp(std::clamp(error_.value(), 0.0, 1.0)); }
 
  private:
-  running_quantile error_{0.95, 0.02, 0};
+  running_quantile error_;
 };
 
 /// Time between tokens: a request is judged by its slowest steps, which come after it was admitted. The

@@ -98,7 +98,7 @@ TEST_CASE("prices fall from any cost to the cheapest as the load rises") {
 }
 
 TEST_CASE("margins grow with errors that matter, and shrink when they are gone") {
-  ttft_margin ttft;
+  ttft_margin ttft{0.95};
   CHECK(ttft.factor() == 1);
   for (int i = 0; i < 500; ++i) ttft.observe(1ms, 1s, 30s);  // far below the SLO: says nothing
   CHECK(ttft.factor() == 1);
