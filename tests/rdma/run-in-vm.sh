@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 
 build=build
 stages=conformance,rails,serving
-limit=280
+limit=500
 cpus=2
 model=
 while (($#)); do
