@@ -1,33 +1,24 @@
 // Matrix products over packed and plain weights.
 // A body of kernel_set.hpp, compiled once per instruction set: no include guard, no namespace of its own.
 
-/// acc[row] += sum over 4 columns of u[row][column] * s[column].
-MOONCAF_INLINE i16x dot4(i16x acc, u8x64 u, const std::int8_t* s) {
+/// Integer dots of 16 rows with `4 * n` columns of s; w: [n][16 rows][4 columns], each below 2^Bits.
+template <unsigned Bits, unsigned n>
+MOONCAF_INLINE i16x dot_group(const u8x64 (&w)[n], const std::int8_t* s) {
+  i16x dot{};
 #if defined(__AVX512VNNI__)
-  std::int32_t four;
-  std::memcpy(&four, s, 4);
-  return (i16x)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, _mm512_set1_epi32(four));
-#elif defined(__AVX2__)
-  // Widened to 16 bits: the 8-bit form saturates for large unsigned weights.
-  const __m256i columns = _mm256_set_epi16(s[3], s[2], s[1], s[0], s[3], s[2], s[1], s[0], s[3], s[2], s[1],
-                                           s[0], s[3], s[2], s[1], s[0]);
-  for (int q = 0; q < 4; ++q) {
-    __m128i bytes;
-    std::memcpy(&bytes, reinterpret_cast<const char*>(&u) + 16 * q, 16);
-    const __m256i pairs = _mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), columns);
-    const __m256i four = _mm256_hadd_epi32(pairs, pairs);
-    const __m128i rows = _mm_unpacklo_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-    std::int32_t add[4];
-    std::memcpy(add, &rows, 16);
-    for (int i = 0; i < 4; ++i) acc[4 * q + i] += add[i];
+  for (unsigned i = 0; i < n; ++i) {
+    std::int32_t four;
+    std::memcpy(&four, s + 4 * i, 4);
+    dot = (i16x)_mm512_dpbusd_epi32((__m512i)dot, (__m512i)w[i], _mm512_set1_epi32(four));
   }
-  return acc;
 #else
-  for (int r = 0; r < 16; ++r) {
-    for (int c = 0; c < 4; ++c) acc[r] += u[4 * r + c] * s[c];
+  for (unsigned i = 0; i < n; ++i) {
+    for (int r = 0; r < 16; ++r) {
+      for (int c = 0; c < 4; ++c) dot[r] += w[i][4 * r + c] * s[4 * i + c];
+    }
   }
-  return acc;
 #endif
+  return dot;
 }
 
 /// Quants of one group: Vectors of 16 rows x 4 columns.
@@ -55,6 +46,55 @@ MOONCAF_INLINE v16 load_scales(const std::byte* p) {
   }
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/// Eight rows of a group: quants as bytes, four columns a lane.
+template <unsigned Bits, unsigned n>
+MOONCAF_INLINE void load_half_quants(const std::byte* p, __m256i (&w)[n]) {
+  const auto at = [&](unsigned i) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 64 * i));
+  };
+  if constexpr (Bits == 8) {
+    for (unsigned i = 0; i < n; ++i) w[i] = at(i);
+  } else {
+    const __m256i low = _mm256_set1_epi8(15);
+    for (unsigned i = 0; i < n / 2; ++i) {
+      w[i] = _mm256_and_si256(at(i), low);
+      w[i + n / 2] = _mm256_and_si256(_mm256_srli_epi16(at(i), 4), low);
+    }
+  }
+}
+
+/// Their integer dots with `4 * n` columns.
+template <unsigned Bits, unsigned n>
+MOONCAF_INLINE __m256i dot_half(const __m256i (&w)[n], const std::int8_t* s) {
+  __m256i sum = _mm256_setzero_si256();
+  for (unsigned i = 0; i < n; ++i) {
+    if constexpr (Bits == 4) {
+      // Sums of two products, at most 2 * 15 * 128: eight of them fit into 16 bits.
+      static_assert(n <= 8);
+      std::int32_t four;
+      std::memcpy(&four, s + 4 * i, 4);
+      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[i], _mm256_set1_epi32(four)));
+    } else {
+      // That would saturate: even and odd columns, widened in place.
+      const auto both = [&](int low, int high) {
+        return _mm256_set1_epi32(static_cast<std::uint16_t>(s[4 * i + low]) | s[4 * i + high] * 65536);
+      };
+      const __m256i even = _mm256_and_si256(w[i], _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(w[i], 8);
+      sum = _mm256_add_epi32(
+          sum, _mm256_add_epi32(_mm256_madd_epi16(even, both(0, 2)), _mm256_madd_epi16(odd, both(1, 3))));
+    }
+  }
+  return Bits == 4 ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;
+}
+
+template <unsigned ScaleSize>
+MOONCAF_INLINE __m256 load_half_scales(const std::byte* p) {
+  if constexpr (ScaleSize == 4) return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+  else return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+#endif
+
 /// `Tokens` tokens against one tile. The sum of a row goes over its groups in ascending order, two steps
 /// each:
 /// + (integer dot * activation scale) * weight scale, + activation sum * weight minimum.
@@ -72,6 +112,27 @@ void product(const std::byte* tile, std::size_t groups, const quantized_rows& x,
     sums[t] = Group == 32 ? x.sum32 + (token + t) * x.groups : x.sum16 + (token + t) * 2 * x.groups;
     acc[t] = v16{};
   }
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // By halves of the rows: vectors wider than the registers would live in memory.
+  for (int half = 0; half < 2; ++half) {
+    const std::byte* at = tile;
+    __m256 sum[Tokens] = {};
+    for (std::size_t g = 0; g < groups; ++g, at += group_bytes) {
+      const __m256 d = load_half_scales<ScaleSize>(at + 8 * ScaleSize * half);
+      const __m256 m = load_half_scales<ScaleSize>(at + (16 + 8 * half) * ScaleSize);
+      __m256i w[n];
+      load_half_quants<Bits>(at + 32 * ScaleSize + 32 * half, w);
+      for (unsigned t = 0; t < Tokens; ++t) {
+        const __m256 dot = _mm256_cvtepi32_ps(dot_half<Bits>(w, q[t] + g * Group));
+        const __m256 scaled = _mm256_mul_ps(dot, _mm256_set1_ps(scale[t][Group == 32 ? g : g / 2]));
+        sum[t] = _mm256_fmadd_ps(scaled, d, sum[t]);
+        sum[t] = _mm256_fmadd_ps(_mm256_set1_ps(sums[t][g]), m, sum[t]);
+      }
+    }
+    for (unsigned t = 0; t < Tokens; ++t)
+      std::memcpy(reinterpret_cast<char*>(&acc[t]) + 32 * half, &sum[t], 32);
+  }
+#else
   for (std::size_t g = 0; g < groups; ++g) {
     const v16 d = load_scales<ScaleSize>(tile);
     const v16 m = load_scales<ScaleSize>(tile + 16 * ScaleSize);
@@ -80,8 +141,7 @@ void product(const std::byte* tile, std::size_t groups, const quantized_rows& x,
     // The processor fetches ahead too late when a few tokens keep it busy between two lines.
     for (unsigned line = 0; line < group_bytes; line += 64) __builtin_prefetch(tile + 8 * group_bytes + line);
     const auto add_group = [&](unsigned t) __attribute__((always_inline)) {
-      i16x dot{};
-      for (unsigned i = 0; i < n; ++i) dot = dot4(dot, w[i], q[t] + g * Group + 4 * i);
+      const i16x dot = dot_group<Bits>(w, q[t] + g * Group);
       const v16 scaled = __builtin_convertvector(dot, v16) * splat(scale[t][Group == 32 ? g : g / 2]);
       acc[t] = fma(scaled, d, acc[t]);
       acc[t] = fma(splat(sums[t][g]), m, acc[t]);
@@ -94,6 +154,7 @@ void product(const std::byte* tile, std::size_t groups, const quantized_rows& x,
     }
     tile += group_bytes;
   }
+#endif
 }
 
 MOONCAF_INLINE void put_rows(float* out, v16 v, std::size_t valid, const float* bias) {
