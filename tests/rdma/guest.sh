@@ -18,13 +18,20 @@ if want rails; then
 fi
 
 # ---- figures: ours and perftest's, one after another in one boot; three rounds, since hosts are seldom quiet ----
+listening() {  # perftest's port, 18515; a bound for hangs
+  n=0
+  until grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 || [ $n -ge 200 ]; do
+    n=$((n + 1))
+    usleep 50000
+  done
+}
 perftest() {  # program, size: MB/s (10^6 bytes), of 64 MiB or what comes nearest
-  n=$((67108864 / $2))
-  [ $n -ge 5 ] || n=5
-  [ $n -le 10000 ] || n=10000
-  "$1" -d rxe0 -x 1 -s "$2" -n $n -t 128 -Q 1 -F >/dev/null 2>&1 &
-  usleep 500000
-  "$1" -d rxe0 -x 1 -s "$2" -n $n -t 128 -Q 1 -F 127.0.0.1 2>/dev/null | awk -v p="$1" -v s="$2" '$1 == s { printf "FIGURE %s %d %.1f MB/s\n", p, s, $4 * 1.048576 }'
+  count=$((67108864 / $2))
+  [ $count -ge 5 ] || count=5
+  [ $count -le 10000 ] || count=10000
+  "$1" -d rxe0 -x 1 -s "$2" -n $count -t 128 -Q 1 -F >/dev/null 2>&1 &
+  listening
+  "$1" -d rxe0 -x 1 -s "$2" -n $count -t 128 -Q 1 -F 127.0.0.1 2>/dev/null | awk -v p="$1" -v s="$2" '$1 == s { printf "FIGURE %s %d %.1f MB/s\n", p, s, $4 * 1.048576 }'
   wait
 }
 if want figures; then
@@ -44,7 +51,7 @@ if want figures; then
     # The second one sleeps until an event, as we do: of two programs that poll, one waits for the other's time slice.
     for peer in ib_write_lat "ib_send_lat -e"; do
       $peer -d rxe0 -x 1 -s $size -n 20 -F >/dev/null 2>&1 &
-      usleep 500000
+      listening
       $peer -d rxe0 -x 1 -s $size -n 20 -F 127.0.0.1 2>/dev/null | awk -v p="$peer" -v s=$size '$1 == s { print "FIGURE", p, s, "p50", $5, "us (one way)" }'
       wait
     done
@@ -92,7 +99,6 @@ serving() {
   /tests/mooncaf $common --role conductor,prefill,cache,gateway --no-tcp --no-shm --http 127.0.0.1:8000 \
     --listen 127.0.0.1:7400 >/tmp/prefill.log 2>&1 &
   prefill=$!
-  usleep 500000
   /tests/mooncaf $common --max-batch 2 --role decode,cache --join 127.0.0.1:7400 --no-tcp --no-shm >/tmp/decode.log 2>&1 &
   decode=$!
   healthy 8000 && answers 8000 >/tmp/two.txt
