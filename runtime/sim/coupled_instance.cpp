@@ -21,13 +21,6 @@ prefill_batch_options prompts_of(const simulation_options& o) {
   return p;
 }
 
-decode_batch_options places_of(const simulation_options& o) {
-  decode_batch_options d;
-  d.max_batch = o.hardware.max_batch;
-  d.max_context_tokens = o.hardware.device_kv_tokens;
-  return d;
-}
-
 }  // namespace
 
 coupled_instance::coupled_instance(const cost_model& costs, const simulation_options& o)
@@ -36,7 +29,7 @@ coupled_instance::coupled_instance(const cost_model& costs, const simulation_opt
       max_batch_(o.hardware.max_batch),
       chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
       jitter_(o.jitter),
-      batch_(places_of(o)),
+      batch_(decode_options_of(o)),
       prompts_(prompts_of(o)) {}
 
 std::optional<next_turn> coupled_instance::wake(ticks now) {

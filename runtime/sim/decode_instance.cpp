@@ -5,6 +5,13 @@
 
 namespace mooncaf::sim {
 
+decode_batch_options decode_options_of(const simulation_options& o) {
+  decode_batch_options d;
+  d.max_batch = o.hardware.max_batch;
+  d.max_context_tokens = o.hardware.device_kv_tokens;
+  return d;
+}
+
 bool decode_instance::push(const decode_entry& entry, std::uint32_t tokens) {
   auto longest = entry;
   longest.max_tokens = std::max(longest.max_tokens, tokens);

@@ -9,11 +9,15 @@
 #include "runtime/sched/instance.hpp"
 #include "runtime/sim/cost_model.hpp"
 #include "runtime/sim/log_histogram.hpp"
+#include "runtime/sim/options.hpp"
 #include "runtime/sim/random.hpp"
 #include "runtime/sim/request_table.hpp"
 #include "runtime/sim/step_history.hpp"
 
 namespace mooncaf::sim {
+
+/// What an instance, coupled or not, may decode at once.
+decode_batch_options decode_options_of(const simulation_options& o);
 
 /// When an instance wants its next turn; an older turn of another stamp is void.
 struct next_turn {

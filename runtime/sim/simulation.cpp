@@ -47,13 +47,6 @@ prefill_batch_options prefill_options_of(const simulation_options& o) {
   return p;
 }
 
-decode_batch_options decode_options_of(const simulation_options& o) {
-  decode_batch_options d;
-  d.max_batch = o.hardware.max_batch;
-  d.max_context_tokens = o.hardware.device_kv_tokens;
-  return d;
-}
-
 }  // namespace
 
 block_key key_of(std::uint64_t hash_id) noexcept {

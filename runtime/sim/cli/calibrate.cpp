@@ -8,6 +8,7 @@
 #include "runtime/model/gguf.hpp"
 #include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/profile.hpp"
 #include "storage/mapped_file.hpp"
 
@@ -108,20 +109,11 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
        real("nic-gbit", "between nodes, Gbit/s", r.nic_gbit_per_s, 1e-3, 1e6),
        real("ssd-gb", "read from disk, GB/s", r.ssd_gb_per_s, 1e-3, 1e6)},
       {}};
-  const auto wrong = [&](const error& e, int status) {
-    io.err << "mooncaf calibrate: " << e.detail << "\n";
-    return status;
-  };
-  const auto read = parse(line, args);
-  if (!read) return wrong(read.error(), 2);
-  if (*read == parsed::help) {
-    print_help(line, io.out);
-    return 0;
-  }
-  if (!line.words.empty()) return wrong({ec::invalid_argument, "unexpected '" + line.words.front() + "'"}, 2);
-  if (r.model.empty()) return wrong({ec::invalid_argument, "--model is missing; --help explains"}, 2);
+  const invocation here{io, "calibrate"};
+  if (const auto status = here.begin(line, args)) return *status;
+  if (r.model.empty()) return here.wrong({ec::invalid_argument, "--model is missing; --help explains"}, 2);
   const auto found = calibrate(r);
-  if (!found) return wrong(found.error(), 1);
+  if (!found) return here.wrong(found.error(), 1);
   const auto text = "# Measured by mooncaf calibrate.\n" + to_toml(*found);
   if (r.output.empty()) {
     io.out << text;
@@ -130,7 +122,7 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
   std::ofstream file{r.output, std::ios::binary};
   file << text;
   file.close();
-  if (!file) return wrong({ec::io_error, "cannot write " + r.output}, 1);
+  if (!file) return here.wrong({ec::io_error, "cannot write " + r.output}, 1);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"
 #include "runtime/sim/planner.hpp"
 
@@ -56,26 +57,17 @@ int plan_command(std::span<const std::string> args, const console& io) {
     if (a.name != "prefill" && a.name != "decode" && a.name != "speed")
       line.arguments.push_back(std::move(a));
   }
-  const auto wrong = [&](const error& e, int status) {
-    io.err << "mooncaf plan: " << e.detail << "\n";
-    return status;
-  };
-  const auto read = parse(line, args);
-  if (!read) return wrong(read.error(), 2);
-  if (*read == parsed::help) {
-    print_help(line, io.out);
-    return 0;
-  }
-  if (!line.words.empty()) return wrong({ec::invalid_argument, "unexpected '" + line.words.front() + "'"}, 2);
-  if (trace.empty()) return wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
+  const invocation here{io, "plan"};
+  if (const auto status = here.begin(line, args)) return *status;
+  if (trace.empty()) return here.wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
   const auto options = resolve(cluster);
-  if (!options) return wrong(options.error(), 2);
+  if (!options) return here.wrong(options.error(), 2);
   request.base = *options;
   trace_options format;
   format.block_tokens = options->hardware.block_tokens;
   const auto records = load_trace(trace, format);
-  if (!records) return wrong(records.error(), 1);
-  if (records->empty()) return wrong({ec::invalid_argument, "the trace is empty"}, 1);
+  if (!records) return here.wrong(records.error(), 1);
+  if (records->empty()) return here.wrong({ec::invalid_argument, "the trace is empty"}, 1);
   const auto found = plan(request, *records, [&](const std::string& what) {
     if (io.interactive) io.err << "\r  " << what << "          " << std::flush;
   });

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"
 #include "runtime/sim/report.hpp"
 #include "runtime/sim/simulation.hpp"
@@ -62,30 +63,23 @@ result<outcome> run(const simulate_request& r, simulation_options& options, cons
 int simulate_command(std::span<const std::string> args, const console& io) {
   simulate_request request;
   auto line = simulate_line(request);
-  const auto wrong = [&](const error& e, int status) {
-    io.err << "mooncaf simulate: " << e.detail << "\n";
-    return status;
-  };
-  const auto read = parse(line, args);
-  if (!read) return wrong(read.error(), 2);
-  if (*read == parsed::help) {
-    print_help(line, io.out);
-    return 0;
-  }
-  if (!line.words.empty()) return wrong({ec::invalid_argument, "unexpected '" + line.words.front() + "'"}, 2);
-  if (request.trace.empty()) return wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
+  const invocation here{io, "simulate"};
+  if (const auto status = here.begin(line, args)) return *status;
+  if (request.trace.empty())
+    return here.wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
   auto options = resolve(request.simulation);
-  if (!options) return wrong(options.error(), 2);
+  if (!options) return here.wrong(options.error(), 2);
   const auto out = run(request, *options, io);
   if (io.interactive) io.err << "\r" << std::string(70, ' ') << "\r";
-  if (!out) return wrong(out.error(), 1);
-  if (out->all().arrived == 0) return wrong({ec::invalid_argument, request.trace + " holds no request"}, 1);
+  if (!out) return here.wrong(out.error(), 1);
+  if (out->all().arrived == 0)
+    return here.wrong({ec::invalid_argument, request.trace + " holds no request"}, 1);
   io.out << (request.json ? to_json(*options, *out) : to_table(*options, *out));
   if (request.report.empty()) return 0;
   std::ofstream page{request.report, std::ios::binary};
   page << to_html(*options, *out);
   page.close();
-  if (!page) return wrong({ec::io_error, "cannot write " + request.report}, 1);
+  if (!page) return here.wrong({ec::io_error, "cannot write " + request.report}, 1);
   if (!request.json) io.out << "\nplots: " << request.report << "\n";
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
+#include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/hit_ratio.hpp"
 #include "runtime/sim/trace_stats.hpp"
 #include "runtime/sim/workload_generator.hpp"
@@ -10,40 +11,20 @@ namespace mooncaf::sim {
 
 namespace {
 
-int wrong(const console& io, const char* command, const error& e, int status) {
-  io.err << "mooncaf trace " << command << ": " << e.detail << "\n";
-  return status;
-}
-
-/// Reads the command line of one of the three. @returns the exit status if there is nothing to run.
-std::optional<int> begin(command_line& line, const char* command, std::span<const std::string> args,
-                         std::size_t words, const console& io) {
-  const auto read = parse(line, args);
-  if (!read) return wrong(io, command, read.error(), 2);
-  if (*read == parsed::help) {
-    print_help(line, io.out);
-    return 0;
-  }
-  if (line.words.size() == words) return std::nullopt;
-  return wrong(io, command,
-               {ec::invalid_argument,
-                words == 0 ? "no file is read" : "one trace file expected (- is standard input)"},
-               2);
-}
-
 int stats(std::span<const std::string> args, const console& io) {
   trace_options format;
   command_line line{"mooncaf trace stats FILE",
                     "Says what is in a trace.",
                     {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536)},
                     {}};
-  if (const auto status = begin(line, "stats", args, 1, io)) return *status;
+  const invocation here{io, "trace stats"};
+  if (const auto status = here.begin(line, args, 1)) return *status;
   auto source = open_trace(line.words.front(), format);
-  if (!source) return wrong(io, "stats", source.error(), 1);
+  if (!source) return here.wrong(source.error(), 1);
   trace_stats collected;
   for (workload_record r;;) {
     const auto more = (*source)->next(r);
-    if (!more) return wrong(io, "stats", more.error(), 1);
+    if (!more) return here.wrong(more.error(), 1);
     if (!*more) break;
     collected.add(r);
   }
@@ -66,12 +47,13 @@ int make(std::span<const std::string> args, const console& io) {
        whole("block-tokens", "tokens of a block", o.block_tokens, 1, 65'536),
        whole("seed", "of everything that is drawn", o.seed, 0, ~std::uint64_t{0})},
       {}};
-  if (const auto status = begin(line, "generate", args, 0, io)) return *status;
+  const invocation here{io, "trace generate"};
+  if (const auto status = here.begin(line, args, 0)) return *status;
   auto source = generate(o);
-  if (!source) return wrong(io, "generate", source.error(), 2);
+  if (!source) return here.wrong(source.error(), 2);
   for (workload_record r; *(*source)->next(r);) {
     io.out << to_json_line(r) << '\n';
-    if (!io.out) return wrong(io, "generate", {ec::io_error, "cannot write"}, 1);
+    if (!io.out) return here.wrong({ec::io_error, "cannot write"}, 1);
   }
   return 0;
 }
@@ -87,9 +69,10 @@ int hit_rate(std::span<const std::string> args, const console& io) {
        whole("capacity", "one capacity in blocks instead of the usual six; 0: those", capacity, 0,
              1'000'000'000)},
       {}};
-  if (const auto status = begin(line, "hitrate", args, 1, io)) return *status;
+  const invocation here{io, "trace hitrate"};
+  if (const auto status = here.begin(line, args, 1)) return *status;
   const auto records = load_trace(line.words.front(), format);
-  if (!records) return wrong(io, "hitrate", records.error(), 1);
+  if (!records) return here.wrong(records.error(), 1);
   std::vector<std::uint64_t> sizes{0, 100'000, 50'000, 30'000, 10'000, 1'000};
   if (capacity > 0) sizes = {capacity};
   io.out << "capacity      ";
