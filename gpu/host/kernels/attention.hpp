@@ -10,12 +10,6 @@
 // ascending order and skips those it cannot see, so nothing but its own context decides its bits.
 
 constexpr std::size_t key_tile = 64;
-constexpr unsigned row_block =
-#if defined(__AVX512F__)
-    6;
-#else
-    1;
-#endif
 
 /// Largest integer whose square may be summed `n` times.
 inline float integer_limit(std::size_t n) {
@@ -186,19 +180,22 @@ void load_tile(const attention_task& task, std::uint32_t start, std::size_t coun
   else load_as.template operator()<true, 0>();
 }
 
-/// Integer products of `Rows` query rows with the 64 keys.
+/// Integer products of `Rows` query rows with the 64 keys. Those that the tile lacks give anything.
 template <unsigned Rows>
-MOONCAF_INLINE void weigh(const attention_space& s, std::size_t row, i16x (&acc)[Rows][4]) {
+MOONCAF_INLINE void weigh(const attention_space& s, std::size_t row, i16x (&dots)[Rows][4]) {
   const auto words = s.dim / 2;
   const std::int32_t* q = s.queries + row * words;
-  for (auto& r : acc) {
-    for (auto& a : r) a = i16x{};
-  }
-  for (std::size_t w = 0; w < words; ++w) {
-    i16x k[4];
-    for (int i = 0; i < 4; ++i) k[i] = load_pairs(s.keys + w * key_tile + 16 * i);
+  for (unsigned i = 0; i < 4; i += vector_block) {
+    i16x acc[Rows][vector_block] = {};
+    for (std::size_t w = 0; w < words; ++w) {
+      i16x k[vector_block];
+      for (unsigned j = 0; j < vector_block; ++j) k[j] = load_pairs(s.keys + w * key_tile + 16 * (i + j));
+      for (unsigned r = 0; r < Rows; ++r) {
+        for (unsigned j = 0; j < vector_block; ++j) acc[r][j] = dot2(acc[r][j], q[r * words + w], k[j]);
+      }
+    }
     for (unsigned r = 0; r < Rows; ++r) {
-      for (int i = 0; i < 4; ++i) acc[r][i] = dot2(acc[r][i], q[r * words + w], k[i]);
+      for (unsigned j = 0; j < vector_block; ++j) dots[r][i + j] = acc[r][j];
     }
   }
 }
@@ -213,15 +210,15 @@ struct fold {
 MOONCAF_INLINE fold soften(const attention_space& s, std::size_t row, const i16x (&dots)[4],
                            std::int32_t visible, std::int32_t* weights) {
   const v16 hidden = splat(-std::numeric_limits<float>::infinity());
-  const i16x lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const i16x lanes = lane_numbers();
   const v16 scale = splat(s.query_scale[row]);
   v16 w[4];
   for (int i = 0; i < 4; ++i) {
-    const v16 score = __builtin_convertvector(dots[i], v16) * (scale * load(s.key_scale + 16 * i));
-    w[i] = lanes + 16 * i < visible ? score : hidden;
+    const v16 score = to_float(dots[i]) * (scale * load(s.key_scale + 16 * i));
+    w[i] = choose(lanes < visible - 16 * i, score, hidden);
   }
   const float highest = std::max(s.peak[row], largest(max(max(w[0], w[1]), max(w[2], w[3]))));
-  const float decay = power_of_two(splat(s.peak[row] - highest))[0];
+  const float decay = first(power_of_two(splat(s.peak[row] - highest)));
   for (auto& x : w) x = power_of_two(x - splat(highest));
   s.peak[row] = highest;
   s.total[row] = s.total[row] * decay + sum((w[0] + w[1]) + (w[2] + w[3]));
@@ -249,8 +246,8 @@ MOONCAF_INLINE void gather(const attention_space& s, std::size_t row, const std:
   for (unsigned r = 0; r < Rows; ++r) {
     float* to = s.sums + (row + r) * s.dim + c;
     for (unsigned i = 0; i < Vectors; ++i) {
-      store(to + 16 * i, fma(__builtin_convertvector(acc[r][i], v16), splat(folds[r].scale),
-                             load(to + 16 * i) * splat(folds[r].decay)));
+      store(to + 16 * i,
+            fma(to_float(acc[r][i]), splat(folds[r].scale), load(to + 16 * i) * splat(folds[r].decay)));
     }
   }
 }
@@ -268,7 +265,8 @@ void fold_tile(const attention_task& task, const attention_space& s, std::size_t
   }
   const std::size_t pairs = count > 32 ? 32 : 16;
   std::size_t c = 0;
-  for (; c + 64 <= s.dim; c += 64) gather<Rows, 4>(s, row, weights, folds, pairs, c);
+  for (; c + 16 * vector_block <= s.dim; c += 16 * vector_block)
+    gather<Rows, vector_block>(s, row, weights, folds, pairs, c);
   if (c < s.dim) gather<Rows, 2>(s, row, weights, folds, pairs, c);
 }
 

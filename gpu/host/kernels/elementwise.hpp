@@ -24,32 +24,12 @@ void swiglu(const float* gate, const float* up, std::size_t n, float* out) {
   std::copy(gate + i, gate + n, g);
   std::copy(up + i, up + n, u);
   const v16 v = load(g) / (splat(1.0f) + exponential(-load(g))) * load(u);
-  std::memcpy(g, &v, sizeof g);
+  store(g, v);
   std::copy(g, g + (n - i), out + i);
 }
 
 void add(float* x, const float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) x[i] += y[i];
-}
-
-/// Lanes 2 i and 2 i + 1 exchanged.
-MOONCAF_INLINE v16 swap_neighbours(v16 v) {
-#if defined(__AVX512F__)
-  return (v16)_mm512_permute_ps((__m512)v, 0xB1);
-#elif defined(__AVX__)
-  __m256 low, high;
-  std::memcpy(&low, &v, 32);
-  std::memcpy(&high, reinterpret_cast<const char*>(&v) + 32, 32);
-  low = _mm256_permute_ps(low, 0xB1);
-  high = _mm256_permute_ps(high, 0xB1);
-  std::memcpy(&v, &low, 32);
-  std::memcpy(reinterpret_cast<char*>(&v) + 32, &high, 32);
-  return v;
-#else
-  v16 w;
-  for (int i = 0; i < 16; ++i) w[i] = v[i ^ 1];
-  return w;
-#endif
 }
 
 void rope(float* x, const float* turn, std::size_t n, bool neox) {

@@ -2,7 +2,7 @@
 // compiled for its instruction set with MOONCAF_KERNELS naming the namespace and MOONCAF_ISA the set. No
 // include guard: it is a body.
 //
-// Sixteen f32 lanes are one GCC vector; the compiler splits it where registers are narrower. Multiply-adds
+// Kernels are written for sixteen f32 lanes; simd.hpp says how each instruction set holds them. Multiply-adds
 // are written out (`fma`), because contraction left to the compiler may differ between the instances of one
 // template, and with it the last bit of a sum.
 

@@ -1,51 +1,6 @@
 // Matrix products over packed and plain weights.
 // A body of kernel_set.hpp, compiled once per instruction set: no include guard, no namespace of its own.
 
-/// Integer dots of 16 rows with `4 * n` columns of s; w: [n][16 rows][4 columns], each below 2^Bits.
-template <unsigned Bits, unsigned n>
-MOONCAF_INLINE i16x dot_group(const u8x64 (&w)[n], const std::int8_t* s) {
-  i16x dot{};
-#if defined(__AVX512VNNI__)
-  for (unsigned i = 0; i < n; ++i) {
-    std::int32_t four;
-    std::memcpy(&four, s + 4 * i, 4);
-    dot = (i16x)_mm512_dpbusd_epi32((__m512i)dot, (__m512i)w[i], _mm512_set1_epi32(four));
-  }
-#else
-  for (unsigned i = 0; i < n; ++i) {
-    for (int r = 0; r < 16; ++r) {
-      for (int c = 0; c < 4; ++c) dot[r] += w[i][4 * r + c] * s[4 * i + c];
-    }
-  }
-#endif
-  return dot;
-}
-
-/// Quants of one group: Vectors of 16 rows x 4 columns.
-template <unsigned Bits, unsigned Group>
-MOONCAF_INLINE void load_quants(const std::byte* p, u8x64 (&w)[Group / 4]) {
-  constexpr unsigned n = Group / 4;
-  if constexpr (Bits == 8) {
-    for (unsigned i = 0; i < n; ++i) std::memcpy(&w[i], p + 64 * i, 64);
-  } else {
-    for (unsigned i = 0; i < n / 2; ++i) {
-      u8x64 both;
-      std::memcpy(&both, p + 64 * i, 64);
-      w[i] = both & 15;
-      w[i + n / 2] = both >> 4;
-    }
-  }
-}
-
-template <unsigned ScaleSize>
-MOONCAF_INLINE v16 load_scales(const std::byte* p) {
-  if constexpr (ScaleSize == 4) {
-    return load(reinterpret_cast<const float*>(p));
-  } else {
-    return load_half(p);
-  }
-}
-
 #if defined(__AVX2__) && !defined(__AVX512F__)
 /// Eight rows of a group: quants as bytes, four columns a lane.
 template <unsigned Bits, unsigned n>
@@ -93,6 +48,53 @@ MOONCAF_INLINE __m256 load_half_scales(const std::byte* p) {
   if constexpr (ScaleSize == 4) return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
   else return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+#else
+using u8x64 = std::uint8_t __attribute__((vector_size(64)));
+
+/// Integer dots of 16 rows with `4 * n` columns of s; w: [n][16 rows][4 columns], each below 2^Bits.
+template <unsigned Bits, unsigned n>
+MOONCAF_INLINE i16x dot_group(const u8x64 (&w)[n], const std::int8_t* s) {
+  i16x dot{};
+#if defined(__AVX512VNNI__)
+  for (unsigned i = 0; i < n; ++i) {
+    std::int32_t four;
+    std::memcpy(&four, s + 4 * i, 4);
+    dot = (i16x)_mm512_dpbusd_epi32((__m512i)dot, (__m512i)w[i], _mm512_set1_epi32(four));
+  }
+#else
+  for (unsigned i = 0; i < n; ++i) {
+    for (int r = 0; r < 16; ++r) {
+      for (int c = 0; c < 4; ++c) dot[r] += w[i][4 * r + c] * s[4 * i + c];
+    }
+  }
+#endif
+  return dot;
+}
+
+/// Quants of one group: Vectors of 16 rows x 4 columns.
+template <unsigned Bits, unsigned Group>
+MOONCAF_INLINE void load_quants(const std::byte* p, u8x64 (&w)[Group / 4]) {
+  constexpr unsigned n = Group / 4;
+  if constexpr (Bits == 8) {
+    for (unsigned i = 0; i < n; ++i) std::memcpy(&w[i], p + 64 * i, 64);
+  } else {
+    for (unsigned i = 0; i < n / 2; ++i) {
+      u8x64 both;
+      std::memcpy(&both, p + 64 * i, 64);
+      w[i] = both & 15;
+      w[i + n / 2] = both >> 4;
+    }
+  }
+}
+
+template <unsigned ScaleSize>
+MOONCAF_INLINE v16 load_scales(const std::byte* p) {
+  if constexpr (ScaleSize == 4) {
+    return load(reinterpret_cast<const float*>(p));
+  } else {
+    return load_half(p);
+  }
+}
 #endif
 
 /// `Tokens` tokens against one tile. The sum of a row goes over its groups in ascending order, two steps
@@ -129,8 +131,7 @@ void product(const std::byte* tile, std::size_t groups, const quantized_rows& x,
         sum[t] = _mm256_fmadd_ps(_mm256_set1_ps(sums[t][g]), m, sum[t]);
       }
     }
-    for (unsigned t = 0; t < Tokens; ++t)
-      std::memcpy(reinterpret_cast<char*>(&acc[t]) + 32 * half, &sum[t], 32);
+    for (unsigned t = 0; t < Tokens; ++t) (half == 0 ? acc[t].low : acc[t].high) = (f8)sum[t];
   }
 #else
   for (std::size_t g = 0; g < groups; ++g) {
@@ -142,7 +143,7 @@ void product(const std::byte* tile, std::size_t groups, const quantized_rows& x,
     for (unsigned line = 0; line < group_bytes; line += 64) __builtin_prefetch(tile + 8 * group_bytes + line);
     const auto add_group = [&](unsigned t) __attribute__((always_inline)) {
       const i16x dot = dot_group<Bits>(w, q[t] + g * Group);
-      const v16 scaled = __builtin_convertvector(dot, v16) * splat(scale[t][Group == 32 ? g : g / 2]);
+      const v16 scaled = to_float(dot) * splat(scale[t][Group == 32 ? g : g / 2]);
       acc[t] = fma(scaled, d, acc[t]);
       acc[t] = fma(splat(sums[t][g]), m, acc[t]);
     };
@@ -163,7 +164,7 @@ MOONCAF_INLINE void put_rows(float* out, v16 v, std::size_t valid, const float* 
     return;
   }
   float f[16];
-  std::memcpy(f, &v, sizeof f);
+  store(f, v);
   for (std::size_t i = 0; i < valid; ++i) out[i] = bias ? f[i] + bias[i] : f[i];
 }
 
@@ -206,10 +207,8 @@ void quantize(const float* x, std::size_t cols, std::int8_t* q, float* scale, fl
     const float inverse = peak > 0 ? 127.0f / peak : 0.0f;
     float sums[2];
     for (int half = 0; half < 2; ++half) {
-      const v16 magic = splat(12582912.0f);
-      const i16x rounded = __builtin_convertvector((half ? b : a) * splat(inverse) + magic - magic, i16x);
       std::int32_t lanes[16];
-      std::memcpy(lanes, &rounded, sizeof lanes);
+      store_pairs(lanes, rounded((half ? b : a) * splat(inverse)));
       std::uint32_t total = 0;  // unsigned: a row that holds a NaN becomes any integers
       for (int i = 0; i < 16; ++i) {
         q[16 * half + i] = static_cast<std::int8_t>(lanes[i]);
@@ -229,9 +228,7 @@ template <ggml_type Type>
 MOONCAF_INLINE v16 load_weights(const std::byte* p) {
   if constexpr (Type == ggml_type::f32) return load(reinterpret_cast<const float*>(p));
   if constexpr (Type == ggml_type::f16) return load_half(p);
-  u16x16 bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return (v16)(__builtin_convertvector(bits, u32x) << 16);
+  return load_brain(p);
 }
 
 /// Four partial sums by column modulo 4, whatever the number of tokens.

@@ -1,0 +1,75 @@
+// Sixteen lanes as the compiler sees fit, for any processor.
+// A part of simd.hpp, which says what the functions do.
+
+using v16 = float __attribute__((vector_size(64)));
+using i16x = std::int32_t __attribute__((vector_size(64)));
+using u32x = std::uint32_t __attribute__((vector_size(64)));
+
+constexpr unsigned row_block = 1;     ///< rows of queries that attention keeps in registers
+constexpr unsigned vector_block = 4;  ///< … times so many vectors of keys or values
+
+MOONCAF_INLINE v16 load(const float* p) {
+  v16 v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+MOONCAF_INLINE void store(float* p, v16 v) { std::memcpy(p, &v, sizeof v); }
+MOONCAF_INLINE v16 splat(float x) { return v16{} + x; }
+MOONCAF_INLINE v16 fma(v16 a, v16 b, v16 c) { return a * b + c; }
+MOONCAF_INLINE v16 max(v16 a, v16 b) { return a > b ? a : b; }
+MOONCAF_INLINE v16 choose(i16x which, v16 a, v16 b) { return which ? a : b; }
+MOONCAF_INLINE v16 to_float(i16x v) { return __builtin_convertvector(v, v16); }
+MOONCAF_INLINE i16x bits_of(v16 v) { return (i16x)v; }
+MOONCAF_INLINE v16 from_bits(i16x v) { return (v16)v; }
+MOONCAF_INLINE float first(v16 v) { return v[0]; }
+MOONCAF_INLINE i16x lane_numbers() { return i16x{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+MOONCAF_INLINE i16x rounded(v16 x) {
+  const v16 shifted = x + splat(12582912.0f);  // 1.5 * 2^23: its low mantissa bits are the integer
+  return (i16x)((u32x)shifted - 0x4B400000u);
+}
+MOONCAF_INLINE v16 swap_neighbours(v16 v) {
+  v16 w;
+  for (int i = 0; i < 16; ++i) w[i] = v[i ^ 1];
+  return w;
+}
+MOONCAF_INLINE v16 load_half(const void* p) {
+  float f[16];
+  std::uint16_t h[16];
+  std::memcpy(h, p, sizeof h);
+  for (int i = 0; i < 16; ++i) {
+    const std::uint32_t sign = (h[i] & 0x8000u) << 16, exponent = h[i] >> 10 & 31, mantissa = h[i] & 1023u;
+    const float tiny = static_cast<float>(mantissa) * 0x1p-24f;
+    const std::uint32_t bits =
+        sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13;
+    std::memcpy(&f[i], &bits, 4);
+    if (exponent == 0) f[i] = sign ? -tiny : tiny;
+  }
+  return load(f);
+}
+MOONCAF_INLINE v16 load_brain(const void* p) {
+  std::uint16_t brain[16];
+  std::memcpy(brain, p, sizeof brain);
+  u32x bits;
+  for (int i = 0; i < 16; ++i) bits[i] = std::uint32_t{brain[i]} << 16;
+  return (v16)bits;
+}
+
+MOONCAF_INLINE i16x load_pairs(const std::int32_t* p) {
+  i16x v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+MOONCAF_INLINE void store_pairs(std::int32_t* p, i16x v) { std::memcpy(p, &v, sizeof v); }
+MOONCAF_INLINE i16x dot2(i16x acc, std::int32_t a, i16x b) {
+  const i16x low = (i16x)((u32x)b << 16) >> 16;
+  // Unsigned: lanes that hold no key add up to anything.
+  const u32x products = (u32x)(low * static_cast<std::int16_t>(a)) + (u32x)((b >> 16) * (a >> 16));
+  return (i16x)((u32x)acc + products);
+}
+
+MOONCAF_INLINE void transpose(const std::int32_t* rows, std::size_t row_stride, std::int32_t* columns,
+                              std::size_t column_stride) {
+  for (std::size_t c = 0; c < 16; ++c) {
+    for (std::size_t r = 0; r < 16; ++r) columns[c * column_stride + r] = rows[r * row_stride + c];
+  }
+}
