@@ -137,7 +137,7 @@ void rdma_outbound::cancel(transfer_id id) {
   } else {
     const auto w = std::find_if(waiting_.begin(), waiting_.end(), [&](auto& e) { return e.first.id == id; });
     if (w != waiting_.end()) {
-      done_.push_back({std::move(w->second), {.id = id, .outcome = fail(ec::cancelled)}});
+      done_.push_back({std::move(w->second), {.id = id, .outcome = fail(ec::cancelled)}, {}});
       waiting_.erase(w);
     }
   }
@@ -460,8 +460,8 @@ void rdma_outbound::finish_if_idle(transfer_id id) {
   node_.stats.update(peer(), transfer_path::rdma, [&](path_stats& s) { s.slices += j.pieces.size(); });
   done_.push_back(
       {std::move(j.on_done),
-       {.id = id, .outcome = j.outcome, .bytes = j.outcome ? j.bytes : 0, .path = transfer_path::rdma}});
-  active_.erase(it);
+       {.id = id, .outcome = j.outcome, .bytes = j.outcome ? j.bytes : 0, .path = transfer_path::rdma},
+       active_.extract(it)});
 }
 
 // Last in every entry point: a handler may bring the next transfer.

@@ -120,6 +120,7 @@ class rdma_outbound : public std::enable_shared_from_this<rdma_outbound> {
   struct done_call {
     completion_handler on_done;
     completion what;
+    std::unordered_map<transfer_id, job>::node_type ended;  // alive until nobody up the stack looks at it
   };
   enum class step : std::uint8_t { posted, waits, dropped };
 

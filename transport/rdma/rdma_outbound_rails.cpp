@@ -302,16 +302,18 @@ void rdma_outbound::on_link_broken(const error& why) {
 void rdma_outbound::complete_all(const error& why, bool confirmed) {
   if (std::exchange(over_, true)) return;
   const auto self = shared_from_this();
-  for (auto& [id, j] : active_) {
+  while (!active_.empty()) {
+    auto ended = active_.extract(active_.begin());
+    auto& j = ended.mapped();
     const bool unfenced = !confirmed && j.what.op == transfer_op::write && j.touched;
     done_.push_back({std::move(j.on_done),
-                     {.id = id,
+                     {.id = j.what.id,
                       .outcome = j.settled ? j.outcome : fail(why),
                       .bytes = j.settled && j.outcome ? j.bytes : 0,
                       .path = transfer_path::rdma,
-                      .fenced = !unfenced}});
+                      .fenced = !unfenced},
+                     std::move(ended)});
   }
-  active_.clear();
   for (auto& [what, on_done] : waiting_)
     done_.push_back({std::move(on_done), {.id = what.id, .outcome = fail(why), .path = transfer_path::rdma}});
   waiting_.clear();
