@@ -65,24 +65,17 @@ class http_server::impl {
 
   void stop() {
     auto& context = shared_->context;
-    asio::post(strand_, [this] {
-      beast::error_code ignored;
-      acceptor_.close(ignored);
-      pause_.cancel();
-    });
-    {
-      const std::lock_guard lock{shared_->mutex};
-      for (auto& weak : shared_->all) {
-        if (const auto c = weak.lock()) c->close();
-      }
-    }
-    asio::post(context, [&context] { context.stop(); });
+    context.stop();
     for (auto& t : threads_) t.join();
     threads_.clear();
-    // With several threads the loop may have ended before all closes ran; and handlers that were left in the
-    // queue would keep their connections, and with them the queue, for ever.
     beast::error_code ignored;
     acceptor_.close(ignored);
+    pause_.cancel();
+    // Only now is it known who was let in. Handlers that were left in the queue would keep their connections,
+    // and with them the queue, for ever.
+    for (auto& weak : shared_->all) {
+      if (const auto c = weak.lock()) c->close();
+    }
     context.restart();
     context.poll();
   }
