@@ -118,6 +118,7 @@ placement_msg conductor::schedule(const schedule_job& job) {
   request.priority = job.priority;
   request.ttft_slo = duration{job.ttft_slo_ns};
   request.tbt_slo = duration{job.tbt_slo_ns};
+  request.avoid = job.avoid;
   const auto placed = core_.schedule(request, clock_type::now());
   placement_msg out;
   out.id = job.id;

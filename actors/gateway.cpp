@@ -18,10 +18,19 @@ namespace {
 constexpr auto tick_interval = std::chrono::milliseconds(50);
 constexpr auto schedule_limit = std::chrono::seconds(5);
 constexpr auto placing_limit = std::chrono::seconds(15);   ///< without a live instance of a role, then 503
-constexpr std::uint32_t attempt_limit = 8;
+constexpr std::uint32_t attempt_limit = 16;                ///< some 15 s with the waits between them
+constexpr std::uint32_t placing_attempt_limit = 64;        ///< … that found no worker to go to
+constexpr std::uint32_t loss_limit = 4;                    ///< a request that kills workers must not kill them all
 
 /// Waits longer from attempt to attempt: a dead worker is known at once, a full one needs time.
 duration back_off(std::uint32_t attempt) { return std::chrono::milliseconds(20) * (1u << std::min(attempt, 6u)); }
+
+/// What a client is told when attempt after attempt failed: that it may come again, unless memory or queues
+/// are full, which it has to know.
+error gave_up(std::uint32_t attempts, const error& last) {
+  if (last.code == ec::overloaded || last.code == ec::out_of_space) return last;
+  return {ec::unavailable, std::to_string(attempts) + " attempts failed, the last with: " + to_string(last)};
+}
 
 /// Why a request got no answer, as the metrics call it.
 const char* outcome_of(ec cause) {
@@ -114,7 +123,7 @@ void gateway::start(const client_request_ptr& client, generation what, std::vect
 
 void gateway::schedule(const live_ptr& request) {
   if (!conductor_) {
-    request->retry_at = clock_type::now() + back_off(request->id.attempt);
+    request->retry_at = clock().now() + back_off(request->id.attempt);
     return;
   }
   const auto& what = request->what;
@@ -128,6 +137,7 @@ void gateway::schedule(const live_ptr& request) {
   job.priority = what.priority;
   job.ttft_slo_ns = what.ttft_slo.count();
   job.tbt_slo_ns = what.tbt_slo.count();
+  job.avoid = request->avoid;
   request->scheduling = true;
   this->request(conductor_, schedule_limit, schedule_atom_v, std::move(job))
       .then(
@@ -148,7 +158,7 @@ void gateway::schedule(const live_ptr& request) {
 
 void gateway::rejected(const live_ptr& request, const caf::error& why) {
   const auto cause = from_caf(why);
-  if (clock_type::now() - request->client->arrived > placing_limit && request->output.empty()) {
+  if (clock().now() - request->client->arrived > placing_limit && request->output.empty()) {
     return fail(request, error{ec::unavailable, "no placement: " + cause.detail}, std::chrono::seconds(2));
   }
   again(request, cause);
@@ -180,7 +190,7 @@ void gateway::dispatch(const live_ptr& request, const placement_msg& where) {
   job.sampling = what.sampling;
   job.priority = what.priority;
   const auto slo = what.ttft_slo.count() > 0 ? what.ttft_slo : context_->opts.scheduler.ttft_slo;
-  job.ttft_slo_ns = std::max<std::int64_t>((slo - (clock_type::now() - request->client->arrived)).count(), 0);
+  job.ttft_slo_ns = std::max<std::int64_t>((slo - (clock().now() - request->client->arrived)).count(), 0);
   job.tbt_slo_ns = what.tbt_slo.count() > 0 ? what.tbt_slo.count() : context_->opts.scheduler.tbt_slo.count();
   job.placement = where;
   job.gateway_node = context_->id;
@@ -201,7 +211,7 @@ void gateway::first(const first_token& message) {
   if (!request) return;
   if (request->output.empty()) {
     request->stats = message.stats;
-    request->ttft = clock_type::now() - request->client->arrived;
+    request->ttft = clock().now() - request->client->arrived;
     if (context_->meters) {
       const auto prompt = static_cast<std::uint32_t>(request->what.prompt.size());
       context_->meters->first_token(request->ttft, prompt, message.stats.cached_tokens);
@@ -240,7 +250,7 @@ void gateway::tokens(const token_run& run) {
 }
 
 bool gateway::deliver(const live_ptr& request, const token_msg& token) {
-  const auto now = clock_type::now();
+  const auto now = clock().now();
   if (context_->meters) {
     if (!request->output.empty()) context_->meters->token_gap(now - request->last_token);
     context_->meters->tokens_generated(1);
@@ -254,14 +264,16 @@ void gateway::attempt_over(const attempt_failed& message) {
   const auto request = find(message.id);
   if (!request) return;
   stop_workers(request, true, true);
-  if (!message.retriable || request->id.attempt + 1 >= attempt_limit) {
-    return fail(request, message.cause, std::chrono::seconds(message.retriable ? 1 : 0));
+  if (!message.retriable) return fail(request, message.cause, {});
+  if (request->id.attempt + 1 >= attempt_limit) {
+    return fail(request, gave_up(request->id.attempt + 1, message.cause), std::chrono::seconds(1));
   }
+  request->avoid.push_back(request->placed->decode);
   again(request, message.cause);
 }
 
 void gateway::again(const live_ptr& request, const error& cause) {
-  if (request->id.attempt + 1 >= attempt_limit * 8) return fail(request, cause, std::chrono::seconds(2));
+  if (request->id.attempt + 1 >= placing_attempt_limit) return fail(request, cause, std::chrono::seconds(2));
   log_info("again", {{"request", to_string(request->id.request)}, {"cause", to_string(cause)}});
   if (request->placed) give_back(request->id);
   ++request->id.attempt;
@@ -270,7 +282,7 @@ void gateway::again(const live_ptr& request, const error& cause) {
   request->decode = nullptr;
   request->decoding = false;
   request->early.clear();
-  request->retry_at = clock_type::now() + back_off(request->id.attempt);
+  request->retry_at = clock().now() + back_off(request->id.attempt);
 }
 
 void gateway::stop_workers(const live_ptr& request, bool prefill, bool decode) {
@@ -322,7 +334,7 @@ void gateway::fail(const live_ptr& request, const error& cause, std::chrono::sec
 
 void gateway::measure_end(const live_ptr& request, const std::string& outcome) {
   if (!context_->meters) return;
-  const auto elapsed = clock_type::now() - request->client->arrived;
+  const auto elapsed = clock().now() - request->client->arrived;
   for (std::size_t i = 0; i <= request->followers.size(); ++i) context_->meters->request_over(outcome, elapsed);
 }
 
@@ -359,12 +371,17 @@ void gateway::peer_lost(node_id peer) {
   }
   for (const auto& request : hit) {
     stop_workers(request, request->placed->prefill_node != peer, request->placed->decode_node != peer);
-    again(request, error{ec::peer_lost, "node " + to_string(peer) + " is gone"});
+    if (++request->losses >= loss_limit) {
+      fail(request, error{ec::unavailable, std::to_string(request->losses) + " nodes were lost while they served this request"},
+           std::chrono::seconds(2));
+    } else {
+      again(request, error{ec::peer_lost, "node " + to_string(peer) + " is gone"});
+    }
   }
 }
 
 void gateway::tick() {
-  const auto now = clock_type::now();
+  const auto now = clock().now();
   std::vector<live_ptr> late, due;
   for (const auto& [id, request] : requests_) {
     if (now - request->client->arrived > context_->opts.gateway.request_timeout) {

@@ -40,6 +40,8 @@ class gateway final : public gateway_actor::base {
     std::optional<placement_msg> placed;
     caf::actor prefill;
     caf::actor decode;
+    std::vector<worker_id> avoid;           ///< decode workers that attempts failed on
+    std::uint32_t losses = 0;               ///< workers that died with it
     bool decoding = false;                  ///< the decode side has shown life: prefill's fate no longer matters
     std::vector<token_run> early;           ///< came before the first token, which takes another link
     bool scheduling = false;                ///< the conductor's answer is awaited

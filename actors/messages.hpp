@@ -57,6 +57,7 @@ struct schedule_job {
   std::uint8_t priority = 1;       ///< 0 high, 1 normal, 2 low
   std::int64_t ttft_slo_ns = 0;    ///< 0: the cluster's default
   std::int64_t tbt_slo_ns = 0;
+  std::vector<worker_id> avoid;    ///< decode workers of this request's failed attempts: others first
 };
 
 /// Where a request runs and what it may reuse; or why it is refused.

@@ -47,7 +47,7 @@ auto inspect(Inspector& f, token_msg& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, schedule_job& x) {
-  return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns, x.tbt_slo_ns);
+  return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns, x.tbt_slo_ns, x.avoid);
 }
 template <class Inspector>
 auto inspect(Inspector& f, placement_msg& x) {

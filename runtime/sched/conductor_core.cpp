@@ -231,7 +231,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
       std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
   index_.match(request.keys.first(usable), match_);
   const auto p = selector_->select({request, match_, cluster_.prefill(), transfers_, now});
-  const auto d = cluster_.decode().select(request.prompt_tokens);
+  const auto d = cluster_.decode().select(request.prompt_tokens, request.avoid);
   if (auto refused = admit(request, p, d, now)) {
     ++(refused->stage == reject_stage::prefill ? counts_.rejected_ttft : counts_.rejected_tbt);
     return tl::unexpected(std::move(*refused));

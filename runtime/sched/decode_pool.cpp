@@ -117,11 +117,13 @@ duration decode_pool::step(instance_slot slot, std::uint64_t prompt_tokens, bool
   return classes_[m.speed].model.estimate(batch, context_of(m) + prompt_tokens);
 }
 
-decode_choice decode_pool::select(std::uint64_t prompt_tokens) const {
+decode_choice decode_pool::select(std::uint64_t prompt_tokens, std::span<const worker_id> avoid) const {
   decode_choice best;
   duration least{};
   for (std::size_t c = 0; c < classes_.size(); ++c) {
-    const auto at = classes_[c].tree.best(0, [](std::size_t) { return true; });
+    const auto at = classes_[c].tree.best(0, [&](std::size_t position) {
+      return std::ranges::find(avoid, all_[classes_[c].members[position]].desc.id) == avoid.end();
+    });
     if (at == min_tree::npos) continue;
     const auto slot = classes_[c].members[at];
     const auto mine = cost(slot, prompt_tokens);
@@ -130,7 +132,7 @@ decode_choice decode_pool::select(std::uint64_t prompt_tokens) const {
       least = mine;
     }
   }
-  if (best.slot == no_slot) return best;
+  if (best.slot == no_slot) return avoid.empty() ? best : select(prompt_tokens);
   const auto& m = all_[best.slot];
   best.tbt = step(best.slot, prompt_tokens);
   best.saturated = m.charged >= waiting_batches * m.desc.capacity;

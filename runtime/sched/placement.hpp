@@ -22,6 +22,9 @@ struct schedule_request {
   std::uint8_t priority = 1;  ///< 0 high, 1 normal, 2 low: higher classes may use more of the SLO's room
   duration ttft_slo{};        ///< zero: the cluster's
   duration tbt_slo{};
+  /// Decode instances that earlier attempts failed on, e.g. as the prefill node cannot reach them: taken only
+  /// if no other is live.
+  std::span<const worker_id> avoid{};
   time_point arrival{};  ///< at the gateway; zero: now. Time spent before counts towards the TTFT
 };
 

@@ -1,6 +1,4 @@
-// The gateway between a conductor and workers that do exactly what a test tells them, in virtual time. Its
-// own deadlines read the real clock, so that a wait for a second attempt is a matter of milliseconds here,
-// too.
+// The gateway between a conductor and workers that do exactly what a test tells them, in virtual time.
 
 #include "actors/gateway.hpp"
 
@@ -183,7 +181,7 @@ struct gateway_world : testing::actor_fixture<caf::id_block::mooncaf> {
   }
   client_request_ptr submit(std::vector<generation> what, duration age = {}) {
     auto client = std::make_shared<client_request>();
-    client->arrived = clock_type::now() - age;
+    client->arrived = sys.clock().now() - age;
     client->generations = std::move(what);
     tell(submit_atom_v, client);
     return client;
@@ -210,20 +208,18 @@ struct gateway_world : testing::actor_fixture<caf::id_block::mooncaf> {
     batch.runs.push_back(r);
     tell(tokens_atom_v, batch);
   }
-  void broke(const attempt_id& id, bool retriable) {
+  void broke(const attempt_id& id, bool retriable, error cause = {ec::out_of_space, "no slots"}) {
     attempt_failed m;
     m.id = id;
-    m.cause = {ec::out_of_space, "no slots"};
+    m.cause = std::move(cause);
     m.retriable = retriable;
     tell(failed_atom_v, m);
   }
-  /// Ticks until something is so; attempts wait for a few milliseconds of the real clock.
+  /// Ticks until something is so. @returns whether it came true within half a minute.
   template <class Condition>
   bool ticks_until(Condition holds) {
-    return testing::eventually([&] {
-      advance_time(50ms);
-      return holds();
-    });
+    for (int tick = 0; tick < 600 && !holds(); ++tick) advance_time(50ms);
+    return holds();
   }
   /// Waits for the job of attempt `n`, counted from 0, and gives its id.
   attempt_id placed(std::size_t n = 0) {
@@ -391,6 +387,47 @@ TEST_CASE_FIXTURE(gateway_world, "a failure that would repeat itself is told to 
   REQUIRE(sink->cause);
   CHECK(sink->cause->code == ec::out_of_space);
   CHECK(place->stages_of(id) == stages{failed_stage});
+  CHECK(held() == 0);
+}
+
+TEST_CASE_FIXTURE(gateway_world, "a new attempt asks for another decode worker than those that failed") {
+  open();
+  submit_one();
+  CHECK(place->asked.at(0).avoid.empty());
+  broke(placed(), true);
+  placed(1);
+  CHECK(place->asked.at(1).avoid == std::vector{decode_id});
+}
+
+TEST_CASE_FIXTURE(gateway_world, "a client whose every attempt failed is told to come again, and why") {
+  open();
+  submit_one();
+  const auto start = sys.clock().now();
+  for (std::size_t n = 0; !sink->over(); ++n) {
+    broke(placed(n), true, {ec::io_error, "the KV could not be delivered"});
+    REQUIRE(n < 100);
+  }
+  CHECK(sink->cause->code == ec::unavailable);
+  CHECK(sink->cause->detail.find("the KV could not be delivered") != std::string::npos);
+  CHECK(sink->retry_after >= 1s);
+  // Long enough for a host to come back, not for a client to give up.
+  CHECK(sys.clock().now() - start > 10s);
+  CHECK(sys.clock().now() - start < 30s);
+  CHECK(held() == 0);
+}
+
+TEST_CASE_FIXTURE(gateway_world, "a request that takes its workers down is not passed on for ever") {
+  open();
+  submit_one();
+  std::size_t lost = 0;
+  for (; !sink->over(); ++lost) {
+    REQUIRE(lost < 10);
+    placed(lost);
+    tell(peer_down_atom_v, decode_node);
+    tell(peer_up_atom_v, nodes[1]);
+  }
+  CHECK(lost == 4);
+  CHECK(sink->cause->code == ec::unavailable);
   CHECK(held() == 0);
 }
 

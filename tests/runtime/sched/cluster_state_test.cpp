@@ -146,6 +146,16 @@ TEST_CASE("decode goes where steps are short, and past those that are full") {
   CHECK(c.decode().select(100).saturated);
 }
 
+TEST_CASE("a decode instance to avoid is taken only if there is no other") {
+  auto c = two_and_two();
+  const std::vector first{worker_id{11}}, both{worker_id{11}, worker_id{12}};
+  CHECK(c.decode().select(10).slot == 0);
+  CHECK(c.decode().select(10, first).slot == 1);
+  CHECK(c.decode().select(10, both).slot == 0);
+  REQUIRE(c.set_state(worker_id{12}, instance_state::draining).has_value());
+  CHECK(c.decode().select(10, first).slot == 0);
+}
+
 TEST_CASE("reported context corrects what was charged, and goes with those who end") {
   std::vector<timing_point> by_context{
       {1, 1000, 0.011}, {1, 10000, 0.020}, {10, 1000, 0.011}, {10, 100000, 0.110}};
