@@ -38,7 +38,8 @@ class answer::choice final : public token_sink {
       pending_ += stops_.finish();
     }
     flush(reason == finish_kind::length ? "length" : "stop");
-    owner_->choice_finished(std::move(whole_), {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0, tokens_});
+    owner_->choice_finished(std::move(whole_),
+                            {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0, tokens_});
   }
 
   void failed(const error& cause, std::chrono::seconds retry_after) override {
@@ -81,19 +82,19 @@ class answer::choice final : public token_sink {
   const bool wants_logprobs_;
   const std::uint32_t prompt_tokens_;
   std::uint32_t tokens_ = 0;
-  std::uint32_t described_ = 0;            ///< characters that have a logprob
-  std::uint32_t sent_logprobs_ = 0;        ///< of those, sent
+  std::uint32_t described_ = 0;      ///< characters that have a logprob
+  std::uint32_t sent_logprobs_ = 0;  ///< of those, sent
   bool first_ = true;
-  std::string pending_;                    ///< text that is certain and not sent
-  std::vector<token_logprob> logprobs_;    ///< of tokens that are not sent
-  choice_text whole_;                      ///< without streaming: the answer so far
+  std::string pending_;                  ///< text that is certain and not sent
+  std::vector<token_logprob> logprobs_;  ///< of tokens that are not sent
+  choice_text whole_;                    ///< without streaming: the answer so far
 };
 
 std::shared_ptr<token_sink> answer::add_choice(const sampling_params& sampling, std::uint32_t prompt_tokens,
                                                std::string echo) {
   ++open_;
-  return std::make_shared<choice>(shared_from_this(), static_cast<std::uint32_t>(choices_++), sampling, prompt_tokens,
-                                  std::move(echo));
+  return std::make_shared<choice>(shared_from_this(), static_cast<std::uint32_t>(choices_++), sampling,
+                                  prompt_tokens, std::move(echo));
 }
 
 void answer::begin() {

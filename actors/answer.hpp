@@ -1,15 +1,16 @@
 #pragma once
-// Turns the tokens of one HTTP request's generations into its answer: text pieces as they come, or one body at the end.
+// Turns the tokens of one HTTP request's generations into its answer: text pieces as they come, or one body
+// at the end.
+
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "actors/client_request.hpp"
 #include "actors/http/http_server.hpp"
 #include "actors/http/openai.hpp"
 #include "runtime/model/stop_matcher.hpp"
 #include "runtime/text/incremental_decoder.hpp"
-
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace mooncaf {
 
@@ -18,7 +19,7 @@ struct answer_setup {
   answer_head head;
   std::shared_ptr<http_responder> responder;
   std::shared_ptr<const tokenizer> text;
-  http_headers headers;                  ///< of the answer, e.g. x-request-id
+  http_headers headers;  ///< of the answer, e.g. x-request-id
   bool stream = false;
   bool include_usage = false;
 };
@@ -29,7 +30,8 @@ class answer : public std::enable_shared_from_this<answer> {
   explicit answer(answer_setup setup) : setup_(std::move(setup)) {}
 
   /// Adds choice number `choices so far`. Call before the request is submitted.
-  /// @param prompt_tokens  counted in `usage` once per prompt: 0 for the second and later answers to a prompt.
+  /// @param prompt_tokens  counted in `usage` once per prompt: 0 for the second and later answers to a
+  /// prompt.
   /// @param echo           text that the answer begins with.
   std::shared_ptr<token_sink> add_choice(const sampling_params& sampling, std::uint32_t prompt_tokens,
                                          std::string echo);

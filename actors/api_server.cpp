@@ -1,17 +1,16 @@
 #include "actors/api_server.hpp"
 
-#include "actors/answer.hpp"
-#include "actors/http/page.hpp"
-#include "actors/http/openai.hpp"
-#include "actors/metrics/metrics_endpoint.hpp"
-
-#include <caf/send.hpp>
-#include <nlohmann/json.hpp>
-
 #include <atomic>
+#include <caf/send.hpp>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
+
+#include "actors/answer.hpp"
+#include "actors/http/openai.hpp"
+#include "actors/http/page.hpp"
+#include "actors/metrics/metrics_endpoint.hpp"
 
 namespace mooncaf {
 
@@ -24,7 +23,8 @@ void respond_json(http_responder& out, std::string body, http_headers headers = 
   out.respond(200, std::move(headers), std::move(body));
 }
 
-void respond_error(http_responder& out, const error& cause, http_headers headers = {}, std::int64_t retry_after = 0) {
+void respond_error(http_responder& out, const error& cause, http_headers headers = {},
+                   std::int64_t retry_after = 0) {
   const auto e = format_error(cause, retry_after);
   headers.emplace_back("Content-Type", "application/json");
   if (e.retry_after_s > 0) headers.emplace_back("Retry-After", std::to_string(e.retry_after_s));
@@ -56,13 +56,18 @@ result<std::string> api_key_of(const gateway_options& options) {
 class api_server::impl {
  public:
   impl(context_ptr context, gateway_actor gateway, api_backends backends, std::string key)
-      : context_(std::move(context)), gateway_(std::move(gateway)), backends_(std::move(backends)), key_(std::move(key)) {
+      : context_(std::move(context)),
+        gateway_(std::move(gateway)),
+        backends_(std::move(backends)),
+        key_(std::move(key)) {
     std::random_device seed;
     next_id_ = std::uint64_t{seed()} << 32 | seed();
     for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
       longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
     }
-    created_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    created_ =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
   }
 
   result<void> listen() {
@@ -101,7 +106,8 @@ class api_server::impl {
   result<std::vector<std::int32_t>> tokens_of(const std::vector<chat_message>& messages) const;
   result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt) const;
   void submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts,
-              std::vector<std::string> echoes, api_kind kind, const responder_ptr& out, const http_headers& headers);
+              std::vector<std::string> echoes, api_kind kind, const responder_ptr& out,
+              const http_headers& headers);
   std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
   std::uint32_t context_length() const {
     const auto& o = context_->opts.model;
@@ -128,14 +134,17 @@ bool api_server::impl::allowed(const http_request& request) const {
 
 void api_server::impl::handle(http_request request, responder_ptr out) {
   const auto given = request.header("x-request-id");
-  const http_headers headers{{"x-request-id", given.empty() || given.size() > 256 ? "req-" + std::to_string(fresh_id())
-                                                                                  : std::string{given}}};
+  const http_headers headers{{"x-request-id", given.empty() || given.size() > 256
+                                                  ? "req-" + std::to_string(fresh_id())
+                                                  : std::string{given}}};
   const bool get = request.method == "GET" || request.method == "HEAD";
   const bool post = request.method == "POST";
   const auto& path = request.path;
   if (request.method == "OPTIONS") {
-    return out->respond(204, {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                              {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id"}}, "");
+    return out->respond(204,
+                        {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                         {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id"}},
+                        "");
   }
   if (get && path == "/health") return health(out, headers);
   // The page itself tells nothing; it asks its reader for the key, and with that for the rest.
@@ -143,17 +152,21 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
     return out->respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{live_page()});
   }
   if (!allowed(request)) {
-    return respond_error(*out, {ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"}, headers);
+    return respond_error(*out, {ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"},
+                         headers);
   }
   if (post && path == "/v1/completions") return completion(request, out, headers);
   if (post && path == "/v1/chat/completions") return chat(request, out, headers);
   if (post && path == "/tokenize") return tokenize(request, *out, headers);
   if (post && path == "/detokenize") return detokenize(request, *out, headers);
   if (get && path == "/v1/models") {
-    return respond_json(*out, format_models(context_->opts.model.served_model_name, created_, context_length()), headers);
+    return respond_json(
+        *out, format_models(context_->opts.model.served_model_name, created_, context_length()), headers);
   }
-  if (get && path == "/version") return respond_json(*out, R"({"version":")" MOONCAF_VERSION R"("})", headers);
-  if (get && path == "/metrics") return out->respond(200, {{"Content-Type", metrics_content_type}}, backends_.metrics());
+  if (get && path == "/version")
+    return respond_json(*out, R"({"version":")" MOONCAF_VERSION R"("})", headers);
+  if (get && path == "/metrics")
+    return out->respond(200, {{"Content-Type", metrics_content_type}}, backends_.metrics());
   if (get && path == "/integrity") return integrity(out, headers);
   if (get && path == "/cluster") {
     return backends_.cluster([out, headers](std::string body) {
@@ -161,12 +174,16 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
       respond_json(*out, std::move(body), headers);
     });
   }
-  static constexpr std::string_view known[] = {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
-                                               "/v1/models", "/version", "/metrics", "/cluster", "/integrity", "/health"};
+  static constexpr std::string_view known[] = {"/v1/completions", "/v1/chat/completions",
+                                               "/tokenize",       "/detokenize",
+                                               "/v1/models",      "/version",
+                                               "/metrics",        "/cluster",
+                                               "/integrity",      "/health"};
   if (std::ranges::find(known, path) != std::end(known)) {
     const auto e = format_error({ec::invalid_argument, request.method + " is not offered at " + path});
     const bool posted = path.ends_with("completions") || path.ends_with("tokenize");
-    return out->respond(405, {{"Allow", posted ? "POST" : "GET, HEAD"}, {"Content-Type", "application/json"}}, e.body);
+    return out->respond(405, {{"Allow", posted ? "POST" : "GET, HEAD"}, {"Content-Type", "application/json"}},
+                        e.body);
   }
   respond_error(*out, {ec::not_found, "no such path: " + path}, headers);
 }
@@ -174,16 +191,19 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
 result<void> api_server::impl::may_fit(std::size_t text_bytes, std::string_view field) const {
   const auto limit = context_length() * longest_piece_;
   if (text_bytes <= limit) return {};
-  return fail(ec::invalid_argument, std::string{field} + ": " + std::to_string(text_bytes) + " bytes are more than the " +
-                                        std::to_string(context_length()) + " tokens of the context can hold (" +
-                                        std::to_string(limit) + " bytes)");
+  return fail(ec::invalid_argument, std::string{field} + ": " + std::to_string(text_bytes) +
+                                        " bytes are more than the " + std::to_string(context_length()) +
+                                        " tokens of the context can hold (" + std::to_string(limit) +
+                                        " bytes)");
 }
 
-result<void> api_server::impl::check_vocabulary(const std::vector<std::int32_t>& ids, std::string_view field) const {
+result<void> api_server::impl::check_vocabulary(const std::vector<std::int32_t>& ids,
+                                                std::string_view field) const {
   const auto outside = std::ranges::find_if(ids, [&](auto id) { return id >= context_->text->vocab_size(); });
   if (outside == ids.end()) return {};
   return fail(ec::invalid_argument, std::string{field} + ": token id " + std::to_string(*outside) +
-                                        " is outside the vocabulary of " + std::to_string(context_->text->vocab_size()));
+                                        " is outside the vocabulary of " +
+                                        std::to_string(context_->text->vocab_size()));
 }
 
 result<std::vector<std::int32_t>> api_server::impl::tokens_of(const prompt_input& prompt) const {
@@ -196,7 +216,8 @@ result<std::vector<std::int32_t>> api_server::impl::tokens_of(const prompt_input
   return ids;
 }
 
-result<std::vector<std::int32_t>> api_server::impl::tokens_of(const std::vector<chat_message>& messages) const {
+result<std::vector<std::int32_t>> api_server::impl::tokens_of(
+    const std::vector<chat_message>& messages) const {
   if (!context_->chat) {
     return fail(ec::unsupported, "this model has no chat template that is known here; set --chat-template");
   }
@@ -211,8 +232,8 @@ result<sampling_params> api_server::impl::complete(const api_request& api, std::
   const auto limit = context_length();
   if (prompt_tokens == 0) return fail(ec::invalid_argument, "prompt: is empty");
   if (prompt_tokens + 1 > limit) {
-    return fail(ec::invalid_argument, "prompt: has " + std::to_string(prompt_tokens) + " tokens, the context holds " +
-                                          std::to_string(limit));
+    return fail(ec::invalid_argument, "prompt: has " + std::to_string(prompt_tokens) +
+                                          " tokens, the context holds " + std::to_string(limit));
   }
   const auto room = limit - static_cast<std::uint32_t>(prompt_tokens);
   s.max_tokens = s.max_tokens == 0 ? room : std::min(s.max_tokens, room);
@@ -227,7 +248,8 @@ result<sampling_params> api_server::impl::complete(const api_request& api, std::
   return s;
 }
 
-void api_server::impl::completion(const http_request& request, const responder_ptr& out, const http_headers& headers) {
+void api_server::impl::completion(const http_request& request, const responder_ptr& out,
+                                  const http_headers& headers) {
   const auto parsed = parse_completion(request.body);
   if (!parsed) return respond_error(*out, parsed.error(), headers);
   std::vector<std::vector<std::int32_t>> prompts;
@@ -241,7 +263,8 @@ void api_server::impl::completion(const http_request& request, const responder_p
   submit(*parsed, std::move(prompts), std::move(echoes), api_kind::completion, out, headers);
 }
 
-void api_server::impl::chat(const http_request& request, const responder_ptr& out, const http_headers& headers) {
+void api_server::impl::chat(const http_request& request, const responder_ptr& out,
+                            const http_headers& headers) {
   const auto parsed = parse_chat(request.body);
   if (!parsed) return respond_error(*out, parsed.error(), headers);
   auto tokens = tokens_of(parsed->messages);
@@ -254,15 +277,19 @@ void api_server::impl::submit(const api_request& api, std::vector<std::vector<st
                               const http_headers& headers) {
   const auto answers = prompts.size() * api.n;
   if (const auto limit = context_->opts.gateway.max_requests; answers > limit) {
-    return respond_error(*out, {ec::invalid_argument, "n: " + std::to_string(prompts.size()) + " prompts make " +
-                                                          std::to_string(answers) + " answers, more than the gateway's " +
-                                                          std::to_string(limit)}, headers);
+    return respond_error(
+        *out,
+        {ec::invalid_argument, "n: " + std::to_string(prompts.size()) + " prompts make " +
+                                   std::to_string(answers) + " answers, more than the gateway's " +
+                                   std::to_string(limit)},
+        headers);
   }
   answer_setup setup;
   setup.head.kind = kind;
   setup.head.id = (kind == api_kind::chat ? "chatcmpl-" : "cmpl-") + std::to_string(fresh_id());
   setup.head.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   setup.head.model = context_->opts.model.served_model_name;
   setup.responder = out;
   setup.text = context_->text;
@@ -285,7 +312,8 @@ void api_server::impl::submit(const api_request& api, std::vector<std::vector<st
       g.priority = api.priority;
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);
-      g.sink = made->add_choice(g.sampling, i == 0 ? static_cast<std::uint32_t>(prompts[p].size()) : 0, echoes[p]);
+      g.sink =
+          made->add_choice(g.sampling, i == 0 ? static_cast<std::uint32_t>(prompts[p].size()) : 0, echoes[p]);
       client->generations.push_back(std::move(g));
     }
   }
@@ -295,7 +323,8 @@ void api_server::impl::submit(const api_request& api, std::vector<std::vector<st
   caf::anon_send(gateway_, submit_atom_v, client);
 }
 
-void api_server::impl::tokenize(const http_request& request, http_responder& out, const http_headers& headers) {
+void api_server::impl::tokenize(const http_request& request, http_responder& out,
+                                const http_headers& headers) {
   const auto parsed = parse_tokenize(request.body);
   if (!parsed) return respond_error(out, parsed.error(), headers);
   result<std::vector<std::int32_t>> tokens;
@@ -312,10 +341,12 @@ void api_server::impl::tokenize(const http_request& request, http_responder& out
   respond_json(out, format_tokens(*tokens, context_length()), headers);
 }
 
-void api_server::impl::detokenize(const http_request& request, http_responder& out, const http_headers& headers) {
+void api_server::impl::detokenize(const http_request& request, http_responder& out,
+                                  const http_headers& headers) {
   const auto tokens = parse_detokenize(request.body);
   if (!tokens) return respond_error(out, tokens.error(), headers);
-  if (const auto known = check_vocabulary(*tokens, "tokens"); !known) return respond_error(out, known.error(), headers);
+  if (const auto known = check_vocabulary(*tokens, "tokens"); !known)
+    return respond_error(out, known.error(), headers);
   respond_json(out, format_text(context_->text->decode(*tokens, special_text::show)), headers);
 }
 
@@ -330,8 +361,11 @@ void api_server::impl::health(const responder_ptr& out, const http_headers& head
       }
     }
     if (prefill && decode) return respond_json(*out, R"({"status":"ok"})", headers);
-    respond_error(*out, {ec::unavailable, body.empty() ? "no conductor answers" : !prefill ? "no live prefill instance"
-                                                                                           : "no live decode instance"}, headers, 1);
+    respond_error(*out,
+                  {ec::unavailable, body.empty() ? "no conductor answers"
+                                    : !prefill   ? "no live prefill instance"
+                                                 : "no live decode instance"},
+                  headers, 1);
   });
 }
 
@@ -341,7 +375,11 @@ void api_server::impl::integrity(const responder_ptr& out, const http_headers& h
     const auto cluster = nlohmann::json::parse(body);
     nlohmann::ordered_json counts = {{"requests", cluster["requests_live"]},
                                      {"charges", cluster["counters"]["charged_requests"]},
-                                     {"reserved", 0}, {"pinned", 0}, {"private", 0}, {"quarantined", 0}, {"owners", 0}};
+                                     {"reserved", 0},
+                                     {"pinned", 0},
+                                     {"private", 0},
+                                     {"quarantined", 0},
+                                     {"owners", 0}};
     bool consistent = true;
     for (const auto& s : cluster["shards"]) {
       for (const auto* key : {"reserved", "pinned", "private", "quarantined"}) {
@@ -366,7 +404,8 @@ result<std::unique_ptr<api_server>> api_server::start(context_ptr context, gatew
                                                       api_backends backends) {
   auto key = api_key_of(context->opts.gateway);
   if (!key) return fail(key.error());
-  auto made = std::make_unique<impl>(std::move(context), std::move(gateway), std::move(backends), std::move(*key));
+  auto made =
+      std::make_unique<impl>(std::move(context), std::move(gateway), std::move(backends), std::move(*key));
   if (auto listening = made->listen(); !listening) return fail(listening.error());
   return std::unique_ptr<api_server>(new api_server(std::move(made)));
 }

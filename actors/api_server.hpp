@@ -1,14 +1,14 @@
 #pragma once
-// The HTTP front: routes requests, turns bodies into client requests for the gateway, answers the rest itself.
+// The HTTP front: routes requests, turns bodies into client requests for the gateway, answers the rest
+// itself.
+
+#include <caf/actor_system.hpp>
+#include <functional>
+#include <memory>
 
 #include "actors/http/http_server.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
-
-#include <caf/actor_system.hpp>
-
-#include <functional>
-#include <memory>
 
 namespace mooncaf {
 
@@ -24,7 +24,8 @@ struct api_backends {
 class api_server {
  public:
   /// @error `ec::io_error` if the address cannot be had; `ec::io_error` for an unreadable key file.
-  static result<std::unique_ptr<api_server>> start(context_ptr context, gateway_actor gateway, api_backends backends);
+  static result<std::unique_ptr<api_server>> start(context_ptr context, gateway_actor gateway,
+                                                   api_backends backends);
   ~api_server();
 
   std::uint16_t port() const noexcept;

@@ -1,13 +1,14 @@
 #pragma once
-// A client's request inside the gateway: one or more generations, each with a sink that turns tokens into an answer.
-
-#include "actors/messages.hpp"
-#include "runtime/model/sampler.hpp"
+// A client's request inside the gateway: one or more generations, each with a sink that turns tokens into an
+// answer.
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "actors/messages.hpp"
+#include "runtime/model/sampler.hpp"
 
 namespace mooncaf {
 
@@ -20,8 +21,8 @@ struct generation_report {
   duration ttft{};
 };
 
-/// Where the tokens of one generation go. Called by the gateway alone, in order; ends with exactly one of `finished`
-/// and `failed`.
+/// Where the tokens of one generation go. Called by the gateway alone, in order; ends with exactly one of
+/// `finished` and `failed`.
 class token_sink {
  public:
   virtual ~token_sink() = default;
@@ -39,17 +40,17 @@ struct generation {
   sampling_params sampling;
   std::string cache_salt;
   std::uint8_t priority = 1;
-  duration ttft_slo{};                 ///< zero: the cluster's default
+  duration ttft_slo{};  ///< zero: the cluster's default
   duration tbt_slo{};
   std::shared_ptr<token_sink> sink;
 };
 
 /// What one HTTP request asks for. Made on an I/O thread, then owned by the gateway.
 struct client_request {
-  std::string trace_id;                ///< the client's x-request-id, or ours
+  std::string trace_id;  ///< the client's x-request-id, or ours
   time_point arrived;
-  /// Generations with the same prompt run one after the other until the first has its first token, so that the others
-  /// find the prompt in the cache.
+  /// Generations with the same prompt run one after the other until the first has its first token, so that
+  /// the others find the prompt in the cache.
   std::vector<generation> generations;
 };
 

@@ -1,11 +1,6 @@
 #pragma once
-// One forward pass of a worker, as a task for its executor: a batch of sequences, each with the tokens to add, the
-// blocks they live in, and what to do with the outcome.
-
-#include "actors/interfaces.hpp"
-#include "actors/kv_stream.hpp"
-#include "runtime/model/model_runner.hpp"
-#include "runtime/model/sampler.hpp"
+// One forward pass of a worker, as a task for its executor: a batch of sequences, each with the tokens to
+// add, the blocks they live in, and what to do with the outcome.
 
 #include <atomic>
 #include <memory>
@@ -13,24 +8,29 @@
 #include <span>
 #include <vector>
 
+#include "actors/interfaces.hpp"
+#include "actors/kv_stream.hpp"
+#include "runtime/model/model_runner.hpp"
+#include "runtime/model/sampler.hpp"
+
 namespace mooncaf {
 
-/// A sequence's share of a step. Inputs are set by the worker actor, outputs read by it after the step; in between
-/// they belong to the executor's thread.
+/// A sequence's share of a step. Inputs are set by the worker actor, outputs read by it after the step; in
+/// between they belong to the executor's thread.
 struct step_item {
   // Input.
   attempt_id id;
-  std::span<const std::int32_t> tokens;      ///< to add; kept alive by `hold`
-  std::uint32_t start = 0;                   ///< position of tokens[0]
-  std::span<std::byte* const> blocks;        ///< covering start + tokens.size(); kept alive by `hold`
-  std::shared_ptr<const void> hold;          ///< owner of everything that this item points to
-  std::shared_ptr<kv_stream> stream;         ///< where new KV goes as layers finish; null: nowhere
-  std::shared_ptr<sampler> sample;           ///< set if the pass ends with a token to choose
+  std::span<const std::int32_t> tokens;  ///< to add; kept alive by `hold`
+  std::uint32_t start = 0;               ///< position of tokens[0]
+  std::span<std::byte* const> blocks;    ///< covering start + tokens.size(); kept alive by `hold`
+  std::shared_ptr<const void> hold;      ///< owner of everything that this item points to
+  std::shared_ptr<kv_stream> stream;     ///< where new KV goes as layers finish; null: nowhere
+  std::shared_ptr<sampler> sample;       ///< set if the pass ends with a token to choose
   std::shared_ptr<const std::atomic<bool>> cancelled;
 
   // Output.
   std::optional<sampled_token> token;
-  std::vector<std::uint64_t> checksums;      ///< one per block that this step filled, ascending
+  std::vector<std::uint64_t> checksums;  ///< one per block that this step filled, ascending
 };
 
 /// What a worker computes with: used by one step at a time.

@@ -1,15 +1,14 @@
 #pragma once
-// The conductor: a mailbox around `conductor_core`, and the list of members. Soft state only: after a restart nodes
-// join again and shards announce what they hold.
-
-#include "actors/interfaces.hpp"
-#include "runtime/sched/conductor_core.hpp"
+// The conductor: a mailbox around `conductor_core`, and the list of members. Soft state only: after a restart
+// nodes join again and shards announce what they hold.
 
 #include <caf/typed_event_based_actor.hpp>
-
 #include <deque>
 #include <string>
 #include <unordered_map>
+
+#include "actors/interfaces.hpp"
+#include "runtime/sched/conductor_core.hpp"
 
 namespace mooncaf {
 
@@ -34,7 +33,7 @@ class conductor final : public conductor_actor::base {
     node_info info;
     node_report latest;
     time_point seen{};
-    std::uint64_t next_event = 0;      ///< sequence number expected next; 0: a snapshot is due
+    std::uint64_t next_event = 0;  ///< sequence number expected next; 0: a snapshot is due
     bool resyncing = false;
   };
   /// A recent placement, for the live page.
@@ -65,8 +64,8 @@ class conductor final : public conductor_actor::base {
   conductor_setup setup_;
   conductor_core core_;
   std::unordered_map<node_id, member> members_;
-  std::deque<recent> recent_;          ///< newest first
-  std::uint64_t gaps_ = 0;             ///< resyncs that were needed
+  std::deque<recent> recent_;  ///< newest first
+  std::uint64_t gaps_ = 0;     ///< resyncs that were needed
   time_point started_;
   std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0, finished_ = 0, failed_ = 0;
 };

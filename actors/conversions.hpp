@@ -1,11 +1,11 @@
 #pragma once
 // Between the values of the rooms below and the messages that carry them.
 
-#include "actors/messages.hpp"
-#include "runtime/model/sampler.hpp"
-
 #include <bit>
 #include <span>
+
+#include "actors/messages.hpp"
+#include "runtime/model/sampler.hpp"
 
 namespace mooncaf {
 
@@ -29,9 +29,12 @@ inline sampled_token from_message(const token_msg& token) {
 
 constexpr finish_kind to_message(finish_reason reason) noexcept {
   switch (reason) {
-    case finish_reason::none: return finish_kind::none;
-    case finish_reason::stop: return finish_kind::stop;
-    case finish_reason::length: return finish_kind::length;
+    case finish_reason::none:
+      return finish_kind::none;
+    case finish_reason::stop:
+      return finish_kind::stop;
+    case finish_reason::length:
+      return finish_kind::length;
   }
   return finish_kind::none;
 }

@@ -1,14 +1,13 @@
 #include "actors/decode_worker.hpp"
 
+#include <algorithm>
+#include <caf/send.hpp>
+#include <map>
+#include <utility>
+
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
 #include "actors/stray_errors.hpp"
-
-#include <caf/send.hpp>
-
-#include <algorithm>
-#include <map>
-#include <utility>
 
 namespace mooncaf {
 
@@ -77,8 +76,9 @@ void decode_worker::take(const generate_job& job) {
   request->local = job.placement.prefill_node == context_->id;
   requests_.emplace(owner, request);
   if (requests_.size() > context_->opts.decode.max_queue + context_->opts.decode.max_batch) {
-    return fail(request, error{ec::overloaded, "decode queue is full (" + std::to_string(context_->opts.decode.max_queue) +
-                                                   " requests)"},
+    return fail(request,
+                error{ec::overloaded, "decode queue is full (" +
+                                          std::to_string(context_->opts.decode.max_queue) + " requests)"},
                 true);
   }
   if (!request->local) return pin(request);
@@ -189,9 +189,9 @@ void decode_worker::join(const live_ptr& request) {
   request->last_key = job.keys.empty() ? job.root : job.keys.back();
   const auto tail = job.keys.size() * context_->layout.block_tokens;
   request->unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
-  request->sample = std::make_shared<sampler>(
-      job.sampling, std::span{job.tokens}.first(job.prompt_tokens), context_->text->eog_ids(),
-      context_->net->config().vocab_size, std::span{job.tokens}.subspan(job.prompt_tokens));
+  request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
+                                              context_->text->eog_ids(), context_->net->config().vocab_size,
+                                              std::span{job.tokens}.subspan(job.prompt_tokens));
   request->sample->accept(request->done->first.id);
   request->next = request->done->first.id;
   request->at = phase::ready;
@@ -223,8 +223,9 @@ void decode_worker::step() {
   if (items.empty()) return;
   computing_ = true;
   auto task = std::make_shared<compute_step>(machine_, std::move(items));
-  request(links_.executor, caf::infinite, run_atom_v, task_ptr{task})
-      .then([this, task](const task_ptr&) { step_done(task); });
+  request(links_.executor, caf::infinite, run_atom_v, task_ptr{task}).then([this, task](const task_ptr&) {
+    step_done(task);
+  });
 }
 
 bool decode_worker::has_room(const live_ptr& request) {
@@ -249,7 +250,8 @@ void decode_worker::grow(const live_ptr& request) {
           [this, request](const caf::error& e) {
             request->growing = false;
             // What was asked for ahead may be had by the time that it is needed, or may never be needed.
-            if (request->over || request->position < request->blocks.size() * context_->layout.block_tokens) return;
+            if (request->over || request->position < request->blocks.size() * context_->layout.block_tokens)
+              return;
             // Its place is worth more to the others than a wait without an end; the gateway places it again.
             fail(request, from_caf(e), true);
           });
@@ -322,7 +324,8 @@ void decode_worker::cancel(const attempt_id& id) {
   const auto i = requests_.find(owner);
   if (i != requests_.end()) {
     const auto request = i->second;  // `end` takes it out of the map
-    // Until it is handed over, a local prefill worker owns the blocks; what it sends later is released on arrival.
+    // Until it is handed over, a local prefill worker owns the blocks; what it sends later is released on
+    // arrival.
     if (request->local && !request->done) cancelled_early_[owner] = clock_type::now();
     return end(request);
   }
@@ -361,7 +364,8 @@ void decode_worker::fence(const live_ptr& request) {
   this->request(caf::actor_cast<prefill_worker_actor>(job.prefill), request_limit, cancel_atom_v, job.id)
       .then(confirm, [this, confirm, node = job.placement.prefill_node](const caf::error&) {
         // It did not say that it stopped: cut its links instead.
-        this->request(links_.messenger, request_limit, fence_atom_v, node).then(confirm, [](const caf::error&) {});
+        this->request(links_.messenger, request_limit, fence_atom_v, node)
+            .then(confirm, [](const caf::error&) {});
       });
 }
 

@@ -7,8 +7,13 @@
 //           its blocks are handed over as they lie)                                            ▼
 //         any state ── cancel, error, lost peer, lease ──────────────────────────────────► ended
 //
-// A running request that needs a block when none is to be had gives its place back: the gateway places it again, and
-// its published blocks make that cheap.
+// A running request that needs a block when none is to be had gives its place back: the gateway places it
+// again, and its published blocks make that cheap.
+
+#include <caf/typed_event_based_actor.hpp>
+#include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "actors/compute_step.hpp"
 #include "actors/interfaces.hpp"
@@ -17,12 +22,6 @@
 #include "actors/prefill_worker.hpp"
 #include "runtime/sched/block_hash.hpp"
 #include "runtime/sched/decode_batch.hpp"
-
-#include <caf/typed_event_based_actor.hpp>
-
-#include <memory>
-#include <unordered_map>
-#include <vector>
 
 namespace mooncaf {
 
@@ -42,20 +41,20 @@ class decode_worker final : public decode_worker_actor::base {
     generate_job job;
     phase at = phase::reserving;
     time_point arrived;
-    bool local = false;                        ///< prefill runs on this node and hands its blocks over
-    bool exposed = false;                      ///< a remote prefill side may be writing into the slots
-    std::uint32_t have_blocks = 0;             ///< leading blocks that were here before
+    bool local = false;             ///< prefill runs on this node and hands its blocks over
+    bool exposed = false;           ///< a remote prefill side may be writing into the slots
+    std::uint32_t have_blocks = 0;  ///< leading blocks that were here before
     std::vector<slot_index> slots;
-    std::vector<std::byte*> blocks;            ///< their addresses
-    std::vector<slot_index> fresh;             ///< reserved while a step was reading `blocks`
+    std::vector<std::byte*> blocks;  ///< their addresses
+    std::vector<slot_index> fresh;   ///< reserved while a step was reading `blocks`
     std::optional<prefill_done> done;
-    std::int32_t next = -1;                    ///< the token that the next step appends
-    std::uint32_t position = 0;                ///< tokens in the blocks
-    std::vector<std::int32_t> unnamed;         ///< tokens of the block that is filling up
-    block_key last_key;                        ///< its parent
+    std::int32_t next = -1;             ///< the token that the next step appends
+    std::uint32_t position = 0;         ///< tokens in the blocks
+    std::vector<std::int32_t> unnamed;  ///< tokens of the block that is filling up
+    block_key last_key;                 ///< its parent
     std::shared_ptr<sampler> sample;
-    bool busy = false;                         ///< in the step that runs now
-    bool growing = false;                      ///< a slot is being reserved
+    bool busy = false;     ///< in the step that runs now
+    bool growing = false;  ///< a slot is being reserved
     bool over = false;
   };
   using live_ptr = std::shared_ptr<live>;
@@ -93,7 +92,7 @@ class decode_worker final : public decode_worker_actor::base {
   std::shared_ptr<engine> machine_;
   std::shared_ptr<landing_board> board_;
   decode_batch batch_;
-  std::unordered_map<std::uint64_t, live_ptr> requests_;  ///< by owner
+  std::unordered_map<std::uint64_t, live_ptr> requests_;                          ///< by owner
   std::unordered_map<std::uint64_t, std::pair<prefill_done, time_point>> early_;  ///< overtook their job
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;
   bool computing_ = false;

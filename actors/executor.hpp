@@ -1,17 +1,16 @@
 #pragma once
 // A thread of its own for work that would block or fill a scheduler thread.
 
-#include "actors/interfaces.hpp"
-
 #include <caf/actor_system.hpp>
-
 #include <functional>
 #include <utility>
 
+#include "actors/interfaces.hpp"
+
 namespace mooncaf {
 
-/// Spawns an executor with its own thread. Tests spawn `executor_behavior` cooperatively instead, so that tasks run
-/// in the deterministic scheduler.
+/// Spawns an executor with its own thread. Tests spawn `executor_behavior` cooperatively instead, so that
+/// tasks run in the deterministic scheduler.
 executor_actor spawn_executor(caf::actor_system& system);
 
 executor_actor::behavior_type executor_behavior(executor_actor::pointer self);

@@ -1,15 +1,14 @@
 #include "actors/gateway.hpp"
 
+#include <algorithm>
+#include <caf/send.hpp>
+#include <utility>
+
 #include "actors/conversions.hpp"
 #include "actors/log.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/sched/block_hash.hpp"
-
-#include <caf/send.hpp>
-
-#include <algorithm>
-#include <utility>
 
 namespace mooncaf {
 
@@ -17,13 +16,15 @@ namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(50);
 constexpr auto schedule_limit = std::chrono::seconds(5);
-constexpr auto placing_limit = std::chrono::seconds(15);   ///< without a live instance of a role, then 503
-constexpr std::uint32_t attempt_limit = 16;                ///< some 15 s with the waits between them
-constexpr std::uint32_t placing_attempt_limit = 64;        ///< … that found no worker to go to
-constexpr std::uint32_t loss_limit = 4;                    ///< a request that kills workers must not kill them all
+constexpr auto placing_limit = std::chrono::seconds(15);  ///< without a live instance of a role, then 503
+constexpr std::uint32_t attempt_limit = 16;               ///< some 15 s with the waits between them
+constexpr std::uint32_t placing_attempt_limit = 64;       ///< … that found no worker to go to
+constexpr std::uint32_t loss_limit = 4;  ///< a request that kills workers must not kill them all
 
 /// Waits longer from attempt to attempt: a dead worker is known at once, a full one needs time.
-duration back_off(std::uint32_t attempt) { return std::chrono::milliseconds(20) * (1u << std::min(attempt, 6u)); }
+duration back_off(std::uint32_t attempt) {
+  return std::chrono::milliseconds(20) * (1u << std::min(attempt, 6u));
+}
 
 /// What a client is told when attempt after attempt failed: that it may come again, unless memory or queues
 /// are full, which it has to know.
@@ -175,7 +176,8 @@ void gateway::dispatch(const live_ptr& request, const placement_msg& where) {
   request->placed = where;
   if (prefill == workers_.end() || decode == workers_.end()) {
     // The conductor knows a worker whose node has not introduced itself here yet.
-    return again(request, error{ec::unavailable, "a worker of the placement is not connected to this gateway yet"});
+    return again(request,
+                 error{ec::unavailable, "a worker of the placement is not connected to this gateway yet"});
   }
   request->prefill = prefill->second;
   request->decode = decode->second;
@@ -216,7 +218,8 @@ void gateway::first(const first_token& message) {
       const auto prompt = static_cast<std::uint32_t>(request->what.prompt.size());
       context_->meters->first_token(request->ttft, prompt, message.stats.cached_tokens);
     }
-    for (auto& follower : std::exchange(request->followers, {})) start(request->client, std::move(follower), {});
+    for (auto& follower : std::exchange(request->followers, {}))
+      start(request->client, std::move(follower), {});
   }
   if (conductor_) {
     request_event event;
@@ -287,10 +290,12 @@ void gateway::again(const live_ptr& request, const error& cause) {
 
 void gateway::stop_workers(const live_ptr& request, bool prefill, bool decode) {
   if (!request->placed) return;
-  if (decode && request->decode) send(caf::actor_cast<decode_worker_actor>(request->decode), cancel_atom_v, request->id);
+  if (decode && request->decode)
+    send(caf::actor_cast<decode_worker_actor>(request->decode), cancel_atom_v, request->id);
   if (prefill && request->prefill) {
     // Its answer says that it wrote its last, which matters to the decode worker alone.
-    this->request(caf::actor_cast<prefill_worker_actor>(request->prefill), schedule_limit, cancel_atom_v, request->id)
+    this->request(caf::actor_cast<prefill_worker_actor>(request->prefill), schedule_limit, cancel_atom_v,
+                  request->id)
         .then([] {}, [](const caf::error&) {});
   }
 }
@@ -335,7 +340,8 @@ void gateway::fail(const live_ptr& request, const error& cause, std::chrono::sec
 void gateway::measure_end(const live_ptr& request, const std::string& outcome) {
   if (!context_->meters) return;
   const auto elapsed = clock().now() - request->client->arrived;
-  for (std::size_t i = 0; i <= request->followers.size(); ++i) context_->meters->request_over(outcome, elapsed);
+  for (std::size_t i = 0; i <= request->followers.size(); ++i)
+    context_->meters->request_over(outcome, elapsed);
 }
 
 void gateway::forget(const live_ptr& request, request_stage stage) {
@@ -372,7 +378,9 @@ void gateway::peer_lost(node_id peer) {
   for (const auto& request : hit) {
     stop_workers(request, request->placed->prefill_node != peer, request->placed->decode_node != peer);
     if (++request->losses >= loss_limit) {
-      fail(request, error{ec::unavailable, std::to_string(request->losses) + " nodes were lost while they served this request"},
+      fail(request,
+           error{ec::unavailable,
+                 std::to_string(request->losses) + " nodes were lost while they served this request"},
            std::chrono::seconds(2));
     } else {
       again(request, error{ec::peer_lost, "node " + to_string(peer) + " is gone"});

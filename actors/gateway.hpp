@@ -1,24 +1,24 @@
 #pragma once
-// The gateway: holds client requests from submission to the last token, and brings them through whatever happens to
-// the workers on the way.
+// The gateway: holds client requests from submission to the last token, and brings them through whatever
+// happens to the workers on the way.
 //
 //   submit ──► waiting for a place ──► placed ──► first token ──► streaming ──► finished
 //                    ▲                   │            │               │
 //                    └── worker lost, ───┴────────────┴───────────────┘
 //                        retriable failure: attempt + 1, prompt + tokens so far
 //
-// A client sees a pause, never an error it could have been spared, and no token twice: tokens carry their position.
-
-#include "actors/client_request.hpp"
-#include "actors/interfaces.hpp"
-#include "actors/node_context.hpp"
+// A client sees a pause, never an error it could have been spared, and no token twice: tokens carry their
+// position.
 
 #include <caf/typed_event_based_actor.hpp>
-
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "actors/client_request.hpp"
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
 
 namespace mooncaf {
 
@@ -36,21 +36,21 @@ class gateway final : public gateway_actor::base {
     client_request_ptr client;
     generation what;
     block_key root;
-    std::vector<std::int32_t> output;       ///< tokens that the sink has
+    std::vector<std::int32_t> output;  ///< tokens that the sink has
     std::optional<placement_msg> placed;
     caf::actor prefill;
     caf::actor decode;
-    std::vector<worker_id> avoid;           ///< decode workers that attempts failed on
-    std::uint32_t losses = 0;               ///< workers that died with it
-    bool decoding = false;                  ///< the decode side has shown life: prefill's fate no longer matters
-    std::vector<token_run> early;           ///< came before the first token, which takes another link
-    bool scheduling = false;                ///< the conductor's answer is awaited
+    std::vector<worker_id> avoid;  ///< decode workers that attempts failed on
+    std::uint32_t losses = 0;      ///< workers that died with it
+    bool decoding = false;         ///< the decode side has shown life: prefill's fate no longer matters
+    std::vector<token_run> early;  ///< came before the first token, which takes another link
+    bool scheduling = false;       ///< the conductor's answer is awaited
     bool over = false;
     prefill_stats stats;
-    time_point retry_at;                    ///< when waiting for a place
+    time_point retry_at;  ///< when waiting for a place
     time_point last_token;
     duration ttft{};
-    std::vector<generation> followers;      ///< same prompt; start when this one has its first token
+    std::vector<generation> followers;  ///< same prompt; start when this one has its first token
   };
   using live_ptr = std::shared_ptr<live>;
 
@@ -81,7 +81,7 @@ class gateway final : public gateway_actor::base {
 
   context_ptr context_;
   conductor_actor conductor_;
-  std::unordered_map<worker_id, caf::actor> workers_;           ///< of all peers and this node
+  std::unordered_map<worker_id, caf::actor> workers_;  ///< of all peers and this node
   std::unordered_map<node_id, std::vector<worker_id>> workers_of_;
   std::unordered_map<request_id, live_ptr> requests_;
   std::uint64_t next_request_;

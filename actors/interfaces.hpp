@@ -1,17 +1,19 @@
 #pragma once
-// Every typed actor interface of mooncaf, with a line of prose over every message. INTERNAL marks what an actor sends
-// itself or gets from an executor of its own process; those never leave the process.
-
-#include "actors/client_request.hpp"
-#include "actors/serialization.hpp"
+// Every typed actor interface of mooncaf, with a line of prose over every message. INTERNAL marks what an
+// actor sends itself or gets from an executor of its own process; those never leave the process.
 
 #include <caf/typed_actor.hpp>
-
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "actors/client_request.hpp"
+#include "actors/serialization.hpp"
+
 namespace mooncaf {
+
+// A message a line:
+// clang-format off
 
 /// An EXECUTOR owns one thread: a worker's forward passes, a shard's disk reads, a dial.
 using executor_actor = caf::typed_actor<
@@ -143,5 +145,7 @@ using node_actor = caf::typed_actor<
     MOONCAF_RPC(void, listen_atom, std::uint16_t),
     // INTERNAL: reports load; looks for the conductor while there is none.
     MOONCAF_RPC(void, tick_atom)>;
+
+// clang-format on
 
 }  // namespace mooncaf

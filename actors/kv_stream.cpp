@@ -60,7 +60,8 @@ void kv_stream::add_rows(std::vector<slice_pair>& out, std::uint32_t block, std:
   };
   if (rows == layout_.block_tokens) return add(layer * layout_.layer_bytes(), layout_.layer_bytes());
   for (std::uint32_t head = 0; head < layout_.n_kv_heads; ++head) {
-    for (const bool value : {false, true}) add(layout_.offset(layer, head, value, first_row), rows * layout_.row_bytes());
+    for (const bool value : {false, true})
+      add(layout_.offset(layer, head, value, first_row), rows * layout_.row_bytes());
   }
 }
 
@@ -96,7 +97,8 @@ void kv_stream::submit(const piece& what, std::unique_lock<std::mutex>& lock) {
   // The completion may come on this very thread.
   lock.unlock();
   if (const auto plane = plane_.lock()) {
-    plane->submit(std::move(order), [self = shared_from_this()](const completion& done) { self->completed(done); });
+    plane->submit(std::move(order),
+                  [self = shared_from_this()](const completion& done) { self->completed(done); });
   } else {
     completed({order.id, fail(ec::cancelled, "the data plane is gone")});
   }

@@ -1,18 +1,15 @@
 #pragma once
-// The KV of one attempt on its way from a prefill worker to the decode side, layer by layer, while later layers and
-// chunks are still being computed.
+// The KV of one attempt on its way from a prefill worker to the decode side, layer by layer, while later
+// layers and chunks are still being computed.
 //
 //   compute thread: layer_ready(layer, ...)  ─┐
 //   worker actor:   set_target(slots)        ─┼─► data_plane::submit(write, tag = (request, chunk, layer))
 //   worker actor:   finish() / stop()        ─┘        │
-//   data plane:     completion  ◄───────────────────────┘  ─► on_end(delivered) once, when nothing is under way
+//   data plane:     completion  ◄───────────────────────┘  ─► on_end(delivered) once, when nothing is under
+//   way
 //
-// Layers that are ready before the decode side told its slots wait here as a few numbers each; the bytes stay in the
-// blocks, which the worker keeps until `on_end`.
-
-#include "actors/messages.hpp"
-#include "runtime/base/kv_layout.hpp"
-#include "transport/data_plane.hpp"
+// Layers that are ready before the decode side told its slots wait here as a few numbers each; the bytes stay
+// in the blocks, which the worker keeps until `on_end`.
 
 #include <atomic>
 #include <cstdint>
@@ -22,18 +19,24 @@
 #include <optional>
 #include <vector>
 
+#include "actors/messages.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "transport/data_plane.hpp"
+
 namespace mooncaf {
 
 class kv_stream : public std::enable_shared_from_this<kv_stream> {
  public:
   struct source {
-    region_id region;                       ///< where the local blocks lie
-    std::vector<std::uint64_t> offsets;     ///< region offset of each block of the prompt
-    std::uint32_t prompt_tokens = 0;        ///< tokens that will be sent in all
+    region_id region;                    ///< where the local blocks lie
+    std::vector<std::uint64_t> offsets;  ///< region offset of each block of the prompt
+    std::uint32_t prompt_tokens = 0;     ///< tokens that will be sent in all
   };
 
-  /// @param on_end  called once from any thread: true if everything that was to be sent landed and verified, false
-  ///                if something could not be delivered or the stream was stopped. Afterwards no slice is under way.
+  /// @param on_end  called once from any thread: true if everything that was to be sent landed and verified,
+  /// false
+  ///                if something could not be delivered or the stream was stopped. Afterwards no slice is
+  ///                under way.
   kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
             std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, source from,
             std::function<void(bool delivered)> on_end);
@@ -44,15 +47,16 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   void prefix_ready(std::uint32_t tokens);
   /// Positions [start, start + count) are written in `layer`.
   void layer_ready(std::uint32_t layer, std::uint32_t start, std::size_t count);
-  /// No more calls of the two above will come. @returns the number of landings that make the stream complete; known
-  /// only when the target is, so the call back comes at once or from `set_target`.
+  /// No more calls of the two above will come. @returns the number of landings that make the stream complete;
+  /// known only when the target is, so the call back comes at once or from `set_target`.
   void finish(std::function<void(std::uint32_t transfers)> on_count);
   /// Sends nothing more and cancels what is under way; `on_end(false)` follows, unless it ended before.
   void stop();
 
   /// Whether `on_end` was or is being called.
   bool ended() const;
-  /// Once ended: no byte of this stream can be written at the decode side any more. False: that side must fence us.
+  /// Once ended: no byte of this stream can be written at the decode side any more. False: that side must
+  /// fence us.
   bool fenced() const;
   std::uint64_t bytes_sent() const;
 
@@ -67,8 +71,8 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
 
   void ready(const piece& what);
   std::vector<slice_pair> slices_of(const piece& what) const;
-  void add_rows(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t layer, std::uint32_t first_row,
-                std::uint32_t rows) const;
+  void add_rows(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t layer,
+                std::uint32_t first_row, std::uint32_t rows) const;
   void submit(const piece& what, std::unique_lock<std::mutex>& lock);
   void completed(const completion& done);
   /// Calls `on_end` if nothing is left to happen. Releases the lock.
@@ -85,12 +89,12 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   std::function<void(bool)> on_end_;
   std::function<void(std::uint32_t)> on_count_;
   std::optional<kv_target> target_;
-  std::vector<piece> waiting_;             ///< ready, but the target is not known
+  std::vector<piece> waiting_;  ///< ready, but the target is not known
   std::vector<transfer_id> under_way_;
-  std::uint32_t submitted_ = 0;            ///< transfers so far; each makes one landing
+  std::uint32_t submitted_ = 0;  ///< transfers so far; each makes one landing
   std::uint64_t bytes_ = 0;
-  bool draining_ = false;                  ///< `set_target` is sending what waited; nothing settles meanwhile
-  bool finished_ = false;                  ///< no more pieces will come
+  bool draining_ = false;  ///< `set_target` is sending what waited; nothing settles meanwhile
+  bool finished_ = false;  ///< no more pieces will come
   bool failed_ = false;
   bool stopped_ = false;
   bool ended_ = false;

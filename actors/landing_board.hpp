@@ -1,6 +1,6 @@
 #pragma once
-// Counts what has landed for requests whose KV is on its way here. The data plane's threads report, a decode worker
-// hears once per request: when everything expected is in, or when something was corrupt.
+// Counts what has landed for requests whose KV is on its way here. The data plane's threads report, a decode
+// worker hears once per request: when everything expected is in, or when something was corrupt.
 
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,8 @@ class landing_board {
     std::uint32_t landed = 0;
     std::optional<std::uint32_t> expected;
   };
-  void settle(std::unique_lock<std::mutex>& lock, std::unordered_map<std::uint64_t, entry>::iterator i, bool ok);
+  void settle(std::unique_lock<std::mutex>& lock, std::unordered_map<std::uint64_t, entry>::iterator i,
+              bool ok);
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, entry> entries_;

@@ -1,10 +1,10 @@
 #include "actors/log.hpp"
 
-#include <nlohmann/json.hpp>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 
 namespace mooncaf {
 
@@ -23,12 +23,18 @@ log_state& state() {
 
 spdlog::level::level_enum as_spdlog(log_level level) {
   switch (level) {
-    case log_level::trace: return spdlog::level::trace;
-    case log_level::debug: return spdlog::level::debug;
-    case log_level::info: return spdlog::level::info;
-    case log_level::warn: return spdlog::level::warn;
-    case log_level::error: return spdlog::level::err;
-    case log_level::off: return spdlog::level::off;
+    case log_level::trace:
+      return spdlog::level::trace;
+    case log_level::debug:
+      return spdlog::level::debug;
+    case log_level::info:
+      return spdlog::level::info;
+    case log_level::warn:
+      return spdlog::level::warn;
+    case log_level::error:
+      return spdlog::level::err;
+    case log_level::off:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -37,7 +43,8 @@ spdlog::level::level_enum as_spdlog(log_level level) {
 std::string quoted(std::string_view value) {
   const bool plain = !value.empty() && value.find_first_of(" \"=\n\t\\") == std::string_view::npos;
   return plain ? std::string{value}
-               : nlohmann::json(std::string{value}).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+               : nlohmann::json(std::string{value})
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -1,10 +1,6 @@
 // mooncaf: one binary, any set of roles.
 
-#include "actors/rdma_setup.hpp"
-#include "actors/serve.hpp"
-
-#include "actors/cluster/shutdown.hpp"
-#include "runtime/sim/cli/commands.hpp"
+#include <unistd.h>
 
 #include <cstdio>
 #include <iostream>
@@ -12,7 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include <unistd.h>
+#include "actors/cluster/shutdown.hpp"
+#include "actors/rdma_setup.hpp"
+#include "actors/serve.hpp"
+#include "runtime/sim/cli/commands.hpp"
 
 int main(int argc, char** argv) {
   if (argc > 1 && mooncaf::sim::is_command(argv[1])) {  // needs no cluster
@@ -27,9 +26,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   switch (parsed->action) {
-    case mooncaf::option_action::print_text: std::fputs(parsed->text.c_str(), stdout); return 0;
-    case mooncaf::option_action::show_version: std::puts("mooncaf " MOONCAF_VERSION); return 0;
-    case mooncaf::option_action::run: break;
+    case mooncaf::option_action::print_text:
+      std::fputs(parsed->text.c_str(), stdout);
+      return 0;
+    case mooncaf::option_action::show_version:
+      std::puts("mooncaf " MOONCAF_VERSION);
+      return 0;
+    case mooncaf::option_action::run:
+      break;
   }
   if (const auto fit = mooncaf::check_serving(parsed->values); !fit) {
     std::fprintf(stderr, "mooncaf: %s\n", fit.error().detail.c_str());

@@ -105,8 +105,10 @@ void messenger::tell_of_rails(std::vector<rail_stats> now) {
   for (std::size_t i = 0; i < seen_rails_.size() && i < now.size(); ++i) {
     const auto& r = now[i];
     if (r.failures > seen_rails_[i].failures)
-      log_warn("rdma rail broke", {{"rail", r.name}, {"times", std::to_string(r.failures)}, {"problem", r.last_error}});
-    if (r.up != seen_rails_[i].up) log_warn(r.up ? "rdma rail is up" : "rdma rail is down", {{"rail", r.name}});
+      log_warn("rdma rail broke",
+               {{"rail", r.name}, {"times", std::to_string(r.failures)}, {"problem", r.last_error}});
+    if (r.up != seen_rails_[i].up)
+      log_warn(r.up ? "rdma rail is up" : "rdma rail is down", {{"rail", r.name}});
   }
   seen_rails_ = std::move(now);
 }

@@ -1,15 +1,14 @@
 #pragma once
-// The messenger: fetches prefix blocks from other nodes, and fences peers. A mailbox around the data plane, which
-// moves the bytes on threads of its own.
-
-#include "actors/interfaces.hpp"
-#include "actors/node_context.hpp"
+// The messenger: fetches prefix blocks from other nodes, and fences peers. A mailbox around the data plane,
+// which moves the bytes on threads of its own.
 
 #include <caf/typed_event_based_actor.hpp>
-
 #include <functional>
 #include <unordered_map>
 #include <vector>
+
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
 
 namespace mooncaf {
 
@@ -30,8 +29,8 @@ class messenger final : public messenger_actor::base {
   void tell_of_rails(std::vector<rail_stats> now);
 
   context_ptr context_;
-  executor_actor blocking_;                                   ///< fencing waits for peers
-  std::unordered_map<node_id, cache_shard_actor> shards_;     ///< of the peers
+  executor_actor blocking_;                                                       ///< fencing waits for peers
+  std::unordered_map<node_id, cache_shard_actor> shards_;                         ///< of the peers
   std::unordered_map<std::uint64_t, std::function<void(const error&)>> reading_;  ///< by ticket
   std::uint64_t next_ticket_ = 1;
   std::vector<rail_stats> seen_rails_;

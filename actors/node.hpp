@@ -6,18 +6,17 @@
 //        ▲ conductor lost: dial again                                             ▼
 //        └────────────────────────────────────────────────────────────────── peer_down
 //
-// Dialling blocks, so it is the work of an executor. The direct link matters: a handle that was learned through a
-// third node is routed through it and never reports the death of its process.
-
-#include "actors/interfaces.hpp"
-#include "actors/node_context.hpp"
+// Dialling blocks, so it is the work of an executor. The direct link matters: a handle that was learned
+// through a third node is routed through it and never reports the death of its process.
 
 #include <caf/typed_event_based_actor.hpp>
-
 #include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
 
 namespace mooncaf {
 

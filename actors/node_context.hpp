@@ -1,6 +1,10 @@
 #pragma once
 // What the actors of one process share: immutable after start, or thread-safe by itself.
 
+#include <atomic>
+#include <memory>
+#include <string>
+
 #include "config/options.hpp"
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
@@ -9,10 +13,6 @@
 #include "runtime/text/tokenizer.hpp"
 #include "storage/arena.hpp"
 #include "transport/data_plane.hpp"
-
-#include <atomic>
-#include <memory>
-#include <string>
 
 namespace mooncaf {
 
@@ -23,19 +23,19 @@ struct node_context {
   std::string name;
   options opts;
 
-  std::shared_ptr<device> hardware;            ///< null where nothing is computed (conductor, cache)
+  std::shared_ptr<device> hardware;  ///< null where nothing is computed (conductor, cache)
   std::shared_ptr<const model> net;
-  std::shared_ptr<const tokenizer> text;       ///< null without a gateway
+  std::shared_ptr<const tokenizer> text;  ///< null without a gateway
   std::shared_ptr<const chat_template> chat;
   kv_layout layout;
-  block_key root;                              ///< parent of every first block without a tenant salt
+  block_key root;  ///< parent of every first block without a tenant salt
 
-  std::shared_ptr<arena> memory;               ///< null without a shard
-  std::size_t slot_stride = 0;                 ///< bytes from one slot to the next
-  region_desc region;                          ///< the arena, as peers address it
+  std::shared_ptr<arena> memory;  ///< null without a shard
+  std::size_t slot_stride = 0;    ///< bytes from one slot to the next
+  region_desc region;             ///< the arena, as peers address it
   std::shared_ptr<data_plane> plane;
   std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids;  ///< next id of a transfer of this node
-  std::shared_ptr<metrics> meters;             ///< null where nobody measures
+  std::shared_ptr<metrics> meters;                           ///< null where nobody measures
 
   std::byte* slot(std::uint32_t index) const noexcept { return memory->base() + index * slot_stride; }
   std::uint64_t slot_offset(std::uint32_t index) const noexcept { return index * slot_stride; }

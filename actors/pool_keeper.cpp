@@ -1,11 +1,10 @@
 #include "actors/pool_keeper.hpp"
 
-#include "actors/stray_errors.hpp"
-
-#include <caf/send.hpp>
-
 #include <algorithm>
+#include <caf/send.hpp>
 #include <utility>
+
+#include "actors/stray_errors.hpp"
 
 namespace mooncaf {
 
@@ -13,8 +12,8 @@ namespace {
 
 /// Blocks of one read: enough to fill a link, few enough to hold little while it is under way.
 constexpr std::size_t blocks_at_once = 32;
-/// Orders beyond that are dropped, oldest first: a copy that nobody made is a miss, and the newest blocks are the
-/// likeliest to be used.
+/// Orders beyond that are dropped, oldest first: a copy that nobody made is a miss, and the newest blocks are
+/// the likeliest to be used.
 constexpr std::size_t order_limit = 4096;
 constexpr auto shard_limit = std::chrono::seconds(10);
 constexpr auto tick_interval = std::chrono::milliseconds(500);
@@ -59,8 +58,9 @@ void pool_keeper::on_exit() {
 void pool_keeper::take(keep_order order) {
   for (std::size_t at = 0; at < order.blocks.size(); at += blocks_at_once) {
     const auto end = std::min(order.blocks.size(), at + blocks_at_once);
-    waiting_.push_back({order.source, {order.blocks.begin() + static_cast<std::ptrdiff_t>(at),
-                                       order.blocks.begin() + static_cast<std::ptrdiff_t>(end)}});
+    waiting_.push_back({order.source,
+                        {order.blocks.begin() + static_cast<std::ptrdiff_t>(at),
+                         order.blocks.begin() + static_cast<std::ptrdiff_t>(end)}});
   }
   while (waiting_.size() > order_limit) waiting_.pop_front();
   next();
@@ -69,7 +69,8 @@ void pool_keeper::take(keep_order order) {
 void pool_keeper::next() {
   if (working_) return;
   // The conductor may know of a source that has not introduced itself here yet: its orders wait.
-  const auto order = std::ranges::find_if(waiting_, [&](const keep_order& o) { return peers_.contains(o.source); });
+  const auto order =
+      std::ranges::find_if(waiting_, [&](const keep_order& o) { return peers_.contains(o.source); });
   if (order == waiting_.end()) return;
   auto work = std::make_shared<copy>();
   work->id.request = request_id{next_id_++};
@@ -103,7 +104,8 @@ void pool_keeper::fetch(const copy_ptr& work) {
   fetch_plan plan;
   plan.id = work->id;
   plan.source = work->order.source;
-  for (auto i = work->have; i < work->order.blocks.size(); ++i) plan.keys.push_back(work->order.blocks[i].key);
+  for (auto i = work->have; i < work->order.blocks.size(); ++i)
+    plan.keys.push_back(work->order.blocks[i].key);
   plan.slots = work->slots;
   // The messenger bounds it. Until it answers, blocks may still arrive in these slots.
   request(messenger_, caf::infinite, fetch_atom_v, std::move(plan))

@@ -1,25 +1,25 @@
 #pragma once
-// The POOL KEEPER of a node that stores and does not compute: it copies blocks that workers made into the local shard,
-// one order after the other, so that they outlive their makers' memory and processes.
+// The POOL KEEPER of a node that stores and does not compute: it copies blocks that workers made into the
+// local shard, one order after the other, so that they outlive their makers' memory and processes.
 //
 //   conductor ── keep ──► pool keeper ── pin, reserve ──► shard
 //                              │  fetch (pin remote, one-sided read, verify) ──► messenger
 //                              └─ commit, release ──► shard ── block events ──► conductor
 
-#include "actors/interfaces.hpp"
-#include "actors/node_context.hpp"
-
 #include <caf/typed_event_based_actor.hpp>
-
 #include <deque>
 #include <memory>
 #include <unordered_set>
+
+#include "actors/interfaces.hpp"
+#include "actors/node_context.hpp"
 
 namespace mooncaf {
 
 class pool_keeper final : public pool_keeper_actor::base {
  public:
-  pool_keeper(caf::actor_config& config, context_ptr context, cache_shard_actor shard, messenger_actor messenger);
+  pool_keeper(caf::actor_config& config, context_ptr context, cache_shard_actor shard,
+              messenger_actor messenger);
 
   const char* name() const override { return "mooncaf.pool_keeper"; }
   behavior_type make_behavior() override;

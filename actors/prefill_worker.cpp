@@ -1,13 +1,12 @@
 #include "actors/prefill_worker.hpp"
 
+#include <algorithm>
+#include <caf/send.hpp>
+#include <utility>
+
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
 #include "actors/stray_errors.hpp"
-
-#include <caf/send.hpp>
-
-#include <algorithm>
-#include <utility>
 
 namespace mooncaf {
 
@@ -90,8 +89,9 @@ void prefill_worker::take(const generate_job& job) {
   request->arrived = clock_type::now();
   requests_.emplace(owner, request);
   if (requests_.size() > context_->opts.prefill.max_queue) {
-    return fail(request, error{ec::overloaded, "prefill queue is full (" +
-                                                   std::to_string(context_->opts.prefill.max_queue) + " requests)"},
+    return fail(request,
+                error{ec::overloaded, "prefill queue is full (" +
+                                          std::to_string(context_->opts.prefill.max_queue) + " requests)"},
                 true);
   }
   pin(request);
@@ -102,12 +102,14 @@ void prefill_worker::pin(const live_ptr& request) {
   const auto& job = request->job;
   // The last token is always computed: its logits are what the client waits for.
   const auto reusable = (job.tokens.size() - 1) / context_->layout.block_tokens;
-  block_keys_t keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(std::min(reusable, job.keys.size())));
+  block_keys_t keys(job.keys.begin(),
+                    job.keys.begin() + static_cast<std::ptrdiff_t>(std::min(reusable, job.keys.size())));
   this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), std::move(keys))
       .then(
           [this, request](const pinned_slots& pinned) {
             if (request->over) return end(request);
-            const auto tokens = static_cast<std::uint32_t>(pinned.slots.size()) * context_->layout.block_tokens;
+            const auto tokens =
+                static_cast<std::uint32_t>(pinned.slots.size()) * context_->layout.block_tokens;
             request->slots = pinned.slots;
             request->checksums = pinned.checksums;
             request->checksums.resize(request->job.keys.size());
@@ -144,7 +146,8 @@ void prefill_worker::reserve(const live_ptr& request) {
 void prefill_worker::fetch(const live_ptr& request) {
   const auto& where = request->job.placement;
   const auto here = request->computed / context_->layout.block_tokens;
-  const auto reusable = static_cast<std::uint32_t>((request->job.tokens.size() - 1) / context_->layout.block_tokens);
+  const auto reusable =
+      static_cast<std::uint32_t>((request->job.tokens.size() - 1) / context_->layout.block_tokens);
   const auto there = std::min(where.source_blocks, reusable);
   if (!where.source || where.source == context_->id || there <= here) return enqueue(request);
   request->at = phase::fetching;
@@ -193,9 +196,9 @@ void prefill_worker::enqueue(const live_ptr& request) {
   auto& stats = request->stats;
   stats.cached_tokens = request->computed;
   stats.computed_tokens = static_cast<std::uint32_t>(job.tokens.size()) - request->computed;
-  request->sample = std::make_shared<sampler>(
-      job.sampling, std::span{job.tokens}.first(job.prompt_tokens), context_->text->eog_ids(),
-      context_->net->config().vocab_size, std::span{job.tokens}.subspan(job.prompt_tokens));
+  request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
+                                              context_->text->eog_ids(), context_->net->config().vocab_size,
+                                              std::span{job.tokens}.subspan(job.prompt_tokens));
   if (job.placement.decode_node != context_->id) open_stream(request);
   request->at = phase::queued;
   prefill_entry entry;
@@ -215,9 +218,11 @@ void prefill_worker::open_stream(const live_ptr& request) {
   from.region = context_->region.id;
   from.prompt_tokens = static_cast<std::uint32_t>(request->job.tokens.size());
   for (const auto slot : request->slots) from.offsets.push_back(context_->slot_offset(slot));
-  request->stream = std::make_shared<kv_stream>(
-      id, context_->layout, context_->plane, context_->transfer_ids, std::move(from),
-      [self = prefill_worker_actor{this}, id](bool delivered) { caf::anon_send(self, sent_atom_v, id, delivered); });
+  request->stream =
+      std::make_shared<kv_stream>(id, context_->layout, context_->plane, context_->transfer_ids,
+                                  std::move(from), [self = prefill_worker_actor{this}, id](bool delivered) {
+                                    caf::anon_send(self, sent_atom_v, id, delivered);
+                                  });
   if (const auto i = early_targets_.find(id.owner()); i != early_targets_.end()) {
     request->stream->set_target(i->second.first);
     early_targets_.erase(i);
@@ -242,8 +247,9 @@ void prefill_worker::step() {
   }
   computing_ = true;
   auto task = std::make_shared<compute_step>(machine_, std::move(items));
-  request(links_.executor, caf::infinite, run_atom_v, task_ptr{task})
-      .then([this, task](const task_ptr&) { step_done(task); });
+  request(links_.executor, caf::infinite, run_atom_v, task_ptr{task}).then([this, task](const task_ptr&) {
+    step_done(task);
+  });
 }
 
 step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk& chunk) {
@@ -349,7 +355,8 @@ void prefill_worker::fail(const live_ptr& request, error cause, bool retriable) 
   message.id = request->job.id;
   message.cause = std::move(cause);
   message.retriable = retriable;
-  message.wasted_prefill_tokens = request->computed - std::min(request->computed, request->stats.cached_tokens);
+  message.wasted_prefill_tokens =
+      request->computed - std::min(request->computed, request->stats.cached_tokens);
   send(caf::actor_cast<gateway_actor>(request->job.gateway), failed_atom_v, std::move(message));
   end(request);
 }

@@ -8,21 +8,21 @@
 //        any state ── cancel, error ──► ended                              handed over (same node): forgotten
 //                                                                          sending (other node) ──► ended
 //
-// "Ended" is one function: it frees the slots once nothing can write from them any more and answers whoever waits.
+// "Ended" is one function: it frees the slots once nothing can write from them any more and answers whoever
+// waits.
+
+#include <algorithm>
+#include <caf/response_promise.hpp>
+#include <caf/typed_event_based_actor.hpp>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "actors/compute_step.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/sched/prefill_batch.hpp"
-
-#include <caf/response_promise.hpp>
-#include <caf/typed_event_based_actor.hpp>
-
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <unordered_map>
-#include <vector>
 
 namespace mooncaf {
 
@@ -36,8 +36,8 @@ struct worker_links {
 
 class prefill_worker final : public prefill_worker_actor::base {
  public:
-  /// Prompts that one step may end, and so the rows of logits that its runner needs: with prompts shorter than
-  /// 16 tokens a step is not filled, which costs less than room for logits that are hardly ever wanted.
+  /// Prompts that one step may end, and so the rows of logits that its runner needs: with prompts shorter
+  /// than 16 tokens a step is not filled, which costs less than room for logits that are hardly ever wanted.
   static constexpr std::uint32_t requests_per_step(std::uint32_t budget_tokens) {
     return std::max(1u, budget_tokens / 16);
   }
@@ -57,16 +57,16 @@ class prefill_worker final : public prefill_worker_actor::base {
     generate_job job;
     phase at = phase::pinning;
     time_point arrived;
-    std::vector<slot_index> slots;             ///< of all blocks of `job.tokens`
-    std::vector<std::byte*> blocks;            ///< their addresses
-    std::vector<std::uint64_t> checksums;      ///< of each full block
-    std::uint32_t computed = 0;                ///< positions [0, computed) are in the blocks
+    std::vector<slot_index> slots;         ///< of all blocks of `job.tokens`
+    std::vector<std::byte*> blocks;        ///< their addresses
+    std::vector<std::uint64_t> checksums;  ///< of each full block
+    std::uint32_t computed = 0;            ///< positions [0, computed) are in the blocks
     prefill_stats stats;
-    std::shared_ptr<kv_stream> stream;         ///< null: decode is on this node
+    std::shared_ptr<kv_stream> stream;  ///< null: decode is on this node
     std::shared_ptr<sampler> sample;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
-    bool busy = false;                         ///< a step or a fetch writes its blocks
-    bool over = false;                         ///< cancelled or failed; waits until nothing touches its blocks
+    bool busy = false;  ///< a step or a fetch writes its blocks
+    bool over = false;  ///< cancelled or failed; waits until nothing touches its blocks
     std::vector<caf::response_promise> waiting;  ///< cancels to answer
   };
   using live_ptr = std::shared_ptr<live>;
@@ -98,7 +98,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   worker_links links_;
   std::shared_ptr<engine> machine_;
   prefill_batch queue_;
-  std::unordered_map<std::uint64_t, live_ptr> requests_;        ///< by owner
+  std::unordered_map<std::uint64_t, live_ptr> requests_;  ///< by owner
   std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job
   bool computing_ = false;

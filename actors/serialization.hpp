@@ -1,14 +1,15 @@
 #pragma once
-// How the messages of actors/messages.hpp cross a wire, and the names under which they do. A type that is missing in
-// the block below arrives empty at the other end; tests/actors/wire_test.cpp sends every one of them.
-
-#include "actors/blocking_task.hpp"
-#include "actors/client_request.hpp"
-#include "actors/wire.hpp"
-#include "actors/messages.hpp"
+// How the messages of actors/messages.hpp cross a wire, and the names under which they do. A type that is
+// missing in the block below arrives empty at the other end; tests/actors/wire_test.cpp sends every one of
+// them.
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/type_id.hpp>
+
+#include "actors/blocking_task.hpp"
+#include "actors/client_request.hpp"
+#include "actors/messages.hpp"
+#include "actors/wire.hpp"
 
 namespace mooncaf {
 
@@ -19,8 +20,9 @@ auto inspect(Inspector& f, sampling_params& x) {
   std::vector<std::pair<std::int32_t, float_bits>> bias;
   for (const auto& [id, value] : x.logit_bias) bias.emplace_back(id, float_bits{value});
   const auto run = [&] {
-    return f(caf::meta::type_name("sampling_params"), temperature, x.top_k, top_p, min_p, repetition, presence,
-             frequency, x.seed, x.logprobs, bias, x.max_tokens, x.min_tokens, x.ignore_eos, x.stop, x.stop_token_ids);
+    return f(caf::meta::type_name("sampling_params"), temperature, x.top_k, top_p, min_p, repetition,
+             presence, frequency, x.seed, x.logprobs, bias, x.max_tokens, x.min_tokens, x.ignore_eos, x.stop,
+             x.stop_token_ids);
   };
   if constexpr (!Inspector::writes_state) {
     return run();
@@ -47,15 +49,19 @@ auto inspect(Inspector& f, token_msg& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, schedule_job& x) {
-  return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns, x.tbt_slo_ns, x.avoid);
+  return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns,
+                x.tbt_slo_ns, x.avoid);
 }
 template <class Inspector>
 auto inspect(Inspector& f, placement_msg& x) {
-  return fields(f, "placement_msg", x, x.id, x.rejection, x.retry_after_ns, x.prefill, x.decode, x.prefill_node, x.decode_node, x.local_blocks, x.source, x.source_blocks, x.source_tier, x.predicted_ttft_ns, x.predicted_tbt_ns);
+  return fields(f, "placement_msg", x, x.id, x.rejection, x.retry_after_ns, x.prefill, x.decode,
+                x.prefill_node, x.decode_node, x.local_blocks, x.source, x.source_blocks, x.source_tier,
+                x.predicted_ttft_ns, x.predicted_tbt_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, request_event& x) {
-  return fields(f, "request_event", x, x.id, x.stage, x.new_tokens, x.cached_tokens, x.compute_ns, x.ttft_ns, x.output_tokens);
+  return fields(f, "request_event", x, x.id, x.stage, x.new_tokens, x.cached_tokens, x.compute_ns, x.ttft_ns,
+                x.output_tokens);
 }
 template <class Inspector>
 auto inspect(Inspector& f, block_event_msg& x) {
@@ -67,19 +73,24 @@ auto inspect(Inspector& f, block_event_batch& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, worker_load& x) {
-  return fields(f, "worker_load", x, x.id, x.running, x.waiting, x.waiting_tokens, x.context_tokens, x.step_ns);
+  return fields(f, "worker_load", x, x.id, x.running, x.waiting, x.waiting_tokens, x.context_tokens,
+                x.step_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
-  return fields(f, "shard_status", x, x.slots_total, x.slots_free, x.slots_reserved, x.slots_committed, x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes, x.owners, x.evictions, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.consistent);
+  return fields(f, "shard_status", x, x.slots_total, x.slots_free, x.slots_reserved, x.slots_committed,
+                x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes, x.owners,
+                x.evictions, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.consistent);
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {
-  return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures, x.control_messages, x.slices, x.failures, x.latency_ns);
+  return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures,
+                x.control_messages, x.slices, x.failures, x.latency_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, rail_status& x) {
-  return fields(f, "rail_status", x, x.name, x.address, x.up, x.bytes, x.slices, x.retries, x.failures, x.latency_ns, x.last_error);
+  return fields(f, "rail_status", x, x.name, x.address, x.up, x.bytes, x.slices, x.retries, x.failures,
+                x.latency_ns, x.last_error);
 }
 template <class Inspector>
 auto inspect(Inspector& f, transfer_report& x) {
@@ -91,7 +102,8 @@ auto inspect(Inspector& f, node_report& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
-  return fields(f, "generate_job", x, x.id, x.tokens, x.prompt_tokens, x.keys, x.root, x.sampling, x.priority, x.ttft_slo_ns, x.tbt_slo_ns, x.placement, x.gateway_node, x.gateway, x.prefill, x.decode);
+  return fields(f, "generate_job", x, x.id, x.tokens, x.prompt_tokens, x.keys, x.root, x.sampling, x.priority,
+                x.ttft_slo_ns, x.tbt_slo_ns, x.placement, x.gateway_node, x.gateway, x.prefill, x.decode);
 }
 template <class Inspector>
 auto inspect(Inspector& f, kv_target& x) {
@@ -103,7 +115,8 @@ auto inspect(Inspector& f, prefill_done& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, prefill_stats& x) {
-  return fields(f, "prefill_stats", x, x.cached_tokens, x.dram_tokens, x.ssd_tokens, x.remote_tokens, x.computed_tokens, x.queue_ns, x.fetch_ns, x.compute_ns);
+  return fields(f, "prefill_stats", x, x.cached_tokens, x.dram_tokens, x.ssd_tokens, x.remote_tokens,
+                x.computed_tokens, x.queue_ns, x.fetch_ns, x.compute_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, first_token& x) {
@@ -151,86 +164,87 @@ auto inspect(Inspector& f, worker_info& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_info& x) {
-  return fields(f, "node_info", x, x.id, x.name, x.host, x.control_port, x.roles, x.fingerprint, x.model, x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor);
+  return fields(f, "node_info", x, x.id, x.name, x.host, x.control_port, x.roles, x.fingerprint, x.model,
+                x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor);
 }
 
 }  // namespace mooncaf
 
 CAF_BEGIN_TYPE_ID_BLOCK(mooncaf, first_custom_type_id)
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_id))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::error))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::sampling_params))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_id))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_msg))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::schedule_job))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::placement_msg))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::request_event))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::block_event_msg))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::block_event_batch))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_load))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::shard_status))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::path_status))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::rail_status))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::transfer_report))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_report))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::generate_job))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::kv_target))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefill_done))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefill_stats))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::first_token))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_run))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_batch))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_failed))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::commit_item))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::pinned_slots))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_block))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::fetch_plan))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_blocks))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::keep_order))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_info))
-  CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_info))
-  CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::hash128>))
-  CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::commit_item>))
-  CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::node_info>))
-  CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::path_status>))
-  CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::rail_status>))
-  CAF_ADD_ATOM(mooncaf, mooncaf, blocks_atom, "blocks")
-  CAF_ADD_ATOM(mooncaf, mooncaf, cancel_atom, "cancel")
-  CAF_ADD_ATOM(mooncaf, mooncaf, cluster_atom, "cluster")
-  CAF_ADD_ATOM(mooncaf, mooncaf, commit_atom, "commit")
-  CAF_ADD_ATOM(mooncaf, mooncaf, confirm_atom, "confirm")
-  CAF_ADD_ATOM(mooncaf, mooncaf, done_atom, "done")
-  CAF_ADD_ATOM(mooncaf, mooncaf, event_atom, "event")
-  CAF_ADD_ATOM(mooncaf, mooncaf, failed_atom, "failed")
-  CAF_ADD_ATOM(mooncaf, mooncaf, fence_atom, "fence")
-  CAF_ADD_ATOM(mooncaf, mooncaf, fetch_atom, "fetch")
-  CAF_ADD_ATOM(mooncaf, mooncaf, fetched_atom, "fetched")
-  CAF_ADD_ATOM(mooncaf, mooncaf, first_atom, "first")
-  CAF_ADD_ATOM(mooncaf, mooncaf, flush_atom, "flush")
-  CAF_ADD_ATOM(mooncaf, mooncaf, follow_atom, "follow")
-  CAF_ADD_ATOM(mooncaf, mooncaf, hello_atom, "hello")
-  CAF_ADD_ATOM(mooncaf, mooncaf, job_atom, "job")
-  CAF_ADD_ATOM(mooncaf, mooncaf, join_atom, "join")
-  CAF_ADD_ATOM(mooncaf, mooncaf, keep_atom, "keep")
-  CAF_ADD_ATOM(mooncaf, mooncaf, landed_atom, "landed")
-  CAF_ADD_ATOM(mooncaf, mooncaf, listen_atom, "listen")
-  CAF_ADD_ATOM(mooncaf, mooncaf, peer_down_atom, "peer_down")
-  CAF_ADD_ATOM(mooncaf, mooncaf, peer_up_atom, "peer_up")
-  CAF_ADD_ATOM(mooncaf, mooncaf, pin_atom, "pin")
-  CAF_ADD_ATOM(mooncaf, mooncaf, pin_remote_atom, "pin_remote")
-  CAF_ADD_ATOM(mooncaf, mooncaf, read_atom, "read")
-  CAF_ADD_ATOM(mooncaf, mooncaf, release_atom, "release")
-  CAF_ADD_ATOM(mooncaf, mooncaf, renew_atom, "renew")
-  CAF_ADD_ATOM(mooncaf, mooncaf, report_atom, "report")
-  CAF_ADD_ATOM(mooncaf, mooncaf, reserve_atom, "reserve")
-  CAF_ADD_ATOM(mooncaf, mooncaf, run_atom, "run")
-  CAF_ADD_ATOM(mooncaf, mooncaf, schedule_atom, "schedule")
-  CAF_ADD_ATOM(mooncaf, mooncaf, sent_atom, "sent")
-  CAF_ADD_ATOM(mooncaf, mooncaf, status_atom, "status")
-  CAF_ADD_ATOM(mooncaf, mooncaf, submit_atom, "submit")
-  CAF_ADD_ATOM(mooncaf, mooncaf, target_atom, "target")
-  CAF_ADD_ATOM(mooncaf, mooncaf, tick_atom, "tick")
-  CAF_ADD_ATOM(mooncaf, mooncaf, tokens_atom, "tokens")
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_id))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::error))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::sampling_params))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_id))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_msg))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::schedule_job))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::placement_msg))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::request_event))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::block_event_msg))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::block_event_batch))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_load))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::shard_status))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::path_status))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::rail_status))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::transfer_report))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_report))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::generate_job))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::kv_target))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefill_done))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefill_stats))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::first_token))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_run))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_batch))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_failed))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::commit_item))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::pinned_slots))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_block))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::fetch_plan))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_blocks))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::keep_order))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_info))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_info))
+CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::hash128>))
+CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::commit_item>))
+CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::node_info>))
+CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::path_status>))
+CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::rail_status>))
+CAF_ADD_ATOM(mooncaf, mooncaf, blocks_atom, "blocks")
+CAF_ADD_ATOM(mooncaf, mooncaf, cancel_atom, "cancel")
+CAF_ADD_ATOM(mooncaf, mooncaf, cluster_atom, "cluster")
+CAF_ADD_ATOM(mooncaf, mooncaf, commit_atom, "commit")
+CAF_ADD_ATOM(mooncaf, mooncaf, confirm_atom, "confirm")
+CAF_ADD_ATOM(mooncaf, mooncaf, done_atom, "done")
+CAF_ADD_ATOM(mooncaf, mooncaf, event_atom, "event")
+CAF_ADD_ATOM(mooncaf, mooncaf, failed_atom, "failed")
+CAF_ADD_ATOM(mooncaf, mooncaf, fence_atom, "fence")
+CAF_ADD_ATOM(mooncaf, mooncaf, fetch_atom, "fetch")
+CAF_ADD_ATOM(mooncaf, mooncaf, fetched_atom, "fetched")
+CAF_ADD_ATOM(mooncaf, mooncaf, first_atom, "first")
+CAF_ADD_ATOM(mooncaf, mooncaf, flush_atom, "flush")
+CAF_ADD_ATOM(mooncaf, mooncaf, follow_atom, "follow")
+CAF_ADD_ATOM(mooncaf, mooncaf, hello_atom, "hello")
+CAF_ADD_ATOM(mooncaf, mooncaf, job_atom, "job")
+CAF_ADD_ATOM(mooncaf, mooncaf, join_atom, "join")
+CAF_ADD_ATOM(mooncaf, mooncaf, keep_atom, "keep")
+CAF_ADD_ATOM(mooncaf, mooncaf, landed_atom, "landed")
+CAF_ADD_ATOM(mooncaf, mooncaf, listen_atom, "listen")
+CAF_ADD_ATOM(mooncaf, mooncaf, peer_down_atom, "peer_down")
+CAF_ADD_ATOM(mooncaf, mooncaf, peer_up_atom, "peer_up")
+CAF_ADD_ATOM(mooncaf, mooncaf, pin_atom, "pin")
+CAF_ADD_ATOM(mooncaf, mooncaf, pin_remote_atom, "pin_remote")
+CAF_ADD_ATOM(mooncaf, mooncaf, read_atom, "read")
+CAF_ADD_ATOM(mooncaf, mooncaf, release_atom, "release")
+CAF_ADD_ATOM(mooncaf, mooncaf, renew_atom, "renew")
+CAF_ADD_ATOM(mooncaf, mooncaf, report_atom, "report")
+CAF_ADD_ATOM(mooncaf, mooncaf, reserve_atom, "reserve")
+CAF_ADD_ATOM(mooncaf, mooncaf, run_atom, "run")
+CAF_ADD_ATOM(mooncaf, mooncaf, schedule_atom, "schedule")
+CAF_ADD_ATOM(mooncaf, mooncaf, sent_atom, "sent")
+CAF_ADD_ATOM(mooncaf, mooncaf, status_atom, "status")
+CAF_ADD_ATOM(mooncaf, mooncaf, submit_atom, "submit")
+CAF_ADD_ATOM(mooncaf, mooncaf, target_atom, "target")
+CAF_ADD_ATOM(mooncaf, mooncaf, tick_atom, "tick")
+CAF_ADD_ATOM(mooncaf, mooncaf, tokens_atom, "tokens")
 CAF_END_TYPE_ID_BLOCK(mooncaf)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::task_ptr)

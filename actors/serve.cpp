@@ -9,7 +9,6 @@
 
 #include "actors/api_server.hpp"
 #include "actors/cache_shard.hpp"
-#include "runtime/model/calibration.hpp"
 #include "actors/cluster/link.hpp"
 #include "actors/cluster/shutdown.hpp"
 #include "actors/cluster/system.hpp"
@@ -28,6 +27,7 @@
 #include "actors/rdma_setup.hpp"
 #include "actors/served_model.hpp"
 #include "gpu/host/host_device.hpp"
+#include "runtime/model/calibration.hpp"
 #include "runtime/sched/block_hash.hpp"
 
 namespace mooncaf {
@@ -419,8 +419,13 @@ void process::flush() {
   if (!ssd_ || limit <= duration::zero()) return;
   caf::scoped_actor self{*system_};
   self->request(local_.shard, limit, flush_atom_v)
-      .receive([](std::uint64_t blocks) { log_info("ssd", {{"blocks flushed", std::to_string(blocks)}}); },
-               [](const caf::error&) { log_info("ssd", {{"message", "the flush was cut short by flush-limit"}}); });
+      .receive(
+          [](std::uint64_t blocks) {
+            log_info("ssd", {{"blocks flushed", std::to_string(blocks)}});
+          },
+          [](const caf::error&) {
+            log_info("ssd", {{"message", "the flush was cut short by flush-limit"}});
+          });
 }
 
 shutdown_result process::stop() {

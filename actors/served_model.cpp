@@ -41,7 +41,8 @@ result<weights_and_words> load_file(device& dev, const std::string& path) {
 
 }  // namespace
 
-result<served_model> load_served_model(device& dev, const std::string& path, const std::string& template_name) {
+result<served_model> load_served_model(device& dev, const std::string& path,
+                                       const std::string& template_name) {
   auto parts = is_dummy_spec(path) ? make_dummy(dev, path) : load_file(dev, path);
   if (!parts) return fail(parts.error());
   auto text = tokenizer::from_vocab(std::move(parts->vocab));

@@ -2,14 +2,14 @@
 
 // The model that a process serves: weights, tokenizer, chat template.
 
+#include <memory>
+#include <string>
+
 #include "gpu/device.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/text/chat_template.hpp"
 #include "runtime/text/tokenizer.hpp"
-
-#include <memory>
-#include <string>
 
 namespace mooncaf {
 
@@ -23,6 +23,7 @@ struct served_model {
 /// @param path      a file, or a dummy's shape (`dummy_shape`).
 /// @param template_name  what `chat_template::recognise` takes.
 /// @error What the file's reader, `dummy_shape` or the tokenizer says, naming the file or the option.
-result<served_model> load_served_model(device& dev, const std::string& path, const std::string& template_name);
+result<served_model> load_served_model(device& dev, const std::string& path,
+                                       const std::string& template_name);
 
 }  // namespace mooncaf

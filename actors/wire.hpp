@@ -1,12 +1,8 @@
 #pragma once
-// The few things between us and CAF 0.17 that every message needs: interface signatures, field lists, floats as bits,
-// and our errors as CAF's. A move to CAF 1.x changes this file and little else.
+// The few things between us and CAF 0.17 that every message needs: interface signatures, field lists, floats
+// as bits, and our errors as CAF's. A move to CAF 1.x changes this file and little else.
 
-#include "runtime/base/error.hpp"
-#include "runtime/base/hash.hpp"
-#include "runtime/base/ids.hpp"
-#include "runtime/base/result.hpp"
-
+#include <bit>
 #include <caf/error.hpp>
 #include <caf/make_message.hpp>
 #include <caf/meta/load_callback.hpp>
@@ -14,9 +10,12 @@
 #include <caf/replies_to.hpp>
 #include <caf/result.hpp>
 #include <caf/sec.hpp>
-
-#include <bit>
 #include <cstdint>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
+#include "runtime/base/ids.hpp"
+#include "runtime/base/result.hpp"
 
 /// One message of an interface: `MOONCAF_RPC(answer, arguments…)`, answer `void` where there is none.
 #define MOONCAF_RPC(R, ...) caf::replies_to<__VA_ARGS__>::with<R>

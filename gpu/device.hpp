@@ -1,16 +1,13 @@
 #pragma once
-// The one interface to compute hardware. `runtime/model` drives it and knows nothing of what lies behind it; the host
-// implementation (gpu/host) is always built, CUDA implements the same calls on a stream.
+// The one interface to compute hardware. `runtime/model` drives it and knows nothing of what lies behind it;
+// the host implementation (gpu/host) is always built, CUDA implements the same calls on a stream.
 //
-// Promise that the whole system leans on: **batch invariance**. The numbers computed for one token depend on that
-// token, its context and the weights alone; never on how many tokens share the call, on chunk borders, on batch
-// neighbours, on the number of threads, nor on whether the context was computed here or came from a cache. Every
-// implementation therefore fixes the order of each reduction (K in ascending quantisation blocks, attention in tiles
-// of absolute position). It is what makes "same tokens from a cold cache, a warm cache and another machine" a fact.
-
-#include "gpu/ggml_type.hpp"
-#include "runtime/base/kv_layout.hpp"
-#include "runtime/base/result.hpp"
+// Promise that the whole system leans on: **batch invariance**. The numbers computed for one token depend on
+// that token, its context and the weights alone; never on how many tokens share the call, on chunk borders,
+// on batch neighbours, on the number of threads, nor on whether the context was computed here or came from a
+// cache. Every implementation therefore fixes the order of each reduction (K in ascending quantisation
+// blocks, attention in tiles of absolute position). It is what makes "same tokens from a cold cache, a warm
+// cache and another machine" a fact.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,12 +16,16 @@
 #include <string>
 #include <string_view>
 
+#include "gpu/ggml_type.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+
 namespace mooncaf {
 
 /// What a device is and can do; printed by `--version` and shown in `/cluster`.
 struct device_info {
-  std::string name;         ///< e.g. "host avx512-vnni, 2 threads"
-  std::string isa;          ///< "avx512-vnni", "avx2", "portable", "sm_90a"
+  std::string name;  ///< e.g. "host avx512-vnni, 2 threads"
+  std::string isa;   ///< "avx512-vnni", "avx2", "portable", "sm_90a"
   unsigned threads = 1;
   std::size_t memory_bytes = 0;
   bool host_memory = true;  ///< KV blocks may live in plain host memory and be used in place.
@@ -52,7 +53,7 @@ struct tensor {
 class buffer {
  public:
   virtual ~buffer() = default;
-  virtual float* data() noexcept = 0;       ///< device address
+  virtual float* data() noexcept = 0;  ///< device address
   virtual std::size_t size_bytes() const noexcept = 0;
 };
 
@@ -66,17 +67,18 @@ struct linear_job {
 /// How rotary embedding is applied. `inv_freq` has head_dim/2 entries (rope scaling already folded in).
 struct rope_params {
   std::span<const float> inv_freq;
-  bool neox = false;           ///< pairs (i, i + d/2) as in Qwen; false: pairs (2i, 2i+1) as GGUF Llama files store them
-  float attention_scale = 1;   ///< multiplies sin and cos (YaRN)
+  bool neox =
+      false;  ///< pairs (i, i + d/2) as in Qwen; false: pairs (2i, 2i+1) as GGUF Llama files store them
+  float attention_scale = 1;  ///< multiplies sin and cos (YaRN)
 };
 
 /// One sequence of an attention call. Its `q_tokens` query rows are the positions
 /// [kv_tokens - q_tokens, kv_tokens) of a context of `kv_tokens`, whose keys and values lie in `blocks`.
 struct attention_seq {
-  std::uint32_t q_begin = 0;             ///< first row of this sequence in q and out
+  std::uint32_t q_begin = 0;  ///< first row of this sequence in q and out
   std::uint32_t q_tokens = 0;
-  std::uint32_t kv_tokens = 0;           ///< context length including the query rows
-  std::span<std::byte* const> blocks;    ///< KV block base addresses, ceil(kv_tokens / block_tokens) of them
+  std::uint32_t kv_tokens = 0;         ///< context length including the query rows
+  std::span<std::byte* const> blocks;  ///< KV block base addresses, ceil(kv_tokens / block_tokens) of them
 };
 
 /// Ordered work on a device. Calls may return before completion; `synchronize` waits. One thread at a time.
@@ -86,9 +88,11 @@ class compute_queue {
 
   /// out[i] = row tokens[i] of `table`, as f32. out: [tokens, table.cols()].
   virtual void embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) = 0;
-  /// Root-mean-square norm of each row: out = x / sqrt(mean(x²) + eps) · gain. In place allowed. gain: [cols].
+  /// Root-mean-square norm of each row: out = x / sqrt(mean(x²) + eps) · gain. In place allowed. gain:
+  /// [cols].
   virtual void rms_norm(tensor x, const float* gain, float eps, tensor out) = 0;
-  /// The same over each head of each row (Qwen3's q/k-norm), in place. x: [tokens, heads·head_dim], gain: [head_dim].
+  /// The same over each head of each row (Qwen3's q/k-norm), in place. x: [tokens, heads·head_dim], gain:
+  /// [head_dim].
   virtual void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
                               float eps) = 0;
   /// Matrix products that share the input x: [tokens, in].
@@ -102,8 +106,8 @@ class compute_queue {
                         std::span<const attention_seq> seqs) = 0;
   /// Causal grouped-query attention over paged KV blocks. q, out: [tokens, n_heads·head_dim];
   /// softmax(q·kᵀ·scale)·v, row i of a sequence sees positions up to its own.
-  virtual void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
-                               tensor q, std::span<const attention_seq> seqs, tensor out) = 0;
+  virtual void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
+                               float scale, tensor q, std::span<const attention_seq> seqs, tensor out) = 0;
   /// out = silu(gate) · up, elementwise; out may alias gate.
   virtual void swiglu(tensor gate, tensor up, tensor out) = 0;
   /// x += y.
@@ -113,8 +117,8 @@ class compute_queue {
   virtual void download(const float* from, std::span<float> to) = 0;
   virtual void synchronize() = 0;
 
-  /// A turn on the device. Queues of one device take turns at layer borders, so that a decode step waits for at most
-  /// one layer of somebody's prefill; lower `priority` value goes first, equals in order of arrival.
+  /// A turn on the device. Queues of one device take turns at layer borders, so that a decode step waits for
+  /// at most one layer of somebody's prefill; lower `priority` value goes first, equals in order of arrival.
   /// Hold one turn per layer; the calls above need a held turn.
   virtual void begin_turn() = 0;
   virtual void end_turn() = 0;
@@ -127,7 +131,8 @@ class device {
   virtual device_info info() const = 0;
   /// Takes a matrix [rows, cols] stored as GGUF stores it (rows contiguous, quantised along cols).
   /// May keep pointing into `data` (memory-mapped file), which must outlive the weight.
-  /// @error `ec::unsupported` for a type this device cannot compute with, `ec::invalid_argument` if sizes disagree.
+  /// @error `ec::unsupported` for a type this device cannot compute with, `ec::invalid_argument` if sizes
+  /// disagree.
   virtual result<std::unique_ptr<weight>> load_weight(ggml_type type, std::size_t rows, std::size_t cols,
                                                       std::span<const std::byte> data) = 0;
   virtual result<std::unique_ptr<buffer>> allocate(std::size_t bytes) = 0;

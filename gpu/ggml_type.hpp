@@ -24,13 +24,16 @@ constexpr std::size_t block_elements(ggml_type t) noexcept {
   switch (t) {
     case ggml_type::f32:
     case ggml_type::f16:
-    case ggml_type::bf16: return 1;
+    case ggml_type::bf16:
+      return 1;
     case ggml_type::q4_0:
     case ggml_type::q4_1:
-    case ggml_type::q8_0: return 32;
+    case ggml_type::q8_0:
+      return 32;
     case ggml_type::q4_k:
     case ggml_type::q5_k:
-    case ggml_type::q6_k: return 256;
+    case ggml_type::q6_k:
+      return 256;
   }
   return 0;
 }
@@ -38,15 +41,23 @@ constexpr std::size_t block_elements(ggml_type t) noexcept {
 /// Bytes of one quantisation block.
 constexpr std::size_t block_bytes(ggml_type t) noexcept {
   switch (t) {
-    case ggml_type::f32: return 4;
+    case ggml_type::f32:
+      return 4;
     case ggml_type::f16:
-    case ggml_type::bf16: return 2;
-    case ggml_type::q4_0: return 18;
-    case ggml_type::q4_1: return 20;
-    case ggml_type::q8_0: return 34;
-    case ggml_type::q4_k: return 144;
-    case ggml_type::q5_k: return 176;
-    case ggml_type::q6_k: return 210;
+    case ggml_type::bf16:
+      return 2;
+    case ggml_type::q4_0:
+      return 18;
+    case ggml_type::q4_1:
+      return 20;
+    case ggml_type::q8_0:
+      return 34;
+    case ggml_type::q4_k:
+      return 144;
+    case ggml_type::q5_k:
+      return 176;
+    case ggml_type::q6_k:
+      return 210;
   }
   return 0;
 }
@@ -59,15 +70,24 @@ constexpr std::size_t row_bytes(ggml_type t, std::size_t elements) noexcept {
 
 constexpr std::string_view to_string(ggml_type t) noexcept {
   switch (t) {
-    case ggml_type::f32: return "F32";
-    case ggml_type::f16: return "F16";
-    case ggml_type::bf16: return "BF16";
-    case ggml_type::q4_0: return "Q4_0";
-    case ggml_type::q4_1: return "Q4_1";
-    case ggml_type::q8_0: return "Q8_0";
-    case ggml_type::q4_k: return "Q4_K";
-    case ggml_type::q5_k: return "Q5_K";
-    case ggml_type::q6_k: return "Q6_K";
+    case ggml_type::f32:
+      return "F32";
+    case ggml_type::f16:
+      return "F16";
+    case ggml_type::bf16:
+      return "BF16";
+    case ggml_type::q4_0:
+      return "Q4_0";
+    case ggml_type::q4_1:
+      return "Q4_1";
+    case ggml_type::q8_0:
+      return "Q8_0";
+    case ggml_type::q4_k:
+      return "Q4_K";
+    case ggml_type::q5_k:
+      return "Q5_K";
+    case ggml_type::q6_k:
+      return "Q6_K";
   }
   return "unknown";
 }

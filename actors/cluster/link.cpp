@@ -33,7 +33,8 @@ error dial_error(const caf::error& e, const std::string& where, bool authenticat
     return {ec::incompatible, where + " runs another protocol version of mooncaf"};
   }
   if (e == caf::sec::request_timeout) {
-    return {ec::timed_out, where + ": no link in time" + (authenticated ? "" : "; it may expect a cluster secret")};
+    return {ec::timed_out,
+            where + ": no link in time" + (authenticated ? "" : "; it may expect a cluster secret")};
   }
   return {ec::peer_lost, where + ": " + caf::to_string(e)};
 }

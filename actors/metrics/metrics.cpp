@@ -19,7 +19,8 @@ using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 using buckets = prometheus::Histogram::BucketBoundaries;
 
-const buckets ttft_buckets{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
+const buckets ttft_buckets{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
+                           .75,  1,    2.5, 5,   7.5, 10,  20,  40, 80};
 const buckets gap_buckets{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5};
 const buckets whole_buckets{.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240};
 
@@ -68,33 +69,82 @@ struct metrics::families {
 
   explicit families(const std::string& name)
       : model{{"model_name", name}},
-        ttft(BuildHistogram().Name("vllm:time_to_first_token_seconds").Help("Arrival to first token.")
-                 .Register(registry).Add(model, ttft_buckets)),
-        gap(BuildHistogram().Name("vllm:inter_token_latency_seconds").Help("Gap between neighbouring tokens.")
-                .Register(registry).Add(model, gap_buckets)),
-        whole(BuildHistogram().Name("vllm:e2e_request_latency_seconds").Help("Arrival to last token.")
-                  .Register(registry).Add(model, whole_buckets)),
-        prompt_tokens(BuildCounter().Name("vllm:prompt_tokens_total").Help("Prompt tokens, reused ones included.")
-                          .Register(registry).Add(model)),
-        generation_tokens(BuildCounter().Name("vllm:generation_tokens_total").Help("Tokens generated.")
-                              .Register(registry).Add(model)),
-        prefix_queries(BuildCounter().Name("vllm:prefix_cache_queries_total").Help("Prompt tokens looked up in the cache.")
-                           .Register(registry).Add(model)),
-        prefix_hits(BuildCounter().Name("vllm:prefix_cache_hits_total").Help("Prompt tokens found in the cache.")
-                        .Register(registry).Add(model)),
-        running(BuildGauge().Name("vllm:num_requests_running").Help("Requests in a batch.").Register(registry).Add(model)),
-        waiting(BuildGauge().Name("vllm:num_requests_waiting").Help("Requests that wait.").Register(registry).Add(model)),
-        cache_usage(BuildGauge().Name("vllm:kv_cache_usage_perc").Help("Share of KV slots that cannot be had, even by eviction; 0 to 1.")
-                        .Register(registry).Add(model)),
-        requests(BuildCounter().Name("mooncaf_requests_total").Help("Requests by outcome.").Register(registry)),
-        blocks(BuildGauge().Name("mooncaf_kv_blocks").Help("KV blocks of this process by state.").Register(registry)),
-        hits(BuildCounter().Name("mooncaf_kv_hit_blocks_total").Help("KV blocks reused, by tier.").Register(registry)),
-        transferred(BuildCounter().Name("mooncaf_transfer_bytes_total").Help("KV bytes moved, by path.").Register(registry)),
-        rails(BuildCounter().Name("mooncaf_rdma_rail_total").Help("Bytes, slices, retries and failures of an RDMA rail.").Register(registry)),
+        ttft(BuildHistogram()
+                 .Name("vllm:time_to_first_token_seconds")
+                 .Help("Arrival to first token.")
+                 .Register(registry)
+                 .Add(model, ttft_buckets)),
+        gap(BuildHistogram()
+                .Name("vllm:inter_token_latency_seconds")
+                .Help("Gap between neighbouring tokens.")
+                .Register(registry)
+                .Add(model, gap_buckets)),
+        whole(BuildHistogram()
+                  .Name("vllm:e2e_request_latency_seconds")
+                  .Help("Arrival to last token.")
+                  .Register(registry)
+                  .Add(model, whole_buckets)),
+        prompt_tokens(BuildCounter()
+                          .Name("vllm:prompt_tokens_total")
+                          .Help("Prompt tokens, reused ones included.")
+                          .Register(registry)
+                          .Add(model)),
+        generation_tokens(BuildCounter()
+                              .Name("vllm:generation_tokens_total")
+                              .Help("Tokens generated.")
+                              .Register(registry)
+                              .Add(model)),
+        prefix_queries(BuildCounter()
+                           .Name("vllm:prefix_cache_queries_total")
+                           .Help("Prompt tokens looked up in the cache.")
+                           .Register(registry)
+                           .Add(model)),
+        prefix_hits(BuildCounter()
+                        .Name("vllm:prefix_cache_hits_total")
+                        .Help("Prompt tokens found in the cache.")
+                        .Register(registry)
+                        .Add(model)),
+        running(BuildGauge()
+                    .Name("vllm:num_requests_running")
+                    .Help("Requests in a batch.")
+                    .Register(registry)
+                    .Add(model)),
+        waiting(BuildGauge()
+                    .Name("vllm:num_requests_waiting")
+                    .Help("Requests that wait.")
+                    .Register(registry)
+                    .Add(model)),
+        cache_usage(BuildGauge()
+                        .Name("vllm:kv_cache_usage_perc")
+                        .Help("Share of KV slots that cannot be had, even by eviction; 0 to 1.")
+                        .Register(registry)
+                        .Add(model)),
+        requests(
+            BuildCounter().Name("mooncaf_requests_total").Help("Requests by outcome.").Register(registry)),
+        blocks(BuildGauge()
+                   .Name("mooncaf_kv_blocks")
+                   .Help("KV blocks of this process by state.")
+                   .Register(registry)),
+        hits(BuildCounter()
+                 .Name("mooncaf_kv_hit_blocks_total")
+                 .Help("KV blocks reused, by tier.")
+                 .Register(registry)),
+        transferred(BuildCounter()
+                        .Name("mooncaf_transfer_bytes_total")
+                        .Help("KV bytes moved, by path.")
+                        .Register(registry)),
+        rails(BuildCounter()
+                  .Name("mooncaf_rdma_rail_total")
+                  .Help("Bytes, slices, retries and failures of an RDMA rail.")
+                  .Register(registry)),
         rail_up(BuildGauge().Name("mooncaf_rdma_rail_up").Help("1: the port is active.").Register(registry)),
-        rail_latency(BuildGauge().Name("mooncaf_rdma_rail_latency_seconds").Help("Mean time of a slice, posted to completed.").Register(registry)) {
+        rail_latency(BuildGauge()
+                         .Name("mooncaf_rdma_rail_latency_seconds")
+                         .Help("Mean time of a slice, posted to completed.")
+                         .Register(registry)) {
     // A rate needs a zero to start from.
-    for (const auto* outcome : {"finished", "failed", "cancelled", "rejected"}) requests.Add(with("outcome", outcome));
+    for (const auto* outcome : {"finished", "failed", "cancelled", "rejected"})
+      requests.Add(with("outcome", outcome));
   }
 
   prometheus::Labels with(const std::string& key, const std::string& value) const {
@@ -125,8 +175,12 @@ void metrics::request_over(const std::string& outcome, duration elapsed) {
 void metrics::set_running(double requests) { f_->running.Set(requests); }
 void metrics::set_waiting(double requests) { f_->waiting.Set(requests); }
 void metrics::set_cache_usage(double share) { f_->cache_usage.Set(share); }
-void metrics::set_blocks(const std::string& state, double count) { f_->blocks.Add(f_->with("state", state)).Set(count); }
-void metrics::set_hits(const std::string& tier, double blocks) { f_->hits.set(f_->with("tier", tier), blocks); }
+void metrics::set_blocks(const std::string& state, double count) {
+  f_->blocks.Add(f_->with("state", state)).Set(count);
+}
+void metrics::set_hits(const std::string& tier, double blocks) {
+  f_->hits.set(f_->with("tier", tier), blocks);
+}
 void metrics::set_transferred(const std::string& path, double bytes) {
   f_->transferred.set(f_->with("path", path), bytes);
 }

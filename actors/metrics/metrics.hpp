@@ -1,11 +1,12 @@
 #pragma once
-// What Prometheus scrapes from one process: mooncaf's own names, and vLLM's, which dashboards and routers know.
-
-#include "runtime/base/units.hpp"
+// What Prometheus scrapes from one process: mooncaf's own names, and vLLM's, which dashboards and routers
+// know.
 
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include "runtime/base/units.hpp"
 
 namespace mooncaf {
 
@@ -27,8 +28,8 @@ class metrics {
   void set_running(double requests);
   void set_waiting(double requests);
   void set_cache_usage(double share);  ///< of slots that are neither free nor evictable, [0, 1]
-  /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private", "quarantined",
-  /// "ssd".
+  /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private",
+  /// "quarantined", "ssd".
   void set_blocks(const std::string& state, double count);
   /// Totals since the start that somebody else counts.
   void set_hits(const std::string& tier, double blocks);

@@ -17,14 +17,15 @@ result<std::unique_ptr<http_server>> serve_metrics(const std::string& host, std:
   options.port = port;
   options.max_connections = scraper_limit;
   options.max_body_bytes = 1024;
-  return http_server::start(options, [meters = std::move(meters)](http_request request,
-                                                                  std::shared_ptr<http_responder> out) {
-    if (request.path != "/metrics") return out->respond(404, {{"Content-Type", "text/plain"}}, "see /metrics\n");
-    if (request.method != "GET" && request.method != "HEAD") {
-      return out->respond(405, {{"Allow", "GET, HEAD"}, {"Content-Type", "text/plain"}}, "GET it\n");
-    }
-    out->respond(200, {{"Content-Type", metrics_content_type}}, meters->text());
-  });
+  return http_server::start(
+      options, [meters = std::move(meters)](http_request request, std::shared_ptr<http_responder> out) {
+        if (request.path != "/metrics")
+          return out->respond(404, {{"Content-Type", "text/plain"}}, "see /metrics\n");
+        if (request.method != "GET" && request.method != "HEAD") {
+          return out->respond(405, {{"Allow", "GET, HEAD"}, {"Content-Type", "text/plain"}}, "GET it\n");
+        }
+        out->respond(200, {{"Content-Type", metrics_content_type}}, meters->text());
+      });
 }
 
 }  // namespace mooncaf

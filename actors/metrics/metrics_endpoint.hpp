@@ -1,18 +1,19 @@
 #pragma once
 // Where Prometheus scrapes one process: a small HTTP server of its own, so that every role has one.
 
-#include "actors/http/http_server.hpp"
-#include "actors/metrics/metrics.hpp"
-
 #include <memory>
 #include <string>
+
+#include "actors/http/http_server.hpp"
+#include "actors/metrics/metrics.hpp"
 
 namespace mooncaf {
 
 /// Content type of Prometheus's text format, version 0.0.4.
 inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers GET and HEAD of `/metrics`; anything else is 404 or 405. No key: bind it where scrapers alone can reach it.
+/// Answers GET and HEAD of `/metrics`; anything else is 404 or 405. No key: bind it where scrapers alone can
+/// reach it.
 /// @param port  0: any free one.
 /// @error `ec::io_error` with the address, if it cannot be had.
 result<std::unique_ptr<http_server>> serve_metrics(const std::string& host, std::uint16_t port,

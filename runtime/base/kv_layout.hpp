@@ -1,14 +1,14 @@
 #pragma once
 // The canonical layout of a KV block: [layer][kv_head][K|V][token][head_dim].
 //
-// One layer of a block is contiguous, so it can leave while the next layer computes; a head range of a layer is
-// contiguous, so a tensor-parallel instance of any degree reads just its share.
-
-#include "runtime/base/hash.hpp"
+// One layer of a block is contiguous, so it can leave while the next layer computes; a head range of a layer
+// is contiguous, so a tensor-parallel instance of any degree reads just its share.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf {
 
@@ -38,7 +38,8 @@ struct kv_layout {
   /// Offset inside the block of row `token` of head `head` in layer `layer`; `value` picks V instead of K.
   constexpr std::size_t offset(std::uint32_t layer, std::uint32_t head, bool value,
                                std::uint32_t token) const noexcept {
-    return layer * layer_bytes() + (std::size_t{2} * head + (value ? 1 : 0)) * plane_bytes() + token * row_bytes();
+    return layer * layer_bytes() + (std::size_t{2} * head + (value ? 1 : 0)) * plane_bytes() +
+           token * row_bytes();
   }
 
   constexpr std::size_t blocks_for(std::size_t tokens) const noexcept {

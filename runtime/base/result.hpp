@@ -1,11 +1,10 @@
 #pragma once
 // Errors are values: a function that can fail returns `result<T>`.
 
-#include "runtime/base/error.hpp"
-
 #include <tl/expected.hpp>
-
 #include <utility>
+
+#include "runtime/base/error.hpp"
 
 namespace mooncaf {
 

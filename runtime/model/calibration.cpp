@@ -1,9 +1,9 @@
 #include "runtime/model/calibration.hpp"
 
-#include "runtime/base/units.hpp"
-
 #include <algorithm>
 #include <memory>
+
+#include "runtime/base/units.hpp"
 
 namespace mooncaf {
 
@@ -21,7 +21,8 @@ class scratch_blocks {
  public:
   scratch_blocks(const kv_layout& layout, std::size_t tokens)
       : memory_(layout.blocks_for(tokens) * layout.block_bytes()) {
-    for (std::size_t at = 0; at < memory_.size(); at += layout.block_bytes()) blocks_.push_back(memory_.data() + at);
+    for (std::size_t at = 0; at < memory_.size(); at += layout.block_bytes())
+      blocks_.push_back(memory_.data() + at);
   }
   std::span<std::byte* const> blocks() const noexcept { return blocks_; }
 
@@ -75,8 +76,8 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
     if (batch > max_batch) continue;
     if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
     for (const std::uint32_t position : {context / 8, context - 1}) {
-      // All sequences share the blocks and differ in the row that they write, as far as there are rows: right for
-      // timing, and nothing else.
+      // All sequences share the blocks and differ in the row that they write, as far as there are rows: right
+      // for timing, and nothing else.
       std::vector<batch_item> items;
       for (std::uint32_t i = 0; i < batch; ++i) {
         items.push_back({{&token, 1}, position - i % (position + 1), scratch.blocks(), true});

@@ -1,21 +1,21 @@
 #pragma once
 // Measures the device that a worker runs on, with the model it serves: a few short passes at start.
 
-#include "runtime/base/result.hpp"
-#include "runtime/model/model_runner.hpp"
-
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "runtime/base/result.hpp"
+#include "runtime/model/model_runner.hpp"
+
 namespace mooncaf {
 
-/// One measured pass. Prefill: (new tokens, cached tokens, nanoseconds). Decode: (batch, context tokens of all
-/// sequences together, nanoseconds).
+/// One measured pass. Prefill: (new tokens, cached tokens, nanoseconds). Decode: (batch, context tokens of
+/// all sequences together, nanoseconds).
 using timing_sample = std::array<std::int64_t, 3>;
 
-/// Prefill passes of several lengths, with and without a prefix: about a second on a CPU with a small model, some
-/// seconds on any device.
+/// Prefill passes of several lengths, with and without a prefix: about a second on a CPU with a small model,
+/// some seconds on any device.
 /// @param budget_tokens  longest pass, e.g. the worker's token budget of a step.
 result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens);
 

@@ -55,7 +55,8 @@ std::vector<pool_write> plan_pool_writes(std::span<const stored_block> blocks, s
       target = keeper == pool.end() ? drawn_for(block.key, pool) : *keeper;
     }
     if (holds(target, block.key)) continue;
-    if (follows && !plan.empty() && plan.back().target == target && plan.back().first + plan.back().count == i) {
+    if (follows && !plan.empty() && plan.back().target == target &&
+        plan.back().first + plan.back().count == i) {
       ++plan.back().count;
     } else {
       plan.push_back({target, i, 1});

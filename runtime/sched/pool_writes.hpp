@@ -24,13 +24,13 @@ struct pool_write {
   std::size_t count = 0;
 };
 
-/// Indices of `blocks` with every block right behind its parent where both are given; otherwise in their order. A
-/// snapshot names blocks in any order.
+/// Indices of `blocks` with every block right behind its parent where both are given; otherwise in their
+/// order. A snapshot names blocks in any order.
 std::vector<std::size_t> in_chains(std::span<const stored_block> blocks);
 
-/// Every block goes to one pool node. A chain stays together, so that one fetch gets a whole prefix: a block follows
-/// its parent, and first blocks are spread by their keys (rendezvous hashing: a node that comes or goes moves only its
-/// share). Blocks that their node has already are left out.
+/// Every block goes to one pool node. A chain stays together, so that one fetch gets a whole prefix: a block
+/// follows its parent, and first blocks are spread by their keys (rendezvous hashing: a node that comes or
+/// goes moves only its share). Blocks that their node has already are left out.
 /// @param pool   candidates; none: nothing is written.
 /// @param holds  whether a pool node is known to hold a block.
 std::vector<pool_write> plan_pool_writes(std::span<const stored_block> blocks, std::span<const node_id> pool,

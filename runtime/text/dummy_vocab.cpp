@@ -14,7 +14,8 @@ result<tokenizer_vocab> dummy_vocab(std::uint32_t size) {
   }
   tokenizer_vocab v;
   v.tokens.reserve(size);
-  for (int byte = 0; byte < 256; ++byte) v.tokens.push_back(byte_alphabet::text(static_cast<std::uint8_t>(byte)));
+  for (int byte = 0; byte < 256; ++byte)
+    v.tokens.push_back(byte_alphabet::text(static_cast<std::uint8_t>(byte)));
   v.types.assign(size, token_type::normal);
   for (const auto* marker : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) {
     v.types[v.tokens.size()] = token_type::control;

@@ -61,8 +61,7 @@ struct two_processes {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P,
-                   EVERY_PATH) {
+TEST_CASE_TEMPLATE("bytes written to another process are there when the write completes", P, EVERY_PATH) {
   two_processes<P> two;
   std::uint64_t at = 0;
   for (const std::uint64_t length : {1ull, 4096ull, 163840ull, 16777216ull}) {
@@ -76,8 +75,7 @@ TEST_CASE_TEMPLATE("bytes written to another process are there when the write co
   }
 }
 
-TEST_CASE_TEMPLATE("a killed peer ends every transfer to it once, soon, and with a reason", P,
-                   EVERY_PATH) {
+TEST_CASE_TEMPLATE("a killed peer ends every transfer to it once, soon, and with a reason", P, EVERY_PATH) {
   two_processes<P> two;
   REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
   constexpr int count = 400;

@@ -1,12 +1,12 @@
-#include "runtime/base/hash.hpp"
-#include "runtime/base/ids.hpp"
-#include "runtime/base/kv_layout.hpp"
-#include "runtime/base/result.hpp"
-
 #include <doctest/doctest.h>
 
 #include <set>
 #include <unordered_set>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/base/ids.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
 
 using namespace mooncaf;
 
@@ -31,7 +31,8 @@ TEST_CASE("every row of a block has its own place and the places fill the block"
 }
 
 TEST_CASE("a hash prints high word first and ids of different kinds do not compare") {
-  CHECK(to_string(hash128{0x0123456789abcdefull, 0xfedcba9876543210ull}) == "0123456789abcdeffedcba9876543210");
+  CHECK(to_string(hash128{0x0123456789abcdefull, 0xfedcba9876543210ull}) ==
+        "0123456789abcdeffedcba9876543210");
   CHECK_FALSE(std::is_convertible_v<request_id, pin_id>);
   CHECK(std::unordered_set<request_id>{request_id{1}, request_id{1}}.size() == 1);
 }

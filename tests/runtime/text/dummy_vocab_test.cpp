@@ -1,7 +1,8 @@
+#include "runtime/text/dummy_vocab.hpp"
+
 #include <doctest/doctest.h>
 
 #include "runtime/text/chat_template.hpp"
-#include "runtime/text/dummy_vocab.hpp"
 #include "runtime/text/tokenizer.hpp"
 
 using namespace mooncaf;
