@@ -6,7 +6,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, free_port, main, text_of, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_port, main, text_of, wait_until  # noqa: E402
 
 PROMPT = "A list of rivers and the seas that they flow into, one on each line, with a remark on each of them:\n" * 12
 LONG = "The history of measuring instruments, in many chapters, each longer than the one before it. " * 180
@@ -19,7 +19,7 @@ class Deployment:
     def __init__(self, cluster):
         self.cluster = cluster
         self.control, self.http = free_port(), free_port()
-        self.start("conductor")
+        self.start("conductor", "--ttft-slo", f"{30 * PATIENCE}s")
         self.start("gateway", "--http", f"127.0.0.1:{self.http}")
         for role in ("prefill", "decode"):
             for i in range(2):
@@ -81,7 +81,7 @@ def killed_workers_cost_a_pause_and_nothing_else():
         long_answer.start()
         wait_until("the long prompt is placed", lambda: d.client.cluster()["counters"]["placed"] > before)
         cluster.processes[d.node_of("prefill")].kill9()
-        long_answer.join(120)
+        long_answer.join(120 * PATIENCE)
         assert not long_answer.is_alive() and "text" in wanted, "the long prompt was not answered"
         d.wait_members(4)
         cluster.wait_idle(60)

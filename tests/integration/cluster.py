@@ -17,6 +17,8 @@ import time
 
 BINARY = os.environ.get("MOONCAF_BINARY", "build/actors/mooncaf")
 MODEL = os.environ.get("MOONCAF_MODEL", "")
+# A sanitizer makes everything several times slower: how many times longer to wait for it.
+PATIENCE = 4 if os.environ.get("MOONCAF_SANITIZED") else 1
 
 
 def free_port(host="127.0.0.1"):
@@ -27,6 +29,7 @@ def free_port(host="127.0.0.1"):
 
 def wait_until(what, condition, seconds=30, every=0.05):
     """Polls `condition` until it is true; fails loudly with `what` after `seconds`."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -89,7 +92,7 @@ class Client:
     """A small OpenAI client."""
 
     def __init__(self, host, port, timeout=120):
-        self.host, self.port, self.timeout = host, port, timeout
+        self.host, self.port, self.timeout = host, port, timeout * PATIENCE
 
     def request(self, method, path, body=None, headers=None):
         """Returns (status, headers, bytes)."""

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, free_port, main, one_server, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_port, main, one_server, wait_until  # noqa: E402
 from python_client import with_openai_client  # noqa: E402
 
 with_openai_client()
@@ -32,7 +32,8 @@ def shared():
 
 
 def client_of(server, key="none"):
-    return openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key=key, max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key=key, max_retries=0,
+                         timeout=60 * PATIENCE)
 
 
 def ask(prompt=PROMPT, *, extra=None, **fields):
