@@ -20,13 +20,15 @@ class answer::choice final : public token_sink {
     if (wants_logprobs_) whole_.logprobs.emplace();
   }
 
+  void prompt(std::span<const std::int32_t> tokens, std::span<const sampled_token> scores) override {
+    note({std::string{owner_->setup_.text->piece(tokens.front())}, std::nullopt, {}});
+    for (const auto& t : scores) note(describe(t));
+  }
+
   bool token(const sampled_token& t) override {
     ++tokens_;
     const auto piece = decoder_.push(t.id);
-    if (wants_logprobs_) {
-      logprobs_.push_back(describe(t));
-      described_ += count_characters(logprobs_.back().text);
-    }
+    if (wants_logprobs_) note(describe(t));
     pending_ += stops_.feed(piece, tokens_ > min_tokens_);
     flush({});
     return !stops_.stopped() && !owner_->client_gone_ && !owner_->over_;
@@ -47,6 +49,11 @@ class answer::choice final : public token_sink {
   }
 
  private:
+  void note(token_logprob t) {
+    described_ += count_characters(t.text);
+    logprobs_.push_back(std::move(t));
+  }
+
   token_logprob describe(const sampled_token& t) const {
     const auto& text = *owner_->setup_.text;
     token_logprob out{std::string{text.piece(t.id)}, t.logprob, {}};

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct generation_report {
 class token_sink {
  public:
   virtual ~token_sink() = default;
+  /// Before the first token, with `sampling_params::prompt_logprobs`: the prompt, and the log-probabilities
+  /// of all its tokens but the first.
+  virtual void prompt(std::span<const std::int32_t> tokens, std::span<const sampled_token> scores) = 0;
   /// One more token. @returns false if no more are wanted: a stop string was found, or the client is gone.
   virtual bool token(const sampled_token& token) = 0;
   /// The answer is complete. `reason` is `stop` if `token` returned false.

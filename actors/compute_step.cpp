@@ -13,8 +13,8 @@ void compute_step::run() {
   std::vector<batch_item> batch;
   batch.reserve(items_.size());
   std::size_t rows = 0;
-  for (const auto& item : items_) {
-    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr});
+  for (auto& item : items_) {
+    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item)});
     rows += item.sample ? 1 : 0;
   }
   auto& runner = *machine_->runner;
@@ -40,6 +40,14 @@ void compute_step::run() {
     }
   }
   elapsed_ = clock_type::now() - began;
+}
+
+/// Null if nobody asks for the log-probabilities of what is there already.
+row_logits_fn compute_step::scorer(step_item& item) {
+  if (item.targets.empty()) return {};
+  return [&item](std::uint32_t row, std::span<float> logits) {
+    if (row < item.targets.size()) item.scores.push_back(describe_token(logits, item.targets[row], item.top));
+  };
 }
 
 void compute_step::finish_item(step_item& item, std::span<float> logits) {

@@ -26,10 +26,15 @@ struct step_item {
   std::shared_ptr<const void> hold;      ///< owner of everything that this item points to
   std::shared_ptr<kv_stream> stream;     ///< where new KV goes as layers finish; null: nowhere
   std::shared_ptr<sampler> sample;       ///< set if the pass ends with a token to choose
+  /// Tokens whose log-probabilities are wanted, targets[i] as what follows tokens[i]: at most as many. Kept
+  /// alive by `hold`.
+  std::span<const std::int32_t> targets;
+  std::size_t top = 0;  ///< … with so many alternatives
   std::shared_ptr<const std::atomic<bool>> cancelled;
 
   // Output.
   std::optional<sampled_token> token;
+  std::vector<sampled_token> scores;     ///< of `targets`
   std::vector<std::uint64_t> checksums;  ///< one per block that this step filled, ascending
 };
 
@@ -51,6 +56,7 @@ class compute_step final : public blocking_task {
   duration elapsed() const noexcept { return elapsed_; }
 
  private:
+  static row_logits_fn scorer(step_item& item);
   void finish_item(step_item& item, std::span<float> logits);
 
   std::shared_ptr<engine> machine_;

@@ -132,7 +132,8 @@ void gateway::schedule(const live_ptr& request) {
   tokens.insert(tokens.end(), request->output.begin(), request->output.end());
   schedule_job job;
   job.id = request->id;
-  job.keys = block_keys(tokens, context_->layout.block_tokens, request->root);
+  // What a request with log-probabilities of its prompt could find in a cache is of no use to it.
+  if (!scores_prompt(*request)) job.keys = block_keys(tokens, context_->layout.block_tokens, request->root);
   job.prompt_tokens = static_cast<std::uint32_t>(tokens.size());
   job.max_tokens = what.sampling.max_tokens - static_cast<std::uint32_t>(request->output.size());
   job.priority = what.priority;
@@ -190,6 +191,7 @@ void gateway::dispatch(const live_ptr& request, const placement_msg& where) {
   job.root = request->root;
   job.keys = block_keys(job.tokens, context_->layout.block_tokens, job.root);
   job.sampling = what.sampling;
+  job.sampling.prompt_logprobs = scores_prompt(*request);
   job.priority = what.priority;
   const auto slo = what.ttft_slo.count() > 0 ? what.ttft_slo : context_->opts.scheduler.ttft_slo;
   job.ttft_slo_ns = std::max<std::int64_t>((slo - (clock().now() - request->client->arrived)).count(), 0);
@@ -217,6 +219,11 @@ void gateway::first(const first_token& message) {
     if (context_->meters) {
       const auto prompt = static_cast<std::uint32_t>(request->what.prompt.size());
       context_->meters->first_token(request->ttft, prompt, message.stats.cached_tokens);
+    }
+    if (scores_prompt(*request)) {
+      std::vector<sampled_token> scores;
+      for (const auto& t : message.prompt) scores.push_back(from_message(t));
+      request->what.sink->prompt(request->what.prompt, scores);
     }
     for (auto& follower : std::exchange(request->followers, {}))
       start(request->client, std::move(follower), {});

@@ -54,6 +54,10 @@ class gateway final : public gateway_actor::base {
   };
   using live_ptr = std::shared_ptr<live>;
 
+  /// Whether the next attempt has to tell the log-probabilities of the prompt.
+  static bool scores_prompt(const live& request) {
+    return request.what.sampling.prompt_logprobs && request.output.empty();
+  }
   void submit(const client_request_ptr& client);
   void start(const client_request_ptr& client, generation what, std::vector<generation> followers);
   void schedule(const live_ptr& request);

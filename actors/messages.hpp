@@ -250,6 +250,8 @@ struct first_token {
   token_msg token;
   finish_kind finish = finish_kind::none;
   prefill_stats stats;
+  std::vector<token_msg>
+      prompt;  ///< with `sampling_params::prompt_logprobs`: every token of it but the first
 };
 
 /// Tokens of one request from one or more decode steps, in order.

@@ -97,13 +97,17 @@ void prefill_worker::take(const generate_job& job) {
   pin(request);
 }
 
+std::uint32_t prefill_worker::reusable_blocks(const generate_job& job) const {
+  if (job.sampling.prompt_logprobs) return 0;
+  return static_cast<std::uint32_t>((job.tokens.size() - 1) / context_->layout.block_tokens);
+}
+
 void prefill_worker::pin(const live_ptr& request) {
   request->at = phase::pinning;
   const auto& job = request->job;
-  // The last token is always computed: its logits are what the client waits for.
-  const auto reusable = (job.tokens.size() - 1) / context_->layout.block_tokens;
-  block_keys_t keys(job.keys.begin(),
-                    job.keys.begin() + static_cast<std::ptrdiff_t>(std::min(reusable, job.keys.size())));
+  const auto reusable = reusable_blocks(job);
+  block_keys_t keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(
+                                                             reusable, job.keys.size())));
   this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), std::move(keys))
       .then(
           [this, request](const pinned_slots& pinned) {
@@ -146,8 +150,7 @@ void prefill_worker::reserve(const live_ptr& request) {
 void prefill_worker::fetch(const live_ptr& request) {
   const auto& where = request->job.placement;
   const auto here = request->computed / context_->layout.block_tokens;
-  const auto reusable =
-      static_cast<std::uint32_t>((request->job.tokens.size() - 1) / context_->layout.block_tokens);
+  const auto reusable = reusable_blocks(request->job);
   const auto there = std::min(where.source_blocks, reusable);
   if (!where.source || where.source == context_->id || there <= here) return enqueue(request);
   request->at = phase::fetching;
@@ -262,6 +265,12 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
   item.hold = request;
   if (layerwise()) item.stream = request->stream;
   item.cancelled = request->cancelled;
+  if (const auto& wanted = request->job.sampling; wanted.prompt_logprobs) {
+    const auto rest =
+        std::span{request->job.tokens}.first(request->job.prompt_tokens).subspan(chunk.start + 1);
+    item.targets = rest.first(std::min<std::size_t>(chunk.tokens, rest.size()));
+    item.top = static_cast<std::size_t>(std::max(wanted.logprobs, 0));
+  }
   if (chunk.start + chunk.tokens == request->job.tokens.size()) item.sample = request->sample;
   return item;
 }
@@ -287,6 +296,7 @@ void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
 void prefill_worker::item_done(const live_ptr& request, step_item& item, duration elapsed) {
   request->stats.compute_ns += ns(elapsed);
   request->computed = item.start + static_cast<std::uint32_t>(item.tokens.size());
+  for (const auto& score : item.scores) request->scores.push_back(to_message(score));
   commit(request, item);
   if (item.token) prompt_done(request, *item.token);
 }
@@ -310,6 +320,7 @@ void prefill_worker::prompt_done(const live_ptr& request, const sampled_token& t
   message.token = to_message(token);
   message.finish = to_message(finish_after(job.sampling, context_->text->eog_ids(), output, token.id));
   message.stats = request->stats;
+  message.prompt = std::move(request->scores);
   send(caf::actor_cast<gateway_actor>(job.gateway), first_atom_v, message);
   const bool finished = message.finish != finish_kind::none;
   const auto decode = caf::actor_cast<decode_worker_actor>(job.decode);

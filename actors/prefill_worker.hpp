@@ -61,6 +61,7 @@ class prefill_worker final : public prefill_worker_actor::base {
     std::vector<std::byte*> blocks;        ///< their addresses
     std::vector<std::uint64_t> checksums;  ///< of each full block
     std::uint32_t computed = 0;            ///< positions [0, computed) are in the blocks
+    std::vector<token_msg> scores;         ///< log-probabilities of the prompt, as far as it is computed
     prefill_stats stats;
     std::shared_ptr<kv_stream> stream;  ///< null: decode is on this node
     std::shared_ptr<sampler> sample;
@@ -72,6 +73,9 @@ class prefill_worker final : public prefill_worker_actor::base {
   using live_ptr = std::shared_ptr<live>;
 
   void take(const generate_job& job);
+  /// Leading blocks that need not be computed. The last token always is: its logits are what the client waits
+  /// for; and all of them if their logits are wanted, too.
+  std::uint32_t reusable_blocks(const generate_job& job) const;
   void pin(const live_ptr& request);
   void fetch(const live_ptr& request);
   void reserve(const live_ptr& request);

@@ -21,8 +21,8 @@ auto inspect(Inspector& f, sampling_params& x) {
   for (const auto& [id, value] : x.logit_bias) bias.emplace_back(id, float_bits{value});
   const auto run = [&] {
     return f(caf::meta::type_name("sampling_params"), temperature, x.top_k, top_p, min_p, repetition,
-             presence, frequency, x.seed, x.logprobs, bias, x.max_tokens, x.min_tokens, x.ignore_eos, x.stop,
-             x.stop_token_ids);
+             presence, frequency, x.seed, x.logprobs, x.prompt_logprobs, bias, x.max_tokens, x.min_tokens,
+             x.ignore_eos, x.stop, x.stop_token_ids);
   };
   if constexpr (!Inspector::writes_state) {
     return run();
@@ -120,7 +120,7 @@ auto inspect(Inspector& f, prefill_stats& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, first_token& x) {
-  return fields(f, "first_token", x, x.id, x.token, x.finish, x.stats);
+  return fields(f, "first_token", x, x.id, x.token, x.finish, x.stats, x.prompt);
 }
 template <class Inspector>
 auto inspect(Inspector& f, token_run& x) {

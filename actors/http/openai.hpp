@@ -63,7 +63,7 @@ struct usage_counts {
 /// A token with its text, for `logprobs`.
 struct token_logprob {
   std::string text;
-  float logprob = 0;
+  std::optional<float> logprob;  ///< none for the first token of a prompt: it follows nothing
   std::vector<std::pair<std::string, float>> top;
 };
 

@@ -34,10 +34,10 @@ json completion_logprobs(const choice_text& c) {
   auto offset = c.text_offset;
   for (const auto& t : *c.logprobs) {
     tokens.push_back(t.text);
-    values.push_back(t.logprob);
     json top = json::object();
     for (const auto& [text, logprob] : t.top) top[text] = logprob;
-    tops.push_back(top);
+    values.push_back(t.logprob ? json(*t.logprob) : json(nullptr));
+    tops.push_back(t.logprob ? std::move(top) : json(nullptr));
     offsets.push_back(offset);
     offset += count_characters(t.text);
   }
@@ -51,8 +51,10 @@ json chat_logprobs(const choice_text& c) {
     for (const auto& [text, logprob] : t.top) {
       top.push_back({{"token", text}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
     }
-    content.push_back(
-        {{"token", t.text}, {"logprob", t.logprob}, {"bytes", bytes_of(t.text)}, {"top_logprobs", top}});
+    content.push_back({{"token", t.text},
+                       {"logprob", t.logprob.value_or(0)},
+                       {"bytes", bytes_of(t.text)},
+                       {"top_logprobs", top}});
   }
   return {{"content", content}};
 }

@@ -278,7 +278,7 @@ result<completion_request> parse_completion(std::string_view body) {
   read_prompts(in, out);
   in.boolean("echo", out.echo);
   in.number("logprobs", out.sampling.logprobs, 0, 20);
-  if (out.echo && out.sampling.logprobs >= 0) in.complain("logprobs", "is not offered together with echo");
+  out.sampling.prompt_logprobs = out.echo && out.sampling.logprobs >= 0;
   if (out.sampling.max_tokens == 0) out.sampling.max_tokens = 16;
   if (const auto problem = in.problem()) return fail(*problem);
   return out;

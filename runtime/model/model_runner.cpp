@@ -15,6 +15,9 @@ namespace {
 // else changes.
 constexpr std::size_t ffn_tile_tokens = 512;
 
+/// Rows whose logits are shown one after the other are computed so many at a time.
+constexpr std::size_t show_tile = 16;
+
 tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
   return {t.row(begin), count, t.cols, t.stride};
 }
@@ -115,7 +118,9 @@ void model_runner::plan(std::span<const batch_item> items) {
   last_rows_.clear();
   last_positions_.clear();
   last_seqs_.clear();
+  every_row_ = false;
   for (const auto& item : items) {
+    every_row_ |= item.each_row != nullptr;
     const auto begin = static_cast<std::uint32_t>(tokens_.size());
     const auto count = static_cast<std::uint32_t>(item.tokens.size());
     const auto blocks = item.blocks.first(options_.layout.blocks_for(item.start + count));
@@ -136,6 +141,8 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
   plan(items);
   auto computed = run_layers(done, cancel, before);
   const device_turn turn(*queue_);
+  for (std::size_t i = 0; computed && every_row_ && i < items.size(); ++i)
+    if (items[i].each_row) show_rows(items[i], seqs_[i].q_begin);
   if (computed && !last_rows_.empty()) write_logits(logits);
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
@@ -165,7 +172,7 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   const auto h = view(at_.h, n, c.dim);
   // Behind the last layer's KV only the rows that become logits matter; a chunk in the middle of a prompt has
   // none.
-  const bool narrow = layer + 1 == c.n_layers && last_rows_.size() < n;
+  const bool narrow = layer + 1 == c.n_layers && last_rows_.size() < n && !every_row_;
   queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
   const std::array jobs{linear_job{w.k.get(), w.k_bias, view(at_.k, n, c.kv_dim())},
                         linear_job{w.v.get(), w.v_bias, view(at_.v, n, c.kv_dim())},
@@ -242,15 +249,40 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
 void model_runner::write_logits(std::span<float> logits) {
   const auto& c = model_->config();
   const std::size_t n = last_rows_.size();
-  // When every token wants logits, no row was moved out of the residual stream.
-  const auto x = view(n == tokens_.size() ? at_.x : at_.last, n, c.dim);
   const auto h = view(at_.h, n, c.dim);
-  queue_->rms_norm(x, model_->output_gain(), c.rms_eps, h);
+  // When the last layer was computed for every token, no row was moved out of the residual stream.
+  const bool moved = n < tokens_.size() && !every_row_;
+  const auto x = view(at_.x, tokens_.size(), c.dim);
+  if (moved) queue_->rms_norm(view(at_.last, n, c.dim), model_->output_gain(), c.rms_eps, h);
+  for (std::size_t i = 0; !moved && i < n; ++i)
+    queue_->rms_norm(rows_of(x, last_rows_[i], 1), model_->output_gain(), c.rms_eps, rows_of(h, i, 1));
   const auto out = logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size}
                                     : view(at_.logits, n, c.vocab_size);
   const std::array job{linear_job{&model_->output(), nullptr, out}};
   queue_->linear(h, job);
   if (!logits_in_place_) queue_->download(out.data, logits);
+}
+
+/// Calls `item.each_row` for its rows, which begin at row `begin` of the pass.
+void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
+  const auto& c = model_->config();
+  const auto tile = std::min<std::size_t>(show_tile, options_.max_logit_rows);
+  shown_.resize(tile * c.vocab_size);
+  const auto x = view(at_.x, tokens_.size(), c.dim);
+  for (std::size_t row = 0; row < item.tokens.size(); row += tile) {
+    const auto n = std::min(tile, item.tokens.size() - row);
+    const auto h = view(at_.h, n, c.dim);
+    queue_->rms_norm(rows_of(x, begin + row, n), model_->output_gain(), c.rms_eps, h);
+    const auto out = logits_in_place_ ? tensor{shown_.data(), n, c.vocab_size, c.vocab_size}
+                                      : view(at_.logits, n, c.vocab_size);
+    const std::array job{linear_job{&model_->output(), nullptr, out}};
+    queue_->linear(h, job);
+    const auto logits = std::span{shown_}.first(n * c.vocab_size);
+    if (!logits_in_place_) queue_->download(out.data, logits);
+    queue_->synchronize();
+    for (std::size_t i = 0; i < n; ++i)
+      item.each_row(static_cast<std::uint32_t>(row + i), logits.subspan(i * c.vocab_size, c.vocab_size));
+  }
 }
 
 }  // namespace mooncaf

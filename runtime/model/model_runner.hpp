@@ -17,12 +17,17 @@
 
 namespace mooncaf {
 
+/// Called with the logits [vocab_size] of row `row` of an item's tokens, which may be overwritten, in
+/// ascending order on the caller's thread.
+using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> logits)>;
+
 /// One sequence's share of a forward pass.
 struct batch_item {
   std::span<const std::int32_t> tokens;  ///< new tokens, at least one
   std::uint32_t start = 0;             ///< position of tokens[0]; blocks hold the positions before it already
   std::span<std::byte* const> blocks;  ///< KV block base addresses covering start + tokens.size() positions
   bool want_logits = false;            ///< logits of the last token
+  row_logits_fn each_row{};            ///< if set, called for each of `tokens` once the layers are done
 };
 
 /// Called on the caller's thread as soon as the KV of `layer` of all items is written, before that layer's
@@ -43,7 +48,7 @@ struct runner_options {
 };
 
 /// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: a pass
-/// allocates nothing.
+/// allocates nothing, but for the first that calls `each_row`.
 class model_runner {
  public:
   /// @error `ec::invalid_argument` if the layout is not this model's or a limit is 0; `ec::out_of_space`.
@@ -81,6 +86,7 @@ class model_runner {
               std::span<const std::int32_t> positions, tensor projected);
   void feed_forward(const layer_weights& w, tensor x);
   void write_logits(std::span<float> logits);
+  void show_rows(const batch_item& item, std::uint32_t begin);
 
   tensor view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept;
 
@@ -110,6 +116,8 @@ class model_runner {
   std::vector<std::uint32_t> last_rows_;  ///< row of the last token of each item that wants logits
   std::vector<std::int32_t> last_positions_;
   std::vector<attention_seq> last_seqs_;  ///< the same items with their last token as only query
+  bool every_row_ = false;                ///< some item wants more rows than its last
+  std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on
 };
 
 }  // namespace mooncaf

@@ -49,12 +49,6 @@ namespace {
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr float greedy_below = 1e-5f;  // temperatures under this are greedy, as in vLLM
 
-/// Scratch of the thread: sized by the vocabulary, so one per request would cost more than the request.
-struct logprob_scratch {
-  std::vector<float> raw;
-  std::vector<candidate> best;
-};
-
 }  // namespace
 
 sampler::sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
@@ -132,26 +126,27 @@ std::int32_t sampler::choose(std::span<float> logits) const {
                     uniform_draw(params_.seed, position_));
 }
 
-sampled_token sampler::next(std::span<float> logits) {
-  logits = logits.first(std::min(logits.size(), vocab_size_));
-  sampled_token token;
-  if (params_.logprobs < 0) {
-    token.id = choose(logits);
-    return token;
-  }
-  thread_local logprob_scratch space;
-  space.raw.assign(logits.begin(), logits.end());
-  const double normaliser = log_sum_exp(space.raw);
+sampled_token describe_token(std::span<const float> logits, std::int32_t id, std::size_t count) {
+  thread_local std::vector<candidate> best;  // sized by its largest use, so one per token would cost more
+  const double normaliser = log_sum_exp(logits);
   const auto logprob = [normaliser](float logit) {
     return static_cast<float>(static_cast<double>(logit) - normaliser);
   };
-  select_best(space.raw, std::min(static_cast<std::size_t>(params_.logprobs), space.raw.size()), space.best);
-  std::sort(space.best.begin(), space.best.end());
-  token.top.reserve(space.best.size());
-  for (const auto& c : space.best) token.top.emplace_back(c.id, logprob(c.value));
-  token.id = choose(logits);
-  token.logprob = logprob(space.raw[static_cast<std::size_t>(token.id)]);
+  select_best(logits, std::min(count, logits.size()), best);
+  std::sort(best.begin(), best.end());
+  sampled_token token{id, logprob(logits[static_cast<std::size_t>(id)]), {}};
+  token.top.reserve(best.size());
+  for (const auto& c : best) token.top.emplace_back(c.id, logprob(c.value));
   return token;
+}
+
+sampled_token sampler::next(std::span<float> logits) {
+  logits = logits.first(std::min(logits.size(), vocab_size_));
+  if (params_.logprobs < 0) return {choose(logits), 0, {}};
+  thread_local std::vector<float>
+      raw;  // sized by the vocabulary: one per request would cost more than the request
+  raw.assign(logits.begin(), logits.end());
+  return describe_token(raw, choose(logits), static_cast<std::size_t>(params_.logprobs));
 }
 
 }  // namespace mooncaf

@@ -26,6 +26,10 @@ std::string_view to_string(finish_reason reason) noexcept;
 finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,
                            std::uint32_t output_count, std::int32_t id) noexcept;
 
+/// `id` with its log-probability under `logits` [vocab_size], and the `count` likeliest ids with theirs.
+/// @pre `id` is below the vocabulary's size.
+sampled_token describe_token(std::span<const float> logits, std::int32_t id, std::size_t count);
+
 /// One per request; one thread at a time. After the first token, `next` allocates only what it returns in
 /// `top`.
 class sampler {

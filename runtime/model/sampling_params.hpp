@@ -22,6 +22,8 @@ struct sampling_params {
   /// mid-stream goes on with the very tokens it would have had.
   std::uint64_t seed = 0;
   std::int32_t logprobs = -1;  ///< -1: none; n >= 0: log-probability of the token and of the n likeliest
+  bool prompt_logprobs =
+      false;  ///< the same for every token of the prompt but the first, which follows nothing
   std::vector<std::pair<std::int32_t, float>> logit_bias;  ///< token id, [-100, 100]
 
   std::uint32_t max_tokens = 16;  ///< output tokens at most

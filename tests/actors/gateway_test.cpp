@@ -94,13 +94,18 @@ class fake_conductor final : public conductor_actor::base {
 };
 
 struct recorder final : token_sink {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens, prompted, scored;
   std::optional<finish_kind> end;
   std::optional<generation_report> report;
   std::optional<error> cause;
   std::chrono::seconds retry_after{-1};
   std::size_t wanted = 1000;  ///< more are refused
 
+  void prompt(std::span<const std::int32_t> prompt_tokens, std::span<const sampled_token> scores) override {
+    CHECK(tokens.empty());
+    prompted.assign(prompt_tokens.begin(), prompt_tokens.end());
+    for (const auto& s : scores) scored.push_back(s.id);
+  }
   bool token(const sampled_token& t) override {
     CHECK(!over());
     tokens.push_back(t.id);
@@ -624,6 +629,30 @@ TEST_CASE_FIXTURE(gateway_world,
     CHECK(s->end == finish_kind::stop);
   }
   CHECK(held() == 0);
+}
+
+TEST_CASE_FIXTURE(gateway_world,
+                  "log-probabilities of the prompt are asked for until the first token, and told once") {
+  open();
+  auto wanted = make(sink, 3);
+  wanted.sampling.logprobs = 0;
+  wanted.sampling.prompt_logprobs = true;
+  submit({wanted});
+  CHECK(place->asked.at(0).keys.empty());  // nothing cached is of use
+  broke(placed(), true);
+  const auto id = placed(1);
+  CHECK(prefill->jobs[1].sampling.prompt_logprobs);
+  first_token m;
+  m.id = id;
+  m.token = token(1);
+  m.prompt = {token(101), token(102)};
+  tell(first_atom_v, m);
+  CHECK(sink->prompted == ids{100, 101, 102});
+  CHECK(sink->scored == ids{101, 102});
+  CHECK(sink->tokens == ids{1});
+  broke(id, true);
+  placed(2);
+  CHECK(!prefill->jobs[2].sampling.prompt_logprobs);
 }
 
 TEST_CASE_FIXTURE(gateway_world, "answers that wait for another one share its failure") {

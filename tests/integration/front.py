@@ -166,6 +166,29 @@ def echo_repeats_the_prompt():
     assert "".join(e.choices[0].text for e in ask(echo=True, stream=True)) == PROMPT + plain
 
 
+def echo_with_logprobs_scores_the_prompt():
+    """Token by token what the same tokens had when they were generated: computed in chunks, or one at a time."""
+    a = ask(logprobs=2, max_tokens=40, extra={"ignore_eos": True}).choices[0]
+    ids = shared().client.json("POST", "/tokenize", {"prompt": PROMPT})[1]["tokens"]
+    more = shared().client.json("POST", "/tokenize", {"prompt": a.text})[1]["tokens"]
+    prompt = ids + more
+    b = ask(prompt, logprobs=2, echo=True, max_tokens=1)
+    l = b.choices[0].logprobs
+    assert b.usage.prompt_tokens_details.cached_tokens == 0, b.usage
+    assert b.choices[0].text.startswith(PROMPT + a.text) and "".join(l.tokens) == b.choices[0].text
+    assert len(l.tokens) == len(prompt) + 1 and l.token_logprobs[0] is None and l.top_logprobs[0] is None
+    assert l.tokens[len(ids):-1] == a.logprobs.tokens, (l.tokens, a.logprobs.tokens)
+    assert l.token_logprobs[len(ids):-1] == a.logprobs.token_logprobs
+    assert l.top_logprobs[len(ids):-1] == a.logprobs.top_logprobs
+    for token, offset in zip(l.tokens, l.text_offset):
+        assert b.choices[0].text[offset:].startswith(token)
+    streamed = [e.choices[0].logprobs for e in ask(prompt, logprobs=2, echo=True, max_tokens=1, stream=True)]
+    assert sum((s.token_logprobs for s in streamed), []) == l.token_logprobs
+    assert sum((s.text_offset for s in streamed), []) == l.text_offset
+    alone = ask(ids[:1], logprobs=0, echo=True, max_tokens=1).choices[0].logprobs
+    assert len(alone.tokens) == 2 and alone.token_logprobs[0] is None
+
+
 def stop_strings_end_the_answer_and_are_left_out():
     whole = ask(max_tokens=30).choices[0].text
     word = whole.split()[3]
@@ -383,7 +406,8 @@ TESTS = [
     completion_has_text_reason_and_usage, chat_has_message_and_usage, chat_ends_by_itself,
     streams_say_the_same_as_whole_answers, include_usage_adds_a_last_chunk_without_choices,
     n_answers_differ_and_are_all_there, same_seed_same_answer, prompts_of_every_form_are_answered,
-    logprobs_are_those_of_the_tokens, echo_repeats_the_prompt, stop_strings_end_the_answer_and_are_left_out,
+    logprobs_are_those_of_the_tokens, echo_repeats_the_prompt, echo_with_logprobs_scores_the_prompt,
+    stop_strings_end_the_answer_and_are_left_out,
     logit_bias_forbids_and_forces, min_tokens_and_ignore_eos_hold_off_the_end,
     second_request_hits_the_cache_unless_salted, unknown_fields_are_accepted_and_wrong_ones_named,
     other_endpoints_answer, request_id_comes_back, metrics_count_what_happened, an_urgent_request_overtakes,

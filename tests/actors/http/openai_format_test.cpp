@@ -93,11 +93,12 @@ TEST_CASE("with include_usage every chunk has the field, and the last has no cho
 TEST_CASE("logprobs of a completion are parallel lists, with offsets in characters") {
   auto c = piece("né😀", "stop");
   c.text_offset = 10;
-  c.logprobs = {{"n", -0.5f, {{"n", -0.5f}, {"m", -1.5f}}}, {"é", -1.0f, {}}, {"😀", -2.0f, {}}};
+  c.logprobs = {{"n", -0.5f, {{"n", -0.5f}, {"m", -1.5f}}}, {"é", -1.0f, {}}, {"😀", std::nullopt, {}}};
   const auto body = json::parse(format_answer(completion_head, {c}, {}));
   const auto& l = body["choices"][0]["logprobs"];
   CHECK(l["tokens"] == json::parse(R"(["n","é","😀"])"));
-  CHECK(l["token_logprobs"] == json::parse("[-0.5,-1.0,-2.0]"));
+  CHECK(l["token_logprobs"] == json::parse("[-0.5,-1.0,null]"));
+  CHECK(l["top_logprobs"][2].is_null());
   CHECK(l["top_logprobs"][0] == json::parse(R"({"n":-0.5,"m":-1.5})"));
   CHECK(l["text_offset"] == json::parse("[10,11,12]"));
 }

@@ -258,8 +258,10 @@ TEST_CASE("stop may be one string, and an empty one stops nothing") {
   CHECK(completion(R"("stop":[])").sampling.stop.empty());
 }
 
-TEST_CASE("echo with logprobs is refused rather than half answered") {
-  CHECK(completion_complaint(R"("echo":true,"logprobs":1)").starts_with("logprobs: "));
+TEST_CASE("echo with logprobs asks for those of the prompt, too") {
+  CHECK(completion(R"("echo":true,"logprobs":1)").sampling.prompt_logprobs);
+  CHECK(!completion(R"("echo":true)").sampling.prompt_logprobs);
+  CHECK(!completion(R"("logprobs":1)").sampling.prompt_logprobs);
   CHECK(completion(R"("echo":true)").echo);
   CHECK(completion(R"("logprobs":0)").sampling.logprobs == 0);
 }

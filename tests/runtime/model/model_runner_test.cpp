@@ -109,6 +109,37 @@ TEST_CASE("batch neighbours change no bit") {
   }
 }
 
+TEST_CASE("the logits of every token are those that it has as the last one") {
+  const set_up s;
+  const auto runner = s.runner();
+  const auto ids = random_tokens(45, 300, 5), other = random_tokens(20, 300, 6);
+  std::vector<std::vector<float>> expected;
+  for (std::size_t n = 1; n <= ids.size(); ++n) {
+    const kv_space kv(s.options.layout, ids.size());
+    expected.push_back(feed(*runner, kv, std::span(ids).first(n), 512));
+  }
+  for (const std::size_t chunk : {45u, 16u, 1u}) {
+    CAPTURE(chunk);
+    const kv_space kv(s.options.layout, ids.size()), beside(s.options.layout, other.size());
+    std::vector<float> logits(300);
+    std::size_t seen = 0;
+    for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {
+      const auto part = std::span(ids).subspan(begin, std::min(chunk, ids.size() - begin));
+      const auto show = [&](std::uint32_t row, std::span<float> shown) {
+        REQUIRE(begin + row == seen);
+        CHECK(std::ranges::equal(shown, expected[seen++]));
+        std::ranges::fill(shown, 0.0f);  // it is ours
+      };
+      // A neighbour that wants its last row alone must not notice.
+      const std::array items{batch_item{other, 0, beside.blocks(), false},
+                             batch_item{part, static_cast<std::uint32_t>(begin), kv.blocks(), true, show}};
+      REQUIRE(runner->forward(items, logits).has_value());
+      CHECK(logits == expected[begin + part.size() - 1]);
+    }
+    CHECK(seen == ids.size());
+  }
+}
+
 TEST_CASE("a prefix from a cache continues as if computed here") {
   const set_up s;
   const auto runner = s.runner();
