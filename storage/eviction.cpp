@@ -116,12 +116,15 @@ void eviction_index::erase(handle h) {
   n.pins = 0;
   n.resident = 0;
   --resident_;
-  refresh(h);
-  if (const handle above = std::exchange(parents_[h], none); above != none) {
-    --nodes_[above].children;
-    refresh(above);
-    drop_if_unused(above);
+  const handle above = std::exchange(parents_[h], none);
+  if (above != none) --nodes_[above].children;
+  if (above != none && n.heap_at != none && nodes_[above].heap_at == none && eligible(nodes_[above])) {
+    heap_replace(h, above);
+  } else {
+    refresh(h);
+    if (above != none) refresh(above);
   }
+  if (above != none) drop_if_unused(above);
   drop_if_unused(h);
 }
 
@@ -145,6 +148,15 @@ void eviction_index::heap_remove(handle h) {
   nodes_[last].heap_at = at;
   sift_up(at);
   sift_down(nodes_[last].heap_at);
+}
+
+// The common case of a victim whose parent has become the next leaf: near in rank, so it hardly moves.
+void eviction_index::heap_replace(handle out, handle in) {
+  const std::uint32_t at = std::exchange(nodes_[out].heap_at, none);
+  heap_[at] = in;
+  nodes_[in].heap_at = at;
+  sift_up(at);
+  sift_down(nodes_[in].heap_at);
 }
 
 // Four children per node: half the levels of a binary heap, and the children of a node share a cache line.

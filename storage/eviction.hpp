@@ -132,6 +132,7 @@ class eviction_index {
   void drop_if_unused(handle h);
   void refresh(handle h);
   void heap_remove(handle h);
+  void heap_replace(handle out, handle in);
   void sift_up(std::uint32_t at);
   void sift_down(std::uint32_t at);
 
