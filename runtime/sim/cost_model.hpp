@@ -50,6 +50,10 @@ class cost_model {
     return c_.decode_context_token_s * static_cast<double>(batch);
   }
 
+  /// How much longer a step takes while the other role computes on the same machine.
+  double prefill_beside_decode() const noexcept { return c_.prefill_beside_decode; }
+  double decode_beside_prefill() const noexcept { return c_.decode_beside_prefill; }
+
   std::uint32_t layers() const noexcept { return layers_; }
 
  private:

@@ -28,15 +28,19 @@ std::int64_t decode_instance::steps_within(double seconds) const noexcept {
 
 std::optional<next_turn> decode_instance::wake(ticks now) {
   if (planned_ == 0) return next_turn{now, ++stamp_};
-  if (batch_.running().size() >= max_batch_) return std::nullopt;
+  return batch_.running().size() >= max_batch_ ? std::nullopt : cut(now);
+}
+
+std::optional<next_turn> decode_instance::cut(ticks now) {
   const auto steps = std::max<std::int64_t>(steps_within(to_sec(now - began_)), 1);
   if (steps >= planned_) return std::nullopt;
   planned_ = steps;
   return next_turn{std::max(began_ + from_sec(run_seconds(planned_)), now), ++stamp_};
 }
 
-std::optional<next_turn> decode_instance::turn(ticks now, random_source& random, request_table& requests,
-                                               log_histogram& gaps, std::vector<std::uint32_t>& finished) {
+std::optional<next_turn> decode_instance::turn(ticks now, double slowdown, random_source& random,
+                                               request_table& requests, log_histogram& gaps,
+                                               std::vector<std::uint32_t>& finished) {
   if (planned_ > 0) {
     count_gaps(gaps);
     busy_ += now - began_;
@@ -46,7 +50,7 @@ std::optional<next_turn> decode_instance::turn(ticks now, random_source& random,
     retire(requests, finished);
   }
   if (batch_.waiting() > 0) join(now, requests);
-  return begin_run(now, random);
+  return begin_run(now, slowdown, random);
 }
 
 void decode_instance::count_gaps(log_histogram& gaps) const {
@@ -90,11 +94,11 @@ void decode_instance::join(ticks now, request_table& requests) {
   }
 }
 
-std::optional<next_turn> decode_instance::begin_run(ticks now, random_source& random) {
+std::optional<next_turn> decode_instance::begin_run(ticks now, double slowdown, random_source& random) {
   if (members_.empty()) return std::nullopt;
-  const double noise = random.noise(jitter_);
-  run_ = {steps_, costs_->decode_step(members_.size(), context_) * noise,
-          costs_->decode_growth(members_.size()) * noise};
+  const double factor = random.noise(jitter_) * slowdown;
+  run_ = {steps_, costs_->decode_step(members_.size(), context_) * factor,
+          costs_->decode_growth(members_.size()) * factor};
   history_.begin(run_, oldest_start());
   planned_ = members_.front().finish - steps_;
   began_ = now;

@@ -50,10 +50,14 @@ class decode_instance {
   /// After `push`: @returns the turn at which the new one may join, if it is earlier than what is planned.
   std::optional<next_turn> wake(ticks now);
 
+  /// The speed changes: @returns the turn after the step under way, if it is earlier than what is planned.
+  std::optional<next_turn> cut(ticks now);
+
   /// The planned steps are done. Members that have all their tokens are moved to `finished`, waiting ones
   /// join.
-  /// @param gaps  gets the time between tokens of every member. @returns the next turn, if there is work.
-  std::optional<next_turn> turn(ticks now, random_source& random, request_table& requests,
+  /// @param slowdown  how much longer the next steps take than they would alone.
+  /// @param gaps      gets the time between tokens of every member. @returns the next turn, if there is work.
+  std::optional<next_turn> turn(ticks now, double slowdown, random_source& random, request_table& requests,
                                 log_histogram& gaps, std::vector<std::uint32_t>& finished);
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
@@ -82,7 +86,7 @@ class decode_instance {
   void count_gaps(log_histogram& gaps) const;
   void retire(request_table& requests, std::vector<std::uint32_t>& finished);
   void join(ticks now, request_table& requests);
-  std::optional<next_turn> begin_run(ticks now, random_source& random);
+  std::optional<next_turn> begin_run(ticks now, double slowdown, random_source& random);
   std::int64_t oldest_start() const noexcept;
 
   const cost_model* costs_;

@@ -4,7 +4,8 @@
 
 namespace mooncaf::sim {
 
-std::optional<prefill_instance::started> prefill_instance::start(ticks now, random_source& random,
+std::optional<prefill_instance::started> prefill_instance::start(ticks now, double slowdown,
+                                                                 random_source& random,
                                                                  const request_table& requests) {
   if (taken_ || queue_.size() == 0) return std::nullopt;
   prefill_step step;
@@ -15,7 +16,7 @@ std::optional<prefill_instance::started> prefill_instance::start(ticks now, rand
     const auto cached = requests[request_table::slot_of(c.id)].cached_tokens;
     seconds += costs_->chunk({c.start, c.tokens, c.start == cached ? cached : 0});
   }
-  seconds *= random.noise(jitter_);
+  seconds *= random.noise(jitter_) * slowdown;
   const auto stage = std::max<ticks>(from_sec(seconds / stages_), 1);
   step.began = now;
   step.seconds = seconds;

@@ -44,7 +44,11 @@ class prefill_instance {
     ticks exits = 0;  ///< this one is done
   };
   /// Begins a step if the first stage is free and something waits.
-  std::optional<started> start(ticks now, random_source& random, const request_table& requests);
+  /// @param slowdown  how much longer it takes than it would alone.
+  std::optional<started> start(ticks now, double slowdown, random_source& random,
+                               const request_table& requests);
+  /// The first stage computes.
+  bool computing() const noexcept { return taken_; }
   void first_stage_free() noexcept { taken_ = false; }
   /// The step that leaves the last stage now.
   prefill_step take_exit() {

@@ -33,10 +33,12 @@ const std::array fields{
     field{"prefill", "token_us", &step_costs::prefill_token_s, us, 0, 1e9},
     field{"prefill", "pair_ns", &step_costs::prefill_pair_s, ns, 0, 1e9},
     field{"prefill", "cached_token_us", &step_costs::prefill_cached_token_s, us, 0, 1e9},
+    field{"prefill", "beside_decode", &step_costs::prefill_beside_decode, 1, 1, 1000},
     field{"prefill", "chunk_tokens", &profile::chunk_tokens, 1, 1, 1e8},
     field{"decode", "constant_ms", &step_costs::decode_constant_s, ms, 0, 1e6},
     field{"decode", "sequence_us", &step_costs::decode_sequence_s, us, 0, 1e9},
     field{"decode", "context_token_ns", &step_costs::decode_context_token_s, ns, 0, 1e9},
+    field{"decode", "beside_prefill", &step_costs::decode_beside_prefill, 1, 1, 1000},
     field{"decode", "max_batch", &profile::max_batch, 1, 1, 1e6},
     field{"decode", "device_kv_tokens", &profile::device_kv_tokens, 1, 1, 1e12},
     field{"node", "nic_gbit_per_s", &profile::nic_bytes_per_s, 1e9 / 8, 1e-3, 1e6},
@@ -160,7 +162,12 @@ step_costs fit_costs(std::span<const timing_point> passes, std::span<const timin
     return row{1, p.a, p.a * p.b + p.a * p.a / 2};
   });
   const auto decode = fit(steps, [](const timing_point& p) { return row{1, p.a, p.b}; });
-  return {prefill[0], prefill[1], prefill[2], 0, decode[0], decode[1], decode[2]};
+  return {.prefill_constant_s = prefill[0],
+          .prefill_token_s = prefill[1],
+          .prefill_pair_s = prefill[2],
+          .decode_constant_s = decode[0],
+          .decode_sequence_s = decode[1],
+          .decode_context_token_s = decode[2]};
 }
 
 std::vector<timing_point> prefill_samples(const profile& p, std::uint32_t stages) {

@@ -24,6 +24,10 @@ struct step_costs {
   double decode_constant_s = 1e-3;
   double decode_sequence_s = 1e-3;
   double decode_context_token_s = 0;
+  /// Prefill instance i and decode instance i on one machine slow each other: how much longer a step of one
+  /// takes while the other computes, too. 1: each has a machine of its own.
+  double prefill_beside_decode = 1;
+  double decode_beside_prefill = 1;
 
   friend bool operator==(const step_costs&, const step_costs&) = default;
 };

@@ -315,10 +315,21 @@ void simulation::enter_prefill(std::uint32_t slot) {
 
 void simulation::start_prefill(std::uint32_t instance) {
   auto& p = prefills_[instance];
-  const auto step = p.start(now_, random_, requests_);
+  const bool slowed = instance < decodes_.size() && decodes_[instance].running() > 0;
+  const auto step = p.start(now_, slowed ? costs_.prefill_beside_decode() : 1, random_, requests_);
+  neighbour_changed(instance);
   if (!step) return;
   if (p.stages() > 1) events_.push(step->free, event_kind::prefill_free, instance);
   events_.push(step->exits, event_kind::prefill_exit, instance);
+}
+
+/// Prefill instance `instance` began a step, or has none to begin: where it shares its machine, the decode
+/// instance beside it goes on at another speed.
+void simulation::neighbour_changed(std::uint32_t instance) {
+  if (costs_.decode_beside_prefill() == 1 || instance >= decodes_.size()) return;
+  auto& d = decodes_[instance];
+  if (d.running() == 0) return;
+  if (const auto turn = d.cut(now_)) events_.push(turn->at, event_kind::decode_turn, instance, turn->stamp);
 }
 
 void simulation::prefill_exit(std::uint32_t instance) {
@@ -410,7 +421,9 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
   auto& d = decodes_[instance];
   if (!d.is_current(stamp)) return;
   finished_.clear();
-  const auto next = d.turn(now_, random_, requests_, out_.gap, finished_);
+  const bool slowed = instance < prefills_.size() && prefills_[instance].computing();
+  const double slowdown = slowed ? costs_.decode_beside_prefill() : 1;
+  const auto next = d.turn(now_, slowdown, random_, requests_, out_.gap, finished_);
   for (const auto slot : finished_) {
     const auto& r = requests_[slot];
     const double wait = to_sec(r.joined - r.first_token);

@@ -71,6 +71,7 @@ class simulation {
   void first_token(std::uint32_t slot);
 
   void kv_arrived(std::uint32_t slot);
+  void neighbour_changed(std::uint32_t instance);
   void decode_turn(std::uint32_t instance, std::uint32_t stamp);
   void enter_coupled(std::uint32_t slot);
   void coupled_turn(std::uint32_t instance, std::uint32_t stamp);

@@ -4,7 +4,7 @@
     MOONCAF_BINARY=build/actors/mooncaf MOONCAF_MODEL=FILE tests/bench/live_vs_sim.py --trace TRACE.jsonl
 
 A conductor with gateway, one prefill and one decode process, each computing with one thread of its own, so that what
-`mooncaf calibrate --threads 1` measures is what each gets. Lengths of the trace are divided, times stretched; equal hash
+`mooncaf calibrate --threads 1 --beside` measures is what each gets. Lengths of the trace are divided, times stretched; equal hash
 ids become equal blocks of token ids. Needs two idle cores for as long as the replay takes.
 """
 import argparse
@@ -119,7 +119,7 @@ def main():
         trace.write_text("".join(json.dumps(r) + "\n" for r in rows))
         if not a.profile:
             subprocess.run([BINARY, "calibrate", "--model", MODEL, "--output", profile, "--threads", "1",
-                            "--block-tokens", str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", "90000"], check=True)
+                            "--block-tokens", str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", "90000", "--beside"], check=True)
         answers, counters = live(rows, block)
         made = json.loads(subprocess.run(
             [BINARY, "simulate", "--trace", str(trace), "--profile", profile, "--prefill", "1", "--decode", "1", "--json"],

@@ -16,6 +16,9 @@ namespace mooncaf::sim {
 
 namespace {
 
+/// Sequences at most in the batches that a prefill pass is measured beside.
+constexpr std::uint32_t decode_neighbours = 4;
+
 struct calibrate_request {
   std::string model, output;
   std::uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
@@ -23,6 +26,13 @@ struct calibrate_request {
   std::uint64_t device_kv_tokens = 65'536, dram_tokens = 65'536, ssd_tokens = 0;
   double nic_gbit_per_s = 80;  ///< what two processes of one host move through shared memory
   double ssd_gb_per_s = 1;
+  bool beside = false;
+};
+
+/// A model and what prefill and decode workers compute with, on a device of their own.
+struct machine {
+  std::unique_ptr<device> hardware;
+  std::unique_ptr<model_runner> prefill, decode;
 };
 
 result<std::shared_ptr<const model>> open_model(device& dev, const std::string& path) {
@@ -58,20 +68,51 @@ result<std::vector<timing_point>> measured(Measure&& measure) {
   return points;
 }
 
-result<profile> calibrate(const calibrate_request& r) {
-  const auto hardware = make_host_device({r.threads, false, {}});
-  const auto net = open_model(*hardware, r.model);
+result<machine> open_machine(const calibrate_request& r) {
+  machine m;
+  m.hardware = make_host_device({r.threads, false, {}});
+  const auto net = open_model(*m.hardware, r.model);
   if (!net) return fail(net.error());
   const auto layout = (*net)->layout(r.block_tokens, kv_dtype::f16);
   auto prefill =
-      model_runner::make(*net, *hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
+      model_runner::make(*net, *m.hardware, {r.chunk_tokens, std::max(1u, r.chunk_tokens / 16), layout, 1});
   if (!prefill) return fail(prefill.error());
-  auto decode = model_runner::make(*net, *hardware, {r.max_batch, r.max_batch, layout, 0});
+  auto decode = model_runner::make(*net, *m.hardware, {r.max_batch, r.max_batch, layout, 0});
   if (!decode) return fail(decode.error());
-  const auto passes = measured([&] { return calibrate_prefill(**prefill, r.chunk_tokens); });
+  m.prefill = std::move(*prefill);
+  m.decode = std::move(*decode);
+  return m;
+}
+
+/// Median of how much longer the same passes took. At least 1: what is faster is chance.
+double slowdown_of(const std::vector<timing_point>& beside, const std::vector<timing_point>& alone) {
+  std::vector<double> factors;
+  for (std::size_t i = 0; i < std::min(beside.size(), alone.size()); ++i)
+    factors.push_back(beside[i].seconds / alone[i].seconds);
+  const auto middle = factors.begin() + static_cast<std::ptrdiff_t>(factors.size() / 2);
+  std::ranges::nth_element(factors, middle);
+  return std::max(*middle, 1.0);
+}
+
+/// `measure` while `other` runs again and again on another device.
+template <class Measure, class Other>
+auto measured_beside(Measure&& measure, Other&& other) {
+  const std::jthread neighbour([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) other();
+  });
+  return measured(measure);
+}
+
+result<profile> calibrate(const calibrate_request& r) {
+  const auto mine = open_machine(r);
+  if (!mine) return fail(mine.error());
+  const auto prefill = [&] { return calibrate_prefill(*mine->prefill, r.chunk_tokens); };
+  const auto decode = [&] { return calibrate_decode(*mine->decode, r.max_batch); };
+  const auto passes = measured(prefill);
   if (!passes) return fail(passes.error());
-  const auto steps = measured([&] { return calibrate_decode(**decode, r.max_batch); });
+  const auto steps = measured(decode);
   if (!steps) return fail(steps.error());
+  const auto& layout = mine->prefill->options().layout;
   profile p;
   p.name =
       r.model.substr(r.model.find_last_of('/') + 1) + " on " + std::to_string(r.threads) + " CPU threads";
@@ -79,6 +120,17 @@ result<profile> calibrate(const calibrate_request& r) {
   p.kv_bytes_per_token = layout.bytes_per_token();
   p.block_tokens = r.block_tokens;
   p.costs = fit_costs(*passes, *steps);
+  if (r.beside) {
+    const auto other = open_machine(r);
+    if (!other) return fail(other.error());
+    const auto slow_passes =
+        measured_beside(prefill, [&] { (void)calibrate_decode(*other->decode, decode_neighbours); });
+    const auto slow_steps =
+        measured_beside(decode, [&] { (void)calibrate_prefill(*other->prefill, r.chunk_tokens); });
+    if (!slow_passes || !slow_steps) return fail((slow_passes ? slow_steps : slow_passes).error());
+    p.costs.prefill_beside_decode = slowdown_of(*slow_passes, *passes);
+    p.costs.decode_beside_prefill = slowdown_of(*slow_steps, *steps);
+  }
   p.chunk_tokens = r.chunk_tokens;
   p.max_batch = r.max_batch;
   p.device_kv_tokens = r.device_kv_tokens;
@@ -107,7 +159,8 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
        whole("dram-tokens", "of KV in the node's memory", r.dram_tokens, 0, 1'000'000'000'000),
        whole("ssd-tokens", "of KV on its disk", r.ssd_tokens, 0, 1'000'000'000'000),
        real("nic-gbit", "between nodes, Gbit/s", r.nic_gbit_per_s, 1e-3, 1e6),
-       real("ssd-gb", "read from disk, GB/s", r.ssd_gb_per_s, 1e-3, 1e6)},
+       real("ssd-gb", "read from disk, GB/s", r.ssd_gb_per_s, 1e-3, 1e6),
+       flag("beside", "prefill and decode share this machine: measure how they slow each other", r.beside)},
       {}};
   const invocation here{io, "calibrate"};
   if (const auto status = here.begin(line, args)) return *status;

@@ -74,6 +74,33 @@ TEST_CASE("a pipeline group speeds up a long prompt and costs a short one nothin
   CHECK(alone(2048, 4) == doctest::Approx(alone(2048, 1)).epsilon(0.02));
 }
 
+TEST_CASE("prefill and decode on one machine slow each other while both compute, and only then") {
+  workload_record first, second;
+  first.input_tokens = 8000;
+  first.output_tokens = 400;  // some ten seconds of decoding
+  second.timestamp_ms = 3000;
+  second.input_tokens = 32'000;  // some five seconds of prefill, in chunks
+  second.output_tokens = 2;
+  for (std::uint64_t b = 0; b < 16; ++b) first.hash_ids.push_back(b);
+  for (std::uint64_t b = 0; b < 63; ++b) second.hash_ids.push_back(100 + b);
+  auto apart = a800_cluster(1, 1);
+  apart.hardware.chunk_tokens = 2048;
+  auto shared = apart;
+  shared.hardware.costs.prefill_beside_decode = 1.5;
+  shared.hardware.costs.decode_beside_prefill = 2;
+  const auto alone = run(apart, {first}), still_alone = run(shared, {first});
+  CHECK(alone.ttft.mean() == still_alone.ttft.mean());
+  CHECK(alone.gap.mean() == doctest::Approx(still_alone.gap.mean()));
+  const auto both = run(apart, {first, second}), together = run(shared, {first, second});
+  const auto later = [](const outcome& o) { return o.ttft.count() * o.ttft.mean(); };
+  const double own = later(both) - alone.ttft.mean();
+  CHECK(later(together) - alone.ttft.mean() == doctest::Approx(1.5 * own).epsilon(0.02));
+  // All gaps of the first request while the second is in prefill are twice as long: as many seconds more as
+  // that prefill has half of.
+  const auto decoding = [](const outcome& o) { return static_cast<double>(o.gap.count()) * o.gap.mean(); };
+  CHECK(decoding(together) - decoding(both) == doctest::Approx(0.75 * own).epsilon(0.1));
+}
+
 TEST_CASE("layer-wise transfer takes the hand-over off the critical path") {
   const auto records = conversation_like(2000);
   auto o = a800_cluster(8, 8);
