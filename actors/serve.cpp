@@ -130,6 +130,7 @@ result<void> process::open_data_plane() {
   options.data_port = t.data_listen.port;
   options.advertised_host = opts().cluster.advertise;
   options.tcp_streams = t.tcp_streams;
+  options.tcp_send_buffer = t.tcp_send_buffer;
   options.slice_bytes = t.slice_bytes;
   options.checksums = t.checksums;
   auto rdma = as_rdma_options(opts());

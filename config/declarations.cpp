@@ -252,6 +252,11 @@ void add_transport(table& t) {
   t.push_back(
       integer({"tcp-streams", "tcp_streams", "TCP connections that a transfer to one peer is spread over"}, s,
               at(c, &transport_options::tcp_streams), 1u, 64u, "connections"));
+  t.push_back(size(
+      {"tcp-send-buffer", "tcp_send_buffer",
+       "Bytes of a TCP connection under way in the kernel. Small ones stay in the cache; a long fast link "
+       "needs bandwidth x round trip / connections"},
+      s, at(c, &transport_options::tcp_send_buffer), 16 * KiB, 64 * MiB));
   t.push_back(size({"slice-size", "slice", "Pieces that large transfers are cut into"}, s,
                    at(c, &transport_options::slice_bytes), 4 * KiB, 64 * MiB));
   t.push_back(flag({"checksums", "checksums", "Check every piece that arrives"}, s,

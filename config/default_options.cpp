@@ -36,6 +36,7 @@ options default_options() {
   o.transport.tcp = defaults::transport::tcp;
   o.transport.shm = defaults::transport::shm;
   o.transport.tcp_streams = defaults::transport::tcp_streams;
+  o.transport.tcp_send_buffer = defaults::transport::tcp_send_buffer;
   o.transport.slice_bytes = defaults::transport::slice_size;
   o.transport.checksums = defaults::transport::checksums;
   o.transport.max_inflight = defaults::transport::max_inflight;

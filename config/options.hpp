@@ -104,7 +104,8 @@ struct transport_options {
   host_port data_listen;
   bool tcp = true;
   bool shm = true;
-  std::uint32_t tcp_streams = 0;  ///< per peer
+  std::uint32_t tcp_streams = 0;      ///< per peer
+  std::uint64_t tcp_send_buffer = 0;  ///< per connection
   std::uint64_t slice_bytes = 0;
   bool checksums = true;
   std::uint32_t max_inflight = 0;  ///< slices under way per peer

@@ -25,6 +25,7 @@ result<void> check_options(const data_plane_options& o) {
     return fail(ec::invalid_argument, "data plane option cluster_secret must not be empty");
   for (const auto& r :
        {check_range("tcp_streams", o.tcp_streams, 1, 64), check_range("tcp_threads", o.tcp_threads, 1, 64),
+        check_range("tcp_send_buffer", o.tcp_send_buffer, 16 * KiB, 64 * MiB),
         check_range("slice_bytes", o.slice_bytes, 4 * KiB, 16 * MiB),
         check_range("max_transfers", o.max_transfers, 1, 1u << 24),
         check_range("max_transfers_per_peer", o.max_transfers_per_peer, 1, 1024),

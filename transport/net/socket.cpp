@@ -97,6 +97,11 @@ void tune_tcp(int fd, duration lost_after) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
+void bound_send_buffer(int fd, std::uint64_t bytes) {
+  const auto size = static_cast<int>(std::min<std::uint64_t>(bytes, std::numeric_limits<int>::max() / 2));
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
 packet_status send_packet(int fd, std::span<const std::byte> bytes, std::span<const int> fds) {
   ::iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(::cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)] = {};

@@ -36,6 +36,8 @@ result<owned_fd> connect_unix(const socket_address& to);
 int connect_error(int fd);
 /// No delay; the kernel gives up a peer that does not answer for `lost_after`.
 void tune_tcp(int fd, duration lost_after);
+/// Bounds what the kernel holds of what was written, instead of letting it grow (SO_SNDBUF).
+void bound_send_buffer(int fd, std::uint64_t bytes);
 
 /// Packets with descriptors over a Unix socket of type SOCK_SEQPACKET.
 enum class packet_status { ok, again, closed };

@@ -35,6 +35,7 @@ result<void> tcp_session::open(const std::vector<std::unique_ptr<event_loop>>& l
     auto fd = connect_tcp(peer_->tcp);
     if (!fd) return fail(fd.error());
     tune_tcp(fd->get(), node_.options.peer_timeout);
+    bound_send_buffer(fd->get(), node_.options.tcp_send_buffer);
     links.push_back(std::make_shared<tcp_link>(
         *loops[i % loops.size()], std::move(*fd),
         handshake::initiator(node_.options.cluster_secret, *nonce, self), shared_from_this()));

@@ -148,6 +148,7 @@ void tcp_transport::accept_all() {
     const auto nonce = make_nonce();
     if (!nonce) continue;
     tune_tcp(fd.get(), node_.options.peer_timeout);
+    bound_send_buffer(fd.get(), node_.options.tcp_send_buffer);
     const link_identity self{link_kind::tcp, node_.options.node, node_.incarnation, 0, {}, 0};
     std::shared_ptr<tcp_link> link;
     {
