@@ -234,7 +234,8 @@ void gateway::first(const first_token& message) {
     event.stage = request_stage::first_token;
     event.new_tokens = message.stats.computed_tokens;
     event.cached_tokens = message.stats.cached_tokens;
-    event.compute_ns = message.stats.compute_ns;
+    // Logits of a whole prompt take time that no estimate is about.
+    event.compute_ns = scores_prompt(*request) ? 0 : message.stats.compute_ns;
     event.ttft_ns = request->ttft.count();
     send(conductor_, event_atom_v, event);
   }
