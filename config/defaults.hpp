@@ -71,8 +71,8 @@ inline constexpr bool shm = true;                          // several times fast
 inline constexpr bool checksums = true;                    // 26 GB/s: next to nothing beside the copy itself
 inline constexpr const char* data_listen = "127.0.0.1:0";  // port 0: peers learn it when they join
 inline constexpr std::uint32_t tcp_streams = 2;            // per peer; loopback peaks at 2 (see LIMITS)
-inline constexpr std::uint64_t tcp_send_buffer =
-    256 * KiB;                                          // bytes; stays in the cache: 5.7 instead of 3 GB/s
+// Bytes. What stays in the cache between the copies in and out moves at 5.6 instead of 3 GB/s.
+inline constexpr std::uint64_t tcp_send_buffer = 256 * KiB;
 inline constexpr std::uint64_t slice_size = 256 * KiB;  // bytes; large enough to hide a system call
 inline constexpr std::uint32_t max_inflight = 64;  // slices per peer; 16 MiB under way fill any link here
 }  // namespace transport
