@@ -1,8 +1,7 @@
 // Sixteen lanes in one register, for AVX-512 with VNNI.
 // A part of simd.hpp, which says what the functions do.
 
-using v16 = float __attribute__((vector_size(64)));
-using i16x = std::int32_t __attribute__((vector_size(64)));
+#include "gpu/host/kernels/simd_one_vector.hpp"
 
 constexpr unsigned row_block = 6;     ///< rows of queries that attention keeps in registers
 constexpr unsigned vector_block = 4;  ///< … times so many vectors of keys or values
@@ -14,12 +13,6 @@ MOONCAF_INLINE v16 fma(v16 a, v16 b, v16 c) { return (v16)_mm512_fmadd_ps((__m51
 MOONCAF_INLINE v16 max(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)a, (__m512)b); }
 MOONCAF_INLINE __m256 low_half(v16 v) { return _mm512_castps512_ps256((__m512)v); }
 MOONCAF_INLINE __m256 high_half(v16 v) { return _mm512_extractf32x8_ps((__m512)v, 1); }
-MOONCAF_INLINE v16 choose(i16x which, v16 a, v16 b) { return which ? a : b; }
-MOONCAF_INLINE v16 to_float(i16x v) { return __builtin_convertvector(v, v16); }
-MOONCAF_INLINE i16x bits_of(v16 v) { return (i16x)v; }
-MOONCAF_INLINE v16 from_bits(i16x v) { return (v16)v; }
-MOONCAF_INLINE float first(v16 v) { return v[0]; }
-MOONCAF_INLINE i16x lane_numbers() { return i16x{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
 MOONCAF_INLINE i16x rounded(v16 x) { return (i16x)_mm512_cvtps_epi32((__m512)x); }
 MOONCAF_INLINE v16 swap_neighbours(v16 v) { return (v16)_mm512_permute_ps((__m512)v, 0xB1); }
 MOONCAF_INLINE v16 load_half(const void* p) {

@@ -1,8 +1,7 @@
 // Sixteen lanes as the compiler sees fit, for any processor.
 // A part of simd.hpp, which says what the functions do.
 
-using v16 = float __attribute__((vector_size(64)));
-using i16x = std::int32_t __attribute__((vector_size(64)));
+#include "gpu/host/kernels/simd_one_vector.hpp"
 using u32x = std::uint32_t __attribute__((vector_size(64)));
 
 constexpr unsigned row_block = 1;     ///< rows of queries that attention keeps in registers
@@ -17,12 +16,6 @@ MOONCAF_INLINE void store(float* p, v16 v) { std::memcpy(p, &v, sizeof v); }
 MOONCAF_INLINE v16 splat(float x) { return v16{} + x; }
 MOONCAF_INLINE v16 fma(v16 a, v16 b, v16 c) { return a * b + c; }
 MOONCAF_INLINE v16 max(v16 a, v16 b) { return a > b ? a : b; }
-MOONCAF_INLINE v16 choose(i16x which, v16 a, v16 b) { return which ? a : b; }
-MOONCAF_INLINE v16 to_float(i16x v) { return __builtin_convertvector(v, v16); }
-MOONCAF_INLINE i16x bits_of(v16 v) { return (i16x)v; }
-MOONCAF_INLINE v16 from_bits(i16x v) { return (v16)v; }
-MOONCAF_INLINE float first(v16 v) { return v[0]; }
-MOONCAF_INLINE i16x lane_numbers() { return i16x{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
 MOONCAF_INLINE i16x rounded(v16 x) {
   const v16 shifted = x + splat(12582912.0f);  // 1.5 * 2^23: its low mantissa bits are the integer
   return (i16x)((u32x)shifted - 0x4B400000u);
