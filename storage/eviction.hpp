@@ -2,7 +2,6 @@
 // Which KV block to give up next. Pure bookkeeping over keys: no memory, no I/O, no clock, so that a
 // simulator can replay a trace through the very code that a cache shard runs. Depends on runtime/base alone.
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,6 +9,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "storage/tag_index.hpp"
+#include "storage/victim_heap.hpp"
 
 namespace mooncaf {
 
@@ -45,7 +45,7 @@ struct eviction_options {
 ///
 /// Blocks form a forest by their parents' keys. A parent need not be resident (it may live in another tier,
 /// or come later); its children are counted all the same. A handle stays valid until its block is erased.
-/// @thread  not synchronised.  @cost O(1) expected lookup, O(log n) per change; about 90 bytes a block.
+/// @thread  not synchronised.  @cost O(1) expected lookup, O(log n) per change; about 70 bytes a block.
 /// @source  Mooncake (arXiv 2407.00079), section 4 and Table 1: LRUCache, LFUCache, LengthAwareCache.
 class eviction_index {
  public:
@@ -61,12 +61,17 @@ class eviction_index {
   handle insert(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
   handle find(const block_key& key) const noexcept;
   /// Brings what `find`, `insert` or `erase` will need of `key` near.
-  void prefetch(const block_key& key) const noexcept { index_.prefetch(key); }
+  void prefetch(const block_key& key) const noexcept { index_.prefetch(tag_index::tag_of(key)); }
   /// … and, once that is here, what is known about the block.
   void prefetch_block(const block_key& key) const noexcept {
     if (const handle h = index_.guess(key); h != none) prefetch(h);
   }
-  void prefetch(handle h) const noexcept { __builtin_prefetch(&nodes_[h]); }
+  void prefetch(handle h) const noexcept {
+    __builtin_prefetch(&nodes_[h]);
+    __builtin_prefetch(&keys_[h]);
+  }
+  /// Once a block is here, what `erase` will need besides.
+  void prefetch_erase(handle h) const noexcept { index_.prefetch(nodes_[h].tag); }
 
   /// Counts a use at `now`.
   void touch(handle h, std::uint64_t now);
@@ -77,12 +82,12 @@ class eviction_index {
   void erase(handle h);
 
   /// The block to give up next, or `none` if every block is pinned or has a resident child. O(1).
-  handle victim() const noexcept { return heap_.empty() ? none : heap_.front(); }
+  handle victim() const noexcept { return victims_.empty() ? none : victims_.front(); }
 
-  const block_key& key(handle h) const noexcept { return nodes_[h].key; }
+  const block_key& key(handle h) const noexcept { return keys_[h]; }
   /// Key of its parent; its own if it has none.
   const block_key& parent_key(handle h) const noexcept {
-    return nodes_[parents_[h] == none ? h : parents_[h]].key;
+    return keys_[parents_[h] == none ? h : parents_[h]];
   }
   /// The block before it, resident or only known; `none` for the first one of a prompt.
   handle parent(handle h) const noexcept { return parents_[h]; }
@@ -99,7 +104,7 @@ class eviction_index {
 
   std::size_t size() const noexcept { return resident_; }
   /// Blocks that may be given up now; with leaf-first the unpinned leaves.
-  std::size_t candidates() const noexcept { return heap_.size(); }
+  std::size_t candidates() const noexcept { return victims_.size(); }
   /// Resident blocks with at least one pin.
   std::size_t pinned() const noexcept { return pinned_; }
   const eviction_options& options() const noexcept { return options_; }
@@ -108,40 +113,42 @@ class eviction_index {
   bool consistent() const;
 
  private:
-  using rank = std::array<std::uint64_t, 3>;  // the smallest rank goes first
-  // One cache line.
-  struct alignas(64) node {
-    block_key key;
-    rank order{};
+  // Two share a cache line.
+  struct alignas(32) node {
+    std::uint64_t used = 0;  // when last
     std::uint32_t depth = 0;
     std::uint32_t frequency = 0;
     std::uint32_t children = 0;
-    std::uint32_t heap_at = none;
+    std::uint32_t tag = 0;  // of its key
     std::uint32_t pins : 31 = 0;
     std::uint32_t resident : 1 = 0;  // 0: only known as the parent of a resident block
   };
-  static_assert(sizeof(node) == 64);
+  static_assert(sizeof(node) == 32);
 
-  rank rank_of(const node& n, std::uint64_t now) const noexcept;
-  bool eligible(const node& n) const noexcept;
+  victim_rank rank_of(const node& n) const noexcept;
+  bool eligible(const node& n) const noexcept {
+    return n.resident && n.pins == 0 && (n.children == 0 || !options_.leaf_first);
+  }
   handle known(const block_key& key) const noexcept {
-    return index_.find(key, [this](handle h) -> const block_key& { return nodes_[h].key; });
+    return index_.find(key, [this](handle h) -> const block_key& { return keys_[h]; });
   }
   handle node_for(const block_key& key);
+  handle new_node(const block_key& key, std::uint32_t tag);
   handle parent_for(const block_key& key);
-  void drop_if_unused(handle h);
+  void drop_if_unused(handle h) {
+    if (!nodes_[h].resident && nodes_[h].children == 0) forget(h);
+  }
+  void forget(handle h);
   void refresh(handle h);
-  void heap_remove(handle h);
-  void heap_replace(handle out, handle in);
-  void sift_up(std::uint32_t at);
-  void sift_down(std::uint32_t at);
+  void hand_over(handle from, handle to);
 
   eviction_options options_;
-  std::vector<node> nodes_;
-  std::vector<handle> parents_;  // by handle, apart: one can look far up a prompt and touch few lines
+  std::vector<node> nodes_;  // by handle, as the next two: what a change seldom needs lies apart
+  std::vector<block_key> keys_;
+  std::vector<handle> parents_;  // one can look far up a prompt and touch few lines
   std::vector<handle> unused_;
   tag_index index_;
-  std::vector<handle> heap_;
+  victim_heap victims_;
   handle latest_ = none;  // inserted: likely the parent of what comes next
   std::size_t resident_ = 0;
   std::size_t pinned_ = 0;

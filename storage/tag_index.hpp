@@ -18,6 +18,13 @@ class tag_index {
  public:
   static constexpr std::uint32_t none = 0xFFFFFFFFu;
 
+  /// 32 bits of the hash. Mixing both words keeps short runs even if somebody feeds it small consecutive
+  /// numbers, as traces do.
+  static std::uint32_t tag_of(const block_key& k) noexcept {
+    return static_cast<std::uint32_t>(((k.low ^ (k.high * 0x9E3779B97F4A7C15ull)) * 0xD6E8FEB86659FD93ull) >>
+                                      32);
+  }
+
   /// @param key_of  gives the key that was inserted with a value.
   /// @returns the value stored for `key`, or `none`.
   template <class KeyOf>
@@ -34,21 +41,32 @@ class tag_index {
   std::uint32_t guess(const block_key& key) const noexcept {
     return find(key, [&](std::uint32_t) -> const block_key& { return key; });
   }
-  /// Brings the place of `key` near, for a `find`, `insert` or `erase` soon after.
-  void prefetch(const block_key& key) const noexcept {
-    if (!cells_.empty()) __builtin_prefetch(&cells_[home(tag_of(key))]);
+  /// Brings the place of a key near, for another call soon after.
+  void prefetch(std::uint32_t tag) const noexcept {
+    if (!cells_.empty()) __builtin_prefetch(&cells_[home(tag)]);
   }
 
-  /// Adds a key that is not there. `value` must not be `none`.
-  void insert(const block_key& key, std::uint32_t value) {
+  /// @param make  gives the value for a key that is not there, from its tag; not `none`. It must not touch
+  /// the index.
+  /// @returns the value stored for `key`, now at the latest.
+  template <class KeyOf, class Make>
+  std::uint32_t find_or_insert(const block_key& key, KeyOf&& key_of, Make&& make) {
     if ((size_ + 1) * 8 > cells_.size() * 5) grow();
-    put({tag_of(key), value});
-    ++size_;
+    const auto tag = tag_of(key);
+    for (std::size_t i = home(tag);; i = (i + 1) & mask_) {
+      auto& c = cells_[i];
+      if (c.value == none) {
+        c = {tag, make(tag)};
+        ++size_;
+        return c.value;
+      }
+      if (c.tag == tag && key_of(c.value) == key) return c.value;
+    }
   }
 
   /// Removes a key that is there with this value.
-  void erase(const block_key& key, std::uint32_t value) noexcept {
-    std::size_t hole = home(tag_of(key));
+  void erase(std::uint32_t tag, std::uint32_t value) noexcept {
+    std::size_t hole = home(tag);
     while (cells_[hole].value != value) hole = (hole + 1) & mask_;
     for (std::size_t i = (hole + 1) & mask_; cells_[i].value != none; i = (i + 1) & mask_) {
       // A follower may fill the hole only if its home does not lie behind the hole.
@@ -68,11 +86,6 @@ class tag_index {
     std::uint32_t value = none;
   };
 
-  // Mixing both words keeps short runs even if somebody feeds it small consecutive numbers, as traces do.
-  static std::uint32_t tag_of(const block_key& k) noexcept {
-    return static_cast<std::uint32_t>(((k.low ^ (k.high * 0x9E3779B97F4A7C15ull)) * 0xD6E8FEB86659FD93ull) >>
-                                      32);
-  }
   std::size_t home(std::uint32_t tag) const noexcept { return tag >> shift_; }
 
   void put(cell c) noexcept {

@@ -13,6 +13,18 @@ constexpr double fading = 0.999;  // of what was seen before, with each observat
 
 }  // namespace
 
+/// Bucket b counts what lasted from edges()[b] to edges()[b + 1] seconds.
+const std::array<double, decode_times::buckets + 1>& decode_times::edges() noexcept {
+  static const auto table = [] {
+    std::array<double, buckets + 1> t{};
+    for (std::size_t b = 1; b <= buckets; ++b) {
+      t[b] = shortest * std::exp2((static_cast<double>(b) - 1) / per_octave);
+    }
+    return t;
+  }();
+  return table;
+}
+
 std::size_t decode_times::bucket_of(double seconds) noexcept {
   if (!(seconds > shortest)) return 0;
   return std::min(static_cast<std::size_t>(std::log2(seconds / shortest) * per_octave) + 1, buckets - 1);
@@ -26,20 +38,17 @@ void decode_times::observe(std::size_t c, duration took) noexcept {
   if (++mine.undrawn >= redraw_every || (mine.total >= enough && mine.beyond[0] == 0)) draw(mine);
 }
 
-/// Weight of what lasted longer than `seconds`.
-double decode_times::beyond(const std::array<double, buckets>& of, double seconds) noexcept {
-  const auto b = bucket_of(seconds);
-  const double low = b == 0 ? 0 : shortest * std::exp2((static_cast<double>(b) - 1) / per_octave);
-  const double high = shortest * std::exp2(static_cast<double>(b) / per_octave);
-  double sum = of[b] * std::clamp((high - seconds) / (high - low), 0.0, 1.0);
-  for (auto i = b + 1; i < buckets; ++i) sum += of[i];
-  return sum;
-}
-
 void decode_times::draw(history& of) noexcept {
   of.undrawn = 0;
-  for (std::size_t i = 0; i < points; ++i) {
-    of.beyond[i] = beyond(of.seen, static_cast<double>(i) * point_ns * 1e-9) / of.total;
+  const auto& edge = edges();
+  const double share = 1 / of.total;
+  double longer = 0;  // weight of the buckets above b
+  auto b = buckets - 1;
+  for (auto i = points; i-- > 0;) {
+    const double at = static_cast<double>(i) * point_ns * 1e-9;
+    while (at < edge[b]) longer += of.seen[b--];
+    const double above = (edge[b + 1] - at) / (edge[b + 1] - edge[b]);
+    of.beyond[i] = share * (longer + of.seen[b] * std::clamp(above, 0.0, 1.0));
   }
 }
 

@@ -36,7 +36,7 @@ class decode_times {
   static constexpr std::uint32_t redraw_every = 32;  // observations
 
   static std::size_t bucket_of(double seconds) noexcept;
-  static double beyond(const std::array<double, buckets>& of, double seconds) noexcept;
+  static const std::array<double, buckets + 1>& edges() noexcept;
 
   struct history {
     std::array<double, buckets> seen{};

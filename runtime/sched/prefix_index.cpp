@@ -203,6 +203,11 @@ bool prefix_index::remove_holder(slot& s, node_index node) {
     erase_spilled(s, node);
     return !s.used();
   }
+  if (s.holders[1] == 0) {  // as most blocks: one holder
+    if (node_of(s.holders[0]) != node) return false;
+    s.holders[0] = 0;
+    return true;
+  }
   std::size_t kept = 0;
   for (const auto h : s.holders) {
     if (h != 0 && node_of(h) != node) s.holders[kept++] = h;

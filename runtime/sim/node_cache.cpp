@@ -1,6 +1,7 @@
 #include "runtime/sim/node_cache.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace mooncaf::sim {
 
@@ -12,21 +13,25 @@ class lookahead {
  public:
   void start(const eviction_index& blocks, eviction_index::handle victim) {
     far_ = near_ = victim;
-    for (int i = 0; i < distance; ++i) climb(blocks, far_);
-    climb(blocks, near_);
+    blocks.prefetch(victim);
+    for (int i = 0; i < far_ahead; ++i) climb_far(blocks);
+    blocks.prefetch_erase(victim);
+    for (int i = 0; i < near_ahead; ++i) climb_near(blocks);
   }
   void step(const eviction_index& blocks) {
-    climb(blocks, far_);
-    climb(blocks, near_);
-    if (near_ != eviction_index::none) blocks.prefetch(blocks.key(near_));
+    climb_far(blocks);
+    climb_near(blocks);
   }
 
  private:
-  static constexpr int distance = 5;
-  static void climb(const eviction_index& blocks, eviction_index::handle& h) {
-    if (h == eviction_index::none) return;
-    h = blocks.parent(h);
-    if (h != eviction_index::none) blocks.prefetch(h);
+  static constexpr int far_ahead = 10, near_ahead = 4;
+  void climb_far(const eviction_index& blocks) {
+    if (far_ != eviction_index::none) far_ = blocks.parent(far_);
+    if (far_ != eviction_index::none) blocks.prefetch(far_);
+  }
+  void climb_near(const eviction_index& blocks) {
+    if (near_ != eviction_index::none) near_ = blocks.parent(near_);
+    if (near_ != eviction_index::none) blocks.prefetch_erase(near_);
   }
   eviction_index::handle far_ = eviction_index::none, near_ = eviction_index::none;
 };
@@ -40,7 +45,8 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
   for (const auto& k : asked) dram_.prefetch(k);
   for (const auto& k : asked) dram_.prefetch_block(k);
   cache_hit hit;
-  for (std::uint32_t i = 0; i < most && i < keys.size(); ++i) {
+  for (; hit.blocks < asked.size(); ++hit.blocks) {
+    const auto i = hit.blocks;
     auto h = dram_.find(keys[i]);
     if (h == eviction_index::none) {
       if (options_.ssd_blocks == 0) break;
@@ -53,11 +59,19 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
     } else {
       used(h, keys, i, now);
     }
-    dram_.pin(h);
-    held.push_back(h);
-    ++hit.blocks;
+    hold(h, held);
   }
   return hit;
+}
+
+/// Pins the next block of a prompt, which keeps those before it, too, if only leaves are given up.
+void node_cache::hold(eviction_index::handle h, pins& held) {
+  dram_.pin(h);
+  if (options_.dram.leaf_first && !held.empty() && held.back() == dram_.parent(h)) {
+    dram_.unpin(std::exchange(held.back(), h));
+  } else {
+    held.push_back(h);
+  }
 }
 
 void node_cache::unpin(pins& held) {
@@ -82,8 +96,7 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
     const auto h = dram_.find(keys[i]);
     if (h == eviction_index::none) break;
     used(h, keys, i, now);
-    dram_.pin(h);  // what is here must not give way to the rest of its own prompt
-    chain_.push_back(h);
+    hold(h, chain_);  // what is here must not give way to the rest of its own prompt
   }
   const auto room = make_room(keys.size() - i);
   unpin(chain_);
@@ -121,10 +134,10 @@ std::size_t node_cache::make_room(std::size_t wanted) {
     expected = dram_.parent(victim);
     ahead.step(dram_);
     const auto key = dram_.key(victim);
-    const auto parent = dram_.parent_key(victim);
-    const auto depth = dram_.depth(victim);
+    if (options_.ssd_blocks > 0 && writes_on_eviction(options_.write)) {
+      save(key, dram_.parent_key(victim), dram_.depth(victim), latest_);
+    }
     dram_.erase(victim);
-    if (options_.ssd_blocks > 0 && writes_on_eviction(options_.write)) save(key, parent, depth, latest_);
     if (options_.ssd_blocks > 0 && ssd_.find(key) != eviction_index::none) {
       conductor_->block_held(node_, key, holder_tier::ssd);
     } else {

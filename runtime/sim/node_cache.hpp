@@ -53,6 +53,7 @@ class node_cache {
   std::uint64_t evicted() const noexcept { return evicted_; }          ///< blocks that left the node
 
  private:
+  void hold(eviction_index::handle h, pins& held);
   std::size_t make_room(std::size_t wanted);
   void save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
   void used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i, std::uint64_t now);

@@ -254,11 +254,11 @@ TEST_CASE("a table of tags holds what a map holds, though tags collide and the k
   std::size_t count = 0;
   for (int step = 0; step < 50000; ++step) {
     const auto value = static_cast<std::uint32_t>(random() % keys.size());
-    if (there[value]) {
-      index.erase(keys[value], value);
-    } else {
-      index.insert(keys[value], value);
-    }
+    bool made = false;
+    REQUIRE(index.find_or_insert(keys[value], key_of, [&](std::uint32_t) { return made = true, value; }) ==
+            value);
+    REQUIRE(made == !there[value]);
+    if (there[value]) index.erase(tag_index::tag_of(keys[value]), value);
     there[value] = !there[value];
     count += there[value] ? 1u : ~std::size_t{0};
     REQUIRE(index.size() == count);
