@@ -12,20 +12,6 @@ std::optional<eviction_policy> parse_eviction_policy(std::string_view name) noex
 
 eviction_index::eviction_index(eviction_options options) : options_(options) {}
 
-victim_rank eviction_index::rank_of(const node& n) const noexcept {
-  const std::uint32_t shallow = ~n.depth;  // deeper blocks rank lower, so they go first
-  const std::uint64_t uses = std::uint64_t{n.frequency} << 32;
-  switch (options_.policy) {
-    case eviction_policy::lru:
-      return {n.used, shallow};
-    case eviction_policy::lfu:
-      return {uses | n.used >> 32, n.used << 32 | shallow};
-    case eviction_policy::length_aware:
-      return {uses | shallow, n.used};
-  }
-  return {};
-}
-
 eviction_index::handle eviction_index::node_for(const block_key& key) {
   return index_.find_or_insert(
       key, [this](handle h) -> const block_key& { return keys_[h]; },
@@ -76,10 +62,13 @@ eviction_index::handle eviction_index::insert(const block_key& key, const block_
   ++resident_;
   if (above != none) {
     ++nodes_[above].children;
-    hand_over(above, h);
-  } else {
-    refresh(h);
+    if (options_.leaf_first && n.children == 0 && victims_.contains(above)) {
+      victims_.replace(above, h, rank_of(n));  // a leaf no longer, but the new one is
+      return h;
+    }
+    refresh(above);
   }
+  refresh(h);
   return h;
 }
 
@@ -117,13 +106,14 @@ void eviction_index::erase(handle h) {
   n.resident = 0;
   --resident_;
   const handle above = std::exchange(parents_[h], none);
-  if (above != none) {
-    --nodes_[above].children;
-    hand_over(h, above);
-    drop_if_unused(above);
+  if (above != none) --nodes_[above].children;
+  if (above != none && victims_.contains(h) && eligible(nodes_[above]) && !victims_.contains(above)) {
+    victims_.replace(h, above, rank_of(nodes_[above]));  // the victim's parent is the next leaf
   } else {
     refresh(h);
+    if (above != none) refresh(above);
   }
+  if (above != none) drop_if_unused(above);
   drop_if_unused(h);
 }
 
@@ -136,17 +126,6 @@ void eviction_index::refresh(handle h) {
   } else {
     victims_.remove(h);
   }
-}
-
-/// Refreshes both. Along a prompt the one mostly takes the place of the other: a parent whose last child
-/// went, a child that comes to a parent.
-void eviction_index::hand_over(handle from, handle to) {
-  if (victims_.contains(from) && !eligible(nodes_[from]) && !victims_.contains(to) && eligible(nodes_[to])) {
-    victims_.replace(from, to, rank_of(nodes_[to]));
-    return;
-  }
-  refresh(from);
-  refresh(to);
 }
 
 bool eviction_index::consistent() const {

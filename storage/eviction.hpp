@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/prefetch.hpp"
 #include "storage/tag_index.hpp"
 #include "storage/victim_heap.hpp"
 
@@ -67,8 +68,8 @@ class eviction_index {
     if (const handle h = index_.guess(key); h != none) prefetch(h);
   }
   void prefetch(handle h) const noexcept {
-    __builtin_prefetch(&nodes_[h]);
-    __builtin_prefetch(&keys_[h]);
+    mooncaf::prefetch(&nodes_[h]);
+    mooncaf::prefetch(&keys_[h]);
   }
   /// Once a block is here, what `erase` will need besides.
   void prefetch_erase(handle h) const noexcept { index_.prefetch(nodes_[h].tag); }
@@ -125,7 +126,13 @@ class eviction_index {
   };
   static_assert(sizeof(node) == 32);
 
-  victim_rank rank_of(const node& n) const noexcept;
+  victim_rank rank_of(const node& n) const noexcept {
+    const std::uint32_t shallow = ~n.depth;  // deeper blocks rank lower, so they go first
+    if (options_.policy == eviction_policy::lru) return {n.used, shallow};
+    const std::uint64_t uses = std::uint64_t{n.frequency} << 32;
+    if (options_.policy == eviction_policy::lfu) return {uses | n.used >> 32, n.used << 32 | shallow};
+    return {uses | shallow, n.used};
+  }
   bool eligible(const node& n) const noexcept {
     return n.resident && n.pins == 0 && (n.children == 0 || !options_.leaf_first);
   }
@@ -140,7 +147,6 @@ class eviction_index {
   }
   void forget(handle h);
   void refresh(handle h);
-  void hand_over(handle from, handle to);
 
   eviction_options options_;
   std::vector<node> nodes_;  // by handle, as the next two: what a change seldom needs lies apart

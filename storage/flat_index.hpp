@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/prefetch.hpp"
 
 namespace mooncaf {
 
@@ -30,8 +31,8 @@ class flat_index {
   /// Brings the place of `key` near, for a `find` or `insert` soon after.
   void prefetch(const block_key& key) const noexcept {
     if (values_.empty()) return;
-    __builtin_prefetch(&keys_[home(key)]);
-    __builtin_prefetch(&values_[home(key)]);
+    mooncaf::prefetch(&keys_[home(key)]);
+    mooncaf::prefetch(&values_[home(key)]);
   }
 
   /// Adds or replaces. `value` must not be `none`.

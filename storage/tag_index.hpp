@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/prefetch.hpp"
 
 namespace mooncaf {
 
@@ -43,7 +44,7 @@ class tag_index {
   }
   /// Brings the place of a key near, for another call soon after.
   void prefetch(std::uint32_t tag) const noexcept {
-    if (!cells_.empty()) __builtin_prefetch(&cells_[home(tag)]);
+    if (!cells_.empty()) mooncaf::prefetch(&cells_[home(tag)]);
   }
 
   /// @param make  gives the value for a key that is not there, from its tag; not `none`. It must not touch

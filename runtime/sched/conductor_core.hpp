@@ -94,6 +94,10 @@ class conductor_core {
   /// … several of them, which come as fast as memory allows.
   void blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier);
   void blocks_gone(node_id node, std::span<const block_key> keys);
+  /// Brings near what placing a prompt of these blocks will look up.
+  void prefetch(std::span<const block_key> keys) const noexcept {
+    for (const auto& k : keys) index_.prefetch(k);
+  }
   void block_gone(node_id node, const block_key& key);
   /// Forgets what a node holds; its snapshot follows.
   void forget_blocks(node_id node);

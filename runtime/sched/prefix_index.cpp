@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/prefetch.hpp"
+
 namespace mooncaf {
 
 namespace {
 
-constexpr std::size_t first_capacity = 16;
+constexpr std::uint32_t first_capacity = 16;
 constexpr std::size_t prefetch_ahead = 16;  // what one core keeps in flight
 constexpr std::size_t crowd_size = 16;      // fewer are named one by one
 
 }  // namespace
 
 prefix_index::prefix_index() : segments_(segments) {
-  for (auto& s : segments_) s.slots.resize(first_capacity);
+  for (auto& s : segments_) s = {std::make_unique<slot[]>(first_capacity), first_capacity, 0};
 }
 
 // ---- slots
@@ -26,7 +28,7 @@ const prefix_index::slot* prefix_index::find(std::uint64_t tag) const noexcept {
     const auto& e = s.slots[at];
     if (!e.used()) return nullptr;
     if (e.tag == tag) return &e;
-    if (++at == s.slots.size()) at = 0;
+    if (++at == s.size) at = 0;
   }
 }
 
@@ -34,7 +36,7 @@ void prefix_index::prefetch(const block_key& key) const noexcept { prefetch_tag(
 
 void prefix_index::prefetch_tag(std::uint64_t tag) const noexcept {
   const auto& s = segment_of(tag);
-  __builtin_prefetch(&s.slots[home(s, tag)]);
+  mooncaf::prefetch(&s.slots[home(s, tag)]);
 }
 
 prefix_index::slot& prefix_index::claim(std::uint64_t tag) {
@@ -42,9 +44,9 @@ prefix_index::slot& prefix_index::claim(std::uint64_t tag) {
   auto at = home(s, tag);
   while (s.slots[at].used()) {
     if (s.slots[at].tag == tag) return s.slots[at];
-    if (++at == s.slots.size()) at = 0;
+    if (++at == s.size) at = 0;
   }
-  if ((s.count + 1) * 5 > s.slots.size() * 4) {
+  if ((s.count + 1) * 5 > s.size * 4) {
     grow(s);
     if (&s == &segments_[sweep_segment_]) sweep_slot_ = 0;
     return claim(tag);
@@ -57,19 +59,21 @@ prefix_index::slot& prefix_index::claim(std::uint64_t tag) {
 
 void prefix_index::grow(segment& s) {
   // By half: a segment is between 53 and 80 % full, and a key takes 20 to 30 bytes.
-  auto old = std::exchange(s.slots, std::vector<slot>(s.slots.size() * 3 / 2));
-  for (const auto& e : old) {
+  const auto old_size = std::exchange(s.size, s.size * 3 / 2);
+  const auto old = std::exchange(s.slots, std::make_unique<slot[]>(s.size));
+  for (std::uint32_t i = 0; i < old_size; ++i) {
+    const auto& e = old[i];
     if (!e.used()) continue;
     auto at = home(s, e.tag);
     while (s.slots[at].used()) {
-      if (++at == s.slots.size()) at = 0;
+      if (++at == s.size) at = 0;
     }
     s.slots[at] = e;
   }
 }
 
 void prefix_index::erase_at(segment& s, std::size_t at) {
-  const auto capacity = s.slots.size();
+  const std::size_t capacity = s.size;
   const auto distance = [&](std::size_t from, std::size_t to) {
     return to >= from ? to - from : to + capacity - from;
   };
@@ -225,7 +229,7 @@ void prefix_index::remove(const block_key& key, node_index node) {
   const auto* found = find(key.low);
   if (found == nullptr) return;
   auto& s = segments_[key.low >> 56];
-  const auto at = static_cast<std::size_t>(found - s.slots.data());
+  const auto at = static_cast<std::size_t>(found - s.slots.get());
   if (remove_holder(s.slots[at], node)) erase_at(s, at);
 }
 
@@ -265,7 +269,7 @@ void prefix_index::sweep(std::size_t slots) {
   }
   for (; slots > 0; --slots) {
     auto& s = segments_[sweep_segment_];
-    if (sweep_slot_ < s.slots.size()) {
+    if (sweep_slot_ < s.size) {
       const auto at = sweep_slot_++;
       if (drop_dead(s.slots[at]))
         erase_at(s, at);  // looks at the same slot again: another one may have moved there
@@ -444,7 +448,7 @@ std::size_t prefix_index::holder_count(const block_key& key) const {
 
 std::size_t prefix_index::memory_bytes() const noexcept {
   std::size_t bytes = segments_.capacity() * sizeof(segment) + sets_.capacity() * sizeof(holder_set);
-  for (const auto& s : segments_) bytes += s.slots.capacity() * sizeof(slot);
+  for (const auto& s : segments_) bytes += s.size * sizeof(slot);
   for (const auto& set : sets_) {
     bytes += set.list.capacity() * sizeof(holder) + set.held.memory_bytes() + set.dram.memory_bytes();
   }

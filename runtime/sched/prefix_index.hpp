@@ -2,6 +2,7 @@
 // Who holds which KV blocks, cluster-wide: the conductor's soft copy of what the shards announce.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -72,9 +73,10 @@ class prefix_index {
     bool is_spilled() const noexcept { return holders[0] == spilled; }
     std::uint32_t set() const noexcept { return holders[1] | std::uint32_t{holders[2]} << 16; }
   };
-  struct segment {
-    std::vector<slot> slots;
-    std::size_t count = 0;
+  struct segment {  // four to a cache line: they are near whatever is looked up
+    std::unique_ptr<slot[]> slots;
+    std::uint32_t size = 0;
+    std::uint32_t count = 0;
   };
   /// Holders of a block that more than four nodes hold: a list ordered by node, or bitmaps.
   struct holder_set {
@@ -92,7 +94,7 @@ class prefix_index {
 
   void prefetch_tag(std::uint64_t tag) const noexcept;
   static std::size_t home(const segment& s, std::uint64_t tag) noexcept {
-    return static_cast<std::size_t>((tag << 8 >> 32) * s.slots.size() >> 32);
+    return static_cast<std::size_t>((tag << 8 >> 32) * s.size >> 32);
   }
   const segment& segment_of(std::uint64_t tag) const noexcept { return segments_[tag >> 56]; }
   const slot* find(std::uint64_t tag) const noexcept;

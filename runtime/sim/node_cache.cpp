@@ -13,6 +13,7 @@ class lookahead {
  public:
   void start(const eviction_index& blocks, eviction_index::handle victim) {
     far_ = near_ = victim;
+    if (victim == eviction_index::none) return;
     blocks.prefetch(victim);
     for (int i = 0; i < far_ahead; ++i) climb_far(blocks);
     blocks.prefetch_erase(victim);
@@ -86,6 +87,12 @@ void node_cache::sent(std::span<const block_key> keys, std::uint32_t from, std::
   for (auto i = from; i < to && i < keys.size(); ++i) {
     if (const auto h = dram_.find(keys[i]); h != eviction_index::none) used(h, keys, i, now);
   }
+}
+
+void node_cache::prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept {
+  const auto fresh = keys.subspan(std::min<std::size_t>(from, keys.size()));
+  for (const auto& k : fresh) dram_.prefetch(k);
+  if (dram_.size() + fresh.size() > options_.dram_blocks) lookahead{}.start(dram_, dram_.victim());
 }
 
 void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now) {

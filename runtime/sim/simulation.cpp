@@ -115,6 +115,11 @@ void simulation::add_instances() {
 result<bool> simulation::take_next(trace_source& source) {
   auto more = source.next(upcoming_);
   if (!more || !*more) return more;
+  const auto full =
+      std::min<std::size_t>(upcoming_.input_tokens / options_.hardware.block_tokens, upcoming_.hash_ids.size());
+  upcoming_keys_.clear();
+  for (const auto id : std::span{upcoming_.hash_ids}.first(full)) upcoming_keys_.push_back(key_of(id));
+  conductor_.prefetch(upcoming_keys_);
   const auto at = from_sec(static_cast<double>(upcoming_.timestamp_ms) * 1e-3 / options_.speed);
   events_.push(std::max(at, now_), event_kind::arrival, 0);
   return true;
@@ -189,9 +194,7 @@ void simulation::arrive() {
     const double draw = priority_random_.uniform();
     r.priority = draw < options_.high_share ? 0 : draw < options_.high_share + options_.low_share ? 2 : 1;
   }
-  const auto full =
-      std::min<std::size_t>(r.prompt_tokens / options_.hardware.block_tokens, upcoming_.hash_ids.size());
-  for (std::size_t i = 0; i < full; ++i) r.keys.push_back(key_of(upcoming_.hash_ids[i]));
+  r.keys.swap(upcoming_keys_);
   ++counts(r).arrived;
 
   schedule_request ask;
@@ -343,6 +346,7 @@ void simulation::prefill_exit(std::uint32_t instance) {
     auto& r = requests_[slot];
     r.prefill_seconds += step.seconds * c.tokens / static_cast<double>(tokens);
     r.computed += c.tokens;
+    if (r.computed == r.prompt_tokens) caches_[r.prefill].prepare(r.keys, r.local_blocks);
     stream_out(r, c, step);
     if (r.computed == r.prompt_tokens) first_token(slot);
   }

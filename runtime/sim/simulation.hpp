@@ -103,6 +103,7 @@ class simulation {
   std::vector<node_links> links_;   // of all nodes
   std::vector<ticks> reported_;     // by worker
   workload_record upcoming_;
+  std::vector<block_key> upcoming_keys_;  // of its full blocks
   ticks now_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t missed_ = 0;  // SLOs, or rejected
