@@ -70,6 +70,7 @@ class eviction_index {
   void prefetch(handle h) const noexcept {
     mooncaf::prefetch(&nodes_[h]);
     mooncaf::prefetch(&keys_[h]);
+    victims_.prefetch(h);
   }
   /// Once a block is here, what `erase` will need besides.
   void prefetch_erase(handle h) const noexcept { index_.prefetch(nodes_[h].tag); }

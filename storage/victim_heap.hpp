@@ -1,10 +1,13 @@
 #pragma once
-// Priority queue of the blocks that may be given up, in which every member can be found. Depends on nothing.
+// Priority queue of the blocks that may be given up, in which every member can be found. Depends on
+// runtime/base alone.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "runtime/base/prefetch.hpp"
 
 namespace mooncaf {
 
@@ -32,6 +35,8 @@ class victim_heap {
   member front() const noexcept { return entries_.front().who; }
   bool contains(member m) const noexcept { return places_[m] != nowhere; }
 
+  /// Brings near where a member is.
+  void prefetch(member m) const noexcept { mooncaf::prefetch(&places_[m]); }
   /// Makes room for members below `count`; those that are there are below it.
   void bound(std::size_t count) { places_.resize(count, nowhere); }
   /// Adds one that is not there.
