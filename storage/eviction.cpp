@@ -49,27 +49,42 @@ eviction_index::handle eviction_index::insert(const block_key& key, const block_
   const handle h = node_for(key);
   if (nodes_[h].resident) {
     touch(h, now);
-    return h;
+  } else {
+    make_resident(h, depth == 0 || parent == key ? none : parent_for(parent), depth, now);
+    refresh(h);
   }
-  const handle above = depth == 0 || parent == key ? none : parent_for(parent);
-  latest_ = h;
+  return h;
+}
+
+void eviction_index::insert(std::span<const block_key> prompt, std::uint32_t from, std::uint64_t now) {
+  handle last = none;
+  for (auto i = from; i < prompt.size(); ++i) {
+    const handle h = node_for(prompt[i]);
+    if (nodes_[h].resident) {
+      touch(h, now);
+      if (last != none) refresh(last);
+    } else {
+      const bool is_first = i == 0 || prompt[i - 1] == prompt[i];
+      make_resident(h, is_first ? none : last != none ? last : parent_for(prompt[i - 1]), i, now);
+    }
+    last = h;
+  }
+  if (last != none) refresh(last);
+}
+
+/// All but telling the victims of the new block itself: it may get a child at once.
+void eviction_index::make_resident(handle h, handle parent, std::uint32_t depth, std::uint64_t now) {
   node& n = nodes_[h];
-  parents_[h] = above;
+  parents_[h] = parent;
   n.used = now;
   n.depth = depth;
   n.frequency = 1;
   n.resident = 1;
   ++resident_;
-  if (above != none) {
-    ++nodes_[above].children;
-    if (options_.leaf_first && n.children == 0 && victims_.contains(above)) {
-      victims_.replace(above, h, rank_of(n));  // a leaf no longer, but the new one is
-      return h;
-    }
-    refresh(above);
-  }
-  refresh(h);
-  return h;
+  latest_ = h;
+  if (parent == none) return;
+  ++nodes_[parent].children;
+  refresh(parent);
 }
 
 eviction_index::handle eviction_index::find(const block_key& key) const noexcept {
@@ -117,10 +132,7 @@ void eviction_index::erase(handle h) {
   drop_if_unused(h);
 }
 
-/// Puts a block among the victims, or takes it out, as it should be.
-void eviction_index::refresh(handle h) {
-  const bool wanted = eligible(nodes_[h]);
-  if (wanted == victims_.contains(h)) return;
+void eviction_index::change(handle h, bool wanted) {
   if (wanted) {
     victims_.push(h, rank_of(nodes_[h]));
   } else {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -60,6 +61,8 @@ class eviction_index {
   /// @param now    logical time, never decreasing; ties give up the deeper block first.
   /// @returns its handle; for a block that is resident already it counts as a touch.
   handle insert(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
+  /// Adds the blocks of a prompt from `from` on, in order, as `insert` of each would.
+  void insert(std::span<const block_key> prompt, std::uint32_t from, std::uint64_t now);
   handle find(const block_key& key) const noexcept;
   /// Brings what `find`, `insert` or `erase` will need of `key` near.
   void prefetch(const block_key& key) const noexcept { index_.prefetch(tag_index::tag_of(key)); }
@@ -143,11 +146,17 @@ class eviction_index {
   handle node_for(const block_key& key);
   handle new_node(const block_key& key, std::uint32_t tag);
   handle parent_for(const block_key& key);
+  void make_resident(handle h, handle parent, std::uint32_t depth, std::uint64_t now);
   void drop_if_unused(handle h) {
     if (!nodes_[h].resident && nodes_[h].children == 0) forget(h);
   }
   void forget(handle h);
-  void refresh(handle h);
+  /// Puts a block among the victims, or takes it out, as it should be.
+  void refresh(handle h) {
+    const bool wanted = eligible(nodes_[h]);
+    if (wanted != victims_.contains(h)) change(h, wanted);
+  }
+  void change(handle h, bool wanted);
 
   eviction_options options_;
   std::vector<node> nodes_;  // by handle, as the next two: what a change seldom needs lies apart

@@ -76,9 +76,7 @@ class victim_heap {
     member who = 0;
   };
 
-  std::size_t smaller(std::size_t a, std::size_t b) const noexcept {
-    return entries_[b].rank < entries_[a].rank ? b : a;
-  }
+  static const entry* smaller(const entry* a, const entry* b) noexcept { return b->rank < a->rank ? b : a; }
   std::size_t take_place(member m) noexcept { return std::exchange(places_[m], nowhere); }
   void put(std::size_t at, const entry& e) noexcept {
     entries_[at] = e;
@@ -104,16 +102,16 @@ class victim_heap {
     for (const auto count = entries_.size();;) {
       const auto first = at * 4 + 1;
       if (first >= count) break;
-      auto best = first;
+      const entry* const c = &entries_[first];
+      const entry* best = c;
       if (first + 4 <= count) {
-        const auto right = smaller(first + 2, first + 3);
-        best = smaller(smaller(first, first + 1), right);
+        best = smaller(smaller(c, c + 1), smaller(c + 2, c + 3));
       } else {
-        for (auto c = first + 1; c < count; ++c) best = smaller(best, c);
+        for (std::size_t i = 1; i < count - first; ++i) best = smaller(best, c + i);
       }
-      if (!(entries_[best].rank < e.rank)) break;
-      put(at, entries_[best]);
-      at = best;
+      if (!(best->rank < e.rank)) break;
+      put(at, *best);
+      at = static_cast<std::size_t>(best - entries_.data());
     }
     put(at, e);
   }

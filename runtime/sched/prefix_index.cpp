@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/base/prefetch.hpp"
-
 namespace mooncaf {
 
 namespace {
@@ -30,13 +28,6 @@ const prefix_index::slot* prefix_index::find(std::uint64_t tag) const noexcept {
     if (e.tag == tag) return &e;
     if (++at == s.size) at = 0;
   }
-}
-
-void prefix_index::prefetch(const block_key& key) const noexcept { prefetch_tag(key.low); }
-
-void prefix_index::prefetch_tag(std::uint64_t tag) const noexcept {
-  const auto& s = segment_of(tag);
-  mooncaf::prefetch(&s.slots[home(s, tag)]);
 }
 
 prefix_index::slot& prefix_index::claim(std::uint64_t tag) {
@@ -73,17 +64,19 @@ void prefix_index::grow(segment& s) {
 }
 
 void prefix_index::erase_at(segment& s, std::size_t at) {
-  const std::size_t capacity = s.size;
-  const auto distance = [&](std::size_t from, std::size_t to) {
-    return to >= from ? to - from : to + capacity - from;
-  };
   auto lowest = at;
-  for (auto next = at + 1 == capacity ? 0 : at + 1; s.slots[next].used();
-       next = next + 1 == capacity ? 0 : next + 1) {
+  std::size_t gap = 0;  // from the hole to the slot that is looked at
+  for (auto next = at;;) {
+    if (++next == s.size) next = 0;
+    ++gap;
+    const auto& e = s.slots[next];
+    if (!e.used()) break;
     // Move back what may live in the hole: everything whose home does not lie between the hole and itself.
-    if (distance(home(s, s.slots[next].tag), next) < distance(at, next)) continue;
-    s.slots[at] = s.slots[next];
+    const auto at_home = home(s, e.tag);
+    if ((next >= at_home ? next : next + s.size) - at_home < gap) continue;
+    s.slots[at] = e;
     at = next;
+    gap = 0;
     lowest = std::min(lowest, at);
   }
   s.slots[at] = slot{};
@@ -207,11 +200,6 @@ bool prefix_index::remove_holder(slot& s, node_index node) {
     erase_spilled(s, node);
     return !s.used();
   }
-  if (s.holders[1] == 0) {  // as most blocks: one holder
-    if (node_of(s.holders[0]) != node) return false;
-    s.holders[0] = 0;
-    return true;
-  }
   std::size_t kept = 0;
   for (const auto h : s.holders) {
     if (h != 0 && node_of(h) != node) s.holders[kept++] = h;
@@ -222,7 +210,12 @@ bool prefix_index::remove_holder(slot& s, node_index node) {
 
 void prefix_index::add(const block_key& key, node_index node, holder_tier tier) {
   if (dead_.test(node)) return;
-  add_holder(claim(key.low), node, tier);
+  auto& s = claim(key.low);
+  if (s.used()) {
+    add_holder(s, node, tier);
+  } else {
+    s.holders[0] = pack(node, tier);
+  }
 }
 
 void prefix_index::remove(const block_key& key, node_index node) {
@@ -230,7 +223,8 @@ void prefix_index::remove(const block_key& key, node_index node) {
   if (found == nullptr) return;
   auto& s = segments_[key.low >> 56];
   const auto at = static_cast<std::size_t>(found - s.slots.get());
-  if (remove_holder(s.slots[at], node)) erase_at(s, at);
+  const bool alone = found->holders[1] == 0 && !found->is_spilled();
+  if (alone ? node_of(found->holders[0]) == node : remove_holder(s.slots[at], node)) erase_at(s, at);
 }
 
 // ---- nodes

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/prefetch.hpp"
 #include "runtime/sched/node_set.hpp"
 #include "runtime/sched/prefix_match.hpp"
 
@@ -44,7 +45,7 @@ class prefix_index {
   void remove(const block_key& key, node_index node);
 
   /// Brings the slot of a block near, for an `add` or `remove` soon after.
-  void prefetch(const block_key& key) const noexcept;
+  void prefetch(const block_key& key) const noexcept { prefetch_tag(key.low); }
 
   /// Who holds how many leading blocks. `out` is reused: with enough capacity nothing is allocated.
   /// @cost O(longest match) slots, fetched from memory side by side.
@@ -92,7 +93,10 @@ class prefix_index {
   static constexpr node_index node_of(holder h) noexcept { return static_cast<node_index>((h - 1) >> 1); }
   static constexpr bool in_dram(holder h) noexcept { return ((h - 1) & 1) == 0; }
 
-  void prefetch_tag(std::uint64_t tag) const noexcept;
+  void prefetch_tag(std::uint64_t tag) const noexcept {
+    const auto& s = segment_of(tag);
+    mooncaf::prefetch(&s.slots[home(s, tag)]);
+  }
   static std::size_t home(const segment& s, std::uint64_t tag) noexcept {
     return static_cast<std::size_t>((tag << 8 >> 32) * s.size >> 32);
   }

@@ -98,7 +98,6 @@ void node_cache::prepare(std::span<const block_key> keys, std::uint32_t from) co
 void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now) {
   latest_ = now;
   auto i = from;
-  for (const auto& k : keys.subspan(std::min<std::size_t>(from, keys.size()))) dram_.prefetch(k);
   for (; i < keys.size(); ++i) {
     const auto h = dram_.find(keys[i]);
     if (h == eviction_index::none) break;
@@ -107,13 +106,11 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
   }
   const auto room = make_room(keys.size() - i);
   unpin(chain_);
-  const auto fresh = keys.subspan(i, room);
-  for (const auto end = i + room; i < end; ++i) {
-    dram_.insert(keys[i], parent_of(keys, i), i, now);
-    if (options_.ssd_blocks > 0 && writes_on_commit(options_.write))
-      save(keys[i], parent_of(keys, i), i, now);
+  dram_.insert(keys.first(i + room), i, now);
+  if (options_.ssd_blocks > 0 && writes_on_commit(options_.write)) {
+    for (auto k = i; k < i + room; ++k) save(keys[k], parent_of(keys, k), k, now);
   }
-  conductor_->blocks_held(node_, fresh, holder_tier::dram);
+  conductor_->blocks_held(node_, keys.subspan(i, room), holder_tier::dram);
 }
 
 void node_cache::used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i,

@@ -43,7 +43,7 @@ class node_cache {
   void unpin(pins& held);
   /// Counts a use of blocks [from, to): they were sent elsewhere.
   void sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to, std::uint64_t now);
-  /// Brings near what an `insert` of the same soon after will need.
+  /// Brings near what an `insert` of the same, some time later, will need.
   void prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept;
   /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can
   /// give way. A block whose parent could not be put in is useless and left out.

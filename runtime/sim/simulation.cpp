@@ -268,6 +268,7 @@ ticks simulation::fetch(request_state_record& r, const placement& where) {
   if (where.source_tier == holder_tier::ssd) begin = read_disk(source, bytes);
   const auto end = transfer(source, r.prefill, bytes, now_);
   r.fetched_to = where.source_blocks;
+  caches_[r.prefill].prepare(std::span{r.keys}.first(r.fetched_to), r.local_blocks);
   ++out_.fetches;
   out_.bytes_fetched += bytes;
   return std::max(begin, end);

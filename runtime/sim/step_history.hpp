@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -36,7 +35,9 @@ class step_history {
       return;
     }
     runs_.push_back(run);
-    while (runs_.size() > 1 && runs_[1].first <= oldest) runs_.pop_front();
+    auto useless = runs_.begin();
+    while (runs_.end() - useless > 1 && (useless + 1)->first <= oldest) ++useless;
+    runs_.erase(runs_.begin(), useless);
   }
 
   /// TBT of a request that took part in steps [from, to) and waited `wait` seconds between its first token
@@ -88,7 +89,7 @@ class step_history {
     scratch_.emplace_back(run.seconds + middle * run.growth, end - begin);
   }
 
-  std::deque<step_run> runs_;
+  std::vector<step_run> runs_;
   std::vector<std::pair<double, std::int64_t>> scratch_;
 };
 

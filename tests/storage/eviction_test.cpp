@@ -43,6 +43,11 @@ struct reference {
   eviction_options options;
   std::map<block_key, block> blocks;
 
+  void use(const block_name& name, std::uint64_t now) {
+    auto& b = blocks.try_emplace(name.key, block{name, 0, 0, 0}).first->second;
+    b.used = now;
+    ++b.frequency;
+  }
   bool candidate(const block& b) const {
     if (b.pins > 0) return false;
     if (!options.leaf_first) return true;
@@ -170,21 +175,24 @@ TEST_CASE("every policy agrees with its specification over random operations") {
         for (std::uint64_t now = 1; now <= 2000; ++now) {
           std::vector<int> choices;
           for (unsigned d = 0; d < 5; ++d) choices.push_back(static_cast<int>(random() % 3));
-          const auto name = prompt(choices)[random() % 5];
+          const auto names = prompt(choices);
+          const auto name = names[random() % 5];
           const auto known = model.blocks.find(name.key);
           const auto h = index.find(name.key);
           REQUIRE((known != model.blocks.end()) == (h != eviction_index::none));
           switch (random() % 6) {
             case 0:
-            case 1:
               index.insert(name.key, name.parent, name.depth, now);
-              if (known == model.blocks.end()) {
-                model.blocks[name.key] = {name, now, 1, 0};
-              } else {
-                known->second.used = now;
-                ++known->second.frequency;
-              }
+              model.use(name, now);
               break;
+            case 1: {
+              std::vector<block_key> keys;
+              for (const auto& n : names) keys.push_back(n.key);
+              const auto to = name.depth + random() % (6 - name.depth);
+              index.insert(std::span{keys}.first(to), name.depth, now);
+              for (auto i = name.depth; i < to; ++i) model.use(names[i], now);
+              break;
+            }
             case 2:
               if (h == eviction_index::none) break;
               index.pin(h);
