@@ -60,7 +60,9 @@ std::optional<rejection> check_admission(admission_policy policy, const admissio
                      reject_stage::decode};
   }
   if (auto refused = priced_out(policy, q)) return refused;
-  const auto tbt = policy == admission_policy::early ? q.tbt_now : q.tbt_then;
+  const auto tbt = policy == admission_policy::early           ? q.tbt_now
+                   : policy == admission_policy::early_running ? q.tbt_running
+                                                               : q.tbt_then;
   if (tbt > tbt_limit) {
     return missed(reject_stage::decode, "TBT", tbt, tbt_limit, until_fallen(tbt, tbt_limit, q.decode_span));
   }

@@ -14,16 +14,18 @@ namespace mooncaf {
 
 /// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
 enum class admission_policy : std::uint8_t {
-  none,         ///< never
-  baseline,     ///< prefill load now; decode load is checked by the decode worker after prefill
-  early,        ///< both loads now, before prefill
-  predictive,   ///< prefill load now, decode load as it will be when this prefill ends
-  per_request,  ///< … from how long answers to prompts of each length have taken, request by request
-  priced,       ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
+  none,           ///< never
+  baseline,       ///< prefill load now; decode load is checked by the decode worker after prefill
+  early,          ///< both loads now, before prefill; whoever is placed counts as decoding at once
+  early_running,  ///< … whoever decodes counts: early rejection as published, a prefill too late
+  predictive,     ///< prefill load now, decode load as it will be when this prefill ends
+  per_request,    ///< … from how long answers to prompts of each length have taken, request by request
+  priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
 };
 
 constexpr std::string_view to_string(admission_policy p) noexcept {
-  constexpr std::string_view names[] = {"none", "baseline", "early", "predictive", "per_request", "priced"};
+  constexpr std::string_view names[] = {"none",       "baseline",    "early", "early_running",
+                                        "predictive", "per_request", "priced"};
   return names[static_cast<std::size_t>(p)];
 }
 
@@ -40,8 +42,9 @@ struct admission_question {
   std::uint8_t priority = 1;
   duration ttft{};  ///< predicted, since arrival
   duration ttft_slo{};
-  duration tbt_now{};   ///< predicted for the chosen decode instance as it is charged now
-  duration tbt_then{};  ///< predicted mean of the decode pool when the prefill ends
+  duration tbt_now{};      ///< predicted for the chosen decode instance as it is charged now
+  duration tbt_running{};  ///< … with what decodes there now
+  duration tbt_then{};     ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
   duration decode_span{};                 ///< t_d

@@ -173,6 +173,7 @@ std::optional<rejection> conductor_core::admit(const schedule_request& request, 
   q.ttft = predicted_ttft(request, p, now);
   q.ttft_slo = or_default(request.ttft_slo, options_.ttft_slo);
   q.tbt_now = d.tbt;
+  q.tbt_running = d.tbt_running;
   q.tbt_slo = or_default(request.tbt_slo, options_.tbt_slo);
   q.decode_saturated = d.saturated;
   q.decode_span = options_.decode_span;

@@ -135,6 +135,8 @@ decode_choice decode_pool::select(std::uint64_t prompt_tokens, std::span<const w
   if (best.slot == no_slot) return avoid.empty() ? best : select(prompt_tokens);
   const auto& m = all_[best.slot];
   best.tbt = step(best.slot, prompt_tokens);
+  best.tbt_running = classes_[m.speed].model.estimate(std::min(m.arrived + 1, m.desc.capacity),
+                                                      m.arrived_context + m.grown + prompt_tokens);
   best.saturated = m.charged >= waiting_batches * m.desc.capacity;
   return best;
 }

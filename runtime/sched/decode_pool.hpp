@@ -15,6 +15,7 @@ namespace mooncaf {
 struct decode_choice {
   instance_slot slot = no_slot;
   duration tbt{};          ///< predicted step with this request in its batch
+  duration tbt_running{};  ///< … if nobody joined whose prefill is not over yet
   bool saturated = false;  ///< its batch is full and as many requests wait already
 };
 

@@ -4,8 +4,11 @@
     MOONCAF_BINARY=build/actors/mooncaf MOONCAF_MODEL=FILE tests/bench/live_vs_sim.py --trace TRACE.jsonl
 
 A conductor with gateway, one prefill and one decode process, each computing with one thread of its own, so that what
-`mooncaf calibrate --threads 1 --beside` measures is what each gets. Lengths of the trace are divided, times stretched; equal hash
-ids become equal blocks of token ids. Needs two idle cores for as long as the replay takes.
+`mooncaf calibrate --threads 1 --beside` measures is what each gets. Lengths of the trace are divided, times stretched; equal
+hash ids become equal blocks of token ids. Needs two idle cores for as long as the replay takes.
+
+A shared machine is at times faster and at times slower. So it is calibrated before and after every replay, the replay is
+compared with the mean of the two simulations, and with --rounds all of it is done again.
 """
 import argparse
 import http.client
@@ -103,42 +106,62 @@ def live(rows, block):
         return answers, counters
 
 
+def calibrate(profile, block):
+    subprocess.run([BINARY, "calibrate", "--model", MODEL, "--output", str(profile), "--threads", "1", "--block-tokens",
+                    str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", "90000", "--beside"], check=True)
+
+
+def simulated(trace, profile):
+    """Mean TTFT and TBT in ms and the share of cached tokens in per cent."""
+    made = json.loads(subprocess.run(
+        [BINARY, "simulate", "--trace", str(trace), "--profile", str(profile), "--prefill", "1", "--decode", "1", "--json"],
+        check=True, capture_output=True, text=True).stdout)
+    gap, handover = made["gap_s"], made["handover_s"]
+    # As a client sees it: the wait between the first token and joining a batch is part of the second gap.
+    tbt = gap["mean"] + handover["mean"] * handover["count"] / gap["count"]
+    return 1e3 * made["ttft_s"]["mean"], 1e3 * tbt, 100 * (1 - made["computed_tokens"] / made["prompt_tokens"])
+
+
+def row(name, was, found):
+    cells = [f"{live:.1f} | {sim:.1f} | {100 * (sim / live - 1):+.1f} %" for live, sim in zip(was, found)]
+    print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--trace", required=True)
     p.add_argument("--divide", type=int, default=8, help="lengths are divided by this")
     p.add_argument("--stretch", type=float, default=12, help="times are multiplied by this")
     p.add_argument("--requests", type=int, default=40)
-    p.add_argument("--profile", help="of an earlier calibration")
-    p.add_argument("--keep", help="write the scaled trace here")
+    p.add_argument("--rounds", type=int, default=1, help="replays, each between two calibrations")
+    p.add_argument("--keep", help="write the scaled trace and the profiles into this folder")
     a = p.parse_args()
     rows, block = scaled(a.trace, a.divide, a.stretch, a.requests), TRACE_BLOCK // a.divide
     with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        trace, profile = pathlib.Path(a.keep or folder / "trace.jsonl"), a.profile or str(folder / "this.toml")
+        folder = pathlib.Path(a.keep or folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        trace = folder / "trace.jsonl"
         trace.write_text("".join(json.dumps(r) + "\n" for r in rows))
-        if not a.profile:
-            subprocess.run([BINARY, "calibrate", "--model", MODEL, "--output", profile, "--threads", "1",
-                            "--block-tokens", str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", "90000", "--beside"], check=True)
-        answers, counters = live(rows, block)
-        made = json.loads(subprocess.run(
-            [BINARY, "simulate", "--trace", str(trace), "--profile", profile, "--prefill", "1", "--decode", "1", "--json"],
-            check=True, capture_output=True, text=True).stdout)
-        print(pathlib.Path(profile).read_text())
-    gaps = [g for _, found in answers for g in found]
-    live_ms = {"TTFT": [t for t, _ in answers], "TBT": gaps}
-    gap, handover = made["gap_s"], made["handover_s"]
-    simulated = {"TTFT": (made["ttft_s"]["mean"], made["ttft_s"]["p50"]),
-                 # As a client sees it: the wait between the first token and joining a batch is part of the second gap.
-                 "TBT": (gap["mean"] + handover["mean"] * handover["count"] / gap["count"], gap["p50"])}
-    found = counters["cached_tokens"] / max(1, counters["prompt_tokens"])
-    print(f"{len(rows)} requests, {sum(r['input_length'] for r in rows)} prompt tokens (live: {100 * found:.1f} % cached, "
-          f"simulated: {100 * (1 - made['computed_tokens'] / made['prompt_tokens']):.1f} %), {len(gaps)} gaps")
-    print("| ms | live mean | simulated | error | live p50 | simulated |\n|---|---|---|---|---|---|")
-    for name, values in live_ms.items():
-        mean, (its_mean, its_p50) = statistics.mean(values), simulated[name]
-        print(f"| {name} | {1e3 * mean:.1f} | {1e3 * its_mean:.1f} | {100 * (its_mean / mean - 1):+.1f} % "
-              f"| {1e3 * statistics.median(values):.1f} | {1e3 * its_p50:.1f} |")
+        print(f"{len(rows)} requests, {sum(r['input_length'] for r in rows)} prompt tokens\n\n"
+              "| round | TTFT live, ms | simulated | error | TBT live, ms | simulated | error |\n|---|---|---|---|---|---|---|")
+        lives, sims = [], []
+        for i in range(a.rounds + 1):
+            profile = folder / f"profile{i}.toml"
+            calibrate(profile, block)
+            sims.append(simulated(trace, profile))
+            if i > 0:
+                between = [(x + y) / 2 for x, y in zip(sims[i - 1], sims[i])]
+                row(i, lives[-1], between)
+            if i < a.rounds:
+                answers, counters = live(rows, block)
+                gaps = [g for _, found in answers for g in found]
+                lives.append((1e3 * statistics.mean(t for t, _ in answers), 1e3 * statistics.mean(gaps)))
+        middle = [[(x + y) / 2 for x, y in zip(*two)] for two in zip(sims, sims[1:])]
+        row("all", [statistics.mean(v) for v in zip(*lives)], [statistics.mean(v) for v in zip(*middle)])
+        found = 100 * counters["cached_tokens"] / max(1, counters["prompt_tokens"])
+        spread = [100 * (max(v) / min(v) - 1) for v in zip(*sims)]
+        print(f"\n{len(gaps)} gaps a round; cached: live {found:.1f} %, simulated {sims[-1][2]:.1f} %; the calibrations differ by "
+              f"{spread[0]:.0f} % in TTFT and {spread[1]:.0f} % in TBT")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <numeric>
 #include <thread>
 
 #include "gpu/host/host_device.hpp"
@@ -44,7 +45,9 @@ result<std::shared_ptr<const model>> open_model(device& dev, const std::string& 
   return model::load(dev, *parsed, file);
 }
 
-/// Medians of five runs: what steps take on this machine as it is, hiccups left out.
+/// Of five runs the three in the middle, averaged: what steps take on this machine as it is, hiccups left
+/// out. A machine that is shared is at times faster and at times slower; a median would only be one of the
+/// two.
 template <class Measure>
 result<std::vector<timing_point>> measured(Measure&& measure) {
   constexpr std::size_t repeats = 5;
@@ -62,8 +65,9 @@ result<std::vector<timing_point>> measured(Measure&& measure) {
     std::array<std::int64_t, repeats> ns{};
     for (std::size_t r = 0; r < repeats; ++r) ns[r] = runs[r][i][2];
     std::ranges::sort(ns);
+    const auto middle = std::accumulate(ns.begin() + 1, ns.end() - 1, std::int64_t{0});
     points.push_back({static_cast<double>(runs[0][i][0]), static_cast<double>(runs[0][i][1]),
-                      static_cast<double>(ns[repeats / 2]) * 1e-9});
+                      static_cast<double>(middle) * 1e-9 / (repeats - 2)});
   }
   return points;
 }

@@ -142,6 +142,26 @@ TEST_CASE("a forecast is what counting gives, while time moves on") {
   }
 }
 
+TEST_CASE("early rejection as published does not see who is still in prefill") {
+  auto options = small_options();
+  options.ttft_slo = 100s;
+  options.tbt_slo = 14ms;  // 10 ms + 1 ms per sequence: four at once
+  const auto placed = [&](admission_policy policy, std::uint64_t in_prefill, std::uint64_t decoding) {
+    options.admission = policy;
+    auto core = small_cluster(options, 1, 1);
+    for (std::uint64_t id = 1; id <= in_prefill + decoding; ++id) {
+      REQUIRE(core.schedule(request_of(id, {}, 100), start).has_value());
+      if (id <= decoding) core.first_token(request_id{id}, 100, 0, 100ms, start);
+    }
+    return core.schedule(request_of(9, {}, 100), start).has_value();
+  };
+  CHECK(placed(admission_policy::early_running, 4, 0));
+  CHECK(placed(admission_policy::early_running, 1, 3));
+  CHECK(!placed(admission_policy::early_running, 0, 4));
+  CHECK(!placed(admission_policy::early, 4, 0));
+  CHECK(!placed(admission_policy::early, 1, 3));
+}
+
 TEST_CASE("prediction admits what early rejection refuses when decodes will have ended by then") {
   auto options = small_options();
   options.decode_span = 2s;
