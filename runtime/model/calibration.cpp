@@ -1,7 +1,11 @@
 #include "runtime/model/calibration.hpp"
 
 #include <algorithm>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 #include "runtime/base/units.hpp"
 
@@ -31,11 +35,53 @@ class scratch_blocks {
   std::vector<std::byte*> blocks_;
 };
 
-result<duration> timed(model_runner& runner, std::span<const batch_item> items, std::span<float> logits) {
-  const auto began = clock_type::now();
-  if (auto done = runner.forward(items, logits); !done) return fail(done.error());
-  return clock_type::now() - began;
-}
+/// Passes as a worker has them: it asks a thread that computes and sleeps until the answer wakes it, so that
+/// the wake-ups are part of what a pass takes.
+class timed_passes {
+ public:
+  explicit timed_passes(model_runner& runner) : runner_(runner) {}
+  ~timed_passes() {
+    {
+      const std::lock_guard lock{mutex_};
+      over_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  result<duration> take(std::span<const batch_item> items, std::span<float> logits) {
+    const auto began = clock_type::now();
+    std::unique_lock lock{mutex_};
+    items_ = items, logits_ = logits, asked_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !asked_; });
+    if (!outcome_) return fail(outcome_.error());
+    return clock_type::now() - began;
+  }
+
+ private:
+  void compute() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      changed_.wait(lock, [&] { return asked_ || over_; });
+      if (over_) return;
+      lock.unlock();
+      auto outcome = runner_.forward(items_, logits_);
+      lock.lock();
+      outcome_ = std::move(outcome);
+      asked_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  model_runner& runner_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::span<const batch_item> items_;
+  std::span<float> logits_;
+  bool asked_ = false, over_ = false;
+  result<void> outcome_;
+  std::jthread thread_{[this] { compute(); }};  // last: it uses the others
+};
 
 }  // namespace
 
@@ -48,6 +94,7 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
   const std::vector<std::int32_t> tokens(longest, 1);
   std::vector<float> logits(config.vocab_size);
   std::vector<timing_sample> samples;
+  timed_passes passes{runner};
   // The first pass touches every weight for the first time and is not representative.
   const auto began = clock_type::now();
   for (const std::uint32_t count : {first, first, 64u, 128u, 256u, longest}) {
@@ -55,7 +102,7 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
     if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
     for (const std::uint32_t cached : {0u, context - longest}) {
       const batch_item item{std::span{tokens}.first(count), cached, scratch.blocks(), true};
-      const auto took = timed(runner, {&item, 1}, logits);
+      const auto took = passes.take({&item, 1}, logits);
       if (!took) return fail(took.error());
       samples.push_back({count, cached, took->count()});
     }
@@ -71,6 +118,7 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
   const std::int32_t token = 1;
   std::vector<float> logits(static_cast<std::size_t>(config.vocab_size) * max_batch);
   std::vector<timing_sample> samples;
+  timed_passes passes{runner};
   const auto began = clock_type::now();
   for (const std::uint32_t batch : {1u, 1u, 2u, 4u, 8u, max_batch}) {
     if (batch > max_batch) continue;
@@ -82,7 +130,7 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
       for (std::uint32_t i = 0; i < batch; ++i) {
         items.push_back({{&token, 1}, position - i % (position + 1), scratch.blocks(), true});
       }
-      const auto took = timed(runner, items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
+      const auto took = passes.take(items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
       if (!took) return fail(took.error());
       samples.push_back({batch, static_cast<std::int64_t>(batch) * (position + 1), took->count()});
     }

@@ -11,11 +11,11 @@ A shared machine is at times faster and at times slower. So it is calibrated bef
 compared with the mean of the two simulations, and with --rounds all of it is done again.
 """
 import argparse
-import http.client
 import json
 import os
 import pathlib
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +30,7 @@ TRACE_BLOCK = 512
 TICK_MS = 3000
 CHUNK = 512
 CONTEXT = 8000
+POOL_TOKENS = 22_000  # of KV in 512 MiB of memory, on either side
 VOCABULARY = range(1000, 40000)  # ordinary words of the model
 
 
@@ -60,20 +61,26 @@ def tokens_of(row, block):
 
 
 def ask(port, row, ids, out):
-    """One streamed request; appends (TTFT, gaps) as a client sees them."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    body = {"model": "any", "prompt": ids, "max_tokens": row["output_length"], "temperature": 0, "ignore_eos": True,
-            "stream": True}
-    begin = time.monotonic()
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    times = []
-    for line in response:
-        if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
-            if json.loads(line[6:]).get("choices"):
-                times.append(time.monotonic())
-    connection.close()
+    """One streamed request; appends (TTFT, gaps) as a client sees them. Events are only read when all of them are there:
+    whatever the client computes meanwhile slows the cluster, which has no other machine."""
+    body = json.dumps({"model": "any", "prompt": ids, "max_tokens": row["output_length"], "temperature": 0,
+                       "ignore_eos": True, "stream": True}).encode()
+    received = []
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as s:
+        begin = time.monotonic()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                  b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        while data := s.recv(1 << 16):
+            received.append((time.monotonic(), data))
+    assert received[0][1].startswith(b"HTTP/1.1 200"), received[0][1]
+    # A token's event ends with an empty line; what arrived together has one time.
+    times, text, seen = [], b"", 0
+    for at, data in received:
+        text += data
+        while (end := text.find(b"\n\n", seen)) >= 0:
+            if b'"choices":[{' in text[seen:end]:
+                times.append(at)
+            seen = end + 2
     out.append((times[0] - begin, [b - a for a, b in zip(times, times[1:])]))
 
 
@@ -96,19 +103,24 @@ def live(rows, block):
         common = ["--threads", "1", "--block-tokens", str(block), "--metrics-listen", "127.0.0.1:0"]
         cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{http_port}", "--listen",
                       f"127.0.0.1:{control}", "--admission", "none", *common)
-        cluster.start("prefill", "--role", "prefill,cache", "--join", f"127.0.0.1:{control}", "--prefill-instances", "1",
-                      "--chunk-tokens", str(CHUNK), "--max-batch-tokens", str(CHUNK), "--cache-dram", "2GiB", *common)
-        cluster.start("decode", "--role", "decode", "--join", f"127.0.0.1:{control}", *common)
+        common += ["--cache-dram", "512MiB", "--join", f"127.0.0.1:{control}"]
+        cluster.start("prefill", "--role", "prefill,cache", "--prefill-instances", "1", "--chunk-tokens", str(CHUNK),
+                      "--max-batch-tokens", str(CHUNK), *common)
+        cluster.start("decode", "--role", "decode", *common)
         client = cluster.wait_healthy("127.0.0.1", http_port)
         wait_until("both instances are there", lambda: len(client.cluster()["instances"]) >= 2, 60)
+        # A server that has been up for a while has touched all of its memory.
+        for i in range(0, POOL_TOKENS + 2000, 2000):
+            ask(http_port, {"output_length": 2}, random.Random(f"warm {i}").choices(VOCABULARY, k=2000), [])
+        before = client.cluster()["counters"]
         answers = replay(http_port, rows, block)
-        counters = client.cluster()["counters"]
-        return answers, counters
+        after = client.cluster()["counters"]
+        return answers, {k: after[k] - before[k] for k in ("cached_tokens", "prompt_tokens")}
 
 
 def calibrate(profile, block):
     subprocess.run([BINARY, "calibrate", "--model", MODEL, "--output", str(profile), "--threads", "1", "--block-tokens",
-                    str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", "90000", "--beside"], check=True)
+                    str(block), "--chunk-tokens", str(CHUNK), "--dram-tokens", str(POOL_TOKENS), "--beside"], check=True)
 
 
 def simulated(trace, profile):

@@ -193,15 +193,26 @@ pool_loads loads_of(const outcome& out) {
 }
 
 void oscillation() {
-  std::printf("| admission | sd of prefill load | sd of decode load | correlation |\n|---|---|---|---|\n");
-  for (const auto a : {admission_policy::early_running, admission_policy::early, admission_policy::predictive,
-                       admission_policy::per_request, admission_policy::priced}) {
-    auto o = cluster(12, 2);
-    o.tbt_slo_s = 0.06;
-    o.admission = a;
-    o.speed = 2 * carried(o, trace);
-    const auto l = loads_of(run(o));
-    std::printf("| %s | %.3f | %.3f | %+.2f |\n", name(a).c_str(), l.sd_prefill, l.sd_decode, l.correlation);
+  std::printf(
+      "| cluster, load | admission | sd of prefill load | sd of decode load | correlation "
+      "|\n|---|---|---|---|---|\n");
+  struct setting {
+    std::uint32_t prefill;
+    double load;
+  };
+  // Prefill with capacity to spare, and without.
+  for (const auto [prefill, load] : {setting{12, 2}, setting{6, 3}}) {
+    for (const auto a :
+         {admission_policy::early_running, admission_policy::early, admission_policy::predictive,
+          admission_policy::per_request, admission_policy::priced}) {
+      auto o = cluster(prefill, 2);
+      o.tbt_slo_s = 0.06;
+      o.admission = a;
+      o.speed = load * carried(o, trace);
+      const auto l = loads_of(run(o));
+      std::printf("| %uP + 2D, %.0f (speed %.2f) | %s | %.3f | %.3f | %+.2f |\n", prefill, load, o.speed,
+                  name(a).c_str(), l.sd_prefill, l.sd_decode, l.correlation);
+    }
   }
 }
 

@@ -19,6 +19,8 @@ namespace {
 
 /// Sequences at most in the batches that a prefill pass is measured beside.
 constexpr std::uint32_t decode_neighbours = 4;
+/// A run of decode steps is shorter than one of prefill passes.
+constexpr std::size_t prefill_repeats = 6, decode_repeats = 20;
 
 struct calibrate_request {
   std::string model, output;
@@ -45,12 +47,11 @@ result<std::shared_ptr<const model>> open_model(device& dev, const std::string& 
   return model::load(dev, *parsed, file);
 }
 
-/// Of five runs the three in the middle, averaged: what steps take on this machine as it is, hiccups left
-/// out. A machine that is shared is at times faster and at times slower; a median would only be one of the
-/// two.
+/// Means of many runs without the fastest and the slowest: what steps take on this machine as it is. One that
+/// is shared has fast and slow minutes; a median would only be one of the two.
+/// @param repeats  at least three.
 template <class Measure>
-result<std::vector<timing_point>> measured(Measure&& measure) {
-  constexpr std::size_t repeats = 5;
+result<std::vector<timing_point>> measured(std::size_t repeats, Measure&& measure) {
   std::vector<std::vector<timing_sample>> runs;
   for (std::size_t i = 0; i < repeats; ++i) {
     auto run = measure();
@@ -62,12 +63,12 @@ result<std::vector<timing_point>> measured(Measure&& measure) {
   }
   std::vector<timing_point> points;
   for (std::size_t i = 0; i < runs[0].size(); ++i) {
-    std::array<std::int64_t, repeats> ns{};
+    std::vector<std::int64_t> ns(repeats);
     for (std::size_t r = 0; r < repeats; ++r) ns[r] = runs[r][i][2];
     std::ranges::sort(ns);
     const auto middle = std::accumulate(ns.begin() + 1, ns.end() - 1, std::int64_t{0});
     points.push_back({static_cast<double>(runs[0][i][0]), static_cast<double>(runs[0][i][1]),
-                      static_cast<double>(middle) * 1e-9 / (repeats - 2)});
+                      static_cast<double>(middle) * 1e-9 / static_cast<double>(repeats - 2)});
   }
   return points;
 }
@@ -100,11 +101,11 @@ double slowdown_of(const std::vector<timing_point>& beside, const std::vector<ti
 
 /// `measure` while `other` runs again and again on another device.
 template <class Measure, class Other>
-auto measured_beside(Measure&& measure, Other&& other) {
+auto measured_beside(std::size_t repeats, Measure&& measure, Other&& other) {
   const std::jthread neighbour([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) other();
   });
-  return measured(measure);
+  return measured(repeats, measure);
 }
 
 result<profile> calibrate(const calibrate_request& r) {
@@ -112,9 +113,9 @@ result<profile> calibrate(const calibrate_request& r) {
   if (!mine) return fail(mine.error());
   const auto prefill = [&] { return calibrate_prefill(*mine->prefill, r.chunk_tokens); };
   const auto decode = [&] { return calibrate_decode(*mine->decode, r.max_batch); };
-  const auto passes = measured(prefill);
+  const auto passes = measured(prefill_repeats, prefill);
   if (!passes) return fail(passes.error());
-  const auto steps = measured(decode);
+  const auto steps = measured(decode_repeats, decode);
   if (!steps) return fail(steps.error());
   const auto& layout = mine->prefill->options().layout;
   profile p;
@@ -127,10 +128,10 @@ result<profile> calibrate(const calibrate_request& r) {
   if (r.beside) {
     const auto other = open_machine(r);
     if (!other) return fail(other.error());
-    const auto slow_passes =
-        measured_beside(prefill, [&] { (void)calibrate_decode(*other->decode, decode_neighbours); });
-    const auto slow_steps =
-        measured_beside(decode, [&] { (void)calibrate_prefill(*other->prefill, r.chunk_tokens); });
+    const auto slow_passes = measured_beside(
+        prefill_repeats, prefill, [&] { (void)calibrate_decode(*other->decode, decode_neighbours); });
+    const auto slow_steps = measured_beside(
+        decode_repeats, decode, [&] { (void)calibrate_prefill(*other->prefill, r.chunk_tokens); });
     if (!slow_passes || !slow_steps) return fail((slow_passes ? slow_steps : slow_passes).error());
     p.costs.prefill_beside_decode = slowdown_of(*slow_passes, *passes);
     p.costs.decode_beside_prefill = slowdown_of(*slow_steps, *steps);

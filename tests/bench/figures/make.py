@@ -72,17 +72,17 @@ def page(name, panels, keys, columns):
 def oscillation(binary, trace):
     """Deviation of both pools' loads from their means, from the report's own rows."""
     panels = []
-    for admission in ("early", "predictive", "priced"):
+    for admission in ("early_running", "early", "predictive"):
         with tempfile.NamedTemporaryFile(suffix=".html") as report:
-            subprocess.run([binary, "simulate", "--trace", trace, "--prefill", "12", "--decode", "2", "--slo-tbt",
-                            "60ms", "--speed", "2.48", "--admission", admission, "--report", report.name],
+            subprocess.run([binary, "simulate", "--trace", trace, "--prefill", "6", "--decode", "2", "--slo-tbt",
+                            "60ms", "--speed", "3.69", "--admission", admission, "--report", report.name],
                            check=True, stdout=subprocess.DEVNULL)
             data = json.loads(re.search(r"const data=(\{.*?\});\n", pathlib.Path(report.name).read_text()).group(1))
-        rows = [r for r in zip(data["at"], data["prefill_load"], data["decode_load"]) if 150 <= r[0] <= 1420]
+        rows = [r for r in zip(data["at"], data["prefill_load"], data["decode_load"]) if 97 <= r[0] <= 970]
         at, prefill, decode = zip(*rows)
         title = (f"{admission}: correlation {statistics.correlation(prefill, decode):+.2f}, "
                  f"sd {statistics.pstdev(prefill):.3f} and {statistics.pstdev(decode):.3f}")
-        p = Panel(title, (2, 16), (-0.15, 0.25), "minutes")
+        p = Panel(title, (2, 16), (-0.5, 0.6), "minutes")
         for i, values in enumerate((prefill, decode)):
             mean = statistics.mean(values)
             shown = [(t / 60, v - mean) for t, v in zip(at, values) if t <= 960]
