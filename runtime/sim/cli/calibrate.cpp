@@ -47,13 +47,34 @@ result<std::shared_ptr<const model>> open_model(device& dev, const std::string& 
   return model::load(dev, *parsed, file);
 }
 
+/// Says what is measured, and how far it is: all of it takes half a minute.
+class progress {
+ public:
+  explicit progress(const console& io) : io_(io) {}
+  ~progress() {
+    if (io_.interactive) io_.err << "\r" << std::string(width, ' ') << "\r" << std::flush;
+  }
+  void show(std::string_view what, std::size_t done, std::size_t of) const {
+    if (!io_.interactive) return;
+    auto line = "measuring " + std::string{what} + ": " + std::to_string(done) + " of " + std::to_string(of);
+    line.resize(width, ' ');
+    io_.err << '\r' << line << std::flush;
+  }
+
+ private:
+  static constexpr std::size_t width = 72;
+  const console& io_;
+};
+
 /// Means of many runs without the fastest and the slowest: what steps take on this machine as it is. One that
 /// is shared has fast and slow minutes; a median would only be one of the two.
 /// @param repeats  at least three.
 template <class Measure>
-result<std::vector<timing_point>> measured(std::size_t repeats, Measure&& measure) {
+result<std::vector<timing_point>> measured(const progress& shown, std::string_view what, std::size_t repeats,
+                                           Measure&& measure) {
   std::vector<std::vector<timing_sample>> runs;
   for (std::size_t i = 0; i < repeats; ++i) {
+    shown.show(what, i, repeats);
     auto run = measure();
     if (!run) return fail(run.error());
     // A slow device ends its runs early, not always after the same pass.
@@ -101,21 +122,23 @@ double slowdown_of(const std::vector<timing_point>& beside, const std::vector<ti
 
 /// `measure` while `other` runs again and again on another device.
 template <class Measure, class Other>
-auto measured_beside(std::size_t repeats, Measure&& measure, Other&& other) {
+auto measured_beside(const progress& shown, std::string_view what, std::size_t repeats, Measure&& measure,
+                     Other&& other) {
   const std::jthread neighbour([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) other();
   });
-  return measured(repeats, measure);
+  return measured(shown, what, repeats, measure);
 }
 
-result<profile> calibrate(const calibrate_request& r) {
+result<profile> calibrate(const calibrate_request& r, const console& io) {
+  const progress shown{io};
   const auto mine = open_machine(r);
   if (!mine) return fail(mine.error());
   const auto prefill = [&] { return calibrate_prefill(*mine->prefill, r.chunk_tokens); };
   const auto decode = [&] { return calibrate_decode(*mine->decode, r.max_batch); };
-  const auto passes = measured(prefill_repeats, prefill);
+  const auto passes = measured(shown, "prefill passes", prefill_repeats, prefill);
   if (!passes) return fail(passes.error());
-  const auto steps = measured(decode_repeats, decode);
+  const auto steps = measured(shown, "decode steps", decode_repeats, decode);
   if (!steps) return fail(steps.error());
   const auto& layout = mine->prefill->options().layout;
   profile p;
@@ -128,10 +151,12 @@ result<profile> calibrate(const calibrate_request& r) {
   if (r.beside) {
     const auto other = open_machine(r);
     if (!other) return fail(other.error());
-    const auto slow_passes = measured_beside(
-        prefill_repeats, prefill, [&] { (void)calibrate_decode(*other->decode, decode_neighbours); });
-    const auto slow_steps = measured_beside(
-        decode_repeats, decode, [&] { (void)calibrate_prefill(*other->prefill, r.chunk_tokens); });
+    const auto slow_passes =
+        measured_beside(shown, "prefill passes beside decoding", prefill_repeats, prefill,
+                        [&] { (void)calibrate_decode(*other->decode, decode_neighbours); });
+    const auto slow_steps =
+        measured_beside(shown, "decode steps beside prefill", decode_repeats, decode,
+                        [&] { (void)calibrate_prefill(*other->prefill, r.chunk_tokens); });
     if (!slow_passes || !slow_steps) return fail((slow_passes ? slow_steps : slow_passes).error());
     p.costs.prefill_beside_decode = slowdown_of(*slow_passes, *passes);
     p.costs.decode_beside_prefill = slowdown_of(*slow_steps, *steps);
@@ -170,7 +195,7 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
   const invocation here{io, "calibrate"};
   if (const auto status = here.begin(line, args)) return *status;
   if (r.model.empty()) return here.wrong({ec::invalid_argument, "--model is missing; --help explains"}, 2);
-  const auto found = calibrate(r);
+  const auto found = calibrate(r, io);
   if (!found) return here.wrong(found.error(), 1);
   const auto text = "# Measured by mooncaf calibrate.\n" + to_toml(*found);
   if (r.output.empty()) {
