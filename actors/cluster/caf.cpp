@@ -1,0 +1,1 @@
+// Carries the precompiled header that every source with actors in it reuses (CMakeLists.txt).

@@ -1,0 +1,1 @@
+// Carries the precompiled header that test sources reuse (tests/CMakeLists.txt).
