@@ -1,0 +1,209 @@
+#include "actors/process.hpp"
+
+#include <unistd.h>
+
+#include <caf/send.hpp>
+#include <cstdio>
+#include <random>
+
+#include "actors/conductor.hpp"
+#include "actors/executor.hpp"
+#include "actors/gateway.hpp"
+#include "actors/log.hpp"
+#include "actors/policy_choices.hpp"
+#include "actors/serve.hpp"
+#include "actors/served_model.hpp"
+#include "gpu/host/host_device.hpp"
+#include "runtime/sched/block_hash.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto stop_limit = std::chrono::seconds(5);
+
+}  // namespace
+
+process::process(const options& opts) : context_(std::make_shared<node_context>()) { context_->opts = opts; }
+
+result<void> process::load_model() {
+  const auto& m = opts().model;
+  context_->hardware = make_host_device({m.threads, false, {}});
+  auto loaded = load_served_model(*context_->hardware, m.path, m.chat_template);
+  if (!loaded) return fail(loaded.error());
+  context_->net = std::move(loaded->net);
+  context_->text = std::move(loaded->text);
+  context_->chat = std::move(loaded->chat);
+  context_->layout = context_->net->layout(m.block_tokens, as_dtype(m.kv_dtype));
+  context_->root = context_->net->fingerprint();
+  return {};
+}
+
+void process::must_live(const char* what, const caf::actor& handle) {
+  handle->attach_functor([what](const caf::error& reason) {
+    if (!reason || reason == caf::exit_reason::user_shutdown) return;
+    log_error("actor failed; ending the process, so that others take over",
+              {{"actor", what}, {"reason", caf::to_string(reason)}});
+    std::_Exit(70);
+  });
+}
+
+result<void> process::join() {
+  const auto& c = opts().cluster;
+  auto opened = cluster_link::open(*system_, secret_);
+  if (!opened) return fail(opened.error());
+  link_ = std::move(*opened);
+  info_.id = context_->id;
+  info_.name = context_->name;
+  info_.fingerprint = root_key(context_->root, context_->layout);
+  info_.model = opts().model.served_model_name;
+  info_.layout = to_string(context_->layout);
+  for (const auto& [has, role] : {std::pair{c.conductor, "conductor"},
+                                  {c.prefill, "prefill"},
+                                  {c.decode, "decode"},
+                                  {c.cache, "cache"},
+                                  {c.gateway, "gateway"}}) {
+    if (has) info_.roles += (info_.roles.empty() ? "" : ",") + std::string{role};
+  }
+  if (context_->plane) info_.data_plane = encode(context_->plane->local_announcement());
+  if (local_.shard) info_.shard = caf::actor_cast<caf::actor>(local_.shard);
+  if (local_.conductor) info_.conductor = caf::actor_cast<caf::actor>(local_.conductor);
+  info_.host = c.advertise.empty() ? c.listen.host : c.advertise;
+  const auto dial = [this](const std::string& host, std::uint16_t port) {
+    return link_->dial<node_actor>(host, port);
+  };
+  const auto root = spawn_vital<node>("node", context_, local_, info_, c.join, dial, new_executor());
+  roots_.push_back(caf::actor_cast<caf::actor>(root));
+  // Several processes of one host share the default: those that join take whatever port is free.
+  const bool any_port = c.join && c.listen == default_options().cluster.listen;
+  const auto published = link_->publish(root, c.listen.host, any_port ? 0 : c.listen.port);
+  if (!published) return fail(published.error());
+  log_info("control", {{"at", to_string(host_port{info_.host, *published})}});
+  caf::anon_send(root, listen_atom_v, *published);
+  return {};
+}
+
+result<void> process::open_http() {
+  api_backends backends;
+  backends.cluster = [gateway = local_.gateway](std::function<void(std::string)> then) {
+    caf::anon_send(gateway, cluster_atom_v, std::make_shared<cluster_query>(cluster_query{std::move(then)}));
+  };
+  backends.metrics = [this] { return context_->meters->text(); };
+  auto started = api_server::start(context_, local_.gateway, std::move(backends));
+  if (!started) return fail(started.error());
+  http_ = std::move(*started);
+  log_info("http", {{"at", to_string(host_port{opts().gateway.http.host, http_->port()})}});
+  return {};
+}
+
+result<void> process::open_metrics() {
+  const auto& m = opts().metrics;
+  if (!m.enabled) return {};
+  auto started = serve_metrics(m.listen.host, m.listen.port, context_->meters);
+  if (!started) return fail(started.error());
+  metrics_port_ = std::move(*started);
+  log_info("metrics", {{"at", to_string(host_port{m.listen.host, metrics_port_->port()})}});
+  return {};
+}
+
+result<void> process::build() {
+  auto& c = context_->opts.cluster;
+  std::random_device random;
+  context_->id = node_id{(std::uint64_t{random()} << 32 | random()) | 1};
+  context_->name = c.name.empty() ? "node-" + std::to_string(::getpid()) : c.name;
+  configure_log(static_cast<log_level>(opts().metrics.log_level),
+                opts().metrics.log_format == log_format_choice::json, context_->name);
+  auto& served = context_->opts.model.served_model_name;
+  if (served.empty()) served = opts().model.path.substr(opts().model.path.rfind('/') + 1);
+  if (!c.cluster_secret_file.empty()) {
+    auto secret = cluster_secret::from_file(c.cluster_secret_file);
+    if (!secret) return fail(secret.error());
+    secret_ = std::move(*secret);
+  }
+  context_->transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
+  context_->meters = std::make_shared<metrics>(served);
+  if (auto opened = open_metrics(); !opened) return opened;
+  log_info("loading", {{"model", opts().model.path}});
+  if (auto loaded = load_model(); !loaded) return loaded;
+  log_info("device", {{"name", context_->hardware->info().name}});
+  if (holds_blocks()) {
+    if (auto opened = open_memory(); !opened) return opened;
+    if (auto opened = open_data_plane(); !opened) return opened;
+  }
+  config_.add_message_types<caf::id_block::mooncaf>();
+  system_ = std::make_unique<caf::actor_system>(config_);
+  if (c.conductor) {
+    conductor_setup setup;
+    const auto& s = opts().scheduler;
+    setup.core.policy = as_policy(s.policy);
+    setup.core.admission = as_policy(s.admission);
+    setup.core.ttft_slo = s.ttft_slo;
+    setup.core.tbt_slo = s.tbt_slo;
+    setup.core.balancing_threshold = s.balancing_threshold;
+    setup.core.decode_span = s.predicted_decode;
+    setup.core.block_tokens = opts().model.block_tokens;
+    setup.core.bytes_per_token = context_->layout.bytes_per_token();
+    setup.core.seed = s.seed;
+    setup.fingerprint = root_key(context_->root, context_->layout);
+    setup.model = served;
+    setup.layout = to_string(context_->layout);
+    local_.conductor = spawn_vital<conductor>("conductor", std::move(setup));
+  }
+  if (holds_blocks()) {
+    if (auto spawned = spawn_shard(); !spawned) return spawned;
+  }
+  if (auto spawned = spawn_workers(); !spawned) return spawned;
+  if (c.gateway) local_.gateway = spawn_vital<gateway>("gateway", context_);
+  if (auto joined = join(); !joined) return joined;
+  return c.gateway ? open_http() : result<void>{};
+}
+
+int process::run() {
+  const auto built = build();
+  if (!built) {
+    std::fprintf(stderr, "mooncaf: %s\n", to_string(built.error()).c_str());
+  } else {
+    log_info("ready", {{"roles", info_.roles}});
+    log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
+    flush();
+  }
+  http_.reset();
+  if (!system_) return 1;
+  const auto outcome = stop();
+  if (outcome == shutdown_result::stuck) {
+    log_error("stop", {{"problem", "an actor did not end in time"}});
+    leave_now(3);
+  }
+  link_.reset();
+  // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
+  context_->plane.reset();
+  system_.reset();
+  return built ? 0 : 1;
+}
+
+shutdown_result process::stop() {
+  // Gateways first: clients are told before the workers of their requests go.
+  const auto add = [this](const auto& handle) {
+    if (handle) roots_.push_back(caf::actor_cast<caf::actor>(handle));
+  };
+  add(local_.gateway);
+  for (const auto& w : local_.prefill) add(w);
+  for (const auto& w : local_.decode) add(w);
+  add(local_.messenger);
+  add(local_.shard);
+  add(local_.conductor);
+  for (const auto& e : executors_) add(e);
+  executors_.clear();
+  coupled_ = nullptr;
+  local_ = {};
+  info_ = {};
+  if (link_) link_->close();
+  return stop_actors(*system_, std::move(roots_), stop_limit);
+}
+
+int serve(const options& opts) {
+  process p{opts};
+  return p.run();
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,79 @@
+#pragma once
+// One process under construction, at work and taken down: what `serve` runs.
+
+#include <caf/actor_system.hpp>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "actors/api_server.hpp"
+#include "actors/cluster/link.hpp"
+#include "actors/cluster/shutdown.hpp"
+#include "actors/cluster/system.hpp"
+#include "actors/landing_board.hpp"
+#include "actors/metrics/metrics_endpoint.hpp"
+#include "actors/node.hpp"
+#include "actors/prefill_worker.hpp"
+#include "runtime/model/calibration.hpp"
+#include "storage/rocksdb_tier.hpp"
+#include "storage/tiered_store.hpp"
+
+namespace mooncaf {
+
+/// Members die in reverse order: the actors' memory outlives the actors.
+class process {
+ public:
+  explicit process(const options& opts);
+
+  /// Builds, serves until a stop signal, and takes everything down. @returns the exit status.
+  int run();
+
+ private:
+  result<void> build();
+  void flush();
+  shutdown_result stop();
+  const options& opts() const { return context_->opts; }
+  bool computes() const { return opts().cluster.prefill || opts().cluster.decode; }
+  bool holds_blocks() const { return computes() || opts().cluster.cache; }
+
+  result<void> load_model();
+  result<void> open_memory();
+  result<void> open_data_plane();
+  result<tiered_store> open_store();
+  result<void> spawn_shard();
+  result<void> spawn_workers();
+  result<std::shared_ptr<engine>> make_engine(std::uint32_t batch_tokens, std::uint32_t logit_rows,
+                                              int priority);
+  /// An actor of this process that ends by a failure takes the process along: half a node helps nobody.
+  void must_live(const char* what, const caf::actor& handle);
+  template <class Actor, class... Args>
+  auto spawn_vital(const char* what, Args&&... args) {
+    auto handle = system_->spawn<Actor>(std::forward<Args>(args)...);
+    must_live(what, caf::actor_cast<caf::actor>(handle));
+    return handle;
+  }
+  void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
+                  std::vector<timing_sample> samples);
+  result<void> join();
+  result<void> open_http();
+  result<void> open_metrics();
+  worker_links next_links();
+  executor_actor new_executor();
+
+  std::shared_ptr<node_context> context_;
+  std::optional<cluster_secret> secret_;
+  cluster_config config_;
+  std::unique_ptr<caf::actor_system> system_;
+  std::optional<cluster_link> link_;
+  std::shared_ptr<landing_board> board_ = std::make_shared<landing_board>();
+  std::shared_ptr<rocksdb_tier> ssd_;
+  local_actors local_;
+  node_info info_;
+  std::vector<caf::actor> roots_;
+  std::vector<executor_actor> executors_;
+  executor_actor coupled_;
+  std::unique_ptr<api_server> http_;
+  std::unique_ptr<http_server> metrics_port_;
+};
+
+}  // namespace mooncaf

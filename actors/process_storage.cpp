@@ -1,0 +1,118 @@
+#include <caf/scoped_actor.hpp>
+
+#include "actors/cache_shard.hpp"
+#include "actors/executor.hpp"
+#include "actors/log.hpp"
+#include "actors/messenger.hpp"
+#include "actors/policy_choices.hpp"
+#include "actors/pool_keeper.hpp"
+#include "actors/process.hpp"
+#include "actors/rdma_setup.hpp"
+#include "runtime/sched/block_hash.hpp"
+
+// What a process stores and moves: arena, data plane, shard, SSD tier.
+
+namespace mooncaf {
+
+result<void> process::open_memory() {
+  auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes);
+  if (!memory) return fail(memory.error());
+  context_->memory = std::make_shared<arena>(std::move(*memory));
+  return {};
+}
+
+result<void> process::open_data_plane() {
+  data_plane_options options;
+  options.node = context_->id;
+  // Without a secret nodes share a host, and the network is loopback: the secret is then no secret.
+  options.cluster_secret = "mooncaf on loopback without a secret";
+  if (secret_) {
+    const auto key = secret_->derive("data plane v1");
+    options.cluster_secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
+  }
+  const auto& t = opts().transport;
+  options.tcp = t.tcp;
+  options.shm = t.shm;
+  options.listen_host = t.data_listen.host;
+  options.data_port = t.data_listen.port;
+  options.advertised_host = opts().cluster.advertise;
+  options.tcp_streams = t.tcp_streams;
+  options.tcp_send_buffer = t.tcp_send_buffer;
+  options.slice_bytes = t.slice_bytes;
+  options.checksums = t.checksums;
+  auto rdma = as_rdma_options(opts());
+  if (!rdma) return fail(rdma.error());
+  options.rdma = std::move(*rdma);
+  auto plane = data_plane::start(
+      options, [board = board_](const landing& l) { board->landed(l.tag.request.value, l.verified); });
+  if (!plane) return fail(plane.error());
+  context_->plane = std::move(*plane);
+  for (const auto& note : context_->plane->rdma_notes()) log_info("rdma", {{"message", note}});
+  auto region = context_->plane->register_region(context_->memory->bytes(), context_->memory->fd());
+  if (!region) return fail(region.error());
+  context_->region = *region;
+  return {};
+}
+
+result<tiered_store> process::open_store() {
+  const auto& c = opts().cache;
+  const auto block = context_->layout.block_bytes();
+  auto slots = block_allocator::create(context_->memory->bytes(), block);
+  if (!slots) return fail(slots.error());
+  context_->slot_stride = slots->stride_bytes();
+  tiered_store_options options;
+  options.dram.eviction.policy = as_policy(c.eviction);
+  options.ssd_eviction.policy = as_policy(c.eviction);
+  options.write = as_policy(c.write_policy);
+  options.selective_hits = c.selective_hits;
+  std::vector<stored_block> found;
+  if (!c.ssd_path.empty()) {
+    options.ssd = true;
+    options.ssd_capacity_blocks = c.ssd_bytes / block;
+    rocksdb_tier_options ssd;
+    ssd.path = c.ssd_path;
+    ssd.block_bytes = block;
+    ssd.fingerprint = root_key(context_->root, context_->layout);
+    ssd.capacity_blocks = options.ssd_capacity_blocks;
+    ssd.direct_io = c.direct_io;
+    ssd.log = [](std::string_view line) { log_info("ssd", {{"message", line}}); };
+    auto tier = rocksdb_tier::open(std::move(ssd), [&](const stored_block& b) { found.push_back(b); });
+    if (!tier) return fail(tier.error());
+    ssd_ = std::move(*tier);
+    log_info("ssd", {{"path", c.ssd_path}, {"blocks found", std::to_string(found.size())}});
+  }
+  tiered_store store{std::move(*slots), options};
+  store.recover(found);
+  return store;
+}
+
+result<void> process::spawn_shard() {
+  auto store = open_store();
+  if (!store) return fail(store.error());
+  local_.shard = spawn_vital<cache_shard>("cache shard", context_, std::move(*store), ssd_, new_executor(),
+                                          duration{opts().cache.lease_ttl});
+  local_.messenger = spawn_vital<messenger>("messenger", context_, new_executor());
+  if (!computes()) {
+    // Where nothing is computed, blocks come from others.
+    local_.keeper = spawn_vital<pool_keeper>("pool keeper", context_, local_.shard, local_.messenger);
+    info_.keeper = caf::actor_cast<caf::actor>(local_.keeper);
+  }
+  return {};
+}
+
+// While everything still runs: clients whose requests are under way lose nothing by it.
+void process::flush() {
+  const auto limit = opts().cache.flush_limit;
+  if (!ssd_ || limit <= duration::zero()) return;
+  caf::scoped_actor self{*system_};
+  self->request(local_.shard, limit, flush_atom_v)
+      .receive(
+          [](std::uint64_t blocks) {
+            log_info("ssd", {{"blocks flushed", std::to_string(blocks)}});
+          },
+          [](const caf::error&) {
+            log_info("ssd", {{"message", "the flush was cut short by flush-limit"}});
+          });
+}
+
+}  // namespace mooncaf
