@@ -46,9 +46,16 @@ std::vector<request_id> cluster_state::remove_node(node_id id) {
     const auto more = remove_instance(worker);
     lost.insert(lost.end(), more.begin(), more.end());
   }
+  const auto clients = charged_by(id);
+  for (const auto request : clients) release(request, request_state::lost, {});
+  lost.insert(lost.end(), clients.begin(), clients.end());
   by_index_[i->second.index] = node_id{};
   nodes_.erase(i);
   return lost;
+}
+
+void cluster_state::excuse(duration away, time_point now) {
+  for (auto& [id, n] : nodes_) n.seen = std::min(n.seen + away, now);
 }
 
 void cluster_state::touch(node_id id, time_point now) {
@@ -95,6 +102,15 @@ std::vector<request_id> cluster_state::charged_to(const seat& s) const {
     if (here) found.push_back(id);
   }
   std::ranges::sort(found);  // whatever follows does not depend on the order in a hash table
+  return found;
+}
+
+std::vector<request_id> cluster_state::charged_by(node_id gateway) const {
+  std::vector<request_id> found;
+  for (const auto& [id, c] : charges_) {
+    if (c.what.gateway == gateway) found.push_back(id);
+  }
+  std::ranges::sort(found);
   return found;
 }
 

@@ -48,8 +48,10 @@ class cluster_state {
   }
   /// The node's blocks are known under another number from now on.
   void renumber(node_id id, node_index index);
-  /// @returns requests that were placed on its instances and are released now.
+  /// @returns requests that are released now: those placed on its instances, and those of its own clients.
   std::vector<request_id> remove_node(node_id id);
+  /// Nobody could be heard for so long: no node is the more silent for it.
+  void excuse(duration away, time_point now);
   /// A sign of life.
   void touch(node_id id, time_point now);
   std::vector<node_id> silent_since(time_point when) const;
@@ -70,6 +72,7 @@ class cluster_state {
     time_point prefill_end{};  ///< predicted
     std::uint64_t context_tokens = 0;
     bool urgent = false;   ///< high priority
+    node_id gateway{};     ///< where its client is
     time_point since{};    ///< when it was charged
     duration predicted{};  ///< time from then to the end of its prefill
   };
@@ -111,6 +114,7 @@ class cluster_state {
   };
 
   std::vector<request_id> charged_to(const seat& s) const;
+  std::vector<request_id> charged_by(node_id gateway) const;
   void unseat(const seat& s);
 
   duration decode_span_;

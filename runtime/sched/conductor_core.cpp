@@ -66,6 +66,7 @@ std::vector<request_id> conductor_core::remove_node(node_id node) {
   auto lost = cluster_.remove_node(node);
   index_.drop_node(*index);
   transfers_.forget(*index);
+  broken_.forget(node);
   counts_.lost += lost.size();
   return lost;
 }
@@ -87,8 +88,15 @@ void conductor_core::report(worker_id worker, const instance_load& load, time_po
 
 void conductor_core::heartbeat(node_id node, time_point now) { cluster_.touch(node, now); }
 
+void conductor_core::unreachable(node_id node, std::span<const node_id> peers) {
+  if (cluster_.has_node(node)) broken_.report(node, peers);
+}
+
 expiry conductor_core::expire(time_point now) {
   now_ = std::max(now_, now);
+  const auto away = now - looked_;
+  if (looked_ != time_point{} && away > options_.heartbeat_limit / 4) cluster_.excuse(away, now);
+  looked_ = now;
   expiry out;
   out.nodes = cluster_.silent_since(now - options_.heartbeat_limit);
   for (const auto node : out.nodes) {
@@ -231,13 +239,59 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
   const auto usable =
       std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
   index_.match(request.keys.first(usable), match_);
-  const auto p = selector_->select({request, match_, cluster_.prefill(), transfers_, now});
-  const auto d = cluster_.decode().select(request.prompt_tokens, request.avoid);
+  const auto [p, d] = choose(request, now);
+  if (p.slot == no_slot || d.slot == no_slot) {
+    ++counts_.rejected_unavailable;
+    return tl::unexpected(rejection{{ec::unavailable,
+                                     "no prefill and decode instance that can talk to each other and to the "
+                                     "gateway"},
+                                    std::chrono::seconds(1)});
+  }
   if (auto refused = admit(request, p, d, now)) {
     ++(refused->stage == reject_stage::prefill ? counts_.rejected_ttft : counts_.rejected_tbt);
     return tl::unexpected(std::move(*refused));
   }
   return commit(request, p, d, now);
+}
+
+conductor_core::pair_choice conductor_core::choose(const schedule_request& request, time_point now) {
+  if (!broken_.empty()) return choose_linked(request, now);
+  return {selector_->select({request, match_, cluster_.prefill(), transfers_, now}),
+          cluster_.decode().select(request.prompt_tokens, request.avoid)};
+}
+
+/// Where all three of gateway, prefill and decode reach each other. Links are seldom broken: this one takes
+/// the time to look.
+conductor_core::pair_choice conductor_core::choose_linked(const schedule_request& request, time_point now) {
+  const auto& prefill = cluster_.prefill();
+  const auto& decode = cluster_.decode();
+  node_set barred;
+  for (const auto slot : prefill.live()) {
+    if (broken_.between(request.gateway, prefill.desc(slot).node)) barred.insert(prefill.node(slot));
+  }
+  for (;;) {
+    const auto p = choose_prefill(request, barred, now);
+    if (p.slot == no_slot || barred.test(prefill.node(p.slot))) return {};
+    const auto at = prefill.desc(p.slot).node;
+    std::vector<node_id> cut_off;
+    for (const auto slot : decode.live()) {
+      const auto node = decode.desc(slot).node;
+      if (broken_.between(request.gateway, node) || broken_.between(at, node)) cut_off.push_back(node);
+    }
+    const auto d = decode.select(request.prompt_tokens, request.avoid, cut_off);
+    if (d.slot != no_slot) return {p, d};
+    barred.insert(prefill.node(p.slot));
+  }
+}
+
+prefill_choice conductor_core::choose_prefill(const schedule_request& request, const node_set& barred,
+                                              time_point now) {
+  const auto& pool = cluster_.prefill();
+  const auto p = selector_->select({request, match_, pool, transfers_, now, &barred});
+  if (p.slot == no_slot || !p.fetch) return p;
+  if (!broken_.between(cluster_.node_at(p.source), pool.desc(p.slot).node)) return p;
+  // The prefix that it counts on cannot reach it: what is it worth without?
+  return selector_->select({request, match_, pool, transfers_, now, &barred, false});
 }
 
 placement conductor_core::commit(const schedule_request& request, const prefill_choice& p,
@@ -261,8 +315,10 @@ placement conductor_core::commit(const schedule_request& request, const prefill_
     transfers_.charge(p.source, blocks * options_.block_tokens * options_.bytes_per_token, now);
     ++counts_.fetches;
   }
-  cluster_.charge(request.id,
-                  {p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens, is_urgent(request)}, now);
+  cluster_.charge(
+      request.id,
+      {p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens, is_urgent(request), request.gateway},
+      now);
   if (is_urgent(request)) urgent_work_.add(p.cost, now);
   ++counts_.placed;
   return out;

@@ -14,6 +14,7 @@
 #include "runtime/base/ids.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission.hpp"
+#include "runtime/sched/broken_links.hpp"
 #include "runtime/sched/cluster_state.hpp"
 #include "runtime/sched/instance.hpp"
 #include "runtime/sched/learned_margin.hpp"
@@ -74,8 +75,8 @@ class conductor_core {
   result<void> add_node(node_id node, time_point now = {});
   /// @error `ec::not_found` if its node has not been added, `ec::already_exists` if its id is in use.
   result<void> add_instance(const instance_desc& desc);
-  /// Removes a node, its instances, its blocks, and the charges on them. @returns requests that were placed
-  /// there.
+  /// Removes a node, its instances, its blocks, the charges on them, and those of its own clients.
+  /// @returns the requests that were charged.
   std::vector<request_id> remove_node(node_id node);
   /// Removes one instance and the charges on it. @returns requests that were placed there.
   std::vector<request_id> remove_instance(worker_id worker);
@@ -86,8 +87,12 @@ class conductor_core {
   void report(worker_id worker, const instance_load& load, time_point now = {});
   /// A sign of life of a node.
   void heartbeat(node_id node, time_point now);
-  /// To be called now and then: drops silent nodes and forgotten requests, cleans the index.
+  /// To be called several times per `heartbeat_limit`: drops silent nodes and forgotten requests, cleans the
+  /// index. Whoever calls it late was away and heard nobody: that time counts against no node.
   expiry expire(time_point now);
+  /// The node cannot reach these others at present, and no more than these; nothing is placed across such a
+  /// link.
+  void unreachable(node_id node, std::span<const node_id> peers);
 
   // ---- blocks ----
   void block_held(node_id node, const block_key& key, holder_tier tier);
@@ -124,6 +129,7 @@ class conductor_core {
   const prefix_index& index() const noexcept { return index_; }
   const cluster_state& cluster() const noexcept { return cluster_; }
   const transfer_board& transfers() const noexcept { return transfers_; }
+  const broken_links& broken() const noexcept { return broken_; }
   std::size_t charged_requests() const noexcept { return cluster_.charged_requests(); }
   /// All instances, by id: for `/cluster`.
   std::vector<instance_view> instances(time_point now) const { return cluster_.views(now); }
@@ -132,6 +138,13 @@ class conductor_core {
 
  private:
   std::optional<rejection> refuse_outright(const schedule_request& request) const;
+  struct pair_choice {
+    prefill_choice prefill;
+    decode_choice decode;
+  };
+  pair_choice choose(const schedule_request& request, time_point now);
+  pair_choice choose_linked(const schedule_request& request, time_point now);
+  prefill_choice choose_prefill(const schedule_request& request, const node_set& barred, time_point now);
   std::optional<rejection> admit(const schedule_request& request, const prefill_choice& p,
                                  const decode_choice& d, time_point now);
   void predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
@@ -152,9 +165,11 @@ class conductor_core {
   price_book prefill_prices_{0.7};  // in seconds of prefill
   price_book decode_prices_{0.5};   // in tokens of context
   std::unique_ptr<prefill_selector> selector_;
+  broken_links broken_;
   prefix_match match_;  // of the request at hand
   conductor_counts counts_;
-  time_point now_{};  // the latest time that we were told
+  time_point now_{};     // the latest time that we were told
+  time_point looked_{};  // when `expire` was called last
 };
 
 }  // namespace mooncaf

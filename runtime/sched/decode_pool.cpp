@@ -117,12 +117,15 @@ duration decode_pool::step(instance_slot slot, std::uint64_t prompt_tokens, bool
   return classes_[m.speed].model.estimate(batch, context_of(m) + prompt_tokens);
 }
 
-decode_choice decode_pool::select(std::uint64_t prompt_tokens, std::span<const worker_id> avoid) const {
+decode_choice decode_pool::select(std::uint64_t prompt_tokens, std::span<const worker_id> avoid,
+                                  std::span<const node_id> barred) const {
   decode_choice best;
   duration least{};
   for (std::size_t c = 0; c < classes_.size(); ++c) {
     const auto at = classes_[c].tree.best(0, [&](std::size_t position) {
-      return std::ranges::find(avoid, all_[classes_[c].members[position]].desc.id) == avoid.end();
+      const auto& desc = all_[classes_[c].members[position]].desc;
+      return std::ranges::find(avoid, desc.id) == avoid.end() &&
+             std::ranges::find(barred, desc.node) == barred.end();
     });
     if (at == min_tree::npos) continue;
     const auto slot = classes_[c].members[at];
@@ -132,7 +135,7 @@ decode_choice decode_pool::select(std::uint64_t prompt_tokens, std::span<const w
       least = mine;
     }
   }
-  if (best.slot == no_slot) return avoid.empty() ? best : select(prompt_tokens);
+  if (best.slot == no_slot) return avoid.empty() ? best : select(prompt_tokens, {}, barred);
   const auto& m = all_[best.slot];
   best.tbt = step(best.slot, prompt_tokens);
   best.tbt_running = classes_[m.speed].model.estimate(std::min(m.arrived + 1, m.desc.capacity),

@@ -40,9 +40,10 @@ class decode_pool {
 
   /// The live instance on which this request's steps are predicted to be the shortest, those that are full
   /// counting the wait for a place; of equals the lowest slot. `no_slot` if none is live.
-  /// @param avoid  taken only if no other is live.
+  /// @param avoid  taken only if no other is live. @param barred  nodes whose instances are never taken.
   /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1 (SelectDecodingInstance).
-  decode_choice select(std::uint64_t prompt_tokens, std::span<const worker_id> avoid = {}) const;
+  decode_choice select(std::uint64_t prompt_tokens, std::span<const worker_id> avoid = {},
+                       std::span<const node_id> barred = {}) const;
   /// What `select` compares: the predicted step, longer where the batch or the memory is full.
   duration cost(instance_slot slot, std::uint64_t prompt_tokens) const;
   /// Predicted step with one more request of `prompt_tokens`; with zero requests more if `extra` is false.

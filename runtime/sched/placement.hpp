@@ -25,6 +25,7 @@ struct schedule_request {
   /// Decode instances that earlier attempts failed on, e.g. as the prefill node cannot reach them: taken only
   /// if no other is live.
   std::span<const worker_id> avoid{};
+  node_id gateway{};     ///< where its client is; zero: nobody's, e.g. in a simulation
   time_point arrival{};  ///< at the gateway; zero: now. Time spent before counts towards the TTFT
 };
 

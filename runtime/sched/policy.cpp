@@ -1,6 +1,9 @@
 #include "runtime/sched/policy.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <random>
+#include <vector>
 
 namespace mooncaf {
 
@@ -9,7 +12,7 @@ namespace mooncaf {
 
 prefill_costs::prefill_costs(const policy_options& options, const selection_input& in)
     : options_(options), in_(in) {
-  if (options.policy == placement_policy::kvcache_centric) find_source();
+  if (options.policy == placement_policy::kvcache_centric && in.may_fetch) find_source();
 }
 
 void prefill_costs::find_source() {
@@ -91,6 +94,10 @@ bool better(const prefill_choice& a, const prefill_choice& b) noexcept {
   return b.slot == no_slot || a.ttft < b.ttft || (a.ttft == b.ttft && a.slot < b.slot);
 }
 
+bool is_barred(const selection_input& in, node_index node) noexcept {
+  return in.barred != nullptr && in.barred->test(node);
+}
+
 /// What the node of an instance holds of the prompt.
 holder_match held_by(const prefix_match& match, node_index node) {
   for (const auto& m : match.few()) {
@@ -107,7 +114,14 @@ class random_selector final : public prefill_selector {
   explicit random_selector(const policy_options& options) : options_(options), random_(options.seed) {}
 
   prefill_choice select(const selection_input& in) override {
-    const auto live = in.pool.live();
+    auto live = in.pool.live();
+    if (in.barred != nullptr) {
+      free_.clear();
+      std::ranges::copy_if(live, std::back_inserter(free_),
+                           [&](instance_slot s) { return !in.barred->test(in.pool.node(s)); });
+      live = free_;
+    }
+    if (live.empty()) return {};
     const auto slot = live[static_cast<std::size_t>(random_() % live.size())];
     return prefill_costs{options_, in}.on(slot, held_by(in.match, in.pool.node(slot)));
   }
@@ -115,6 +129,7 @@ class random_selector final : public prefill_selector {
  private:
   policy_options options_;
   std::mt19937_64 random_;
+  std::vector<instance_slot> free_;  // live and not barred
 };
 
 class load_balancing_selector final : public prefill_selector {
@@ -124,7 +139,9 @@ class load_balancing_selector final : public prefill_selector {
   prefill_choice select(const selection_input& in) override {
     auto least = no_slot;
     for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
-      const auto slot = in.pool.shortest(c, in.now);
+      const auto slot = in.barred == nullptr
+                            ? in.pool.shortest(c, in.now)
+                            : in.pool.shortest_off(c, *in.barred, in.now, duration::max() / 2);
       if (slot == no_slot) continue;
       const auto mine = in.pool.queue(slot, in.now);
       if (least == no_slot || mine < in.pool.queue(least, in.now) ||
@@ -132,6 +149,7 @@ class load_balancing_selector final : public prefill_selector {
         least = slot;
       }
     }
+    if (least == no_slot) return {};
     return prefill_costs{options_, in}.on(least, held_by(in.match, in.pool.node(least)));
   }
 
@@ -160,15 +178,23 @@ class earliest_selector final : public prefill_selector {
       if (room >= duration{}) weigh(find(room), held);
     };
     matched_.clear();
+    if (in.barred != nullptr) matched_ |= *in.barred;
     for (const auto& m : in.match.few()) {
+      if (is_barred(in, m.node)) continue;
       matched_.insert(m.node);
       for (const auto slot : in.pool.live_on(m.node)) weigh(slot, m);
     }
     for (const auto& crowd : in.match.crowds()) {
       matched_ |= crowd.nodes;
+      const auto* nodes = &crowd.nodes;
+      if (in.barred != nullptr) {
+        free_ = crowd.nodes;
+        free_ -= *in.barred;
+        nodes = &free_;
+      }
       for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
         weigh_shortest(c, {0, crowd.blocks, crowd.blocks},
-                       [&](duration most) { return in.pool.shortest_on(c, crowd.nodes, in.now, most); });
+                       [&](duration most) { return in.pool.shortest_on(c, *nodes, in.now, most); });
       }
     }
     for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
@@ -180,6 +206,7 @@ class earliest_selector final : public prefill_selector {
  private:
   policy_options options_;
   node_set matched_;
+  node_set free_;  // of a crowd, those that are not barred
 };
 
 }  // namespace

@@ -42,6 +42,8 @@ struct selection_input {
   const prefill_pool& pool;
   const transfer_board& transfers;
   time_point now;
+  const node_set* barred = nullptr;  ///< instances on these nodes must not be chosen; none: null
+  bool may_fetch = true;             ///< a longer prefix may be brought from another node
 };
 
 /// A prefill instance, with what it will reuse and how long it will take.
@@ -56,11 +58,12 @@ struct prefill_choice {
   duration ttft{};  ///< queue and cost
 };
 
-/// Chooses a prefill instance among `pool.live()`, which is not empty. Derive from it for a policy of your
-/// own.
+/// Chooses a prefill instance among those of `pool.live()`, which is not empty, that are not on a barred
+/// node. Derive from it for a policy of your own.
 class prefill_selector {
  public:
   virtual ~prefill_selector() = default;
+  /// @returns a choice with `no_slot` if all are barred.
   virtual prefill_choice select(const selection_input& in) = 0;
 };
 
