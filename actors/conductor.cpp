@@ -205,14 +205,14 @@ void conductor::offer(const block_event_batch& batch) {
     if (m.info.keeper) pool.push_back(id);
   }
   if (pool.empty()) return;
-  std::vector<stored_block> stored;
+  std::vector<announced_block> stored;
   std::vector<block_event_msg> events;
   for (const auto& e : batch.events) {
     if (e.what != block_change::stored || e.tier != block_tier::dram) continue;
     stored.push_back({e.key, e.parent});
     events.push_back(e);
   }
-  std::vector<stored_block> blocks;
+  std::vector<announced_block> blocks;
   std::vector<block_event_msg> ordered;
   for (const auto i : in_chains(stored)) {
     blocks.push_back(stored[i]);

@@ -65,7 +65,7 @@ result<tiered_store> process::open_store() {
   options.ssd_eviction.policy = as_policy(c.eviction);
   options.write = as_policy(c.write_policy);
   options.selective_hits = c.selective_hits;
-  std::vector<stored_block> found;
+  std::vector<ssd_block> found;
   if (!c.ssd_path.empty()) {
     options.ssd = true;
     options.ssd_capacity_blocks = c.ssd_bytes / block;
@@ -76,7 +76,7 @@ result<tiered_store> process::open_store() {
     ssd.capacity_blocks = options.ssd_capacity_blocks;
     ssd.direct_io = c.direct_io;
     ssd.log = [](std::string_view line) { log_info("ssd", {{"message", line}}); };
-    auto tier = rocksdb_tier::open(std::move(ssd), [&](const stored_block& b) { found.push_back(b); });
+    auto tier = rocksdb_tier::open(std::move(ssd), [&](const ssd_block& b) { found.push_back(b); });
     if (!tier) return fail(tier.error());
     ssd_ = std::move(*tier);
     log_info("ssd", {{"path", c.ssd_path}, {"blocks found", std::to_string(found.size())}});

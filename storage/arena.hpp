@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
-#include "storage/posix.hpp"
 
 namespace mooncaf {
 

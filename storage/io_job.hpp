@@ -16,7 +16,7 @@ struct io_job {
   enum class kind : std::uint8_t { write, read, erase };
   std::uint64_t id = 0;
   kind what = kind::read;
-  stored_block block;
+  ssd_block block;
   slot_ref slot;  ///< none for erase
 };
 

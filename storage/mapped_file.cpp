@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "storage/posix.hpp"
+#include "runtime/base/posix.hpp"
 
 namespace mooncaf {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/units.hpp"
-#include "storage/posix.hpp"
 
 namespace mooncaf {
 namespace rdb = ROCKSDB_NAMESPACE;

@@ -65,7 +65,7 @@ struct rocksdb_tier::impl {
   }
 
   result<void> open_database();
-  result<void> load_index(const std::function<void(const stored_block&)>& visit);
+  result<void> load_index(const std::function<void(const ssd_block&)>& visit);
   template <class Operation>
   rdb::Status with_recovery(const Operation& operation);
   result<void> check(std::span<const put_item> items) const;
@@ -120,7 +120,7 @@ result<void> rocksdb_tier::impl::open_database() {
   return {};
 }
 
-result<void> rocksdb_tier::impl::load_index(const std::function<void(const stored_block&)>& visit) {
+result<void> rocksdb_tier::impl::load_index(const std::function<void(const ssd_block&)>& visit) {
   std::size_t foreign = 0, damaged = 0;
   std::vector<std::pair<std::uint64_t, block_key>> ages;
   rdb::WriteBatch drop;
@@ -164,8 +164,8 @@ result<void> rocksdb_tier::impl::load_index(const std::function<void(const store
   return {};
 }
 
-result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(
-    rocksdb_tier_options options, const std::function<void(const stored_block&)>& visit) {
+result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options options,
+                                                         const std::function<void(const ssd_block&)>& visit) {
   if (options.path.empty()) return fail(ec::invalid_argument, "the SSD tier needs a directory");
   if (options.block_bytes == 0 || options.block_bytes > 1 * GiB) {
     return fail(ec::invalid_argument, "SSD tier blocks of " + std::to_string(options.block_bytes) +

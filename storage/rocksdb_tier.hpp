@@ -29,15 +29,15 @@ struct rocksdb_tier_options {
   std::function<void(std::string_view)> log;
 };
 
-/// A block as the index knows it.
-struct stored_block {
+/// A block as the index of the SSD tier knows it.
+struct ssd_block {
   block_name name;
   std::uint64_t checksum = 0;  ///< checksum64 of the block's bytes
 };
 
 /// A block to write; the bytes are read during `put` only.
 struct put_item {
-  stored_block block;
+  ssd_block block;
   std::span<const std::byte> bytes;
 };
 
@@ -78,8 +78,8 @@ class rocksdb_tier {
   /// @param visit  called once per live block before `open` returns, in no order.
   /// @error `ec::invalid_argument` for options out of range, `ec::io_error` or `ec::corrupt` with path and
   /// remedy.
-  static result<std::unique_ptr<rocksdb_tier>> open(
-      rocksdb_tier_options options, const std::function<void(const stored_block&)>& visit = {});
+  static result<std::unique_ptr<rocksdb_tier>> open(rocksdb_tier_options options,
+                                                    const std::function<void(const ssd_block&)>& visit = {});
   ~rocksdb_tier();
   rocksdb_tier(const rocksdb_tier&) = delete;
   rocksdb_tier& operator=(const rocksdb_tier&) = delete;

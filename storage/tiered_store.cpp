@@ -31,8 +31,8 @@ tiered_store::tiered_store(block_allocator slots, tiered_store_options options)
   options_.free_ahead = std::min(options_.free_ahead, total / 2);
 }
 
-void tiered_store::recover(std::span<const stored_block> found) {
-  std::vector<const stored_block*> ordered;
+void tiered_store::recover(std::span<const ssd_block> found) {
+  std::vector<const ssd_block*> ordered;
   ordered.reserve(found.size());
   for (const auto& b : found) ordered.push_back(&b);
   std::stable_sort(ordered.begin(), ordered.end(),
@@ -128,7 +128,7 @@ std::vector<ready_pin> tiered_store::take_ready() { return std::exchange(ready_,
 
 /// Lets a ticket wait for a block, starting its read if nobody has. Invalidates directory entries.
 bool tiered_store::join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position) {
-  const stored_block block{e.name, e.checksum};
+  const ssd_block block{e.name, e.checksum};
   auto it = promotions_.find(block.name.key);
   if (it != promotions_.end()) {
     ++stats_.promotions_shared;

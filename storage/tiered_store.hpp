@@ -78,7 +78,7 @@ class tiered_store {
 
   /// Announces what the SSD holds, once, before anything else. Blocks without their parent, and leaves beyond
   /// the capacity, are erased.
-  void recover(std::span<const stored_block> found);
+  void recover(std::span<const ssd_block> found);
 
   // ---- as in block_store ----
   result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);

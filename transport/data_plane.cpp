@@ -126,8 +126,8 @@ result<region_desc> data_plane::register_region(std::span<std::byte> bytes, int 
     if (const auto ok = check_memfd(fd, fd_offset + bytes.size()); !ok) return fail(ok.error());
     struct ::stat info {};
     ::fstat(fd, &info);
-    region->fd = owned_fd{::fcntl(fd, F_DUPFD_CLOEXEC, 0)};
-    if (!region->fd) return fail(ec::io_error, "cannot duplicate the descriptor: " + describe_errno(errno));
+    region->fd = unique_fd{::fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+    if (!region->fd) return fail(ec::io_error, "cannot duplicate the descriptor: " + errno_text(errno));
     region->fd_offset = fd_offset;
     region->fd_size = static_cast<std::uint64_t>(info.st_size);
     region->fd_inode = info.st_ino;
@@ -148,9 +148,8 @@ result<region_desc> data_plane::register_device_region(const device_memory& memo
   region->desc.length = memory.length;
   region->desc.kind = memory_kind::device;
   if (memory.dma_buf >= 0) {
-    region->dma_buf = owned_fd{::fcntl(memory.dma_buf, F_DUPFD_CLOEXEC, 0)};
-    if (!region->dma_buf)
-      return fail(ec::invalid_argument, "dma_buf is no descriptor: " + describe_errno(errno));
+    region->dma_buf = unique_fd{::fcntl(memory.dma_buf, F_DUPFD_CLOEXEC, 0)};
+    if (!region->dma_buf) return fail(ec::invalid_argument, "dma_buf is no descriptor: " + errno_text(errno));
     region->dma_buf_offset = memory.dma_buf_offset;
   }
   return add_region(std::move(region));

@@ -14,9 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "transport/data_plane.hpp"
-#include "transport/net/owned_fd.hpp"
 #include "transport/net/socket.hpp"
 
 namespace mooncaf {
@@ -25,11 +25,11 @@ namespace mooncaf {
 struct local_region {
   region_desc desc;
   std::byte* base = nullptr;
-  owned_fd fd;  ///< memfd behind it, or none
+  unique_fd fd;  ///< memfd behind it, or none
   std::uint64_t fd_offset = 0;
   std::uint64_t fd_size = 0;
   std::uint64_t fd_inode = 0;  ///< tells peers which regions share a memfd
-  owned_fd dma_buf;            ///< device memory only; or none
+  unique_fd dma_buf;           ///< device memory only; or none
   std::uint64_t dma_buf_offset = 0;
   std::atomic<std::uint32_t> uses{0};  ///< transfers of this node with slices in it
 };

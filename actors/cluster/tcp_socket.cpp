@@ -42,11 +42,6 @@ bool is_loopback(const sockaddr* address) {
 
 }  // namespace
 
-void unique_fd::reset(int fd) noexcept {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 bool wait_ready(int fd, readiness what, time_point until) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_type::now()).count();

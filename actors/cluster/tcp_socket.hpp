@@ -3,33 +3,12 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
-
-/// Owns a file descriptor.
-class unique_fd {
- public:
-  unique_fd() = default;
-  explicit unique_fd(int fd) noexcept : fd_(fd) {}
-  unique_fd(unique_fd&& other) noexcept : fd_(other.release()) {}
-  unique_fd& operator=(unique_fd&& other) noexcept {
-    reset(other.release());
-    return *this;
-  }
-  ~unique_fd() { reset(); }
-
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  int release() noexcept { return std::exchange(fd_, -1); }
-  void reset(int fd = -1) noexcept;
-
- private:
-  int fd_ = -1;
-};
 
 /// Connects to any address of `host`. The socket is non-blocking. Looking up a name has the resolver's own
 /// limit.

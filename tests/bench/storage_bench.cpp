@@ -22,10 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/units.hpp"
 #include "storage/arena.hpp"
 #include "storage/block_store.hpp"
-#include "storage/posix.hpp"
 #include "storage/reader_pool.hpp"
 #include "storage/rocksdb_tier.hpp"
 
@@ -71,7 +71,7 @@ T must(result<T> r) {
 struct block_set {
   std::size_t block_bytes, count;
   arena memory;
-  std::vector<stored_block> blocks;
+  std::vector<ssd_block> blocks;
   std::vector<std::size_t> shuffled;
 
   block_set(std::size_t size, std::size_t n)

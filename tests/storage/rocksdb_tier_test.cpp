@@ -40,10 +40,10 @@ rocksdb_tier_options options_for(const std::string& path) {
   return o;
 }
 
-using index_t = std::map<block_key, stored_block>;
+using index_t = std::map<block_key, ssd_block>;
 
 std::unique_ptr<rocksdb_tier> open(const rocksdb_tier_options& o, index_t* index = nullptr) {
-  auto tier = rocksdb_tier::open(o, [&](const stored_block& b) {
+  auto tier = rocksdb_tier::open(o, [&](const ssd_block& b) {
     if (index) (*index)[b.name.key] = b;
   });
   REQUIRE_MESSAGE(tier, to_string(tier.error()));

@@ -270,7 +270,7 @@ TEST_CASE("a block on SSD stays while what follows it is in DRAM only") {
 TEST_CASE("after a restart, blocks whose prefix is gone are erased, the others announced") {
   tiered_fixture f(16, options_for(write_policy::write_back, 4));
   const auto a = prompt({1, 2, 3}), b = prompt({5, 6, 7});
-  std::vector<stored_block> found;
+  std::vector<ssd_block> found;
   for (const auto* names : {&a, &b})
     for (const auto& n : *names)
       if (n.key != b[0].key) found.push_back({n, 1});
@@ -287,7 +287,7 @@ TEST_CASE("after a restart, blocks whose prefix is gone are erased, the others a
 
 TEST_CASE("a smaller SSD than before keeps the beginnings of prompts") {
   tiered_fixture f(16, options_for(write_policy::write_back, 3));
-  std::vector<stored_block> found;
+  std::vector<ssd_block> found;
   for (int p = 0; p < 3; ++p)
     for (const auto& n : prompt({p, p})) found.push_back({n, 1});
   f.store.recover(found);
@@ -318,8 +318,8 @@ TEST_CASE("over the real tier, a restarted node serves what it held, byte for by
     CHECK(f.store.ssd_stats().ssd_blocks == a.size());
   }
   tiered_fixture f(8, options_for(write_policy::write_back, 100));
-  std::vector<stored_block> found;
-  auto tier = rocksdb_tier::open(tier_options, [&](const stored_block& b) { found.push_back(b); }).value();
+  std::vector<ssd_block> found;
+  auto tier = rocksdb_tier::open(tier_options, [&](const ssd_block& b) { found.push_back(b); }).value();
   f.store.recover(found);
   auto want = keys_of(a);
   want.resize(4);  // reads are bounded to half of the slots

@@ -32,15 +32,15 @@ void relax(unsigned idle_polls) {
 
 result<std::unique_ptr<event_loop>> event_loop::start(options o) {
   std::unique_ptr<event_loop> loop{new event_loop(std::move(o))};
-  loop->epoll_ = owned_fd{::epoll_create1(EPOLL_CLOEXEC)};
-  loop->wake_ = owned_fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  loop->epoll_ = unique_fd{::epoll_create1(EPOLL_CLOEXEC)};
+  loop->wake_ = unique_fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   if (!loop->epoll_ || !loop->wake_)
-    return fail(ec::io_error, "cannot make an event loop: " + describe_errno(errno));
+    return fail(ec::io_error, "cannot make an event loop: " + errno_text(errno));
   ::epoll_event ev{};
   ev.events = EPOLLIN;
   ev.data.u64 = 0;
   if (::epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_.get(), &ev) != 0)
-    return fail(ec::io_error, "cannot make an event loop: " + describe_errno(errno));
+    return fail(ec::io_error, "cannot make an event loop: " + errno_text(errno));
   loop->thread_ = std::thread([self = loop.get()] { self->main(); });
   ::pthread_setname_np(loop->thread_.native_handle(), loop->options_.thread_name.substr(0, 15).c_str());
   return loop;

@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
-#include "transport/net/owned_fd.hpp"
 
 namespace mooncaf {
 
@@ -77,8 +77,8 @@ class event_loop {
   };
 
   options options_;
-  owned_fd epoll_;
-  owned_fd wake_;
+  unique_fd epoll_;
+  unique_fd wake_;
   std::unordered_map<std::uint64_t, watch> watches_;  // loop's thread
   std::uint64_t next_token_ = 1;                      // 0 is the wake descriptor
   bool ticking_ = false;

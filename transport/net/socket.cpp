@@ -12,21 +12,21 @@
 namespace mooncaf {
 namespace {
 
-result<owned_fd> listen_on(int family, int type, const socket_address& at) {
-  owned_fd fd{::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-  if (!fd) return fail(ec::io_error, "cannot make a socket: " + describe_errno(errno));
+result<unique_fd> listen_on(int family, int type, const socket_address& at) {
+  unique_fd fd{::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  if (!fd) return fail(ec::io_error, "cannot make a socket: " + errno_text(errno));
   const int on = 1;
   if (family != AF_UNIX) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (::bind(fd.get(), at.get(), at.size) != 0 || ::listen(fd.get(), 256) != 0)
-    return fail(ec::io_error, "cannot listen: " + describe_errno(errno));
+    return fail(ec::io_error, "cannot listen: " + errno_text(errno));
   return fd;
 }
 
-result<owned_fd> connect_to(int family, int type, const socket_address& to) {
-  owned_fd fd{::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-  if (!fd) return fail(ec::io_error, "cannot make a socket: " + describe_errno(errno));
+result<unique_fd> connect_to(int family, int type, const socket_address& to) {
+  unique_fd fd{::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  if (!fd) return fail(ec::io_error, "cannot make a socket: " + errno_text(errno));
   if (::connect(fd.get(), to.get(), to.size) != 0 && errno != EINPROGRESS)
-    return fail(ec::peer_lost, "cannot connect: " + describe_errno(errno));
+    return fail(ec::peer_lost, "cannot connect: " + errno_text(errno));
   return fd;
 }
 
@@ -59,10 +59,10 @@ result<socket_address> unix_address(const std::string& name) {
   return address;
 }
 
-result<owned_fd> listen_tcp(const socket_address& at) {
+result<unique_fd> listen_tcp(const socket_address& at) {
   return listen_on(at.storage.ss_family, SOCK_STREAM, at);
 }
-result<owned_fd> listen_unix(const socket_address& at) { return listen_on(AF_UNIX, SOCK_SEQPACKET, at); }
+result<unique_fd> listen_unix(const socket_address& at) { return listen_on(AF_UNIX, SOCK_SEQPACKET, at); }
 
 std::uint16_t bound_port(int fd) {
   socket_address a;
@@ -72,10 +72,10 @@ std::uint16_t bound_port(int fd) {
   return ntohs(reinterpret_cast<::sockaddr_in*>(&a.storage)->sin_port);
 }
 
-result<owned_fd> connect_tcp(const socket_address& to) {
+result<unique_fd> connect_tcp(const socket_address& to) {
   return connect_to(to.storage.ss_family, SOCK_STREAM, to);
 }
-result<owned_fd> connect_unix(const socket_address& to) { return connect_to(AF_UNIX, SOCK_SEQPACKET, to); }
+result<unique_fd> connect_unix(const socket_address& to) { return connect_to(AF_UNIX, SOCK_SEQPACKET, to); }
 
 int connect_error(int fd) {
   int code = 0;
@@ -124,7 +124,7 @@ packet_status send_packet(int fd, std::span<const std::byte> bytes, std::span<co
   }
 }
 
-packet_status receive_packet(int fd, std::vector<std::byte>& bytes, std::vector<owned_fd>& fds) {
+packet_status receive_packet(int fd, std::vector<std::byte>& bytes, std::vector<unique_fd>& fds) {
   constexpr std::size_t packet_max = 4096;
   bytes.resize(packet_max);
   fds.clear();

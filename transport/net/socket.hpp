@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
-#include "transport/net/owned_fd.hpp"
 
 namespace mooncaf {
 
@@ -27,12 +27,12 @@ result<socket_address> resolve_tcp(const std::string& host, std::uint16_t port);
 /// long.
 result<socket_address> unix_address(const std::string& name);
 
-result<owned_fd> listen_tcp(const socket_address& at);
-result<owned_fd> listen_unix(const socket_address& at);
+result<unique_fd> listen_tcp(const socket_address& at);
+result<unique_fd> listen_unix(const socket_address& at);
 std::uint16_t bound_port(int fd);
 /// Starts connecting; writable means connected or failed (`connect_error`).
-result<owned_fd> connect_tcp(const socket_address& to);
-result<owned_fd> connect_unix(const socket_address& to);
+result<unique_fd> connect_tcp(const socket_address& to);
+result<unique_fd> connect_unix(const socket_address& to);
 int connect_error(int fd);
 /// No delay; the kernel gives up a peer that does not answer for `lost_after`.
 void tune_tcp(int fd, duration lost_after);
@@ -44,7 +44,7 @@ enum class packet_status { ok, again, closed };
 packet_status send_packet(int fd, std::span<const std::byte> bytes, std::span<const int> fds = {});
 /// @param bytes  resized to the packet; packets over 4 KiB count as `closed`, since nobody of ours sends
 /// such.
-packet_status receive_packet(int fd, std::vector<std::byte>& bytes, std::vector<owned_fd>& fds);
+packet_status receive_packet(int fd, std::vector<std::byte>& bytes, std::vector<unique_fd>& fds);
 /// True if the other end of a Unix socket runs as our user or as root.
 bool same_user(int fd);
 

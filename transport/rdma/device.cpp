@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "transport/net/owned_fd.hpp"
+#include "runtime/base/posix.hpp"
 
 namespace mooncaf {
 namespace {
@@ -53,7 +53,7 @@ result<std::shared_ptr<rdma_device>> rdma_device::open(::ibv_device* which) {
   auto d = std::make_shared<rdma_device>();
   d->name = ::ibv_get_device_name(which);
   const auto refused = [&](const char* what) {
-    return fail(ec::io_error, std::string{what} + ": " + describe_errno(errno));
+    return fail(ec::io_error, std::string{what} + ": " + errno_text(errno));
   };
   d->context.reset(::ibv_open_device(which));
   if (!d->context) return refused("cannot be opened (is /dev/infiniband accessible?)");
@@ -80,7 +80,7 @@ result<verbs_memory> rdma_device::register_memory(const device_memory& memory) c
   const int code = errno;
   return fail(ec::unsupported,
               "device " + name + (by_dma_buf ? " refuses the dma-buf: " : " refuses the peer memory: ") +
-                  describe_errno(code) +
+                  errno_text(code) +
                   (by_dma_buf ? " (the NIC's driver must import dma-bufs, as mlx5 does from Linux 5.12 on)"
                               : " (is the module nvidia-peermem loaded?)"));
 }
@@ -90,7 +90,7 @@ result<verbs_memory> rdma_device::register_memory(std::span<std::byte> bytes) co
   if (mr) return mr;
   const int code = errno;
   return fail(ec::io_error, "device " + name + " cannot register " + std::to_string(bytes.size()) +
-                                " bytes: " + describe_errno(code) +
+                                " bytes: " + errno_text(code) +
                                 (code == ENOMEM ? " (raise the locked memory limit, ulimit -l)" : ""));
 }
 

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/base/posix.hpp"
 #include "transport/net/handshake.hpp"
-#include "transport/net/owned_fd.hpp"
 
 namespace mooncaf {
 namespace {
@@ -46,7 +46,7 @@ result<void> queue_pair::create(const local_rail& rail) {
   queue_.reset(::ibv_create_cq(device_->context.get(), entries, nullptr, device_->events.get(), 0));
   if (!queue_)
     return fail(ec::io_error, "rail " + rail.name() + " gives no completion queue of " +
-                                  std::to_string(entries) + " entries: " + describe_errno(errno));
+                                  std::to_string(entries) + " entries: " + errno_text(errno));
   ::ibv_qp_init_attr init{};
   init.send_cq = queue_.get();
   init.recv_cq = queue_.get();
@@ -57,8 +57,7 @@ result<void> queue_pair::create(const local_rail& rail) {
     init.cap = {depth_ + send_slots, receive_slots, 1, 1, 0};
     pair_.reset(::ibv_create_qp(device_->domain.get(), &init));
   }
-  if (!pair_)
-    return fail(ec::io_error, "rail " + rail.name() + " gives no queue pair: " + describe_errno(errno));
+  if (!pair_) return fail(ec::io_error, "rail " + rail.name() + " gives no queue pair: " + errno_text(errno));
   inline_bytes_ = std::min(init.cap.max_inline_data, options_.inline_bytes);
   return {};
 }
@@ -87,7 +86,7 @@ result<void> queue_pair::prepare(const local_rail& rail) {
                                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
       rc != 0)
     return fail(ec::io_error,
-                "rail " + rail.name() + ": queue pair cannot be initialised: " + describe_errno(rc));
+                "rail " + rail.name() + ": queue pair cannot be initialised: " + errno_text(rc));
   for (std::uint32_t i = 0; i < receive_slots; ++i) post_receive(i);
   arm();
   return {};
@@ -114,7 +113,7 @@ result<void> queue_pair::connect(const queue_pair_endpoint& peer) {
                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (rc != 0)
     return fail(ec::unavailable, "no route from " + to_string(mine_.gid) + " to " + to_string(peer.gid) +
-                                     ": " + describe_errno(rc));
+                                     ": " + errno_text(rc));
   a = {};
   a.qp_state = IBV_QPS_RTS;
   a.timeout = timeout_exponent(options_.ack_timeout);
@@ -125,7 +124,7 @@ result<void> queue_pair::connect(const queue_pair_endpoint& peer) {
   rc = ::ibv_modify_qp(pair_.get(), &a,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                            IBV_QP_MAX_QP_RD_ATOMIC);
-  if (rc != 0) return fail(ec::io_error, "queue pair cannot send: " + describe_errno(rc));
+  if (rc != 0) return fail(ec::io_error, "queue pair cannot send: " + errno_text(rc));
   connected_ = true;
   return {};
 }
@@ -184,7 +183,7 @@ result<void> queue_pair::flush() {
   batch_.clear();
   batch_parts_.clear();
   urgent_ = false;
-  if (rc != 0) return fail(ec::io_error, "the NIC refuses orders: " + describe_errno(rc));
+  if (rc != 0) return fail(ec::io_error, "the NIC refuses orders: " + errno_text(rc));
   return {};
 }
 

@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstring>
 
-#include "transport/net/owned_fd.hpp"
+#include "runtime/base/posix.hpp"
 
 namespace mooncaf {
 namespace {
@@ -98,7 +98,7 @@ std::optional<rdma_gid> kernel_route_source(const rdma_gid& to) {
   at.sin_family = AF_INET;
   at.sin_port = htons(4791);  // RoCE v2; nothing is sent
   at.sin_addr.s_addr = htonl(*v4);
-  const owned_fd fd{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  const unique_fd fd{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
   if (!fd || ::connect(fd.get(), reinterpret_cast<const ::sockaddr*>(&at), sizeof(at)) != 0) return {};
   ::sockaddr_in from{};
   ::socklen_t size = sizeof(from);

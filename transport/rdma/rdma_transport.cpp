@@ -270,7 +270,7 @@ void rdma_transport::disconnect(node_id peer) {
 
 void rdma_transport::accept_all() {
   for (;;) {
-    owned_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
     const auto nonce = make_nonce();
     if (!nonce || stopping_ || newcomers_.size() >= newcomers_max) continue;

@@ -72,7 +72,7 @@ class rdma_transport final : public transport, private loop_poller {
 
   node_state& node_;
   rdma_node shared_;
-  owned_fd listener_;
+  unique_fd listener_;
   std::uint16_t port_ = 0;
 
   // Loop's thread.

@@ -83,8 +83,7 @@ ring_reader::status ring_reader::take(std::vector<std::byte>& record) {
 result<shared_mapping> shared_mapping::map(int fd, std::uint64_t bytes) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED)
-    return fail(ec::io_error,
-                "cannot map " + std::to_string(bytes) + " shared bytes: " + describe_errno(errno));
+    return fail(ec::io_error, "cannot map " + std::to_string(bytes) + " shared bytes: " + errno_text(errno));
   shared_mapping m;
   m.base_ = static_cast<std::byte*>(base);
   m.size_ = bytes;
@@ -104,18 +103,17 @@ shared_mapping::~shared_mapping() {
   if (base_) ::munmap(base_, size_);
 }
 
-result<owned_fd> make_memfd(const char* name, std::uint64_t bytes) {
-  owned_fd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+result<unique_fd> make_memfd(const char* name, std::uint64_t bytes) {
+  unique_fd fd{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!fd || ::ftruncate(fd.get(), static_cast<::off_t>(bytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return fail(ec::io_error, "cannot make shared memory: " + describe_errno(errno));
+    return fail(ec::io_error, "cannot make shared memory: " + errno_text(errno));
   return fd;
 }
 
 result<void> check_memfd(int fd, std::uint64_t bytes) {
   struct ::stat info {};
-  if (::fstat(fd, &info) != 0)
-    return fail(ec::invalid_argument, "not a descriptor: " + describe_errno(errno));
+  if (::fstat(fd, &info) != 0) return fail(ec::invalid_argument, "not a descriptor: " + errno_text(errno));
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     return fail(

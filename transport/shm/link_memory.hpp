@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
-#include "transport/net/owned_fd.hpp"
 
 namespace mooncaf {
 
@@ -84,7 +84,7 @@ class shared_mapping {
 };
 
 /// A new memfd of `bytes` whose size is sealed.
-result<owned_fd> make_memfd(const char* name, std::uint64_t bytes);
+result<unique_fd> make_memfd(const char* name, std::uint64_t bytes);
 /// @error `ec::invalid_argument` unless `fd` is a memfd that nobody can shrink and that holds [0, bytes).
 result<void> check_memfd(int fd, std::uint64_t bytes);
 

@@ -17,7 +17,7 @@ constexpr int notices_per_poll = 16;
 
 }  // namespace
 
-shm_inbound::shm_inbound(node_state& node, event_loop& loop, owned_fd socket, handshake shake,
+shm_inbound::shm_inbound(node_state& node, event_loop& loop, unique_fd socket, handshake shake,
                          admission admit, ended_handler on_ended)
     : node_(node),
       loop_(loop),
@@ -64,7 +64,7 @@ bool shm_inbound::granted(region_id region) {
 
 void shm_inbound::on_socket(std::uint32_t) {
   std::vector<std::byte> bytes;
-  std::vector<owned_fd> fds;
+  std::vector<unique_fd> fds;
   for (;;) {
     const auto status = receive_packet(socket_.get(), bytes, fds);
     if (status == packet_status::again) return;
@@ -79,7 +79,7 @@ void shm_inbound::on_socket(std::uint32_t) {
   }
 }
 
-result<void> shm_inbound::on_packet(const std::vector<std::byte>& bytes, std::vector<owned_fd>& fds) {
+result<void> shm_inbound::on_packet(const std::vector<std::byte>& bytes, std::vector<unique_fd>& fds) {
   if (!memory_) return on_handshake(bytes);
   const auto p = parse_packet(bytes);
   if (!p) return fail(p.error());

@@ -24,7 +24,7 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   using admission = std::function<result<void>(const link_identity&)>;
   using ended_handler = std::function<void(shm_inbound&)>;
 
-  shm_inbound(node_state& node, event_loop& loop, owned_fd socket, handshake shake, admission admit,
+  shm_inbound(node_state& node, event_loop& loop, unique_fd socket, handshake shake, admission admit,
               ended_handler on_ended);
 
   void start();
@@ -52,7 +52,7 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   };
 
   void on_socket(std::uint32_t events);
-  result<void> on_packet(const std::vector<std::byte>& bytes, std::vector<owned_fd>& fds);
+  result<void> on_packet(const std::vector<std::byte>& bytes, std::vector<unique_fd>& fds);
   result<void> on_handshake(const std::vector<std::byte>& bytes);
   result<void> welcome();
   result<void> grant(const shm_packet& request);
@@ -64,13 +64,13 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
 
   node_state& node_;
   event_loop& loop_;
-  owned_fd socket_;
+  unique_fd socket_;
   handshake shake_;
   admission admit_;
   ended_handler on_ended_;
   const time_point since_ = clock_type::now();
   std::uint64_t token_ = 0;
-  owned_fd peer_wake_;
+  unique_fd peer_wake_;
   shared_mapping mapping_;
   link_memory* memory_ = nullptr;
   std::unordered_map<transfer_id, assembly> assemblies_;

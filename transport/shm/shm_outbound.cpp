@@ -57,7 +57,7 @@ bool shm_outbound::update(const std::shared_ptr<const peer_info>& peer) {
 
 void shm_outbound::on_socket(std::uint32_t) {
   std::vector<std::byte> bytes;
-  std::vector<owned_fd> fds;
+  std::vector<unique_fd> fds;
   while (stage_ != stage::ended) {
     const auto status = receive_packet(socket_.get(), bytes, fds);
     if (status == packet_status::again) return;
@@ -72,7 +72,7 @@ void shm_outbound::on_socket(std::uint32_t) {
   }
 }
 
-result<void> shm_outbound::on_packet(const std::vector<std::byte>& bytes, std::vector<owned_fd>& fds) {
+result<void> shm_outbound::on_packet(const std::vector<std::byte>& bytes, std::vector<unique_fd>& fds) {
   progress_at_ = clock_type::now();
   if (stage_ == stage::handshaking) return on_handshake(bytes);
   const auto p = parse_packet(bytes);
@@ -96,7 +96,7 @@ result<void> shm_outbound::on_handshake(const std::vector<std::byte>& bytes) {
   return fail(ec::peer_lost, "the peer closed the link");
 }
 
-result<void> shm_outbound::on_welcome(const std::vector<owned_fd>& fds) {
+result<void> shm_outbound::on_welcome(const std::vector<unique_fd>& fds) {
   if (fds.size() != 2) return fail(ec::corrupt, "the peer's welcome lacks descriptors");
   if (const auto ok = check_memfd(fds[0].get(), sizeof(link_memory)); !ok) return ok;
   auto mapping = shared_mapping::map(fds[0].get(), sizeof(link_memory));
@@ -113,7 +113,7 @@ result<void> shm_outbound::send(const shm_packet& p, std::span<const int> fds) {
   return fail(ec::peer_lost, "the peer does not take packets");
 }
 
-result<void> shm_outbound::on_map_reply(const shm_packet& p, const std::vector<owned_fd>& fds) {
+result<void> shm_outbound::on_map_reply(const shm_packet& p, const std::vector<unique_fd>& fds) {
   auto& m = regions_[p.region];
   m.pending = false;
   if (p.status != ec::none) {

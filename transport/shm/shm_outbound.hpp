@@ -68,10 +68,10 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   enum class step { worked, waits, finished };
 
   void on_socket(std::uint32_t events);
-  result<void> on_packet(const std::vector<std::byte>& bytes, std::vector<owned_fd>& fds);
+  result<void> on_packet(const std::vector<std::byte>& bytes, std::vector<unique_fd>& fds);
   result<void> on_handshake(const std::vector<std::byte>& bytes);
-  result<void> on_welcome(const std::vector<owned_fd>& fds);
-  result<void> on_map_reply(const shm_packet& p, const std::vector<owned_fd>& fds);
+  result<void> on_welcome(const std::vector<unique_fd>& fds);
+  result<void> on_map_reply(const shm_packet& p, const std::vector<unique_fd>& fds);
   result<void> send(const shm_packet& p, std::span<const int> fds = {});
 
   bool take_acks();
@@ -91,14 +91,14 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   event_loop& loop_;
   std::shared_ptr<const peer_info> peer_;
   ended_handler on_ended_;
-  owned_fd socket_;
+  unique_fd socket_;
   std::uint64_t token_ = 0;
   std::optional<handshake> shake_;
   stage stage_ = stage::handshaking;
 
   shared_mapping link_mapping_;
   link_memory* memory_ = nullptr;
-  owned_fd peer_wake_;
+  unique_fd peer_wake_;
   std::unordered_map<std::uint64_t, shared_mapping> mappings_;  // by inode of the memfd
   std::unordered_map<region_id, mapped_region> regions_;
 

@@ -186,7 +186,7 @@ void shm_transport::disconnect(node_id peer) {
 
 void shm_transport::accept_all() {
   for (;;) {
-    owned_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
     const auto nonce = make_nonce();
     if (!same_user(fd.get()) || !nonce || incoming_.size() >= incoming_max) continue;

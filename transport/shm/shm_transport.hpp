@@ -58,7 +58,7 @@ class shm_transport final : public transport, private loop_poller {
 
   node_state& node_;
   std::string name_;
-  owned_fd listener_;
+  unique_fd listener_;
 
   // Loop's thread.
   std::unordered_map<node_id, std::shared_ptr<shm_outbound>> outgoing_;

@@ -18,10 +18,10 @@ std::span<std::byte> scratch() {
 
 }  // namespace
 
-tcp_link::tcp_link(event_loop& loop, owned_fd fd, handshake shake, std::shared_ptr<tcp_link_owner> owner)
+tcp_link::tcp_link(event_loop& loop, unique_fd fd, handshake shake, std::shared_ptr<tcp_link_owner> owner)
     : loop_(loop), fd_(std::move(fd)), shake_(std::move(shake)), owner_(std::move(owner)) {}
 
-tcp_link::tcp_link(event_loop& loop, owned_fd fd, handshake shake, admission admit)
+tcp_link::tcp_link(event_loop& loop, unique_fd fd, handshake shake, admission admit)
     : loop_(loop), fd_(std::move(fd)), shake_(std::move(shake)), admit_(std::move(admit)), connected_(true) {}
 
 tcp_link::~tcp_link() = default;
@@ -124,7 +124,7 @@ void tcp_link::io_step(std::uint32_t events) {
     if (!connected_) {
       if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
       if (const int code = connect_error(fd_.get()); code != 0)
-        return die({ec::peer_lost, "cannot connect: " + describe_errno(code)});
+        return die({ec::peer_lost, "cannot connect: " + errno_text(code)});
       connected_ = true;
       raw_out_ = shake_.opening();
     }
@@ -233,7 +233,7 @@ result<void> tcp_link::read_frames() {
     if (n < 0 && errno == EAGAIN) return {};
     if (n == 0 || (n < 0 && errno == ECONNRESET)) closed_by_peer_ = true;
     if (n == 0) return fail(ec::peer_lost, "the peer closed the connection");
-    if (n < 0) return fail(ec::peer_lost, "the connection broke: " + describe_errno(errno));
+    if (n < 0) return fail(ec::peer_lost, "the connection broke: " + errno_text(errno));
     const auto got = static_cast<std::size_t>(n);
     progress_ += got;
     if (const auto r = take_bytes(got); !r) return r;
@@ -291,7 +291,7 @@ result<void> tcp_link::write_some() {
       write_blocked_ = true;
       return {};
     }
-    if (n < 0) return fail(ec::peer_lost, "the connection broke: " + describe_errno(errno));
+    if (n < 0) return fail(ec::peer_lost, "the connection broke: " + errno_text(errno));
     raw_out_.erase(raw_out_.begin(), raw_out_.begin() + n);
   }
   if (!open_) return {};
@@ -348,7 +348,7 @@ result<void> tcp_link::send_batch(bool& blocked) {
     blocked = true;
     return {};
   }
-  if (n < 0) return fail(ec::peer_lost, "the connection broke: " + describe_errno(errno));
+  if (n < 0) return fail(ec::peer_lost, "the connection broke: " + errno_text(errno));
   progress_ += static_cast<std::uint64_t>(n);
   blocked = static_cast<std::size_t>(n) < asked;
   batch_sent_ += static_cast<std::size_t>(n);

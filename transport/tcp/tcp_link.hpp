@@ -12,10 +12,10 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
-#include "transport/net/owned_fd.hpp"
 #include "transport/tcp/wire.hpp"
 
 namespace mooncaf {
@@ -70,9 +70,9 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
       std::function<result<std::shared_ptr<tcp_link_owner>>(tcp_link&, const link_identity& peer)>;
 
   /// Outgoing link; `fd` is connecting.
-  tcp_link(event_loop& loop, owned_fd fd, handshake shake, std::shared_ptr<tcp_link_owner> owner);
+  tcp_link(event_loop& loop, unique_fd fd, handshake shake, std::shared_ptr<tcp_link_owner> owner);
   /// Incoming link.
-  tcp_link(event_loop& loop, owned_fd fd, handshake shake, admission admit);
+  tcp_link(event_loop& loop, unique_fd fd, handshake shake, admission admit);
   ~tcp_link();
 
   /// Starts watching the socket.
@@ -121,7 +121,7 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
   void want_events();
 
   event_loop& loop_;
-  owned_fd fd_;
+  unique_fd fd_;
   handshake shake_;
   std::shared_ptr<tcp_link_owner> owner_;
   admission admit_;

@@ -143,7 +143,7 @@ void tcp_transport::disconnect(node_id peer) {
 
 void tcp_transport::accept_all() {
   for (;;) {
-    owned_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
     const auto nonce = make_nonce();
     if (!nonce) continue;

@@ -51,7 +51,7 @@ class tcp_transport final : public transport {
   };
 
   node_state& node_;
-  owned_fd listener_;
+  unique_fd listener_;
   std::uint16_t port_ = 0;
 
   mutable std::mutex mutex_;

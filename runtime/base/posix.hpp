@@ -1,6 +1,5 @@
 #pragma once
-// The two bits of POSIX that every file of this room needs: a descriptor that closes itself, and errno in
-// words.
+// The two bits of POSIX that several rooms need: a descriptor that closes itself, and errno in words.
 
 #include <unistd.h>
 
@@ -16,19 +15,23 @@ class unique_fd {
  public:
   unique_fd() = default;
   explicit unique_fd(int fd) noexcept : fd_(fd) {}
-  unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  unique_fd(unique_fd&& other) noexcept : fd_(other.release()) {}
   unique_fd& operator=(unique_fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
+    reset(other.release());
     return *this;
   }
   unique_fd(const unique_fd&) = delete;
   unique_fd& operator=(const unique_fd&) = delete;
-  ~unique_fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  ~unique_fd() { reset(); }
 
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
+  /// Gives the descriptor away without closing it.
+  int release() noexcept { return std::exchange(fd_, -1); }
+  /// Closes what it owns and owns `fd` from now on.
+  void reset(int fd = -1) noexcept {
+    if (const int old = std::exchange(fd_, fd); old >= 0) ::close(old);
+  }
 
  private:
   int fd_ = -1;
