@@ -111,8 +111,8 @@ class api_server::impl {
   std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
   std::uint32_t context_length() const {
     const auto& o = context_->opts.model;
-    return o.context_length > 0 ? std::min(o.context_length, context_->net->config().context_length)
-                                : context_->net->config().context_length;
+    return o.context_length > 0 ? std::min(o.context_length, context_->shape.context_length)
+                                : context_->shape.context_length;
   }
 
   context_ptr context_;

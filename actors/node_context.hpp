@@ -23,10 +23,11 @@ struct node_context {
   std::string name;
   options opts;
 
-  std::shared_ptr<device> hardware;  ///< null where nothing is computed (conductor, cache)
-  std::shared_ptr<const model> net;
-  std::shared_ptr<const tokenizer> text;  ///< null without a gateway
+  std::shared_ptr<device> hardware;       ///< null where nothing is computed
+  std::shared_ptr<const model> net;       ///< the weights; null where nothing is computed
+  std::shared_ptr<const tokenizer> text;  ///< null where nothing is computed and no client is served
   std::shared_ptr<const chat_template> chat;
+  model_config shape;  ///< of the served model, in every process
   kv_layout layout;
   block_key root;  ///< parent of every first block without a tenant salt
 

@@ -28,14 +28,16 @@ process::process(const options& opts) : context_(std::make_shared<node_context>(
 
 result<void> process::load_model() {
   const auto& m = opts().model;
-  context_->hardware = make_host_device({m.threads, false, {}});
-  auto loaded = load_served_model(*context_->hardware, m.path, m.chat_template);
+  if (computes()) context_->hardware = make_host_device({m.threads, false, {}});
+  auto loaded = load_served_model(context_->hardware.get(), m.path, m.chat_template,
+                                  {computes(), computes() || opts().cluster.gateway});
   if (!loaded) return fail(loaded.error());
   context_->net = std::move(loaded->net);
   context_->text = std::move(loaded->text);
   context_->chat = std::move(loaded->chat);
-  context_->layout = context_->net->layout(m.block_tokens, as_dtype(m.kv_dtype));
-  context_->root = context_->net->fingerprint();
+  context_->shape = std::move(loaded->identity.config);
+  context_->layout = layout_of(context_->shape, m.block_tokens, as_dtype(m.kv_dtype));
+  context_->root = loaded->identity.fingerprint;
   return {};
 }
 
@@ -125,7 +127,7 @@ result<void> process::build() {
   if (auto opened = open_metrics(); !opened) return opened;
   log_info("loading", {{"model", opts().model.path}});
   if (auto loaded = load_model(); !loaded) return loaded;
-  log_info("device", {{"name", context_->hardware->info().name}});
+  if (context_->hardware) log_info("device", {{"name", context_->hardware->info().name}});
   if (holds_blocks()) {
     if (auto opened = open_memory(); !opened) return opened;
     if (auto opened = open_data_plane(); !opened) return opened;
@@ -189,6 +191,7 @@ shutdown_result process::stop() {
   add(local_.gateway);
   for (const auto& w : local_.prefill) add(w);
   for (const auto& w : local_.decode) add(w);
+  add(local_.keeper);
   add(local_.messenger);
   add(local_.shard);
   add(local_.conductor);

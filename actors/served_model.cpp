@@ -1,5 +1,7 @@
 #include "actors/served_model.hpp"
 
+#include <optional>
+
 #include "actors/log.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/text/dummy_vocab.hpp"
@@ -10,45 +12,73 @@ namespace mooncaf {
 
 namespace {
 
+// Every process of a cluster must make the same weights.
+constexpr std::uint64_t dummy_seed = 1;
+
 struct weights_and_words {
+  model_identity identity;
   std::shared_ptr<const model> net;
-  tokenizer_vocab vocab;
+  std::optional<tokenizer_vocab> vocab;
 };
 
-result<weights_and_words> make_dummy(device& dev, const std::string& spec) {
-  const auto shape = dummy_shape(spec);
-  if (!shape) return fail(shape.error());
-  auto vocab = dummy_vocab(shape->vocab_size);
-  if (!vocab) return fail(vocab.error());
-  // Every process of a cluster must make the same weights.
-  auto made = model::dummy(dev, *shape, 1);
-  if (!made) return fail(made.error());
-  return weights_and_words{std::move(*made), std::move(*vocab)};
+result<void> adopt(weights_and_words& into, result<std::shared_ptr<const model>> net) {
+  if (!net) return fail(net.error());
+  into.net = std::move(*net);
+  into.identity = {into.net->config(), into.net->fingerprint()};
+  return {};
 }
 
-result<weights_and_words> load_file(device& dev, const std::string& path) {
+result<void> adopt(weights_and_words& into, result<model_identity> identity) {
+  if (!identity) return fail(identity.error());
+  into.identity = std::move(*identity);
+  return {};
+}
+
+result<weights_and_words> make_dummy(device* dev, const std::string& spec, const model_needs& needs) {
+  const auto shape = dummy_shape(spec);
+  if (!shape) return fail(shape.error());
+  weights_and_words out;
+  if (needs.vocabulary) {
+    auto vocab = dummy_vocab(shape->vocab_size);
+    if (!vocab) return fail(vocab.error());
+    out.vocab = std::move(*vocab);
+  }
+  const auto adopted = needs.weights ? adopt(out, model::dummy(*dev, *shape, dummy_seed))
+                                     : adopt(out, model::identify_dummy(*shape, dummy_seed));
+  if (!adopted) return fail(adopted.error());
+  return out;
+}
+
+result<weights_and_words> load_file(device* dev, const std::string& path, const model_needs& needs) {
   auto mapped = mapped_file::open(path);
   if (!mapped) return fail(mapped.error());
   const auto file = std::make_shared<mapped_file>(std::move(*mapped));
   const auto parsed = parse_gguf(file->bytes(), path);
   if (!parsed) return fail(parsed.error());
-  auto net = model::load(dev, *parsed, file);
-  if (!net) return fail(net.error());
-  auto vocab = vocab_from_gguf(*parsed);
-  if (!vocab) return fail(vocab.error());
-  return weights_and_words{std::move(*net), std::move(*vocab)};
+  weights_and_words out;
+  if (needs.vocabulary) {
+    auto vocab = vocab_from_gguf(*parsed);
+    if (!vocab) return fail(vocab.error());
+    out.vocab = std::move(*vocab);
+  }
+  const auto adopted =
+      needs.weights ? adopt(out, model::load(*dev, *parsed, file)) : adopt(out, model::identify(*parsed));
+  if (!adopted) return fail(adopted.error());
+  return out;
 }
 
 }  // namespace
 
-result<served_model> load_served_model(device& dev, const std::string& path,
-                                       const std::string& template_name) {
-  auto parts = is_dummy_spec(path) ? make_dummy(dev, path) : load_file(dev, path);
+result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
+                                       const model_needs& needs) {
+  auto parts = is_dummy_spec(path) ? make_dummy(dev, path, needs) : load_file(dev, path, needs);
   if (!parts) return fail(parts.error());
-  auto text = tokenizer::from_vocab(std::move(parts->vocab));
+  served_model out{std::move(parts->identity), std::move(parts->net), nullptr, nullptr};
+  if (!parts->vocab) return out;
+  auto text = tokenizer::from_vocab(std::move(*parts->vocab));
   if (!text) return fail(text.error());
-  served_model out{std::move(parts->net), *text, nullptr};
-  auto chat = chat_template::recognise(*text, template_name);
+  out.text = std::move(*text);
+  auto chat = chat_template::recognise(out.text, template_name);
   if (chat) {
     out.chat = std::make_shared<chat_template>(std::move(*chat));
   } else if (template_name != "auto") {

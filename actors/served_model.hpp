@@ -1,6 +1,6 @@
 #pragma once
 
-// The model that a process serves: weights, tokenizer, chat template.
+// The model that a process serves: who it is, and weights, tokenizer and chat template where they are needed.
 
 #include <memory>
 #include <string>
@@ -13,17 +13,26 @@
 
 namespace mooncaf {
 
-struct served_model {
-  std::shared_ptr<const model> net;
-  std::shared_ptr<const tokenizer> text;
-  std::shared_ptr<const chat_template> chat;  ///< null if the file's is of no known family
+/// What of the model a process needs; the rest is neither read nor kept.
+struct model_needs {
+  bool weights = false;     ///< prefill, decode
+  bool vocabulary = false;  ///< those, and the gateway
 };
 
-/// Maps a GGUF file, or makes a model with random weights, for `dev`.
+struct served_model {
+  model_identity identity;
+  std::shared_ptr<const model> net;           ///< null without `weights`
+  std::shared_ptr<const tokenizer> text;      ///< null without `vocabulary`
+  std::shared_ptr<const chat_template> chat;  ///< null, too, if the file's is of no known family
+};
+
+/// Maps a GGUF file, or makes a model with random weights, as far as it is needed. Without `weights` the
+/// mapping is given back: what stays is the shape, the fingerprint and the vocabulary.
+/// @param dev       for the weights; may be null without them.
 /// @param path      a file, or a dummy's shape (`dummy_shape`).
 /// @param template_name  what `chat_template::recognise` takes.
 /// @error What the file's reader, `dummy_shape` or the tokenizer says, naming the file or the option.
-result<served_model> load_served_model(device& dev, const std::string& path,
-                                       const std::string& template_name);
+result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
+                                       const model_needs& needs);
 
 }  // namespace mooncaf

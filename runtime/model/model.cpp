@@ -1,5 +1,6 @@
 #include "runtime/model/model.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <new>
@@ -23,6 +24,8 @@ struct source_tensor {
   ggml_type type = ggml_type::f32;
   std::span<const std::byte> data;
 };
+
+constexpr std::size_t samples = 8, sample_bytes = 128;  ///< of a tensor, for its model's identity
 
 /// Canonical bytes of everything that decides what a KV block holds.
 class identity {
@@ -49,7 +52,6 @@ class identity {
   /// Evenly spread samples, first and last bytes included: enough to tell checkpoints and quantisations
   /// apart, and cheap on a file that is not in memory yet.
   void add_tensor(std::string_view name, std::size_t rows, std::size_t cols, const source_tensor& t) {
-    constexpr std::size_t samples = 8, sample_bytes = 128;
     add_text(name);
     add(static_cast<std::uint64_t>(rows));
     add(static_cast<std::uint64_t>(cols));
@@ -69,6 +71,12 @@ class identity {
  private:
   std::vector<std::byte> bytes_;
 };
+
+/// What is taken of a made-up tensor instead, whole blocks from its beginning: whoever only identifies a
+/// dummy makes no more of it.
+std::size_t dummy_sample_bytes(ggml_type type) noexcept {
+  return samples * sample_bytes / block_bytes(type) * block_bytes(type);
+}
 
 float from_half(std::uint16_t h) noexcept {
   const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
@@ -95,9 +103,10 @@ float plain_element(const source_tensor& t, std::size_t i) noexcept {
 }  // namespace
 
 /// Walks the tensors of a model in one fixed order, so that file order plays no part in the fingerprint.
+/// Without a device it reads what the fingerprint needs, and the model that it makes has no weights.
 class model_builder {
  public:
-  model_builder(device& dev, const model_config& config) : device_(dev), model_(new model) {
+  model_builder(device* dev, const model_config& config) : device_(dev), model_(new model) {
     model_->config_ = config;
     identity_.add_config(config);
   }
@@ -116,6 +125,11 @@ class model_builder {
     return build();
   }
 
+  static result<model_identity> identity_of(const result<std::shared_ptr<const model>>& built) {
+    if (!built) return fail(built.error());
+    return model_identity{(*built)->config(), (*built)->fingerprint()};
+  }
+
  private:
   result<std::shared_ptr<const model>> build() {
     const auto& c = model_->config_;
@@ -124,7 +138,7 @@ class model_builder {
     for (std::uint32_t i = 0; i < c.n_layers && !error_; ++i) layer(model_->layers_[i], i);
     vector(model_->output_gain_, "output_norm.weight", c.dim, true);
     if (!c.tied_embeddings) matrix(model_->output_, "output.weight", c.vocab_size, c.dim);
-    if (!error_) place_vectors();
+    if (!error_ && device_ != nullptr) place_vectors();
     if (error_) return fail(std::move(*error_));
     model_->fingerprint_ = identity_.hash();
     return std::shared_ptr<const model>(std::move(model_));
@@ -162,8 +176,9 @@ class model_builder {
     const auto t = file_ != nullptr ? find(name, rows, cols, true)
                                     : make_up(name, model_->config_.dummy_type, rows, cols);
     if (!t) return;
-    identity_.add_tensor(name, rows, cols, *t);
-    auto loaded = device_.load_weight(t->type, rows, cols, t->data);
+    identify(name, rows, cols, *t);
+    if (device_ == nullptr) return;
+    auto loaded = device_->load_weight(t->type, rows, cols, t->data);
     if (!loaded) return stop(loaded.error().code, "tensor '" + name + "': " + loaded.error().detail);
     into = std::move(*loaded);
     model_->weight_bytes_ += t->data.size();
@@ -184,14 +199,20 @@ class model_builder {
       t = make_up(name, ggml_type::f32, 1, size);
       if (!t) return;
     }
+    if (t) {
+      identify(name, 1, size, *t);
+      model_->weight_bytes_ += t->data.size();
+    }
+    if (device_ == nullptr) return;
     constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own
     vectors_.resize((vectors_.size() + line - 1) / line * line);
     pending_.push_back({&into, vectors_.size()});
     for (std::size_t i = 0; i < size; ++i) vectors_.push_back(t ? plain_element(*t, i) : 1.0f);
-    if (t) {
-      identity_.add_tensor(name, 1, size, *t);
-      model_->weight_bytes_ += t->data.size();
-    }
+  }
+
+  void identify(const std::string& name, std::size_t rows, std::size_t cols, source_tensor t) {
+    if (file_ == nullptr) t.data = t.data.first(std::min(t.data.size(), dummy_sample_bytes(t.type)));
+    identity_.add_tensor(name, rows, cols, t);
   }
 
   std::optional<source_tensor> find(const std::string& name, std::size_t rows, std::size_t cols,
@@ -216,7 +237,8 @@ class model_builder {
                                        std::size_t cols) {
     const auto kind = name.starts_with("blk.") ? name.substr(name.find('.', 4)) : name;
     if (const auto known = made_up_.find(kind); known != made_up_.end()) return known->second;
-    const auto bytes = rows * row_bytes(type, cols);
+    auto bytes = rows * row_bytes(type, cols);
+    if (device_ == nullptr) bytes = std::min(bytes, dummy_sample_bytes(type));
     // Left uninitialised: filled at once, and value-initialising GBs would double the time.
     std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
     if (!memory) {
@@ -230,10 +252,10 @@ class model_builder {
   }
 
   void place_vectors() {
-    auto memory = device_.allocate(vectors_.size() * sizeof(float));
+    auto memory = device_->allocate(vectors_.size() * sizeof(float));
     if (!memory) return stop(memory.error().code, "gains and biases: " + memory.error().detail);
     model_->vectors_ = std::move(*memory);
-    const auto queue = device_.make_queue(0);
+    const auto queue = device_->make_queue(0);
     const device_turn turn(*queue);
     queue->upload(vectors_, model_->vectors_->data());
     queue->synchronize();
@@ -249,7 +271,7 @@ class model_builder {
     std::size_t offset;
   };
 
-  device& device_;
+  device* device_;
   std::unique_ptr<model> model_;
   const gguf_file* file_ = nullptr;
   std::uint64_t seed_ = 0;
@@ -265,7 +287,7 @@ result<std::shared_ptr<const model>> model::load(device& dev, const gguf_file& f
                                                  std::shared_ptr<const void> keep_alive) {
   auto config = config_from_gguf(file);
   if (!config) return fail(std::move(config.error()));
-  return model_builder(dev, *config).from_file(file, std::move(keep_alive));
+  return model_builder(&dev, *config).from_file(file, std::move(keep_alive));
 }
 
 result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config,
@@ -277,7 +299,17 @@ result<std::shared_ptr<const model>> model::dummy(device& dev, const model_confi
     return fail(ec::out_of_space, config.name + ": the weights take " +
                                       std::to_string(config.dummy_bytes() / MiB) + " MiB, the device has " +
                                       std::to_string(memory / MiB));
-  return model_builder(dev, config).from_seed(seed);
+  return model_builder(&dev, config).from_seed(seed);
+}
+
+result<model_identity> model::identify(const gguf_file& file) {
+  auto config = config_from_gguf(file);
+  if (!config) return fail(std::move(config.error()));
+  return model_builder::identity_of(model_builder(nullptr, *config).from_file(file, {}));
+}
+
+result<model_identity> model::identify_dummy(const model_config& config, std::uint64_t seed) {
+  return model_builder::identity_of(model_builder(nullptr, config).from_seed(seed));
 }
 
 }  // namespace mooncaf

@@ -31,6 +31,12 @@ struct layer_weights {
   std::unique_ptr<weight> down;      ///< [dim, ffn_dim]
 };
 
+/// What a process has to know of the model that its cluster serves, whether it computes or not.
+struct model_identity {
+  model_config config;
+  hash128 fingerprint;  ///< `model::fingerprint` of whoever loads it
+};
+
 /// Immutable after loading, so any thread may read it. The device must outlive it.
 class model {
  public:
@@ -48,14 +54,20 @@ class model {
   static result<std::shared_ptr<const model>> dummy(device& dev, const model_config& config,
                                                     std::uint64_t seed);
 
+  /// The identity of the model that `load` or `dummy` would make, without a device and without reading or
+  /// making the weights: of a file, samples of some KiB per tensor are read.
+  /// @error `ec::corrupt` as `load` says it.
+  static result<model_identity> identify(const gguf_file& file);
+  static result<model_identity> identify_dummy(const model_config& config, std::uint64_t seed);
+
   model(const model&) = delete;
   model& operator=(const model&) = delete;
   ~model();
 
   const model_config& config() const noexcept { return config_; }
   /// Identity of what decides KV contents: shape, tensor directory and samples of every tensor's bytes. Same
-  /// on all hosts. Two models that differ only in unsampled bytes collide; a file checksum is the caller's
-  /// choice.
+  /// on all hosts and from `identify`. Two models that differ only in unsampled bytes collide; a file
+  /// checksum is the caller's choice.
   hash128 fingerprint() const noexcept { return fingerprint_; }
   kv_layout layout(std::uint32_t block_tokens, kv_dtype dtype) const noexcept {
     return layout_of(config_, block_tokens, dtype);

@@ -51,6 +51,28 @@ TEST_CASE("fingerprints tell models apart and are the same everywhere") {
   CHECK(unwrap(load_bytes(*exact, damaged))->fingerprint() != reference);
 }
 
+TEST_CASE("a process that computes nothing knows the fingerprint of those that do") {
+  const auto dev = make_host_device({.exact = true});
+  for (const auto* name : {"tiny-llama.gguf", "tiny-qwen2.gguf", "tiny-yarn.gguf"}) {
+    CAPTURE(name);
+    const auto bytes = read_file(name);
+    const auto identity = unwrap(model::identify(unwrap(parse_gguf(as_bytes_of(bytes), name))));
+    const auto loaded = unwrap(load_bytes(*dev, bytes));
+    CHECK(identity.fingerprint == loaded->fingerprint());
+    CHECK(identity.config == loaded->config());
+  }
+  for (const auto* type : {"f32", "f16", "q4_0", "q4_1", "q8_0", "q4_k", "q6_k"}) {
+    CAPTURE(type);
+    const auto config = unwrap(dummy_shape(
+        std::string("dummy:layers=2,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1000,type=") + type));
+    const auto identity = unwrap(model::identify_dummy(config, 1));
+    CHECK(identity.fingerprint == unwrap(model::dummy(*dev, config, 1))->fingerprint());
+    CHECK(identity.fingerprint != unwrap(model::identify_dummy(config, 2)).fingerprint);
+  }
+  const auto wrong = with(read_file("tiny-llama.gguf"), "output_norm.weight", "output_norn.weight");
+  CHECK_FALSE(model::identify(unwrap(parse_gguf(as_bytes_of(wrong), "m.gguf"))).has_value());
+}
+
 TEST_CASE("a file with a missing or misshapen tensor is refused by name") {
   const auto dev = make_host_device({.exact = true});
   const auto bytes = read_file("tiny-qwen2.gguf");
