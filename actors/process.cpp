@@ -4,15 +4,20 @@
 
 #include <caf/send.hpp>
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <random>
+#include <system_error>
 
 #include "actors/conductor.hpp"
 #include "actors/executor.hpp"
 #include "actors/gateway.hpp"
 #include "actors/log.hpp"
 #include "actors/policy_choices.hpp"
+#include "actors/preflight.hpp"
 #include "actors/serve.hpp"
 #include "actors/served_model.hpp"
+#include "actors/wire.hpp"
 #include "gpu/host/host_device.hpp"
 #include "runtime/sched/block_hash.hpp"
 
@@ -21,6 +26,31 @@ namespace mooncaf {
 namespace {
 
 constexpr auto stop_limit = std::chrono::seconds(5);
+
+result<void> out_of_resources(const std::string& what) {
+  return fail(ec::out_of_space,
+              "while starting: " + what +
+                  "; raise the limits of this process (ulimit -v, ulimit -u, the container's), "
+                  "or give less to --cache-dram, --threads or --prefill-instances");
+}
+
+/// Libraries that start several threads end the program when one of them cannot be had: what they have built
+/// so far is torn down with threads in it. While a process starts nothing else ends there, so this says why.
+class terminate_guard {
+ public:
+  terminate_guard() : before_(std::set_terminate(leave)) {}
+  ~terminate_guard() { std::set_terminate(before_); }
+  terminate_guard(const terminate_guard&) = delete;
+  terminate_guard& operator=(const terminate_guard&) = delete;
+
+ private:
+  [[noreturn]] static void leave() {
+    std::fprintf(stderr, "mooncaf: %s\n",
+                 to_string(out_of_resources("a thread could not be started").error()).c_str());
+    leave_now(static_cast<int>(exit_code::resources));
+  }
+  std::terminate_handler before_;
+};
 
 }  // namespace
 
@@ -44,9 +74,10 @@ result<void> process::load_model() {
 void process::must_live(const char* what, const caf::actor& handle) {
   handle->attach_functor([what](const caf::error& reason) {
     if (!reason || reason == caf::exit_reason::user_shutdown) return;
+    const auto why = from_caf(reason);
     log_error("actor failed; ending the process, so that others take over",
-              {{"actor", what}, {"reason", caf::to_string(reason)}});
-    std::_Exit(70);
+              {{"actor", what}, {"reason", to_string(why)}});
+    leave_now(static_cast<int>(exit_code_of(why, exit_code::actor_failed)));
   });
 }
 
@@ -76,9 +107,7 @@ result<void> process::join() {
   };
   const auto root = spawn_vital<node>("node", context_, local_, info_, c.join, dial, new_executor());
   roots_.push_back(caf::actor_cast<caf::actor>(root));
-  // Several processes of one host share the default: those that join take whatever port is free.
-  const bool any_port = c.join && c.listen == default_options().cluster.listen;
-  const auto published = link_->publish(root, c.listen.host, any_port ? 0 : c.listen.port);
+  const auto published = link_->publish(root, c.listen.host, c.listen.port);
   if (!published) return fail(published.error());
   log_info("control", {{"at", to_string(host_port{info_.host, *published})}});
   caf::anon_send(root, listen_atom_v, *published);
@@ -108,60 +137,102 @@ result<void> process::open_metrics() {
   return {};
 }
 
-result<void> process::build() {
+void process::introduce() {
   auto& c = context_->opts.cluster;
   std::random_device random;
   context_->id = node_id{(std::uint64_t{random()} << 32 | random()) | 1};
   context_->name = c.name.empty() ? "node-" + std::to_string(::getpid()) : c.name;
+  // Several processes of one host share the default: those that join take whatever port is free.
+  if (c.join && c.listen == default_options().cluster.listen) c.listen.port = 0;
   configure_log(static_cast<log_level>(opts().metrics.log_level),
                 opts().metrics.log_format == log_format_choice::json, context_->name);
   auto& served = context_->opts.model.served_model_name;
   if (served.empty()) served = opts().model.path.substr(opts().model.path.rfind('/') + 1);
-  if (!c.cluster_secret_file.empty()) {
-    auto secret = cluster_secret::from_file(c.cluster_secret_file);
-    if (!secret) return fail(secret.error());
-    secret_ = std::move(*secret);
-  }
+}
+
+result<void> process::open_secret() {
+  const auto& given = opts().cluster.cluster_secret_file;
+  const auto path = given.empty() ? cluster_secret::default_path() : result<std::string>{given};
+  if (!path) return fail(path.error());
+  auto secret = given.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
+  if (!secret) return fail(secret.error());
+  secret_ = std::move(*secret);
+  return {};
+}
+
+result<void> process::check() {
+  std::vector<std::string> warnings;
+  const auto refused = check_before_loading(opts(), warnings);
+  for (const auto& warning : warnings) log_warn("start", {{"problem", warning}});
+  return refused ? step(refused->code, fail(refused->what)) : result<void>{};
+}
+
+result<void> process::step(exit_code code, result<void> outcome) {
+  if (!outcome) refused_ = exit_code_of(outcome.error(), code);
+  return outcome;
+}
+
+void process::spawn_conductor() {
+  conductor_setup setup;
+  const auto& s = opts().scheduler;
+  setup.core.policy = as_policy(s.policy);
+  setup.core.admission = as_policy(s.admission);
+  setup.core.ttft_slo = s.ttft_slo;
+  setup.core.tbt_slo = s.tbt_slo;
+  setup.core.balancing_threshold = s.balancing_threshold;
+  setup.core.decode_span = s.predicted_decode;
+  setup.core.block_tokens = opts().model.block_tokens;
+  setup.core.bytes_per_token = context_->layout.bytes_per_token();
+  setup.core.seed = s.seed;
+  setup.fingerprint = root_key(context_->root, context_->layout);
+  setup.model = opts().model.served_model_name;
+  setup.layout = to_string(context_->layout);
+  local_.conductor = spawn_vital<conductor>("conductor", std::move(setup));
+}
+
+result<void> process::build() {
+  const auto& c = opts().cluster;
+  if (auto done = check(); !done) return done;
+  if (auto done = step(exit_code::files, open_secret()); !done) return done;
   context_->transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
-  context_->meters = std::make_shared<metrics>(served);
-  if (auto opened = open_metrics(); !opened) return opened;
+  context_->meters = std::make_shared<metrics>(opts().model.served_model_name);
+  if (auto done = step(exit_code::address, open_metrics()); !done) return done;
   log_info("loading", {{"model", opts().model.path}});
-  if (auto loaded = load_model(); !loaded) return loaded;
+  if (auto done = step(exit_code::model, load_model()); !done) return done;
   if (context_->hardware) log_info("device", {{"name", context_->hardware->info().name}});
   if (holds_blocks()) {
-    if (auto opened = open_memory(); !opened) return opened;
-    if (auto opened = open_data_plane(); !opened) return opened;
+    if (auto done = step(exit_code::resources, open_memory()); !done) return done;
+    if (auto done = step(exit_code::address, open_data_plane()); !done) return done;
   }
   config_.add_message_types<caf::id_block::mooncaf>();
   system_ = std::make_unique<caf::actor_system>(config_);
-  if (c.conductor) {
-    conductor_setup setup;
-    const auto& s = opts().scheduler;
-    setup.core.policy = as_policy(s.policy);
-    setup.core.admission = as_policy(s.admission);
-    setup.core.ttft_slo = s.ttft_slo;
-    setup.core.tbt_slo = s.tbt_slo;
-    setup.core.balancing_threshold = s.balancing_threshold;
-    setup.core.decode_span = s.predicted_decode;
-    setup.core.block_tokens = opts().model.block_tokens;
-    setup.core.bytes_per_token = context_->layout.bytes_per_token();
-    setup.core.seed = s.seed;
-    setup.fingerprint = root_key(context_->root, context_->layout);
-    setup.model = served;
-    setup.layout = to_string(context_->layout);
-    local_.conductor = spawn_vital<conductor>("conductor", std::move(setup));
-  }
+  if (c.conductor) spawn_conductor();
   if (holds_blocks()) {
-    if (auto spawned = spawn_shard(); !spawned) return spawned;
+    if (auto done = step(exit_code::files, spawn_shard()); !done) return done;
   }
-  if (auto spawned = spawn_workers(); !spawned) return spawned;
+  if (auto done = step(exit_code::resources, spawn_workers()); !done) return done;
   if (c.gateway) local_.gateway = spawn_vital<gateway>("gateway", context_);
-  if (auto joined = join(); !joined) return joined;
-  return c.gateway ? open_http() : result<void>{};
+  if (auto done = step(exit_code::address, join()); !done) return done;
+  return c.gateway ? step(exit_code::address, open_http()) : result<void>{};
+}
+
+result<void> process::build_with_what_there_is() {
+  const terminate_guard guard;
+  try {
+    return build();
+  } catch (const std::bad_alloc&) {
+    return step(exit_code::resources, out_of_resources("memory"));
+  } catch (const std::system_error& e) {  // what std::thread throws
+    return step(exit_code::resources, out_of_resources(e.what()));
+  }
 }
 
 int process::run() {
-  const auto built = build();
+  introduce();
+  auto built = [this] {
+    const stop_at_once until_ready;
+    return build_with_what_there_is();
+  }();
   if (!built) {
     std::fprintf(stderr, "mooncaf: %s\n", to_string(built.error()).c_str());
   } else {
@@ -170,17 +241,18 @@ int process::run() {
     flush();
   }
   http_.reset();
-  if (!system_) return 1;
+  const auto status = static_cast<int>(built ? exit_code::stopped : refused_);
+  if (!system_) return status;
   const auto outcome = stop();
   if (outcome == shutdown_result::stuck) {
     log_error("stop", {{"problem", "an actor did not end in time"}});
-    leave_now(3);
+    leave_now(built ? static_cast<int>(exit_code::stuck) : status);
   }
   link_.reset();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
   context_->plane.reset();
   system_.reset();
-  return built ? 0 : 1;
+  return status;
 }
 
 shutdown_result process::stop() {

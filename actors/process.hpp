@@ -10,6 +10,7 @@
 #include "actors/cluster/link.hpp"
 #include "actors/cluster/shutdown.hpp"
 #include "actors/cluster/system.hpp"
+#include "actors/exit_codes.hpp"
 #include "actors/landing_board.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "actors/node.hpp"
@@ -30,6 +31,14 @@ class process {
 
  private:
   result<void> build();
+  /// The same, with what the standard library throws where memory or threads run out as an error.
+  result<void> build_with_what_there_is();
+  void introduce();
+  result<void> open_secret();
+  result<void> check();
+  /// Notes with which status a step that failed ends the process.
+  result<void> step(exit_code code, result<void> outcome);
+  void spawn_conductor();
   void flush();
   shutdown_result stop();
   const options& opts() const { return context_->opts; }
@@ -61,7 +70,8 @@ class process {
   executor_actor new_executor();
 
   std::shared_ptr<node_context> context_;
-  std::optional<cluster_secret> secret_;
+  exit_code refused_ = exit_code::failed;  ///< why `build` failed, if it did
+  std::optional<cluster_secret> secret_;   ///< there is one before anything is opened
   cluster_config config_;
   std::unique_ptr<caf::actor_system> system_;
   std::optional<cluster_link> link_;

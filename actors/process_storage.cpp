@@ -24,12 +24,8 @@ result<void> process::open_memory() {
 result<void> process::open_data_plane() {
   data_plane_options options;
   options.node = context_->id;
-  // Without a secret nodes share a host, and the network is loopback: the secret is then no secret.
-  options.cluster_secret = "mooncaf on loopback without a secret";
-  if (secret_) {
-    const auto key = secret_->derive("data plane v1");
-    options.cluster_secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
-  }
+  const auto key = secret_->derive("data plane v1");
+  options.cluster_secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
   const auto& t = opts().transport;
   options.tcp = t.tcp;
   options.shm = t.shm;

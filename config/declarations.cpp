@@ -96,8 +96,8 @@ void add_cluster(table& t) {
                    s, at(c, &cluster_options::advertise), "HOST"));
   t.push_back(text(
       {"cluster-secret-file", "secret_file",
-       "File with the secret that all processes of the cluster share; needed as soon as others than this "
-       "machine can connect"},
+       "File with the secret that all processes of the cluster share, for its owner's eyes alone; empty: the "
+       "user's own, made at first start. Needed as soon as others than this machine can connect"},
       s, at(c, &cluster_options::cluster_secret_file), "FILE"));
   t.push_back(text(
       {"name", "name", "Name of this process in logs, metrics and /cluster; empty: from host and process id"},
@@ -135,8 +135,10 @@ void add_model(table& t) {
                        "Tokens of one KV block, the unit of reuse; equal in the whole cluster", who},
                       s, at(m, &model_options::block_tokens), 16u, 512u, "tokens"));
   t.push_back(choice<model_options, device_choice>(
-      {"device", "device", "Where to compute; auto: CUDA if this build and machine have it", compute}, s,
-      at(m, &model_options::device),
+      {"device", "device",
+       "Where to compute; auto takes the best that this build has, which is the host: cuda is refused",
+       compute},
+      s, at(m, &model_options::device),
       {{"auto", device_choice::automatic}, {"host", device_choice::host}, {"cuda", device_choice::cuda}}));
 }
 

@@ -48,7 +48,7 @@ struct cluster_options {
   std::optional<host_port> join;    ///< the conductor to join; unset: this process has or starts it
   host_port listen;                 ///< control connections
   std::string advertise;            ///< host name or address that others reach us by; empty: that of `listen`
-  std::string cluster_secret_file;  ///< empty: no secret
+  std::string cluster_secret_file;  ///< empty: that of the user, made at first start
   std::string name;                 ///< for logs, metrics and /cluster; empty: made from host and process id
   serving_mode mode = serving_mode::disaggregated;
 };

@@ -1,5 +1,8 @@
 #include "actors/cluster/shutdown.hpp"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <caf/actor_registry.hpp>
@@ -8,8 +11,13 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <cstdlib>
 #include <ctime>
+#include <string>
 #include <thread>
+
+#include "actors/log.hpp"
 
 namespace mooncaf {
 
@@ -49,6 +57,30 @@ int wait_for_stop(duration limit) {
     if (signal > 0) return signal;
     if (errno != EINTR) return 0;
   }
+}
+
+stop_at_once::stop_at_once() : over_(eventfd(0, EFD_CLOEXEC)) {
+  watcher_ = std::thread([over = over_] {
+    const auto set = stop_signals();
+    const int signals = signalfd(-1, &set, SFD_CLOEXEC);
+    pollfd waits[] = {{signals, POLLIN, 0}, {over, POLLIN, 0}};
+    while (poll(waits, 2, -1) < 0 && errno == EINTR) {
+    }
+    // A signal that comes as the guard ends is left pending, for `wait_for_stop`.
+    signalfd_siginfo seen{};
+    if (waits[1].revents == 0 && waits[0].revents != 0 && read(signals, &seen, sizeof seen) == sizeof seen) {
+      log_info("stopped", {{"signal", std::to_string(seen.ssi_signo)}, {"state", "was not ready yet"}});
+      leave_now(128 + static_cast<int>(seen.ssi_signo));
+    }
+    close(signals);
+  });
+}
+
+stop_at_once::~stop_at_once() {
+  const std::uint64_t one = 1;
+  if (write(over_, &one, sizeof one) != sizeof one) std::abort();
+  watcher_.join();
+  close(over_);
 }
 
 void request_stop() { kill(getpid(), SIGTERM); }

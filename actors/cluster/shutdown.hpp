@@ -5,6 +5,7 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/units.hpp"
@@ -19,6 +20,21 @@ void claim_stop_signals();
 int wait_for_stop();
 /// The same for at most `limit`. @returns the number, or 0.
 int wait_for_stop(duration limit);
+
+/// While it lives, a stop signal ends the process at once with status 128 + its number: for the time in which
+/// nothing has begun that would have to end in order. Afterwards signals wait for `wait_for_stop` again.
+/// @thread One thread of its own, after `claim_stop_signals`.
+class stop_at_once {
+ public:
+  stop_at_once();
+  ~stop_at_once();
+  stop_at_once(const stop_at_once&) = delete;
+  stop_at_once& operator=(const stop_at_once&) = delete;
+
+ private:
+  int over_;  ///< eventfd
+  std::thread watcher_;
+};
 
 /// Sends this process the signal that `wait_for_stop` waits for.
 void request_stop();

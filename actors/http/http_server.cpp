@@ -43,7 +43,7 @@ class http_server::impl {
   result<void> listen() {
     const auto& options = shared_->options;
     beast::error_code error;
-    const auto address = asio::ip::make_address(options.host, error);
+    const auto address = address_of(options.host, error);
     const auto refuse = [&] {
       return fail(ec::io_error, "cannot listen on " + options.host + ":" + std::to_string(options.port) +
                                     ": " + error.message());
@@ -61,6 +61,15 @@ class http_server::impl {
     accept();
     for (unsigned i = 0; i < options.threads; ++i) threads_.emplace_back([this] { shared_->context.run(); });
     return {};
+  }
+
+  /// An address, or a name's first one; IPv4 where it has both, as clients that know only one try that.
+  asio::ip::address address_of(const std::string& host, beast::error_code& error) {
+    tcp::resolver resolver{shared_->context};
+    const auto found = resolver.resolve(host, "", tcp::resolver::passive, error);
+    if (error) return {};
+    const auto v4 = std::ranges::find_if(found, [](const auto& e) { return e.endpoint().address().is_v4(); });
+    return (v4 != found.end() ? v4 : found.begin())->endpoint().address();
   }
 
   void stop() {

@@ -15,7 +15,7 @@
 namespace mooncaf {
 
 struct http_options {
-  std::string host = "127.0.0.1";  ///< numeric address
+  std::string host = "127.0.0.1";  ///< an address of this machine, or a name that has one
   std::uint16_t port = 0;          ///< 0: any free one
   unsigned threads = 1;
   std::size_t max_connections = 4096;  ///< more are refused with 503

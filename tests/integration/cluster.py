@@ -67,7 +67,8 @@ class Process:
         if self.alive():
             self.process.terminate()
             try:
-                self.process.wait(15)
+                code = self.process.wait(15)
+                assert code == 0 or "ready roles=" not in self.output(), f"{self.name} ended with {code} when told to stop"
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)
@@ -182,7 +183,9 @@ class Cluster:
 
     def start(self, name, *args, netns=None, env=None):
         common = ["--model", MODEL] if not any(a.startswith("--model") for a in args) else []
-        process = Process(name, [*common, *args], self.folder.name, netns, env)
+        # The secret that all of them share is made by the first, in a home of the test's own.
+        home = {"XDG_CONFIG_HOME": os.path.join(self.folder.name, "config")}
+        process = Process(name, [*common, *args], self.folder.name, netns, {**home, **(env or {})})
         self.processes[name] = process
         return process
 

@@ -1,11 +1,15 @@
 #include "actors/cluster/secret.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
+#include <vector>
 
 using namespace mooncaf;
 
@@ -20,6 +24,20 @@ std::string hex(const cluster_secret::key& key) {
   }
   return text;
 }
+
+/// A folder of this test's own, gone at its end.
+class temp_folder {
+ public:
+  temp_folder() {
+    char name[] = "/tmp/mooncaf-secret-XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  ~temp_folder() { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  std::string folder_;
+};
 
 }  // namespace
 
@@ -59,21 +77,76 @@ TEST_CASE("a secret that can be guessed is refused, with a way to make a good on
   }
 }
 
+TEST_CASE("a secret file that others can read or change is refused with the mode and what to do") {
+  const temp_folder folder;
+  const auto file = folder.path("secret");
+  std::ofstream(file) << "correct horse battery staple\n";
+  for (const auto mode : {0644, 0604, 0660, 0602}) {
+    CAPTURE(mode);
+    REQUIRE(chmod(file.c_str(), static_cast<mode_t>(mode)) == 0);
+    const auto refused = cluster_secret::from_file(file);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error() == ec::unauthenticated);
+    CHECK(refused.error().detail.find(file) != std::string::npos);
+    CHECK(refused.error().detail.find("chmod 600") != std::string::npos);
+  }
+  for (const auto mode : {0600, 0400, 0640}) {
+    CAPTURE(mode);
+    REQUIRE(chmod(file.c_str(), static_cast<mode_t>(mode)) == 0);
+    CHECK(cluster_secret::from_file(file));
+  }
+}
+
+TEST_CASE("a secret that nobody made yet is made once, for its owner alone, whoever comes first") {
+  const temp_folder folder;
+  const auto file = folder.path("config/mooncaf/cluster.secret");
+  std::vector<std::string> keys(8);
+  std::vector<std::thread> starters;
+  for (auto& key : keys) {
+    starters.emplace_back([&key, &file] {
+      const auto secret = cluster_secret::from_file_or_new(file);
+      key = secret ? hex(secret->derive("x")) : to_string(secret.error());
+    });
+  }
+  for (auto& starter : starters) starter.join();
+  for (const auto& key : keys) CHECK(key == keys.front());
+  CHECK(keys.front().size() == 64);
+  struct stat seen {};
+  REQUIRE(stat(file.c_str(), &seen) == 0);
+  CHECK((seen.st_mode & 07777) == 0600);
+  REQUIRE(stat(std::filesystem::path(file).parent_path().c_str(), &seen) == 0);
+  CHECK((seen.st_mode & 07777) == 0700);
+  const auto other = cluster_secret::from_file_or_new(folder.path("other/mooncaf/cluster.secret"));
+  REQUIRE(other);
+  CHECK(hex(other->derive("x")) != keys.front());
+}
+
+TEST_CASE("a secret that cannot be made names the file and the option to give instead") {
+  const temp_folder folder;
+  std::ofstream(folder.path("file")) << "no folder";
+  const auto refused = cluster_secret::from_file_or_new(folder.path("file/mooncaf/cluster.secret"));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == ec::io_error);
+  CHECK(refused.error().detail.find(folder.path("file/mooncaf")) != std::string::npos);
+  CHECK(refused.error().detail.find("--cluster-secret-file") != std::string::npos);
+}
+
 TEST_CASE("a secret file that is missing, a folder or empty is an error that names the file") {
-  const auto folder = std::filesystem::temp_directory_path() / ("mooncaf-secret-" + std::to_string(getpid()));
-  std::filesystem::create_directory(folder);
-  const auto file = (folder / "secret").string();
+  const temp_folder folder;
+  const auto file = folder.path("secret");
 
   auto missing = cluster_secret::from_file(file);
   REQUIRE_FALSE(missing);
   CHECK(missing.error() == ec::io_error);
   CHECK(missing.error().detail.find(file) != std::string::npos);
 
-  auto directory = cluster_secret::from_file(folder.string());
+  REQUIRE(mkdir(folder.path("folder").c_str(), 0700) == 0);
+  auto directory = cluster_secret::from_file(folder.path("folder"));
   REQUIRE_FALSE(directory);
-  CHECK(directory.error().detail.find(folder.string()) != std::string::npos);
+  CHECK(directory.error().detail.find(folder.path("folder")) != std::string::npos);
 
   std::ofstream(file) << "";
+  REQUIRE(chmod(file.c_str(), 0600) == 0);
   auto empty = cluster_secret::from_file(file);
   REQUIRE_FALSE(empty);
   CHECK(empty.error().detail.find(file) != std::string::npos);
@@ -82,5 +155,4 @@ TEST_CASE("a secret file that is missing, a folder or empty is an error that nam
   auto good = cluster_secret::from_file(file);
   REQUIRE(good);
   CHECK(good->derive("x") == cluster_secret::from_text("correct horse battery staple")->derive("x"));
-  std::filesystem::remove_all(folder);
 }

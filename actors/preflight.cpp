@@ -1,0 +1,107 @@
+#include "actors/preflight.hpp"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <system_error>
+
+#include "actors/cluster/tcp_socket.hpp"
+#include "storage/memory_room.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+std::string message_of(int number) { return std::generic_category().message(number); }
+
+const char* advice(int number) {
+  if (number == EADDRINUSE) return "another process has it; choose another port, or 0 for any free one";
+  if (number == EACCES) return "ports below 1024 need a privilege; choose a higher one";
+  if (number == EADDRNOTAVAIL) return "no network interface of this machine has that address";
+  return "";
+}
+
+result<void> check_device(device_choice device) {
+  if (device != device_choice::cuda) return {};
+  return fail(ec::unsupported, "device: this build computes on the host alone; give --device host, or auto");
+}
+
+/// Opens the address and closes it again.
+result<void> check_can_listen(const std::string& option, const host_port& at) {
+  const auto refused = [&](const std::string& why, const std::string& what_to_do) {
+    return fail(ec::io_error, "cannot listen on " + to_string(at) + " (--" + option + "): " + why +
+                                  (what_to_do.empty() ? "" : "; " + what_to_do));
+  };
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int status = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found);
+  if (status != 0)
+    return refused(::gai_strerror(status), "give an address of this machine, or a name that has one");
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses{found, ::freeaddrinfo};
+  int problem = 0;
+  for (const auto* a = found; a != nullptr; a = a->ai_next) {
+    const unique_fd fd{::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const int on = 1;
+    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    // Only listening tells: two sockets may share an address until one of them does.
+    if (fd && ::bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(fd.get(), 1) == 0) return {};
+    problem = errno;
+  }
+  return refused(message_of(problem), advice(problem));
+}
+
+result<void> check_key_file(const std::string& path) {
+  if (path.empty() || std::ifstream{path}.is_open()) return {};
+  return fail(ec::io_error, "api_key_file: cannot open " + path + " (--api-key-file): " + message_of(errno));
+}
+
+result<void> check_folder(const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (!failed && ::access(path.c_str(), R_OK | W_OK | X_OK) != 0) failed = {errno, std::generic_category()};
+  if (!failed) return {};
+  return fail(ec::io_error, "cannot use the folder " + path + " (--ssd-path): " + failed.message() +
+                                "; it must be one that this process's user may read and write");
+}
+
+}  // namespace
+
+std::optional<preflight_error> check_before_loading(const options& o, std::vector<std::string>& warnings) {
+  const bool stores = o.cluster.cache || o.cluster.prefill || o.cluster.decode;
+  const auto room = [&]() -> result<void> {
+    const auto known = memory_room_now();
+    if (!stores || !known) return {};
+    auto fits = check_arena_fits(o.cache.dram_bytes, *known);
+    if (!fits) return fail(fits.error());
+    if (!fits->empty()) warnings.push_back(*fits);
+    return {};
+  };
+  const auto listen = [](bool wanted, const char* option, const host_port& at) {
+    return wanted ? check_can_listen(option, at) : result<void>{};
+  };
+  const std::pair<exit_code, std::function<result<void>()>> steps[] = {
+      {exit_code::options, [&] { return check_device(o.model.device); }},
+      {exit_code::address, [&] { return listen(true, "listen", o.cluster.listen); }},
+      {exit_code::address, [&] { return listen(o.cluster.gateway, "http", o.gateway.http); }},
+      {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},
+      {exit_code::address, [&] { return listen(stores, "data-listen", o.transport.data_listen); }},
+      {exit_code::files, [&] { return check_key_file(o.cluster.gateway ? o.gateway.api_key_file : ""); }},
+      {exit_code::files, [&] { return check_folder(stores ? o.cache.ssd_path : ""); }},
+      {exit_code::resources, room},
+  };
+  for (const auto& [code, step] : steps) {
+    if (auto done = step(); !done) return preflight_error{code, done.error()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace mooncaf
