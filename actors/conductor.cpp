@@ -19,6 +19,17 @@ constexpr std::size_t recent_limit = 64;
 /// Charges are kept per attempt, so that a late word about an old try cannot release a new one.
 request_id charge_id(const attempt_id& id) { return request_id{id.owner()}; }
 
+/// Who it is and where to call it. The handles of a node are learned from itself: those that come through a
+/// third node are routed through that node, and never report the death of their process.
+node_info introduction_of(const node_info& node) {
+  node_info out;
+  out.id = node.id;
+  out.name = node.name;
+  out.host = node.host;
+  out.control_port = node.control_port;
+  return out;
+}
+
 holder_tier as_tier(block_tier tier) {
   return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd;
 }
@@ -26,10 +37,7 @@ holder_tier as_tier(block_tier tier) {
 }  // namespace
 
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
-    : conductor_actor::base(config),
-      setup_(std::move(setup)),
-      core_(setup_.core),
-      started_(clock_type::now()) {}
+    : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core) {}
 
 conductor_actor::behavior_type conductor::make_behavior() {
   outlive_stray_errors(*this);
@@ -38,21 +46,14 @@ conductor_actor::behavior_type conductor::make_behavior() {
       if (m.info.node.address() == down.source) return leave(id);
     }
   });
+  started_ = clock().now();
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](join_atom, const node_info& node) { return join(node); },
       [this](schedule_atom, const schedule_job& job) { return schedule(job); },
       [this](event_atom, const request_event& e) { event(e); },
       [this](blocks_atom, const block_event_batch& batch) { blocks(batch); },
-      [this](report_atom, const node_report& report) {
-        const auto i = members_.find(report.node);
-        if (i == members_.end()) return;
-        i->second.latest = report;
-        i->second.seen = clock_type::now();
-        for (const auto& w : report.workers) {
-          core_.report(w.id, {w.running, w.waiting, w.context_tokens, duration{w.step_ns}});
-        }
-      },
+      [this](report_atom, const node_report& message) { return report(message); },
       [this](status_atom) { return status(); },
       [this](tick_atom) {
         tick();
@@ -70,13 +71,13 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
                                               node.layout + ")"});
   }
   if (members_.contains(node.id)) leave(node.id);
-  if (auto added = core_.add_node(node.id); !added) return to_caf(added.error());
+  if (auto added = core_.add_node(node.id, clock().now()); !added) return to_caf(added.error());
   std::vector<node_info> others;
-  for (const auto& [id, m] : members_) others.push_back(m.info);
+  for (const auto& [id, m] : members_) others.push_back(introduction_of(m.info));
   member made;
   made.info = node;
   made.latest.node = node.id;
-  made.seen = clock_type::now();
+  made.seen = clock().now();
   for (const auto& w : node.workers) {
     instance_desc desc;
     desc.id = w.id;
@@ -92,10 +93,11 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
   members_.emplace(node.id, std::move(made));
   if (node.keeper) {
     // What others hold already is offered to it, too: their snapshots name it.
-    for (const auto& other : others) {
-      if (other.shard && !other.keeper) follow(other.shard);
+    for (const auto& [id, m] : members_) {
+      if (m.info.shard && !m.info.keeper) follow(m.info.shard);
     }
   }
+  ++roster_;
   monitor(node.node);
   log_info("joined", {{"member", node.name}, {"roles", node.roles}});
   return others;
@@ -104,12 +106,50 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
 void conductor::leave(node_id node) {
   const auto i = members_.find(node);
   if (i == members_.end()) return;
-  log_warn("left", {{"member", i->second.info.name}});
   core_.remove_node(node);
+  forget(node);
+}
+
+void conductor::forget(node_id node) {
+  const auto i = members_.find(node);
+  if (i == members_.end()) return;
+  log_warn("left", {{"member", i->second.info.name}});
+  demonitor(i->second.info.node.address());
   members_.erase(i);
+  ++roster_;
+}
+
+roster_msg conductor::report(const node_report& report) {
+  roster_msg out;
+  out.version = roster_;
+  const auto i = members_.find(report.node);
+  if (i == members_.end()) return out;
+  out.member = true;
+  const auto now = clock().now();
+  i->second.latest = report;
+  i->second.seen = now;
+  core_.heartbeat(report.node, now);
+  core_.unreachable(report.node, report.unreachable);
+  for (const auto& w : report.workers) {
+    core_.report(w.id, {w.running, w.waiting, w.context_tokens, duration{w.step_ns}});
+  }
+  out.news = report.roster != roster_;
+  if (!out.news) return out;
+  for (const auto& [id, m] : members_) {
+    if (id != report.node) out.others.push_back(introduction_of(m.info));
+  }
+  return out;
 }
 
 placement_msg conductor::schedule(const schedule_job& job) {
+  if (job.gateway && !members_.contains(job.gateway)) {
+    // Nobody would ever give back what it is charged for.
+    placement_msg refused;
+    refused.id = job.id;
+    refused.rejection = {ec::unavailable, "the gateway is no member of the cluster at present"};
+    refused.retry_after_ns = duration{std::chrono::seconds(1)}.count();
+    return refused;
+  }
   schedule_request request;
   request.id = charge_id(job.id);
   request.keys = job.keys;
@@ -119,7 +159,8 @@ placement_msg conductor::schedule(const schedule_job& job) {
   request.ttft_slo = duration{job.ttft_slo_ns};
   request.tbt_slo = duration{job.tbt_slo_ns};
   request.avoid = job.avoid;
-  const auto placed = core_.schedule(request, clock_type::now());
+  request.gateway = job.gateway;
+  const auto placed = core_.schedule(request, clock().now());
   placement_msg out;
   out.id = job.id;
   if (!placed) {
@@ -146,8 +187,7 @@ void conductor::event(const request_event& e) {
   const auto entry = std::ranges::find(recent_, e.id.request, &recent::id);
   if (entry != recent_.end()) entry->stage = e.stage;
   if (e.stage == request_stage::first_token) {
-    core_.first_token(charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
-                      clock_type::now());
+    core_.first_token(charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns}, clock().now());
     prompt_tokens_ += e.new_tokens + e.cached_tokens;
     cached_tokens_ += e.cached_tokens;
     if (entry != recent_.end()) {
@@ -168,21 +208,20 @@ void conductor::blocks(const block_event_batch& batch) {
   const auto i = members_.find(batch.node);
   if (i == members_.end()) return;
   auto& m = i->second;
-  if (batch.snapshot) {
-    if (batch.part == 0) core_.forget_blocks(batch.node);
-    m.next_event = batch.first_seq + 1;
-    m.resyncing = false;
-  } else {
-    if (batch.first_seq != m.next_event) {
-      // News were lost: what is known of this node may name blocks that are gone. Ask for everything, once.
-      if (!m.resyncing && m.info.shard) {
-        ++gaps_;
-        m.resyncing = true;
-        follow(m.info.shard);
-      }
+  switch (batch.snapshot ? m.stream.snapshot(batch.first_seq, batch.part)
+                         : m.stream.apply(batch.first_seq, batch.events.size())) {
+    case stream_verdict::replace:
+      core_.forget_blocks(batch.node);
+      break;
+    case stream_verdict::apply:
+      break;
+    case stream_verdict::stale:
       return;
-    }
-    m.next_event += batch.events.size();
+    case stream_verdict::gap:
+      // What is known of this node may name blocks that are gone. Ask for everything, once.
+      ++gaps_;
+      if (m.info.shard) follow(m.info.shard);
+      return;
   }
   for (const auto& e : batch.events) {
     if (e.what == block_change::removed) {
@@ -231,14 +270,10 @@ void conductor::offer(const block_event_batch& batch) {
 
 void conductor::tick() {
   // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the
-  // first to notice, this is the second.
-  constexpr auto silence = std::chrono::seconds(15);
-  const auto now = clock_type::now();
-  std::vector<node_id> silent;
-  for (const auto& [id, m] : members_) {
-    if (now - m.seen > silence) silent.push_back(id);
-  }
-  for (const auto id : silent) leave(id);
+  // first to notice, this is the second. Whoever is dropped and alive is told so with its next report.
+  const auto expired = core_.expire(clock().now());
+  for (const auto id : expired.nodes) forget(id);
+  for (const auto id : expired.requests) log_warn("expired", {{"charge", to_string(id)}});
 }
 
 std::string conductor::name_of(worker_id worker) const {
@@ -258,7 +293,7 @@ std::string conductor::name_of(worker_id worker) const {
 
 std::string conductor::status() const {
   using json = nlohmann::ordered_json;
-  const auto now = clock_type::now();
+  const auto now = clock().now();
   json out;
   out["model"] = setup_.model;
   out["uptime_s"] = to_seconds(now - started_);
@@ -348,6 +383,12 @@ std::string conductor::status() const {
                               {"last_error", r.last_error}});
   }
   out["requests_live"] = live;
+  out["broken_links"] = json::array();
+  for (const auto& [a, b] : core_.broken().all()) {
+    const auto one = members_.find(a), other = members_.find(b);
+    if (one == members_.end() || other == members_.end()) continue;
+    out["broken_links"].push_back({one->second.info.name, other->second.info.name});
+  }
   out["recent"] = json::array();
   for (const auto& r : recent_) {
     const auto source = members_.find(r.where.source);

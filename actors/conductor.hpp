@@ -9,6 +9,7 @@
 
 #include "actors/interfaces.hpp"
 #include "runtime/sched/conductor_core.hpp"
+#include "runtime/sched/event_stream.hpp"
 
 namespace mooncaf {
 
@@ -33,8 +34,7 @@ class conductor final : public conductor_actor::base {
     node_info info;
     node_report latest;
     time_point seen{};
-    std::uint64_t next_event = 0;  ///< sequence number expected next; 0: a snapshot is due
-    bool resyncing = false;
+    event_stream stream;  ///< what its shard announces
   };
   /// A recent placement, for the live page.
   struct recent {
@@ -50,6 +50,9 @@ class conductor final : public conductor_actor::base {
 
   caf::result<std::vector<node_info>> join(const node_info& node);
   void leave(node_id node);
+  /// Forgets a member of which the core has dropped everything.
+  void forget(node_id node);
+  roster_msg report(const node_report& report);
   placement_msg schedule(const schedule_job& job);
   void event(const request_event& e);
   void blocks(const block_event_batch& batch);
@@ -65,8 +68,9 @@ class conductor final : public conductor_actor::base {
   conductor_core core_;
   std::unordered_map<node_id, member> members_;
   std::deque<recent> recent_;  ///< newest first
+  std::uint64_t roster_ = 0;   ///< grows with every join and leave
   std::uint64_t gaps_ = 0;     ///< resyncs that were needed
-  time_point started_;
+  time_point started_{};
   std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0, finished_ = 0, failed_ = 0;
 };
 

@@ -30,12 +30,13 @@ decode_worker::decode_worker(caf::actor_config& config, context_ptr context, wor
 
 decode_worker_actor::behavior_type decode_worker::make_behavior() {
   outlive_stray_errors(*this);
+  guard_.install();
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](job_atom, const generate_job& job) { take(job); },
       [this](done_atom, const prefill_done& message) { prefill_finished(message); },
       [this](cancel_atom, const attempt_id& id) { cancel(id); },
-      [this](peer_down_atom, node_id peer) { drop_gateway(peer); },
+      [this](peer_down_atom, node_id peer) { peer_lost(peer); },
       [this](status_atom) { return load(); },
       [this](landed_atom, const attempt_id& id, bool complete) { kv_landed(id, complete); },
       [this](tick_atom) {
@@ -47,6 +48,7 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
 
 void decode_worker::on_exit() {
   for (const auto& [owner, request] : requests_) board_->close(owner);
+  guard_.forget_all();
   requests_.clear();
   early_.clear();
   links_ = {};
@@ -80,6 +82,10 @@ void decode_worker::take(const generate_job& job) {
                 error{ec::overloaded, "decode queue is full (" +
                                           std::to_string(context_->opts.decode.max_queue) + " requests)"},
                 true);
+  }
+  if (!request->local && context_->plane->preferred_path(job.placement.prefill_node) == transfer_path::none) {
+    // Its worker's handle would lead through the gateway: no word of its end, no answer that must come.
+    return fail(request, error{ec::unavailable, "the node that computes the prompt is not connected"}, true);
   }
   if (!request->local) return pin(request);
   request->at = phase::receiving;
@@ -130,6 +136,7 @@ void decode_worker::reserved(const live_ptr& request, const std::vector<slot_ind
   });
   // From here on the prefill side may write into these slots.
   request->exposed = true;
+  request->fences = context_->plane->fences_of(job.placement.prefill_node);
   send(links_.shard, fence_atom_v, owner);
   send(caf::actor_cast<prefill_worker_actor>(job.prefill), target_atom_v, std::move(target));
   if (auto early = early_.extract(owner)) prefill_finished(early.mapped().first);
@@ -361,20 +368,30 @@ void decode_worker::end(const live_ptr& request) {
 void decode_worker::fence(const live_ptr& request) {
   const auto& job = request->job;
   const auto confirm = [this, owner = job.id.owner()] { send(links_.shard, confirm_atom_v, owner); };
-  this->request(caf::actor_cast<prefill_worker_actor>(job.prefill), request_limit, cancel_atom_v, job.id)
-      .then(confirm, [this, confirm, node = job.placement.prefill_node](const caf::error&) {
-        // It did not say that it stopped: cut its links instead.
-        this->request(links_.messenger, request_limit, fence_atom_v, node)
-            .then(confirm, [](const caf::error&) {});
-      });
+  const auto cut = [this, confirm, node = job.placement.prefill_node,
+                    fences = request->fences](const error&) {
+    // It did not say that it stopped: cut its links instead, however long that takes.
+    this->request(links_.messenger, caf::infinite, fence_atom_v, node, fences)
+        .then(confirm, [](const caf::error&) {});
+  };
+  guard_.request(caf::actor_cast<prefill_worker_actor>(job.prefill), request_limit, cancel_atom_v, job.id)
+      .then(confirm, cut);
 }
 
-void decode_worker::drop_gateway(node_id gateway) {
-  std::vector<live_ptr> lost;
+void decode_worker::peer_lost(node_id peer) {
+  std::vector<live_ptr> orphans, cut_off;
   for (const auto& [owner, request] : requests_) {
-    if (request->job.gateway_node == gateway) lost.push_back(request);
+    const bool waits = request->at == phase::reserving || request->at == phase::receiving;
+    if (request->job.gateway_node == peer) {
+      orphans.push_back(request);
+    } else if (waits && !request->local && request->job.placement.prefill_node == peer) {
+      cut_off.push_back(request);
+    }
   }
-  for (const auto& request : lost) end(request);
+  for (const auto& request : orphans) end(request);
+  for (const auto& request : cut_off) {
+    fail(request, error{ec::peer_lost, "the node that computes the prompt cannot be reached"}, true);
+  }
 }
 
 void decode_worker::sweep() {

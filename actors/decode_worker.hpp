@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/cluster/guarded_request.hpp"
 #include "actors/compute_step.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/landing_board.hpp"
@@ -43,6 +44,7 @@ class decode_worker final : public decode_worker_actor::base {
     time_point arrived;
     bool local = false;             ///< prefill runs on this node and hands its blocks over
     bool exposed = false;           ///< a remote prefill side may be writing into the slots
+    std::uint64_t fences = 0;       ///< how often its node had been fenced by then
     std::uint32_t have_blocks = 0;  ///< leading blocks that were here before
     std::vector<slot_index> slots;
     std::vector<std::byte*> blocks;  ///< their addresses
@@ -83,7 +85,7 @@ class decode_worker final : public decode_worker_actor::base {
   void end(const live_ptr& request);
   /// The prefill side may still write into the slots: they are free once it stopped or its links are down.
   void fence(const live_ptr& request);
-  void drop_gateway(node_id gateway);
+  void peer_lost(node_id peer);
   void sweep();
   worker_load load() const;
 
@@ -91,6 +93,7 @@ class decode_worker final : public decode_worker_actor::base {
   worker_links links_;
   std::shared_ptr<engine> machine_;
   std::shared_ptr<landing_board> board_;
+  request_guard<decode_worker> guard_{this};  ///< of requests to prefill workers
   decode_batch batch_;
   std::unordered_map<std::uint64_t, live_ptr> requests_;                          ///< by owner
   std::unordered_map<std::uint64_t, std::pair<prefill_done, time_point>> early_;  ///< overtook their job

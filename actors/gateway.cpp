@@ -140,6 +140,7 @@ void gateway::schedule(const live_ptr& request) {
   job.ttft_slo_ns = what.ttft_slo.count();
   job.tbt_slo_ns = what.tbt_slo.count();
   job.avoid = request->avoid;
+  job.gateway = context_->id;
   request->scheduling = true;
   this->request(conductor_, schedule_limit, schedule_atom_v, std::move(job))
       .then(

@@ -54,11 +54,14 @@ using messenger_actor = caf::typed_actor<
     MOONCAF_RPC(void, peer_down_atom, node_id),
     // Reads blocks of another node into local slots; answers with the leading ones that arrived and verified.
     MOONCAF_RPC(remote_blocks, fetch_atom, fetch_plan),
-    // After the answer no byte of that peer can land here any more.
-    MOONCAF_RPC(void, fence_atom, node_id),
+    // After the answer no byte can land here that the peer was let write when it had been fenced so many times
+    // (data_plane::fences_of): a fence that came since will do. It stays out until it is greeted anew.
+    MOONCAF_RPC(void, fence_atom, node_id, std::uint64_t),
     MOONCAF_RPC(transfer_report, status_atom),
     // INTERNAL: the read with this ticket ended.
-    MOONCAF_RPC(void, read_atom, std::uint64_t, error)>;
+    MOONCAF_RPC(void, read_atom, std::uint64_t, error),
+    // INTERNAL: tries once more to shut a peer out.
+    MOONCAF_RPC(void, tick_atom, node_id)>;
 
 /// The POOL KEEPER of a node that stores and does not compute.
 using pool_keeper_actor = caf::typed_actor<
@@ -78,7 +81,7 @@ using prefill_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, target_atom, kv_target),
     // Stop; answers once nothing of this attempt can be written to the decode side any more.
     MOONCAF_RPC(void, cancel_atom, attempt_id),
-    // A node is gone; requests of its gateway are of use to nobody.
+    // A node cannot be reached; requests of its gateway are of use to nobody, those that decode there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: all slices of an attempt have left (true) or could not be delivered (false).
@@ -94,7 +97,7 @@ using decode_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, done_atom, prefill_done),
     // Stop and free; no token of the attempt is sent afterwards. The reason is for the log.
     MOONCAF_RPC(void, cancel_atom, attempt_id),
-    // A node is gone; requests of its gateway are of use to nobody.
+    // A node cannot be reached; requests of its gateway are of use to nobody, those that prefill there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),
     // INTERNAL: every expected slice of the attempt has landed and verified (true), or one was corrupt (false).
@@ -129,7 +132,8 @@ using conductor_actor = caf::typed_actor<
     MOONCAF_RPC(placement_msg, schedule_atom, schedule_job),
     MOONCAF_RPC(void, event_atom, request_event),
     MOONCAF_RPC(void, blocks_atom, block_event_batch),
-    MOONCAF_RPC(void, report_atom, node_report),
+    // How a node stands; answers with how it stands with the conductor, and with the members if it does not know them.
+    MOONCAF_RPC(roster_msg, report_atom, node_report),
     // The cluster as JSON (actors/http/cluster_view.hpp).
     MOONCAF_RPC(std::string, status_atom),
     // INTERNAL: expires silent nodes.
@@ -143,7 +147,7 @@ using node_actor = caf::typed_actor<
     MOONCAF_RPC(node_report, status_atom),
     // INTERNAL: others can reach us at this control port from now on: join.
     MOONCAF_RPC(void, listen_atom, std::uint16_t),
-    // INTERNAL: reports load; looks for the conductor while there is none.
+    // INTERNAL: reports load; looks for the conductor and for members that are not connected.
     MOONCAF_RPC(void, tick_atom)>;
 
 // clang-format on

@@ -60,6 +60,7 @@ struct schedule_job {
   std::int64_t ttft_slo_ns = 0;     ///< 0: the cluster's default
   std::int64_t tbt_slo_ns = 0;
   std::vector<worker_id> avoid;  ///< decode workers of this request's failed attempts: others first
+  node_id gateway;               ///< who asks: what it was charged for ends with it
 };
 
 /// Where a request runs and what it may reuse; or why it is refused.
@@ -180,6 +181,7 @@ struct rail_status {
 struct transfer_report {
   std::vector<path_status> paths;
   std::vector<rail_status> rails;
+  std::vector<node_id> fenced;  ///< peers that were shut out and have not been greeted anew since
 };
 
 /// What one node tells about itself.
@@ -189,7 +191,9 @@ struct node_report {
   bool has_shard = false;
   shard_status shard;
   transfer_report moved;
-  std::uint64_t requests_live = 0;  ///< requests that any actor of this node still holds
+  std::uint64_t requests_live = 0;   ///< requests that any actor of this node still holds
+  std::uint64_t roster = 0;          ///< version of the list of members that it knows
+  std::vector<node_id> unreachable;  ///< members that it is not connected with
 };
 
 // ---- the work
@@ -345,6 +349,17 @@ struct node_info {
   caf::actor keeper;     ///< a pool_keeper_actor: this node takes copies of what others compute
   caf::actor node;       ///< its node_actor
   caf::actor conductor;  ///< a conductor_actor, if it runs there
+  /// In a greeting: the sender's number for its acquaintance with the receiver. Another one than before
+  /// means that it had lost the receiver (runtime/sched/peer_roster.hpp).
+  std::uint64_t meeting = 0;
+};
+
+/// What the conductor answers to a report: how the sender stands, and the news about the others.
+struct roster_msg {
+  bool member = false;            ///< false: the sender was dropped, or never joined; it should join
+  std::uint64_t version = 0;      ///< grows with every join and leave
+  bool news = false;              ///< `others` is given, as the sender knew another version
+  std::vector<node_info> others;  ///< all other members: id, name and address only
 };
 
 }  // namespace mooncaf

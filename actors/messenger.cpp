@@ -12,6 +12,7 @@ namespace mooncaf {
 namespace {
 
 constexpr auto pin_limit = std::chrono::seconds(10);  ///< the source may read SSD first
+constexpr auto fence_again = std::chrono::seconds(1);
 constexpr auto read_limit = std::chrono::seconds(20);
 
 std::int64_t mean_ns(const latency_summary& l) {
@@ -54,33 +55,12 @@ messenger::messenger(caf::actor_config& config, context_ptr context, executor_ac
 
 messenger_actor::behavior_type messenger::make_behavior() {
   outlive_stray_errors(*this);
+  guard_.install();
   return {
-      [this](peer_up_atom, const node_info& peer) {
-        const auto announced = decode_announcement(peer.data_plane);
-        if (!announced) return;
-        if (context_->plane->add_peer(announced->address, announced->regions) && peer.shard) {
-          shards_[peer.id] = caf::actor_cast<cache_shard_actor>(peer.shard);
-        }
-      },
-      [this](peer_down_atom, node_id peer) {
-        shards_.erase(peer);
-        context_->plane->remove_peer(peer);
-      },
+      [this](peer_up_atom, const node_info& peer) { up(peer); },
+      [this](peer_down_atom, node_id peer) { down(peer); },
       [this](fetch_atom, const fetch_plan& plan) { return fetch(plan); },
-      [this](fence_atom, node_id peer) -> caf::result<void> {
-        auto promise = make_response_promise();
-        auto closed = std::make_shared<result<void>>();
-        auto task = make_task([plane = context_->plane, peer, closed] { *closed = plane->close_peer(peer); });
-        request(blocking_, caf::infinite, run_atom_v, std::move(task))
-            .then([promise, closed](const task_ptr&) mutable {
-              if (*closed) {
-                promise.deliver(caf::unit);
-              } else {
-                promise.deliver(to_caf(closed->error()));
-              }
-            });
-        return promise;
-      },
+      [this](fence_atom, node_id peer, std::uint64_t fences) { return fence(peer, fences); },
       [this](read_atom, std::uint64_t ticket, const error& failure) {
         if (auto read = reading_.extract(ticket)) read.mapped()(failure);
       },
@@ -90,15 +70,79 @@ messenger_actor::behavior_type messenger::make_behavior() {
         auto rails = context_->plane->rails();
         for (const auto& s : rails) out.rails.push_back(as_message(s));
         tell_of_rails(std::move(rails));
+        out.fenced = fenced_;
         return out;
       },
+      [this](tick_atom, node_id peer) { shut(peer); },
   };
 }
 
 void messenger::on_exit() {
+  guard_.forget_all();
   shards_.clear();
+  shutting_.clear();
   reading_.clear();
   blocking_ = nullptr;
+}
+
+void messenger::up(const node_info& peer) {
+  std::erase(fenced_, peer.id);
+  if (const auto i = shutting_.find(peer.id); i != shutting_.end()) {
+    i->second.next = peer;
+  } else {
+    admit(peer);
+  }
+}
+
+void messenger::admit(const node_info& peer) {
+  const auto announced = decode_announcement(peer.data_plane);
+  if (!announced) return;
+  if (context_->plane->add_peer(announced->address, announced->regions) && peer.shard) {
+    shards_[peer.id] = caf::actor_cast<cache_shard_actor>(peer.shard);
+  }
+}
+
+void messenger::down(node_id peer) {
+  shards_.erase(peer);
+  std::erase(fenced_, peer);
+  context_->plane->remove_peer(peer);
+  if (const auto i = shutting_.find(peer); i != shutting_.end()) {
+    i->second.next.reset();
+    return;
+  }
+  // What it still had under way must not land among what it writes once it is back.
+  shutting_.try_emplace(peer);
+  shut(peer);
+}
+
+caf::result<void> messenger::fence(node_id peer, std::uint64_t fences) {
+  if (context_->plane->fences_of(peer) > fences) return caf::unit;
+  const auto [i, first] = shutting_.try_emplace(peer);
+  auto promise = make_response_promise();
+  i->second.waiting.push_back(promise);
+  if (first) {
+    shards_.erase(peer);
+    fenced_.push_back(peer);
+    shut(peer);
+  }
+  return promise;
+}
+
+void messenger::shut(node_id peer) {
+  auto outcome = std::make_shared<result<void>>();
+  auto task = make_task([plane = context_->plane, peer, outcome] { *outcome = plane->close_peer(peer); });
+  request(blocking_, caf::infinite, run_atom_v, std::move(task)).then([this, peer, outcome](const task_ptr&) {
+    if (*outcome) return closed(peer);
+    // It maps our memory, and neither stopped nor died: what it knew must not be reused yet.
+    log_warn("fence", {{"peer", to_string(peer)}, {"problem", to_string(outcome->error())}});
+    delayed_send(this, fence_again, tick_atom_v, peer);
+  });
+}
+
+void messenger::closed(node_id peer) {
+  auto gone = shutting_.extract(peer);
+  for (auto& promise : gone.mapped().waiting) promise.deliver(caf::unit);
+  if (gone.mapped().next) admit(*gone.mapped().next);
 }
 
 void messenger::tell_of_rails(std::vector<rail_stats> now) {
@@ -118,9 +162,9 @@ caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan) {
   if (i == shards_.end())
     return to_caf(error{ec::unavailable, "node " + to_string(plan.source) + " is not a peer"});
   auto promise = make_response_promise();
-  request(i->second, pin_limit, pin_remote_atom_v, plan.id.reader(), plan.keys)
-      .then([this, plan, promise](remote_blocks& held) { read(plan, std::move(held), promise); },
-            [promise](caf::error& e) mutable { promise.deliver(std::move(e)); });
+  guard_.request(i->second, pin_limit, pin_remote_atom_v, plan.id.reader(), plan.keys)
+      .then([this, plan, promise](const remote_blocks& held) { read(plan, held, promise); },
+            [promise](const error& e) mutable { promise.deliver(to_caf(e)); });
   return promise;
 }
 

@@ -1,12 +1,20 @@
 #pragma once
 // The messenger: fetches prefix blocks from other nodes, and fences peers. A mailbox around the data plane,
 // which moves the bytes on threads of its own.
+//
+//            peer_up                     peer_down, fence                    no byte can land
+//   absent ──────────► admitted ──────────────────────────────► shutting ─────────────────────► absent
+//                                     (a peer_up that comes now waits)  │  └─ cannot be said yet ─► tries
+//                                     again
+//                                                                       └─► fences answered
 
 #include <caf/typed_event_based_actor.hpp>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "actors/cluster/guarded_request.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 
@@ -21,6 +29,18 @@ class messenger final : public messenger_actor::base {
   void on_exit() override;
 
  private:
+  /// A peer that is shut out, until no byte of it can land.
+  struct shutting {
+    std::optional<node_info> next;  ///< it was greeted anew in the meantime
+    std::vector<caf::response_promise> waiting;
+  };
+
+  void up(const node_info& peer);
+  void admit(const node_info& peer);
+  void down(node_id peer);
+  caf::result<void> fence(node_id peer, std::uint64_t fences);
+  void shut(node_id peer);
+  void closed(node_id peer);
   caf::result<remote_blocks> fetch(const fetch_plan& plan);
   /// Reads pinned blocks of the source into the plan's slots, then lets the source go.
   void read(const fetch_plan& plan, remote_blocks held, caf::response_promise reply);
@@ -29,8 +49,11 @@ class messenger final : public messenger_actor::base {
   void tell_of_rails(std::vector<rail_stats> now);
 
   context_ptr context_;
-  executor_actor blocking_;                                                       ///< fencing waits for peers
-  std::unordered_map<node_id, cache_shard_actor> shards_;                         ///< of the peers
+  executor_actor blocking_;                                ///< fencing waits for peers
+  request_guard<messenger> guard_{this};                   ///< of requests to peers
+  std::unordered_map<node_id, cache_shard_actor> shards_;  ///< of the peers
+  std::unordered_map<node_id, shutting> shutting_;
+  std::vector<node_id> fenced_;                                                   ///< not greeted anew since
   std::unordered_map<std::uint64_t, std::function<void(const error&)>> reading_;  ///< by ticket
   std::uint64_t next_ticket_ = 1;
   std::vector<rail_stats> seen_rails_;

@@ -1,14 +1,11 @@
 #include "actors/node.hpp"
 
-#include <algorithm>
 #include <caf/send.hpp>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
-#include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
 
 namespace mooncaf {
@@ -17,17 +14,8 @@ namespace {
 
 constexpr auto report_interval = std::chrono::milliseconds(200);
 constexpr auto answer_limit = std::chrono::seconds(5);
-
-/// Collects the answers that make a report; the last one to come or fail completes it.
-struct collection {
-  node_report report;
-  std::size_t missing = 0;
-  caf::response_promise reply;
-
-  void answered() {
-    if (--missing == 0) reply.deliver(report);
-  }
-};
+constexpr auto first_join_wait = std::chrono::milliseconds(200);
+constexpr auto longest_join_wait = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -39,7 +27,9 @@ node::node(caf::actor_config& config, context_ptr context, local_actors local, n
       info_(std::move(self_info)),
       join_(std::move(join)),
       dial_(std::move(dial)),
-      dialler_(std::move(dialler)) {}
+      dialler_(std::move(dialler)),
+      join_wait_(first_join_wait, longest_join_wait, info_.id.value),
+      roster_(info_.id, info_.id.value) {}
 
 node_actor::behavior_type node::make_behavior() {
   outlive_stray_errors(*this);
@@ -52,14 +42,7 @@ node_actor::behavior_type node::make_behavior() {
         if (local_.conductor) join(local_.conductor);
         send(this, tick_atom_v);
       },
-      [this](hello_atom, const node_info& peer) -> caf::result<node_info> {
-        if (peer.fingerprint != info_.fingerprint) {
-          return to_caf(error{ec::incompatible, "this node serves " + info_.model + " (" + info_.layout +
-                                                    "), the other " + peer.model + " (" + peer.layout + ")"});
-        }
-        meet(peer);
-        return info_;
-      },
+      [this](hello_atom, const node_info& peer) { return greeted(peer); },
       [this](status_atom) { return status(); },
       [this](tick_atom) { tick(); },
   };
@@ -71,88 +54,65 @@ void node::on_exit() {
   dialler_ = nullptr;
   dial_ = nullptr;
   peers_.clear();
+  members_.clear();
   info_ = {};
 }
 
 void node::tick() {
   report();
-  if (!conductor_ && join_ && !dialling_) look_for_conductor();
+  look_for_conductor();
+  call_members();
   delayed_send(this, report_interval, tick_atom_v);
 }
 
+// ---- the conductor
+// ------------------------------------------------------------------------------------------------------
+
 void node::look_for_conductor() {
-  greet(*join_, [this](const node_info& found) {
-    if (found.conductor) {
-      conductor_node_ = found.id;
-      join(caf::actor_cast<conductor_actor>(found.conductor));
-    } else {
-      log_warn("join", {{"at", to_string(*join_)}, {"problem", "no conductor runs there"}});
-    }
-  });
+  if (conductor_ || !join_ || joining_ || clock().now() < join_at_) return;
+  joining_ = true;
+  greet(
+      *join_, conductor_node_,
+      [this](const node_info& found) {
+        if (!found.conductor) return conductor_missed({ec::not_found, "no conductor runs there"});
+        conductor_node_ = found.id;
+        join(caf::actor_cast<conductor_actor>(found.conductor));
+      },
+      [this](const error& why) { conductor_missed(why); });
 }
 
-void node::greet(const host_port& where, std::function<void(const node_info&)> then) {
-  dialling_ = true;
-  auto found = std::make_shared<result<node_actor>>(fail(ec::internal));
-  auto task = make_task([dial = dial_, where, found] { *found = dial(where.host, where.port); });
-  request(dialler_, caf::infinite, run_atom_v, std::move(task))
-      .then([this, where, found, then](const task_ptr&) {
-        dialling_ = false;
-        if (!*found) {
-          log_warn("dial", {{"peer", to_string(where)}, {"problem", to_string(found->error())}});
-          return;
-        }
-        request(**found, answer_limit, hello_atom_v, info_)
-            .then(
-                [this, then](const node_info& peer) {
-                  meet(peer);
-                  then(peer);
-                },
-                [where](const caf::error& e) {
-                  log_warn("hello", {{"peer", to_string(where)}, {"problem", to_string(from_caf(e))}});
-                });
-      });
+void node::conductor_missed(const error& why) {
+  joining_ = false;
+  join_at_ = clock().now() + join_wait_.next();
+  complain(join_ ? "join " + to_string(*join_) : "join", to_string(why));
 }
 
 void node::join(const conductor_actor& conductor) {
+  joining_ = true;
   request(conductor, answer_limit, join_atom_v, info_)
       .then(
           [this, conductor](const std::vector<node_info>& members) {
+            joining_ = false;
+            join_wait_.reset();
+            complaints_.clear();
+            roster_version_ = 0;
             follow(conductor);
-            for (const auto& member : members) {
-              if (member.id == info_.id || peers_.contains(member.id)) continue;
-              greet({member.host, member.control_port}, [](const node_info&) {});
-            }
+            learn(members, true);
           },
           [this](const caf::error& e) {
-            log_warn("join", {{"problem", to_string(from_caf(e))}});
-            if (from_caf(e) == ec::incompatible) quit(to_caf(from_caf(e)));
+            if (from_caf(e) == ec::incompatible) return quit(e);
+            conductor_missed(from_caf(e));
           });
 }
 
-void node::meet(const node_info& peer) {
-  if (peer.id == info_.id || !peers_.emplace(peer.id, peer).second) return;
-  log_info("peer up", {{"peer", peer.name}, {"roles", peer.roles}});
-  monitor(peer.node);
-  if (local_.messenger) send(local_.messenger, peer_up_atom_v, peer);
-  if (local_.keeper) send(local_.keeper, peer_up_atom_v, peer.id);
-  if (local_.gateway) send(local_.gateway, peer_up_atom_v, peer);
-}
-
-void node::lost(const caf::down_msg& down) {
-  for (auto i = peers_.begin(); i != peers_.end(); ++i) {
-    if (i->second.node.address() != down.source) continue;
-    const auto id = i->first;
-    log_warn("peer down", {{"peer", i->second.name}, {"reason", caf::to_string(down.reason)}});
-    peers_.erase(i);
-    if (local_.messenger) send(local_.messenger, peer_down_atom_v, id);
-    if (local_.keeper) send(local_.keeper, peer_down_atom_v, id);
-    if (local_.gateway) send(local_.gateway, peer_down_atom_v, id);
-    for (const auto& worker : local_.prefill) send(worker, peer_down_atom_v, id);
-    for (const auto& worker : local_.decode) send(worker, peer_down_atom_v, id);
-    if (id == conductor_node_) follow(conductor_actor{});
+void node::stand(const roster_msg& answer) {
+  if (!answer.member) {
+    // Dropped for a silence that is over: we are here.
+    if (conductor_ && !joining_) join(conductor_);
     return;
   }
+  roster_version_ = answer.version;
+  if (answer.news) learn(answer.others, false);
 }
 
 void node::follow(const conductor_actor& conductor) {
@@ -165,103 +125,142 @@ void node::follow(const conductor_actor& conductor) {
 void node::report() {
   request(node_actor{this}, answer_limit, status_atom_v)
       .then(
-          [this](const node_report& mine) {
+          [this, asked = clock().now()](const node_report& mine) {
             measure(mine);
-            if (conductor_) send(conductor_, report_atom_v, mine);
+            leave_fenced(mine, asked);
+            if (!conductor_) return;
+            request(conductor_, answer_limit, report_atom_v, mine)
+                .then([this](const roster_msg& answer) { stand(answer); }, [](const caf::error&) {});
           },
           [](const caf::error&) {});
 }
 
-void node::measure(const node_report& mine) const {
-  if (!context_->meters) return;
-  auto& meters = *context_->meters;
-  // A request that is prefilled here is known to decode, too: it counts once, where its prompt waits.
-  std::uint64_t running = 0, queued = 0, expected = 0;
-  for (const auto& load : mine.workers) {
-    const auto worker = std::ranges::find(info_.workers, load.id, &worker_info::id);
-    const bool prefill = worker != info_.workers.end() && worker->role == worker_role::prefill;
-    running += load.running;
-    if (prefill) queued += load.waiting - std::min(load.waiting, load.running);
-    if (!prefill) expected += load.waiting;
+// ---- the peers
+// ----------------------------------------------------------------------------------------------------------
+
+void node::learn(const std::vector<node_info>& others, bool joined) {
+  std::vector<node_id> ids;
+  members_.clear();
+  for (const auto& other : others) {
+    if (other.id == info_.id) continue;
+    ids.push_back(other.id);
+    members_.emplace(other.id, other);
   }
-  meters.set_running(static_cast<double>(running));
-  meters.set_waiting(static_cast<double>(local_.prefill.empty() ? expected : queued));
-  if (mine.has_shard) {
-    const auto& s = mine.shard;
-    for (const auto& [state, count] : {std::pair{"free", s.slots_free},
-                                       {"reserved", s.slots_reserved},
-                                       {"committed", s.slots_committed},
-                                       {"pinned", s.slots_pinned},
-                                       {"private", s.slots_private},
-                                       {"quarantined", s.slots_quarantined},
-                                       {"ssd", s.ssd_blocks}}) {
-      meters.set_blocks(state, static_cast<double>(count));
-    }
-    const auto to_be_had = s.slots_free + s.slots_committed - std::min(s.slots_committed, s.slots_pinned);
-    const auto total = std::max<std::uint64_t>(s.slots_total, 1);
-    meters.set_cache_usage(1.0 -
-                           static_cast<double>(std::min(to_be_had, total)) / static_cast<double>(total));
-    meters.set_hits("dram", static_cast<double>(s.hits_dram));
-    meters.set_hits("ssd", static_cast<double>(s.hits_ssd));
-    meters.set_hits("remote", static_cast<double>(s.hits_remote));
-  }
-  std::map<std::string, std::uint64_t> bytes;
-  for (const auto& path : mine.moved.paths) bytes[path.path] += path.bytes;
-  for (const auto& r : mine.moved.rails) {
-    meters.set_rail(r.name, "bytes", static_cast<double>(r.bytes));
-    meters.set_rail(r.name, "slices", static_cast<double>(r.slices));
-    meters.set_rail(r.name, "retries", static_cast<double>(r.retries));
-    meters.set_rail(r.name, "failures", static_cast<double>(r.failures));
-    meters.set_rail_state(r.name, r.up, static_cast<double>(r.latency_ns) / 1e9);
-  }
-  for (const auto& [path, moved] : bytes) meters.set_transferred(path, static_cast<double>(moved));
+  roster_.set_members(ids, joined, clock().now());
+  call_members();
 }
 
-caf::result<node_report> node::status() {
-  auto all = std::make_shared<collection>();
-  all->reply = make_response_promise();
-  all->report.node = info_.id;
-  all->missing = 1 + local_.prefill.size() + local_.decode.size() + (local_.shard ? 1 : 0) +
-                 (local_.messenger ? 1 : 0) + (local_.gateway ? 1 : 0);
-  const auto failed = [all](const caf::error&) { all->answered(); };
-  const auto load = [all](const worker_load& l) {
-    all->report.requests_live += l.running + l.waiting;
-    all->report.workers.push_back(l);
-    all->answered();
-  };
-  for (const auto& worker : local_.prefill) request(worker, answer_limit, status_atom_v).then(load, failed);
-  for (const auto& worker : local_.decode) request(worker, answer_limit, status_atom_v).then(load, failed);
-  if (local_.shard) {
-    request(local_.shard, answer_limit, status_atom_v)
-        .then(
-            [all](const shard_status& s) {
-              all->report.has_shard = true;
-              all->report.shard = s;
-              all->answered();
-            },
-            failed);
+void node::call_members() {
+  // The conductor's node is called by `look_for_conductor`.
+  for (const auto id : roster_.due(clock().now())) {
+    const auto& member = members_.at(id);
+    const auto missed = [this, id, name = member.name](const error& why) {
+      roster_.missed(id, clock().now());
+      complain("call " + name, to_string(why));
+    };
+    if (id == conductor_node_ && !conductor_) {
+      roster_.missed(id, clock().now());
+    } else {
+      greet(
+          {member.host, member.control_port}, id, [](const node_info&) {}, missed);
+    }
   }
-  if (local_.messenger) {
-    request(local_.messenger, answer_limit, status_atom_v)
-        .then(
-            [all](const transfer_report& moved) {
-              all->report.moved = moved;
-              all->answered();
-            },
-            failed);
+}
+
+void node::greet(const host_port& where, node_id expected, answered_function answered,
+                 missed_function missed) {
+  auto found = std::make_shared<result<node_actor>>(fail(ec::internal));
+  auto task = make_task([dial = dial_, where, found] { *found = dial(where.host, where.port); });
+  request(dialler_, caf::infinite, run_atom_v, std::move(task))
+      .then([this, found, expected, answered, missed](const task_ptr&) {
+        if (!*found) return missed(found->error());
+        auto mine = info_;
+        mine.meeting = roster_.meeting_with(expected);
+        hello(**found, mine, answered, missed);
+      });
+}
+
+void node::hello(const node_actor& peer, const node_info& mine, answered_function answered,
+                 missed_function missed) {
+  request(peer, answer_limit, hello_atom_v, mine)
+      .then(
+          [this, answered, meeting = mine.meeting](const node_info& found) {
+            meet(found);
+            if (found.id != info_.id) roster_.met(found.id, meeting);
+            answered(found);
+          },
+          [this, missed](const caf::error& e) {
+            // Another model is another cluster: waiting would not help.
+            if (from_caf(e) == ec::incompatible) return quit(e);
+            missed(from_caf(e));
+          });
+}
+
+caf::result<node_info> node::greeted(const node_info& peer) {
+  if (peer.fingerprint != info_.fingerprint) {
+    return to_caf(error{ec::incompatible, "node " + info_.name + " at " + info_.host + ":" +
+                                              std::to_string(info_.control_port) + " serves " + info_.model +
+                                              " (" + info_.layout + "), node " + peer.name + " has " +
+                                              peer.model + " (" + peer.layout + ")"});
   }
-  if (local_.gateway) {
-    request(local_.gateway, answer_limit, status_atom_v)
-        .then(
-            [all](std::uint64_t live) {
-              all->report.requests_live += live;
-              all->answered();
-            },
-            failed);
+  meet(peer);
+  auto mine = info_;
+  mine.meeting = roster_.meeting_with(peer.id);
+  return mine;
+}
+
+void node::meet(const node_info& peer) {
+  if (peer.id == info_.id) return;
+  if (const auto known = peers_.find(peer.id); known != peers_.end()) {
+    if (known->second.info.meeting == peer.meeting) return;
+    roster_.was_lost_by(peer.id, clock().now());
+    part(peer.id, "it had lost this node");
   }
-  auto promise = all->reply;
-  all->answered();
-  return promise;
+  peers_.emplace(peer.id, acquaintance{peer, clock().now()});
+  roster_.met(peer.id);
+  complaints_.erase("call " + peer.name);
+  log_info("peer up", {{"peer", peer.name}, {"roles", peer.roles}});
+  monitor(peer.node);
+  if (local_.messenger) send(local_.messenger, peer_up_atom_v, peer);
+  if (local_.keeper) send(local_.keeper, peer_up_atom_v, peer.id);
+  if (local_.gateway) send(local_.gateway, peer_up_atom_v, peer);
+}
+
+void node::lost(const caf::down_msg& down) {
+  for (const auto& [id, peer] : peers_) {
+    if (peer.info.node.address() != down.source) continue;
+    const auto lost_one = id;
+    roster_.lost(lost_one, clock().now());
+    return part(lost_one, caf::to_string(down.reason));
+  }
+}
+
+void node::leave_fenced(const node_report& mine, time_point asked) {
+  for (const auto id : mine.moved.fenced) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end() || peer->second.since >= asked) continue;
+    roster_.lost(id, clock().now());
+    part(id, "it was fenced");
+  }
+}
+
+void node::part(node_id peer, const std::string& why) {
+  const auto known = peers_.extract(peer);
+  log_warn("peer down", {{"peer", known.mapped().info.name}, {"reason", why}});
+  demonitor(known.mapped().info.node.address());
+  if (local_.messenger) send(local_.messenger, peer_down_atom_v, peer);
+  if (local_.keeper) send(local_.keeper, peer_down_atom_v, peer);
+  if (local_.gateway) send(local_.gateway, peer_down_atom_v, peer);
+  for (const auto& worker : local_.prefill) send(worker, peer_down_atom_v, peer);
+  for (const auto& worker : local_.decode) send(worker, peer_down_atom_v, peer);
+  if (peer == conductor_node_) follow(conductor_actor{});
+}
+
+void node::complain(const std::string& about, const std::string& problem) {
+  auto& latest = complaints_[about];
+  if (latest == problem) return;
+  latest = problem;
+  log_warn(about, {{"problem", problem}});
 }
 
 }  // namespace mooncaf

@@ -2,9 +2,10 @@
 // One process in the cluster: finds the conductor, gets to know its peers, watches them, reports load.
 //
 //   dial(join) ─► hello ─► conductor.join ─► members ─► dial each ─► hello ─► peer_up to the local actors
-//                                                                                 │ link lost
-//        ▲ conductor lost: dial again                                             ▼
-//        └────────────────────────────────────────────────────────────────── peer_down
+//                                              ▲                                  │ link lost, or peer fenced
+//        ▲ conductor lost: dial again          └── with back-off, while it is ◄───┤
+//        │                                         a member                       ▼
+//        └─────────────────────────────────────────────────────────────────── peer_down
 //
 // Dialling blocks, so it is the work of an executor. The direct link matters: a handle that was learned
 // through a third node is routed through it and never reports the death of its process.
@@ -17,6 +18,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/sched/peer_roster.hpp"
 
 namespace mooncaf {
 
@@ -46,17 +48,42 @@ class node final : public node_actor::base {
   void on_exit() override;
 
  private:
+  /// A node that said hello, and when.
+  struct acquaintance {
+    node_info info;
+    time_point since;
+  };
+  using answered_function = std::function<void(const node_info&)>;
+  using missed_function = std::function<void(const error&)>;
+
   void tick();
   void look_for_conductor();
-  void greet(const host_port& where, std::function<void(const node_info&)> then);
+  void conductor_missed(const error& why);
+  void call_members();
+  /// @param expected  who should answer there, if that is known.
+  void greet(const host_port& where, node_id expected, answered_function answered, missed_function missed);
+  void hello(const node_actor& peer, const node_info& mine, answered_function answered,
+             missed_function missed);
+  caf::result<node_info> greeted(const node_info& peer);
   void join(const conductor_actor& conductor);
+  /// These are the members. @param joined  this node has just joined them.
+  void learn(const std::vector<node_info>& others, bool joined);
+  /// What the conductor makes of us, and who is there.
+  void stand(const roster_msg& answer);
   void meet(const node_info& peer);
   void lost(const caf::down_msg& down);
+  /// Peers that the data plane has shut out are greeted anew: only then do both sides agree on what may still
+  /// be written.
+  void leave_fenced(const node_report& mine, time_point asked);
+  /// Tells the local actors that a peer is gone.
+  void part(node_id peer, const std::string& why);
   void follow(const conductor_actor& conductor);
   /// Tells the conductor, if there is one, and the metrics how things stand here.
   void report();
   void measure(const node_report& mine) const;
   caf::result<node_report> status();
+  /// Logs a problem when it is new, not every time that it is met.
+  void complain(const std::string& about, const std::string& problem);
 
   context_ptr context_;
   local_actors local_;
@@ -66,8 +93,14 @@ class node final : public node_actor::base {
   executor_actor dialler_;
   conductor_actor conductor_;
   node_id conductor_node_;
-  std::unordered_map<node_id, node_info> peers_;
-  bool dialling_ = false;
+  bool joining_ = false;  ///< looking for the conductor, or waiting for its answer
+  backoff join_wait_;
+  time_point join_at_{};
+  peer_roster roster_;
+  std::uint64_t roster_version_ = 0;
+  std::unordered_map<node_id, node_info> members_;  ///< names and addresses, as the conductor gave them
+  std::unordered_map<node_id, acquaintance> peers_;
+  std::unordered_map<std::string, std::string> complaints_;  ///< the latest, by what they are about
 };
 
 }  // namespace mooncaf

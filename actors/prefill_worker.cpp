@@ -49,6 +49,9 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
       [this](cancel_atom, const attempt_id& id) { return cancel(id); },
       [this](peer_down_atom, node_id peer) {
         for (const auto& request : requests_of(peer)) end(request);
+        for (const auto& request : bound_for(peer)) {
+          fail(request, error{ec::peer_lost, "the node that is to decode cannot be reached"}, true);
+        }
       },
       [this](status_atom) {
         worker_load load;
@@ -399,6 +402,14 @@ std::vector<prefill_worker::live_ptr> prefill_worker::requests_of(node_id gatewa
   std::vector<live_ptr> out;
   for (const auto& [owner, request] : requests_) {
     if (request->job.gateway_node == gateway) out.push_back(request);
+  }
+  return out;
+}
+
+std::vector<prefill_worker::live_ptr> prefill_worker::bound_for(node_id decode) const {
+  std::vector<live_ptr> out;
+  for (const auto& [owner, request] : requests_) {
+    if (request->job.placement.decode_node == decode && !request->over) out.push_back(request);
   }
   return out;
 }

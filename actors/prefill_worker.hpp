@@ -96,6 +96,8 @@ class prefill_worker final : public prefill_worker_actor::base {
   void fail(const live_ptr& request, error cause, bool retriable);
   void end(const live_ptr& request);
   std::vector<live_ptr> requests_of(node_id gateway) const;
+  /// Those whose KV is to go to this node.
+  std::vector<live_ptr> bound_for(node_id decode) const;
   void sweep();
 
   context_ptr context_;

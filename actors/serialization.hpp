@@ -50,7 +50,7 @@ auto inspect(Inspector& f, token_msg& x) {
 template <class Inspector>
 auto inspect(Inspector& f, schedule_job& x) {
   return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns,
-                x.tbt_slo_ns, x.avoid);
+                x.tbt_slo_ns, x.avoid, x.gateway);
 }
 template <class Inspector>
 auto inspect(Inspector& f, placement_msg& x) {
@@ -94,11 +94,12 @@ auto inspect(Inspector& f, rail_status& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, transfer_report& x) {
-  return fields(f, "transfer_report", x, x.paths, x.rails);
+  return fields(f, "transfer_report", x, x.paths, x.rails, x.fenced);
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_report& x) {
-  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.moved, x.requests_live);
+  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.moved, x.requests_live,
+                x.roster, x.unreachable);
 }
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
@@ -165,7 +166,11 @@ auto inspect(Inspector& f, worker_info& x) {
 template <class Inspector>
 auto inspect(Inspector& f, node_info& x) {
   return fields(f, "node_info", x, x.id, x.name, x.host, x.control_port, x.roles, x.fingerprint, x.model,
-                x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor);
+                x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor, x.meeting);
+}
+template <class Inspector>
+auto inspect(Inspector& f, roster_msg& x) {
+  return fields(f, "roster_msg", x, x.member, x.version, x.news, x.others);
 }
 
 }  // namespace mooncaf
@@ -203,6 +208,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_blocks))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::keep_order))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_info))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_info))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::roster_msg))
 CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::hash128>))
 CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::commit_item>))
 CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::node_info>))

@@ -256,8 +256,11 @@ result<void> data_plane::close_peer(node_id node) {
   result<void> outcome;
   for (auto* t : impl_->transports())
     if (const auto r = t->close(node); !r) outcome = r;
+  if (outcome) impl_->node.peers.count_fence(node);
   return outcome;
 }
+
+std::uint64_t data_plane::fences_of(node_id node) const { return impl_->node.peers.fences_of(node); }
 
 // ---- what it knows
 transfer_path data_plane::preferred_path(node_id peer) const {

@@ -128,6 +128,9 @@ class data_plane {
   /// too.
   /// @error `ec::timed_out`: a peer that maps our memory neither stopped nor died; do not reuse what it knew.
   result<void> close_peer(node_id node);
+  /// How often `close_peer` has succeeded for this peer. Who lets a peer write notes it, and can tell later
+  /// whether a fence has come since.
+  std::uint64_t fences_of(node_id node) const;
 
   /// Starts a transfer; `on_done` is called exactly once, also for what is refused at once (then on this
   /// thread). A peer equal to `options.node` copies inside this node, without copying what already lies in

@@ -114,6 +114,17 @@ bool peer_table::admits(node_id node, std::uint64_t incarnation) const {
   return it == bans_.end() || (!it->second.all && !it->second.incarnations.contains(incarnation));
 }
 
+void peer_table::count_fence(node_id node) {
+  std::lock_guard lock{mutex_};
+  ++fences_[node];
+}
+
+std::uint64_t peer_table::fences_of(node_id node) const {
+  std::lock_guard lock{mutex_};
+  const auto it = fences_.find(node);
+  return it == fences_.end() ? 0 : it->second;
+}
+
 // ---- landings
 // -------------------------------------------------------------------------------------------------------
 

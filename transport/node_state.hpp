@@ -82,6 +82,8 @@ class peer_table {
   /// Keeps a node out: the incarnations named, or all if none is.
   void ban(node_id node, const std::set<std::uint64_t>& incarnations);
   bool admits(node_id node, std::uint64_t incarnation) const;
+  void count_fence(node_id node);
+  std::uint64_t fences_of(node_id node) const;
 
  private:
   struct bans {
@@ -91,6 +93,7 @@ class peer_table {
   mutable std::mutex mutex_;
   std::unordered_map<node_id, std::shared_ptr<const peer_info>> peers_;
   std::unordered_map<node_id, bans> bans_;
+  std::unordered_map<node_id, std::uint64_t> fences_;
 };
 
 /// Which writes of which peers have arrived: the reason why a repeated transfer lands once. Remembers the

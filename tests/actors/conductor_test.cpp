@@ -72,8 +72,9 @@ struct conductor_world : testing::actor_fixture<caf::id_block::mooncaf> {
   result<std::vector<node_info>> join(const node_info& n) {
     return ask<std::vector<node_info>>(under_test, join_atom_v, n);
   }
-  placement_msg schedule(std::uint64_t request, std::uint32_t attempt = 0) {
+  placement_msg schedule(std::uint64_t request, std::uint32_t attempt = 0, std::uint64_t gateway = 0) {
     schedule_job job;
+    job.gateway = node_id{gateway};
     job.id = {request_id{request}, attempt};
     job.keys = keys;
     job.prompt_tokens = 33;
@@ -231,4 +232,81 @@ TEST_CASE_FIXTURE(conductor_world, "load is given back on every way a request ca
   CHECK(count("charged_requests") == 1);
   tell(request_stage::finished, 4);
   CHECK(count("charged_requests") == 0);
+}
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "a lost part of a snapshot is noticed, and what comes after it is not believed") {
+  REQUIRE(join(make(100)));
+  blocks(100, 20, true, 0, 0, 2);
+  blocks(100, 20, true, 2, 4, 7);  // part 1 never came
+  CHECK(*follows == 1);
+  blocks(100, 21, false, 0, 7, 8);
+  CHECK(*follows == 1);
+  CHECK(count("resyncs") == 1);
+  CHECK(schedule(1).local_blocks == 2);
+  blocks(100, 30, true, 0, 0, 4);
+  blocks(100, 30, true, 1, 4, 8);
+  CHECK(schedule(2).local_blocks == 8);
+  CHECK(*follows == 1);
+}
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "a gateway that dies leaves no charge behind, and one that is unknown makes none") {
+  REQUIRE(join(make(100)));
+  auto gateways = std::vector{make(200), make(300)};
+  for (auto& g : gateways) {
+    g.workers.clear();
+    REQUIRE(join(g));
+  }
+  for (std::uint64_t r = 1; r <= 48; ++r) CHECK(schedule(r, 0, 200).rejection.code == ec::none);
+  CHECK(schedule(49, 0, 300).rejection.code == ec::none);
+  tell(request_stage::first_token, 1);
+  CHECK(count("charged_requests") == 49);
+  stop(gateways[0].node);
+  CHECK(count("charged_requests") == 1);
+  // Its question was still on the way when it died.
+  const auto late = schedule(50, 0, 200);
+  CHECK(late.rejection.code == ec::unavailable);
+  CHECK(late.retry_after_ns > 0);
+  CHECK(count("charged_requests") == 1);
+}
+
+TEST_CASE_FIXTURE(conductor_world, "charges of whose end nobody tells are given back in the end") {
+  const auto a = make(100);
+  REQUIRE(join(a));
+  CHECK(schedule(1).rejection.code == ec::none);
+  node_report sign_of_life;
+  sign_of_life.node = a.id;
+  for (int minute = 0; minute < 61 * 12; ++minute) {
+    advance_time(std::chrono::seconds(5));
+    REQUIRE(ask<roster_msg>(under_test, report_atom_v, sign_of_life));
+  }
+  CHECK(count("charged_requests") == 0);
+  CHECK(schedule(2).rejection.code == ec::none);
+}
+
+TEST_CASE_FIXTURE(conductor_world,
+                  "a report is answered with how its sender stands, and with the members when they changed") {
+  const auto a = make(100);
+  node_report mine;
+  mine.node = a.id;
+  CHECK(!ask<roster_msg>(under_test, report_atom_v, mine)->member);
+  REQUIRE(join(a));
+  auto answer = ask<roster_msg>(under_test, report_atom_v, mine).value();
+  CHECK(answer.member);
+  CHECK(answer.news);
+  CHECK(answer.others.empty());
+  mine.roster = answer.version;
+  CHECK(!ask<roster_msg>(under_test, report_atom_v, mine)->news);
+  const auto b = make(200);
+  REQUIRE(join(b));
+  answer = ask<roster_msg>(under_test, report_atom_v, mine).value();
+  CHECK(answer.news);
+  REQUIRE(answer.others.size() == 1);
+  CHECK(answer.others[0].id == b.id);
+  CHECK(answer.others[0].name == b.name);
+  CHECK(!answer.others[0].node);  // handles come from the node itself
+  mine.roster = answer.version;
+  stop(b.node);
+  CHECK(ask<roster_msg>(under_test, report_atom_v, mine)->news);
 }

@@ -80,7 +80,10 @@ class fake_conductor final : public conductor_actor::base {
         },
         [this](event_atom, const request_event& e) { log_->events.push_back(e); },
         [](blocks_atom, const block_event_batch&) { FAIL_CHECK("a gateway holds no blocks"); },
-        [](report_atom, const node_report&) { FAIL_CHECK("reports are the node's business"); },
+        [](report_atom, const node_report&) {
+          FAIL_CHECK("reports are the node's business");
+          return roster_msg{};
+        },
         [](status_atom) { return std::string{"{}"}; },
         [](tick_atom) {},
     };

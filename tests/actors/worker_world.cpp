@@ -169,6 +169,12 @@ std::vector<std::int32_t> worker_world::prompt(std::size_t tokens, std::uint32_t
   return out;
 }
 
+void worker_world::part(const worker_node& from, const worker_node& whom) {
+  caf::anon_send(from.messenger, peer_down_atom_v, whom.id);
+  caf::anon_send(from.prefill, peer_down_atom_v, whom.id);
+  caf::anon_send(from.decode, peer_down_atom_v, whom.id);
+}
+
 generate_job worker_world::job(std::vector<std::int32_t> tokens, const worker_node& where_prefill,
                                const worker_node& where_decode, std::uint32_t max_tokens) {
   generate_job j;

@@ -87,6 +87,9 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
   /// Nothing of any request is left at this node, but what is published.
   bool idle(const worker_node& n);
   bool all_idle() { return idle(a) && idle(b); }
+  /// `whom` is back (or new) in the eyes of `to`; and gone.
+  void introduce(const worker_node& to, const worker_node& whom);
+  void part(const worker_node& from, const worker_node& whom);
 
   /// What the model itself answers, without any actor.
   std::vector<std::int32_t> reference(const generate_job& j);
@@ -102,7 +105,6 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
 
  private:
   void make_node(worker_node& n, std::uint64_t id, std::uint32_t slots);
-  void introduce(const worker_node& to, const worker_node& whom);
   std::shared_ptr<engine> make_engine() const;
 
   std::shared_ptr<device> hardware_;
