@@ -43,7 +43,7 @@ const char* outcome_of(ec cause) {
 gateway::gateway(caf::actor_config& config, context_ptr context)
     : gateway_actor::base(config),
       context_(std::move(context)),
-      next_request_((context_->id.value & 0xFFFFFF) << 32 | 1) {}
+      ids_(context_->id, request_issuer::gateway) {}
 
 gateway_actor::behavior_type gateway::make_behavior() {
   outlive_stray_errors(*this);
@@ -107,7 +107,7 @@ void gateway::submit(const client_request_ptr& client) {
 
 void gateway::start(const client_request_ptr& client, generation what, std::vector<generation> followers) {
   auto request = std::make_shared<live>();
-  request->id.request = request_id{next_request_++};
+  request->id.request = ids_.next();
   request->client = client;
   request->what = std::move(what);
   request->followers = std::move(followers);

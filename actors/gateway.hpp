@@ -19,6 +19,7 @@
 #include "actors/client_request.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/base/request_ids.hpp"
 
 namespace mooncaf {
 
@@ -88,7 +89,7 @@ class gateway final : public gateway_actor::base {
   std::unordered_map<worker_id, caf::actor> workers_;  ///< of all peers and this node
   std::unordered_map<node_id, std::vector<worker_id>> workers_of_;
   std::unordered_map<request_id, live_ptr> requests_;
-  std::uint64_t next_request_;
+  request_ids ids_;
 };
 
 }  // namespace mooncaf

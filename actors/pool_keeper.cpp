@@ -26,7 +26,7 @@ pool_keeper::pool_keeper(caf::actor_config& config, context_ptr context, cache_s
       context_(std::move(context)),
       shard_(std::move(shard)),
       messenger_(std::move(messenger)),
-      next_id_((context_->id.value & 0xFFFFFF) << 32 | 1) {}
+      ids_(context_->id, request_issuer::pool_keeper) {}
 
 pool_keeper_actor::behavior_type pool_keeper::make_behavior() {
   outlive_stray_errors(*this);
@@ -73,7 +73,7 @@ void pool_keeper::next() {
       std::ranges::find_if(waiting_, [&](const keep_order& o) { return peers_.contains(o.source); });
   if (order == waiting_.end()) return;
   auto work = std::make_shared<copy>();
-  work->id.request = request_id{next_id_++};
+  work->id.request = ids_.next();
   work->order = std::move(*order);
   waiting_.erase(order);
   working_ = work;

@@ -13,6 +13,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/base/request_ids.hpp"
 
 namespace mooncaf {
 
@@ -49,7 +50,7 @@ class pool_keeper final : public pool_keeper_actor::base {
   std::unordered_set<node_id> peers_;
   std::deque<keep_order> waiting_;
   copy_ptr working_;
-  std::uint64_t next_id_;
+  request_ids ids_;
 };
 
 }  // namespace mooncaf

@@ -1,0 +1,37 @@
+#pragma once
+// Where ids of requests come from: unique in the cluster without asking anybody.
+
+#include <cstdint>
+
+#include "runtime/base/ids.hpp"
+
+namespace mooncaf {
+
+/// Who issues ids in a process. Both may live in one.
+enum class request_issuer : std::uint8_t {
+  gateway = 0,      ///< for clients
+  pool_keeper = 1,  ///< for copies that it makes
+};
+
+/// Counts up the ids of one issuer of one node.
+///
+///   bit 56   issuer      bits 32–55   node (24 bits of its random id)      bits 0–31   count, from 1
+///
+/// 57 bits leave the 7 that `attempt_id` needs to make owners of them.
+/// @thread  not synchronised
+class request_ids {
+ public:
+  request_ids(node_id node, request_issuer issuer)
+      : prefix_(static_cast<std::uint64_t>(issuer) << 56 | (node.value & 0xFFFFFF) << 32) {}
+  /// Starts again after 2^32 - 1 ids.
+  request_id next() noexcept {
+    if (++count_ == 0) ++count_;
+    return request_id{prefix_ | count_};
+  }
+
+ private:
+  std::uint64_t prefix_;
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace mooncaf
