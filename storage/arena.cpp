@@ -34,21 +34,6 @@ result<arena> arena::create(const std::string& name, std::size_t bytes) {
   return map(std::move(fd), size);
 }
 
-result<arena> arena::adopt(unique_fd fd, std::size_t bytes) {
-  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & size_seals) != size_seals) {
-    return fail(ec::invalid_argument,
-                "descriptor is no memfd with sealed size; mapping it could fault later");
-  }
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return fail(ec::io_error, "cannot stat received arena: " + errno_text());
-  if (bytes == 0 || static_cast<std::size_t>(info.st_size) < bytes) {
-    return fail(ec::invalid_argument, "received arena has " + std::to_string(info.st_size) +
-                                          " bytes, announced were " + std::to_string(bytes));
-  }
-  return map(std::move(fd), bytes);
-}
-
 result<arena> arena::map(unique_fd fd, std::size_t bytes) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) {

@@ -26,11 +26,6 @@ class arena {
   ///        mapping, `ec::io_error` otherwise.
   static result<arena> create(const std::string& name, std::size_t bytes);
 
-  /// Maps an arena that another process made, from a descriptor received over SCM_RIGHTS; takes the
-  /// descriptor.
-  /// @error `ec::invalid_argument` unless it is a memfd of at least `bytes` whose size is sealed.
-  static result<arena> adopt(unique_fd fd, std::size_t bytes);
-
   arena(arena&& other) noexcept;
   arena& operator=(arena&& other) noexcept;
   arena(const arena&) = delete;

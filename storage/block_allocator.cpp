@@ -55,11 +55,4 @@ slot_ref block_allocator::at(std::uint32_t index) const noexcept {
   return {index, offset, base_ + offset};
 }
 
-std::optional<std::uint32_t> block_allocator::index_of(const std::byte* address) const noexcept {
-  if (address < base_) return std::nullopt;
-  const auto offset = static_cast<std::size_t>(address - base_);
-  if (offset % stride_ != 0 || offset / stride_ >= used_.size()) return std::nullopt;
-  return static_cast<std::uint32_t>(offset / stride_);
-}
-
 }  // namespace mooncaf

@@ -39,8 +39,6 @@ class block_allocator {
   result<void> free(std::uint32_t index);
 
   slot_ref at(std::uint32_t index) const noexcept;
-  /// Slot that starts at exactly this address.
-  std::optional<std::uint32_t> index_of(const std::byte* address) const noexcept;
   bool allocated(std::uint32_t index) const noexcept { return index < used_.size() && used_[index]; }
 
   std::size_t total() const noexcept { return used_.size(); }

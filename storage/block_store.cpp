@@ -182,11 +182,6 @@ void block_store::confirm(owner_id owner) {
   forget_if_idle(owner);
 }
 
-void block_store::quarantine(owner_id owner) {
-  fence(owner);
-  release_all(owner);
-}
-
 std::vector<owner_id> block_store::quarantined_owners() const {
   std::vector<owner_id> waiting;
   for (const auto& [id, record] : owners_)

@@ -140,8 +140,6 @@ class block_store {
   void fence(owner_id owner);
   /// The owner's peers have stopped or their links are down: what it left behind is free.
   void confirm(owner_id owner);
-  /// Fences and ends the owner in one go: a terminal path with a peer still writing.
-  void quarantine(owner_id owner);
   /// Ended owners that wait for `confirm`.
   std::vector<owner_id> quarantined_owners() const;
 

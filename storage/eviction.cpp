@@ -4,12 +4,6 @@
 
 namespace mooncaf {
 
-std::optional<eviction_policy> parse_eviction_policy(std::string_view name) noexcept {
-  for (auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware})
-    if (name == to_string(p)) return p;
-  return std::nullopt;
-}
-
 eviction_index::eviction_index(eviction_options options) : options_(options) {}
 
 eviction_index::handle eviction_index::node_for(const block_key& key) {

@@ -33,8 +33,6 @@ constexpr std::string_view to_string(eviction_policy p) noexcept {
   }
   return "unknown";
 }
-/// Reads the names that `to_string` writes.
-std::optional<eviction_policy> parse_eviction_policy(std::string_view name) noexcept;
 
 struct eviction_options {
   eviction_policy policy = eviction_policy::lru;

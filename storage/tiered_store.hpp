@@ -91,8 +91,6 @@ class tiered_store {
   std::vector<owner_id> expire(time_point now) { return store_.expire(now); }
   void fence(owner_id owner) { store_.fence(owner); }
   void confirm(owner_id owner) { store_.confirm(owner); }
-  void quarantine(owner_id owner) { store_.quarantine(owner); }
-  std::vector<owner_id> quarantined_owners() const { return store_.quarantined_owners(); }
   held_prefix match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
   std::vector<block_event> drain_events() { return store_.drain_events(); }
   block_snapshot snapshot() const { return store_.snapshot(); }

@@ -3,7 +3,6 @@
 // store acts on.
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace mooncaf {
@@ -26,15 +25,6 @@ constexpr std::string_view to_string(write_policy p) noexcept {
   }
   return "unknown";
 }
-/// Reads the names that `to_string` writes.
-constexpr std::optional<write_policy> parse_write_policy(std::string_view name) noexcept {
-  for (const auto p :
-       {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
-    if (name == to_string(p)) return p;
-  }
-  return std::nullopt;
-}
-
 constexpr bool writes_on_commit(write_policy p) noexcept { return p == write_policy::write_through; }
 /// @param uses  of the block so far, this one included.
 constexpr bool writes_on_use(write_policy p, std::uint32_t uses, std::uint32_t selective_hits) noexcept {

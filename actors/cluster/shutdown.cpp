@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <thread>
 
@@ -46,19 +45,6 @@ int wait_for_stop() {
   return signal;
 }
 
-int wait_for_stop(duration limit) {
-  const auto set = stop_signals();
-  const auto until = clock_type::now() + limit;
-  for (;;) {
-    const auto left = std::max(duration{0}, duration{until - clock_type::now()});
-    const timespec wait{static_cast<time_t>(left.count() / 1'000'000'000),
-                        static_cast<long>(left.count() % 1'000'000'000)};
-    const int signal = sigtimedwait(&set, nullptr, &wait);
-    if (signal > 0) return signal;
-    if (errno != EINTR) return 0;
-  }
-}
-
 stop_at_once::stop_at_once() : over_(eventfd(0, EFD_CLOEXEC)) {
   watcher_ = std::thread([over = over_] {
     const auto set = stop_signals();
@@ -82,8 +68,6 @@ stop_at_once::~stop_at_once() {
   watcher_.join();
   close(over_);
 }
-
-void request_stop() { kill(getpid(), SIGTERM); }
 
 shutdown_result stop_actors(caf::actor_system& system, std::vector<caf::actor> roots, duration limit) {
   for (const auto& root : roots) caf::anon_send_exit(root, caf::exit_reason::user_shutdown);

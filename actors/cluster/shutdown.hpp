@@ -18,8 +18,6 @@ void claim_stop_signals();
 
 /// Waits for a stop signal. @returns its number. @thread one, after `claim_stop_signals`
 int wait_for_stop();
-/// The same for at most `limit`. @returns the number, or 0.
-int wait_for_stop(duration limit);
 
 /// While it lives, a stop signal ends the process at once with status 128 + its number: for the time in which
 /// nothing has begun that would have to end in order. Afterwards signals wait for `wait_for_stop` again.
@@ -35,9 +33,6 @@ class stop_at_once {
   int over_;  ///< eventfd
   std::thread watcher_;
 };
-
-/// Sends this process the signal that `wait_for_stop` waits for.
-void request_stop();
 
 enum class shutdown_result { clean, stuck };
 

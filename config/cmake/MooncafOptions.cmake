@@ -28,7 +28,7 @@ target_compile_features(mooncaf_options INTERFACE cxx_std_20)
 target_include_directories(mooncaf_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(mooncaf_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
 target_link_libraries(mooncaf_options INTERFACE Threads::Threads)
-# What nobody calls does not get into a binary; tests/support/unwired.py reads what was thrown away.
+# What nobody calls does not get into a binary; tests/house/unwired.py reads what was thrown away.
 target_compile_options(mooncaf_options INTERFACE -ffunction-sections -fdata-sections)
 target_link_options(mooncaf_options INTERFACE -Wl,--gc-sections)
 if(MOONCAF_MOLD)

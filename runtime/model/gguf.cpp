@@ -403,15 +403,6 @@ result<std::uint64_t> gguf_file::unsigned_integer(std::string_view key) const {
   return value.bits;
 }
 
-result<std::int64_t> gguf_file::integer(std::string_view key) const {
-  const auto* v = find(key);
-  if (v == nullptr) return absent(*this, key);
-  if (!is_integer(v->type)) return misfit(*this, key, *v, "an integer");
-  const auto value = integer_at(v->type, v->data.data());
-  if (!fits_signed(value)) return misfit(*this, key, *v, "within 63 bits");
-  return static_cast<std::int64_t>(value.bits);
-}
-
 result<double> gguf_file::number(std::string_view key) const {
   const auto* v = find(key);
   if (v == nullptr) return absent(*this, key);

@@ -79,8 +79,7 @@ class gguf_file {
   // wrong type.
   result<std::string_view> text(std::string_view key) const;
   result<std::uint64_t> unsigned_integer(std::string_view key) const;  ///< any integer type, not negative
-  result<std::int64_t> integer(std::string_view key) const;
-  result<double> number(std::string_view key) const;  ///< any integer or float type, finite
+  result<double> number(std::string_view key) const;                   ///< any integer or float type, finite
   result<bool> boolean(std::string_view key) const;
   result<std::span<const std::string_view>> strings(std::string_view key) const;  ///< array of strings
   result<std::vector<float>> floats(std::string_view key) const;                  ///< array of numbers

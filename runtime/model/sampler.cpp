@@ -9,18 +9,6 @@
 
 namespace mooncaf {
 
-std::string_view to_string(finish_reason reason) noexcept {
-  switch (reason) {
-    case finish_reason::none:
-      return "";
-    case finish_reason::stop:
-      return "stop";
-    case finish_reason::length:
-      return "length";
-  }
-  return "";
-}
-
 finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,
                            std::uint32_t output_count, std::int32_t id) noexcept {
   const auto among = [id](std::span<const std::int32_t> ids) {

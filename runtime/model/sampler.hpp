@@ -18,9 +18,6 @@ namespace mooncaf {
 
 enum class finish_reason : std::uint8_t { none = 0, stop = 1, length = 2 };
 
-/// OpenAI's name: "", "stop" or "length".
-std::string_view to_string(finish_reason reason) noexcept;
-
 /// Whether a request ends with its `output_count`-th token (counted from 1), which is `id`. Stop strings are
 /// the business of `stop_matcher`. An end token counts as stop even when it is also the last allowed one.
 finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,

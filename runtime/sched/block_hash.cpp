@@ -30,17 +30,4 @@ std::vector<block_key> block_keys(std::span<const std::int32_t> tokens, std::uin
   return keys;
 }
 
-block_hasher::block_hasher(const block_key& parent, std::uint32_t block_tokens)
-    : last_(parent), block_tokens_(block_tokens) {
-  open_.reserve(block_tokens);
-}
-
-std::optional<block_key> block_hasher::push(std::int32_t token) {
-  open_.push_back(token);
-  if (open_.size() < block_tokens_) return std::nullopt;
-  last_ = next_key(last_, open_);
-  open_.clear();
-  return last_;
-}
-
 }  // namespace mooncaf

@@ -26,23 +26,4 @@ block_key next_key(const block_key& parent, std::span<const std::int32_t> tokens
 std::vector<block_key> block_keys(std::span<const std::int32_t> tokens, std::uint32_t block_tokens,
                                   const block_key& root);
 
-/// Names blocks while their tokens come in one by one, as decode does.
-class block_hasher {
- public:
-  /// @param parent  key of the block before the first token, or the root. @param block_tokens  at least 1.
-  block_hasher(const block_key& parent, std::uint32_t block_tokens);
-
-  /// @returns the key of the block that `token` fills, if it fills one.
-  std::optional<block_key> push(std::int32_t token);
-  /// Key of the last full block, or the parent that was given.
-  const block_key& last() const noexcept { return last_; }
-  /// Tokens behind the last full block, fewer than a block.
-  std::span<const std::int32_t> open_tokens() const noexcept { return open_; }
-
- private:
-  block_key last_;
-  std::uint32_t block_tokens_;
-  std::vector<std::int32_t> open_;
-};
-
 }  // namespace mooncaf

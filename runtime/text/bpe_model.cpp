@@ -50,7 +50,6 @@ result<void> bpe_model::load_bytes(const parts& from) {
     if (is_indispensable(byte))
       return fail(ec::corrupt, "tokenizer vocabulary has no token for byte " + hex(byte) + " (\"" +
                                    byte_alphabet::text(static_cast<std::uint8_t>(byte)) + "\")");
-    missing_bytes_.push_back(static_cast<std::uint8_t>(byte));
   }
   return {};
 }

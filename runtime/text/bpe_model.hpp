@@ -36,9 +36,6 @@ class bpe_model {
   /// @cost O(1) for such words, else O(n log n).
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const;
 
-  /// Bytes without a token, ascending.
-  const std::vector<std::uint8_t>& missing_bytes() const noexcept { return missing_bytes_; }
-
  private:
   struct merge {
     std::uint64_t pair = ~std::uint64_t{0};  ///< left id in the high word; all ones: a free slot
@@ -57,7 +54,6 @@ class bpe_model {
   void merge_long(std::span<const std::int32_t> ids, std::vector<std::int32_t>& out) const;
 
   std::array<std::int32_t, 256> byte_ids_{};
-  std::vector<std::uint8_t> missing_bytes_;
   std::vector<merge> merges_;
   string_index words_;
 };

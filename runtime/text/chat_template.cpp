@@ -84,18 +84,6 @@ std::string thinking_answer(std::string_view content, bool after_query, bool las
 
 }  // namespace
 
-std::string_view to_string(chat_family family) noexcept {
-  switch (family) {
-    case chat_family::chatml:
-      return "chatml";
-    case chat_family::llama3:
-      return "llama3";
-    case chat_family::none:
-      return "none";
-  }
-  return "none";
-}
-
 result<chat_template> chat_template::recognise(std::shared_ptr<const tokenizer> tok,
                                                std::string_view wanted) {
   const std::string_view text = tok->chat_template_text();

@@ -25,7 +25,6 @@ enum class chat_family : std::uint8_t {
   llama3,  ///< <|start_header_id|>role<|end_header_id|> … <|eot_id|> (Llama 3, 3.1, 3.2, 3.3)
   none,    ///< No markers: the contents, one a line. For base models.
 };
-std::string_view to_string(chat_family family) noexcept;
 
 /// What a caller may ask of one rendering.
 struct chat_render_options {

@@ -203,25 +203,6 @@ std::size_t word_end(pretokenizer_kind kind, std::string_view text, std::size_t 
   return text.size();
 }
 
-std::string_view reference_pattern(pretokenizer_kind kind) noexcept {
-  // ICU's \s is not quite Unicode's White_Space, which the models' own engines mean by it.
-  switch (kind) {
-    case pretokenizer_kind::gpt2:
-    case pretokenizer_kind::smollm:
-      return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+)"
-             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
-    case pretokenizer_kind::llama3:
-      return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-             R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+)"
-             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
-    case pretokenizer_kind::qwen2:
-      return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
-             R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+)"
-             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
-  }
-  return {};
-}
-
 bool wants_nfc(pretokenizer_kind kind) noexcept { return kind == pretokenizer_kind::qwen2; }
 
 std::string to_nfc(std::string_view text) {

@@ -12,7 +12,7 @@ namespace mooncaf {
 
 /// The rules by which byte-level vocabularies cut. Each was defined by a regular expression over Unicode
 /// categories; a hand-made scanner over ICU's character data does the same ten times as fast, and the tests
-/// hold it against ICU's regex engine running those very expressions (`reference_pattern`).
+/// hold it against ICU's regex engine running those very expressions.
 enum class pretokenizer_kind : std::uint8_t {
   gpt2,    ///< GPT-2's expression; runs of digits stay together.
   smollm,  ///< Every number character alone, then GPT-2's expression on what lies between.
@@ -29,9 +29,6 @@ result<pretokenizer_kind> pretokenizer_by_name(std::string_view name);
 /// end to end.
 /// @cost O(length of the word and of the white space around it).
 std::size_t word_end(pretokenizer_kind kind, std::string_view text, std::size_t pos) noexcept;
-
-/// The expression that defines `kind`, in ICU's syntax (for smollm: of what lies between number characters).
-std::string_view reference_pattern(pretokenizer_kind kind) noexcept;
 
 /// True for kinds whose vocabulary was made from text in NFC.
 bool wants_nfc(pretokenizer_kind kind) noexcept;

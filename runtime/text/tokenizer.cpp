@@ -214,16 +214,10 @@ std::int32_t tokenizer::vocab_size() const noexcept {
   return static_cast<std::int32_t>(impl_->vocab.tokens.size());
 }
 std::int32_t tokenizer::bos() const noexcept { return impl_->vocab.bos; }
-std::int32_t tokenizer::eos() const noexcept { return impl_->vocab.eos; }
-bool tokenizer::add_bos() const noexcept { return impl_->vocab.add_bos && impl_->vocab.bos >= 0; }
 bool tokenizer::adds_space_prefix() const noexcept {
   return impl_->vocab.kind == vocab_kind::sentencepiece && impl_->vocab.add_space_prefix;
 }
 std::span<const std::int32_t> tokenizer::eog_ids() const noexcept { return impl_->eog; }
-bool tokenizer::is_eog(std::int32_t id) const noexcept {
-  return std::binary_search(impl_->eog.begin(), impl_->eog.end(), id);
-}
-
 bool tokenizer::is_special(std::int32_t id) const noexcept {
   if (id < 0 || id >= vocab_size()) return false;
   const token_type type = impl_->vocab.types[static_cast<std::size_t>(id)];
@@ -234,11 +228,6 @@ std::optional<std::int32_t> tokenizer::find(std::string_view text) const {
   const std::int32_t id = impl_->names.find(text);
   if (id < 0) return std::nullopt;
   return id;
-}
-
-std::span<const std::uint8_t> tokenizer::missing_bytes() const noexcept {
-  if (!impl_->bpe) return {};
-  return impl_->bpe->missing_bytes();
 }
 
 const std::string& tokenizer::chat_template_text() const noexcept { return impl_->vocab.chat_template; }

@@ -32,7 +32,7 @@ enum class special_text : std::uint8_t { hide, show };
 ///
 /// decode(encode(x)) == x for well-formed x, but for what a vocabulary cannot say: Qwen's normalises to NFC
 /// first, and SmolLM2's has no token for six control characters and for the unassigned planes 4 to 11; such
-/// bytes vanish (see `missing_bytes`), as they do in Hugging Face's.
+/// bytes vanish, as they do in Hugging Face's.
 ///
 /// @thread Immutable after construction; any number of threads may share one.
 class tokenizer {
@@ -64,18 +64,13 @@ class tokenizer {
 
   std::int32_t vocab_size() const noexcept;
   std::int32_t bos() const noexcept;  ///< -1: none
-  std::int32_t eos() const noexcept;  ///< -1: none
-  bool add_bos() const noexcept;
   bool adds_space_prefix() const noexcept;
   /// The tokens that end a generation, ascending: eos, eot and the usual end markers that the vocabulary has.
   std::span<const std::int32_t> eog_ids() const noexcept;
-  bool is_eog(std::int32_t id) const noexcept;
   /// True for control, unknown and unused entries: those that `special_text::hide` leaves out.
   bool is_special(std::int32_t id) const noexcept;
   /// Id of the token written exactly `text` in the vocabulary file, e.g. find("<|im_start|>").
   std::optional<std::int32_t> find(std::string_view text) const;
-  /// Bytes that no token can express, ascending. Empty for most vocabularies.
-  std::span<const std::uint8_t> missing_bytes() const noexcept;
   /// The Jinja text of the model file, for `chat_template::recognise`.
   const std::string& chat_template_text() const noexcept;
 

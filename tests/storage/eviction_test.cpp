@@ -71,12 +71,6 @@ struct reference {
 
 }  // namespace
 
-TEST_CASE("policy names are read as they are written") {
-  for (auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware})
-    CHECK(parse_eviction_policy(to_string(p)) == p);
-  CHECK_FALSE(parse_eviction_policy("fifo"));
-}
-
 TEST_CASE("LRU gives up the prompt that was not used for longest, last block first") {
   eviction_index index{{eviction_policy::lru, true}};
   const auto a = prompt({1, 1}), b = prompt({2, 2});

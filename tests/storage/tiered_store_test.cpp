@@ -12,13 +12,6 @@ using namespace mooncaf;
 using namespace mooncaf::test;
 using namespace std::chrono_literals;
 
-TEST_CASE("write policy names are read as they are written") {
-  for (auto p :
-       {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective})
-    CHECK(parse_write_policy(to_string(p)) == p);
-  CHECK_FALSE(parse_write_policy("never"));
-}
-
 TEST_CASE("without an SSD no job is ever made") {
   tiered_fixture f(4, {});
   f.write(alice, prompt({1, 2, 3}));

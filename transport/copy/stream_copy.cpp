@@ -52,7 +52,6 @@ std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) no
   return best().copy_checksum(to, from, n);
 }
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept { return best().checksum(from, n); }
-std::string_view stream_copy_isa() noexcept { return best().isa; }
 
 void fence_streamed_stores() noexcept {
 #if defined(__x86_64__)

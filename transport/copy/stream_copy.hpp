@@ -20,8 +20,6 @@ std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) no
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept;
 /// Orders streamed stores before every later store; to be called before their completion is published.
 void fence_streamed_stores() noexcept;
-/// "avx512", "avx2" or "portable": what the calls above use here.
-std::string_view stream_copy_isa() noexcept;
 
 /// One implementation of the three, chosen once per process.
 struct copy_kernels {

@@ -121,4 +121,5 @@ def main():
             print(f"{name}: {len(ids)} ids, smallest lead {min(leads):.4f}:", tok.decode(greedy), file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -101,7 +101,7 @@ TEST_CASE("accessors refuse a wrong type, and fall back only for an absent key")
   CHECK(file->floats("eps").error() == ec::corrupt);
   CHECK(file->boolean("eps").error() == ec::corrupt);
   CHECK(file->unsigned_integer("minus").error() == ec::corrupt);
-  CHECK(file->integer("minus").value() == -5);
+  CHECK(file->number("minus").value() == -5);
   CHECK(file->unsigned_integer("minus").error().detail.find("minus") != std::string::npos);
 }
 

@@ -59,20 +59,3 @@ TEST_CASE("models, layouts and tenants never share a key") {
   CHECK(roots.size() == 8);
   CHECK(root_key(model, layout, "alice") == root_key(model, layout, "alice"));
 }
-
-TEST_CASE("keys that come token by token are the keys of the whole") {
-  const auto root = root_key(hash_text128("model"), layout);
-  for (const std::uint32_t block : {1u, 3u, 64u}) {
-    CAPTURE(block);
-    const auto tokens = numbers(200, 5);
-    const auto whole = block_keys(tokens, block, root);
-    block_hasher hasher{root, block};
-    std::vector<block_key> keys;
-    for (const auto t : tokens) {
-      if (const auto k = hasher.push(t)) keys.push_back(*k);
-    }
-    CHECK(keys == whole);
-    CHECK(hasher.last() == whole.back());
-    CHECK(hasher.open_tokens().size() == tokens.size() % block);
-  }
-}

@@ -34,6 +34,26 @@ void match_all(const icu::RegexPattern& pattern, const icu::UnicodeString& text,
   if (U_FAILURE(status)) FAIL(u_errorName(status));
 }
 
+/// The expression that defines `kind`, in ICU's syntax (for smollm: of what lies between number characters).
+std::string_view reference_pattern(pretokenizer_kind kind) noexcept {
+  // ICU's \s is not quite Unicode's White_Space, which the models' own engines mean by it.
+  switch (kind) {
+    case pretokenizer_kind::gpt2:
+    case pretokenizer_kind::smollm:
+      return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+)"
+             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
+    case pretokenizer_kind::llama3:
+      return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+             R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+)"
+             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
+    case pretokenizer_kind::qwen2:
+      return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+             R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+)"
+             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
+  }
+  return {};
+}
+
 const icu::RegexPattern& compiled(pretokenizer_kind kind) {
   static std::map<pretokenizer_kind, std::unique_ptr<icu::RegexPattern>> cache;
   auto& pattern = cache[kind];

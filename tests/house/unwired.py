@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Fails on functions of the project that the product cannot reach: only tests use them, or nobody.
+
+    unwired.py BUILD_FOLDER EXCEPTIONS
+
+Links the product once more with every object of the project in it and asks the linker which sections it throws away
+(each function has one of its own, -ffunction-sections). Exact where the linker sees a function: one that is inlined
+into all its callers is thrown away, too, so a function that its own source file calls counts as used, and an inline
+function that nobody calls is never compiled and not seen.
+
+EXCEPTIONS has a line each: the function as it is printed here, two spaces, and why it stays. A line that excuses
+nothing fails as well.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SECTION = re.compile(r"removing unused section '?(?P<object>[^:']*?)'?:\(\.text(?:\.\w+)?\.(?P<symbol>_ZNK?7mooncaf\w+)[.\w]*\)")
+GNU_SECTION = re.compile(r"removing unused section '\.text(?:\.\w+)?\.(?P<symbol>_ZNK?7mooncaf\w+)[.\w]*' in file '(?P<object>[^']*)'")
+# Made by the compiler, or by CAF for a message: nobody wrote them, so nobody can delete them.
+MADE = re.compile(r"operator=|\{lambda|::inspect<|::~|\(anonymous namespace\)")
+
+
+def link_command(build):
+    commands = subprocess.run(["ninja", "-C", build, "-t", "commands", "mooncaf"], capture_output=True, text=True, check=True)
+    return commands.stdout.strip().split("\n")[-1]
+
+
+def thrown_away(build):
+    """{demangled function: source file}"""
+    with tempfile.TemporaryDirectory() as folder:
+        command = re.sub(r"(\S*libmooncaf_\w+\.a)", r"-Wl,--whole-archive \1 -Wl,--no-whole-archive", link_command(build))
+        command = command.replace("-o actors/mooncaf ", f"-Wl,--print-gc-sections -o {folder}/mooncaf ")
+        linked = subprocess.run(command, shell=True, cwd=build, capture_output=True, text=True)
+    if linked.returncode != 0:
+        sys.exit("unwired: the product does not link with every object in it:\n" + linked.stderr[-4000:])
+    found = {}
+    for line in (linked.stdout + linked.stderr).splitlines():
+        match = SECTION.search(line) or GNU_SECTION.search(line)
+        if match:
+            found[match["symbol"]] = match["object"]
+    names = subprocess.run(["c++filt"], input="\n".join(found), capture_output=True, text=True, check=True).stdout.split("\n")
+    return dict(zip(names, found.values()))
+
+
+def source_of(object_name, sources):
+    """actors/libmooncaf_actors.a(gateway.cpp.o) -> actors/gateway.cpp"""
+    match = re.search(r"([^/(]*)(?:\.a\(|/)([^/()]+)\.o\)?$", object_name)
+    stem = match.group(2)
+    folder = object_name.split("/lib")[0]
+    fitting = [s for s in sources if s.name == stem]
+    return next((s for s in fitting if str(s).startswith(folder)), fitting[0] if fitting else None)
+
+
+def calls_itself(name, source):
+    """Whether the file that defines a function also uses it."""
+    bare = re.sub(r"\(.*", "", re.sub(r"<.*", "", name.replace("[abi:cxx11]", ""))).split("::")[-1]
+    text = re.sub(r"//[^\n]*", "", source.read_text())
+    uses = len(re.findall(rf"(?<![.>\w]){re.escape(bare)}\s*[({{]", text))
+    definitions = len(re.findall(rf"^(?:\w[^\n=;]*[\s*&:])?{re.escape(bare)}\s*\([^;{{}}]*\)[^;{{}}]*(?::[^;]*)?\{{", text, re.M))
+    return uses > definitions
+
+
+def main():
+    build, exceptions = sys.argv[1:]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    os.chdir(root)
+    sources = [p.relative_to(root) for room in ("actors", "config", "gpu", "runtime", "storage", "transport")
+               for p in (root / room).rglob("*.cpp")]
+    excused = {}
+    for line in pathlib.Path(exceptions).read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, why = line.partition("  ")
+            if not why.strip():
+                sys.exit(f"unwired: {exceptions}: '{name}' gives no reason")
+            excused[name] = why.strip()
+    bad, used_excuses = [], set()
+    for name, object_name in sorted(thrown_away(build).items()):
+        source = source_of(object_name, sources)
+        short = re.sub(r"\(.*", "", name.replace("mooncaf::", "").replace("[abi:cxx11]", ""))
+        if MADE.search(name) or source is None or calls_itself(name, source):
+            continue
+        if short in excused:
+            used_excuses.add(short)
+        else:
+            bad.append(f"{source}  {short}")
+    for line in sorted(set(bad)):
+        print("nothing in the product uses:", line)
+    for name in sorted(set(excused) - used_excuses):
+        print(f"{exceptions}: '{name}' is excused and needs no excuse")
+    failed = len(set(bad)) + len(set(excused) - used_excuses)
+    print(f"{failed} to mend" if failed else f"every function is used by the product, {len(excused)} excused")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
