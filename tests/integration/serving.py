@@ -158,12 +158,15 @@ def same_tokens_from_three_processes_over_tcp():
 
 
 def a_conversation_hits_what_the_decode_node_computed():
+    def two_turns(client, first=None):
+        first = first or client.complete(prompt=STORY * 3, temperature=0, max_tokens=200, ignore_eos=True)
+        return first, client.complete(prompt=STORY * 3 + text_of(first) + " And then", temperature=0, max_tokens=TOKENS)
+
     with Cluster() as cluster:
         host, port = three_processes(cluster)
         client = cluster.wait_healthy(host, port)
-        first = client.complete(prompt=STORY * 3, temperature=0, max_tokens=200, ignore_eos=True)
         # The second turn contains the first answer, whose blocks only the decode node ever had.
-        body = client.complete(prompt=STORY * 3 + text_of(first) + " And then", temperature=0, max_tokens=8)
+        first, body = two_turns(client)
         usage = body["usage"]
         answered = first["usage"]["prompt_tokens"]
         assert usage["prompt_tokens_details"]["cached_tokens"] > answered, (usage, answered)
@@ -171,6 +174,10 @@ def a_conversation_hits_what_the_decode_node_computed():
         wait_until("blocks were fetched from another node",
                    lambda: sum(s["hits_remote"] for s in client.cluster()["shards"]) > 0)
         cluster.wait_idle()
+    with Cluster() as cluster:  # the second turn again where nothing is cached
+        _, alone = two_turns(one_process(cluster), first)
+        assert alone["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, alone["usage"]
+        assert text_of(body) == text_of(alone), (text_of(body), text_of(alone))
 
 
 def a_model_of_random_weights_serves():

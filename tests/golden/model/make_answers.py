@@ -2,10 +2,10 @@
 """Makes tests/golden/model/answers.json: what Hugging Face answers in float32 on the dequantised weights.
 
 Needs what make_logits.py needs. Usage:
-    make_answers.py ~/.cache/mooncaf/models/SmolLM2-135M-Instruct.Q4_1.gguf > answers.json
+    make_answers.py ~/.cache/mooncaf/models/SmolLM2-135M-Instruct.Q4_1.gguf TEXT > answers.json
 
-`answers`: for each prompt the greedy continuation of 64 tokens, each with its text and with the lead of its logit over
-the runner-up's. `text`: some 2,000 tokens of English, and the log-probability of each token but the first.
+`answers`: for each prompt the greedy continuation of up to 64 tokens, each with the lead of its logit over the
+runner-up's. `text`: TEXT, some 2,000 tokens of English, and the log-probability of each token but the first.
 tests/integration/reference.py asks a server for the same.
 """
 import json
@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import torch
 from gguf import GGUFReader
+from tokenizers import decoders
 
 from make_logits import model_of, tokenizer_of
 
@@ -95,18 +96,27 @@ def prompts():
     return [p + "\n" if p.endswith("<|im_start|>assistant") else p for p in out]
 
 
-def answer(model, tok, eos, prompt):
-    ids = tok.encode(prompt, add_special_tokens=False).ids
-    out, tokens = model(torch.tensor([ids]), use_cache=True), []
-    while len(tokens) < TOKENS:
-        best = torch.topk(out.logits[0, -1], 2)
-        token, lead = int(best.indices[0]), (best.values[0] - best.values[1]).item()
-        if token == eos:
-            break
-        tokens.append((token, lead))
-        out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
-    return {"prompt": prompt, "tokens": [tok.decode([t], skip_special_tokens=False) for t, _ in tokens],
-            "leads": [round(lead, 4) for _, lead in tokens]}
+def answers_of(model, tok, eos, texts):
+    """All prompts at once, padded on the left: a step reads the weights once for all of them."""
+    rows = [tok.encode(t, add_special_tokens=False).ids for t in texts]
+    width = max(map(len, rows))
+    ids = torch.tensor([[eos] * (width - len(r)) + r for r in rows])
+    mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows])
+    tokens, leads, past, fed = [[] for _ in rows], [[] for _ in rows], None, ids
+    for _ in range(TOKENS):
+        places = (mask.cumsum(1) - 1).clamp(min=0)[:, -fed.shape[1]:]
+        out = model(fed, attention_mask=mask, position_ids=places, past_key_values=past, use_cache=True, logits_to_keep=1)
+        best = torch.topk(out.logits[:, -1], 2)
+        past, fed = out.past_key_values, best.indices[:, :1]
+        mask = torch.cat([mask, torch.ones(len(rows), 1, dtype=mask.dtype)], 1)
+        for row, token, pair in zip(range(len(rows)), fed[:, 0].tolist(), best.values.tolist()):
+            if eos not in tokens[row]:
+                tokens[row].append(token)
+                leads[row].append(round(pair[0] - pair[1], 4))
+        print(".", end="", file=sys.stderr, flush=True)
+    cut = lambda row: len(tokens[row]) - (tokens[row][-1] == eos)
+    return [{"prompt": text, "prompt_ids": rows[row], "ids": tokens[row][:cut(row)], "leads": leads[row][:cut(row)],
+             "text": tok.decode(tokens[row][:cut(row)], skip_special_tokens=False)} for row, text in enumerate(texts)]
 
 
 def logprobs_of(model, tok, text):
@@ -119,16 +129,18 @@ def logprobs_of(model, tok, text):
 def main():
     reader = GGUFReader(sys.argv[1])
     model, tok = model_of(reader), tokenizer_of(reader)
+    tok.decoder = decoders.ByteLevel()
     eos = int(np.asarray(reader.fields["tokenizer.ggml.eos_token_id"].contents()))
-    text = open(sys.argv[2]).read() if len(sys.argv) > 2 else json.load(open("answers.json"))["text"]["text"]
+    text = open(sys.argv[2]).read()
     with torch.no_grad():
         ids, logprobs = logprobs_of(model, tok, text)
         print(f"{len(ids)} tokens of text, perplexity {np.exp(-np.mean(logprobs)):.3f}", file=sys.stderr, flush=True)
-        answers = []
-        for prompt in prompts():
-            answers.append(answer(model, tok, eos, prompt))
-            print(len(answers), "".join(answers[-1]["tokens"])[:60].encode(), file=sys.stderr, flush=True)
-    json.dump({"answers": answers, "text": {"text": text, "logprobs": logprobs}}, sys.stdout, indent=0)
+        answers = answers_of(model, tok, eos, prompts())
+        for a in answers:
+            print(len(a["ids"]), a["text"][:60].encode(), file=sys.stderr)
+    line = lambda a: json.dumps(a, ensure_ascii=False)
+    lines = ",\n".join(map(line, answers))
+    print(f'{{"answers": [\n{lines}\n],\n"text": {line({"text": text, "logprobs": logprobs})}}}')
 
 
 if __name__ == "__main__":

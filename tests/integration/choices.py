@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Every word that --policy, --admission, --cache-eviction and --cache-write-policy take, in a server that answers.
+
+The model is small and random: whatever is chosen, the tokens must be the same, nothing may be held in the end, and
+what sets the choices apart must be seen where a client can see it.
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main, one_server, text_of, wait_until  # noqa: E402
+
+SMALL = ("--model", "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512", "--prefill-instances", "2",
+         "--threads", "1")
+PROMPTS = [f"{i}: " + "the tide comes in and goes out again. " * 6 for i in range(12)]
+
+_expected = {}
+
+
+def ask(client, prompt, **fields):
+    return client.complete(prompt=prompt, temperature=0, max_tokens=6, ignore_eos=True, **fields)
+
+
+def check_answers(client, prompts=PROMPTS):
+    """Every prompt is answered as it always is. Returns how many tokens came out of the cache."""
+    cached = 0
+    for prompt in prompts:
+        body = ask(client, prompt)
+        assert text_of(body) == _expected.setdefault(prompt, text_of(body)), (prompt[:4], body)
+        cached += body["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return cached
+
+
+def shard(client):
+    return client.cluster()["shards"][0]
+
+
+def every_placement_policy_serves():
+    for policy in ("random", "load_balancing", "cache_aware", "kvcache_centric"):
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, "--policy", policy)
+            assert check_answers(client) == 0, policy
+            assert check_answers(client) >= 64 * len(PROMPTS), policy
+            used = {r["prefill"] for r in client.cluster()["recent"]}
+            if policy == "random":  # all on one of two instances: once in 2^23 runs
+                assert len(used) == 2, used
+            counters = client.cluster()["counters"]
+            assert counters["placed"] == counters["finished"] == 2 * len(PROMPTS), counters
+            cluster.wait_idle()
+        print(f"     {policy}: prefill on {len(used)} of 2 instances", flush=True)
+
+
+def every_admission_mode_serves_what_can_be_served_in_time():
+    refusing = {"none": False, "baseline": True, "early": True, "predictive": True, "per_request": True, "priced": True}
+    for mode, refuses in refusing.items():
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, "--admission", mode)
+            check_answers(client)
+            # 6,000 tokens cannot be computed in the millisecond that this request allows.
+            status, headers, data = client.request("POST", "/v1/completions", {
+                "prompt": "x" * 6000, "max_tokens": 2, "ttft_slo_ms": 1})
+            print(f"     {mode}: an impossible time to the first token gets {status}", flush=True)
+            assert (status == 429) == refuses, (mode, status, data)
+            counters = client.cluster()["counters"]
+            refused = counters["rejected_ttft"] + counters["rejected_tbt"]
+            assert (refused > 0) == (status == 429), (mode, status, counters)
+            if status == 429:
+                assert int(headers["Retry-After"]) >= 1, headers
+            check_answers(client)
+            cluster.wait_idle()
+
+
+def every_eviction_order_keeps_what_fits_and_the_right_tokens():
+    for order in ("lru", "lfu", "length_aware"):
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, "--cache-eviction", order, "--cache-dram", "2MiB",
+                                "--block-tokens", "16")
+            slots = shard(client)["slots_total"]
+            rounds = 2 + slots // (len(PROMPTS) * 12)
+            for i in range(rounds):
+                check_answers(client, [f"{i} " + p for p in PROMPTS])
+            evictions = wait_until(f"{order} evicted", lambda: shard(client)["evictions"], 30)
+            # What was used last is held in any order.
+            latest = f"{rounds - 1} " + PROMPTS[-1]
+            assert ask(client, latest)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, order
+            assert shard(client)["consistent"]
+            cluster.wait_idle()
+        print(f"     {order}: {evictions} evictions from {slots} slots", flush=True)
+
+
+def every_write_policy_writes_when_it_says():
+    for policy in ("write_back", "write_through", "write_through_selective"):
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, "--cache-write-policy", policy, "--ssd-path",
+                                os.path.join(cluster.folder.name, "ssd"), "--cache-selective-hits", "3")
+            on_ssd = lambda: shard(client)["ssd_blocks"]
+            blocks = lambda: shard(client)["slots_committed"]
+            check_answers(client)
+            wait_until("blocks are committed", blocks, 30)
+            if policy == "write_through":
+                wait_until("what was committed is on the SSD", lambda: on_ssd() >= blocks(), 30)
+            else:
+                assert on_ssd() == 0, (policy, on_ssd())
+            check_answers(client, PROMPTS[:4])
+            check_answers(client, PROMPTS[:4])
+            if policy == "write_through_selective":
+                wait_until("what was used three times is on the SSD", lambda: on_ssd() >= 4, 30)
+                assert on_ssd() < blocks(), "what was used once went to the SSD, too"
+            elif policy == "write_back":
+                assert on_ssd() == 0, on_ssd()
+            cluster.wait_idle()
+        print(f"     {policy}: as it says", flush=True)
+
+
+TESTS = [every_placement_policy_serves, every_admission_mode_serves_what_can_be_served_in_time,
+         every_eviction_order_keeps_what_fits_and_the_right_tokens, every_write_policy_writes_when_it_says]
+
+if __name__ == "__main__":
+    main(TESTS)
