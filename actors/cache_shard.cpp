@@ -3,6 +3,8 @@
 #include <caf/send.hpp>
 
 #include "actors/executor.hpp"
+#include "actors/log.hpp"
+#include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
 
 namespace mooncaf {
@@ -167,6 +169,7 @@ caf::result<std::uint64_t> cache_shard::flush() {
   if (!ssd_) return std::uint64_t{0};
   flushing_ = make_response_promise();
   written_before_ = store_.ssd_stats().writes;
+  store_.retry_writes();
   auto answer = flushing_;
   pump();
   return answer;
@@ -195,6 +198,7 @@ void cache_shard::pump() {
   request(disk_, caf::infinite, run_atom_v, std::move(task)).then([this](const task_ptr& finished) {
     disk_busy_ = false;
     store_.complete(static_cast<const disk_task&>(*finished).results());
+    watch_disk();
     pump();
   });
 }
@@ -202,9 +206,26 @@ void cache_shard::pump() {
 void cache_shard::tick() {
   const auto expired = store_.expire(clock_type::now());
   for (const auto owner : expired) withdraw(owner.value);
-  if (!expired.empty()) pump();
+  // Writes that the disk refused are tried again as time passes.
+  if (!expired.empty() || store_.ssd_stats().jobs_queued > 0) pump();
   send_events();
   delayed_send(this, tick_interval, tick_atom_v);
+}
+
+void cache_shard::watch_disk() {
+  const auto& refusal = store_.write_refusal();
+  if (context_->meters) {
+    context_->meters->set_ssd("refuses_writes", refusal ? 1 : 0);
+    context_->meters->set_ssd("write_failures", static_cast<double>(store_.ssd_stats().write_failures));
+  }
+  if (refusal.has_value() == disk_refuses_) return;
+  disk_refuses_ = refusal.has_value();
+  if (disk_refuses_) {
+    log_warn("ssd", {{"problem", "writes are refused: " + to_string(*refusal)},
+                     {"effect", "new blocks live in memory alone; tried again after 1 s, later every 60 s"}});
+  } else {
+    log_info("ssd", {{"message", "takes writes again"}});
+  }
 }
 
 void cache_shard::withdraw(std::uint64_t owner) {

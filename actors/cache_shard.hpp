@@ -42,6 +42,8 @@ class cache_shard final : public cache_shard_actor::base {
   /// What every change ends with: disk jobs out, ready pins answered.
   void pump();
   void tick();
+  /// Says once that the disk refuses writes, and once that it takes them again.
+  void watch_disk();
   /// The store withdraws the tickets of an ended owner; whoever waits for them is told.
   void withdraw(std::uint64_t owner);
   void send_events();
@@ -55,6 +57,7 @@ class cache_shard final : public cache_shard_actor::base {
   executor_actor disk_;
   duration lease_;
   bool disk_busy_ = false;
+  bool disk_refuses_ = false;  ///< as was said last
   std::unordered_map<ticket_id, waiting_pin> waiting_;
   caf::response_promise flushing_;    ///< pending while a flush is under way
   std::uint64_t written_before_ = 0;  ///< blocks, when it began

@@ -1,5 +1,6 @@
 #include "actors/process.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <caf/send.hpp>
@@ -138,6 +139,7 @@ result<void> process::open_metrics() {
 }
 
 void process::introduce() {
+  ::umask(077);  // what a process of ours leaves on disk holds what people have asked
   auto& c = context_->opts.cluster;
   std::random_device random;
   context_->id = node_id{(std::uint64_t{random()} << 32 | random()) | 1};

@@ -48,6 +48,7 @@ class process {
   result<void> load_model();
   result<void> open_memory();
   result<void> open_data_plane();
+  result<void> open_ssd(std::vector<ssd_block>& found);
   result<tiered_store> open_store();
   result<void> spawn_shard();
   result<void> spawn_workers();

@@ -4,6 +4,7 @@
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
 #include "actors/messenger.hpp"
+#include "actors/metrics/metrics.hpp"
 #include "actors/policy_choices.hpp"
 #include "actors/pool_keeper.hpp"
 #include "actors/process.hpp"
@@ -50,6 +51,30 @@ result<void> process::open_data_plane() {
   return {};
 }
 
+/// A disk that is full takes no tier; the node serves all the same.
+result<void> process::open_ssd(std::vector<ssd_block>& found) {
+  const auto& c = opts().cache;
+  rocksdb_tier_options ssd;
+  ssd.path = c.ssd_path;
+  ssd.block_bytes = context_->layout.block_bytes();
+  ssd.fingerprint = root_key(context_->root, context_->layout);
+  ssd.capacity_blocks = c.ssd_bytes / ssd.block_bytes;
+  ssd.direct_io = c.direct_io;
+  ssd.log = [](std::string_view line) { log_info("ssd", {{"message", line}}); };
+  auto tier = rocksdb_tier::open(std::move(ssd), [&](const ssd_block& b) { found.push_back(b); });
+  const bool full = !tier && tier.error() == ec::out_of_space;
+  if (!tier && !full) return fail(tier.error());
+  context_->meters->set_ssd("absent", full ? 1 : 0);
+  if (full) {
+    log_warn("ssd", {{"problem", to_string(tier.error())}, {"effect", "blocks live in memory alone"}});
+    return {};
+  }
+  ssd_ = std::move(*tier);
+  context_->meters->set_ssd("repaired", ssd_->stats().repaired ? 1 : 0);
+  log_info("ssd", {{"path", c.ssd_path}, {"blocks found", std::to_string(found.size())}});
+  return {};
+}
+
 result<tiered_store> process::open_store() {
   const auto& c = opts().cache;
   const auto block = context_->layout.block_bytes();
@@ -63,19 +88,9 @@ result<tiered_store> process::open_store() {
   options.selective_hits = c.selective_hits;
   std::vector<ssd_block> found;
   if (!c.ssd_path.empty()) {
-    options.ssd = true;
+    if (auto opened = open_ssd(found); !opened) return fail(opened.error());
+    options.ssd = ssd_ != nullptr;
     options.ssd_capacity_blocks = c.ssd_bytes / block;
-    rocksdb_tier_options ssd;
-    ssd.path = c.ssd_path;
-    ssd.block_bytes = block;
-    ssd.fingerprint = root_key(context_->root, context_->layout);
-    ssd.capacity_blocks = options.ssd_capacity_blocks;
-    ssd.direct_io = c.direct_io;
-    ssd.log = [](std::string_view line) { log_info("ssd", {{"message", line}}); };
-    auto tier = rocksdb_tier::open(std::move(ssd), [&](const ssd_block& b) { found.push_back(b); });
-    if (!tier) return fail(tier.error());
-    ssd_ = std::move(*tier);
-    log_info("ssd", {{"path", c.ssd_path}, {"blocks found", std::to_string(found.size())}});
   }
   tiered_store store{std::move(*slots), options};
   store.recover(found);

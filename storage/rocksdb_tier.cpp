@@ -6,20 +6,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <utility>
 
 #include "runtime/base/units.hpp"
-#include "storage/block_record.hpp"
-#include "storage/flat_index.hpp"
-#include "storage/reader_pool.hpp"
 #include "storage/rocksdb_settings.hpp"
+#include "storage/rocksdb_tier_impl.hpp"
+#include "storage/tier_folder.hpp"
 
 namespace mooncaf {
-namespace rdb = ROCKSDB_NAMESPACE;
 
 namespace {
 
@@ -35,64 +31,10 @@ error to_error(const rdb::Status& s, const std::string& path) {
 
 }  // namespace
 
-struct rocksdb_tier::impl {
-  rocksdb_tier_options options;
-  std::unique_ptr<rdb::DB> db;
-  rdb::ColumnFamilyHandle* blocks = nullptr;
-  rdb::ColumnFamilyHandle* metadata = nullptr;
-  flat_index live;          // key -> its latest write, as in `by_age`
-  rdb::WriteBatch scratch;  // kept: fresh memory for every batch costs more than the copy
-  reader_pool readers;
-  std::deque<std::pair<std::uint32_t, block_key>>
-      by_age;  // writes, oldest first; those overwritten since included
-  std::uint64_t writes = 0;
-  unsigned recovery_pause = 0, skip_recoveries = 0;  // see with_recovery
-  std::size_t superseded = 0;                        // blobs erased or overwritten since the last compaction
-  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0};
-
-  explicit impl(rocksdb_tier_options o) : options(std::move(o)), readers(options.read_threads) {}
-  ~impl() { close(); }
-
-  void close() {
-    if (!db) return;
-    for (auto* family : {blocks, metadata}) (void)db->DestroyColumnFamilyHandle(family);
-    (void)db->Close();
-    db.reset();
-  }
-
-  void log(const std::string& line) const {
-    if (options.log) options.log("ssd tier " + options.path + ": " + line);
-  }
-
-  result<void> open_database();
-  result<void> load_index(const std::function<void(const ssd_block&)>& visit);
-  template <class Operation>
-  rdb::Status with_recovery(const Operation& operation);
-  result<void> check(std::span<const put_item> items) const;
-  result<void> write(std::span<const put_item> items);
-  rdb::Status write_once(std::span<const put_item> items);
-  rdb::Status write_batch(std::span<const put_item> items, bool logged);
-  result<block_record> read_one(const get_item& item) const;
-  result<void> settle(const get_item& item, const result<block_record>& outcome);
-  result<void> remove(std::span<const block_key> keys);
-  void compact();
-  void note_disk_bytes();
-  bool much_garbage() const;
-  bool move_oldest(std::size_t count);
-  void collect_garbage_if_due(std::size_t just_erased);
-  /// Number of a write in 32 bits, never the reserved value.
-  static std::uint32_t short_number(std::uint64_t write) {
-    return static_cast<std::uint32_t>(write % flat_index::none);
-  }
-};
-
 // ---- open ----
 
 result<void> rocksdb_tier::impl::open_database() {
-  std::error_code failed;
-  if (std::exchange(options.wipe, false)) std::filesystem::remove_all(options.path, failed);
-  if (!failed) std::filesystem::create_directories(options.path, failed);
-  if (failed) return fail(ec::io_error, "cannot prepare directory " + options.path + ": " + failed.message());
+  if (auto prepared = prepare_tier_folder(options.path); !prepared) return prepared;
   if (options.direct_io) {
     if (const auto why = why_no_direct_io(options.path); !why.empty()) {
       log("direct I/O is not possible here (" + why + "), reads and writes go through the page cache");
@@ -107,20 +49,51 @@ result<void> rocksdb_tier::impl::open_database() {
   std::vector<rdb::ColumnFamilyHandle*> handles;
   rdb::DB* raw = nullptr;
   const auto s = rdb::DB::Open(database_options(options), options.path, families, &handles, &raw);
-  if (!s.ok()) {
-    error e = to_error(s, options.path);
-    if (s.IsNotFound()) e.code = ec::corrupt;  // a file that the manifest names
-    e.detail = "cannot open the SSD tier in " + e.detail +
-               "; it is a cache: if the files are damaged, delete the directory or open it with `wipe`";
-    return fail(std::move(e));
-  }
+  if (!s.ok()) return fail(open_error(s));
   db.reset(raw);
   blocks = handles[0];
   metadata = handles[1];
   return {};
 }
 
-result<void> rocksdb_tier::impl::load_index(const std::function<void(const ssd_block&)>& visit) {
+error rocksdb_tier::impl::open_error(const rdb::Status& s) const {
+  error e = to_error(s, options.path);
+  if (e.detail.find("lock hold by current process") != std::string::npos) {
+    return {ec::already_exists, "the SSD tier in " + options.path + " is open in this process already"};
+  }
+  if (const auto holder = s.IsIOError() ? lock_holder(options.path) : std::nullopt) {
+    return {ec::already_exists, "the SSD tier in " + options.path + " is in use by process " +
+                                    std::to_string(*holder) +
+                                    "; give each process a folder of its own (--ssd-path)"};
+  }
+  if (s.IsNotFound()) e.code = ec::corrupt;  // a file that the manifest names
+  e.detail = "cannot open the SSD tier in " + e.detail;
+  return e;
+}
+
+/// Losing the cache costs computing; not starting costs the service.
+result<void> rocksdb_tier::impl::open_or_repair(std::vector<ssd_block>& found) {
+  const auto attempt = [&] {
+    auto opened = open_database();
+    return opened ? load_index(found) : opened;
+  };
+  auto opened = attempt();
+  if (opened) return opened;
+  close();
+  const auto& why = opened.error();
+  // None of these is mended by other files.
+  if (why.code == ec::already_exists || why.code == ec::out_of_space || !takes_files(options.path))
+    return opened;
+  const auto aside = move_aside(options.path);
+  if (!aside) return fail(aside.error());
+  log("starts empty: " + why.detail + "; what was there is in " + *aside +
+      ", which takes its room on the disk until it is deleted");
+  repaired = true;
+  found.clear();
+  return attempt();
+}
+
+result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
   std::size_t foreign = 0, damaged = 0;
   std::vector<std::pair<std::uint64_t, block_key>> ages;
   rdb::WriteBatch drop;
@@ -139,13 +112,20 @@ result<void> rocksdb_tier::impl::load_index(const std::function<void(const ssd_b
       continue;
     }
     ages.emplace_back(record->written, record->name.key);
-    if (visit) visit({record->name, record->checksum});
+    found.push_back({record->name, record->checksum});
   }
   if (!it->status().ok()) {
     error e = to_error(it->status(), options.path);
-    e.detail = "cannot list the SSD tier in " + e.detail + "; delete the directory or open it with `wipe`";
+    e.detail = "cannot list the SSD tier in " + e.detail;
     return fail(std::move(e));
   }
+  if (foreign) log("drops " + std::to_string(foreign) + " blocks of another model or layout");
+  if (damaged) log("drops " + std::to_string(damaged) + " blocks with damaged metadata");
+  if (foreign + damaged > 0) {
+    if (const auto s = db->Write({}, &drop); !s.ok()) return fail(to_error(s, options.path));
+  }
+  corrupt += damaged;
+  superseded += foreign + damaged;
   std::sort(ages.begin(), ages.end());
   for (const auto& [number, key] : ages) {
     live.insert(key, short_number(number));
@@ -154,13 +134,6 @@ result<void> rocksdb_tier::impl::load_index(const std::function<void(const ssd_b
   }
   live_count = live.size();
   note_disk_bytes();
-  if (foreign) log("drops " + std::to_string(foreign) + " blocks of another model or layout");
-  if (damaged) log("drops " + std::to_string(damaged) + " blocks with damaged metadata");
-  corrupt += damaged;
-  if (foreign + damaged == 0) return {};
-  const auto s = db->Write({}, &drop);
-  if (!s.ok()) return fail(to_error(s, options.path));
-  superseded += foreign + damaged;
   return {};
 }
 
@@ -181,8 +154,9 @@ result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options op
   }
   keep_large_buffers();
   auto self = std::make_unique<impl>(std::move(options));
-  if (auto opened = self->open_database(); !opened) return fail(opened.error());
-  if (auto listed = self->load_index(visit); !listed) return fail(listed.error());
+  std::vector<ssd_block> found;
+  if (auto opened = self->open_or_repair(found); !opened) return fail(opened.error());
+  if (visit) std::ranges::for_each(found, visit);
   return std::unique_ptr<rocksdb_tier>(new rocksdb_tier(std::move(self)));
 }
 
@@ -398,88 +372,7 @@ result<void> rocksdb_tier::erase(std::span<const block_key> keys) {
   return done;
 }
 
-// ---- garbage ----
-//
-// A blob file goes when a compaction has seen that no key points into it any more. Blocks that keep an old
-// file alive are written anew, through our own read and its checks. RocksDB could move them in a compaction,
-// but one rotten blob fails that compaction, and with it every later write to the database.
-
-/// Merges keys and blob addresses; touches no blob.
-void rocksdb_tier::impl::compact() {
-  superseded = 0;
-  if (!db) return;
-  rdb::CompactRangeOptions how;
-  how.bottommost_level_compaction = rdb::BottommostLevelCompaction::kForceOptimized;
-  for (auto* family : {blocks, metadata}) {
-    if (const auto s = db->CompactRange(how, family, nullptr, nullptr); !s.ok()) {
-      log("cannot free the space of erased blocks: " + s.ToString());
-    }
-  }
-}
-
-/// For `stats`, which may run on another thread and must not touch the database.
-void rocksdb_tier::impl::note_disk_bytes() {
-  if (!db) return;
-  std::uint64_t sum = 0, part = 0;
-  for (auto* family : {blocks, metadata}) {
-    if (db->GetIntProperty(family, rdb::DB::Properties::kTotalSstFilesSize, &part)) sum += part;
-    if (db->GetIntProperty(family, rdb::DB::Properties::kTotalBlobFileSize, &part)) sum += part;
-  }
-  disk_bytes = sum;
-}
-
-bool rocksdb_tier::impl::much_garbage() const {
-  if (!db) return false;
-  std::uint64_t on_disk = 0;
-  (void)db->GetIntProperty(blocks, rdb::DB::Properties::kTotalBlobFileSize, &on_disk);
-  return on_disk > (live.size() + options.capacity_blocks / 2) * options.block_bytes;
-}
-
-/// Writes the `count` oldest live blocks anew. @returns false if the disk refused.
-bool rocksdb_tier::impl::move_oldest(std::size_t count) {
-  count = std::min(count, live.size());
-  std::vector<std::byte> bytes(count * options.block_bytes);
-  std::vector<put_item> items;
-  while (items.size() < count && !by_age.empty()) {
-    const auto [number, key] = by_age.front();
-    by_age.pop_front();
-    if (live.find(key) != number) continue;
-    const get_item item{key,
-                        std::span{bytes}.subspan(items.size() * options.block_bytes, options.block_bytes)};
-    const auto found = read_one(item);
-    if (found) {
-      items.push_back({{found->name, found->checksum}, item.into});
-    } else {
-      (void)settle(item, found);
-    }
-  }
-  if (items.empty()) return true;
-  const auto done = write(items);
-  if (!done) log("cannot move old blocks: " + to_string(done.error()));
-  return done.has_value();
-}
-
-/// With much garbage, moves two blocks for each one erased: enough even if the oldest files are two thirds
-/// alive.
-void rocksdb_tier::impl::collect_garbage_if_due(std::size_t just_erased) {
-  if (much_garbage()) {
-    const std::size_t most = std::max<std::size_t>(1, options.flush_bytes / options.block_bytes);
-    (void)move_oldest(std::min(most, 2 * just_erased));
-  }
-  if (superseded * 16 > options.capacity_blocks) compact();
-  note_disk_bytes();
-}
-
-void rocksdb_tier::collect_garbage() {
-  auto& self = *self_;
-  self.compact();
-  const std::size_t step = std::max<std::size_t>(1, self.options.flush_bytes / self.options.block_bytes);
-  for (std::size_t moved = 0; self.much_garbage() && moved < self.live.size(); moved += step) {
-    if (!self.move_oldest(step)) break;
-    self.compact();
-  }
-  self.note_disk_bytes();
-}
+// ---- seen from outside ----
 
 ssd_stats rocksdb_tier::stats() const {
   const auto& self = *self_;
@@ -490,6 +383,7 @@ ssd_stats rocksdb_tier::stats() const {
   now.blocks_corrupt = self.corrupt;
   now.blocks_erased = self.erased;
   now.disk_bytes = self.disk_bytes;
+  now.repaired = self.repaired;
   return now;
 }
 

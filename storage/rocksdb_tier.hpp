@@ -24,7 +24,6 @@ struct rocksdb_tier_options {
   unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
   /// Blocks gather in memtables of this size (up to four), each becomes one blob file.
   std::size_t flush_bytes = 32u << 20;
-  bool wipe = false;  ///< throw away what is there
   /// Gets one line per noteworthy event (fallbacks, repairs, dropped entries); may be called from any thread.
   std::function<void(std::string_view)> log;
 };
@@ -56,6 +55,7 @@ struct ssd_stats {
   std::uint64_t blocks_read = 0;
   std::uint64_t blocks_corrupt = 0;  ///< failed a check on read or at open, dropped
   std::uint64_t blocks_erased = 0;
+  bool repaired = false;  ///< `open` moved files aside that it could not open
 };
 
 /// Persistent store of equal-sized blocks.
@@ -73,11 +73,14 @@ struct ssd_stats {
 /// thread.
 class rocksdb_tier {
  public:
-  /// Opens or creates, and lists what is held. Also tells glibc's malloc, for the whole process, to keep up
-  /// to 128 MiB of freed large buffers, which halves the processor time of reads.
+  /// Opens or creates, and lists what is held. A cache repairs itself: files that cannot be opened are moved
+  /// to the folder `damaged` within, said in the log, and the tier starts empty. Also tells glibc's malloc,
+  /// for the whole process, to keep up to 128 MiB of freed large buffers, which halves the processor time of
+  /// reads.
   /// @param visit  called once per live block before `open` returns, in no order.
-  /// @error `ec::invalid_argument` for options out of range, `ec::io_error` or `ec::corrupt` with path and
-  /// remedy.
+  /// @error `ec::invalid_argument` for options out of range; `ec::already_exists` if a process, which is
+  /// named, has the folder open; `ec::out_of_space` on a full disk; `ec::io_error` if the folder takes no
+  /// files.
   static result<std::unique_ptr<rocksdb_tier>> open(rocksdb_tier_options options,
                                                     const std::function<void(const ssd_block&)>& visit = {});
   ~rocksdb_tier();

@@ -18,6 +18,10 @@ constexpr int guarded_steps_max = 64;
 /// wait.
 constexpr std::size_t write_turn_bytes = 32 * MiB;
 
+/// A disk that refuses writes is left alone for so long, doubled each time: it may be full, and asking costs.
+constexpr duration first_pause = std::chrono::seconds(1);
+constexpr duration longest_pause = std::chrono::seconds(60);
+
 }  // namespace
 
 tiered_store::tiered_store(block_allocator slots, tiered_store_options options)
@@ -53,6 +57,15 @@ void tiered_store::recover(std::span<const ssd_block> found) {
 }
 
 // ---- as in block_store ----
+
+std::vector<owner_id> tiered_store::expire(time_point now) {
+  now_ = now;
+  if (refusal_ && now_ >= write_after_ && writes_pending_ == 0) {
+    write_wanted();
+    evict_ahead();
+  }
+  return store_.expire(now);
+}
 
 result<std::vector<slot_ref>> tiered_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
   auto slots = store_.reserve(owner, count, deadline);
@@ -213,7 +226,7 @@ void tiered_store::write_wanted() {
     const block_key key = wanted_.front();
     const auto outcome = save(key);
     // A chain longer than the queue goes on when the queue has drained.
-    if (outcome == save_outcome::queue_full) return;
+    if (outcome == save_outcome::queue_full || outcome == save_outcome::refused) return;
     if (outcome == save_outcome::no_room) ++stats_.writes_skipped;
     wanted_.pop_front();
   }
@@ -221,6 +234,7 @@ void tiered_store::write_wanted() {
 
 /// Queues the write of a block, after those of its ancestors that are not on SSD yet.
 tiered_store::save_outcome tiered_store::save(const block_key& key) {
+  if (now_ < write_after_) return save_outcome::refused;
   std::vector<block_key> chain;
   for (block_key at = key; ssd_index_.find(at) == eviction_index::none;) {
     const auto* e = store_.find(at);
@@ -247,7 +261,22 @@ void tiered_store::queue_write(const block_directory::entry& e) {
   queue({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot)}, hold);
 }
 
-void tiered_store::finish_write(const io_job& job, pin_id hold, bool ok) {
+void tiered_store::note_write(const error& failure) {
+  if (failure.code == ec::none) {
+    refusal_.reset();
+    pause_ = {};
+    write_after_ = {};
+    return;
+  }
+  refusal_ = failure;
+  if (now_ < write_after_) return;  // one of those that were under way when the first was refused
+  pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
+  write_after_ = now_ + pause_;
+}
+
+void tiered_store::finish_write(const io_job& job, pin_id hold, const error& failure) {
+  note_write(failure);
+  const bool ok = failure.code == ec::none;
   const block_name& name = job.block.name;
   --writes_pending_;
   const auto h = ssd_index_.find(name.key);
@@ -262,6 +291,7 @@ void tiered_store::finish_write(const io_job& job, pin_id hold, bool ok) {
     ssd_index_.erase(h);
     queue_erase(name);
     ++stats_.write_failures;
+    if (!ok && writes_on_commit(options_.write)) want_saved(name.key);  // nobody else would come back to it
   }
   store_.release(hold);
 }
@@ -307,7 +337,7 @@ void tiered_store::evict_ahead() {
     if (!victim) return;
     if (!store_.find(*victim)->on_ssd) {
       const auto outcome = save(*victim);
-      if (outcome == save_outcome::queue_full || outcome == save_outcome::no_room) return;
+      if (outcome != save_outcome::queued && outcome != save_outcome::impossible) return;
       if (outcome == save_outcome::queued) continue;  // held by its write until that is done
     }
     (void)store_.evict_one();
@@ -321,8 +351,10 @@ std::size_t tiered_store::flush() {
     if (e.in_dram() && !e.on_ssd) unsaved.push_back(e.name);
   });
   std::sort(unsaved.begin(), unsaved.end(), [](const auto& a, const auto& b) { return a.depth < b.depth; });
-  for (const auto& name : unsaved)
-    if (save(name.key) == save_outcome::queue_full) break;
+  for (const auto& name : unsaved) {
+    const auto outcome = save(name.key);
+    if (outcome == save_outcome::queue_full || outcome == save_outcome::refused) break;
+  }
   return writes_pending_;
 }
 
@@ -363,7 +395,7 @@ void tiered_store::complete(std::span<const io_result> results) {
     const job_record& record = node.mapped();
     switch (record.job.what) {
       case io_job::kind::write:
-        finish_write(record.job, record.hold, r.ok());
+        finish_write(record.job, record.hold, r.failure);
         break;
       case io_job::kind::read:
         finish_read(record.job, r.ok());

@@ -88,7 +88,7 @@ class tiered_store {
   void release(pin_id pin) { store_.release(pin); }
   void release_all(owner_id owner) { store_.release_all(owner); }
   bool renew(owner_id owner, time_point deadline) { return store_.renew(owner, deadline); }
-  std::vector<owner_id> expire(time_point now) { return store_.expire(now); }
+  std::vector<owner_id> expire(time_point now);
   void fence(owner_id owner) { store_.fence(owner); }
   void confirm(owner_id owner) { store_.confirm(owner); }
   held_prefix match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
@@ -112,8 +112,14 @@ class tiered_store {
   /// Takes results back in the order of their jobs, each once; unknown ids are ignored.
   void complete(std::span<const io_result> results);
   /// Queues writes for blocks that are in DRAM alone, as many as the queue takes; before a planned stop,
-  /// repeat with take_io_jobs / complete until it returns 0. @returns how many are still only in DRAM.
+  /// repeat with take_io_jobs / complete until it returns 0. @returns how many are under way: none, too, if
+  /// the disk refuses them.
   std::size_t flush();
+  /// Why the disk refused the last write, until it takes one again. Meanwhile blocks live in DRAM alone, and
+  /// a write is tried 1 s later, then ever more rarely, at most every 60 s of what `expire` was told.
+  const std::optional<error>& write_refusal() const noexcept { return refusal_; }
+  /// Tries at once what would be tried later: before a planned stop.
+  void retry_writes() noexcept { write_after_ = time_point{}; }
 
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
   std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
@@ -144,6 +150,7 @@ class tiered_store {
   enum class save_outcome : std::uint8_t {
     queued,      // or on SSD already
     queue_full,  // try again when jobs have completed
+    refused,     // try again later: the disk takes nothing now
     no_room,     // nothing on SSD may give way
     impossible,  // not in DRAM, or behind a hole
   };
@@ -156,7 +163,8 @@ class tiered_store {
   void write_wanted();
   save_outcome save(const block_key& key);
   void queue_write(const block_directory::entry& e);
-  void finish_write(const io_job& job, pin_id hold, bool ok);
+  void finish_write(const io_job& job, pin_id hold, const error& failure);
+  void note_write(const error& failure);
   bool make_ssd_room(const block_key& parent);
   bool evict_from_ssd();
   void evict_ahead();
@@ -182,6 +190,10 @@ class tiered_store {
   std::uint64_t next_ticket_ = 1;
   std::uint64_t ssd_clock_ = 0;
   std::uint64_t damaged_ = 0;  // blocks lost to a bad disk
+  time_point now_{};           // as `expire` heard last
+  std::optional<error> refusal_;
+  duration pause_{};
+  time_point write_after_{};  // the disk refused a write: none before this
   tier_stats stats_;
 };
 

@@ -61,6 +61,7 @@ struct metrics::families {
   prometheus::Gauge& cache_usage;
   prometheus::Family<prometheus::Counter>& requests;
   prometheus::Family<prometheus::Gauge>& blocks;
+  prometheus::Family<prometheus::Gauge>& ssd;
   foreign_totals hits;
   foreign_totals transferred;
   foreign_totals rails;
@@ -125,6 +126,10 @@ struct metrics::families {
                    .Name("mooncaf_kv_blocks")
                    .Help("KV blocks of this process by state.")
                    .Register(registry)),
+        ssd(BuildGauge()
+                .Name("mooncaf_ssd")
+                .Help("Health of the SSD tier: repaired, absent, refuses_writes, write_failures.")
+                .Register(registry)),
         hits(BuildCounter()
                  .Name("mooncaf_kv_hit_blocks_total")
                  .Help("KV blocks reused, by tier.")
@@ -185,6 +190,9 @@ void metrics::set_transferred(const std::string& path, double bytes) {
   f_->transferred.set(f_->with("path", path), bytes);
 }
 
+void metrics::set_ssd(const std::string& what, double value) {
+  f_->ssd.Add(f_->with("what", what)).Set(value);
+}
 void metrics::set_rail(const std::string& rail, const std::string& what, double total) {
   auto labels = f_->with("rail", rail);
   labels.emplace("what", what);

@@ -31,6 +31,9 @@ class metrics {
   /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private",
   /// "quarantined", "ssd".
   void set_blocks(const std::string& state, double count);
+  /// The SSD tier. @param what  "repaired" (1: files were moved aside at start), "absent" (1: it could not be
+  /// opened, blocks live in memory alone), "refuses_writes" (1: now) or "write_failures" (since the start).
+  void set_ssd(const std::string& what, double value);
   /// Totals since the start that somebody else counts.
   void set_hits(const std::string& tier, double blocks);
   void set_transferred(const std::string& path, double bytes);

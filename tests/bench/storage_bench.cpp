@@ -146,7 +146,7 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
     o.capacity_blocks = set.count * 2;
     o.read_threads = threads;
     o.direct_io = direct;
-    o.wipe = true;
+    std::filesystem::remove_all(o.path);
     const auto put_all = [&](rocksdb_tier& tier, std::size_t batch) {
       for (std::size_t begin = 0; begin < set.count; begin += batch) {
         std::vector<put_item> items;

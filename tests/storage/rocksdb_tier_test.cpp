@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -251,31 +252,120 @@ TEST_CASE("a truncated or missing blob file never yields a wrong block") {
     if (damage[0] == 'e') std::filesystem::resize_file(blob, 0);
     if (damage[0] == 'm') std::filesystem::remove(blob);
     auto tier = rocksdb_tier::open(o);
-    if (!tier) {
-      CHECK(tier.error().detail.find(o.path) != std::string::npos);
-      CHECK(tier.error().detail.find("wipe") != std::string::npos);
-      continue;
-    }
+    REQUIRE_MESSAGE(tier, to_string(tier.error()));
     std::size_t found = 0;
     for (const auto& n : names) found += serves(**tier, n.key);
     CHECK(found < names.size());
   }
 }
 
-TEST_CASE("a directory full of rubbish is an error that says what to do, and wiping cures it") {
+TEST_CASE("a tier whose files cannot be opened moves them aside, says so, and starts empty") {
+  for (const std::string name : {"MANIFEST", "CURRENT", "OPTIONS", ".sst", ".log"}) {
+    for (const bool gone : {false, true}) {
+      CAPTURE(name);
+      CAPTURE(gone);
+      temp_dir dir;
+      auto o = options_for(dir / "ssd");
+      std::string said;
+      o.log = [&](std::string_view line) { said += std::string{line} + "\n"; };
+      {
+        const auto tier = open(o);
+        REQUIRE(put(*tier, chains(1, 14)));       // in files
+        REQUIRE(put(*tier, prompt({70, 1, 2})));  // in the log
+      }
+      int hit = 0;
+      for (const auto& f : std::filesystem::directory_iterator(o.path)) {
+        const auto file = f.path().filename().string();
+        if (!file.starts_with(name) && f.path().extension() != name) continue;
+        ++hit;
+        if (gone) {
+          std::filesystem::remove(f.path());
+        } else {
+          std::ofstream(f.path()) << "rubbish";
+        }
+      }
+      REQUIRE(hit > 0);
+      index_t found;
+      {
+        const auto tier = open(o, &found);
+        CAPTURE(said);
+        CHECK(tier->stats().blocks == found.size());
+        if (tier->stats().repaired) {
+          CHECK(found.empty());
+          CHECK(said.find(o.path + "/damaged") != std::string::npos);
+          CHECK_FALSE(std::filesystem::is_empty(o.path + "/damaged"));
+        }
+        if (name == "MANIFEST" || (name == "CURRENT" && !gone)) CHECK(tier->stats().repaired);
+        for (const auto& [key, block] : found) (void)serves(*tier, key);
+        REQUIRE(put(*tier, prompt({80, 1, 2})));
+      }
+      const auto again = open(o);  // what was moved aside is in nobody's way
+      for (const auto& n : prompt({80, 1, 2})) CHECK(serves(*again, n.key));
+    }
+  }
+}
+
+TEST_CASE("a tier that another process has open is named as such and left as it is") {
   temp_dir dir;
-  auto o = options_for(dir / "ssd");
-  { REQUIRE(put(*open(o), chains(1, 14))); }
-  for (const auto& f : std::filesystem::directory_iterator(o.path))
-    if (f.path().filename().string().starts_with("MANIFEST")) std::ofstream(f.path()) << "rubbish";
-  const auto broken = rocksdb_tier::open(o);
-  REQUIRE_FALSE(broken);
-  CHECK(broken.error().detail.find(o.path) != std::string::npos);
-  CHECK(broken.error().detail.find("delete the directory") != std::string::npos);
-  o.wipe = true;
-  auto tier = open(o);
-  CHECK(tier->stats().blocks == 0);
-  CHECK(put(*tier, chains(1, 1)));
+  const auto o = options_for(dir / "ssd");
+  { REQUIRE(put(*open(o), chains(1, 3))); }
+  int ready[2], over[2];
+  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe(over) == 0);
+  const auto child = ::fork();
+  if (child == 0) {  // takes the lock as RocksDB does, whose threads are not in this copy of the process
+    char c = 'n';
+    struct flock whole {};
+    whole.l_type = F_WRLCK;
+    const int fd = ::open((o.path + "/LOCK").c_str(), O_RDWR);
+    if (fd >= 0 && ::fcntl(fd, F_SETLK, &whole) == 0) c = 'y';
+    (void)!::write(ready[1], &c, 1);
+    (void)!::read(over[0], &c, 1);
+    ::_exit(0);
+  }
+  char c = 0;
+  REQUIRE(::read(ready[0], &c, 1) == 1);
+  REQUIRE(c == 'y');
+  const auto refused = rocksdb_tier::open(o);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == ec::already_exists);
+  CHECK(refused.error().detail.find("process " + std::to_string(child)) != std::string::npos);
+  CHECK(refused.error().detail.find(o.path) != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(o.path + "/damaged"));
+  REQUIRE(::write(over[1], &c, 1) == 1);
+  ::waitpid(child, nullptr, 0);
+  for (const auto fd : {ready[0], ready[1], over[0], over[1]}) ::close(fd);
+  const auto tier = open(o);
+  for (const auto& n : chains(1, 3)) CHECK(serves(*tier, n.key));
+  const auto twice = rocksdb_tier::open(o);
+  REQUIRE_FALSE(twice);
+  CHECK(twice.error() == ec::already_exists);
+}
+
+TEST_CASE(
+    "nobody but their owner can enter the folder, and one that an earlier version left open is closed") {
+  using std::filesystem::perms;
+  const auto others = perms::group_all | perms::others_all;
+  const auto mode = [](const std::filesystem::path& p) { return std::filesystem::status(p).permissions(); };
+  temp_dir dir;
+  const auto o = options_for(dir / "ssd");
+  { REQUIRE(put(*open(o), chains(2, 14))); }
+  CHECK((mode(o.path) & others) == perms::none);
+  const auto open_to_all = perms::owner_all | perms::group_read | perms::others_read;
+  std::filesystem::permissions(o.path, open_to_all | perms::others_exec);
+  const auto blobs = files(o.path, ".blob");
+  REQUIRE_FALSE(blobs.empty());
+  for (const auto& f : blobs) std::filesystem::permissions(f, open_to_all);
+  const auto tier = open(o);
+  CHECK((mode(o.path) & others) == perms::none);
+  for (const auto& f : blobs) CHECK((mode(f) & others) == perms::none);
+  // A folder that holds something else is not ours to close.
+  REQUIRE(::mkdir((dir / "shared").c_str(), 0755) == 0);
+  std::filesystem::permissions(dir / "shared", open_to_all | perms::others_exec);
+  std::ofstream(dir / "shared/notes") << "of somebody";
+  const auto beside = open(options_for(dir / "shared"));
+  CHECK((mode(dir / "shared") & perms::others_read) == perms::others_read);
+  CHECK((mode(dir / "shared/notes") & perms::others_read) == perms::others_read);
 }
 
 TEST_CASE("random damage to any file never crashes and never serves a wrong byte") {
@@ -299,10 +389,7 @@ TEST_CASE("random damage to any file never crashes and never serves a wrong byte
       if (size > 0) flip_bit(f, random() % size);
     }
     auto tier = rocksdb_tier::open(o);
-    if (!tier) {
-      CHECK(tier.error().detail.find("wipe") != std::string::npos);
-      continue;
-    }
+    REQUIRE_MESSAGE(tier, to_string(tier.error()));  // a cache repairs itself
     for (const auto& n : names) (void)serves(**tier, n.key);
   }
 }

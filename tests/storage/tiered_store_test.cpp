@@ -220,7 +220,66 @@ TEST_CASE("a failed write leaves the block in DRAM only, and its successors too"
   CHECK(f.store.ssd_stats().write_failures == 3);
   CHECK(f.store.match(keys_of(prompt({1, 2, 3}))).dram == 3);
   f.disk.writes_fail = false;
+  f.store.retry_writes();
   while (f.store.flush() != 0) f.drain();
+  CHECK(f.store.ssd_stats().ssd_blocks == 3);
+  f.check();
+}
+
+TEST_CASE("a disk that refuses writes is left alone for ever longer, and the store serves from memory") {
+  for (const auto policy : {write_policy::write_back, write_policy::write_through}) {
+    CAPTURE(static_cast<int>(policy));
+    tiered_fixture f(16, options_for(policy));
+    f.disk.writes_fail = true;
+    auto now = time_point{} + 1s;
+    (void)f.store.expire(now);
+    // As long as no time passes, one refusal is enough.
+    for (int i = 0; i < 200; ++i) {
+      f.write(owner_id{500}, prompt({i}));
+      f.store.release_all(owner_id{500});
+      f.drain();
+      f.check();
+    }
+    REQUIRE(f.store.write_refusal().has_value());
+    CHECK(f.store.write_refusal()->detail == "told to fail");
+    CHECK(f.disk.writes <= 4);  // what was queued when the first was refused
+    CHECK(f.store.integrity().pinned == 0);
+    // Ten minutes of the shard's ticks: tried after 1, 2, 4, ... 60 s.
+    const auto before = f.disk.writes;
+    for (int tick = 0; tick < 600; ++tick) {
+      (void)f.store.expire(now += 1s);
+      f.drain();
+    }
+    CHECK(f.disk.writes > before);
+    CHECK(f.disk.writes - before <= 4 * 16);
+    f.check();
+    // Healed: written again within a minute, without anybody's asking.
+    f.disk.writes_fail = false;
+    for (int tick = 0; tick < 61; ++tick) {
+      (void)f.store.expire(now += 1s);
+      f.drain();
+    }
+    CHECK_FALSE(f.store.write_refusal().has_value());
+    CHECK(f.store.ssd_stats().ssd_blocks > 0);
+    f.check();
+  }
+}
+
+TEST_CASE(
+    "a flush before a planned stop ends when the disk refuses, and tries once although it has refused") {
+  tiered_fixture f(16, options_for(write_policy::write_back));
+  (void)f.store.expire(time_point{} + 1s);
+  f.write(alice, prompt({1, 2, 3}));
+  f.store.release_all(alice);
+  f.disk.writes_fail = true;
+  int rounds = 0;
+  for (; f.store.flush() > 0 && rounds < 100; ++rounds) f.drain();
+  CHECK(rounds == 1);
+  CHECK(f.store.ssd_stats().ssd_blocks == 0);
+  f.disk.writes_fail = false;
+  CHECK(f.store.flush() == 0);  // left alone for now
+  f.store.retry_writes();
+  while (f.store.flush() > 0) f.drain();
   CHECK(f.store.ssd_stats().ssd_blocks == 3);
   f.check();
 }

@@ -1,0 +1,77 @@
+#pragma once
+// Inside the SSD tier; for its own files alone.
+
+#include <rocksdb/db.h>
+#include <rocksdb/write_batch.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "storage/block_record.hpp"
+#include "storage/flat_index.hpp"
+#include "storage/reader_pool.hpp"
+#include "storage/rocksdb_tier.hpp"
+
+namespace mooncaf {
+namespace rdb = ROCKSDB_NAMESPACE;
+
+struct rocksdb_tier::impl {
+  rocksdb_tier_options options;
+  std::unique_ptr<rdb::DB> db;
+  rdb::ColumnFamilyHandle* blocks = nullptr;
+  rdb::ColumnFamilyHandle* metadata = nullptr;
+  flat_index live;          // key -> its latest write, as in `by_age`
+  rdb::WriteBatch scratch;  // kept: fresh memory for every batch costs more than the copy
+  reader_pool readers;
+  std::deque<std::pair<std::uint32_t, block_key>>
+      by_age;  // writes, oldest first; those overwritten since included
+  std::uint64_t writes = 0;
+  unsigned recovery_pause = 0, skip_recoveries = 0;  // see with_recovery
+  bool repaired = false;                             // at open
+  std::size_t superseded = 0;                        // blobs erased or overwritten since the last compaction
+  std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0};
+
+  explicit impl(rocksdb_tier_options o) : options(std::move(o)), readers(options.read_threads) {}
+  ~impl() { close(); }
+
+  void close() {
+    if (!db) return;
+    for (auto* family : {blocks, metadata}) (void)db->DestroyColumnFamilyHandle(family);
+    (void)db->Close();
+    db.reset();
+  }
+
+  void log(const std::string& line) const {
+    if (options.log) options.log("ssd tier " + options.path + ": " + line);
+  }
+
+  result<void> open_database();
+  error open_error(const rdb::Status& s) const;
+  result<void> load_index(std::vector<ssd_block>& found);
+  result<void> open_or_repair(std::vector<ssd_block>& found);
+  template <class Operation>
+  rdb::Status with_recovery(const Operation& operation);
+  result<void> check(std::span<const put_item> items) const;
+  result<void> write(std::span<const put_item> items);
+  rdb::Status write_once(std::span<const put_item> items);
+  rdb::Status write_batch(std::span<const put_item> items, bool logged);
+  result<block_record> read_one(const get_item& item) const;
+  result<void> settle(const get_item& item, const result<block_record>& outcome);
+  result<void> remove(std::span<const block_key> keys);
+  void compact();
+  void note_disk_bytes();
+  bool much_garbage() const;
+  bool move_oldest(std::size_t count);
+  void collect_garbage_if_due(std::size_t just_erased);
+  /// Number of a write in 32 bits, never the reserved value.
+  static std::uint32_t short_number(std::uint64_t write) {
+    return static_cast<std::uint32_t>(write % flat_index::none);
+  }
+};
+
+}  // namespace mooncaf
