@@ -196,7 +196,29 @@ def gateways_that_die_or_are_stopped_leave_nothing_charged():
         cluster.wait_idle(60)
 
 
-TESTS = [a_server_of_one_process_that_was_stopped_for_longer_than_silence_is_borne,
+def a_node_says_once_that_nobody_is_there_and_ends_if_it_is_of_another_cluster():
+    shape = "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab={}"
+    with Cluster() as cluster:
+        control, http = free_port(), free_port()
+        common = ["--metrics-listen", "127.0.0.1:0"]
+        join = ["--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", *common]
+        worker = cluster.start("worker", "--role", "decode", "--name", "worker", "--model", shape.format(512), *join)
+        wait_until("it says that nobody is there", lambda: "join 127.0.0.1" in worker.output())
+        first = cluster.start("front", "--role", "conductor,gateway", "--name", "front", "--model", shape.format(512),
+                              "--listen", f"127.0.0.1:{control}", "--http", f"127.0.0.1:{http}", *common)
+        wait_until("it joined", lambda: "joined member=worker" in first.output())
+        complaints = [line for line in worker.output().splitlines() if "problem=" in line]
+        assert len(complaints) == len(set(line.split(" ", 1)[1] for line in complaints)) <= 3, complaints
+
+        stranger = cluster.start("stranger", "--role", "prefill", "--name", "stranger", "--prefill-instances", "1",
+                                 "--model", shape.format(600), "--served-model-name", "another", *join)
+        assert stranger.process.wait(60 * PATIENCE) == 7, stranger.output()
+        assert "front" in stranger.output() and "another" in stranger.output(), stranger.output()
+        assert stranger.output().count("WARN") + stranger.output().count(" W ") <= 3, stranger.output()
+
+
+TESTS = [a_node_says_once_that_nobody_is_there_and_ends_if_it_is_of_another_cluster,
+         a_server_of_one_process_that_was_stopped_for_longer_than_silence_is_borne,
          a_prefill_node_that_was_stopped_under_load_serves_again,
          gateways_that_die_or_are_stopped_leave_nothing_charged]
 IN_NAMESPACES = [a_cut_pair_is_together_again_after_any_kind_of_cut,
