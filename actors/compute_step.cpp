@@ -14,11 +14,11 @@ void compute_step::run() {
   batch.reserve(items_.size());
   std::size_t rows = 0;
   for (auto& item : items_) {
-    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item)});
+    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item), item.reused});
     rows += item.sample ? 1 : 0;
   }
   auto& runner = *machine_->runner;
-  const std::size_t vocab = runner.model_in_use().config().vocab_size;
+  const std::size_t vocab = runner.vocab_size();
   machine_->logits.resize(std::max(machine_->logits.size(), rows * vocab));
   const auto logits = std::span{machine_->logits}.first(rows * vocab);
   // A lone cancelled sequence ends its pass early; in a batch the others go on.
@@ -55,7 +55,7 @@ void compute_step::finish_item(step_item& item, std::span<float> logits) {
     item.token = item.sample->next(logits);
     item.sample->accept(item.token->id);
   }
-  const auto& layout = machine_->runner->options().layout;
+  const auto& layout = machine_->runner->layout();
   const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
   for (auto block = item.start / layout.block_tokens; block < end / layout.block_tokens; ++block) {
     item.checksums.push_back(checksum64({item.blocks[block], layout.block_bytes()}));

@@ -10,7 +10,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/kv_stream.hpp"
-#include "runtime/model/model_runner.hpp"
+#include "runtime/model/forward_pass.hpp"
 #include "runtime/model/sampler.hpp"
 
 namespace mooncaf {
@@ -22,6 +22,7 @@ struct step_item {
   attempt_id id;
   std::span<const std::int32_t> tokens;  ///< to add; kept alive by `hold`
   std::uint32_t start = 0;               ///< position of tokens[0]
+  std::uint32_t reused = 0;              ///< positions before it that were not computed here
   std::span<std::byte* const> blocks;    ///< covering start + tokens.size(); kept alive by `hold`
   std::shared_ptr<const void> hold;      ///< owner of everything that this item points to
   std::shared_ptr<kv_stream> stream;     ///< where new KV goes as layers finish; null: nowhere
@@ -40,7 +41,7 @@ struct step_item {
 
 /// What a worker computes with: used by one step at a time.
 struct engine {
-  std::unique_ptr<model_runner> runner;
+  std::unique_ptr<forward_pass> runner;
   std::vector<float> logits;  ///< reused from step to step
 };
 

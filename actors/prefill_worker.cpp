@@ -264,6 +264,7 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
   item.id = request->job.id;
   item.tokens = std::span{request->job.tokens}.subspan(chunk.start, chunk.tokens);
   item.start = chunk.start;
+  if (chunk.start == request->stats.cached_tokens) item.reused = chunk.start;
   item.blocks = request->blocks;
   item.hold = request;
   if (layerwise()) item.stream = request->stream;

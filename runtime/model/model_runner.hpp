@@ -13,32 +13,10 @@
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/forward_pass.hpp"
 #include "runtime/model/model.hpp"
 
 namespace mooncaf {
-
-/// Called with the logits [vocab_size] of row `row` of an item's tokens, which may be overwritten, in
-/// ascending order on the caller's thread.
-using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> logits)>;
-
-/// One sequence's share of a forward pass.
-struct batch_item {
-  std::span<const std::int32_t> tokens;  ///< new tokens, at least one
-  std::uint32_t start = 0;             ///< position of tokens[0]; blocks hold the positions before it already
-  std::span<std::byte* const> blocks;  ///< KV block base addresses covering start + tokens.size() positions
-  bool want_logits = false;            ///< logits of the last token
-  row_logits_fn each_row{};            ///< if set, called for each of `tokens` once the layers are done
-};
-
-/// Called on the caller's thread as soon as the KV of `layer` of all items is written, before that layer's
-/// attention: KV can leave while the layer still computes. The device turn is held, so hand the work over and
-/// return.
-using layer_done_fn = std::function<void(std::uint32_t layer)>;
-
-/// Called on the caller's thread before `layer` reads any KV, without a device turn: may wait until the
-/// prefix KV of that layer landed, so that loading layer l + 1 overlaps computing layer l. An error ends the
-/// pass with that error.
-using before_layer_fn = std::function<result<void>(std::uint32_t layer)>;
 
 struct runner_options {
   std::uint32_t max_batch_tokens = 512;  ///< new tokens of one pass, over all items; >= 1
@@ -49,28 +27,19 @@ struct runner_options {
 
 /// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: a pass
 /// allocates nothing, but for the first that calls `each_row`.
-class model_runner {
+class model_runner final : public forward_pass {
  public:
   /// @error `ec::invalid_argument` if the layout is not this model's or a limit is 0; `ec::out_of_space`.
   static result<std::unique_ptr<model_runner>> make(std::shared_ptr<const model> m, device& dev,
                                                     const runner_options& options);
-  ~model_runner();
+  ~model_runner() override;
 
-  /// Runs all layers over all items.
-  /// @param logits  row-major [items with want_logits, vocab_size], in item order; host memory.
-  /// @param done    see `layer_done_fn`; layers come in ascending order, each once.
-  /// @param cancel  read before every layer; once true the pass ends with `ec::cancelled`.
-  /// @param before  see `before_layer_fn`.
-  /// @returns after everything is computed. After an error the blocks' new positions hold garbage; positions
-  /// before
-  ///          each item's `start` are untouched.
-  /// @error `ec::invalid_argument` (token id, block count, row or token limits, context length),
-  /// `ec::cancelled`, or
-  ///        what `before` returned.
   result<void> forward(std::span<const batch_item> items, std::span<float> logits,
                        const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
-                       const before_layer_fn& before = {});
+                       const before_layer_fn& before = {}) override;
 
+  const kv_layout& layout() const noexcept override { return options_.layout; }
+  std::size_t vocab_size() const noexcept override { return model_->config().vocab_size; }
   const runner_options& options() const noexcept { return options_; }
   const model& model_in_use() const noexcept { return *model_; }
 

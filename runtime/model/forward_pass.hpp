@@ -1,0 +1,66 @@
+#pragma once
+// One forward pass as workers see it: tokens in, KV blocks filled, logits out. `model_runner` computes it;
+// `sim::modelled_pass` waits as long as a profile says that a machine would compute.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+
+namespace mooncaf {
+
+/// Called with the logits [vocab_size] of row `row` of an item's tokens, which may be overwritten, in
+/// ascending order on the caller's thread.
+using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> logits)>;
+
+/// One sequence's share of a forward pass.
+struct batch_item {
+  std::span<const std::int32_t> tokens;  ///< new tokens, at least one
+  std::uint32_t start = 0;             ///< position of tokens[0]; blocks hold the positions before it already
+  std::span<std::byte* const> blocks;  ///< KV block base addresses covering start + tokens.size() positions
+  bool want_logits = false;            ///< logits of the last token
+  row_logits_fn each_row{};            ///< if set, called for each of `tokens` once the layers are done
+  /// Of the positions before `start`: those of a reused prefix that this pass is the first to read. Results
+  /// do not depend on it; a modelled machine takes time to gather them.
+  std::uint32_t reused = 0;
+};
+
+/// Called on the caller's thread as soon as the KV of `layer` of all items is written, before that layer's
+/// attention: KV can leave while the layer still computes. The device turn is held, so hand the work over and
+/// return.
+using layer_done_fn = std::function<void(std::uint32_t layer)>;
+
+/// Called on the caller's thread before `layer` reads any KV, without a device turn: may wait until the
+/// prefix KV of that layer landed, so that loading layer l + 1 overlaps computing layer l. An error ends the
+/// pass with that error.
+using before_layer_fn = std::function<result<void>(std::uint32_t layer)>;
+
+/// What a worker computes with. Used by one thread at a time.
+class forward_pass {
+ public:
+  virtual ~forward_pass() = default;
+
+  /// Runs all layers over all items.
+  /// @param logits  row-major [items with want_logits, vocab_size], in item order; host memory.
+  /// @param done    see `layer_done_fn`; layers come in ascending order, each once.
+  /// @param cancel  read before every layer; once true the pass ends with `ec::cancelled`.
+  /// @param before  see `before_layer_fn`.
+  /// @returns after everything is computed. After an error the blocks' new positions hold garbage; positions
+  ///          before each item's `start` are untouched.
+  /// @error `ec::invalid_argument` (token id, block count, row or token limits, context length),
+  ///        `ec::cancelled`, or what `before` returned.
+  virtual result<void> forward(std::span<const batch_item> items, std::span<float> logits,
+                               const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
+                               const before_layer_fn& before = {}) = 0;
+
+  /// Of the blocks that it fills.
+  virtual const kv_layout& layout() const noexcept = 0;
+  /// Logits of a row.
+  virtual std::size_t vocab_size() const noexcept = 0;
+};
+
+}  // namespace mooncaf
