@@ -197,7 +197,7 @@ void decode_worker::join(const live_ptr& request) {
   const auto tail = job.keys.size() * context_->layout.block_tokens;
   request->unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
   request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
-                                              context_->text->eog_ids(), context_->net->config().vocab_size,
+                                              context_->text->eog_ids(), context_->shape.vocab_size,
                                               std::span{job.tokens}.subspan(job.prompt_tokens));
   request->sample->accept(request->done->first.id);
   request->next = request->done->first.id;

@@ -203,7 +203,7 @@ void prefill_worker::enqueue(const live_ptr& request) {
   stats.cached_tokens = request->computed;
   stats.computed_tokens = static_cast<std::uint32_t>(job.tokens.size()) - request->computed;
   request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
-                                              context_->text->eog_ids(), context_->net->config().vocab_size,
+                                              context_->text->eog_ids(), context_->shape.vocab_size,
                                               std::span{job.tokens}.subspan(job.prompt_tokens));
   if (job.placement.decode_node != context_->id) open_stream(request);
   request->at = phase::queued;

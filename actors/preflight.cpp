@@ -27,8 +27,8 @@ const char* advice(int number) {
   return "";
 }
 
-result<void> check_device(device_choice device) {
-  if (device != device_choice::cuda) return {};
+result<void> check_device(const std::string& device) {
+  if (device != "cuda") return {};
   return fail(ec::unsupported, "device: this build computes on the host alone; give --device host, or auto");
 }
 

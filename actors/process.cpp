@@ -59,16 +59,22 @@ process::process(const options& opts) : context_(std::make_shared<node_context>(
 
 result<void> process::load_model() {
   const auto& m = opts().model;
+  if (modelled_) return adopt(serve_modelled(*modelled_), sim::modelled_layout(*modelled_));
   if (computes()) context_->hardware = make_host_device({m.threads, false, {}});
   auto loaded = load_served_model(context_->hardware.get(), m.path, m.chat_template,
                                   {computes(), computes() || opts().cluster.gateway});
   if (!loaded) return fail(loaded.error());
-  context_->net = std::move(loaded->net);
-  context_->text = std::move(loaded->text);
-  context_->chat = std::move(loaded->chat);
-  context_->shape = std::move(loaded->identity.config);
-  context_->layout = layout_of(context_->shape, m.block_tokens, as_dtype(m.kv_dtype));
-  context_->root = loaded->identity.fingerprint;
+  const auto layout = layout_of(loaded->identity.config, m.block_tokens, as_dtype(m.kv_dtype));
+  return adopt(std::move(*loaded), layout);
+}
+
+result<void> process::adopt(served_model&& loaded, const kv_layout& layout) {
+  context_->net = std::move(loaded.net);
+  context_->text = std::move(loaded.text);
+  context_->chat = std::move(loaded.chat);
+  context_->shape = std::move(loaded.identity.config);
+  context_->layout = layout;
+  context_->root = loaded.identity.fingerprint;
   return {};
 }
 
@@ -152,6 +158,17 @@ void process::introduce() {
   if (served.empty()) served = opts().model.path.substr(opts().model.path.rfind('/') + 1);
 }
 
+result<void> process::take_profile() {
+  auto profile = modelled_by(opts().model);
+  if (!profile) return fail(profile.error());
+  modelled_ = std::move(*profile);
+  if (!modelled_) return {};
+  follow_profile(context_->opts, *modelled_);
+  auto& served = context_->opts.model.served_model_name;
+  if (served.empty()) served = modelled_->name;
+  return {};
+}
+
 result<void> process::open_secret() {
   const auto& given = opts().cluster.cluster_secret_file;
   const auto path = given.empty() ? cluster_secret::default_path() : result<std::string>{given};
@@ -194,12 +211,13 @@ void process::spawn_conductor() {
 
 result<void> process::build() {
   const auto& c = opts().cluster;
+  if (auto done = step(exit_code::options, take_profile()); !done) return done;
   if (auto done = check(); !done) return done;
   if (auto done = step(exit_code::files, open_secret()); !done) return done;
   context_->transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
   context_->meters = std::make_shared<metrics>(opts().model.served_model_name);
   if (auto done = step(exit_code::address, open_metrics()); !done) return done;
-  log_info("loading", {{"model", opts().model.path}});
+  log_info("loading", {{"model", modelled_ ? opts().model.device : opts().model.path}});
   if (auto done = step(exit_code::model, load_model()); !done) return done;
   if (context_->hardware) log_info("device", {{"name", context_->hardware->info().name}});
   if (holds_blocks()) {

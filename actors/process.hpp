@@ -13,6 +13,7 @@
 #include "actors/exit_codes.hpp"
 #include "actors/landing_board.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
+#include "actors/modelled.hpp"
 #include "actors/node.hpp"
 #include "actors/prefill_worker.hpp"
 #include "runtime/model/calibration.hpp"
@@ -45,15 +46,19 @@ class process {
   bool computes() const { return opts().cluster.prefill || opts().cluster.decode; }
   bool holds_blocks() const { return computes() || opts().cluster.cache; }
 
+  result<void> take_profile();
   result<void> load_model();
+  result<void> adopt(served_model&& loaded, const kv_layout& layout);
   result<void> open_memory();
   result<void> open_data_plane();
   result<void> open_ssd(std::vector<ssd_block>& found);
   result<tiered_store> open_store();
   result<void> spawn_shard();
   result<void> spawn_workers();
-  result<std::shared_ptr<engine>> make_engine(std::uint32_t batch_tokens, std::uint32_t logit_rows,
-                                              int priority);
+  /// What a worker of this role computes with.
+  result<std::shared_ptr<engine>> make_engine(worker_role role) const;
+  /// How long it takes: measured, or as the profile says.
+  result<std::vector<timing_sample>> calibrate(worker_role role) const;
   /// An actor of this process that ends by a failure takes the process along: half a node helps nobody.
   void must_live(const char* what, const caf::actor& handle);
   template <class Actor, class... Args>
@@ -73,6 +78,7 @@ class process {
   std::shared_ptr<node_context> context_;
   exit_code refused_ = exit_code::failed;  ///< why `build` failed, if it did
   std::optional<cluster_secret> secret_;   ///< there is one before anything is opened
+  std::optional<sim::profile> modelled_;   ///< the device computes nothing
   cluster_config config_;
   std::unique_ptr<caf::actor_system> system_;
   std::optional<cluster_link> link_;

@@ -7,18 +7,48 @@
 
 namespace mooncaf {
 
-result<std::shared_ptr<engine>> process::make_engine(std::uint32_t batch_tokens, std::uint32_t logit_rows,
-                                                     int priority) {
-  runner_options options;
-  options.max_batch_tokens = batch_tokens;
-  options.max_logit_rows = logit_rows;
-  options.layout = context_->layout;
-  options.priority = priority;
-  auto runner = model_runner::make(context_->net, *context_->hardware, options);
-  if (!runner) return fail(runner.error());
+namespace {
+
+/// Prefill steps are large and wait for decode's turns on the device; a worker's limits come from its
+/// options.
+runner_options runner_options_of(const options& o, worker_role role, const kv_layout& layout) {
+  runner_options r;
+  const auto budget = o.prefill.max_batch_tokens;
+  const bool prefill = role == worker_role::prefill;
+  r.max_batch_tokens = prefill ? budget : o.decode.max_batch;
+  r.max_logit_rows = prefill ? prefill_worker::requests_per_step(budget) : o.decode.max_batch;
+  r.layout = layout;
+  r.priority = prefill ? 1 : 0;
+  return r;
+}
+
+sim::modelled_role as_modelled(worker_role role) {
+  return role == worker_role::prefill ? sim::modelled_role::prefill : sim::modelled_role::decode;
+}
+
+}  // namespace
+
+result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
   auto made = std::make_shared<engine>();
+  if (modelled_) {
+    made->runner = std::make_unique<sim::modelled_pass>(
+        sim::modelled_options{*modelled_, as_modelled(role), opts().model.time_scale});
+    return made;
+  }
+  auto runner = model_runner::make(context_->net, *context_->hardware,
+                                   runner_options_of(opts(), role, context_->layout));
+  if (!runner) return fail(runner.error());
   made->runner = std::move(*runner);
   return made;
+}
+
+result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
+  if (modelled_) return modelled_samples(*modelled_, as_modelled(role), opts().model.time_scale);
+  const auto limits = runner_options_of(opts(), role, context_->layout);
+  auto runner = model_runner::make(context_->net, *context_->hardware, limits);
+  if (!runner) return fail(runner.error());
+  return role == worker_role::prefill ? calibrate_prefill(**runner, limits.max_batch_tokens)
+                                      : calibrate_decode(**runner, limits.max_batch_tokens);
 }
 
 executor_actor process::new_executor() {
@@ -51,39 +81,33 @@ void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capa
 
 result<void> process::spawn_workers() {
   const auto& o = opts();
-  std::vector<timing_sample> samples;
+  const auto spawn = [&](worker_role role, std::uint32_t instances, std::uint32_t capacity,
+                         auto&& start) -> result<void> {
+    const auto samples = calibrate(role);
+    if (!samples) return fail(samples.error());
+    for (std::uint32_t i = 0; i < instances; ++i) {
+      auto machine = make_engine(role);
+      if (!machine) return fail(machine.error());
+      add_worker(role, start(next_links(), *machine), capacity, *samples);
+    }
+    return {};
+  };
   if (o.cluster.prefill) {
-    const auto budget = o.prefill.max_batch_tokens;
-    for (std::uint32_t i = 0; i < o.prefill.instances; ++i) {
-      auto machine = make_engine(budget, prefill_worker::requests_per_step(budget), 1);
-      if (!machine) return fail(machine.error());
-      if (i == 0) {
-        auto measured = calibrate_prefill(*(*machine)->runner, budget);
-        if (!measured) return fail(measured.error());
-        samples = std::move(*measured);
-      }
-      const auto links = next_links();
-      auto worker = spawn_vital<prefill_worker>("prefill worker", context_, links, *machine);
-      add_worker(worker_role::prefill, caf::actor_cast<caf::actor>(worker), budget, samples);
-      local_.prefill.push_back(std::move(worker));
-    }
+    const auto started = spawn(
+        worker_role::prefill, o.prefill.instances, o.prefill.max_batch_tokens,
+        [&](const worker_links& links, const std::shared_ptr<engine>& machine) {
+          local_.prefill.push_back(spawn_vital<prefill_worker>("prefill worker", context_, links, machine));
+          return caf::actor_cast<caf::actor>(local_.prefill.back());
+        });
+    if (!started) return started;
   }
-  if (o.cluster.decode) {
-    for (std::uint32_t i = 0; i < o.decode.instances; ++i) {
-      auto machine = make_engine(o.decode.max_batch, o.decode.max_batch, 0);
-      if (!machine) return fail(machine.error());
-      if (i == 0) {
-        auto measured = calibrate_decode(*(*machine)->runner, o.decode.max_batch);
-        if (!measured) return fail(measured.error());
-        samples = std::move(*measured);
-      }
-      const auto links = next_links();
-      auto worker = spawn_vital<decode_worker>("decode worker", context_, links, *machine, board_);
-      add_worker(worker_role::decode, caf::actor_cast<caf::actor>(worker), o.decode.max_batch, samples);
-      local_.decode.push_back(std::move(worker));
-    }
-  }
-  return {};
+  if (!o.cluster.decode) return {};
+  return spawn(worker_role::decode, o.decode.instances, o.decode.max_batch,
+               [&](const worker_links& links, const std::shared_ptr<engine>& machine) {
+                 local_.decode.push_back(
+                     spawn_vital<decode_worker>("decode worker", context_, links, machine, board_));
+                 return caf::actor_cast<caf::actor>(local_.decode.back());
+               });
 }
 
 }  // namespace mooncaf

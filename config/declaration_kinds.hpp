@@ -175,6 +175,20 @@ declaration text(naming n, const std::string& section, place<Section, std::strin
   return d;
 }
 
+/// What computes. Whether a profile can be read is found out when it is.
+template <class Section>
+declaration device(naming n, const std::string& section, place<Section, std::string> at) {
+  declaration d = text(std::move(n), section, at, "DEVICE");
+  d.allowed = "auto, host, cuda or model:PROFILE";
+  d.set = [set = d.set](options& o, std::string_view given) -> std::optional<std::string> {
+    const bool modelled = given.starts_with("model:") && given.size() > 6;
+    if (given != "auto" && given != "host" && given != "cuda" && !modelled)
+      return quoted(given) + " is no device";
+    return set(o, given);
+  };
+  return d;
+}
+
 inline constexpr const char* endpoint_form = "HOST:PORT, port 0 to 65535 (0: the system picks one)";
 
 template <class Section>

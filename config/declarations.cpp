@@ -134,12 +134,15 @@ void add_model(table& t) {
   t.push_back(integer({"block-tokens", "block_tokens",
                        "Tokens of one KV block, the unit of reuse; equal in the whole cluster", who},
                       s, at(m, &model_options::block_tokens), 16u, 512u, "tokens"));
-  t.push_back(choice<model_options, device_choice>(
+  t.push_back(device(
       {"device", "device",
-       "Where to compute; auto takes the best that this build has, which is the host: cuda is refused",
-       compute},
-      s, at(m, &model_options::device),
-      {{"auto", device_choice::automatic}, {"host", device_choice::host}, {"cuda", device_choice::cuda}}));
+       "Where to compute; auto takes the best that this build has, which is the host: cuda is refused; "
+       "model:PROFILE computes nothing and waits as long as a profile of "
+       "mooncaf simulate says, built-in or FILE.toml"},
+      s, at(m, &model_options::device)));
+  t.push_back(real({"time-scale", "time_scale",
+                    "A second of a modelled device's process stands for so many seconds of its profile"},
+                   s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
 }
 
 void add_workers(table& t) {

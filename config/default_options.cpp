@@ -13,6 +13,7 @@ options default_options() {
   o.model.kv_dtype = defaults::model::kv_dtype;
   o.model.block_tokens = defaults::model::block_tokens;
   o.model.device = defaults::model::device;
+  o.model.time_scale = defaults::model::time_scale;
   o.prefill = {defaults::prefill::instances, defaults::prefill::chunk_tokens,
                defaults::prefill::max_batch_tokens, defaults::prefill::max_queue,
                defaults::prefill::kv_transfer};

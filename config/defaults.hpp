@@ -19,7 +19,8 @@ inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: nobody o
 namespace model {
 inline constexpr const char* chat_template = "auto";
 inline constexpr auto kv_dtype = kv_dtype_choice::f16;  // half the bytes, and no measurable loss
-inline constexpr auto device = device_choice::automatic;
+inline constexpr const char* device = "auto";
+inline constexpr double time_scale = 1;             // a modelled device takes as long as a real one
 inline constexpr std::uint32_t context_length = 0;  // tokens; 0: as the model was trained
 inline constexpr std::uint32_t threads = 0;         // 0: every core; matrix products scale with them
 inline constexpr std::uint32_t block_tokens = 64;   // tokens; 1.4 MiB of a 135M model: a link's full speed

@@ -260,7 +260,12 @@ result<parsed_options> parse_options(std::span<const std::string> args, std::str
 
 result<void> check_serving(const options& o) {
   const auto& c = o.cluster;
-  if (o.model.path.empty() && (c.prefill || c.decode || c.gateway))
+  const bool modelled = o.model.device.starts_with("model:");
+  if (!modelled && o.model.time_scale != 1)
+    return fail(ec::invalid_argument,
+                "time-scale: only a modelled device's time can be scaled; give --device "
+                "model:PROFILE");
+  if (!modelled && o.model.path.empty() && (c.prefill || c.decode || c.gateway))
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "
                 "dummy:NAME");

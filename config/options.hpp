@@ -23,7 +23,6 @@ struct host_port {
 };
 std::string to_string(const host_port& at);  ///< "127.0.0.1:8000", "[::1]:8000"
 
-enum class device_choice : std::uint8_t { automatic, host, cuda };
 enum class kv_dtype_choice : std::uint8_t { f16, f32 };
 enum class serving_mode : std::uint8_t {
   disaggregated,  ///< prefill and decode on instances of their own
@@ -61,7 +60,8 @@ struct model_options {
   std::uint32_t threads = 0;         ///< 0: one per core
   kv_dtype_choice kv_dtype = kv_dtype_choice::f16;
   std::uint32_t block_tokens = 0;
-  device_choice device = device_choice::automatic;
+  std::string device;  ///< auto, host, or model:PROFILE: computes nothing, takes as long as the profile says
+  double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
 };
 
 struct prefill_options {

@@ -6,8 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/text/dummy_vocab.hpp"
-
 namespace mooncaf::sim {
 
 namespace {
@@ -56,8 +54,6 @@ void write_logits(const token_state& s, std::span<float> logits) {
 }
 
 }  // namespace
-
-static_assert(first_answer_word >= static_cast<std::int32_t>(smallest_dummy_vocab));
 
 kv_layout modelled_layout(const profile& p) noexcept {
   return {.n_layers = layers,

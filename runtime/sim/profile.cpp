@@ -1,8 +1,12 @@
 #include "runtime/sim/profile.hpp"
 
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <variant>
 
 #include "config/toml.hpp"
@@ -130,6 +134,15 @@ result<profile> parse_profile(std::string_view text, std::string_view file) {
     if (const auto reason = read_field(p, *known, e); !reason.empty()) return bad(reason);
   }
   return p;
+}
+
+result<profile> load_profile(const std::string& name) {
+  if (!name.ends_with(".toml")) return builtin_profile(name);
+  std::ifstream file{name, std::ios::binary};
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return fail(ec::io_error, "cannot read " + name + ": " + std::strerror(errno));
+  return parse_profile(text.str(), name);
 }
 
 std::string to_toml(const profile& p) {

@@ -59,6 +59,9 @@ result<profile> builtin_profile(std::string_view name);
 /// @param text  TOML. Unknown keys, wrong types and values out of range are refused.
 /// @error `ec::invalid_argument`, "FILE:LINE: …".
 result<profile> parse_profile(std::string_view text, std::string_view file);
+/// A built-in profile by its name, or a file whose name ends in `.toml`.
+/// @error As the two above; `ec::io_error` if the file cannot be read.
+result<profile> load_profile(const std::string& name);
 /// TOML that `parse_profile` reads back to the same profile.
 std::string to_toml(const profile& p);
 

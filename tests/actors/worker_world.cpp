@@ -116,6 +116,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   c.opts.decode.max_batch = 4;
   c.hardware = hardware_;
   c.net = net_;
+  c.shape = net_->config();
   c.text = text_;
   c.layout = layout_;
   c.root = net_->fingerprint();

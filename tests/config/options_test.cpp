@@ -215,6 +215,19 @@ TEST_CASE("a larger chunk takes the batch limit with it") {
   CHECK(good({"--chunk-tokens=4096"}).prefill.max_batch_tokens == 4096);
 }
 
+TEST_CASE("a modelled device brings its own model, and only its time can be scaled") {
+  CHECK(good({"--device", "model:h200-llama8b", "--time-scale=20"}).model.time_scale == 20);
+  CHECK(check_serving(good({"--device=model:p.toml", "--time-scale=20"})));
+  CHECK(check_serving(good({"--model=m", "--time-scale=20"})).error().detail.starts_with("time-scale: "));
+  for (const auto& [given, said] :
+       {std::pair{"gpu", "\"gpu\" is no device"}, {"model:", "\"model:\" is no device"}}) {
+    const auto refused = parse_options(arguments{std::string{"--device="} + given}, {}, "f.toml");
+    REQUIRE(!refused);
+    CHECK(refused.error().detail.find(said) != std::string::npos);
+    CHECK(refused.error().detail.find("auto, host, cuda or model:PROFILE") != std::string::npos);
+  }
+}
+
 TEST_CASE("serving needs a model, a conductor, and a secret once others can connect") {
   const auto refusal = [](const arguments& args) {
     const auto ok = check_serving(good(args));

@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "runtime/model": [BASE, "gpu"],
     "runtime/text": [BASE, "runtime/model/gguf.hpp"],
     "runtime/sched": [BASE],
-    "runtime/sim": [BASE, "runtime/sched", "config", "storage/eviction.hpp", "storage/write_policy.hpp"],
+    "runtime/sim": [BASE, "runtime/sched", "runtime/model/forward_pass.hpp", "config", "storage/eviction.hpp", "storage/write_policy.hpp"],
     "runtime/sim/cli": [BASE, "runtime/sim", "runtime/sched", "runtime/model", "gpu/host", "config",
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],
     "actors/http": [BASE, "runtime/text", "runtime/model"],

@@ -1,24 +1,10 @@
 #include "runtime/sim/cli/simulation_arguments.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include "runtime/sim/simulation.hpp"
 
 namespace mooncaf::sim {
 
 namespace {
-
-result<profile> read_profile(const std::string& name) {
-  if (!name.ends_with(".toml")) return builtin_profile(name);
-  std::ifstream file{name, std::ios::binary};
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return fail(ec::io_error, "cannot read " + name + ": " + std::strerror(errno));
-  return parse_profile(text.str(), name);
-}
 
 std::string profile_names() {
   std::string all;
@@ -92,7 +78,7 @@ std::vector<argument> simulation_arguments(simulation_request& r) {
 
 result<simulation_options> resolve(const simulation_request& r) {
   auto options = r.options;
-  auto p = read_profile(r.profile);
+  auto p = load_profile(r.profile);
   if (!p) return fail(p.error());
   options.hardware = *p;
   if (r.nic_gbit_per_s > 0) options.hardware.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;

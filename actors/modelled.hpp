@@ -1,0 +1,31 @@
+#pragma once
+// A process whose device is modelled (`--device model:PROFILE`): what its profile decides instead of a model
+// file and of options.
+
+#include <optional>
+
+#include "actors/served_model.hpp"
+#include "config/options.hpp"
+#include "runtime/model/calibration.hpp"
+#include "runtime/sim/modelled_pass.hpp"
+
+namespace mooncaf {
+
+/// The profile that `device` names; nothing if the device computes.
+/// @error What `sim::load_profile` says.
+result<std::optional<sim::profile>> modelled_by(const model_options& o);
+
+/// Takes from the profile what it knows: tokens of blocks, chunks, batches and memory. Divides by the time
+/// scale what is compared with the device's times: the SLOs and the predicted time of a decode. Everything
+/// else that is a time (leases, time limits, what requests ask for, what is reported) is as the clock on the
+/// wall has it.
+void follow_profile(options& o, const sim::profile& p);
+
+/// Shape, fingerprint, vocabulary and chat template of a modelled model.
+served_model serve_modelled(const sim::profile& p);
+
+/// The profile as measurements of an instance, on this process's scaled clock.
+std::vector<timing_sample> modelled_samples(const sim::profile& p, sim::modelled_role role,
+                                            double time_scale);
+
+}  // namespace mooncaf
