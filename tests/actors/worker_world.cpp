@@ -6,6 +6,7 @@
 #include "actors/executor.hpp"
 #include "actors/messenger.hpp"
 #include "gpu/host/host_device.hpp"
+#include "runtime/model/model_runner.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 
 namespace mooncaf::testing {
