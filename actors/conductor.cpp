@@ -37,7 +37,9 @@ holder_tier as_tier(block_tier tier) {
 }  // namespace
 
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
-    : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core) {}
+    : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core) {
+  if (setup_.journal) core_.record_to(std::move(setup_.journal));
+}
 
 conductor_actor::behavior_type conductor::make_behavior() {
   outlive_stray_errors(*this);
@@ -57,12 +59,16 @@ conductor_actor::behavior_type conductor::make_behavior() {
       [this](status_atom) { return status(); },
       [this](tick_atom) {
         tick();
+        core_.flush_journal();
         delayed_send(this, tick_interval, tick_atom_v);
       },
   };
 }
 
-void conductor::on_exit() { members_.clear(); }
+void conductor::on_exit() {
+  members_.clear();
+  core_.flush_journal();
+}
 
 caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
   if (node.fingerprint != setup_.fingerprint) {
@@ -198,7 +204,11 @@ void conductor::event(const request_event& e) {
     return;
   }
   if (e.stage != request_stage::finished && e.stage != request_stage::failed) return;
-  core_.release(charge_id(e.id));
+  if (e.stage == request_stage::finished) {
+    core_.finished(charge_id(e.id), clock_type::now());
+  } else {
+    core_.failed(charge_id(e.id), clock_type::now());
+  }
   output_tokens_ += e.output_tokens;
   ++(e.stage == request_stage::finished ? finished_ : failed_);
   if (entry != recent_.end()) entry->output_tokens = e.output_tokens;

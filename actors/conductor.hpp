@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "actors/interfaces.hpp"
-#include "runtime/sched/conductor_core.hpp"
 #include "runtime/sched/event_stream.hpp"
+#include "runtime/sched/journal/recorded_core.hpp"
 
 namespace mooncaf {
 
@@ -19,6 +19,7 @@ struct conductor_setup {
   block_key fingerprint;
   std::string model;
   std::string layout;
+  journal::sink journal{};  ///< empty: nothing is recorded
 };
 
 class conductor final : public conductor_actor::base {
@@ -65,7 +66,7 @@ class conductor final : public conductor_actor::base {
   std::string name_of(worker_id worker) const;
 
   conductor_setup setup_;
-  conductor_core core_;
+  recorded_core core_;
   std::unordered_map<node_id, member> members_;
   std::deque<recent> recent_;  ///< newest first
   std::uint64_t roster_ = 0;   ///< grows with every join and leave

@@ -13,6 +13,7 @@
 #include "actors/conductor.hpp"
 #include "actors/executor.hpp"
 #include "actors/gateway.hpp"
+#include "actors/journal_file.hpp"
 #include "actors/log.hpp"
 #include "actors/policy_choices.hpp"
 #include "actors/preflight.hpp"
@@ -191,7 +192,7 @@ result<void> process::step(exit_code code, result<void> outcome) {
   return outcome;
 }
 
-void process::spawn_conductor() {
+result<void> process::spawn_conductor() {
   conductor_setup setup;
   const auto& s = opts().scheduler;
   setup.core.policy = as_policy(s.policy);
@@ -206,7 +207,13 @@ void process::spawn_conductor() {
   setup.fingerprint = root_key(context_->root, context_->layout);
   setup.model = opts().model.served_model_name;
   setup.layout = to_string(context_->layout);
+  if (!s.journal.empty()) {
+    auto opened = open_journal(s.journal, s.journal_limit);
+    if (!opened) return fail(opened.error());
+    setup.journal = std::move(*opened);
+  }
   local_.conductor = spawn_vital<conductor>("conductor", std::move(setup));
+  return {};
 }
 
 result<void> process::build() {
@@ -226,7 +233,9 @@ result<void> process::build() {
   }
   config_.add_message_types<caf::id_block::mooncaf>();
   system_ = std::make_unique<caf::actor_system>(config_);
-  if (c.conductor) spawn_conductor();
+  if (c.conductor) {
+    if (auto done = step(exit_code::files, spawn_conductor()); !done) return done;
+  }
   if (holds_blocks()) {
     if (auto done = step(exit_code::files, spawn_shard()); !done) return done;
   }

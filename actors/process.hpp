@@ -39,7 +39,7 @@ class process {
   result<void> check();
   /// Notes with which status a step that failed ends the process.
   result<void> step(exit_code code, result<void> outcome);
-  void spawn_conductor();
+  result<void> spawn_conductor();
   void flush();
   shutdown_result stop();
   const options& opts() const { return context_->opts; }

@@ -244,6 +244,15 @@ void add_scheduler(table& t) {
                    s, at(c, &scheduler_options::predicted_decode), 1ms, 24h));
   t.push_back(integer({"seed", "seed", "Seed of the random policy and of the choice between equals", who}, s,
                       at(c, &scheduler_options::seed), std::uint64_t{0}, ~std::uint64_t{0}, ""));
+  t.push_back(
+      text({"journal", "journal",
+            "File that gets everything the conductor is told and decides, for mooncaf replay; an older "
+            "one becomes FILE.old; empty: none",
+            who},
+           s, at(c, &scheduler_options::journal), "FILE"));
+  t.push_back(
+      size({"journal-limit", "journal_limit", "The journal ends, aloud, before it would be larger", who}, s,
+           at(c, &scheduler_options::journal_limit), 64 * KiB, 16'384 * GiB));
 }
 
 void add_transport(table& t) {

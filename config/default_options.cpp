@@ -32,7 +32,9 @@ options default_options() {
                  defaults::scheduler::tbt_slo,
                  defaults::scheduler::balancing_threshold,
                  defaults::scheduler::predicted_decode,
-                 defaults::scheduler::seed};
+                 defaults::scheduler::seed,
+                 {},
+                 defaults::scheduler::journal_limit};
   o.transport.data_listen = *config::parse_endpoint(defaults::transport::data_listen);
   o.transport.tcp = defaults::transport::tcp;
   o.transport.shm = defaults::transport::shm;

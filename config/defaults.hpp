@@ -64,6 +64,7 @@ inline constexpr double balancing_threshold =
     2.0;  // a remote prefix must be this much longer to be worth fetching
 inline constexpr auto predicted_decode = 10s;  // t_d: how long a decode is taken to last
 inline constexpr std::uint64_t seed = 1;       // of the random policy and of ties; fixed, so runs repeat
+inline constexpr std::uint64_t journal_limit = 1 * GiB;  // some million requests
 }  // namespace scheduler
 
 namespace transport {

@@ -98,6 +98,8 @@ struct scheduler_options {
   double balancing_threshold = 0;               ///< > 1
   std::chrono::nanoseconds predicted_decode{};  ///< t_d of predictive admission
   std::uint64_t seed = 0;
+  std::string journal;              ///< file for the conductor's decisions; empty: none
+  std::uint64_t journal_limit = 0;  ///< bytes
 };
 
 struct transport_options {

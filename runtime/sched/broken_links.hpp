@@ -40,7 +40,7 @@ class broken_links {
       for (const auto peer : peers) out.emplace_back(std::min(node, peer), std::max(node, peer));
     }
     std::ranges::sort(out);
-    out.erase(std::ranges::unique(out).begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
   }
 

@@ -27,21 +27,24 @@ void cluster_state::renumber(node_id id, node_index index) {
   if (i == nodes_.end()) return;
   by_index_[i->second.index] = node_id{};
   add_node(id, index, i->second.seen);
+  std::vector<instance_slot> moved;
   for (const auto& [worker, s] : seats_) {
-    if (s.role == instance_role::prefill && prefill_.desc(s.slot).node == id)
-      prefill_.move_node(s.slot, index);
+    if (s.role == instance_role::prefill && prefill_.desc(s.slot).node == id) moved.push_back(s.slot);
   }
+  std::ranges::sort(moved);
+  for (const auto slot : moved) prefill_.move_node(slot, index);
 }
 
 std::vector<request_id> cluster_state::remove_node(node_id id) {
   std::vector<request_id> lost;
   const auto i = nodes_.find(id);
   if (i == nodes_.end()) return lost;
-  std::vector<worker_id> gone;
+  std::vector<worker_id> gone;  // in the order of ids: what follows must not depend on a hash table's
   for (const auto& [worker, s] : seats_) {
     const auto& desc = s.role == instance_role::prefill ? prefill_.desc(s.slot) : decode_.desc(s.slot);
     if (desc.node == id) gone.push_back(worker);
   }
+  std::ranges::sort(gone);
   for (const auto worker : gone) {
     const auto more = remove_instance(worker);
     lost.insert(lost.end(), more.begin(), more.end());
@@ -67,6 +70,7 @@ std::vector<node_id> cluster_state::silent_since(time_point when) const {
   for (const auto& [id, n] : nodes_) {
     if (n.seen < when) silent.push_back(id);
   }
+  std::ranges::sort(silent);
   return silent;
 }
 

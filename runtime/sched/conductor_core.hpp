@@ -69,59 +69,62 @@ class conductor_core {
   explicit conductor_core(conductor_options options);
   /// With a policy of the caller's own.
   conductor_core(conductor_options options, std::unique_ptr<prefill_selector> selector);
+  conductor_core(conductor_core&&) = default;
+  virtual ~conductor_core() = default;
+
+  // What is virtual changes the core, and its answers follow from the calls before and the arguments alone:
+  // no clock, no address, no order of a hash table. `recorded_core` writes them down (runtime/sched/journal).
 
   // ---- instances ----
   /// @error `ec::out_of_space` beyond `prefix_index::max_nodes` nodes.
-  result<void> add_node(node_id node, time_point now = {});
+  virtual result<void> add_node(node_id node, time_point now = {});
   /// @error `ec::not_found` if its node has not been added, `ec::already_exists` if its id is in use.
-  result<void> add_instance(const instance_desc& desc);
+  virtual result<void> add_instance(const instance_desc& desc);
   /// Removes a node, its instances, its blocks, the charges on them, and those of its own clients.
   /// @returns the requests that were charged.
-  std::vector<request_id> remove_node(node_id node);
+  virtual std::vector<request_id> remove_node(node_id node);
   /// Removes one instance and the charges on it. @returns requests that were placed there.
-  std::vector<request_id> remove_instance(worker_id worker);
+  virtual std::vector<request_id> remove_instance(worker_id worker);
   /// E.g. `draining`: it gets no new requests and finishes those it has. @error `ec::not_found`.
-  result<void> set_state(worker_id worker, instance_state state);
+  virtual result<void> set_state(worker_id worker, instance_state state);
   /// What a worker says about itself; unknown workers are ignored. Without a time only the estimates are
   /// refined.
-  void report(worker_id worker, const instance_load& load, time_point now = {});
+  virtual void report(worker_id worker, const instance_load& load, time_point now = {});
   /// A sign of life of a node.
-  void heartbeat(node_id node, time_point now);
+  virtual void heartbeat(node_id node, time_point now);
   /// To be called several times per `heartbeat_limit`: drops silent nodes and forgotten requests, cleans the
   /// index. Whoever calls it late was away and heard nobody: that time counts against no node.
-  expiry expire(time_point now);
+  virtual expiry expire(time_point now);
   /// The node cannot reach these others at present, and no more than these; nothing is placed across such a
   /// link.
-  void unreachable(node_id node, std::span<const node_id> peers);
+  virtual void unreachable(node_id node, std::span<const node_id> peers);
 
   // ---- blocks ----
-  void block_held(node_id node, const block_key& key, holder_tier tier);
+  virtual void block_held(node_id node, const block_key& key, holder_tier tier);
   /// … several of them, which come as fast as memory allows.
-  void blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier);
-  void blocks_gone(node_id node, std::span<const block_key> keys);
+  virtual void blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier);
+  virtual void blocks_gone(node_id node, std::span<const block_key> keys);
   /// Brings near what placing a prompt of these blocks will look up.
   void prefetch(std::span<const block_key> keys) const noexcept {
     for (const auto& k : keys) index_.prefetch(k);
   }
-  void block_gone(node_id node, const block_key& key);
+  virtual void block_gone(node_id node, const block_key& key);
   /// Forgets what a node holds; its snapshot follows.
-  void forget_blocks(node_id node);
+  virtual void forget_blocks(node_id node);
   /// A fetch between nodes was measured.
-  void transferred(std::uint64_t bytes, duration took) { transfers_.observe(bytes, took); }
+  virtual void transferred(std::uint64_t bytes, duration took) { transfers_.observe(bytes, took); }
 
   // ---- requests ----
   /// Places a request and charges it, or says why not. An id that is charged already is released first.
-  tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
-  void prefill_started(request_id id, time_point now);
+  virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
+  virtual void prefill_started(request_id id, time_point now);
   /// The prompt is computed: prefill's charge ends, decode's becomes real. `compute` refines the estimate.
-  void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens, duration compute,
-                   time_point now);
+  virtual void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
+                           duration compute, time_point now);
   // Terminal: whatever is still charged is released, once; ids that are not charged are ignored.
-  void finished(request_id id, time_point now) { end(id, request_state::finished, now); }
-  void failed(request_id id, time_point now) { end(id, request_state::failed, now); }
-  void cancelled(request_id id, time_point now) { end(id, request_state::cancelled, now); }
-  /// Any of them, when neither the kind of end nor its time matters.
-  void release(request_id id) { end(id, request_state::finished, now_); }
+  virtual void finished(request_id id, time_point now) { end(id, request_state::finished, now); }
+  virtual void failed(request_id id, time_point now) { end(id, request_state::failed, now); }
+  virtual void cancelled(request_id id, time_point now) { end(id, request_state::cancelled, now); }
 
   // ---- views ----
   const conductor_options& options() const noexcept { return options_; }

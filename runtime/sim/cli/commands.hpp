@@ -15,7 +15,7 @@ struct console {
   bool interactive = false;  ///< a progress bar makes sense
 };
 
-/// Whether `word` names one of them: simulate, plan, trace, calibrate.
+/// Whether `word` names one of them: simulate, plan, trace, calibrate, replay.
 bool is_command(std::string_view word);
 /// @param args  the command's name and what follows it. @returns the process's exit status: 0, 1 when it
 /// failed, 2 when it was called wrongly.
@@ -26,5 +26,6 @@ int simulate_command(std::span<const std::string> args, const console& io);
 int plan_command(std::span<const std::string> args, const console& io);
 int trace_command(std::span<const std::string> args, const console& io);
 int calibrate_command(std::span<const std::string> args, const console& io);
+int replay_command(std::span<const std::string> args, const console& io);
 
 }  // namespace mooncaf::sim

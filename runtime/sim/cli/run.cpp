@@ -3,7 +3,7 @@
 namespace mooncaf::sim {
 
 bool is_command(std::string_view word) {
-  return word == "simulate" || word == "plan" || word == "trace" || word == "calibrate";
+  return word == "simulate" || word == "plan" || word == "trace" || word == "calibrate" || word == "replay";
 }
 
 int run_command(std::span<const std::string> args, const console& io) {
@@ -11,6 +11,7 @@ int run_command(std::span<const std::string> args, const console& io) {
   if (args.front() == "simulate") return simulate_command(rest, io);
   if (args.front() == "plan") return plan_command(rest, io);
   if (args.front() == "trace") return trace_command(rest, io);
+  if (args.front() == "replay") return replay_command(rest, io);
   return calibrate_command(rest, io);
 }
 

@@ -217,7 +217,7 @@ TEST_CASE("whatever becomes of requests, nothing stays charged") {
           core.cancelled(any(), now);
           break;
         case 10:
-          core.release(any());
+          core.finished(any(), now);
           break;
         default:
           if (random() % 10 != 0) break;

@@ -1,0 +1,121 @@
+#pragma once
+// Records of a journal as bytes.
+//
+//   file    "mooncafJ", version (u32)   frame   frame   …          all little-endian
+//   frame   length (u32), xxh3 of the payload (u64), payload: records. The first record is the core's
+//   options. record  place of the input in `inputs`, its members, the members of its outcome
+//
+// Whole numbers are varints; times and request ids differences to the latest; ids of nodes and workers
+// numbers in a table of those seen; keys as in key_codec.hpp.
+
+#include <bit>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "runtime/sched/journal/fields.hpp"
+#include "runtime/sched/journal/inputs.hpp"
+#include "runtime/sched/journal/key_codec.hpp"
+
+namespace mooncaf::journal {
+
+inline constexpr std::string_view magic = "mooncafJ";
+inline constexpr std::size_t frame_header_bytes = 12;
+
+/// Takes a finished piece of the file. @returns false if it wants no more.
+using sink = std::function<bool(std::string_view bytes)>;
+
+/// @thread  Owned by the conductor; not synchronised.
+class encoder {
+ public:
+  /// Begins a journal of a core with these options.
+  encoder(const conductor_options& options, sink out);
+  ~encoder() { flush(); }
+  encoder(const encoder&) = delete;
+  encoder& operator=(const encoder&) = delete;
+
+  /// The call and what came of it.
+  template <class In, class Outcome>
+  void record(In& in, const Outcome& outcome) {
+    begin(in);
+    put(outcome);
+    end();
+  }
+  template <class In>
+  void record(In& in) {
+    begin(in);
+    end();
+  }
+  /// Hands what is recorded to the sink, as one frame.
+  void flush();
+  bool open() const noexcept { return open_; }
+
+ private:
+  static constexpr std::size_t enough_for_a_frame = 64 << 10;
+
+  template <class In>
+  void begin(In& in) {
+    put(static_cast<std::uint64_t>(place_of<In>()));
+    put_all(in.members());
+  }
+  void end() {
+    if (frame_.size() > enough_for_a_frame) flush();
+  }
+  template <class Tuple>
+  void put_all(const Tuple& t) {
+    std::apply([this](const auto&... v) { (put(v), ...); }, t);
+  }
+
+  void put(std::uint64_t v);
+  void put(std::uint32_t v) { put(std::uint64_t{v}); }
+  void put(std::uint8_t v) { put(std::uint64_t{v}); }
+  void put(bool v) { put(std::uint64_t{v}); }
+  void put(std::int64_t v) { put(static_cast<std::uint64_t>(v) << 1 ^ static_cast<std::uint64_t>(v >> 63)); }
+  void put(double v);
+  void put(duration v) { put(static_cast<std::int64_t>(v.count())); }
+  void put(time_point v);
+  void put(const std::string& v);
+  void put(node_id v) { put_known(v.value); }
+  void put(worker_id v) { put_known(v.value); }
+  void put(request_id v);
+  void put(std::span<const block_key> keys);
+  template <class E>
+  requires std::is_enum_v<E>
+  void put(E v) {
+    static_assert(values_of<E> > 0, "name it in fields.hpp");
+    put(static_cast<std::uint64_t>(v));
+  }
+  template <class T>
+  void put(std::span<const T> list) {
+    put(static_cast<std::uint64_t>(list.size()));
+    for (const auto& v : list) put(v);
+  }
+  template <class T>
+  void put(const std::vector<T>& list) {
+    put(std::span<const T>{list});
+  }
+  template <has_members T>
+  void put(const T& v) {
+    put_all(members(v));
+  }
+  template <class T, class E>
+  void put(const tl::expected<T, E>& v) {
+    put(v.has_value());
+    if (!v) put(v.error());
+    else if constexpr (!std::is_void_v<T>) put(*v);
+  }
+  void put_known(std::uint64_t id);
+  void put_raw(std::uint64_t v, int bytes);
+
+  sink out_;
+  bool open_ = true;
+  std::string frame_;
+  time_point latest_time_{};
+  std::uint64_t latest_request_ = 0;
+  std::unordered_map<std::uint64_t, std::uint64_t> known_;
+  seen_keys keys_;
+};
+
+}  // namespace mooncaf::journal

@@ -1,0 +1,171 @@
+#pragma once
+// Everything that changes a `conductor_core`, one structure per call. A new call of the core is a structure
+// here, at the end of `inputs`, and a line in `recorded_core`.
+
+#include <cstddef>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "runtime/sched/conductor_core.hpp"
+
+namespace mooncaf::journal {
+
+// Each has `members` (in the order in which they are written) and `call`, which makes the call; spans belong
+// to the caller or, when read, to the reader, until the next record.
+
+struct add_node {
+  static constexpr const char* name = "add_node";
+  node_id node;
+  time_point now;
+  auto members() { return std::tie(node, now); }
+  auto call(conductor_core& core) { return core.conductor_core::add_node(node, now); }
+};
+struct add_instance {
+  static constexpr const char* name = "add_instance";
+  instance_desc desc;
+  auto members() { return std::tie(desc); }
+  auto call(conductor_core& core) { return core.conductor_core::add_instance(desc); }
+};
+struct remove_node {
+  static constexpr const char* name = "remove_node";
+  node_id node;
+  auto members() { return std::tie(node); }
+  auto call(conductor_core& core) { return core.conductor_core::remove_node(node); }
+};
+struct remove_instance {
+  static constexpr const char* name = "remove_instance";
+  worker_id worker;
+  auto members() { return std::tie(worker); }
+  auto call(conductor_core& core) { return core.conductor_core::remove_instance(worker); }
+};
+struct set_state {
+  static constexpr const char* name = "set_state";
+  worker_id worker;
+  instance_state state;
+  auto members() { return std::tie(worker, state); }
+  auto call(conductor_core& core) { return core.conductor_core::set_state(worker, state); }
+};
+struct report {
+  static constexpr const char* name = "report";
+  worker_id worker;
+  instance_load load;
+  time_point now;
+  auto members() { return std::tie(worker, load, now); }
+  void call(conductor_core& core) { core.conductor_core::report(worker, load, now); }
+};
+struct heartbeat {
+  static constexpr const char* name = "heartbeat";
+  node_id node;
+  time_point now;
+  auto members() { return std::tie(node, now); }
+  void call(conductor_core& core) { core.conductor_core::heartbeat(node, now); }
+};
+struct expire {
+  static constexpr const char* name = "expire";
+  time_point now;
+  auto members() { return std::tie(now); }
+  auto call(conductor_core& core) { return core.conductor_core::expire(now); }
+};
+struct unreachable {
+  static constexpr const char* name = "unreachable";
+  node_id node;
+  std::span<const node_id> peers;
+  auto members() { return std::tie(node, peers); }
+  void call(conductor_core& core) { core.conductor_core::unreachable(node, peers); }
+};
+struct blocks_held {
+  static constexpr const char* name = "blocks_held";
+  node_id node;
+  std::span<const block_key> keys;
+  holder_tier tier;
+  auto members() { return std::tie(node, keys, tier); }
+  void call(conductor_core& core) { core.conductor_core::blocks_held(node, keys, tier); }
+};
+struct blocks_gone {
+  static constexpr const char* name = "blocks_gone";
+  node_id node;
+  std::span<const block_key> keys;
+  auto members() { return std::tie(node, keys); }
+  void call(conductor_core& core) { core.conductor_core::blocks_gone(node, keys); }
+};
+struct forget_blocks {
+  static constexpr const char* name = "forget_blocks";
+  node_id node;
+  auto members() { return std::tie(node); }
+  void call(conductor_core& core) { core.conductor_core::forget_blocks(node); }
+};
+struct transferred {
+  static constexpr const char* name = "transferred";
+  std::uint64_t bytes;
+  duration took;
+  auto members() { return std::tie(bytes, took); }
+  void call(conductor_core& core) { core.conductor_core::transferred(bytes, took); }
+};
+struct schedule {
+  static constexpr const char* name = "schedule";
+  schedule_request request;
+  time_point now;
+  auto members() { return std::tie(request, now); }
+  auto call(conductor_core& core) { return core.conductor_core::schedule(request, now); }
+};
+struct prefill_started {
+  static constexpr const char* name = "prefill_started";
+  request_id id;
+  time_point now;
+  auto members() { return std::tie(id, now); }
+  void call(conductor_core& core) { core.conductor_core::prefill_started(id, now); }
+};
+struct first_token {
+  static constexpr const char* name = "first_token";
+  request_id id;
+  std::uint32_t new_tokens, cached_tokens;
+  duration compute;
+  time_point now;
+  auto members() { return std::tie(id, new_tokens, cached_tokens, compute, now); }
+  void call(conductor_core& core) {
+    core.conductor_core::first_token(id, new_tokens, cached_tokens, compute, now);
+  }
+};
+struct finished {
+  static constexpr const char* name = "finished";
+  request_id id;
+  time_point now;
+  auto members() { return std::tie(id, now); }
+  void call(conductor_core& core) { core.conductor_core::finished(id, now); }
+};
+struct failed {
+  static constexpr const char* name = "failed";
+  request_id id;
+  time_point now;
+  auto members() { return std::tie(id, now); }
+  void call(conductor_core& core) { core.conductor_core::failed(id, now); }
+};
+struct cancelled {
+  static constexpr const char* name = "cancelled";
+  request_id id;
+  time_point now;
+  auto members() { return std::tie(id, now); }
+  void call(conductor_core& core) { core.conductor_core::cancelled(id, now); }
+};
+
+/// In the journal each is known by its place here.
+using inputs = std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat,
+                          expire, unreachable, blocks_held, blocks_gone, forget_blocks, transferred, schedule,
+                          prefill_started, first_token, finished, failed, cancelled>;
+
+template <class In>
+constexpr std::size_t place_of() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    std::size_t at = sizeof...(I);
+    ((std::is_same_v<std::tuple_element_t<I, inputs>, In> ? (at = I) : at), ...);
+    return at;
+  }
+  (std::make_index_sequence<std::tuple_size_v<inputs>>{});
+}
+
+/// What the core answers to an input.
+template <class In>
+using outcome_of = decltype(std::declval<In&>().call(std::declval<conductor_core&>()));
+
+}  // namespace mooncaf::journal

@@ -1,0 +1,164 @@
+#include "runtime/sched/journal/reader.hpp"
+
+namespace mooncaf::journal {
+
+namespace {
+
+/// Of one list: half a billion tokens. A few bytes may stand for many keys that came before.
+constexpr std::uint64_t most_keys = 1 << 20;
+
+}  // namespace
+
+result<conductor_options> reader::begin() {
+  if (bytes_.substr(0, magic.size()) != magic) {
+    return fail(ec::corrupt, name_ + ": offset 0: this is no journal of mooncaf");
+  }
+  at_ = magic.size();
+  end_ = std::min(bytes_.size(), at_ + 4);
+  const auto version = raw(4);
+  if (damaged_) return error_now();
+  if (version != journal_version) {
+    return fail(ec::incompatible, name_ + ": offset 8: version " + std::to_string(version) +
+                                      "; this program reads version " + std::to_string(journal_version));
+  }
+  conductor_options options;
+  if (!next_frame()) {
+    if (!damaged_) spoil("it ends before its first record");
+    return error_now();
+  }
+  get(options);
+  if (damaged_) return error_now();
+  return options;
+}
+
+bool reader::next_frame() {
+  if (damaged_ || end_ == bytes_.size()) return false;
+  const auto from = end_;
+  const auto left = bytes_.size() - from;
+  at_ = from;
+  end_ = bytes_.size();
+  const auto torn = [&] {
+    torn_ = left;
+    at_ = end_;
+    return false;
+  };
+  if (left < frame_header_bytes) return torn();
+  const auto length = raw(4);
+  const auto sum = raw(8);
+  if (length > end_ - at_) return torn();
+  const auto payload = bytes_.substr(at_, length);
+  if (checksum64(std::as_bytes(std::span{payload})) != sum) {
+    if (length == end_ - at_) return torn();  // its pages did not all reach the disk
+    at_ = from;
+    spoil("a frame of " + std::to_string(length) + " bytes fails its checksum");
+    return false;
+  }
+  if (length == 0) {
+    spoil("an empty frame");
+    return false;
+  }
+  end_ = at_ + length;
+  return true;
+}
+
+void reader::spoil(std::string reason) {
+  if (damaged_) return;
+  damaged_ = error{ec::corrupt, name_ + ": offset " + std::to_string(at_) + ": " + std::move(reason)};
+  at_ = end_;
+}
+
+std::uint64_t reader::raw(int bytes) {
+  if (end_ - at_ < static_cast<std::size_t>(bytes)) {
+    spoil("a record ends in the middle");
+    return 0;
+  }
+  std::uint64_t v = 0;
+  for (int i = 0; i < bytes; ++i) v |= std::uint64_t{static_cast<unsigned char>(bytes_[at_++])} << 8 * i;
+  return v;
+}
+
+std::uint64_t reader::varint() {
+  std::uint64_t v = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    const auto byte = raw(1);
+    if (damaged_) return 0;
+    v |= (byte & 0x7F) << shift;
+    if (byte < 0x80) return v;
+  }
+  spoil("a number does not end");
+  return 0;
+}
+
+std::uint64_t reader::below(std::uint64_t limit) {
+  const auto v = varint();
+  if (v < limit) return v;
+  spoil(std::to_string(v) + " where at most " + std::to_string(limit - 1) + " can stand");
+  return 0;
+}
+
+std::uint64_t reader::count() {
+  const auto n = varint();
+  if (n <= end_ - at_) return n;
+  spoil("a list of " + std::to_string(n) + " does not fit what is left of its frame");
+  return 0;
+}
+
+void reader::get(time_point& v) {
+  std::int64_t n = 0;
+  get(n);
+  v = {};
+  if (n == 0) return;
+  // Unsigned: a damaged file may say anything.
+  const auto ticks = static_cast<std::uint64_t>(latest_time_.time_since_epoch().count()) +
+                     static_cast<std::uint64_t>(n > 0 ? n - 1 : n);
+  v = latest_time_ = time_point{duration{static_cast<std::int64_t>(ticks)}};
+}
+
+void reader::get(std::string& v) {
+  const auto n = count();
+  v = bytes_.substr(at_, n);
+  at_ += n;
+}
+
+void reader::get(request_id& v) {
+  std::int64_t n = 0;
+  get(n);
+  v.value = latest_request_ += static_cast<std::uint64_t>(n);
+}
+
+std::uint64_t reader::known() {
+  const auto n = below(known_.size() + 1);
+  if (n > 0) return known_[n - 1];
+  const auto id = raw(8);
+  if (!damaged_) known_.push_back(id);
+  return id;
+}
+
+void reader::get(std::span<const block_key>& keys) {
+  keys_.clear();
+  const auto n = below(most_keys + 1);
+  auto previous = n == 1 ? seen_.latest : block_key{};
+  while (keys_.size() < n && !damaged_) {
+    for (auto as_before = below(n - keys_.size() + 1); as_before > 0; --as_before) {
+      previous = seen_.after(previous);
+      keys_.push_back(previous);
+    }
+    if (keys_.size() == n) break;
+    const auto slot = below(seen_keys::slots + 1);
+    block_key key;
+    if (slot > 0) {
+      key = seen_.at(static_cast<std::uint32_t>(slot - 1));
+    } else {
+      key.high = raw(8);
+      key.low = raw(8);
+      seen_.remember(key);
+    }
+    if (damaged_) break;
+    if (n > 1) seen_.learn(previous, key);
+    keys_.push_back(previous = key);
+  }
+  if (!keys_.empty()) seen_.latest = keys_.back();
+  keys = keys_;
+}
+
+}  // namespace mooncaf::journal

@@ -1,0 +1,144 @@
+#pragma once
+// Reads a journal back, record by record. Any bytes may come: what does not fit ends in an error with the
+// file's name, the offset and the reason.
+
+#include <array>
+#include <bit>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/sched/journal/encoder.hpp"
+
+namespace mooncaf::journal {
+
+/// @thread  One.
+class reader {
+ public:
+  /// @param bytes  the file, kept by the caller. @param name  stands for it in error texts.
+  reader(std::string_view bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
+
+  /// The beginning. Comes before `next`.
+  /// @error `ec::corrupt`: no journal, or damaged; `ec::incompatible`: of another version.
+  result<conductor_options> begin();
+  /// Hands the next record to `visit(input&, outcome)`, or `visit(input&)` if the input has no outcome.
+  /// @returns false at the end. @error `ec::corrupt`.
+  template <class Visit>
+  result<bool> next(Visit&& visit) {
+    if (at_ == end_ && !next_frame()) return damaged_ ? result<bool>{error_now()} : result<bool>{false};
+    record_at_ = at_;
+    std::uint64_t place = 0;
+    get(place);
+    const bool known = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return ((place == I && (one<std::tuple_element_t<I, inputs>>(visit), true)) || ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<inputs>>{});
+    if (!known && !damaged_) spoil("no input has the number " + std::to_string(place));
+    if (damaged_) return error_now();
+    return true;
+  }
+
+  /// Offset of the record that came last.
+  std::uint64_t offset() const noexcept { return record_at_; }
+  /// Bytes at the end that are part of a frame that was never finished: the process died while writing.
+  std::uint64_t torn_bytes() const noexcept { return torn_; }
+
+ private:
+  template <class In, class Visit>
+  void one(Visit& visit) {
+    In in{};
+    get_all(in.members());
+    if constexpr (std::is_void_v<outcome_of<In>>) {
+      if (!damaged_) visit(in);
+    } else {
+      outcome_of<In> outcome{};
+      get(outcome);
+      if (!damaged_) visit(in, outcome);
+    }
+  }
+  bool next_frame();
+  void spoil(std::string reason);
+  tl::unexpected<error> error_now() const { return fail(*damaged_); }
+  std::uint64_t raw(int bytes);
+  std::uint64_t varint();
+  /// A number of things of at least one byte each.
+  std::uint64_t count();
+
+  template <class Tuple>
+  void get_all(const Tuple& t) {
+    std::apply([this](auto&... v) { (get(v), ...); }, t);
+  }
+  void get(std::uint64_t& v) { v = varint(); }
+  void get(std::uint32_t& v) { v = static_cast<std::uint32_t>(below(std::uint64_t{1} << 32)); }
+  void get(std::uint8_t& v) { v = static_cast<std::uint8_t>(below(256)); }
+  void get(bool& v) { v = below(2) != 0; }
+  void get(std::int64_t& v) {
+    const auto z = varint();
+    v = static_cast<std::int64_t>(z >> 1 ^ (~(z & 1) + 1));
+  }
+  void get(double& v) { v = std::bit_cast<double>(raw(8)); }
+  void get(duration& v) {
+    std::int64_t n = 0;
+    get(n);
+    v = duration{n};
+  }
+  void get(time_point& v);
+  void get(std::string& v);
+  void get(node_id& v) { v.value = known(); }
+  void get(worker_id& v) { v.value = known(); }
+  void get(request_id& v);
+  void get(std::span<const block_key>& keys);
+  void get(std::span<const node_id>& list) { list = listed(nodes_); }
+  void get(std::span<const worker_id>& list) { list = listed(workers_); }
+  template <class E>
+  requires std::is_enum_v<E>
+  void get(E& v) { v = static_cast<E>(below(values_of<E>)); }
+  template <class T>
+  void get(std::vector<T>& list) {
+    list.clear();
+    for (auto n = count(); n > 0 && !damaged_; --n) get(list.emplace_back());
+  }
+  template <has_members T>
+  void get(T& v) {
+    get_all(members(v));
+  }
+  template <class T, class E>
+  void get(tl::expected<T, E>& v) {
+    bool good = false;
+    get(good);
+    if (!good) {
+      E e{};
+      get(e);
+      v = tl::unexpected(std::move(e));
+    } else if constexpr (!std::is_void_v<T>) {
+      T value{};
+      get(value);
+      v = std::move(value);
+    }
+  }
+  template <class T>
+  std::span<const T> listed(std::vector<T>& into) {
+    get(into);
+    return into;
+  }
+  std::uint64_t below(std::uint64_t limit);
+  std::uint64_t known();
+
+  std::string_view bytes_;
+  std::string name_;
+  std::size_t at_ = 0, end_ = 0;  // of the frame under way
+  std::size_t record_at_ = 0;
+  std::uint64_t torn_ = 0;
+  std::optional<error> damaged_;
+  time_point latest_time_{};
+  std::uint64_t latest_request_ = 0;
+  std::vector<std::uint64_t> known_;
+  seen_keys seen_;
+  // What the spans of the latest record point into.
+  std::vector<block_key> keys_;
+  std::vector<node_id> nodes_;
+  std::vector<worker_id> workers_;
+};
+
+}  // namespace mooncaf::journal

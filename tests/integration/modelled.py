@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Clusters whose devices are modelled: a trace through real processes and HTTP, its decisions replayed from the journal,
+its figures beside those of `mooncaf simulate` with the same profile."""
+import asyncio
+import json
+import os
+import pathlib
+import stat
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, Cluster, free_port, main, wait_until  # noqa: E402
+
+TRACE_BLOCK = 512
+FIRST_LENGTH_WORD, LONGEST_ANSWER = 512, 2048  # runtime/sim/modelled_pass.hpp
+PAPERS_TRACE = pathlib.Path(os.environ.get("MOONCAF_TRACE") or
+                            pathlib.Path(__file__).resolve().parents[3] / "shared/traces/conversation_trace.jsonl")
+
+
+# ---- the trace, as prompts of a modelled model
+
+def papers_trace(count, skip=0):
+    """A stretch of the conversation trace; where it is not at hand, one that is made up."""
+    if PAPERS_TRACE.exists():
+        lines = PAPERS_TRACE.read_text().splitlines()[skip:skip + count]
+    else:
+        lines = subprocess.run([BINARY, "trace", "generate", "--kind", "chat", "--requests", str(count), "--rate", "3.4",
+                                "--input-mean", "12000", "--output-mean", "340"],
+                               check=True, capture_output=True, text=True).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    first = rows[0]["timestamp"]
+    for r in rows:
+        r["timestamp"] -= first
+        r["output_length"] = min(max(r["output_length"], 1), LONGEST_ANSWER)
+    return rows
+
+
+def body_of(row):
+    """The prompt as token ids: equal hash ids are equal blocks; the last token says how long the answer is."""
+    blocks = ["%d,%d,%d,%d,%s" % (h & 255, h >> 8 & 255, h >> 16 & 255, h >> 24 & 255, "7," * (TRACE_BLOCK - 4))
+              for h in row["hash_ids"]]
+    ids = "".join(blocks)
+    surplus = len(row["hash_ids"]) * TRACE_BLOCK - row["input_length"] + 1
+    kept = ids.rsplit(",", surplus + 1)[0] + "," if row["input_length"] > 1 else ""
+    return (b'{"model":"m","stream":true,"temperature":0,"max_tokens":%d,"prompt":[' % LONGEST_ANSWER + kept.encode()
+            + b"%d]}" % (FIRST_LENGTH_WORD + row["output_length"] - 1))
+
+
+class Answer(asyncio.Protocol):
+    """One streamed request. Times are taken as data comes, and nothing is parsed before the end: whatever the client
+    computes meanwhile slows the cluster, which has no other machine."""
+
+    def __init__(self, body, done):
+        self.body, self.done, self.chunks = body, done, []
+
+    def connection_made(self, transport):
+        self.begin = time.monotonic()
+        transport.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                        b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(self.body) + self.body)
+
+    def data_received(self, data):
+        self.chunks.append((time.monotonic(), data))
+
+    def connection_lost(self, error):
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def read(self):
+        """Status, TTFT, gaps between tokens; what came together has one time."""
+        if not self.chunks:
+            return {"status": 0, "ttft": None, "gaps": []}
+        status = int(self.chunks[0][1][9:12])
+        if status != 200:
+            return {"status": status, "ttft": None, "gaps": []}
+        times, text, seen = [], b"", 0
+        for at, data in self.chunks:
+            text += data
+            while (end := text.find(b"\n\n", seen)) >= 0:
+                times += [at] * text[seen:end].count(b'"choices":[{')
+                seen = end + 2
+            text, seen = text[seen:], 0
+        whole = b"[DONE]" in self.chunks[-1][1] or any(b"[DONE]" in d for _, d in self.chunks[-3:])
+        if not times or not whole:
+            return {"status": -1, "ttft": None, "gaps": []}
+        return {"status": 200, "ttft": times[0] - self.begin, "gaps": [b - a for a, b in zip(times, times[1:])]}
+
+
+async def play(port, rows, scale):
+    """Sends every request at its time, `scale` times sooner. Returns the answers in order, times scaled back."""
+    bodies = [body_of(r) for r in rows]
+    loop, begin, answers, waits = asyncio.get_running_loop(), time.monotonic() + 0.2, [], []
+    for row, body in zip(rows, bodies):
+        wait = begin + row["timestamp"] / 1000 / scale - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        done = loop.create_future()
+        _, answer = await loop.create_connection(lambda b=body, d=done: Answer(b, d), "127.0.0.1", port)
+        answers.append(answer)
+        waits.append(done)
+    await asyncio.wait_for(asyncio.gather(*waits), 600)
+    out = [a.read() for a in answers]
+    for a in out:
+        if a["ttft"] is not None:
+            a["ttft"] *= scale
+            a["gaps"] = [g * scale for g in a["gaps"]]
+    return out
+
+
+def tbt(gaps):
+    """Of a request, as the papers have it: the mean of its slowest tenth of gaps, at least ten if it has as many."""
+    n = min(len(gaps), max(10, -(-len(gaps) // 10)))
+    return statistics.mean(sorted(gaps)[-n:]) if n else 0
+
+
+# ---- clusters
+
+def start(cluster, prefill, decode, processes, profile, scale, *more):
+    """`prefill` + `decode` instances in one process, or each in one of its own. Returns a client and its port."""
+    http, control = free_port(), free_port()
+    common = ["--device", f"model:{profile}", "--time-scale", str(scale), "--metrics-listen", "127.0.0.1:0",
+              "--data-listen", "127.0.0.1:0", "--model="]
+    front = ["--http", f"127.0.0.1:{http}", "--listen", f"127.0.0.1:{control}", *more]
+    if not processes:
+        cluster.start("all", *common, *front, "--prefill-instances", str(prefill), "--decode-instances", str(decode))
+    else:
+        cluster.start("front", "--role", "conductor,gateway", *common, *front)
+        join = [*common, "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0"]
+        for i in range(prefill):
+            cluster.start(f"prefill{i}", "--role", "prefill", "--prefill-instances", "1", *join)
+        for i in range(decode):
+            cluster.start(f"decode{i}", "--role", "decode", "--decode-instances", "1", *join)
+    client = cluster.wait_healthy("127.0.0.1", http)
+    wait_until("all instances are there", lambda: len(client.cluster()["instances"]) == prefill + decode, 60)
+    if processes:
+        wait_until("the gateway can use every node", lambda: all(
+            " peer up " in p.output() for n, p in cluster.processes.items() if n != "front"), 60)
+    return client, http
+
+
+def live(rows, prefill, decode, processes, profile, scale, *more, slo=(30, 0.1)):
+    """One replay: what clients saw and what the conductor counted, in the profile's time."""
+    with Cluster() as cluster:
+        client, http = start(cluster, prefill, decode, processes, profile, scale, "--ttft-slo", f"{slo[0]}s",
+                             "--tbt-slo", f"{round(slo[1] * 1000)}ms", "--kvcache-balancing-threshold", "4", *more)
+        answers = asyncio.run(play(http, rows, scale))
+        counters = client.cluster()["counters"]
+        cluster.wait_idle()
+    good = [a for a in answers if a["status"] == 200]
+    ttft = sorted(a["ttft"] for a in good)
+    gaps = [g for a in good for g in a["gaps"]]
+    return {
+        "answers": answers,
+        "completed": len(good),
+        "ttft_mean": statistics.mean(ttft), "ttft_p90": ttft[int(0.9 * (len(ttft) - 1))],
+        "gap_mean": statistics.mean(gaps) if gaps else 0,
+        "hit": counters["cached_tokens"] / max(1, counters["prompt_tokens"]),
+        "rejected_ttft": counters["rejected_ttft"], "rejected_tbt": counters["rejected_tbt"],
+        "fetches": counters["fetches"],
+        "goodput": sum(a["ttft"] <= slo[0] and tbt(a["gaps"]) <= slo[1] for a in good) / len(rows),
+    }
+
+
+def simulated(trace, prefill, decode, profile, *more, slo=(30, 0.1)):
+    made = json.loads(subprocess.run(
+        [BINARY, "simulate", "--trace", str(trace), "--profile", profile, "--prefill", str(prefill), "--decode", str(decode),
+         "--slo-ttft", f"{slo[0]}s", "--slo-tbt", f"{round(slo[1] * 1000)}ms", "--json", *more],
+        check=True, capture_output=True, text=True).stdout)
+    return made
+
+
+# ---- the tests
+
+def small_trace(folder, count):
+    rows = papers_trace(count)
+    path = pathlib.Path(folder) / "trace.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return rows, path
+
+
+def answers_depend_on_the_prompt_alone():
+    """The same tokens from one process and from several; as long as the prompt says; text works, too."""
+    def ask(client):
+        told = client.complete(prompt=[1, 2, 3] * 700 + [FIRST_LENGTH_WORD + 6], max_tokens=50, temperature=0)
+        assert told["usage"]["completion_tokens"] == 7 and told["choices"][0]["finish_reason"] == "stop", told
+        text = client.complete(prompt="Where do we meet?", max_tokens=12, temperature=1)
+        assert text["choices"][0]["finish_reason"] == "length"
+        chat = client.chat([{"role": "user", "content": "hello"}], max_tokens=4)
+        return [told["choices"][0]["text"], text["choices"][0]["text"], chat["choices"][0]["message"]["content"]]
+
+    seen = []
+    for processes in (False, True):
+        with Cluster() as cluster:
+            client, _ = start(cluster, 2, 2, processes, "h200-llama8b", 50)
+            seen += [ask(client) for _ in range(3)]
+            cluster.wait_idle()
+    assert all(s == seen[0] for s in seen), seen
+
+
+def a_journal_of_a_served_trace_replays():
+    with Cluster() as cluster:
+        journal = pathlib.Path(cluster.folder.name) / "decisions"
+        rows, _ = small_trace(cluster.folder.name, 60)
+        client, http = start(cluster, 3, 2, True, "h200-llama8b", 10, "--admission", "early", "--journal", str(journal))
+        answers = asyncio.run(play(http, rows, 10))
+        assert sum(a["status"] == 200 for a in answers) == len(rows), [a["status"] for a in answers]
+        # A node that dies and one that stops are inputs, too.
+        cluster.processes["prefill2"].kill9()
+        wait_until("its node has left", lambda: len(client.cluster()["instances"]) == 4)
+        client.complete(prompt=[1, 2, 3] * 700, max_tokens=5)
+        cluster.wait_idle()
+        cluster.processes["front"].stop()
+        assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+        check_journal(journal, len(rows) + 1)
+        explained = replay(journal, "--explain", f"#{len(rows)}")
+        assert explained.stdout.count("\n> ") == 2 and "prefill instance" in explained.stdout, explained.stdout
+        # As after a power cut in mid-write.
+        torn = journal.with_name("torn")
+        torn.write_bytes(journal.read_bytes()[:-5])
+        cut = replay(torn)
+        assert cut.returncode == 0 and "never finished" in cut.stderr, cut
+        torn.write_bytes(b"what is this")
+        assert "offset 0: this is no journal" in replay(torn).stderr
+
+
+def replay(journal, *more):
+    return subprocess.run([BINARY, "replay", str(journal), *more], capture_output=True, text=True)
+
+
+def check_journal(journal, requests):
+    done = replay(journal)
+    assert done.returncode == 0 and "all the same" in done.stdout, done.stdout + done.stderr
+    assert int(done.stdout.split(" calls, ")[1].split()[0]) >= requests, done.stdout
+    print("   ", done.stdout.strip())
+
+
+def a_live_cluster_and_its_simulation_agree():
+    """Generous bounds: other tests may share the machine. tests/bench/papers_live.py has the figures."""
+    with Cluster() as folder:
+        rows, path = small_trace(folder.folder.name, 80)
+        found = live(rows, 4, 4, True, "a800x8-llama70b", 4, "--admission", "none")
+        made = simulated(path, 4, 4, "a800x8-llama70b", "--admission", "none")
+    assert found["completed"] == len(rows), [a["status"] for a in found["answers"]]
+    hit = 1 - made["computed_tokens"] / made["prompt_tokens"]
+    print(f"    live: TTFT {found['ttft_mean']:.2f} s, gap {1e3 * found['gap_mean']:.1f} ms, hit {found['hit']:.3f}; "
+          f"simulated: {made['ttft_s']['mean']:.2f} s, {1e3 * made['gap_s']['mean']:.1f} ms, {hit:.3f}")
+    assert 0.7 < found["ttft_mean"] / made["ttft_s"]["mean"] < 1.5
+    assert abs(found["hit"] - hit) < 0.1
+    assert 0.7 < found["gap_mean"] / made["gap_s"]["mean"] < 1.6
+
+
+if __name__ == "__main__":
+    main([answers_depend_on_the_prompt_alone, a_journal_of_a_served_trace_replays, a_live_cluster_and_its_simulation_agree])
