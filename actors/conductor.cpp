@@ -205,9 +205,9 @@ void conductor::event(const request_event& e) {
   }
   if (e.stage != request_stage::finished && e.stage != request_stage::failed) return;
   if (e.stage == request_stage::finished) {
-    core_.finished(charge_id(e.id), clock_type::now());
+    core_.finished(charge_id(e.id), clock().now());
   } else {
-    core_.failed(charge_id(e.id), clock_type::now());
+    core_.failed(charge_id(e.id), clock().now());
   }
   output_tokens_ += e.output_tokens;
   ++(e.stage == request_stage::finished ? finished_ : failed_);
