@@ -37,13 +37,19 @@ def wait_copied(client, cache, blocks):
 
 
 def restart(client, cluster, *names):
-    """kill -9, and the same command again."""
+    """kill -9, and the same command again. Members join one by one and greet each other after that: waits until those
+    that came back and the others have, since until then blocks of others are a miss."""
+    greeted = lambda a, b: cluster.processes[a].output().count(f"peer up peer={cluster.processes[b].node()} ")
+    others = [n for n in cluster.processes if n not in names]
+    before = {(a, b): greeted(a, b) for a in names for b in others}
     for name in names:
         cluster.processes[name].kill9()
     wait_members(client, 4 - len(names))
     for name in names:
         cluster.processes[name].start()
     wait_members(client, 4)
+    for (a, b), count in before.items():
+        wait_until(f"{a} and {b} know each other", lambda: greeted(a, b) > count and greeted(b, a) > 0, 60)
     wait_until("requests can be served again", client.healthy, 60)
 
 

@@ -136,7 +136,9 @@ TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P,
   t.deadline = start + std::chrono::milliseconds(200);
   const auto late = run(*two.here.plane, t);
   REQUIRE(!late.outcome);
-  CHECK(late.outcome.error() == ec::timed_out);
+  // Two clocks run: the transfer's deadline and the link's patience. On a machine that stands still for seconds
+  // the second may be looked at first.
+  CHECK((late.outcome.error() == ec::timed_out || late.outcome.error() == ec::peer_lost));
   const auto lost = run(*two.here.plane, two.write(16 * MiB));
   CHECK(!lost.outcome);
   CHECK(clock_type::now() - start < std::chrono::seconds(12));
