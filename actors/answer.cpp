@@ -21,14 +21,24 @@ class answer::choice final : public token_sink {
   }
 
   void prompt(std::span<const std::int32_t> tokens, std::span<const sampled_token> scores) override {
-    note({std::string{owner_->setup_.text->piece(tokens.front())}, std::nullopt, {}});
-    for (const auto& t : scores) note(describe(t));
+    // The same text as `echo`, token by token: all special tokens but the model's first.
+    const auto& text = owner_->setup_.text;
+    incremental_decoder decoder{text, special_text::show, stream_start::begins_text};
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      note(i == 0 ? token_logprob{std::string{text->piece(tokens[0])}, std::nullopt, {}, 0}
+                  : describe(scores[i - 1]));
+      if (i > 0 || !text->add_bos() || tokens[0] != text->bos())
+        described_ += count_characters(decoder.push(tokens[i]));
+    }
+    described_ += count_characters(decoder.finish());
   }
 
   bool token(const sampled_token& t) override {
+    if (owner_->setup_.scores_only) return true;
     ++tokens_;
     const auto piece = decoder_.push(t.id);
     if (wants_logprobs_) note(describe(t));
+    described_ += count_characters(piece);
     pending_ += stops_.feed(piece, tokens_ > min_tokens_);
     flush({});
     return !stops_.stopped() && !owner_->client_gone_ && !owner_->over_;
@@ -39,7 +49,7 @@ class answer::choice final : public token_sink {
       pending_ += stops_.feed(decoder_.finish(), tokens_ > min_tokens_);
       pending_ += stops_.finish();
     }
-    flush(reason == finish_kind::length ? "length" : "stop");
+    flush(reason == finish_kind::length || owner_->setup_.scores_only ? "length" : "stop");
     owner_->choice_finished(std::move(whole_),
                             {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0, tokens_});
   }
@@ -49,14 +59,15 @@ class answer::choice final : public token_sink {
   }
 
  private:
+  /// A token that begins after `described_` whole characters.
   void note(token_logprob t) {
-    described_ += count_characters(t.text);
+    t.offset = described_;
     logprobs_.push_back(std::move(t));
   }
 
   token_logprob describe(const sampled_token& t) const {
     const auto& text = *owner_->setup_.text;
-    token_logprob out{std::string{text.piece(t.id)}, t.logprob, {}};
+    token_logprob out{std::string{text.piece(t.id)}, t.logprob, {}, 0};
     for (const auto& [id, logprob] : t.top) out.top.emplace_back(std::string{text.piece(id)}, logprob);
     return out;
   }
@@ -74,7 +85,6 @@ class answer::choice final : public token_sink {
     if (pending_.empty() && logprobs_.empty() && reason.empty() && !first_) return;
     choice_text piece;
     piece.index = whole_.index;
-    piece.text_offset = std::exchange(sent_logprobs_, described_);
     piece.text = std::exchange(pending_, {});
     piece.role = std::exchange(first_, false);
     if (wants_logprobs_) piece.logprobs = std::exchange(logprobs_, {});
@@ -89,8 +99,7 @@ class answer::choice final : public token_sink {
   const bool wants_logprobs_;
   const std::uint32_t prompt_tokens_;
   std::uint32_t tokens_ = 0;
-  std::uint32_t described_ = 0;      ///< characters that have a logprob
-  std::uint32_t sent_logprobs_ = 0;  ///< of those, sent
+  std::uint32_t described_ = 0;  ///< whole characters of the tokens so far
   bool first_ = true;
   std::string pending_;                  ///< text that is certain and not sent
   std::vector<token_logprob> logprobs_;  ///< of tokens that are not sent
@@ -129,6 +138,14 @@ void answer::choice_finished(choice_text finished, const usage_counts& counts) {
 void answer::choice_failed(const error& cause, std::chrono::seconds retry_after) {
   --open_;
   if (std::exchange(over_, true)) return;
+  tell(cause, retry_after);
+}
+
+answer::~answer() {
+  if (!over_) tell(error{ec::unavailable, "the server is stopping"}, std::chrono::seconds(1));
+}
+
+void answer::tell(const error& cause, std::chrono::seconds retry_after) {
   if (begun_) {
     setup_.responder->write(format_error_event(cause));
     setup_.responder->finish();

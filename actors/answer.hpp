@@ -22,12 +22,18 @@ struct answer_setup {
   http_headers headers;  ///< of the answer, e.g. x-request-id
   bool stream = false;
   bool include_usage = false;
+  bool scores_only = false;    ///< the one token that is made is not part of the answer
+  std::shared_ptr<void> held;  ///< kept until the answer is over
 };
 
 /// One per HTTP request; its sinks keep it alive. @thread That of the gateway.
 class answer : public std::enable_shared_from_this<answer> {
  public:
   explicit answer(answer_setup setup) : setup_(std::move(setup)) {}
+  /// Nobody will make the rest: the client is told 503, if it was not told anything final.
+  ~answer();
+  answer(const answer&) = delete;
+  answer& operator=(const answer&) = delete;
 
   /// Adds choice number `choices so far`. Call before the request is submitted.
   /// @param prompt_tokens  counted in `usage` once per prompt: 0 for the second and later answers to a
@@ -43,6 +49,7 @@ class answer : public std::enable_shared_from_this<answer> {
   void send(const choice_text& piece);
   void choice_finished(choice_text done, const usage_counts& counts);
   void choice_failed(const error& cause, std::chrono::seconds retry_after);
+  void tell(const error& cause, std::chrono::seconds retry_after);
   void finish();
 
   answer_setup setup_;

@@ -1,16 +1,24 @@
 #include "actors/api_server.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <caf/send.hpp>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
 #include "actors/answer.hpp"
+#include "actors/api_prompts.hpp"
+#include "actors/api_status.hpp"
+#include "actors/http/api_keys.hpp"
+#include "actors/http/endpoints.hpp"
 #include "actors/http/openai.hpp"
 #include "actors/http/page.hpp"
+#include "actors/http/web_guard.hpp"
+#include "actors/http/work_pool.hpp"
+#include "actors/log.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
+#include "config/value.hpp"
 
 namespace mooncaf {
 
@@ -18,56 +26,80 @@ namespace {
 
 using responder_ptr = std::shared_ptr<http_responder>;
 
-void respond_json(http_responder& out, std::string body, http_headers headers = {}) {
-  headers.emplace_back("Content-Type", "application/json");
-  out.respond(200, std::move(headers), std::move(body));
-}
+constexpr unsigned io_threads = 2;
+constexpr unsigned work_threads = 2;
+/// Parsed and tokenized where it is received: a millisecond or two, less than a change of threads under load.
+constexpr std::size_t inline_body_bytes = 16 * KiB;
+constexpr std::size_t waiting_body_bytes = 256 * MiB;
 
-void respond_error(http_responder& out, const error& cause, http_headers headers = {},
-                   std::int64_t retry_after = 0) {
-  const auto e = format_error(cause, retry_after);
-  headers.emplace_back("Content-Type", "application/json");
-  if (e.retry_after_s > 0) headers.emplace_back("Retry-After", std::to_string(e.retry_after_s));
-  out.respond(e.status, std::move(headers), e.body);
-}
+/// One request on its way through here.
+struct call {
+  http_request request;
+  responder_ptr out;
+  http_headers headers;  ///< of the answer, whatever it is
+  std::shared_ptr<tenant> who;
 
-/// Compares without telling by its time how much was right.
-bool same_secret(std::string_view a, std::string_view b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference |= static_cast<unsigned char>(b[i] ^ (a.empty() ? 0 : a[i % a.size()]));
+  void json(std::string body) const {
+    auto all = headers;
+    all.emplace_back("Content-Type", "application/json");
+    out->respond(200, std::move(all), std::move(body));
   }
-  return difference == 0;
+  void fail(const error& cause, std::string_view code = {}, std::int64_t retry_after = 0,
+            unsigned status = 0) const {
+    const auto e = format_error(cause, retry_after, code);
+    auto all = headers;
+    all.emplace_back("Content-Type", "application/json");
+    if (e.retry_after_s > 0) all.emplace_back("Retry-After", std::to_string(e.retry_after_s));
+    out->respond(status ? status : e.status, std::move(all), e.body);
+  }
+  void fail(const api_refusal& why) const { fail(why.cause, why.code); }
+};
+using call_ptr = std::shared_ptr<call>;
+
+std::vector<std::string> names_of_this_machine(const gateway_options& options) {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return {name, options.http.host};
 }
 
-result<std::string> api_key_of(const gateway_options& options) {
-  if (options.api_key_file.empty()) return options.api_key;
-  std::ifstream in{options.api_key_file};
-  if (!in) return fail(ec::io_error, "gateway.api_key_file: cannot open " + options.api_key_file);
-  std::string key;
-  if (!std::getline(in, key) || key.empty()) {
-    return fail(ec::io_error, "gateway.api_key_file: no key on the first line of " + options.api_key_file);
+/// "%2F" and the like as the bytes they stand for.
+std::string percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
   }
-  return key;
+  return out;
 }
 
 }  // namespace
 
 class api_server::impl {
  public:
-  impl(context_ptr context, gateway_actor gateway, api_backends backends, std::string key)
+  impl(context_ptr context, gateway_actor gateway, api_backends backends, api_keys keys)
       : context_(std::move(context)),
         gateway_(std::move(gateway)),
         backends_(std::move(backends)),
-        key_(std::move(key)) {
+        keys_(std::move(keys)),
+        prompts_(context_),
+        // Who must show a key cannot be tricked by a page that has none, under whatever name.
+        guard_(context_->opts.gateway.allowed_origins,
+               keys_.needed() ? "*" : context_->opts.gateway.allowed_hosts,
+               names_of_this_machine(context_->opts.gateway)),
+        pool_(work_threads, waiting_body_bytes + context_->opts.gateway.max_body_bytes) {
     std::random_device seed;
     next_id_ = std::uint64_t{seed()} << 32 | seed();
-    for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
-      longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
-    }
-    created_ =
-        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-            .count();
+    created_ = now_s();
   }
 
   result<void> listen() {
@@ -77,335 +109,327 @@ class api_server::impl {
     options.port = o.http.port;
     options.max_connections = o.max_connections;
     options.max_body_bytes = o.max_body_bytes;
-    options.threads = 2;  // so that one long prompt, which is tokenized here, does not hold up every stream
+    options.threads = io_threads;
     auto started = http_server::start(options, [this](http_request request, responder_ptr responder) {
       handle(std::move(request), std::move(responder));
     });
     if (!started) return fail(started.error());
     server_ = std::move(*started);
+    if (!keys_.needed() && !config::is_loopback(o.http.host)) {
+      log_warn("http", {{"at", to_string(o.http)},
+                        {"problem",
+                         "open to everybody who can reach it: set --api-key-file, --api-keys-file or "
+                         "MOONCAF_API_KEY"}});
+    }
     return {};
+  }
+
+  void stop(duration limit) {
+    stopping_ = true;
+    caf::anon_send_exit(gateway_, caf::exit_reason::user_shutdown);
+    server_->settle(limit);
   }
 
   std::uint16_t port() const noexcept { return server_->port(); }
 
  private:
-  void handle(http_request request, responder_ptr out);
-  void completion(const http_request& request, const responder_ptr& out, const http_headers& headers);
-  void chat(const http_request& request, const responder_ptr& out, const http_headers& headers);
-  void tokenize(const http_request& request, http_responder& out, const http_headers& headers);
-  void detokenize(const http_request& request, http_responder& out, const http_headers& headers);
-  void health(const responder_ptr& out, const http_headers& headers);
-  void integrity(const responder_ptr& out, const http_headers& headers);
-  bool allowed(const http_request& request) const;
-
-  /// Fills in what the client left open and checks what only the model can tell.
-  result<sampling_params> complete(const api_request& api, std::size_t prompt_tokens);
-  /// Refuses text that cannot fit the context, before time is spent on its tokens.
-  result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
-  result<void> check_vocabulary(const std::vector<std::int32_t>& ids, std::string_view field) const;
-  result<std::vector<std::int32_t>> tokens_of(const std::vector<chat_message>& messages) const;
-  result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt) const;
-  void submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts,
-              std::vector<std::string> echoes, api_kind kind, const responder_ptr& out,
-              const http_headers& headers);
-  std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
-  std::uint32_t context_length() const {
-    const auto& o = context_->opts.model;
-    return o.context_length > 0 ? std::min(o.context_length, context_->shape.context_length)
-                                : context_->shape.context_length;
+  static std::int64_t now_s() {
+    return std::chrono::duration_cast<std::chrono::seconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
   }
 
-  context_ptr context_;
-  gateway_actor gateway_;
-  api_backends backends_;
-  std::string key_;
-  std::size_t longest_piece_ = 1;  ///< bytes that one token stands for at most
+  void handle(http_request request, responder_ptr out);
+  http_headers headers_for(const http_request& request);
+  void preflight(const call& c) const;
+  void route(const call_ptr& c, endpoint_id id);
+  /// Runs `work` here if the body is small, else on a thread for that.
+  void with_body(const call_ptr& c, void (impl::*work)(const call&));
+  void completion(const call& c);
+  void chat(const call& c);
+  void tokenize(const call& c);
+  void detokenize(const call& c);
+  void model(const call& c) const;
+  void from_cluster(const call_ptr& c, result<std::string> (*answer)(const std::string&)) const;
+
+  struct asked {
+    api_kind kind;
+    std::string_view field;  ///< where the prompts came from
+    std::vector<std::vector<std::int32_t>> prompts;
+    std::vector<std::string> echoes;
+  };
+  void submit(const api_request& api, const asked& what, const call& c);
+  std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
+
+  const context_ptr context_;
+  const gateway_actor gateway_;
+  const api_backends backends_;
+  const api_keys keys_;
+  const prompt_maker prompts_;
+  const web_guard guard_;
   std::atomic<std::uint64_t> next_id_;
+  std::atomic<bool> stopping_{false};
   std::int64_t created_ = 0;
-  std::unique_ptr<http_server> server_;
+  work_pool pool_;                       ///< dies after the server, which gives it work
+  std::unique_ptr<http_server> server_;  ///< last: it calls into all of this
 };
 
-bool api_server::impl::allowed(const http_request& request) const {
-  if (key_.empty()) return true;
-  constexpr std::string_view scheme = "Bearer ";
-  const auto given = request.header("Authorization");
-  return given.starts_with(scheme) && same_secret(given.substr(scheme.size()), key_);
+http_headers api_server::impl::headers_for(const http_request& request) {
+  const auto given = request.header("x-request-id");
+  http_headers headers{{"x-request-id", given.empty() || given.size() > 256
+                                            ? "req-" + std::to_string(fresh_id())
+                                            : std::string{given}}};
+  const auto origin = request.header("Origin");
+  if (!origin.empty() && guard_.origin_allowed(origin)) {
+    headers.emplace_back("Access-Control-Allow-Origin", origin);
+    headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, Retry-After");
+    headers.emplace_back("Vary", "Origin");
+  }
+  return headers;
+}
+
+void api_server::impl::preflight(const call& c) const {
+  auto headers = c.headers;
+  if (guard_.origin_allowed(c.request.header("Origin"))) {
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    // Clients bring headers of their own by the dozen (openai-js: x-stainless-*); none of them does anything
+    // here.
+    const auto wanted = c.request.header("Access-Control-Request-Headers");
+    headers.emplace_back("Access-Control-Allow-Headers",
+                         wanted.empty() ? "Authorization, Content-Type" : wanted);
+    headers.emplace_back("Access-Control-Max-Age", "600");
+    if (!c.request.header("Access-Control-Request-Private-Network").empty()) {
+      headers.emplace_back("Access-Control-Allow-Private-Network", "true");
+    }
+  }
+  c.out->respond(204, std::move(headers), "");
 }
 
 void api_server::impl::handle(http_request request, responder_ptr out) {
-  const auto given = request.header("x-request-id");
-  const http_headers headers{{"x-request-id", given.empty() || given.size() > 256
-                                                  ? "req-" + std::to_string(fresh_id())
-                                                  : std::string{given}}};
-  const bool get = request.method == "GET" || request.method == "HEAD";
-  const bool post = request.method == "POST";
-  const auto& path = request.path;
-  if (request.method == "OPTIONS") {
-    return out->respond(204,
-                        {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                         {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id"}},
-                        "");
+  const auto c = std::make_shared<call>();
+  c->headers = headers_for(request);
+  c->out = std::move(out);
+  c->request = std::move(request);
+  const auto& r = c->request;
+  const auto refuse = [&](unsigned status, std::string why) {
+    c->fail({ec::invalid_argument, std::move(why)}, {}, 0, status);
+  };
+  const auto host = r.header("Host"), origin = r.header("Origin");
+  if (!guard_.host_allowed(host)) {
+    return refuse(403, "this server is not called " + std::string{host.substr(0, 200)} +
+                           "; if it is, add it to "
+                           "--allowed-hosts");
   }
-  if (get && path == "/health") return health(out, headers);
-  // The page itself tells nothing; it asks its reader for the key, and with that for the rest.
-  if (get && path == "/" && context_->opts.gateway.page) {
-    return out->respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{live_page()});
+  if (r.method == "OPTIONS") return preflight(*c);
+  if (!guard_.may_ask(origin, host)) {
+    return refuse(403, "pages of " + std::string{origin.substr(0, 200)} +
+                           " may not use this server; see "
+                           "--allowed-origins");
   }
-  if (!allowed(request)) {
-    return respond_error(*out, {ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"},
-                         headers);
+  const auto* found = find_endpoint(r.path);
+  if (!found || (found->id == endpoint_id::page && !context_->opts.gateway.page)) {
+    return c->fail({ec::not_found, "no such path: " + r.path.substr(0, 200)});
   }
-  if (post && path == "/v1/completions") return completion(request, out, headers);
-  if (post && path == "/v1/chat/completions") return chat(request, out, headers);
-  if (post && path == "/tokenize") return tokenize(request, *out, headers);
-  if (post && path == "/detokenize") return detokenize(request, *out, headers);
-  if (get && path == "/v1/models") {
-    return respond_json(
-        *out, format_models(context_->opts.model.served_model_name, created_, context_length()), headers);
+  c->who = keys_.find(r.header("Authorization"));
+  if (found->access != endpoint_access::anybody && !c->who) {
+    return c->fail({ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"});
   }
-  if (get && path == "/version")
-    return respond_json(*out, R"({"version":")" MOONCAF_VERSION R"("})", headers);
-  if (get && path == "/metrics")
-    return out->respond(200, {{"Content-Type", metrics_content_type}}, backends_.metrics());
-  if (get && path == "/integrity") return integrity(out, headers);
-  if (get && path == "/cluster") {
-    return backends_.cluster([out, headers](std::string body) {
-      if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, headers, 1);
-      respond_json(*out, std::move(body), headers);
-    });
+  if (found->access == endpoint_access::operator_ && !c->who->settings().operates) {
+    return refuse(403, "this tells of all tenants, and the key is of one that does not operate the server");
   }
-  static constexpr std::string_view known[] = {"/v1/completions", "/v1/chat/completions",
-                                               "/tokenize",       "/detokenize",
-                                               "/v1/models",      "/version",
-                                               "/metrics",        "/cluster",
-                                               "/integrity",      "/health"};
-  if (std::ranges::find(known, path) != std::end(known)) {
-    const auto e = format_error({ec::invalid_argument, request.method + " is not offered at " + path});
-    const bool posted = path.ends_with("completions") || path.ends_with("tokenize");
-    return out->respond(405, {{"Allow", posted ? "POST" : "GET, HEAD"}, {"Content-Type", "application/json"}},
-                        e.body);
+  const bool method_fits = found->post ? r.method == "POST" : r.method == "GET" || r.method == "HEAD";
+  if (!method_fits) {
+    c->headers.emplace_back("Allow", found->post ? "POST" : "GET, HEAD");
+    return refuse(405, r.method + " is not offered at " + r.path);
   }
-  respond_error(*out, {ec::not_found, "no such path: " + path}, headers);
+  route(c, found->id);
 }
 
-result<void> api_server::impl::may_fit(std::size_t text_bytes, std::string_view field) const {
-  const auto limit = context_length() * longest_piece_;
-  if (text_bytes <= limit) return {};
-  return fail(ec::invalid_argument, std::string{field} + ": " + std::to_string(text_bytes) +
-                                        " bytes are more than the " + std::to_string(context_length()) +
-                                        " tokens of the context can hold (" + std::to_string(limit) +
-                                        " bytes)");
+void api_server::impl::route(const call_ptr& c, endpoint_id id) {
+  switch (id) {
+    case endpoint_id::completions:
+      return with_body(c, &impl::completion);
+    case endpoint_id::chat:
+      return with_body(c, &impl::chat);
+    case endpoint_id::tokenize:
+      return with_body(c, &impl::tokenize);
+    case endpoint_id::detokenize:
+      return with_body(c, &impl::detokenize);
+    case endpoint_id::models:
+      return c->json(
+          format_models(context_->opts.model.served_model_name, created_, prompts_.context_length()));
+    case endpoint_id::model:
+      return model(*c);
+    case endpoint_id::version:
+      return c->json(R"({"version":")" MOONCAF_VERSION R"("})");
+    case endpoint_id::health:
+      return from_cluster(c, health_of);
+    case endpoint_id::integrity:
+      return from_cluster(c, integrity_of);
+    case endpoint_id::cluster:
+      return from_cluster(c, [](const std::string& body) -> result<std::string> {
+        if (body.empty()) return mooncaf::fail(ec::unavailable, "no conductor answers");
+        return body;
+      });
+    case endpoint_id::page:
+      c->headers.emplace_back("Content-Type", "text/html; charset=utf-8");
+      return c->out->respond(200, c->headers, std::string{live_page()});
+    case endpoint_id::icon:
+      c->headers.emplace_back("Content-Type", "image/svg+xml");
+      c->headers.emplace_back("Cache-Control", "max-age=86400");
+      return c->out->respond(200, c->headers, std::string{page_icon()});
+    case endpoint_id::metrics:
+      c->headers.emplace_back("Content-Type", metrics_content_type);
+      return c->out->respond(200, c->headers, backends_.metrics());
+  }
 }
 
-result<void> api_server::impl::check_vocabulary(const std::vector<std::int32_t>& ids,
-                                                std::string_view field) const {
-  const auto outside = std::ranges::find_if(ids, [&](auto id) { return id >= context_->text->vocab_size(); });
-  if (outside == ids.end()) return {};
-  return fail(ec::invalid_argument, std::string{field} + ": token id " + std::to_string(*outside) +
-                                        " is outside the vocabulary of " +
-                                        std::to_string(context_->text->vocab_size()));
+void api_server::impl::with_body(const call_ptr& c, void (impl::*work)(const call&)) {
+  if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
+  const auto encoding = c->request.header("Content-Encoding");
+  if (!encoding.empty() && encoding != "identity") {
+    return c->fail({ec::unsupported, "bodies are taken as they are, not in Content-Encoding " +
+                                         std::string{encoding.substr(0, 40)}},
+                   {}, 0, 415);
+  }
+  const auto bytes = c->request.body.size();
+  if (bytes <= inline_body_bytes) return (this->*work)(*c);
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  c->out->on_close([gone] { *gone = true; });
+  const bool taken = pool_.post(bytes, [this, c, work, gone] {
+    if (!*gone) (this->*work)(*c);
+  });
+  if (!taken) c->fail({ec::overloaded, "too many long requests wait to be read"}, {}, 1);
 }
 
-result<std::vector<std::int32_t>> api_server::impl::tokens_of(const prompt_input& prompt) const {
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (const auto fits = may_fit(text->size(), "prompt"); !fits) return fail(fits.error());
-    return context_->text->encode_prompt(*text);
-  }
-  const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
-  if (const auto known = check_vocabulary(ids, "prompt"); !known) return fail(known.error());
-  return ids;
+void api_server::impl::model(const call& c) const {
+  const auto name =
+      percent_decoded(std::string_view{c.request.path}.substr(std::string_view{"/v1/models/"}.size()));
+  if (const auto known = prompts_.check_model(name); !known) return c.fail(known.error());
+  c.json(format_model(context_->opts.model.served_model_name, created_, prompts_.context_length()));
 }
 
-result<std::vector<std::int32_t>> api_server::impl::tokens_of(
-    const std::vector<chat_message>& messages) const {
-  if (!context_->chat) {
-    return fail(ec::unsupported, "this model has no chat template that is known here; set --chat-template");
-  }
-  std::size_t bytes = 0;
-  for (const auto& m : messages) bytes += m.content.size();
-  if (const auto fits = may_fit(bytes, "messages"); !fits) return fail(fits.error());
-  return context_->chat->render(messages);
+void api_server::impl::from_cluster(const call_ptr& c,
+                                    result<std::string> (*answer)(const std::string&)) const {
+  if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
+  backends_.cluster([c, answer](const std::string& body) {
+    auto made = answer(body);
+    if (!made) return c->fail(made.error(), {}, 1);
+    c->json(std::move(*made));
+  });
 }
 
-result<sampling_params> api_server::impl::complete(const api_request& api, std::size_t prompt_tokens) {
-  auto s = api.sampling;
-  const auto limit = context_length();
-  if (prompt_tokens == 0) return fail(ec::invalid_argument, "prompt: is empty");
-  if (prompt_tokens + 1 > limit) {
-    return fail(ec::invalid_argument, "prompt: has " + std::to_string(prompt_tokens) +
-                                          " tokens, the context holds " + std::to_string(limit));
-  }
-  const auto room = limit - static_cast<std::uint32_t>(prompt_tokens);
-  s.max_tokens = s.max_tokens == 0 ? room : std::min(s.max_tokens, room);
-  if (s.min_tokens > s.max_tokens) {
-    return fail(ec::invalid_argument, "min_tokens: is larger than the " + std::to_string(s.max_tokens) +
-                                          " tokens that the answer may have");
-  }
-  for (const auto& [id, bias] : s.logit_bias) {
-    if (const auto known = check_vocabulary({id}, "logit_bias"); !known) return fail(known.error());
-  }
-  if (!api.seed_given) s.seed = fresh_id();
-  return s;
-}
-
-void api_server::impl::completion(const http_request& request, const responder_ptr& out,
-                                  const http_headers& headers) {
-  const auto parsed = parse_completion(request.body);
-  if (!parsed) return respond_error(*out, parsed.error(), headers);
-  std::vector<std::vector<std::int32_t>> prompts;
-  std::vector<std::string> echoes;
+void api_server::impl::completion(const call& c) {
+  const auto parsed = parse_completion(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
+  asked what{api_kind::completion, "prompt", {}, {}};
   for (const auto& prompt : parsed->prompts) {
-    const auto tokens = tokens_of(prompt);
-    if (!tokens) return respond_error(*out, tokens.error(), headers);
-    echoes.push_back(parsed->echo ? context_->text->decode(*tokens) : std::string{});
-    prompts.push_back(*tokens);
+    auto tokens = prompts_.tokens_of(prompt, *parsed);
+    if (!tokens) return c.fail(tokens.error());
+    what.echoes.push_back(parsed->echo ? prompts_.echo_of(*tokens) : std::string{});
+    what.prompts.push_back(std::move(*tokens));
   }
-  submit(*parsed, std::move(prompts), std::move(echoes), api_kind::completion, out, headers);
+  submit(*parsed, what, c);
 }
 
-void api_server::impl::chat(const http_request& request, const responder_ptr& out,
-                            const http_headers& headers) {
-  const auto parsed = parse_chat(request.body);
-  if (!parsed) return respond_error(*out, parsed.error(), headers);
-  auto tokens = tokens_of(parsed->messages);
-  if (!tokens) return respond_error(*out, tokens.error(), headers);
-  submit(*parsed, {std::move(*tokens)}, {std::string{}}, api_kind::chat, out, headers);
+void api_server::impl::chat(const call& c) {
+  const auto parsed = parse_chat(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
+  auto tokens = prompts_.tokens_of(parsed->messages);
+  if (!tokens) return c.fail(tokens.error());
+  submit(*parsed, {api_kind::chat, "messages", {std::move(*tokens)}, {{}}}, c);
 }
 
-void api_server::impl::submit(const api_request& api, std::vector<std::vector<std::int32_t>> prompts,
-                              std::vector<std::string> echoes, api_kind kind, const responder_ptr& out,
-                              const http_headers& headers) {
+void api_server::impl::submit(const api_request& api, const asked& what, const call& c) {
+  const auto& prompts = what.prompts;
   const auto answers = prompts.size() * api.n;
   if (const auto limit = context_->opts.gateway.max_requests; answers > limit) {
-    return respond_error(
-        *out,
-        {ec::invalid_argument, "n: " + std::to_string(prompts.size()) + " prompts make " +
-                                   std::to_string(answers) + " answers, more than the gateway's " +
-                                   std::to_string(limit)},
-        headers);
+    return c.fail({ec::invalid_argument, "n: " + std::to_string(prompts.size()) + " prompts make " +
+                                             std::to_string(answers) + " answers, more than the gateway's " +
+                                             std::to_string(limit)});
+  }
+  std::vector<sampling_params> sampling;
+  for (const auto& prompt : prompts) {
+    auto s = prompts_.complete(api, prompt.size(), what.field);
+    if (!s) return c.fail(s.error());
+    if (!api.seed_given) s->seed = fresh_id();
+    sampling.push_back(std::move(*s));
+  }
+  auto entered = c.who->enter(clock_type::now(), static_cast<std::uint32_t>(answers));
+  if (!entered) {
+    const auto& why = entered.error();
+    return c.fail(why.cause, {}, std::chrono::ceil<std::chrono::seconds>(why.retry_after).count());
   }
   answer_setup setup;
-  setup.head.kind = kind;
-  setup.head.id = (kind == api_kind::chat ? "chatcmpl-" : "cmpl-") + std::to_string(fresh_id());
-  setup.head.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
-  setup.head.model = context_->opts.model.served_model_name;
-  setup.responder = out;
+  const bool chat = what.kind == api_kind::chat;
+  setup.head = {what.kind, (chat ? "chatcmpl-" : "cmpl-") + std::to_string(fresh_id()), now_s(),
+                context_->opts.model.served_model_name};
+  setup.responder = c.out;
   setup.text = context_->text;
-  setup.headers = headers;
+  setup.headers = c.headers;
   setup.stream = api.stream;
   setup.include_usage = api.include_usage;
+  setup.scores_only = api.max_tokens_given && api.sampling.max_tokens == 0;
+  setup.held = std::move(*entered);
   const auto made = std::make_shared<answer>(std::move(setup));
   auto client = std::make_shared<client_request>();
-  client->trace_id = headers.front().second;
+  client->trace_id = c.headers.front().second;
   client->arrived = clock_type::now();
   for (std::size_t p = 0; p < prompts.size(); ++p) {
-    auto sampling = complete(api, prompts[p].size());
-    if (!sampling) return respond_error(*out, sampling.error(), headers);
     for (std::uint32_t i = 0; i < api.n; ++i) {
       generation g;
       g.prompt = prompts[p];
-      g.sampling = *sampling;
+      g.sampling = sampling[p];
       g.sampling.seed += i;  // several answers to one prompt differ
-      g.cache_salt = api.cache_salt;
-      g.priority = api.priority;
+      g.cache_salt = c.who->salt(api.cache_salt);
+      g.priority = c.who->priority(api.priority);
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);
-      g.sink =
-          made->add_choice(g.sampling, i == 0 ? static_cast<std::uint32_t>(prompts[p].size()) : 0, echoes[p]);
+      g.sink = made->add_choice(g.sampling, i == 0 ? static_cast<std::uint32_t>(prompts[p].size()) : 0,
+                                what.echoes[p]);
       client->generations.push_back(std::move(g));
     }
   }
-  out->on_close([gateway = gateway_, weak = std::weak_ptr<client_request>(client)] {
+  c.out->on_close([gateway = gateway_, weak = std::weak_ptr<client_request>(client)] {
     if (auto gone = weak.lock()) caf::anon_send(gateway, cancel_atom_v, gone);
   });
   caf::anon_send(gateway_, submit_atom_v, client);
 }
 
-void api_server::impl::tokenize(const http_request& request, http_responder& out,
-                                const http_headers& headers) {
-  const auto parsed = parse_tokenize(request.body);
-  if (!parsed) return respond_error(out, parsed.error(), headers);
-  result<std::vector<std::int32_t>> tokens;
-  if (const auto* messages = std::get_if<std::vector<chat_message>>(&parsed->input)) {
-    tokens = tokens_of(*messages);
-  } else if (const auto& text = std::get<std::string>(parsed->input); parsed->add_special_tokens) {
-    tokens = tokens_of(prompt_input{text});
-  } else if (const auto fits = may_fit(text.size(), "prompt"); !fits) {
-    tokens = fail(fits.error());
-  } else {
-    tokens = context_->text->encode(text);
-  }
-  if (!tokens) return respond_error(out, tokens.error(), headers);
-  respond_json(out, format_tokens(*tokens, context_length()), headers);
+void api_server::impl::tokenize(const call& c) {
+  const auto parsed = parse_tokenize(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
+  const auto* messages = std::get_if<std::vector<chat_message>>(&parsed->input);
+  const auto tokens = messages
+                          ? prompts_.tokens_of(*messages)
+                          : prompts_.tokens_of(prompt_input{std::get<std::string>(parsed->input)}, *parsed);
+  if (!tokens) return c.fail(tokens.error());
+  c.json(format_tokens(*tokens, prompts_.context_length()));
 }
 
-void api_server::impl::detokenize(const http_request& request, http_responder& out,
-                                  const http_headers& headers) {
-  const auto tokens = parse_detokenize(request.body);
-  if (!tokens) return respond_error(out, tokens.error(), headers);
-  if (const auto known = check_vocabulary(*tokens, "tokens"); !known)
-    return respond_error(out, known.error(), headers);
-  respond_json(out, format_text(context_->text->decode(*tokens, special_text::show)), headers);
-}
-
-void api_server::impl::health(const responder_ptr& out, const http_headers& headers) {
-  backends_.cluster([out, headers](const std::string& body) {
-    bool prefill = false, decode = false;
-    if (!body.empty()) {
-      const auto view = nlohmann::json::parse(body);
-      for (const auto& i : view["instances"]) {
-        prefill = prefill || i["role"] == "prefill";
-        decode = decode || i["role"] == "decode";
-      }
-    }
-    if (prefill && decode) return respond_json(*out, R"({"status":"ok"})", headers);
-    respond_error(*out,
-                  {ec::unavailable, body.empty() ? "no conductor answers"
-                                    : !prefill   ? "no live prefill instance"
-                                                 : "no live decode instance"},
-                  headers, 1);
-  });
-}
-
-void api_server::impl::integrity(const responder_ptr& out, const http_headers& headers) {
-  backends_.cluster([out, headers](const std::string& body) {
-    if (body.empty()) return respond_error(*out, {ec::unavailable, "no conductor answers"}, headers, 1);
-    const auto cluster = nlohmann::json::parse(body);
-    nlohmann::ordered_json counts = {{"requests", cluster["requests_live"]},
-                                     {"charges", cluster["counters"]["charged_requests"]},
-                                     {"reserved", 0},
-                                     {"pinned", 0},
-                                     {"private", 0},
-                                     {"quarantined", 0},
-                                     {"owners", 0}};
-    bool consistent = true;
-    for (const auto& s : cluster["shards"]) {
-      for (const auto* key : {"reserved", "pinned", "private", "quarantined"}) {
-        counts[key] = counts[key].get<std::uint64_t>() + s["slots_" + std::string{key}].get<std::uint64_t>();
-      }
-      counts["owners"] = counts["owners"].get<std::uint64_t>() + s["owners"].get<std::uint64_t>();
-      consistent = consistent && s["consistent"].get<bool>();
-    }
-    bool idle = consistent;
-    for (const auto& [key, value] : counts.items()) idle = idle && value == 0;
-    counts["consistent"] = consistent;
-    counts["idle"] = idle;
-    respond_json(*out, counts.dump(), headers);
-  });
+void api_server::impl::detokenize(const call& c) {
+  const auto parsed = parse_detokenize(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
+  if (const auto known = prompts_.check_vocabulary(parsed->tokens, "tokens"); !known)
+    return c.fail(known.error());
+  c.json(format_text(context_->text->decode(parsed->tokens, special_text::show)));
 }
 
 api_server::api_server(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
 api_server::~api_server() = default;
+void api_server::stop(duration limit) { impl_->stop(limit); }
 std::uint16_t api_server::port() const noexcept { return impl_->port(); }
 
 result<std::unique_ptr<api_server>> api_server::start(context_ptr context, gateway_actor gateway,
                                                       api_backends backends) {
-  auto key = api_key_of(context->opts.gateway);
-  if (!key) return fail(key.error());
+  auto keys = api_keys::load(context->opts.gateway);
+  if (!keys) return fail(keys.error());
   auto made =
-      std::make_unique<impl>(std::move(context), std::move(gateway), std::move(backends), std::move(*key));
+      std::make_unique<impl>(std::move(context), std::move(gateway), std::move(backends), std::move(*keys));
   if (auto listening = made->listen(); !listening) return fail(listening.error());
   return std::unique_ptr<api_server>(new api_server(std::move(made)));
 }

@@ -20,13 +20,20 @@ struct api_backends {
   std::function<std::string()> metrics;
 };
 
-/// @thread Handlers run on the server's I/O threads; everything here is immutable or thread-safe.
+/// I/O threads only route: bodies that are not small are parsed, and their prompts tokenized, on threads of
+/// their own.
+/// @thread Everything here is immutable or thread-safe.
 class api_server {
  public:
-  /// @error `ec::io_error` if the address cannot be had; `ec::io_error` for an unreadable key file.
+  /// @error `ec::io_error` if the address cannot be had or a key file not be read; `ec::invalid_argument`
+  /// with the line of a key file.
   static result<std::unique_ptr<api_server>> start(context_ptr context, gateway_actor gateway,
                                                    api_backends backends);
   ~api_server();
+
+  /// Takes no more requests (503), ends the gateway, which tells those under way, and waits until they have
+  /// been told, for `limit` at most.
+  void stop(duration limit);
 
   std::uint16_t port() const noexcept;
 

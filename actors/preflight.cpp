@@ -6,12 +6,12 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <system_error>
 
 #include "actors/cluster/tcp_socket.hpp"
+#include "actors/http/api_keys.hpp"
 #include "storage/memory_room.hpp"
 
 namespace mooncaf {
@@ -58,9 +58,9 @@ result<void> check_can_listen(const std::string& option, const host_port& at) {
   return refused(message_of(problem), advice(problem));
 }
 
-result<void> check_key_file(const std::string& path) {
-  if (path.empty() || std::ifstream{path}.is_open()) return {};
-  return fail(ec::io_error, "api_key_file: cannot open " + path + " (--api-key-file): " + message_of(errno));
+result<void> check_keys(const gateway_options& o) {
+  const auto keys = api_keys::load(o);
+  return keys ? result<void>{} : fail(keys.error());
 }
 
 result<void> check_folder(const std::string& path) {
@@ -94,7 +94,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::address, [&] { return listen(o.cluster.gateway, "http", o.gateway.http); }},
       {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},
       {exit_code::address, [&] { return listen(stores, "data-listen", o.transport.data_listen); }},
-      {exit_code::files, [&] { return check_key_file(o.cluster.gateway ? o.gateway.api_key_file : ""); }},
+      {exit_code::files, [&] { return o.cluster.gateway ? check_keys(o.gateway) : result<void>{}; }},
       {exit_code::files, [&] { return check_folder(stores ? o.cache.ssd_path : ""); }},
       {exit_code::resources, room},
   };

@@ -28,6 +28,7 @@ namespace mooncaf {
 namespace {
 
 constexpr auto stop_limit = std::chrono::seconds(5);
+constexpr auto told_limit = std::chrono::seconds(2);  ///< for clients to take the news
 
 result<void> out_of_resources(const std::string& what) {
   return fail(ec::out_of_space,
@@ -269,6 +270,7 @@ int process::run() {
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
     flush();
   }
+  if (http_) http_->stop(told_limit);
   http_.reset();
   const auto status = static_cast<int>(built ? exit_code::stopped : refused_);
   if (!system_) return status;

@@ -327,11 +327,27 @@ void add_gateway(table& t) {
   const std::string s = "gateway", who = "gateway";
   t.push_back(endpoint({"http", "http", "Where the OpenAI-compatible API and the live page are served", who},
                        s, at(c, &gateway_options::http)));
-  t.push_back(text({"api-key", "api_key", "Key that clients must send as a bearer token; empty: none", who},
+  t.push_back(text({"api-key", "api_key",
+                    "Key that clients must send as a bearer token; empty: $MOONCAF_API_KEY, or none", who},
                    s, at(c, &gateway_options::api_key), "KEY"));
   t.push_back(text({"api-key-file", "api_key_file",
                     "File whose first line is that key; keeps it out of the process list", who},
                    s, at(c, &gateway_options::api_key_file), "FILE"));
+  t.push_back(text({"api-keys-file", "api_keys_file",
+                    "TOML file with a key, a cache, a priority and limits for each tenant", who},
+                   s, at(c, &gateway_options::api_keys_file), "FILE"));
+  t.push_back(text({"allowed-origins", "allowed_origins",
+                    "Web pages that may use the API: their origins, local (pages of this machine), or *", who},
+                   s, at(c, &gateway_options::allowed_origins), "LIST"));
+  t.push_back(text({"allowed-hosts", "allowed_hosts",
+                    "Names that the server may be asked by without a key: names, local (this machine's), or *", who},
+                   s, at(c, &gateway_options::allowed_hosts), "LIST"));
+  t.push_back(text({"model-alias", "model_aliases",
+                    "More names, with commas, that clients may call the model by; *: any name", who},
+                   s, at(c, &gateway_options::model_aliases), "LIST"));
+  t.push_back(flag({"parse-special", "parse_special",
+                    "Read special tokens in the prompts of /v1/completions; a request's parse_special goes before", who},
+                   s, at(c, &gateway_options::parse_special)));
   t.push_back(integer({"max-connections", "max_connections", "Client connections open at once", who}, s,
                       at(c, &gateway_options::max_connections), 1u, 1'000'000u, "connections"));
   t.push_back(integer({"max-requests", "max_requests",

@@ -60,6 +60,9 @@ options default_options() {
   o.gateway.max_body_bytes = defaults::gateway::max_body_size;
   o.gateway.request_timeout = defaults::gateway::request_timeout;
   o.gateway.page = defaults::gateway::page;
+  o.gateway.parse_special = defaults::gateway::parse_special;
+  o.gateway.allowed_origins = defaults::gateway::allowed_origins;
+  o.gateway.allowed_hosts = defaults::gateway::allowed_hosts;
   o.metrics.enabled = defaults::metrics::enabled;
   o.metrics.listen = *config::parse_endpoint(defaults::metrics::listen);
   o.metrics.log_level = defaults::metrics::log_level;

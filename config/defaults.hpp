@@ -96,6 +96,9 @@ inline constexpr std::uint32_t service_level = 0;
 
 namespace gateway {
 inline constexpr bool page = true;
+inline constexpr bool parse_special = true;  // a client that renders a template itself writes its markers as text
+inline constexpr const char* allowed_origins = "local";  // pages of other places must be let in by name
+inline constexpr const char* allowed_hosts = "local";    // a name that others own may point here, too
 inline constexpr const char* http = "127.0.0.1:8000";   // where OpenAI clients of local servers look
 inline constexpr std::uint32_t max_connections = 4096;  // twice the 2,000 streams that must fit
 inline constexpr std::uint32_t max_requests = 2048;     // running and waiting; then 429

@@ -134,6 +134,11 @@ struct gateway_options {
   host_port http;
   std::string api_key;       ///< empty: no key needed
   std::string api_key_file;  ///< its first line is the key; empty: none
+  std::string api_keys_file;  ///< several keys, each with a tenant and its limits; empty: none
+  std::string allowed_origins;  ///< web pages that may use the API: see actors/http/web_guard.hpp
+  std::string allowed_hosts;    ///< names that the server may be asked by: see there
+  std::string model_aliases;    ///< more names of the model, with commas; "*": any
+  bool parse_special = true;    ///< special tokens in prompts of completions are tokens
   std::uint32_t max_connections = 0;
   std::uint32_t max_requests = 0;  ///< running and waiting
   std::uint64_t max_body_bytes = 0;

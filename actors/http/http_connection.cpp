@@ -36,6 +36,9 @@ class http_connection::answer final : public http_responder {
   }
 
   void begin_stream(unsigned status, http_headers headers) override {
+    for (const auto& [key, value] : headers) {
+      if (beast::iequals(key, "Content-Type") && value.starts_with("text/event-stream")) events_ = true;
+    }
     send(head(status, headers, std::nullopt), false);
   }
 
@@ -77,6 +80,14 @@ class http_connection::answer final : public http_responder {
     if (tell) tell();
   }
 
+  /// What a waiting client overlooks; empty if there is no such thing.
+  std::string_view probe(bool begun) const {
+    if (ended_ || !chunked_) return {};
+    if (!begun) return "HTTP/1.1 100 Continue\r\n\r\n";
+    return events_ && !head_only_ ? "3\r\n:\n\n\r\n" : "";
+  }
+
+  void owe(std::size_t bytes) { unsent_ += bytes; }
   void sent(std::size_t bytes) { unsent_ -= bytes; }
   bool ended() const { return ended_; }
 
@@ -87,7 +98,6 @@ class http_connection::answer final : public http_responder {
     for (const auto& [key, value] : headers) text += key + ": " + value + "\r\n";
     if (!length && chunked_) text += "Transfer-Encoding: chunked\r\n";
     if (length && status != 204) text += "Content-Length: " + std::to_string(*length) + "\r\n";
-    text += "Access-Control-Allow-Origin: *\r\n";
     text +=
         keep_alive_ && (length || chunked_) ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     return text;
@@ -116,6 +126,7 @@ class http_connection::answer final : public http_responder {
   std::atomic<std::size_t> unsent_{0};
   std::atomic<bool> closed_{false};
   std::atomic<bool> ended_{false};
+  std::atomic<bool> events_{false};  ///< server-sent events
 };
 
 http_connection::http_connection(tcp::socket socket, std::shared_ptr<http_shared> shared)
@@ -218,10 +229,16 @@ void http_connection::dispatch() {
   keep_alive_ = message.keep_alive() && message.version() >= 11;
   answer_ = std::make_shared<answer>(shared_from_this(), message.method() == http::verb::head, keep_alive_,
                                      message.version() >= 11);
+  begun_ = false;
+  answering_ = true;
+  {
+    const std::lock_guard lock{shared_->mutex};
+    ++shared_->answering;
+  }
   if (!input_ended_) watch();
   const auto out = answer_;  // which the handler may end
   shared_->handler(std::move(request), out);
-  if (input_ended_ && !out->ended()) gone();
+  if (input_ended_ && !out->ended()) probe();
 }
 
 void http_connection::watch() {
@@ -244,13 +261,39 @@ void http_connection::watched(error_code error, std::size_t bytes) {
     return read();
   }
   if (!error) return watch();
-  // An answer that is complete still goes out to a client that sends no more.
-  if (input_ended_ && answer_ && answer_->ended()) return;
+  if (input_ended_ && answer_) return probe();
   if (error != asio::error::operation_aborted) gone();
+}
+
+void http_connection::probe() {
+  if (!answer_ || answer_->ended()) return;  // writing the rest tells, too
+  if (const auto text = answer_->probe(begun_); !text.empty()) {
+    answer_->owe(text.size());
+    outgoing_.emplace_back(text);
+    flush();
+  }
+  if (!std::exchange(reset_awaited_, true)) {
+    stream_.socket().async_wait(tcp::socket::wait_error, [self = shared_from_this()](error_code error) {
+      if (!error) self->gone();
+    });
+  }
+  if (!next_probe_) next_probe_.emplace(stream_.get_executor());
+  next_probe_->expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(shared_->options.probe_interval));
+  next_probe_->async_wait([self = shared_from_this(), asked = answer_](error_code error) {
+    if (!error && !self->closed_ && self->answer_ == asked) self->probe();
+  });
+}
+
+void http_connection::settle() {
+  if (!std::exchange(answering_, false)) return;
+  const std::lock_guard lock{shared_->mutex};
+  if (--shared_->answering == 0) shared_->settled.notify_all();
 }
 
 void http_connection::push(std::string bytes, bool last) {
   if (closed_) return;
+  begun_ = true;
   outgoing_.push_back(std::move(bytes));
   last_queued_ = last_queued_ || last;
   flush();
@@ -286,6 +329,7 @@ void http_connection::flush() {
 void http_connection::end() {
   last_queued_ = false;
   answer_.reset();
+  settle();
   if (refused_) return linger();
   if (!keep_alive_) return gone();
   if (!watching_) return read();
@@ -315,6 +359,8 @@ void http_connection::gone() {
   if (std::exchange(closed_, true)) return;
   --shared_->connections;
   if (answer_) std::exchange(answer_, nullptr)->lost();
+  settle();
+  if (next_probe_) next_probe_->cancel();
   error_code ignored;
   stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
   stream_.socket().close(ignored);

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -32,6 +34,8 @@ struct http_shared {
   std::atomic<std::size_t> connections{0};  ///< with an open socket
   std::mutex mutex;
   std::vector<std::weak_ptr<http_connection>> all;  ///< guarded by `mutex`
+  std::size_t answering = 0;        ///< guarded by `mutex`: requests whose answer is not all written
+  std::condition_variable settled;  ///< `answering` has become 0
 };
 
 /// Reads one request after the other and writes their answers.
@@ -40,8 +44,9 @@ struct http_shared {
 ///   …
 ///    └──► refuse (malformed, too large) ──► linger until the client has read why ──► gone
 ///
-/// A client that closes its side before the answer is complete counts as gone: nothing tells it from one that
-/// left.
+/// A client that closes its side may still wait for its answer, or have left. It is told something that a
+/// waiting one overlooks (an interim answer, or a comment of an event stream), and whoever left answers that
+/// with a reset.
 /// @thread Lives on its strand; `answer` objects reach it from other threads by posting.
 class http_connection : public std::enable_shared_from_this<http_connection> {
  public:
@@ -67,6 +72,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   /// While an answer is being made the client may leave, or send its next request, which waits in `buffer_`.
   void watch();
   void watched(error_code error, std::size_t bytes);
+  /// The client sends no more: finds out whether it has left, now and then again.
+  void probe();
   void push(std::string bytes, bool last);
   void flush();
   void end();
@@ -75,15 +82,21 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   void linger();
   void drain();
   void gone();
+  /// The request under way, if there is one, needs nothing more.
+  void settle();
   void expire_in(duration limit);
 
   const std::shared_ptr<http_shared> shared_;  ///< first: its io_context must outlive the socket
   boost::beast::tcp_stream stream_;
+  std::optional<boost::asio::steady_timer> next_probe_;
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::shared_ptr<answer> answer_;
   std::deque<std::string> outgoing_;
   bool writing_ = false;
+  bool answering_ = false;  ///< counted in `http_shared::answering`
+  bool reset_awaited_ = false;
+  bool begun_ = false;  ///< the head of the answer is queued
   bool last_queued_ = false;
   bool keep_alive_ = false;
   bool watching_ = false;

@@ -89,6 +89,15 @@ class http_server::impl {
     context.poll();
   }
 
+  void settle(duration limit) {
+    asio::post(strand_, [this] {
+      beast::error_code ignored;
+      acceptor_.close(ignored);
+    });
+    std::unique_lock lock{shared_->mutex};
+    shared_->settled.wait_for(lock, limit, [this] { return shared_->answering == 0; });
+  }
+
   std::uint16_t port() const noexcept { return port_; }
   std::size_t connections() const noexcept { return shared_->connections; }
 
@@ -146,6 +155,7 @@ result<std::unique_ptr<http_server>> http_server::start(http_options options, ht
   return std::unique_ptr<http_server>(new http_server(std::move(made)));
 }
 
+void http_server::settle(duration limit) { impl_->settle(limit); }
 std::uint16_t http_server::port() const noexcept { return impl_->port(); }
 std::size_t http_server::connections() const noexcept { return impl_->connections(); }
 

@@ -23,6 +23,9 @@ struct http_options {
   std::size_t max_header_bytes = 32u << 10;
   /// Between requests, for a request to arrive whole, and for a client to take what was written.
   duration idle_timeout = std::chrono::seconds(60);
+  /// How often a client that has closed its side, and waits for its answer, is asked whether it is still
+  /// there.
+  duration probe_interval = std::chrono::seconds(1);
   std::size_t max_unsent_bytes = 4u << 20;  ///< of a stream; a client that reads slower is dropped
 };
 
@@ -68,6 +71,11 @@ class http_server {
   ~http_server();
   http_server(const http_server&) = delete;
   http_server& operator=(const http_server&) = delete;
+
+  /// Takes no more connections, and waits until every request under way has its answer written, but not
+  /// longer than `limit`. Whoever makes the answers ends them before or meanwhile; new requests still reach
+  /// the handler.
+  void settle(duration limit);
 
   std::uint16_t port() const noexcept;
   std::size_t connections() const noexcept;  ///< open now

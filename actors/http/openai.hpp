@@ -20,18 +20,26 @@ using prompt_input = std::variant<std::string, std::vector<std::int32_t>>;
 /// What both kinds of request share.
 struct api_request {
   std::string model;
-  sampling_params sampling;  ///< `max_tokens` 0: not given
+  sampling_params sampling;
+  bool max_tokens_given =
+      false;  ///< if not, `sampling.max_tokens` 0 stands for what the context has room for
   bool seed_given = false;
   std::uint32_t n = 1;  ///< answers per prompt, [1, 128]
   bool stream = false;
   bool include_usage = false;
-  std::uint8_t priority = 1;  ///< 0 high, 1 normal, 2 low
+  std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
   std::uint32_t ttft_slo_ms = 0;  ///< 0: the cluster's
   std::uint32_t tbt_slo_ms = 0;
 };
 
-struct completion_request : api_request {
+/// How the text of a prompt is read.
+struct prompt_reading {
+  bool add_special_tokens = true;     ///< with the model's first token in front
+  std::optional<bool> parse_special;  ///< whether special tokens are read as such; none: as the server is set
+};
+
+struct completion_request : api_request, prompt_reading {
   std::vector<prompt_input> prompts;
   bool echo = false;
 };
@@ -40,16 +48,22 @@ struct chat_request : api_request {
   std::vector<chat_message> messages;
 };
 
-struct tokenize_request {
+struct tokenize_request : prompt_reading {
+  std::string model;
   std::variant<std::string, std::vector<chat_message>> input;
-  bool add_special_tokens = true;
 };
 
+struct detokenize_request {
+  std::string model;
+  std::vector<std::int32_t> tokens;
+};
+
+/// Each is linear in the bytes of `body`, and bounded in depth and in the number of values.
 /// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
 result<completion_request> parse_completion(std::string_view body);
 result<chat_request> parse_chat(std::string_view body);
 result<tokenize_request> parse_tokenize(std::string_view body);
-result<std::vector<std::int32_t>> parse_detokenize(std::string_view body);
+result<detokenize_request> parse_detokenize(std::string_view body);
 
 // ---- answers
 // --------------------------------------------------------------------------------------------------------
@@ -65,6 +79,7 @@ struct token_logprob {
   std::string text;
   std::optional<float> logprob;  ///< none for the first token of a prompt: it follows nothing
   std::vector<std::pair<std::string, float>> top;
+  std::uint32_t offset = 0;  ///< completions: whole characters of the choice's text before the token
 };
 
 enum class api_kind : std::uint8_t { completion, chat };
@@ -82,8 +97,7 @@ struct choice_text {
   std::string text;
   std::string finish_reason;  ///< "stop", "length", or empty while streaming
   std::optional<std::vector<token_logprob>> logprobs;
-  std::uint32_t text_offset = 0;  ///< completions: characters of this choice before the first of `logprobs`
-  bool role = false;              ///< chat stream: the first chunk of a choice names the role
+  bool role = false;  ///< chat stream: the first chunk of a choice names the role
 };
 
 /// Unicode characters of UTF-8 text, which offsets count.
@@ -103,11 +117,14 @@ struct api_error {
   std::int64_t retry_after_s = 0;  ///< 0: no such header
 };
 /// Our errors as HTTP and OpenAI's error object.
-api_error format_error(const error& cause, std::int64_t retry_after_s = 0);
+/// @param code  OpenAI's word for it, where clients look for one, e.g. "model_not_found"; empty: ours.
+api_error format_error(const error& cause, std::int64_t retry_after_s = 0, std::string_view code = {});
 /// The same as an event, for a stream that has begun.
 std::string format_error_event(const error& cause);
 
 std::string format_models(std::string_view model, std::int64_t created, std::uint32_t context_length);
+/// One of them, for /v1/models/{id}.
+std::string format_model(std::string_view model, std::int64_t created, std::uint32_t context_length);
 std::string format_tokens(const std::vector<std::int32_t>& tokens, std::uint32_t context_length);
 std::string format_text(std::string_view text);
 

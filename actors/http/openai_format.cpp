@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "actors/http/openai.hpp"
+#include "runtime/base/utf8.hpp"
 
 namespace mooncaf {
 
@@ -29,17 +31,30 @@ json bytes_of(const std::string& text) {
   return out;
 }
 
+/// A token that is part of a character as OpenAI's completions write it, "bytes:\\xf0\\x9f": two of them must
+/// not look alike as keys.
+std::string token_name(const std::string& text) {
+  if (utf8::is_well_formed(text)) return text;
+  std::string out = "bytes:";
+  for (const unsigned char c : text) {
+    char hex[5];
+    std::snprintf(hex, sizeof hex, "\\x%02x", c);
+    out += hex;
+  }
+  return out;
+}
+
 json completion_logprobs(const choice_text& c) {
   json tokens = json::array(), values = json::array(), tops = json::array(), offsets = json::array();
-  auto offset = c.text_offset;
   for (const auto& t : *c.logprobs) {
-    tokens.push_back(t.text);
+    tokens.push_back(token_name(t.text));
     json top = json::object();
-    for (const auto& [text, logprob] : t.top) top[text] = logprob;
+    for (const auto& [text, logprob] : t.top) top[token_name(text)] = logprob;
+    // The token itself is always there, likely or not.
+    if (t.logprob) top[token_name(t.text)] = *t.logprob;
     values.push_back(t.logprob ? json(*t.logprob) : json(nullptr));
     tops.push_back(t.logprob ? std::move(top) : json(nullptr));
-    offsets.push_back(offset);
-    offset += count_characters(t.text);
+    offsets.push_back(t.offset);
   }
   return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
 }
@@ -151,32 +166,44 @@ error_class classify(ec code) {
   }
 }
 
-json error_json(const error& cause) {
+json error_json(const error& cause, std::string_view code = {}) {
   const auto colon = cause.detail.find(": ");
-  const bool names_field =
-      cause.code == ec::invalid_argument && colon != std::string::npos && cause.detail.find(' ') > colon;
+  const bool names_field = (cause.code == ec::invalid_argument || !code.empty()) &&
+                           colon != std::string::npos && cause.detail.find(' ') > colon;
   return {{"error",
            {{"message", cause.detail.empty() ? std::string{to_string(cause.code)} : cause.detail},
-            {"type", classify(cause.code).type},
+            {"type", code.empty() ? classify(cause.code).type : "invalid_request_error"},
             {"param", names_field ? json(cause.detail.substr(0, colon)) : json(nullptr)},
-            {"code", std::string{to_string(cause.code)}}}}};
+            {"code", std::string{code.empty() ? to_string(cause.code) : code}}}}};
 }
 
 }  // namespace
 
-api_error format_error(const error& cause, std::int64_t retry_after_s) {
-  return {classify(cause.code).status, text_of(error_json(cause)), retry_after_s};
+api_error format_error(const error& cause, std::int64_t retry_after_s, std::string_view code) {
+  return {classify(cause.code).status, text_of(error_json(cause, code)), retry_after_s};
 }
 
 std::string format_error_event(const error& cause) { return event(error_json(cause)); }
 
+namespace {
+
+json model_json(std::string_view model, std::int64_t created, std::uint32_t context_length) {
+  return {{"id", model},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "mooncaf"},
+          {"max_model_len", context_length}};
+}
+
+}  // namespace
+
 std::string format_models(std::string_view model, std::int64_t created, std::uint32_t context_length) {
-  return text_of(json{{"object", "list"},
-                      {"data", json::array({{{"id", model},
-                                             {"object", "model"},
-                                             {"created", created},
-                                             {"owned_by", "mooncaf"},
-                                             {"max_model_len", context_length}}})}});
+  return text_of(
+      json{{"object", "list"}, {"data", json::array({model_json(model, created, context_length)})}});
+}
+
+std::string format_model(std::string_view model, std::int64_t created, std::uint32_t context_length) {
+  return text_of(model_json(model, created, context_length));
 }
 
 std::string format_tokens(const std::vector<std::int32_t>& tokens, std::uint32_t context_length) {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "actors/http/json_body.hpp"
 #include "actors/http/openai.hpp"
 
 namespace mooncaf {
@@ -10,7 +10,6 @@ namespace {
 
 using json = nlohmann::json;
 
-constexpr std::size_t depth_limit = 64;  ///< nested deeper than any real request
 // What every answer to every prompt of a request copies, and every token is checked against, is kept small.
 constexpr std::size_t stop_limit = 16;
 constexpr std::size_t stop_bytes_limit = 4096;
@@ -57,6 +56,12 @@ class reader {
     out = v->get<bool>();
   }
 
+  void boolean(const char* name, std::optional<bool>& out) {
+    bool value = false;
+    boolean(name, value);
+    if (find(name)) out = value;
+  }
+
   void string(const char* name, std::string& out) {
     const auto* v = find(name);
     if (!v) return;
@@ -78,31 +83,6 @@ class reader {
   const json& body_;
   std::string problem_;
 };
-
-/// Foreign text as it may stand in an error: it can be as long as the body.
-std::string shortened(std::string text) {
-  constexpr std::size_t limit = 200;
-  if (text.size() > limit) text = text.substr(0, limit) + "…";
-  return text;
-}
-
-result<json> parse_object(std::string_view body) {
-  std::size_t depth = 0, deepest = 0;
-  const auto limit = [&](int d, json::parse_event_t, json&) {
-    depth = static_cast<std::size_t>(d);
-    deepest = std::max(deepest, depth);
-    return depth < depth_limit;
-  };
-  json parsed;
-  try {
-    parsed = json::parse(body, limit);
-  } catch (const json::exception& e) {
-    return fail(ec::invalid_argument, "body: not JSON: " + shortened(e.what()));
-  }
-  if (deepest >= depth_limit) return fail(ec::invalid_argument, "body: nested too deeply");
-  if (!parsed.is_object()) return fail(ec::invalid_argument, "body: must be a JSON object");
-  return parsed;
-}
 
 bool is_token(const json& v) {
   return v.is_number_integer() && v.get<std::int64_t>() >= 0 &&
@@ -153,7 +133,8 @@ void read_bias(reader& in, sampling_params& out) {
   }
 }
 
-void read_common(reader& in, api_request& out) {
+/// @param least_tokens  0 where a prompt may be scored without an answer.
+void read_common(reader& in, api_request& out, std::uint32_t least_tokens) {
   auto& s = out.sampling;
   in.string("model", out.model);
   in.number("temperature", s.temperature, 0, 2);
@@ -172,8 +153,9 @@ void read_common(reader& in, api_request& out) {
     }
   }
   s.max_tokens = 0;
-  in.number("max_tokens", s.max_tokens, 1, 1 << 30);
-  in.number("max_completion_tokens", s.max_tokens, 1, 1 << 30);
+  in.number("max_tokens", s.max_tokens, least_tokens, 1 << 30);
+  in.number("max_completion_tokens", s.max_tokens, least_tokens, 1 << 30);
+  out.max_tokens_given = in.find("max_tokens") || in.find("max_completion_tokens");
   in.number("min_tokens", s.min_tokens, 0, 1 << 30);
   in.boolean("ignore_eos", s.ignore_eos);
   read_stop(in, s);
@@ -199,7 +181,7 @@ void read_common(reader& in, api_request& out) {
       in.complain("stream_options", "must be an object");
     }
   }
-  in.number("priority", out.priority, 0, 2);
+  if (in.find("priority")) in.number("priority", out.priority.emplace(1), 0, 2);
   in.string("cache_salt", out.cache_salt);
   if (out.cache_salt.size() > salt_bytes_limit) {
     in.complain("cache_salt", "takes at most " + std::to_string(salt_bytes_limit) + " bytes");
@@ -235,7 +217,7 @@ void read_prompts(reader& in, completion_request& out) {
   }
 }
 
-/// Content is a string, or a list of text parts, which are joined.
+/// Content is a string, or a list of text parts, which are joined by line ends, as vLLM does.
 std::optional<std::string> content_of(const json& message) {
   const auto i = message.find("content");
   if (i == message.end() || i->is_null()) return std::string{};
@@ -247,7 +229,8 @@ std::optional<std::string> content_of(const json& message) {
         !part["text"].is_string()) {
       return std::nullopt;
     }
-    out += part["text"].get<std::string>();
+    if (&part != &i->front()) out += '\n';
+    out += part["text"].get_ref<const std::string&>();
   }
   return out;
 }
@@ -261,6 +244,11 @@ void read_messages(reader& in, std::vector<chat_message>& out) {
     const auto where = "messages[" + std::to_string(i) + "]";
     if (!m.is_object() || !m.contains("role") || !m["role"].is_string())
       return in.complain(where, "needs a role");
+    for (const auto* call : {"tool_calls", "function_call"}) {
+      const auto given = m.find(call);
+      if (given == m.end() || given->is_null() || (given->is_array() && given->empty())) continue;
+      return in.complain(where + "." + call, "is not supported (tool calls)");
+    }
     const auto content = content_of(m);
     if (!content) return in.complain(where + ".content", "must be a string or a list of text parts");
     out.push_back({m["role"].get<std::string>(), *content});
@@ -270,26 +258,28 @@ void read_messages(reader& in, std::vector<chat_message>& out) {
 }  // namespace
 
 result<completion_request> parse_completion(std::string_view body) {
-  const auto parsed = parse_object(body);
+  const auto parsed = parse_body(body, body_endpoint::completions);
   if (!parsed) return fail(parsed.error());
   reader in{*parsed};
   completion_request out;
-  read_common(in, out);
+  read_common(in, out, 0);
   read_prompts(in, out);
+  in.boolean("add_special_tokens", out.add_special_tokens);
+  in.boolean("parse_special", out.parse_special);
   in.boolean("echo", out.echo);
   in.number("logprobs", out.sampling.logprobs, 0, 20);
   out.sampling.prompt_logprobs = out.echo && out.sampling.logprobs >= 0;
-  if (out.sampling.max_tokens == 0) out.sampling.max_tokens = 16;
+  if (!out.max_tokens_given) out.sampling.max_tokens = 16;
   if (const auto problem = in.problem()) return fail(*problem);
   return out;
 }
 
 result<chat_request> parse_chat(std::string_view body) {
-  const auto parsed = parse_object(body);
+  const auto parsed = parse_body(body, body_endpoint::chat);
   if (!parsed) return fail(parsed.error());
   reader in{*parsed};
   chat_request out;
-  read_common(in, out);
+  read_common(in, out, 1);
   read_messages(in, out.messages);
   bool wanted = false;
   std::int32_t top = 0;
@@ -302,11 +292,13 @@ result<chat_request> parse_chat(std::string_view body) {
 }
 
 result<tokenize_request> parse_tokenize(std::string_view body) {
-  const auto parsed = parse_object(body);
+  const auto parsed = parse_body(body, body_endpoint::tokenize);
   if (!parsed) return fail(parsed.error());
   reader in{*parsed};
   tokenize_request out;
+  in.string("model", out.model);
   in.boolean("add_special_tokens", out.add_special_tokens);
+  in.boolean("parse_special", out.parse_special);
   if (in.find("messages")) {
     std::vector<chat_message> messages;
     read_messages(in, messages);
@@ -321,13 +313,18 @@ result<tokenize_request> parse_tokenize(std::string_view body) {
   return out;
 }
 
-result<std::vector<std::int32_t>> parse_detokenize(std::string_view body) {
-  const auto parsed = parse_object(body);
+result<detokenize_request> parse_detokenize(std::string_view body) {
+  const auto parsed = parse_body(body, body_endpoint::detokenize);
   if (!parsed) return fail(parsed.error());
-  const auto i = parsed->find("tokens");
-  const auto list = i != parsed->end() && i->is_array() ? token_list(*i) : std::nullopt;
-  if (!list) return fail(ec::invalid_argument, "tokens: must be a list of token ids");
-  return *list;
+  reader in{*parsed};
+  detokenize_request out;
+  in.string("model", out.model);
+  const auto* tokens = in.find("tokens");
+  auto list = tokens && tokens->is_array() ? token_list(*tokens) : std::nullopt;
+  if (!list) in.complain("tokens", "must be a list of token ids");
+  if (const auto problem = in.problem()) return fail(*problem);
+  out.tokens = std::move(*list);
+  return out;
 }
 
 }  // namespace mooncaf

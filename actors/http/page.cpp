@@ -175,4 +175,9 @@ poll();
 
 std::string_view live_page() noexcept { return html; }
 
+std::string_view page_icon() noexcept {
+  return R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">)"
+         R"(<path fill="#e3872d" d="M10 1a7 7 0 1 0 5 10A6 6 0 0 1 10 1z"/></svg>)";
+}
+
 }  // namespace mooncaf

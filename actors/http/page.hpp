@@ -6,5 +6,7 @@
 namespace mooncaf {
 
 std::string_view live_page() noexcept;
+/// Its icon, an SVG.
+std::string_view page_icon() noexcept;
 
 }  // namespace mooncaf

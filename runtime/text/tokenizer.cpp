@@ -184,7 +184,8 @@ std::vector<std::int32_t> tokenizer::encode(std::string_view text, special_token
 
 std::vector<std::int32_t> tokenizer::encode_prompt(std::string_view text, special_tokens how) const {
   std::vector<std::int32_t> ids = encode(text, how);
-  if (impl_->vocab.add_bos && impl_->vocab.bos >= 0) ids.insert(ids.begin(), impl_->vocab.bos);
+  const bool has_bos = how == special_tokens::parse && !ids.empty() && ids.front() == impl_->vocab.bos;
+  if (add_bos() && !has_bos) ids.insert(ids.begin(), impl_->vocab.bos);
   if (impl_->vocab.add_eos && impl_->vocab.eos >= 0) ids.push_back(impl_->vocab.eos);
   return ids;
 }

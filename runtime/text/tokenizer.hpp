@@ -50,7 +50,8 @@ class tokenizer {
   /// what people write.
   std::vector<std::int32_t> encode(std::string_view text, special_tokens how = special_tokens::as_text) const;
 
-  /// As a plain prompt (/v1/completions): `encode`, with `bos` and `eos` where the vocabulary asks for them.
+  /// As a plain prompt (/v1/completions): `encode`, with `bos` and `eos` where the vocabulary asks for them. A text that
+  /// was read with `parse` and begins with `bos` itself gets no second.
   std::vector<std::int32_t> encode_prompt(std::string_view text,
                                           special_tokens how = special_tokens::as_text) const;
 

@@ -51,7 +51,7 @@ def say(server, data, shut=False, timeout=20):
 
 
 def post(path, body):
-    return b"POST " + path.encode() + b" HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    return b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 def check_error(answer, status, *words):

@@ -182,7 +182,7 @@ class Cluster:
         assert not problems or kind, problems
 
     def start(self, name, *args, netns=None, env=None):
-        common = ["--model", MODEL] if not any(a.startswith("--model") for a in args) else []
+        common = ["--model", MODEL] if not any(a.split("=")[0] == "--model" for a in args) else []
         # The secret that all of them share is made by the first, in a home of the test's own.
         home = {"XDG_CONFIG_HOME": os.path.join(self.folder.name, "config")}
         process = Process(name, [*common, *args], self.folder.name, netns, {**home, **(env or {})})

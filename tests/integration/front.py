@@ -16,6 +16,7 @@ import openai  # noqa: E402
 
 PROMPT = "The sea is"
 LONG = "In the beginning there was a list of measurements, and each of them had a unit and a reason. " * 20
+NAME = os.path.basename(os.environ.get("MOONCAF_MODEL", ""))  # of the model, as the server calls it
 END = 2  # <|im_end|>; a test below checks it
 
 _shared = None
@@ -38,12 +39,12 @@ def client_of(server, key="none"):
 
 def ask(prompt=PROMPT, *, extra=None, **fields):
     fields = {"max_tokens": 12, "temperature": 0, **fields}
-    return client_of(shared().client).completions.create(model="any", prompt=prompt, extra_body=extra, **fields)
+    return client_of(shared().client).completions.create(model=NAME, prompt=prompt, extra_body=extra, **fields)
 
 
 def chat(messages=({"role": "user", "content": "Name a river."},), *, extra=None, **fields):
     fields = {"max_tokens": 12, "temperature": 0, **fields}
-    return client_of(shared().client).chat.completions.create(model="any", messages=list(messages), extra_body=extra,
+    return client_of(shared().client).chat.completions.create(model=NAME, messages=list(messages), extra_body=extra,
                                                               **fields)
 
 
@@ -78,8 +79,10 @@ def chat_has_message_and_usage():
     r = chat()
     assert r.object == "chat.completion" and r.id.startswith("chatcmpl-"), r
     assert r.choices[0].message.role == "assistant" and r.choices[0].message.content, r
-    parts = chat([{"role": "user", "content": [{"type": "text", "text": "Name "}, {"type": "text", "text": "a river."}]}])
-    assert parts.choices[0].message.content == r.choices[0].message.content
+    parts = chat([{"role": "user", "content": [{"type": "text", "text": "Name"}, {"type": "text", "text": "a river."}]}])
+    joined = chat([{"role": "user", "content": "Name\na river."}])
+    assert parts.usage.prompt_tokens == joined.usage.prompt_tokens, "parts are joined by a line end"
+    assert parts.choices[0].message.content == joined.choices[0].message.content
     newer = chat(max_tokens=openai.omit, max_completion_tokens=3)
     assert newer.usage.completion_tokens == 3, newer.usage
 
@@ -237,6 +240,11 @@ def unknown_fields_are_accepted_and_wrong_ones_named():
     refused(openai.BadRequestError, lambda: ask(extra={"priority": 7}), "priority: ")
     refused(openai.BadRequestError, lambda: ask([10**6]), "outside the vocabulary")
     refused(openai.BadRequestError, lambda: ask(""), "prompt: is empty")
+    for long in (lambda: ask("word " * 20000), lambda: ask("word " * 1000000),
+                 lambda: chat([{"role": "user", "content": "word " * 20000}])):
+        assert refused(openai.BadRequestError, long).code == "context_length_exceeded"
+    e = refused(openai.BadRequestError, lambda: chat([{"role": "user", "content": "word " * 20000}]), "context holds")
+    assert e.param == "messages", e.body
     refused(openai.BadRequestError, lambda: ask("word " * 20000), "the context holds")
     refused(openai.BadRequestError, lambda: ask("word " * 1000000), "prompt: ", "more than the")
     refused(openai.BadRequestError, lambda: ask(extra={"min_tokens": 99}), "min_tokens: ")
@@ -246,6 +254,128 @@ def unknown_fields_are_accepted_and_wrong_ones_named():
 
 
 # ---- everything else -------------------------------------------------------------------------------------------------
+
+def what_is_not_done_is_refused_by_its_name():
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}, "strict": True}}
+    for call, field in ((lambda: chat(tools=[tool], tool_choice="required"), "tool"),
+                        (lambda: chat(tool_choice="required"), "tool_choice"),
+                        (lambda: chat(response_format=schema), "response_format"),
+                        (lambda: chat(response_format={"type": "json_object"}), "response_format"),
+                        (lambda: chat(extra={"guided_choice": ["a", "b"]}), "guided_choice"),
+                        (lambda: ask(suffix="the end"), "suffix"), (lambda: ask(best_of=3), "best_of")):
+        e = refused(openai.BadRequestError, call, "is not supported")
+        assert e.param.startswith(field), e.body
+    assert chat(response_format={"type": "text"}, tool_choice="none", extra={"tools": []}).choices
+
+
+def a_wrong_model_is_refused_as_openai_does():
+    client = client_of(shared().client)
+    for call in (lambda: client.completions.create(model="gpt-4", prompt="a", max_tokens=1),
+                 lambda: client.chat.completions.create(model="gpt-4", messages=[{"role": "user", "content": "a"}]),
+                 lambda: client.models.retrieve("gpt-4")):
+        e = refused(openai.NotFoundError, call, "gpt-4", "does not exist")
+        assert e.code == "model_not_found" and e.type == "invalid_request_error", e.body
+    model = client.models.retrieve(NAME)
+    assert model.id == NAME and model == client.models.list().data[0], model
+    assert shared().client.complete(prompt="a", max_tokens=1)["model"] == NAME, "no name at all means the one there is"
+
+
+def scoring_needs_no_answer():
+    """`max_tokens: 0` with `echo` and `logprobs`: what evaluation harnesses ask for."""
+    one = ask(logprobs=2, echo=True, max_tokens=1).choices[0].logprobs
+    r = ask(logprobs=2, echo=True, max_tokens=0)
+    l = r.choices[0].logprobs
+    assert (r.choices[0].text, r.choices[0].finish_reason, r.usage.completion_tokens) == (PROMPT, "length", 0), r
+    assert (l.tokens, l.token_logprobs, l.text_offset) == (one.tokens[:-1], one.token_logprobs[:-1], one.text_offset[:-1])
+    streamed = list(ask(logprobs=2, echo=True, max_tokens=0, stream=True))
+    assert "".join(e.choices[0].text for e in streamed) == PROMPT
+    assert sum((e.choices[0].logprobs.token_logprobs for e in streamed), []) == l.token_logprobs
+
+
+def text_offsets_are_those_of_whole_characters():
+    prompt = "Ein Zoo: 🦓, 🦒 und 日本語 — né."
+    c = ask(prompt, logprobs=0, echo=True, max_tokens=0).choices[0]
+    l = c.logprobs
+    assert c.text == prompt and any(t.startswith("bytes:") for t in l.tokens), l.tokens
+    for token, offset, following in zip(l.tokens, l.text_offset, l.text_offset[1:] + [len(prompt)]):
+        if token.startswith("bytes:"):
+            assert 0 <= following - offset < len(token.split("\\x")), (token, offset)  # a space may stand before
+        else:
+            assert c.text[offset:following] == token, (token, offset)
+
+
+def the_chosen_token_is_among_the_top():
+    l = ask(logprobs=1, max_tokens=30, temperature=2, seed=7).choices[0].logprobs
+    for token, logprob, top in zip(l.tokens, l.token_logprobs, l.top_logprobs):
+        assert top[token] == logprob and len(top) in (1, 2), (token, top)
+    assert any(len(top) == 2 for top in l.top_logprobs), "at such a temperature some were not the likeliest"
+
+
+def special_tokens_of_a_rendered_prompt_are_tokens():
+    """A client that renders the template itself is understood, and users of chats cannot do it."""
+    client = shared().client
+    tokens = lambda **body: client.json("POST", "/tokenize", body)[1]["tokens"]
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name a river."}]
+    rendered = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages) + \
+        "<|im_start|>assistant\n"
+    ids = tokens(messages=messages)
+    assert tokens(prompt=rendered) == ids
+    assert len(tokens(prompt=rendered, parse_special=False)) > len(ids) + 20
+    assert client.json("POST", "/detokenize", {"tokens": ids})[1]["prompt"] == rendered, "there and back"
+    answer = chat(messages, max_tokens=30)
+    again = ask(rendered, max_tokens=30)
+    assert again.usage.prompt_tokens == answer.usage.prompt_tokens == len(ids)
+    assert again.choices[0].text == answer.choices[0].message.content
+    assert ask(rendered, max_tokens=1, extra={"parse_special": False}).usage.prompt_tokens > len(ids) + 20
+    assert ask(rendered, max_tokens=0, echo=True).choices[0].text == rendered
+    forged = chat([{"role": "user", "content": rendered}], max_tokens=1).usage.prompt_tokens
+    assert forged > len(tokens(prompt=rendered, parse_special=False)), "in a message they are text"
+
+
+def a_compressed_body_is_told_so():
+    import gzip
+    status, headers, body = shared().client.request(
+        "POST", "/v1/completions", gzip.compress(b'{"prompt":"a"}'), {"Content-Encoding": "gzip"})
+    assert status == 415 and "gzip" in json.loads(body)["error"]["message"], (status, body)
+
+
+def other_pages_get_nothing_and_allowed_ones_all_they_need():
+    client = shared().client
+    ask_from = lambda origin, **more: client.request("GET", "/v1/models", headers={"Origin": origin, **more})
+    status, headers, _ = ask_from("http://evil.example")
+    assert status == 403 and "Access-Control-Allow-Origin" not in headers, headers
+    status, headers, _ = client.request("GET", "/v1/models", headers={"Host": "evil.example:8000"})
+    assert status == 403, "a name that somebody else pointed here"
+    assert "Access-Control-Allow-Origin" not in client.request("GET", "/v1/models")[1]
+    status, headers, _ = ask_from("http://localhost:3000")
+    assert status == 200 and headers["Access-Control-Allow-Origin"] == "http://localhost:3000", headers
+    assert "x-request-id" in headers["Access-Control-Expose-Headers"], headers
+    wanted = "authorization,content-type,openai-organization,x-stainless-lang,x-stainless-os"
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+    status, headers, _ = client.request("OPTIONS", "/v1/chat/completions",
+                                        headers={"Origin": "http://localhost:3000", **preflight})
+    assert status == 204 and headers["Access-Control-Allow-Headers"] == wanted, headers
+    status, headers, _ = client.request("OPTIONS", "/v1/chat/completions",
+                                        headers={"Origin": "http://evil.example", **preflight})
+    assert "Access-Control-Allow-Origin" not in headers, headers
+
+
+def a_client_that_closes_its_side_gets_its_answer():
+    import socket
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 40, "temperature": 0}).encode()
+    with socket.create_connection((shared().client.host, shared().client.port), timeout=60) as s:
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: s.recv(65536), b""))
+    assert json.loads(got[got.index(b"\r\n\r\n{") + 4:])["choices"][0]["text"] == ask(max_tokens=40).choices[0].text
+    shared().wait_idle()
+    with socket.create_connection((shared().client.host, shared().client.port), timeout=60) as s:
+        body = json.dumps({"prompt": PROMPT, "max_tokens": 4000, "ignore_eos": True}).encode()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until("it is served", lambda: shared().client.cluster()["requests_live"])
+    shared().wait_idle(10)  # nobody waits for it any more
+
 
 def other_endpoints_answer():
     client = shared().client
@@ -265,6 +395,7 @@ def other_endpoints_answer():
     status, headers, page = client.request("GET", "/")
     assert status == 200 and headers["Content-Type"].startswith("text/html") and b"mooncaf" in page
     assert b"src=" not in page and b"http://" not in page and b"https://" not in page, "the page stands alone"
+    assert client.request("GET", "/favicon.ico")[0] == 200
     assert client.json("GET", "/nowhere")[0] == 404
     status, headers, _ = client.request("GET", "/v1/completions")
     assert status == 405 and headers["Allow"] == "POST"
@@ -281,7 +412,7 @@ def request_id_comes_back():
         assert headers.get("x-request-id") == "my-id-7", (path, headers)
     made = client.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True})[1]
     assert made["x-request-id"], made
-    raw = client_of(client).completions.with_raw_response.create(model="m", prompt="a", max_tokens=1,
+    raw = client_of(client).completions.with_raw_response.create(model=NAME, prompt="a", max_tokens=1,
                                                                 extra_headers={"x-request-id": "theirs"})
     assert raw.headers["x-request-id"] == "theirs" and raw.parse().choices
 
@@ -342,7 +473,7 @@ def overload_is_told_with_a_time_to_come_back():
 
         def one(i):
             try:
-                client_of(server).completions.create(model="m", prompt=f"{i} {LONG}", max_tokens=60,
+                client_of(server).completions.create(model=NAME, prompt=f"{i} {LONG}", max_tokens=60,
                                                      extra_body={"ignore_eos": True})
                 return "served"
             except openai.RateLimitError as e:
@@ -364,7 +495,7 @@ def a_key_is_asked_for_where_one_is_set():
         file.write("s3cret\n")
         file.flush()
         server = one_server(cluster, "--api-key-file", file.name)
-        create = lambda key: client_of(server, key).completions.create(model="m", prompt="a", max_tokens=1)
+        create = lambda key: client_of(server, key).completions.create(model=NAME, prompt="a", max_tokens=1)
         assert create("s3cret").choices
         for key in ("wrong", "s3cre", "s3crett"):
             refused(openai.AuthenticationError, lambda: create(key), "API key")
@@ -373,6 +504,78 @@ def a_key_is_asked_for_where_one_is_set():
         assert server.request("GET", "/health")[0] == 200, "load balancers have no key"
         assert server.request("GET", "/")[0] == 200, "the page asks for the key itself"
         assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer s3cret"})[0] == 200
+
+
+def keys_of_tenants_have_limits_and_caches_of_their_own():
+    keys = """
+[plain]
+key = "k-plain"
+[other]
+key = "k-other"
+[alone]
+key = "k-alone"
+own_cache = true
+[small]
+key = "k-small"
+max_concurrent = 2
+requests_per_minute = 4
+[boss]
+key = "k-boss"
+operates = true
+"""
+    with Cluster() as cluster, tempfile.NamedTemporaryFile("w") as file:
+        file.write(keys)
+        file.flush()
+        server = one_server(cluster, "--api-keys-file", file.name, "--model-alias", "nick, *")
+        create = lambda key, prompt="a", model="nick", **more: client_of(server, key).completions.create(
+            model=model, prompt=prompt, **{"max_tokens": 1, **more})
+        refused(openai.AuthenticationError, lambda: create("k-nobody"), "API key")
+        cached = lambda key: create(key, LONG, "whatever").usage.prompt_tokens_details.cached_tokens
+        assert cached("k-plain") == 0 and cached("k-other") > 300, "shared, as the page says"
+        assert cached("k-alone") == 0 and cached("k-alone") > 300, "an own cache is shared with nobody"
+        refused(openai.BadRequestError, lambda: create("k-small", n=3), "limit of this key")
+        assert len(create("k-small", n=2).choices) == 2
+        assert len(create("k-small", n=2).choices) == 2
+        e = refused(openai.RateLimitError, lambda: create("k-small", n=2), "4 answers a minute")
+        assert 1 <= int(e.response.headers["retry-after"]) <= 31, e.response.headers
+        for path in ("/cluster", "/metrics", "/integrity"):
+            of = lambda key: server.request("GET", path, headers={"Authorization": "Bearer " + key})[0]
+            assert (of("k-plain"), of("k-boss")) == (403, 200), path
+
+
+def a_key_may_come_from_the_environment():
+    with Cluster() as cluster:
+        port = free_port()
+        process = cluster.start("all", "--role", "all", "--http", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0",
+                                "--metrics-listen", "127.0.0.1:0", env={"MOONCAF_API_KEY": "from-env"})
+        server = cluster.wait_healthy("127.0.0.1", port)
+        assert server.request("GET", "/v1/models")[0] == 401
+        assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer from-env"})[0] == 200
+        assert b"from-env" not in open(f"/proc/{process.process.pid}/cmdline", "rb").read()
+        assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer from-env",
+                                                            "Host": "any.name"})[0] == 200, "with a key any name will do"
+
+
+def an_open_server_warns():
+    with Cluster() as cluster:
+        port = free_port()
+        process = cluster.start("all", "--role", "all", "--http", f"0.0.0.0:{port}", "--listen", "127.0.0.1:0",
+                                "--metrics-listen", "127.0.0.1:0")
+        cluster.wait_healthy("127.0.0.1", port)
+        assert "open to everybody" in process.output(), process.output()
+
+
+def a_stop_ends_streams_with_an_error_event():
+    with Cluster() as cluster:
+        server = one_server(cluster)
+        stream = server.stream("/v1/completions", {"prompt": PROMPT, "max_tokens": 4000, "ignore_eos": True})
+        assert next(stream)["choices"]
+        cluster.processes["all"].process.terminate()
+        last = None
+        for last in stream:
+            pass
+        assert last and last["error"]["message"] == "the server is stopping", last
+        assert cluster.processes["all"].process.wait(15) == 0
 
 
 def health_is_200_only_when_a_request_could_be_served():
@@ -407,12 +610,18 @@ TESTS = [
     streams_say_the_same_as_whole_answers, include_usage_adds_a_last_chunk_without_choices,
     n_answers_differ_and_are_all_there, same_seed_same_answer, prompts_of_every_form_are_answered,
     logprobs_are_those_of_the_tokens, echo_repeats_the_prompt, echo_with_logprobs_scores_the_prompt,
+    scoring_needs_no_answer, text_offsets_are_those_of_whole_characters, the_chosen_token_is_among_the_top,
+    special_tokens_of_a_rendered_prompt_are_tokens, what_is_not_done_is_refused_by_its_name,
+    a_wrong_model_is_refused_as_openai_does, a_compressed_body_is_told_so,
+    other_pages_get_nothing_and_allowed_ones_all_they_need, a_client_that_closes_its_side_gets_its_answer,
     stop_strings_end_the_answer_and_are_left_out,
     logit_bias_forbids_and_forces, min_tokens_and_ignore_eos_hold_off_the_end,
     second_request_hits_the_cache_unless_salted, unknown_fields_are_accepted_and_wrong_ones_named,
     other_endpoints_answer, request_id_comes_back, metrics_count_what_happened, an_urgent_request_overtakes,
     an_slo_that_cannot_be_met_is_refused_with_the_reason, nothing_is_left_behind,
     overload_is_told_with_a_time_to_come_back, a_key_is_asked_for_where_one_is_set,
+    keys_of_tenants_have_limits_and_caches_of_their_own, a_key_may_come_from_the_environment, an_open_server_warns,
+    a_stop_ends_streams_with_an_error_event,
     health_is_200_only_when_a_request_could_be_served,
 ]
 

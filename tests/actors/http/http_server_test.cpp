@@ -7,6 +7,7 @@
 
 using namespace mooncaf;
 using namespace mooncaf::testing;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -190,7 +191,7 @@ TEST_CASE("a client that leaves is noticed, once, before and in the middle of it
       signal_flag gone;
       out->on_close([&] { gone.raise(); });
       if (begun) {
-        out->begin_stream(200, {});
+        out->begin_stream(200, {{"Content-Type", "text/event-stream"}});
         out->write("one");
         client->until("one");
       }
@@ -235,8 +236,7 @@ TEST_CASE("nobody is told of a client that leaves after its answer") {
   CHECK(gone.count() == 0);
 }
 
-TEST_CASE(
-    "a client that closes its side gets an answer that is ready, and counts as gone for one that is not") {
+TEST_CASE("a client that closes its side after sending gets its answers, ready or not") {
   {
     const auto server = serve(echo_handler());
     raw_client client{server->port()};
@@ -249,13 +249,61 @@ TEST_CASE(
   open_requests requests;
   const auto server = serve(requests.handler());
   raw_client client{server->port()};
+  client.say(get("/1") + get("/2"));
+  client.finish_writing();
+  {
+    const auto [request, out] = requests.next();
+    // The interim answer that would have found out a client that left.
+    CHECK(client.until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+    out->respond(200, {}, "late");
+    CHECK(client.answer().body == "late");
+  }
+  const auto [request, out] = requests.next();
+  CHECK(client.until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+  out->begin_stream(200, {{"Content-Type", "text/event-stream"}});
+  out->write("data: 1\n\n");
+  out->finish();
+  CHECK(client.answer().body == "data: 1\n\n");
+  CHECK(client.closed());
+}
+
+TEST_CASE("a client that closes its side and then leaves is noticed") {
+  for (const bool begun : {false, true}) {
+    open_requests requests;
+    const auto server = serve(requests.handler(), {.probe_interval = 10ms});
+    std::optional<raw_client> client{std::in_place, server->port()};
+    client->say(get("/"));
+    const auto [request, out] = requests.next();
+    signal_flag gone;
+    out->on_close([&] { gone.raise(); });
+    if (begun) {
+      out->begin_stream(200, {{"Content-Type", "text/event-stream"}});
+      client->until("\r\n\r\n");
+    }
+    client->finish_writing();
+    client->until(begun ? ":\n\n" : "\r\n\r\n");  // what it overlooks
+    client.reset();
+    CHECK(gone.wait());
+  }
+}
+
+TEST_CASE("a server that settles lets answers under way be written, and takes no more connections") {
+  open_requests requests;
+  auto server = serve(requests.handler(), {.threads = 2});
+  const auto port = server->port();
+  raw_client client{port}, idle{port};
   client.say(get("/"));
   const auto [request, out] = requests.next();
-  signal_flag gone;
-  out->on_close([&] { gone.raise(); });
-  client.finish_writing();
-  CHECK(gone.wait());
-  CHECK(client.closed());
+  out->begin_stream(200, {});
+  std::thread ender{[&out = out] {
+    out->write(std::string(1u << 20, 'x'));
+    out->finish();
+  }};
+  server->settle(patience);
+  server.reset();
+  ender.join();
+  CHECK(client.answer().body.size() == 1u << 20);
+  CHECK(idle.closed());
 }
 
 TEST_CASE("calls after the end of an answer change nothing") {

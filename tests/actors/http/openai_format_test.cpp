@@ -92,8 +92,8 @@ TEST_CASE("with include_usage every chunk has the field, and the last has no cho
 
 TEST_CASE("logprobs of a completion are parallel lists, with offsets in characters") {
   auto c = piece("né😀", "stop");
-  c.text_offset = 10;
-  c.logprobs = {{"n", -0.5f, {{"n", -0.5f}, {"m", -1.5f}}}, {"é", -1.0f, {}}, {"😀", std::nullopt, {}}};
+  c.logprobs = {
+      {"n", -0.5f, {{"n", -0.5f}, {"m", -1.5f}}, 10}, {"é", -1.0f, {}, 11}, {"😀", std::nullopt, {}, 12}};
   const auto body = json::parse(format_answer(completion_head, {c}, {}));
   const auto& l = body["choices"][0]["logprobs"];
   CHECK(l["tokens"] == json::parse(R"(["n","é","😀"])"));
@@ -103,9 +103,27 @@ TEST_CASE("logprobs of a completion are parallel lists, with offsets in characte
   CHECK(l["text_offset"] == json::parse("[10,11,12]"));
 }
 
+TEST_CASE("the token that was taken is among the top of a completion, however unlikely") {
+  auto c = piece("z", "stop");
+  c.logprobs = {{"z", -9.0f, {{"n", -0.5f}, {"m", -1.5f}}, 0}, {"y", -3.0f, {}, 1}};
+  const auto top =
+      json::parse(format_answer(completion_head, {c}, {}))["choices"][0]["logprobs"]["top_logprobs"];
+  CHECK(top[0] == json::parse(R"({"n":-0.5,"m":-1.5,"z":-9.0})"));
+  CHECK(top[1] == json::parse(R"({"y":-3.0})"));
+}
+
+TEST_CASE("parts of characters are told apart in a completion's logprobs") {
+  auto c = piece("😀", "stop");
+  c.logprobs = {{"\xf0\x9f", -0.5f, {{"\xf0\x9f", -0.5f}, {"\xe2\x82", -1.5f}}, 0}};
+  const auto l = json::parse(format_answer(completion_head, {c}, {}))["choices"][0]["logprobs"];
+  CHECK(l["tokens"][0] == R"(bytes:\xf0\x9f)");
+  CHECK(l["top_logprobs"][0].size() == 2);
+  CHECK(l["top_logprobs"][0][R"(bytes:\xe2\x82)"] == -1.5);
+}
+
 TEST_CASE("logprobs of a chat are one list, with the bytes of each token") {
   auto c = piece("é", "stop");
-  c.logprobs = {{"é", -0.5f, {{"é", -0.5f}, {"e", -1.0f}}}};
+  c.logprobs = {{"é", -0.5f, {{"é", -0.5f}, {"e", -1.0f}}, 0}};
   for (const auto& body :
        {json::parse(format_answer(chat_head, {c}, {})), event_json(format_chunk(chat_head, c, false))}) {
     const auto& t = body["choices"][0]["logprobs"]["content"][0];
@@ -120,7 +138,7 @@ TEST_CASE("logprobs of a chat are one list, with the bytes of each token") {
 
 TEST_CASE("a token that is half a character does not break the JSON, and its bytes tell what it is") {
   auto c = piece("", "length");
-  c.logprobs = {{"\xf0\x9f", -0.5f, {}}};
+  c.logprobs = {{"\xf0\x9f", -0.5f, {}, 0}};
   const auto body = json::parse(format_answer(chat_head, {c}, {}));
   CHECK(body["choices"][0]["logprobs"]["content"][0]["bytes"] == json::parse("[240,159]"));
 }
@@ -159,6 +177,13 @@ TEST_CASE("errors have OpenAI's shape, with the field and a status that fits") {
   CHECK(event_json(format_error_event({ec::peer_lost, "gone"}))["error"]["message"] == "gone");
 }
 
+TEST_CASE("an error may carry the code that OpenAI's clients look for") {
+  const auto e = format_error({ec::not_found, "model: `x` does not exist here"}, 0, "model_not_found");
+  CHECK(e.status == 404);
+  CHECK(json::parse(e.body)["error"] == json::parse(R"({"message":"model: `x` does not exist here",
+      "type":"invalid_request_error","param":"model","code":"model_not_found"})"));
+}
+
 TEST_CASE("foreign text in an error cannot break out of it") {
   const auto e = format_error({ec::not_found, "no such path: /\"}\n\x01\xff"});
   CHECK(json::parse(e.body)["error"]["message"].get<std::string>().starts_with("no such path: /\"}\n\x01"));
@@ -170,6 +195,7 @@ TEST_CASE("models, tokens and text have vLLM's fields") {
   CHECK(models["data"][0]["id"] == "m");
   CHECK(models["data"][0]["object"] == "model");
   CHECK(models["data"][0]["max_model_len"] == 8192);
+  CHECK(json::parse(format_model("m", 5, 8192)) == models["data"][0]);
   CHECK(json::parse(format_tokens({1, 2}, 8192)) ==
         json::parse(R"({"count":2,"max_model_len":8192,"tokens":[1,2]})"));
   CHECK(json::parse(format_text("hi")) == json::parse(R"({"prompt":"hi"})"));

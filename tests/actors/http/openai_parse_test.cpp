@@ -53,7 +53,7 @@ TEST_CASE("a bare completion has OpenAI's defaults") {
   CHECK_FALSE(r.include_usage);
   CHECK_FALSE(r.echo);
   CHECK_FALSE(r.seed_given);
-  CHECK(r.priority == 1);
+  CHECK_FALSE(r.priority.has_value());
   CHECK(chat("").sampling.max_tokens == 0);  // as much as there is room
 }
 
@@ -129,7 +129,6 @@ TEST_CASE("a wrong type or range is refused by the name of the field") {
                                                               {"frequency_penalty", "-3"},
                                                               {"seed", "1.5"},
                                                               {"seed", R"("1")"},
-                                                              {"max_tokens", "0"},
                                                               {"max_tokens", "-1"},
                                                               {"max_tokens", "1.5"},
                                                               {"max_tokens", R"("9")"},
@@ -266,6 +265,23 @@ TEST_CASE("echo with logprobs asks for those of the prompt, too") {
   CHECK(completion(R"("logprobs":0)").sampling.logprobs == 0);
 }
 
+TEST_CASE("no tokens at all may be asked for where a prompt is scored, and not in a chat") {
+  const auto r = completion(R"("max_tokens":0,"echo":true,"logprobs":1)");
+  CHECK(r.max_tokens_given);
+  CHECK(r.sampling.max_tokens == 0);
+  CHECK_FALSE(completion("").max_tokens_given);
+  CHECK(complaint(parse_chat(R"({"messages":[{"role":"user","content":"x"}],"max_tokens":0})"))
+            .starts_with("max_tokens: "));
+}
+
+TEST_CASE("a completion says how special tokens in its text are read") {
+  CHECK_FALSE(completion("").parse_special.has_value());
+  CHECK(completion("").add_special_tokens);
+  CHECK(completion(R"("parse_special":false)").parse_special == false);
+  CHECK(completion(R"("parse_special":true,"add_special_tokens":false)").parse_special == true);
+  CHECK_FALSE(completion(R"("add_special_tokens":false)").add_special_tokens);
+}
+
 TEST_CASE("a chat asks for logprobs in its own way") {
   CHECK(chat(R"("logprobs":true)").sampling.logprobs == 0);
   CHECK(chat(R"("logprobs":true,"top_logprobs":5)").sampling.logprobs == 5);
@@ -286,8 +302,17 @@ TEST_CASE("messages have a role, and text or parts of text") {
   REQUIRE(m.size() == 4);
   CHECK(m[0].role == "system");
   CHECK(m[0].content == "be brief");
-  CHECK(m[1].content == "ab");
+  CHECK(m[1].content == "a\nb");
   CHECK(m[2].content.empty());
+}
+
+TEST_CASE("a message that holds tool calls is refused: they would vanish from the prompt") {
+  CHECK(messages_complaint(R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}])")
+            .starts_with("messages[0].tool_calls: is not supported"));
+  CHECK(messages_complaint(R"([{"role":"assistant","content":"x","function_call":{"name":"f"}}])")
+            .starts_with("messages[0].function_call: is not supported"));
+  CHECK(parse_chat(
+      R"({"messages":[{"role":"assistant","content":"x","tool_calls":[],"function_call":null}]})"));
 }
 
 TEST_CASE("a message of another shape is refused by its index") {
@@ -321,8 +346,8 @@ TEST_CASE("tokenize takes text or messages") {
 }
 
 TEST_CASE("detokenize takes token ids") {
-  CHECK(parse_detokenize(R"({"tokens":[1,2]})").value() == std::vector<std::int32_t>{1, 2});
-  CHECK(parse_detokenize(R"({"tokens":[]})").value().empty());
+  CHECK(parse_detokenize(R"({"tokens":[1,2]})").value().tokens == std::vector<std::int32_t>{1, 2});
+  CHECK(parse_detokenize(R"({"tokens":[]})").value().tokens.empty());
   for (const auto* body :
        {"{}", R"({"tokens":"1"})", R"({"tokens":[-1]})", R"({"tokens":[1.5]})", R"({"tokens":null})"}) {
     CHECK_MESSAGE(complaint(parse_detokenize(body)).starts_with("tokens: "), body);

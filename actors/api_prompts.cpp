@@ -1,0 +1,131 @@
+#include "actors/api_prompts.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace mooncaf {
+
+namespace {
+
+tl::unexpected<api_refusal> refuse(ec code, std::string why, std::string_view word = {}) {
+  return tl::unexpected(api_refusal{error{code, std::move(why)}, word});
+}
+
+constexpr std::string_view too_long = "context_length_exceeded";
+
+}  // namespace
+
+prompt_maker::prompt_maker(context_ptr context) : context_(std::move(context)) {
+  const auto& o = context_->opts;
+  const auto of_model = context_->shape.context_length;
+  context_length_ = o.model.context_length > 0 ? std::min(o.model.context_length, of_model) : of_model;
+  for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
+    longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
+  }
+  names_.push_back(o.model.served_model_name);
+  std::string_view rest = o.gateway.model_aliases;
+  while (!rest.empty()) {
+    const auto end = std::min(rest.find(','), rest.size());
+    auto name = rest.substr(0, end);
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    while (name.ends_with(' ')) name.remove_suffix(1);
+    if (name == "*") any_name_ = true;
+    if (!name.empty()) names_.emplace_back(name);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+}
+
+api_result<void> prompt_maker::may_fit(std::size_t text_bytes, std::string_view field) const {
+  const auto limit = context_length_ * longest_piece_;
+  if (text_bytes <= limit) return {};
+  return refuse(ec::invalid_argument,
+                std::string{field} + ": " + std::to_string(text_bytes) + " bytes are more than the " +
+                    std::to_string(context_length_) + " tokens of the context can hold (" +
+                    std::to_string(limit) + " bytes)",
+                too_long);
+}
+
+api_result<void> prompt_maker::check_vocabulary(const std::vector<std::int32_t>& ids,
+                                                std::string_view field) const {
+  const auto size = context_->text->vocab_size();
+  const auto outside = std::ranges::find_if(ids, [&](auto id) { return id >= size; });
+  if (outside == ids.end()) return {};
+  return refuse(ec::invalid_argument, std::string{field} + ": token id " + std::to_string(*outside) +
+                                          " is outside the vocabulary of " + std::to_string(size));
+}
+
+api_result<void> prompt_maker::check_model(std::string_view name) const {
+  if (name.empty() || any_name_ || std::ranges::find(names_, name) != names_.end()) return {};
+  constexpr std::size_t most = 200;
+  return refuse(ec::not_found,
+                "model: `" + std::string{name.substr(0, most)} + "` does not exist here; served is `" +
+                    names_.front() + "`",
+                "model_not_found");
+}
+
+api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const prompt_input& prompt,
+                                                              const prompt_reading& how) const {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (const auto fits = may_fit(text->size(), "prompt"); !fits) return tl::unexpected(fits.error());
+    const auto special = how.parse_special.value_or(context_->opts.gateway.parse_special)
+                             ? special_tokens::parse
+                             : special_tokens::as_text;
+    return how.add_special_tokens ? context_->text->encode_prompt(*text, special)
+                                  : context_->text->encode(*text, special);
+  }
+  const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
+  if (const auto known = check_vocabulary(ids, "prompt"); !known) return tl::unexpected(known.error());
+  return ids;
+}
+
+api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(
+    const std::vector<chat_message>& messages) const {
+  if (!context_->chat) {
+    return refuse(ec::unsupported, "this model has no chat template that is known here; set --chat-template");
+  }
+  // A message costs a token at least, however empty.
+  if (messages.size() > context_length_) {
+    return refuse(ec::invalid_argument,
+                  "messages: " + std::to_string(messages.size()) + " are more than the context of " +
+                      std::to_string(context_length_) + " tokens can hold",
+                  too_long);
+  }
+  std::size_t bytes = 0;
+  for (const auto& m : messages) bytes += m.content.size();
+  if (const auto fits = may_fit(bytes, "messages"); !fits) return tl::unexpected(fits.error());
+  auto rendered = context_->chat->render(messages);
+  if (!rendered) return tl::unexpected(api_refusal{rendered.error()});
+  return std::move(*rendered);
+}
+
+std::string prompt_maker::echo_of(const std::vector<std::int32_t>& tokens) const {
+  const auto& text = *context_->text;
+  const bool first = text.add_bos() && !tokens.empty() && tokens.front() == text.bos();
+  return text.decode(std::span{tokens}.subspan(first ? 1 : 0), special_text::show);
+}
+
+api_result<sampling_params> prompt_maker::complete(const api_request& api, std::size_t prompt_tokens,
+                                                   std::string_view field) const {
+  auto s = api.sampling;
+  const auto limit = context_length_;
+  if (prompt_tokens == 0) return refuse(ec::invalid_argument, std::string{field} + ": is empty");
+  if (prompt_tokens + 1 > limit) {
+    return refuse(ec::invalid_argument,
+                  std::string{field} + ": has " + std::to_string(prompt_tokens) +
+                      " tokens, the context holds " + std::to_string(limit),
+                  too_long);
+  }
+  const auto room = limit - static_cast<std::uint32_t>(prompt_tokens);
+  const bool scores = api.max_tokens_given && s.max_tokens == 0;
+  s.max_tokens = scores ? 1 : s.max_tokens == 0 ? room : std::min(s.max_tokens, room);
+  if (s.min_tokens > s.max_tokens) {
+    return refuse(ec::invalid_argument, "min_tokens: is larger than the " + std::to_string(s.max_tokens) +
+                                            " tokens that the answer may have");
+  }
+  for (const auto& [id, bias] : s.logit_bias) {
+    if (const auto known = check_vocabulary({id}, "logit_bias"); !known) return tl::unexpected(known.error());
+  }
+  return s;
+}
+
+}  // namespace mooncaf

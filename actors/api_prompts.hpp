@@ -1,0 +1,58 @@
+#pragma once
+// What clients send as prompts, as the token ids and sampling settings that the cluster is given.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/http/openai.hpp"
+#include "actors/node_context.hpp"
+
+namespace mooncaf {
+
+/// Why a request is refused. @see format_error
+struct api_refusal {
+  api_refusal(error e, std::string_view c = {}) : cause(std::move(e)), code(c) {}  // NOLINT: is an error
+
+  error cause;
+  std::string_view code;  ///< OpenAI's word for it; empty: none
+};
+template <class T>
+using api_result = tl::expected<T, api_refusal>;
+
+/// @thread Immutable; shareable. Its work is as long as the prompts: not for an I/O thread, unless they are
+/// short.
+class prompt_maker {
+ public:
+  explicit prompt_maker(context_ptr context);
+
+  api_result<std::vector<std::int32_t>> tokens_of(const std::vector<chat_message>& messages) const;
+  api_result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt,
+                                                  const prompt_reading& how) const;
+  /// The text of a prompt as `echo` repeats it: special tokens are part of it, but for the model's first.
+  std::string echo_of(const std::vector<std::int32_t>& tokens) const;
+
+  /// Fills in what the client left open and checks what only the model can tell; the seed is left alone.
+  /// @param field  where the prompt came from, for errors.
+  api_result<sampling_params> complete(const api_request& api, std::size_t prompt_tokens,
+                                       std::string_view field) const;
+  /// @error names the first id that the model has no token for.
+  api_result<void> check_vocabulary(const std::vector<std::int32_t>& ids, std::string_view field) const;
+  /// @error 404 "model_not_found", as OpenAI says it, for a name that is neither empty nor one of ours.
+  api_result<void> check_model(std::string_view name) const;
+
+  std::uint32_t context_length() const noexcept { return context_length_; }
+
+ private:
+  /// Refuses text that cannot fit the context, before time is spent on its tokens.
+  api_result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
+
+  context_ptr context_;
+  std::uint32_t context_length_ = 0;
+  std::size_t longest_piece_ = 1;  ///< bytes that one token stands for at most
+  std::vector<std::string> names_;
+  bool any_name_ = false;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,143 @@
+#include "actors/http/request_fields.hpp"
+
+#include <algorithm>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr std::uint8_t completions = 1, chat = 2, tokenize = 4, detokenize = 8;
+constexpr std::uint8_t both = completions | chat, every = 15;
+constexpr auto works = field_kind::works, ignored = field_kind::ignored, refused = field_kind::refused;
+
+constexpr request_field table[] = {
+    {"model", every, works, "a name that the server has; absent: its model"},
+    {"prompt", completions | tokenize, works, "text, and for completions token ids, or a list of either"},
+    {"messages", chat | tokenize, works,
+     "role and text, or parts of type text, which are joined by a line end"},
+    {"tokens", detokenize, works, "token ids"},
+    {"add_special_tokens", completions | tokenize, works, "whether the model's first token is put in front"},
+    {"parse_special", completions | tokenize, works,
+     "whether <|im_start|> and the like in a prompt are tokens"},
+    {"max_tokens", both, works, "output tokens at most; 0 for completions: the prompt is scored"},
+    {"max_completion_tokens", both, works, "the newer name of max_tokens"},
+    {"min_tokens", both, works, "no end before so many tokens"},
+    {"temperature", both, works, "0 to 2"},
+    {"top_p", both, works, "above 0, at most 1"},
+    {"top_k", both, works, "-1 or 0: all"},
+    {"min_p", both, works, "0 to 1"},
+    {"repetition_penalty", both, works, "above 0, at most 10"},
+    {"presence_penalty", both, works, "-2 to 2"},
+    {"frequency_penalty", both, works, "-2 to 2"},
+    {"seed", both, works, "the same seed, the same answer"},
+    {"stop", both, works, "up to 16 strings"},
+    {"stop_token_ids", both, works, "up to 1,024 ids"},
+    {"ignore_eos", both, works, "go on past the model's end"},
+    {"logit_bias", both, works, "token id to a number from -100 to 100, up to 4,096"},
+    {"logprobs", both, works, "completions: 0 to 20 alternatives; chat: true or false"},
+    {"top_logprobs", chat, works, "0 to 20 alternatives"},
+    {"echo", completions, works, "the answer begins with the prompt; with logprobs it is scored"},
+    {"n", both, works, "1 to 128 answers for each prompt"},
+    {"stream", both, works, "server-sent events"},
+    {"stream_options", both, works, "include_usage"},
+    {"priority", both, works, "0 high, 1 normal, 2 low"},
+    {"cache_salt", both, works, "only requests with the same one share cached prefixes"},
+    {"ttft_slo_ms", both, works, "time to the first token that this request needs"},
+    {"tbt_slo_ms", both, works, "time between tokens that this request needs"},
+
+    {"user", both, ignored, "who asks"},
+    {"safety_identifier", both, ignored, "who asks"},
+    {"metadata", both, ignored, "the client's own notes"},
+    {"store", both, ignored, "nothing is stored"},
+    {"service_tier", both, ignored, "there is one"},
+    {"prompt_cache_key", both, ignored, "prefixes are found without it"},
+    {"prediction", chat, ignored, "would only change the speed"},
+    {"parallel_tool_calls", chat, ignored, "concerns tools, which are refused"},
+    {"reasoning_effort", chat, ignored, "a hint"},
+    {"verbosity", chat, ignored, "a hint"},
+
+    {"tools", chat, refused, "tool calls", {"[]"}},
+    {"tool_choice", chat, refused, "tool calls", {"\"none\"", "\"auto\""}},
+    {"functions", chat, refused, "tool calls", {"[]"}},
+    {"function_call", chat, refused, "tool calls", {"\"none\"", "\"auto\""}},
+    {"response_format", both, refused, "answers in a given form", {R"({"type":"text"})"}},
+    {"structured_outputs", both, refused, "answers in a given form", {"{}"}},
+    {"guided_json", both, refused, "answers in a given form"},
+    {"guided_regex", both, refused, "answers in a given form"},
+    {"guided_choice", both, refused, "answers in a given form"},
+    {"guided_grammar", both, refused, "answers in a given form"},
+    {"json_schema", both, refused, "answers in a given form"},
+    {"grammar", both, refused, "answers in a given form", {"\"\""}},
+    {"suffix", completions, refused, "text to be filled in before", {"\"\""}},
+    {"best_of", completions, refused, "more answers than are returned", {"1"}},
+    {"use_beam_search", both, refused, "beam search", {"false"}},
+    {"length_penalty", both, refused, "beam search", {"1"}},
+    {"modalities", chat, refused, "anything but text", {R"(["text"])", "[]"}},
+    {"audio", chat, refused, "anything but text"},
+    {"web_search_options", chat, refused, "web search"},
+    {"chat_template", chat | tokenize, refused, "a template of the request's own"},
+    {"chat_template_kwargs", chat | tokenize, refused, "values for the template", {"{}"}},
+    {"documents", chat, refused, "documents for the template", {"[]"}},
+    {"add_generation_prompt", chat | tokenize, refused, "a prompt that does not open the answer", {"true"}},
+    {"continue_final_message",
+     chat | tokenize,
+     refused,
+     "an answer that goes on with the last message",
+     {"false"}},
+    {"prompt_logprobs",
+     both,
+     refused,
+     "log-probabilities of the prompt; use echo with logprobs",
+     {"0", "false"}},
+    {"return_token_ids", both, refused, "ids beside the text", {"false"}},
+    {"return_tokens_as_token_ids", both, refused, "ids for the text", {"false"}},
+    {"bad_words", both, refused, "words that are kept out", {"[]"}},
+    {"allowed_token_ids", both, refused, "tokens that alone may come", {"[]"}},
+    {"truncate_prompt_tokens", both, refused, "prompts that are cut"},
+    {"include_stop_str_in_output", both, refused, "stop strings in the text", {"false"}},
+    {"skip_special_tokens", both, refused, "special tokens in the text", {"true"}},
+    {"repeat_penalty", both, refused, "llama.cpp's name; use repetition_penalty", {"1"}},
+    {"typical_p", both, refused, "typical sampling", {"1"}},
+    {"mirostat", both, refused, "Mirostat", {"0"}},
+    {"dry_multiplier", both, refused, "DRY", {"0"}},
+    {"xtc_probability", both, refused, "XTC", {"0"}},
+};
+
+void append_row(std::string& out, const request_field& f) {
+  out += "| `" + std::string{f.name} + "` |";
+  for (const auto bit : {completions, chat, tokenize, detokenize}) out += (f.where & bit) ? " x |" : " |";
+  out += " " + std::string{f.meaning};
+  if (f.kind == refused) {
+    out += "; passes: null";
+    for (const auto idle : f.idle) {
+      if (!idle.empty()) out += ", `" + std::string{idle} + "`";
+    }
+  }
+  out += " |\n";
+}
+
+}  // namespace
+
+std::span<const request_field> request_fields() noexcept { return table; }
+
+const request_field* find_field(body_endpoint where, std::string_view name) noexcept {
+  const auto i = std::ranges::find_if(table, [&](const request_field& f) {
+    return f.name == name && (f.where & static_cast<std::uint8_t>(where)) != 0;
+  });
+  return i == std::end(table) ? nullptr : i;
+}
+
+std::string fields_as_markdown() {
+  std::string out;
+  for (const auto& [kind, title] :
+       {std::pair{works, "Works"}, {ignored, "Accepted and ignored"}, {refused, "Refused"}}) {
+    out += "\n**" + std::string{title} + "**\n\n| field | completions | chat | tokenize | detokenize | |\n";
+    out += "| --- | --- | --- | --- | --- | --- |\n";
+    for (const auto& f : table) {
+      if (f.kind == kind) append_row(out, f);
+    }
+  }
+  return out;
+}
+
+}  // namespace mooncaf
