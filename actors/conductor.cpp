@@ -327,6 +327,9 @@ std::string conductor::status() const {
   out["rails"] = json::array();
   out["nodes"] = json::array();
   std::uint64_t live = 0;
+  // Each request once, however many instances have to do with it: every one that is placed is at one decode
+  // instance, where it runs, or waits for its prompt's KV.
+  std::uint64_t running = 0, waiting = 0;
   for (const auto& [id, m] : members_) {
     out["nodes"].push_back({{"name", m.info.name},
                             {"roles", m.info.roles},
@@ -337,6 +340,10 @@ std::string conductor::status() const {
     for (const auto& w : m.latest.workers) {
       const auto role = std::ranges::find(m.info.workers, w.id, &worker_info::id);
       if (role == m.info.workers.end()) continue;
+      if (role->role == worker_role::decode) {
+        running += w.running;
+        waiting += w.waiting;
+      }
       out["instances"].push_back({{"name", name_of(w.id)},
                                   {"role", role->role == worker_role::prefill ? "prefill" : "decode"},
                                   {"node", m.info.name},
@@ -393,6 +400,7 @@ std::string conductor::status() const {
                               {"last_error", r.last_error}});
   }
   out["requests_live"] = live;
+  out["requests"] = {{"running", running}, {"waiting", waiting}};
   out["broken_links"] = json::array();
   for (const auto& [a, b] : core_.broken().all()) {
     const auto one = members_.find(a), other = members_.find(b);

@@ -2,7 +2,7 @@
 # Installs the Debian 12 packages that mooncaf needs to build and run. Does nothing, quickly, where all are there.
 #
 #   examples/install_packages.sh            what the server needs
-#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Prometheus, QEMU
+#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Chromium, Prometheus, QEMU
 #
 # Needs root or sudo only if something is missing.
 set -euo pipefail
@@ -24,6 +24,7 @@ libraries=(
 script_tools=(python3 python3-pip python3-venv unzip curl iproute2 procps)
 test_tools=(
   clang-14 libclang-rt-14-dev  # fuzz targets
+  chromium chromium-driver     # opens the live page, and pages of other origins
   prometheus                   # scrapes a cluster with our configuration
   qemu-system-x86 busybox-static kmod cpio rdma-core ibverbs-providers ibverbs-utils perftest  # RDMA in a virtual machine
 )

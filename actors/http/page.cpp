@@ -20,7 +20,7 @@ td,th{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(
 th{font-weight:600;opacity:.75}td.n,th.n{text-align:right}
 .scroll{overflow-x:auto}.none{opacity:.6;padding:.3rem 0}
 .bar{background:var(--soft);border-radius:.25rem;height:.7rem;min-width:8rem;display:flex;overflow:hidden}.bar i{height:100%}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:0 1.2rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:0 1.2rem}
 svg{display:block;width:100%;height:8rem;border:1px solid var(--line);border-radius:.5rem}
 svg text{font-size:11px;fill:currentColor;opacity:.75}
 .key{font-size:.85rem}.key i{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;margin:0 .3rem 0 .8rem}
@@ -116,15 +116,15 @@ function show(c){
   W=$('ttft').clientWidth||400;$('model').textContent=c.model;
   $('up').textContent='up '+(c.uptime_s<120?Math.floor(c.uptime_s)+' s':c.uptime_s<7200?Math.floor(c.uptime_s/60)+' min':
     Math.floor(c.uptime_s/3600)+' h');
-  const k=c.counters,sum=(list,key)=>list.reduce((a,x)=>a+x[key],0);
+  const k=c.counters;
   if(before&&k.prompt_tokens>before.prompt_tokens)
     keep(memory.hit,(k.cached_tokens-before.cached_tokens)/(k.prompt_tokens-before.prompt_tokens),300);
   before=k;
-  keep(memory.running,sum(c.instances,'running'),300);keep(memory.waiting,sum(c.instances,'waiting'),300);
+  keep(memory.running,c.requests.running,300);keep(memory.waiting,c.requests.waiting,300);
   lines('hit',[{values:memory.hit,colour:'accent'}],1,'100 %',n=>'last '+n+' seconds with prompts');
   const top=Math.max(1,...memory.running,...memory.waiting);
   lines('queues',[{values:memory.running,colour:'accent'},{values:memory.waiting,colour:'warm'}],top,top+' requests',n=>'last '+(n<120?n+' s':Math.round(n/60)+' min'));
-  const tiles=[['running',sum(c.instances,'running')],['waiting',sum(c.instances,'waiting')],['finished',k.finished],
+  const tiles=[['running',c.requests.running],['waiting',c.requests.waiting],['finished',k.finished],
     ['rejected',k.rejected_ttft+k.rejected_tbt+k.rejected_unavailable],['failed',k.failed],['prompt tokens',k.prompt_tokens],
     ['from cache',k.prompt_tokens?(100*k.cached_tokens/k.prompt_tokens).toFixed(1)+' %':'–'],
     ['output tokens',k.output_tokens],['blocks indexed',c.index.blocks]];

@@ -123,6 +123,11 @@ TEST_CASE("a prompt gets bos and eos where the vocabulary asks for them, other t
   CHECK(tok->encode("ab") == ids{256});
   CHECK(tok->encode_prompt("ab") == ids{258, 256, 258});
   CHECK(tok->encode_prompt("") == ids{258, 258});
+  // A client that rendered a template wrote the first token itself.
+  const std::string first{tok->piece(258)};
+  CHECK(tok->encode_prompt(first + "ab", special_tokens::parse) == ids{258, 256, 258});
+  CHECK(tok->encode_prompt("ab" + first, special_tokens::parse) == ids{258, 256, 258, 258});
+  CHECK(tok->encode_prompt(first + "ab").size() > 4);
 }
 
 TEST_CASE("the ends of a generation are eos, eot and the known end markers") {
