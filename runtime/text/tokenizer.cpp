@@ -215,6 +215,7 @@ std::int32_t tokenizer::vocab_size() const noexcept {
   return static_cast<std::int32_t>(impl_->vocab.tokens.size());
 }
 std::int32_t tokenizer::bos() const noexcept { return impl_->vocab.bos; }
+bool tokenizer::add_bos() const noexcept { return impl_->vocab.add_bos && impl_->vocab.bos >= 0; }
 bool tokenizer::adds_space_prefix() const noexcept {
   return impl_->vocab.kind == vocab_kind::sentencepiece && impl_->vocab.add_space_prefix;
 }

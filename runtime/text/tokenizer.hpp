@@ -50,8 +50,8 @@ class tokenizer {
   /// what people write.
   std::vector<std::int32_t> encode(std::string_view text, special_tokens how = special_tokens::as_text) const;
 
-  /// As a plain prompt (/v1/completions): `encode`, with `bos` and `eos` where the vocabulary asks for them. A text that
-  /// was read with `parse` and begins with `bos` itself gets no second.
+  /// As a plain prompt (/v1/completions): `encode`, with `bos` and `eos` where the vocabulary asks for them.
+  /// A text that was read with `parse` and begins with `bos` itself gets no second.
   std::vector<std::int32_t> encode_prompt(std::string_view text,
                                           special_tokens how = special_tokens::as_text) const;
 
@@ -65,6 +65,7 @@ class tokenizer {
 
   std::int32_t vocab_size() const noexcept;
   std::int32_t bos() const noexcept;  ///< -1: none
+  bool add_bos() const noexcept;      ///< whether a plain prompt starts with `bos`
   bool adds_space_prefix() const noexcept;
   /// The tokens that end a generation, ascending: eos, eot and the usual end markers that the vocabulary has.
   std::span<const std::int32_t> eog_ids() const noexcept;

@@ -63,7 +63,7 @@ def tokens_of(row, block):
 def ask(port, row, ids, out):
     """One streamed request; appends (TTFT, gaps) as a client sees them. Events are only read when all of them are there:
     whatever the client computes meanwhile slows the cluster, which has no other machine."""
-    body = json.dumps({"model": "any", "prompt": ids, "max_tokens": row["output_length"], "temperature": 0,
+    body = json.dumps({"prompt": ids, "max_tokens": row["output_length"], "temperature": 0,
                        "ignore_eos": True, "stream": True}).encode()
     received = []
     with socket.create_connection(("127.0.0.1", port), timeout=600) as s:

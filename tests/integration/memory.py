@@ -38,7 +38,7 @@ def hang_up(server, rng, fields, after_bytes):
     """Asks, reads so many bytes of the answer, and leaves."""
     body = json.dumps(fields)
     with socket.create_connection((server.host, server.port), timeout=60) as s:
-        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         got = 0
         while got < after_bytes:
             piece = s.recv(4096)

@@ -45,7 +45,7 @@ async def one_stream(port, number, counts):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"prompt": prompt_of(number), "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
                        "stream": True})
-    writer.write((f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    writer.write((f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
                   f"\r\n{body}").encode())
     await writer.drain()
     counts.asked += 1
