@@ -16,7 +16,7 @@ class rate_limit {
   explicit rate_limit(std::uint32_t per_minute) : per_minute_(per_minute), left_(per_minute) {}
 
   /// Takes `count`, or nothing. @returns zero if taken, else how long until it could be; more than a minute's
-  /// worth is never to be had: see `most`.
+  /// worth is never to be had.
   duration take(time_point now, std::uint32_t count) {
     if (per_minute_ == 0) return duration::zero();
     const double rate = per_minute_ / 60.0;  // a second
@@ -28,9 +28,6 @@ class rate_limit {
     }
     return std::chrono::ceil<duration>(std::chrono::duration<double>((count - left_) / rate));
   }
-
-  /// What may be taken at once at most; 0: anything.
-  std::uint32_t most() const noexcept { return per_minute_; }
 
  private:
   std::uint32_t per_minute_;
