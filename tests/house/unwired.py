@@ -65,7 +65,7 @@ def calls_itself(name, source):
 
 
 def main():
-    build, exceptions = sys.argv[1:]
+    build, exceptions = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
     root = pathlib.Path(__file__).resolve().parents[2]
     os.chdir(root)
     sources = [p.relative_to(root) for room in ("actors", "config", "gpu", "runtime", "storage", "transport")
