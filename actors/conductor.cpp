@@ -90,6 +90,7 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
     desc.node = node.id;
     desc.role = w.role == worker_role::prefill ? instance_role::prefill : instance_role::decode;
     desc.capacity = w.capacity;
+    desc.capacity_tokens = w.memory_tokens;
     for (const auto& s : w.samples) {
       desc.samples.push_back(
           {static_cast<double>(s[0]), static_cast<double>(s[1]), static_cast<double>(s[2]) * 1e-9});
@@ -205,7 +206,7 @@ void conductor::event(const request_event& e) {
   }
   if (e.stage != request_stage::finished && e.stage != request_stage::failed) return;
   if (e.stage == request_stage::finished) {
-    core_.finished(charge_id(e.id), clock().now());
+    core_.finished(charge_id(e.id), clock().now(), e.output_tokens);
   } else {
     core_.failed(charge_id(e.id), clock().now());
   }
@@ -315,6 +316,7 @@ std::string conductor::status() const {
                      {"failed", failed_},
                      {"rejected_ttft", counts.rejected_ttft},
                      {"rejected_tbt", counts.rejected_tbt},
+                     {"rejected_memory", counts.rejected_memory},
                      {"rejected_unavailable", counts.rejected_unavailable},
                      {"fetches", counts.fetches},
                      {"prompt_tokens", prompt_tokens_},

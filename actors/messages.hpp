@@ -331,6 +331,7 @@ struct worker_info {
   /// Calibration of the device it runs on: (new tokens or batch, cached or context tokens, nanoseconds) per
   /// sample.
   std::vector<std::array<std::int64_t, 3>> samples;
+  std::uint64_t memory_tokens = 0;  ///< decode: tokens of KV that its share of the node's memory holds
 };
 
 /// A node as it introduces itself.

@@ -161,7 +161,7 @@ auto inspect(Inspector& f, keep_order& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, worker_info& x) {
-  return fields(f, "worker_info", x, x.id, x.role, x.handle, x.capacity, x.samples);
+  return fields(f, "worker_info", x, x.id, x.role, x.handle, x.capacity, x.samples, x.memory_tokens);
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_info& x) {

@@ -125,7 +125,7 @@ function show(c){
   const top=Math.max(1,...memory.running,...memory.waiting);
   lines('queues',[{values:memory.running,colour:'accent'},{values:memory.waiting,colour:'warm'}],top,top+' requests',n=>'last '+(n<120?n+' s':Math.round(n/60)+' min'));
   const tiles=[['running',c.requests.running],['waiting',c.requests.waiting],['finished',k.finished],
-    ['rejected',k.rejected_ttft+k.rejected_tbt+k.rejected_unavailable],['failed',k.failed],['prompt tokens',k.prompt_tokens],
+    ['rejected',k.rejected_ttft+k.rejected_tbt+k.rejected_memory+k.rejected_unavailable],['failed',k.failed],['prompt tokens',k.prompt_tokens],
     ['from cache',k.prompt_tokens?(100*k.cached_tokens/k.prompt_tokens).toFixed(1)+' %':'–'],
     ['output tokens',k.output_tokens],['blocks indexed',c.index.blocks]];
   $('tiles').innerHTML=tiles.map(x=>'<div class="tile"><b>'+(typeof x[1]=='number'?num(x[1]):x[1])+'</b>'+x[0]+'</div>').join('');

@@ -34,25 +34,42 @@ std::optional<rejection> priced_out(admission_policy policy, const admission_que
                      q.ttft_slo / 2,
                      reject_stage::prefill};
   }
-  if (static_cast<double>(q.context) > q.context_limit) {
-    return rejection{{ec::overloaded, "needs memory for " + std::to_string(q.context) + " tokens, at most " +
-                                          std::to_string(static_cast<std::uint64_t>(q.context_limit)) +
-                                          " are taken with decoding as it is"},
+  if (q.decode_cost > q.decode_cost_limit) {
+    return rejection{{ec::overloaded, "would take " + std::to_string(q.decode_cost / q.decode_cost_limit) +
+                                          " times as much of decoding as is given to one request now"},
                      q.decode_span / 2,
                      reject_stage::decode};
   }
   return std::nullopt;
 }
 
+/// Who holds the memory leaves evenly over t_d.
+rejection no_room(const admission_question& q) {
+  const auto tokens = [](double n) { return std::to_string(static_cast<std::uint64_t>(n)); };
+  const double limit = static_cast<double>(q.memory_limit) * memory_share(q.priority);
+  const double excess = q.memory + q.memory_needs - limit;
+  return {{ec::overloaded, "decode's memory: " + tokens(q.memory) + " tokens are taken by then, " +
+                               tokens(q.memory_needs) + " more do not fit " + tokens(limit)},
+          bounded_duration(to_seconds(q.decode_span) * std::min(excess / std::max(q.memory, 1.0), 1.0)),
+          reject_stage::memory};
+}
+
 }  // namespace
+
+bool fits_memory(const admission_question& q) noexcept {
+  if (q.memory_limit == 0 || q.memory <= 0) return true;
+  return q.memory + q.memory_needs <= static_cast<double>(q.memory_limit) * memory_share(q.priority);
+}
 
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q) {
   if (policy == admission_policy::none) return std::nullopt;
   const auto ttft_limit = share_of(q.ttft_slo, q.priority);
   // The queue drains as time passes: what is too much now fits when the excess is done.
-  if (q.ttft > ttft_limit)
+  if (q.ttft > ttft_limit && !q.try_prefill)
     return missed(reject_stage::prefill, "TTFT", q.ttft, ttft_limit, q.ttft - ttft_limit);
   if (policy == admission_policy::baseline) return std::nullopt;
+  if (q.try_decode) return std::nullopt;
+  if (!fits_memory(q)) return no_room(q);
   const auto tbt_limit = share_of(q.tbt_slo, q.priority);
   if (policy == admission_policy::early && q.decode_saturated) {
     return rejection{{ec::overloaded, "every decode batch is full and as many requests wait"},

@@ -37,6 +37,11 @@ constexpr double slo_share(std::uint8_t priority) noexcept {
   return priority == 0 ? 1.25 : priority == 1 ? 1.0 : 0.75;
 }
 
+/// … and how much of a decode instance's memory. There is no more than all of it.
+constexpr double memory_share(std::uint8_t priority) noexcept {
+  return priority == 0 ? 1.0 : priority == 1 ? 0.98 : 0.75;
+}
+
 /// What is known about a request when it is about to be placed.
 struct admission_question {
   std::uint8_t priority = 1;
@@ -47,17 +52,27 @@ struct admission_question {
   duration tbt_then{};     ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
+  /// The instance is idle and its calibration, not confirmed yet, says that it misses the SLO with this
+  /// request alone: it may be wrong. Refused now, such requests would be refused for ever.
+  bool try_prefill = false, try_decode = false;
+  double memory = 0;        ///< tokens that others are predicted to hold of the decode instance's memory
+  double memory_needs = 0;  ///< … that this request will hold
+  std::uint64_t memory_limit = 0;         ///< all that there is; 0: not known, and never the reason
   duration decode_span{};                 ///< t_d
   duration cost{};                        ///< priced: of its prefill
   duration cost_limit = duration::max();  ///< … the largest that is taken with queues as they are
-  std::uint64_t context = 0;              ///< priced: its prompt, and the longest that is taken
-  double context_limit = std::numeric_limits<double>::infinity();
+  double decode_cost = 0;                 ///< priced: of its decoding, and the largest that is taken
+  double decode_cost_limit = std::numeric_limits<double>::infinity();
 };
 
 /// @returns why the request is refused under `policy`, with the stage and the time after which another try
 /// makes sense; nothing if it is admitted.
 /// @source  Mooncake (arXiv 2407.00079), section 7.
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q);
+
+/// Whether the memory is there for what `q` asks about. An instance that nobody uses takes whatever it can
+/// hold.
+bool fits_memory(const admission_question& q) noexcept;
 
 /// The decode side's own check once the KV is there: baseline admission decides only now, the others look
 /// again.

@@ -84,6 +84,7 @@ result<void> cluster_state::add_instance(const instance_desc& desc) {
   const auto slot =
       desc.role == instance_role::prefill ? prefill_.add(desc, n->second.index) : decode_.add(desc);
   seats_.emplace(desc.id, seat{desc.role, slot});
+  if (desc.role == instance_role::decode) decode_on_[desc.node].push_back(slot);
   return {};
 }
 
@@ -130,7 +131,12 @@ std::vector<request_id> cluster_state::remove_instance(worker_id worker) {
 }
 
 void cluster_state::unseat(const seat& s) {
-  if (s.role == instance_role::decode) return decode_.remove(s.slot);
+  if (s.role == instance_role::decode) {
+    const auto here = decode_on_.find(decode_.desc(s.slot).node);
+    std::erase(here->second, s.slot);
+    if (here->second.empty()) decode_on_.erase(here);
+    return decode_.remove(s.slot);
+  }
   // Requests that decode elsewhere by now must not name a slot that the next instance gets.
   for (auto& [id, c] : charges_) {
     if (c.what.prefill == s.slot) c.what.prefill = no_slot;
@@ -151,6 +157,26 @@ void cluster_state::report(worker_id worker, const instance_load& load, time_poi
 // ---- requests
 // -------------------------------------------------------------------------------------------------------
 
+namespace {
+
+decode_pool::needs needs_of(const cluster_state::placed& p) {
+  return {p.context_tokens, std::max(p.memory_tokens, p.context_tokens)};
+}
+
+decode_survival::decoding decoding_of(const cluster_state::placed& p) {
+  return {p.context_tokens, std::max(p.memory_tokens, p.context_tokens), p.answer, p.decode};
+}
+
+}  // namespace
+
+template <class Visit>
+void cluster_state::for_each_host(const placed& p, Visit&& visit) const {
+  if (p.prefill == no_slot) return;
+  const auto here = prefill_.desc(p.prefill).node;
+  if (decode_.desc(p.decode).node == here) return;  // handed over in place: decode is charged for it
+  for (const auto slot : decode_on(here)) visit(slot);
+}
+
 void cluster_state::charge(request_id id, const placed& p, time_point now) {
   release(id, request_state::lost, now);
   charge_record made;
@@ -160,9 +186,10 @@ void cluster_state::charge(request_id id, const placed& p, time_point now) {
   made.since = made.what.since = now;
   made.what.predicted = p.prefill_end - now;
   prefill_.charge(p.prefill, p.prefill_cost, now, p.urgent);
-  decode_.charge(p.decode, p.context_tokens);
-  forecast_.add(made.what.prefill_end, p.context_tokens);
-  survival_.add(made.what.prefill_end, p.context_tokens);
+  decode_.charge(p.decode, needs_of(p));
+  forecast_.add(made.what.prefill_end, p.context_tokens, p.memory_tokens);
+  survival_.add(made.what.prefill_end, decoding_of(p));
+  for_each_host(p, [&](instance_slot slot) { decode_.occupy(slot, p.context_tokens); });
   charges_.emplace(id, made);
 }
 
@@ -176,31 +203,41 @@ std::optional<cluster_state::placed> cluster_state::first_token(request_id id, t
   if (i == charges_.end() || !i->second.life.advance(request_state::decoding)) return std::nullopt;
   auto& what = i->second.what;
   prefill_.completed(what.prefill, what.prefill_cost, now, what.urgent);
-  decode_.arrived(what.decode, what.context_tokens);
-  forecast_.remove(what.prefill_end, what.context_tokens);
-  survival_.remove(what.prefill_end, what.context_tokens);
+  decode_.arrived(what.decode, needs_of(what));
+  for_each_host(what, [&](instance_slot slot) { decode_.vacate(slot, what.context_tokens); });
+  forecast_.remove(what.prefill_end, what.context_tokens, what.memory_tokens);
+  survival_.remove(what.prefill_end, decoding_of(what));
   what.prefill_end = now;
-  forecast_.add(what.prefill_end, what.context_tokens);
-  survival_.add(what.prefill_end, what.context_tokens);
+  forecast_.add(what.prefill_end, what.context_tokens, what.memory_tokens);
+  survival_.add(what.prefill_end, decoding_of(what));
   return what;
 }
 
-bool cluster_state::release(request_id id, request_state how, time_point now) {
+bool cluster_state::release(request_id id, request_state how, time_point now, std::uint32_t tokens) {
   const auto i = charges_.find(id);
   if (i == charges_.end()) return false;
   auto& c = i->second;
   const bool in_prefill = c.in_prefill();
-  if (in_prefill) prefill_.withdrawn(c.what.prefill, c.what.prefill_cost, now, c.what.urgent);
-  decode_.release(c.what.decode, c.what.context_tokens, !in_prefill);
-  forecast_.remove(c.what.prefill_end, c.what.context_tokens);
-  survival_.remove(c.what.prefill_end, c.what.context_tokens);
+  if (in_prefill) {
+    prefill_.withdrawn(c.what.prefill, c.what.prefill_cost, now, c.what.urgent);
+    for_each_host(c.what, [&](instance_slot slot) { decode_.vacate(slot, c.what.context_tokens); });
+  }
+  decode_.release(c.what.decode, needs_of(c.what), !in_prefill);
+  forecast_.remove(c.what.prefill_end, c.what.context_tokens, c.what.memory_tokens);
+  survival_.remove(c.what.prefill_end, decoding_of(c.what));
   if (!in_prefill && how == request_state::finished) {
-    survival_.observe(c.what.prefill_end, c.what.context_tokens, now);
+    survival_.observe(c.what.prefill_end, c.what.answer, now, tokens);
+    if (c.what.session != block_key{}) sessions_.remember(c.what.session, tokens);
   }
   // A request may be over before anybody told us that it decoded.
   if (!c.life.advance(how)) c.life.advance(request_state::failed);
   charges_.erase(i);
   return true;
+}
+
+const cluster_state::placed* cluster_state::charged(request_id id) const {
+  const auto i = charges_.find(id);
+  return i == charges_.end() ? nullptr : &i->second.what;
 }
 
 std::vector<request_id> cluster_state::charged_before(time_point when) const {
@@ -214,6 +251,12 @@ std::vector<request_id> cluster_state::charged_before(time_point when) const {
 
 // ---- views
 // ----------------------------------------------------------------------------------------------------------
+
+std::span<const instance_slot> cluster_state::decode_on(node_id id) const {
+  const auto i = decode_on_.find(id);
+  if (i == decode_on_.end()) return {};
+  return i->second;
+}
 
 std::optional<instance_view> cluster_state::view(worker_id worker, time_point now) const {
   const auto i = seats_.find(worker);

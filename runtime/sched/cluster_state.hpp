@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "runtime/sched/decode_survival.hpp"
 #include "runtime/sched/prefill_pool.hpp"
 #include "runtime/sched/request_life.hpp"
+#include "runtime/sched/session_answers.hpp"
 
 namespace mooncaf {
 
@@ -71,10 +73,14 @@ class cluster_state {
     duration prefill_cost{};
     time_point prefill_end{};  ///< predicted
     std::uint64_t context_tokens = 0;
-    bool urgent = false;   ///< high priority
-    node_id gateway{};     ///< where its client is
-    time_point since{};    ///< when it was charged
-    duration predicted{};  ///< time from then to the end of its prefill
+    bool urgent = false;              ///< high priority
+    node_id gateway{};                ///< where its client is
+    std::uint64_t memory_tokens = 0;  ///< that decode is taken to need: context and answer
+    std::size_t answer = 0;           ///< `answer_class`
+    duration step{};                  ///< predicted for its decoding, without a margin
+    block_key session;                ///< of the prompt's last full block; zero: it has none
+    time_point since{};               ///< when it was charged
+    duration predicted{};             ///< time from then to the end of its prefill
   };
   /// Charges both instances. A request that is charged already is released first.
   void charge(request_id id, const placed& p, time_point now);
@@ -83,8 +89,11 @@ class cluster_state {
   /// Its prefill ended. @returns what it was charged for, if it was still in prefill.
   std::optional<placed> first_token(request_id id, time_point now);
   /// It ended as `how`, a terminal state; all that is still charged is given back.
+  /// @param tokens  of its answer, if it finished; 0: not known.
   /// @returns false if nothing is charged under this id: a second word about its end changes nothing.
-  bool release(request_id id, request_state how, time_point now);
+  bool release(request_id id, request_state how, time_point now, std::uint32_t tokens = 0);
+  /// What a request is charged for; null if nothing.
+  const placed* charged(request_id id) const;
   /// Requests charged before `when`.
   std::vector<request_id> charged_before(time_point when) const;
   std::size_t charged_requests() const noexcept { return charges_.size(); }
@@ -93,7 +102,11 @@ class cluster_state {
   const prefill_pool& prefill() const noexcept { return prefill_; }
   const decode_pool& decode() const noexcept { return decode_; }
   decode_forecast& forecast() noexcept { return forecast_; }
-  decode_survival& survival() noexcept { return survival_; }
+  const decode_forecast& forecast() const noexcept { return forecast_; }
+  const decode_survival& survival() const noexcept { return survival_; }
+  const session_answers& sessions() const noexcept { return sessions_; }
+  /// The decode instances of a node.
+  std::span<const instance_slot> decode_on(node_id id) const;
   std::optional<instance_view> view(worker_id worker, time_point now) const;
   std::vector<instance_view> views(time_point now) const;
 
@@ -116,16 +129,21 @@ class cluster_state {
   std::vector<request_id> charged_to(const seat& s) const;
   std::vector<request_id> charged_by(node_id gateway) const;
   void unseat(const seat& s);
+  /// Decode instances whose memory holds this prompt while it is computed for another node.
+  template <class Visit>
+  void for_each_host(const placed& p, Visit&& visit) const;
 
   duration decode_span_;
   std::unordered_map<node_id, node> nodes_;
   std::vector<node_id> by_index_;
   std::unordered_map<worker_id, seat> seats_;
   std::unordered_map<request_id, charge_record> charges_;
+  std::unordered_map<node_id, std::vector<instance_slot>> decode_on_;  // instances by node
   prefill_pool prefill_;
   decode_pool decode_;
   decode_forecast forecast_;
   decode_survival survival_;
+  session_answers sessions_;
 };
 
 }  // namespace mooncaf

@@ -23,10 +23,6 @@ bool is_urgent(const schedule_request& request) noexcept { return request.priori
 /// themselves and leave less to the margin.
 double covered_share(admission_policy p) noexcept { return p == admission_policy::priced ? 0.9 : 0.95; }
 
-duration or_default(duration wish, duration otherwise) noexcept {
-  return wish > duration{} ? wish : otherwise;
-}
-
 }  // namespace
 
 conductor_core::conductor_core(conductor_options options)
@@ -83,7 +79,6 @@ result<void> conductor_core::set_state(worker_id worker, instance_state state) {
 
 void conductor_core::report(worker_id worker, const instance_load& load, time_point now) {
   cluster_.report(worker, load, now);
-  if (load.running > 0 && load.step > duration{}) tbt_margin_.observe(load.step, options_.tbt_slo);
 }
 
 void conductor_core::heartbeat(node_id node, time_point now) { cluster_.touch(node, now); }
@@ -163,76 +158,30 @@ std::optional<rejection> conductor_core::refuse_outright(const schedule_request&
   return std::nullopt;
 }
 
-/// Since arrival. Urgent requests wait for each other only; the others' queue drains as fast as those that
-/// are still to come, and will go first, leave time for.
-duration conductor_core::predicted_ttft(const schedule_request& request, const prefill_choice& p,
-                                        time_point now) const {
-  constexpr double most = 0.9;
-  if (is_urgent(request)) return waited(request, now) + p.cost + cluster_.prefill().urgent_queue(p.slot, now);
-  const double urgent =
-      std::min(urgent_work_.at(now) / static_cast<double>(cluster_.prefill().live().size()), most);
-  return waited(request, now) + p.cost + bounded_duration(to_seconds(p.ttft - p.cost) / (1 - urgent));
-}
-
-std::optional<rejection> conductor_core::admit(const schedule_request& request, const prefill_choice& p,
-                                               const decode_choice& d, time_point now) {
-  admission_question q;
-  q.priority = request.priority;
-  q.ttft = predicted_ttft(request, p, now);
-  q.ttft_slo = or_default(request.ttft_slo, options_.ttft_slo);
-  q.tbt_now = d.tbt;
-  q.tbt_running = d.tbt_running;
-  q.tbt_slo = or_default(request.tbt_slo, options_.tbt_slo);
-  q.decode_saturated = d.saturated;
-  q.decode_span = options_.decode_span;
-  if (options_.admission == admission_policy::predictive) {
-    const auto then = cluster_.forecast().at(now + p.ttft);
-    q.tbt_then = cluster_.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
-  }
-  if (predicts_each(options_.admission)) predict_each(request, p, now, q);
-  return check_admission(options_.admission, q);
-}
-
-/// Decode load when this prefill ends, by what is known of each request; and what requests may cost at this
-/// load.
-void conductor_core::predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
-                                  admission_question& q) {
+/// What the largest decode instance could never hold: no wait helps.
+std::optional<rejection> conductor_core::refuse_too_long(const schedule_request& request) const {
   const auto& decode = cluster_.decode();
-  // Not only when its prefill ends: others that are in prefill by now join while it decodes.
-  duration step{};
-  for (const auto later : {0.0, 0.3, 0.8}) {
-    const auto then = cluster_.survival().at(
-        now + p.ttft + bounded_duration(later * to_seconds(options_.decode_span)), now);
-    step = std::max(
-        step, decode.mean_step(static_cast<std::uint64_t>(then.requests + 1.5),
-                               static_cast<std::uint64_t>(then.context_tokens) + request.prompt_tokens));
-  }
-  q.tbt_then = bounded_duration(to_seconds(step) * tbt_margin_.factor());
-  // The own computation is known; it is the wait for others that goes wrong.
-  q.ttft = p.cost + bounded_duration(to_seconds(q.ttft - p.cost) * ttft_margin_.factor());
-  if (options_.admission != admission_policy::priced || is_urgent(request))
-    return;  // nobody prices those out
-  const double share = slo_share(request.priority);
-  q.cost = p.cost;
-  q.context = request.prompt_tokens;
-  prefill_prices_.observe(to_seconds(p.cost));
-  decode_prices_.observe(request.prompt_tokens);
-  const double queue_load = to_seconds(q.ttft - p.cost) / (to_seconds(q.ttft_slo) * share);
-  // An empty step takes its time too: load is how much of the rest is taken.
-  const double empty = to_seconds(decode.mean_step(1, request.prompt_tokens));
-  const double decode_load =
-      (to_seconds(q.tbt_then) - empty) / std::max(to_seconds(q.tbt_slo) * share - empty, 1e-9);
-  q.cost_limit = bounded_duration(prefill_prices_.limit(queue_load));
-  q.context_limit = decode_prices_.limit(decode_load);
+  const auto most = decode.largest_memory();
+  const bool whole = decode.desc(decode.live().front()).reserves_answers;
+  const auto least = std::uint64_t{request.prompt_tokens} + (whole ? request.max_tokens : 1);
+  if (most == 0 || least <= most) return std::nullopt;
+  return rejection{{ec::invalid_argument, "needs memory for " + std::to_string(least) +
+                                              " tokens to decode; the largest decode instance has " +
+                                              std::to_string(most)},
+                   {},
+                   reject_stage::memory};
 }
 
 tl::expected<placement, rejection> conductor_core::schedule(const schedule_request& request, time_point now) {
   now_ = std::max(now_, now);
   index_.sweep(sweep_per_placement);
   cluster_.forecast().trim(now);
-  cluster_.survival().trim(now);
   if (auto refused = refuse_outright(request)) {
     ++counts_.rejected_unavailable;
+    return tl::unexpected(std::move(*refused));
+  }
+  if (auto refused = refuse_too_long(request)) {
+    ++counts_.rejected_memory;
     return tl::unexpected(std::move(*refused));
   }
   // The block of the last token is never reused: its logits have to be computed.
@@ -247,17 +196,49 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
                                      "gateway"},
                                     std::chrono::seconds(1)});
   }
-  if (auto refused = admit(request, p, d, now)) {
-    ++(refused->stage == reject_stage::prefill ? counts_.rejected_ttft : counts_.rejected_tbt);
+  candidate c{request, p, d, 0, now, {}};
+  c.answer =
+      answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys));
+  find_room(c);
+  if (auto refused = admit(c)) {
+    ++(refused->stage == reject_stage::prefill  ? counts_.rejected_ttft
+       : refused->stage == reject_stage::memory ? counts_.rejected_memory
+                                                : counts_.rejected_tbt);
     return tl::unexpected(std::move(*refused));
   }
-  return commit(request, p, d, now);
+  return commit(c);
 }
 
 conductor_core::pair_choice conductor_core::choose(const schedule_request& request, time_point now) {
+  if (options_.coupled) return choose_coupled(request, now);
   if (!broken_.empty()) return choose_linked(request, now);
   return {selector_->select({request, match_, cluster_.prefill(), transfers_, now}),
           cluster_.decode().select(request.prompt_tokens, request.avoid)};
+}
+
+/// One node for both: the one that would be done the soonest with what it has, decoding included.
+conductor_core::pair_choice conductor_core::choose_coupled(const schedule_request& request, time_point now) {
+  auto& prefill = cluster_.prefill();
+  const auto& decode = cluster_.decode();
+  const auto decode_of = [&](instance_slot slot) {
+    const auto here = cluster_.decode_on(prefill.desc(slot).node);
+    return here.empty() ? no_slot : here.front();
+  };
+  const double empty = to_seconds(decode.mean_step(0, 0));
+  // Those that decode are, on average, half done.
+  const double left = 0.5 * cluster_.survival().mean_tokens();
+  for (const auto slot : prefill.live()) {
+    const auto beside = decode_of(slot);
+    if (beside == no_slot || decode.charged(beside) == 0) continue;
+    prefill.set_standing(slot, bounded_duration(left * (to_seconds(decode.step(beside, 0, false)) - empty)));
+  }
+  auto p = selector_->select({request, match_, prefill, transfers_, now});
+  const auto whole = prefill.queue(p.slot, now);
+  for (const auto slot : prefill.live()) prefill.set_standing(slot, {});
+  p.ttft -= whole - prefill.queue(p.slot, now);
+  const auto beside = decode_of(p.slot);
+  if (beside == no_slot) return {};
+  return {p, decode.choice(beside, request.prompt_tokens)};
 }
 
 /// Where all three of gateway, prefill and decode reach each other. Links are seldom broken: this one takes
@@ -294,8 +275,8 @@ prefill_choice conductor_core::choose_prefill(const schedule_request& request, c
   return selector_->select({request, match_, pool, transfers_, now, &barred, false});
 }
 
-placement conductor_core::commit(const schedule_request& request, const prefill_choice& p,
-                                 const decode_choice& d, time_point now) {
+placement conductor_core::commit(const candidate& c) {
+  const auto& [request, p, d, answer, now, step] = c;
   const auto& prefill = cluster_.prefill().desc(p.slot);
   const auto& decode = cluster_.decode().desc(d.slot);
   placement out;
@@ -315,10 +296,13 @@ placement conductor_core::commit(const schedule_request& request, const prefill_
     transfers_.charge(p.source, blocks * options_.block_tokens * options_.bytes_per_token, now);
     ++counts_.fetches;
   }
-  cluster_.charge(
-      request.id,
-      {p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens, is_urgent(request), request.gateway},
-      now);
+  cluster_state::placed what{
+      p.slot, d.slot, p.cost, now + p.ttft, request.prompt_tokens, is_urgent(request), request.gateway};
+  what.memory_tokens = memory_needs(c, d.slot);
+  what.answer = answer;
+  what.step = c.step;
+  if (!request.keys.empty()) what.session = request.keys.back();
+  cluster_.charge(request.id, what, now);
   if (is_urgent(request)) urgent_work_.add(p.cost, now);
   ++counts_.placed;
   return out;
@@ -339,9 +323,12 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
   }
 }
 
-void conductor_core::end(request_id id, request_state how, time_point now) {
+void conductor_core::end(request_id id, request_state how, time_point now, std::uint32_t output_tokens) {
   now_ = std::max(now_, now);
-  if (!cluster_.release(id, how, now)) return;
+  if (const auto* what = cluster_.charged(id); what != nullptr && how == request_state::finished) {
+    tbt_margin_.observe(what->step, cluster_.decode().latest(what->decode).step, options_.tbt_slo);
+  }
+  if (!cluster_.release(id, how, now, output_tokens)) return;
   switch (how) {
     case request_state::finished:
       ++counts_.finished;

@@ -35,6 +35,9 @@ struct conductor_options {
   double balancing_threshold = 4;  ///< > 1: a remote prefix this many times longer is worth fetching
   duration decode_span =
       std::chrono::seconds(20);  ///< t_d: how long a request is taken to decode (predictive)
+  /// Every node prefills and decodes, a request in one place: the baseline. The router takes the node that
+  /// has the least to do, decoding included.
+  bool coupled = false;
   std::uint32_t block_tokens = 64;
   std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
   std::uint64_t seed = 1;
@@ -49,6 +52,7 @@ struct conductor_counts {
   std::uint64_t placed = 0;
   std::uint64_t rejected_ttft = 0;
   std::uint64_t rejected_tbt = 0;
+  std::uint64_t rejected_memory = 0;  ///< decode's memory would be full, or never holds it
   std::uint64_t rejected_unavailable = 0;
   std::uint64_t fetches = 0;  ///< placements that bring a prefix from another node
   std::uint64_t finished = 0;
@@ -122,7 +126,10 @@ class conductor_core {
   virtual void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
                            duration compute, time_point now);
   // Terminal: whatever is still charged is released, once; ids that are not charged are ignored.
-  virtual void finished(request_id id, time_point now) { end(id, request_state::finished, now); }
+  /// @param output_tokens  of the answer; 0: not known. What is learned from it serves later predictions.
+  virtual void finished(request_id id, time_point now, std::uint32_t output_tokens = 0) {
+    end(id, request_state::finished, now, output_tokens);
+  }
   virtual void failed(request_id id, time_point now) { end(id, request_state::failed, now); }
   virtual void cancelled(request_id id, time_point now) { end(id, request_state::cancelled, now); }
 
@@ -146,17 +153,32 @@ class conductor_core {
     decode_choice decode;
   };
   pair_choice choose(const schedule_request& request, time_point now);
+  pair_choice choose_coupled(const schedule_request& request, time_point now);
   pair_choice choose_linked(const schedule_request& request, time_point now);
   prefill_choice choose_prefill(const schedule_request& request, const node_set& barred, time_point now);
-  std::optional<rejection> admit(const schedule_request& request, const prefill_choice& p,
-                                 const decode_choice& d, time_point now);
-  void predict_each(const schedule_request& request, const prefill_choice& p, time_point now,
-                    admission_question& q);
+  std::optional<rejection> refuse_too_long(const schedule_request& request) const;
+  /// A request on its way to a decision, with what is known of its answer.
+  struct candidate {
+    const schedule_request& request;
+    prefill_choice prefill;
+    decode_choice decode;
+    std::size_t answer = 0;  ///< `answer_class`
+    time_point now;
+    duration step{};  ///< predicted for its decoding (`predicts_each`), without a margin
+  };
+  void find_room(candidate& c) const;
+  std::uint64_t memory_needs(const candidate& c, instance_slot slot) const;
+  /// Tokens of an instance's memory that others will hold, as this admission policy foresees it.
+  double memory_taken(const candidate& c, instance_slot slot) const;
+  bool has_room(const candidate& c, instance_slot slot) const;
+  void ask_for_memory(const candidate& c, instance_slot slot, admission_question& q) const;
+  std::optional<rejection> admit(candidate& c);
+  void predict_each(candidate& c, admission_question& q);
+  void price(const candidate& c, admission_question& q);
   duration predicted_ttft(const schedule_request& request, const prefill_choice& p, time_point now) const;
   duration waited(const schedule_request& request, time_point now) const noexcept;
-  placement commit(const schedule_request& request, const prefill_choice& p, const decode_choice& d,
-                   time_point now);
-  void end(request_id id, request_state how, time_point now);
+  placement commit(const candidate& c);
+  void end(request_id id, request_state how, time_point now, std::uint32_t output_tokens = 0);
 
   conductor_options options_;
   prefix_index index_;
@@ -166,7 +188,7 @@ class conductor_core {
   ttft_margin ttft_margin_;
   tbt_margin tbt_margin_;
   price_book prefill_prices_{0.7};  // in seconds of prefill
-  price_book decode_prices_{0.5};   // in tokens of context
+  price_book decode_prices_{0.85};  // in shares of a decode instance times seconds
   std::unique_ptr<prefill_selector> selector_;
   broken_links broken_;
   prefix_match match_;  // of the request at hand

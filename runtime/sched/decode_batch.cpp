@@ -1,6 +1,7 @@
 #include "runtime/sched/decode_batch.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "runtime/sched/admission.hpp"
 #include "runtime/sched/urgency.hpp"
@@ -53,6 +54,14 @@ void decode_batch::cancel(request_id id) {
 
 std::optional<rejection> decode_batch::check(const decode_entry& entry, const decode_model& model,
                                              duration tbt_slo) const {
+  // One may wait for memory: it joins as soon as somebody leaves. With more the wait is anybody's guess.
+  if (options_.max_context_tokens > 0 && !waiting_.empty() &&
+      reserved_tokens_ + longest(waiting_.front()) > options_.max_context_tokens) {
+    return rejection{{ec::out_of_space, "decode's memory is full and " + std::to_string(waiting_.size()) +
+                                            " requests wait for it"},
+                     std::chrono::seconds(1),
+                     reject_stage::at_decode};
+  }
   std::uint64_t context = 0;
   for (const auto* list : {&running_entries_, &waiting_}) {
     for (const auto& e : *list) context += e.context_tokens;

@@ -44,7 +44,8 @@ class decode_batch {
   void cancel(request_id id);
 
   /// The double check when the KV has arrived: whether the batch with everyone who waits, at the predicted
-  /// step, keeps this request's SLO. Baseline admission decides only here.
+  /// step, keeps this request's SLO, and whether somebody waits for memory already (`ec::out_of_space`).
+  /// Baseline admission decides only here.
   std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
                                  duration tbt_slo) const;
 

@@ -48,6 +48,15 @@ void decode_pool::set_state(instance_slot slot, instance_state state) {
     live_.push_back(slot);
     ++in_class;
   }
+  largest_ = 0;
+  for (const auto other : live_) {
+    const auto holds = all_[other].desc.capacity_tokens;
+    if (holds == 0) {
+      largest_ = 0;
+      break;
+    }
+    largest_ = std::max(largest_, holds);
+  }
   publish(slot);
 }
 
@@ -64,34 +73,52 @@ double decode_pool::load_seconds(const member& m) const {
   double seconds = model.part_of(batch, static_cast<double>(context_of(m)));
   // A place comes free as often as a batch finishes in `span_`.
   double over = static_cast<double>(m.charged + 1 - batch) / m.desc.capacity;
-  if (m.desc.capacity_tokens > 0 && context_of(m) > m.desc.capacity_tokens) {
-    over = std::max(over, static_cast<double>(context_of(m) - m.desc.capacity_tokens) /
+  const auto taken = std::max(m.reserved, context_of(m)) + m.occupied;
+  if (m.desc.capacity_tokens > 0 && taken > m.desc.capacity_tokens) {
+    over = std::max(over, static_cast<double>(taken - m.desc.capacity_tokens) /
                               static_cast<double>(m.desc.capacity_tokens));
   }
   return seconds + over * to_seconds(span_);
 }
 
-void decode_pool::charge(instance_slot slot, std::uint64_t context_tokens) {
-  ++all_[slot].charged;
-  all_[slot].context += context_tokens;
+void decode_pool::charge(instance_slot slot, const needs& n) {
+  auto& m = all_[slot];
+  ++m.charged;
+  m.context += n.context;
+  m.reserved += n.memory;
   publish(slot);
 }
 
-void decode_pool::arrived(instance_slot slot, std::uint64_t context_tokens) {
-  ++all_[slot].arrived;
-  all_[slot].arrived_context += context_tokens;
+void decode_pool::arrived(instance_slot slot, const needs& n) {
+  auto& m = all_[slot];
+  ++m.arrived;
+  m.arrived_context += n.context;
+  m.arrived_memory += n.memory;
 }
 
-void decode_pool::release(instance_slot slot, std::uint64_t context_tokens, bool had_arrived) {
+void decode_pool::release(instance_slot slot, const needs& n, bool had_arrived) {
   auto& m = all_[slot];
   --m.charged;
-  m.context -= context_tokens;
+  m.context -= n.context;
+  m.reserved -= n.memory;
   if (had_arrived) {
     // What it had generated goes with it: its share, until the next report.
     m.grown -= m.grown / m.arrived;
     --m.arrived;
-    m.arrived_context -= context_tokens;
+    m.arrived_context -= n.context;
+    m.arrived_memory -= n.memory;
   }
+  publish(slot);
+}
+
+void decode_pool::occupy(instance_slot slot, std::uint64_t tokens) {
+  all_[slot].occupied += tokens;
+  publish(slot);
+}
+
+void decode_pool::vacate(instance_slot slot, std::uint64_t tokens) {
+  auto& taken = all_[slot].occupied;
+  taken -= std::min(taken, tokens);  // the instance may have joined after its node took the prompt
   publish(slot);
 }
 
@@ -136,11 +163,32 @@ decode_choice decode_pool::select(std::uint64_t prompt_tokens, std::span<const w
     }
   }
   if (best.slot == no_slot) return avoid.empty() ? best : select(prompt_tokens, {}, barred);
-  const auto& m = all_[best.slot];
-  best.tbt = step(best.slot, prompt_tokens);
-  best.tbt_running = classes_[m.speed].model.estimate(std::min(m.arrived + 1, m.desc.capacity),
-                                                      m.arrived_context + m.grown + prompt_tokens);
-  best.saturated = m.charged >= waiting_batches * m.desc.capacity;
+  return choice(best.slot, prompt_tokens);
+}
+
+decode_choice decode_pool::choice(instance_slot slot, std::uint64_t prompt_tokens) const {
+  const auto& m = all_[slot];
+  decode_choice out;
+  out.slot = slot;
+  out.tbt = step(slot, prompt_tokens);
+  out.tbt_running = classes_[m.speed].model.estimate(std::min(m.arrived + 1, m.desc.capacity),
+                                                     m.arrived_context + m.grown + prompt_tokens);
+  out.saturated = m.charged >= waiting_batches * m.desc.capacity;
+  return out;
+}
+
+instance_slot decode_pool::roomiest(std::span<const worker_id> avoid) const {
+  auto best = no_slot;
+  std::int64_t most = 0;
+  for (const auto slot : live_) {
+    const auto& m = all_[slot];
+    if (m.desc.capacity_tokens == 0 || std::ranges::find(avoid, m.desc.id) != avoid.end()) continue;
+    const auto free =
+        static_cast<std::int64_t>(m.desc.capacity_tokens) - static_cast<std::int64_t>(reserved(slot));
+    if (best != no_slot && (free < most || (free == most && slot > best))) continue;
+    best = slot;
+    most = free;
+  }
   return best;
 }
 

@@ -32,10 +32,18 @@ class decode_pool {
   void remove(instance_slot slot);
   void set_state(instance_slot slot, instance_state state);
 
-  void charge(instance_slot slot, std::uint64_t context_tokens);
+  /// What a request takes of an instance, in tokens.
+  struct needs {
+    std::uint64_t context = 0;
+    std::uint64_t memory = 0;  ///< context, and the room that its answer is taken to need
+  };
+  void charge(instance_slot slot, const needs& n);
   /// The charged request's prefill is over: from now on it is part of what the instance reports.
-  void arrived(instance_slot slot, std::uint64_t context_tokens);
-  void release(instance_slot slot, std::uint64_t context_tokens, bool had_arrived);
+  void arrived(instance_slot slot, const needs& n);
+  void release(instance_slot slot, const needs& n, bool had_arrived);
+  /// Memory of the node that something other than decoding takes (prompts computed there for elsewhere).
+  void occupy(instance_slot slot, std::uint64_t tokens);
+  void vacate(instance_slot slot, std::uint64_t tokens);
   void report(instance_slot slot, const instance_load& load);
 
   /// The live instance on which this request's steps are predicted to be the shortest, those that are full
@@ -51,6 +59,22 @@ class decode_pool {
   /// Mean predicted step of the pool if `requests` with `context_tokens` in all were spread evenly over it.
   duration mean_step(std::uint64_t requests, std::uint64_t context_tokens) const;
 
+  /// Tokens of its memory that all who are charged to it will take, those in prefill included.
+  std::uint64_t reserved(instance_slot slot) const noexcept {
+    return all_[slot].reserved + all_[slot].occupied;
+  }
+  /// … of which nothing is decoding's own (`occupy`).
+  std::uint64_t occupied(instance_slot slot) const noexcept { return all_[slot].occupied; }
+  /// … of those that decode there now.
+  std::uint64_t reserved_running(instance_slot slot) const noexcept { return all_[slot].arrived_memory; }
+  /// The live instance with the most memory that nobody is charged for; `no_slot` if there is none whose
+  /// memory is known. @cost  a look at every live instance.
+  instance_slot roomiest(std::span<const worker_id> avoid = {}) const;
+  /// Memory of the largest live instance; 0 if one of them has no known limit.
+  std::uint64_t largest_memory() const noexcept { return largest_; }
+  /// What choosing this instance means, as `select` says it.
+  decode_choice choice(instance_slot slot, std::uint64_t prompt_tokens) const;
+
   const instance_desc& desc(instance_slot slot) const noexcept { return all_[slot].desc; }
   const instance_load& latest(instance_slot slot) const noexcept { return all_[slot].latest; }
   std::uint32_t charged(instance_slot slot) const noexcept { return all_[slot].charged; }
@@ -65,6 +89,9 @@ class decode_pool {
     std::uint64_t context = 0;          // of all charged, as placed
     std::uint64_t arrived_context = 0;  // of those that arrived
     std::uint64_t grown = 0;            // generated since, as last reported
+    std::uint64_t reserved = 0;         // memory that all charged will take
+    std::uint64_t arrived_memory = 0;   // … of those that arrived
+    std::uint64_t occupied = 0;         // memory taken by what is not decoding's
     instance_load latest;
     bool used = false;
   };
@@ -77,6 +104,7 @@ class decode_pool {
   std::vector<member> all_;  // by slot
   std::vector<instance_slot> live_;
   std::vector<std::size_t> live_in_class_;
+  std::uint64_t largest_ = 0;
   speed_classes<decode_model> classes_;
 };
 

@@ -30,12 +30,23 @@ std::size_t decode_times::bucket_of(double seconds) noexcept {
   return std::min(static_cast<std::size_t>(std::log2(seconds / shortest) * per_octave) + 1, buckets - 1);
 }
 
-void decode_times::observe(std::size_t c, duration took) noexcept {
-  auto& mine = of_[c];
-  for (auto& n : mine.seen) n *= fading;
-  mine.total = mine.total * fading + 1;
-  mine.seen[bucket_of(to_seconds(took))] += 1;
-  if (++mine.undrawn >= redraw_every || (mine.total >= enough && mine.beyond[0] == 0)) draw(mine);
+void decode_times::observe(std::size_t c, duration took, std::uint32_t tokens) noexcept {
+  observe(of_[c], took, tokens);
+  observe(any_, took, tokens);
+}
+
+void decode_times::observe(history& of, duration took, std::uint32_t tokens) noexcept {
+  for (auto& n : of.seen) n *= fading;
+  of.total = of.total * fading + 1;
+  of.seconds = of.seconds * fading + to_seconds(took);
+  of.seen[bucket_of(to_seconds(took))] += 1;
+  if (tokens > 0) {
+    const double n = tokens;
+    of.answers = of.answers * fading + 1;
+    of.tokens = of.tokens * fading + n;
+    of.tokens_squared = of.tokens_squared * fading + n * n;
+  }
+  if (++of.undrawn >= redraw_every || (of.total >= enough && of.beyond[0] == 0)) draw(of);
 }
 
 void decode_times::draw(history& of) noexcept {
@@ -52,81 +63,100 @@ void decode_times::draw(history& of) noexcept {
   }
 }
 
+const decode_times::history* decode_times::known(std::size_t c) const noexcept {
+  for (const auto* h : {&of_[c], &any_}) {
+    if (h->total >= enough && h->beyond[0] > 0) return h;
+  }
+  return nullptr;
+}
+
 double decode_times::still_there(std::size_t c, duration elapsed, duration later,
                                  duration otherwise) const noexcept {
-  const auto& mine = of_[c];
-  if (mine.total < enough || mine.beyond[0] == 0) return elapsed + later < otherwise ? 1 : 0;
+  const auto* mine = known(c);
+  if (mine == nullptr) return elapsed + later < otherwise ? 1 : 0;
   const auto now = static_cast<std::size_t>(elapsed.count() / point_ns);
   const auto then = static_cast<std::size_t>((elapsed + later).count() / point_ns);
   // Longer than (almost) anything seen: it may go on for as long again.
-  if (now >= points || mine.beyond[now] < 1e-3) {
+  if (now >= points || mine->beyond[now] < 1e-3) {
     return then == 0 ? 1 : static_cast<double>(now) / static_cast<double>(then);
   }
-  return then < points ? mine.beyond[then] / mine.beyond[now] : 0;
+  return then < points ? mine->beyond[then] / mine->beyond[now] : 0;
 }
 
-decode_survival::bucket* decode_survival::find(time_point t) {
-  const auto b = std::max(number_of(t), first_);
-  const auto i = static_cast<std::size_t>(b - first_);
-  return i < buckets_.size() ? &buckets_[i] : nullptr;
+double decode_times::mean_seconds(std::size_t c, duration otherwise) const noexcept {
+  const auto* mine = known(c);
+  return mine == nullptr ? to_seconds(otherwise) : mine->seconds / mine->total;
 }
 
-void decode_survival::add(time_point prefill_end, std::uint64_t prompt_tokens) {
-  const auto b = number_of(prefill_end);
-  if (buckets_.empty()) first_ = b;
-  while (b < first_) {
-    buckets_.emplace_front();
-    --first_;
+double decode_times::likely_tokens(std::size_t c, double otherwise) const noexcept {
+  for (const auto* h : {&of_[c], &any_}) {
+    if (h->answers < enough) continue;
+    const double mean = h->tokens / h->answers;
+    return mean + std::sqrt(std::max(h->tokens_squared / h->answers - mean * mean, 0.0));
   }
-  const auto i = static_cast<std::size_t>(b - first_);
-  if (i >= buckets_.size()) buckets_.resize(i + 1);
-  const auto c = decode_times::class_of(prompt_tokens);
-  ++buckets_[i].requests[c];
-  buckets_[i].context[c] += prompt_tokens;
+  return otherwise;
 }
 
-void decode_survival::remove(time_point prefill_end, std::uint64_t prompt_tokens) {
-  auto* b = find(prefill_end);
-  const auto c = decode_times::class_of(prompt_tokens);
-  if (b == nullptr || b->requests[c] == 0) return;
-  --b->requests[c];
-  b->context[c] -= prompt_tokens;
+void decode_survival::add(crowd& to, const key& k, const decoding& d) {
+  auto& b = to.at(k);
+  ++b.requests;
+  b.context += d.context_tokens;
+  b.memory += d.memory_tokens;
 }
 
-void decode_survival::observe(time_point began, std::uint64_t prompt_tokens, time_point now) noexcept {
-  times_.observe(decode_times::class_of(prompt_tokens), std::max(now - began, duration{}));
+void decode_survival::remove(crowd& from, const key& k, const decoding& d) {
+  auto* b = from.find(k);
+  if (b == nullptr) return;
+  if (--b->requests == 0) return from.erase(k);
+  b->context -= d.context_tokens;
+  b->memory -= d.memory_tokens;
 }
 
-decode_survival::load decode_survival::at(time_point when, time_point now) const {
+void decode_survival::add(time_point prefill_end, const decoding& d) {
+  const key k{number_of(prefill_end), d.answer};
+  ++under_way_;
+  add(all_, k, d);
+  if (by_slot_.size() <= d.slot) by_slot_.resize(std::size_t{d.slot} + 1);
+  add(by_slot_[d.slot], k, d);
+}
+
+void decode_survival::remove(time_point prefill_end, const decoding& d) {
+  const key k{number_of(prefill_end), d.answer};
+  --under_way_;
+  remove(all_, k, d);
+  if (d.slot < by_slot_.size()) remove(by_slot_[d.slot], k, d);
+}
+
+void decode_survival::observe(time_point began, std::size_t answer, time_point now,
+                              std::uint32_t tokens) noexcept {
+  ++ended_;
+  times_.observe(answer, std::max(now - began, duration{}), tokens);
+}
+
+std::uint64_t decode_survival::likely_tokens(std::size_t answer, std::uint32_t max_tokens) const noexcept {
+  // Most requests ask for far more than they get: until something is known, an ordinary answer is expected.
+  constexpr double ordinary = 256;
+  return static_cast<std::uint64_t>(std::min<double>(times_.likely_tokens(answer, ordinary), max_tokens));
+}
+
+decode_survival::load decode_survival::sum(const crowd& of, time_point when, time_point now) const {
   load sum;
-  const auto last =
-      std::min<std::int64_t>(number_of(when) - first_, static_cast<std::int64_t>(buckets_.size()) - 1);
-  for (std::int64_t i = 0; i <= last; ++i) {
-    const auto& b = buckets_[static_cast<std::size_t>(i)];
-    const time_point ended{duration{(first_ + i) * width + width / 2}};
+  const auto last = number_of(when);
+  const bool biased = ended_ >= 16 && ended_ < under_way_;
+  for (const auto& [k, b] : of) {
+    const auto& [number, c] = k;
+    if (number > last) break;
+    const time_point ended{duration{number * width + width / 2}};
     const auto elapsed = std::max<duration>(now - ended, duration{});
     const auto later = std::max<duration>(when - std::max(now, ended), duration{});
-    for (std::size_t c = 0; c < decode_times::classes; ++c) {
-      if (b.requests[c] == 0) continue;
-      const double p = times_.still_there(c, elapsed, later, span_);
-      sum.requests += p * b.requests[c];
-      sum.context_tokens += p * static_cast<double>(b.context[c]);
-    }
+    const double p = biased ? 1 : times_.still_there(c, elapsed, later, span_);
+    const auto n = static_cast<double>(b.requests), memory = static_cast<double>(b.memory);
+    sum.requests += p * n;
+    sum.context_tokens += p * static_cast<double>(b.context);
+    sum.memory_tokens += p * memory;
+    sum.memory_variance += p * (1 - p) * memory * memory / n;
   }
   return sum;
-}
-
-void decode_survival::trim(time_point now) {
-  const auto oldest = number_of(now) - kept;
-  while (buckets_.size() > 1 && first_ < oldest) {
-    // Whoever is still there counts with the oldest that is kept.
-    for (std::size_t c = 0; c < decode_times::classes; ++c) {
-      buckets_[1].requests[c] += buckets_[0].requests[c];
-      buckets_[1].context[c] += buckets_[0].context[c];
-    }
-    buckets_.pop_front();
-    ++first_;
-  }
 }
 
 }  // namespace mooncaf

@@ -2,30 +2,38 @@
 // How long requests decode, learnt from those that ended, and what follows for those that have not.
 
 #include <array>
+#include <cmath>
 #include <cstdint>
-#include <deque>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/units.hpp"
+#include "runtime/sched/answer_class.hpp"
+#include "runtime/sched/sparse_buckets.hpp"
+#include "runtime/sched/speed_class.hpp"
 
 namespace mooncaf {
 
-/// Distribution of decode times by prompt length, from what has been seen: older observations fade. All that
-/// a scheduler can know of an answer's length before it is there.
+/// Distribution of decode times and answer lengths by class, from what has been seen: older observations
+/// fade. All that a scheduler can know of an answer before it is there.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_times {
  public:
-  static constexpr std::size_t classes = 4;
+  static constexpr std::size_t classes = answer_class::count;
 
-  /// Prompts of similar length have answers of similar length more often than not.
-  static std::size_t class_of(std::uint64_t prompt_tokens) noexcept {
-    return prompt_tokens < 2048 ? 0 : prompt_tokens < 8192 ? 1 : prompt_tokens < 32768 ? 2 : 3;
-  }
-
-  /// A request of this class decoded for so long and ended.
-  void observe(std::size_t c, duration took) noexcept;
+  /// A request of this class decoded for so long and ended. @param tokens  of its answer; 0: not known.
+  void observe(std::size_t c, duration took, std::uint32_t tokens = 0) noexcept;
   /// Of those that have decoded for `elapsed`, the share that will still do so `later`. Until enough has been
-  /// seen, all are taken to last `otherwise`.
+  /// seen of a class it is taken for the mean of all; until enough has been seen of any, all are taken to
+  /// last `otherwise`.
   double still_there(std::size_t c, duration elapsed, duration later, duration otherwise) const noexcept;
+  /// Mean decode time in seconds, by the same rule.
+  double mean_seconds(std::size_t c, duration otherwise) const noexcept;
+  /// Mean length of all answers; a guess until enough have been seen.
+  double mean_tokens() const noexcept { return any_.answers < enough ? 256 : any_.tokens / any_.answers; }
+  /// Tokens that five of six answers of the class do not exceed: the mean and one standard deviation. Until
+  /// enough has been seen, `otherwise`.
+  double likely_tokens(std::size_t c, double otherwise) const noexcept;
 
  private:
   static constexpr std::size_t buckets = 64;  // of a fifth of an octave, from 50 ms: up to six minutes
@@ -43,55 +51,85 @@ class decode_times {
     std::array<double, points>
         beyond{};  ///< share that lasts longer, by time: drawn from `seen` now and then
     double total = 0;
+    double seconds = 0;                                  ///< sum, fading like `total`
+    double answers = 0, tokens = 0, tokens_squared = 0;  ///< sums
     std::uint32_t undrawn = 0;
   };
+  void observe(history& of, duration took, std::uint32_t tokens) noexcept;
   void draw(history& of) noexcept;
+  const history* known(std::size_t c) const noexcept;
   std::array<history, classes> of_;
+  history any_;
 };
 
 /// The decode load at a later moment: every request that is charged counts with the chance that it will be
-/// decoding then. Requests are kept in buckets of the time at which their prefill ended (or will), so the
-/// answer costs the same with ten requests and with a million.
+/// decoding then. Requests are kept by the time at which their prefill ended (or will), so the answer costs
+/// the same with ten requests of a quarter second and with a thousand.
 ///
 ///   prefill ends   ··|··1·|·2··|··1·|····|·3··|···
 ///   still there      × .1   × .3  × .5        × 1     ──► expected requests and context at T
 ///
-/// Better than one t_d for all: answers differ by a factor of a hundred, and who has lasted long lasts
-/// longer.
+/// Until as many have ended as are under way, those that ended were the short ones: nobody is expected to
+/// end. Better than one t_d for all: answers differ by a factor of a hundred, and who has lasted long lasts
+/// longer. Memory follows the requests that are charged, not the time that passes between them.
 /// @thread  Owned by the conductor; not synchronised.
 class decode_survival {
  public:
   /// @param span  taken as every request's decode time until enough have ended.
   explicit decode_survival(duration span) : span_(span) {}
 
+  /// A request as it counts.
+  struct decoding {
+    std::uint64_t context_tokens = 0;
+    std::uint64_t memory_tokens = 0;  ///< that its decode instance keeps for it
+    std::size_t answer = 0;           ///< `answer_class`
+    instance_slot slot = 0;           ///< where it decodes
+  };
   struct load {
     double requests = 0;
     double context_tokens = 0;
+    double memory_tokens = 0;
+    double memory_variance = 0;
   };
 
-  void add(time_point prefill_end, std::uint64_t prompt_tokens);
+  void add(time_point prefill_end, const decoding& d);
   /// Undoes an `add` with the same arguments.
-  void remove(time_point prefill_end, std::uint64_t prompt_tokens);
-  /// A request ended by itself after decoding from `began` to `now`.
-  void observe(time_point began, std::uint64_t prompt_tokens, time_point now) noexcept;
-  /// @cost  one multiplication per quarter second of prefills that ended of late or are to end.
-  load at(time_point when, time_point now) const;
-  void trim(time_point now);
+  void remove(time_point prefill_end, const decoding& d);
+  /// A request ended by itself after decoding from `began` to `now`. @param tokens  of its answer; 0:
+  /// unknown.
+  void observe(time_point began, std::size_t answer, time_point now, std::uint32_t tokens = 0) noexcept;
+  /// … of the whole pool. @cost  one multiplication per class and quarter second in which a prefill ended or
+  /// is to end.
+  load at(time_point when, time_point now) const { return sum(all_, when, now); }
+  /// … of one instance.
+  load at(instance_slot slot, time_point when, time_point now) const {
+    return slot < by_slot_.size() ? sum(by_slot_[slot], when, now) : load{};
+  }
+  double mean_seconds(std::size_t answer) const noexcept { return times_.mean_seconds(answer, span_); }
+  double mean_tokens() const noexcept { return times_.mean_tokens(); }
+  /// Room that an answer of this class is likely to need, at most `max_tokens`; that of an ordinary answer
+  /// until enough has been seen.
+  std::uint64_t likely_tokens(std::size_t answer, std::uint32_t max_tokens) const noexcept;
+  /// Quarter seconds and classes that hold something.
+  std::size_t buckets() const noexcept { return all_.size(); }
 
  private:
   struct bucket {
-    std::array<std::uint32_t, decode_times::classes> requests{};
-    std::array<std::uint64_t, decode_times::classes> context{};
+    std::uint64_t requests = 0, context = 0, memory = 0;
   };
+  using key = std::pair<std::int64_t, std::size_t>;  // quarter second, class
+  using crowd = sparse_buckets<key, bucket>;
   static constexpr std::int64_t width = 250'000'000;  // ns
-  static constexpr std::int64_t kept = 512;           // buckets behind now; older ones count as the oldest
   static std::int64_t number_of(time_point t) noexcept { return t.time_since_epoch().count() / width; }
-  bucket* find(time_point t);
+  static void add(crowd& to, const key& k, const decoding& d);
+  static void remove(crowd& from, const key& k, const decoding& d);
+  load sum(const crowd& of, time_point when, time_point now) const;
 
   duration span_;
   decode_times times_;
-  std::int64_t first_ = 0;
-  std::deque<bucket> buckets_;
+  crowd all_;
+  std::vector<crowd> by_slot_;
+  std::uint64_t under_way_ = 0, ended_ = 0;
 };
 
 }  // namespace mooncaf

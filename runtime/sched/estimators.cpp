@@ -70,10 +70,11 @@ duration bounded_duration(double seconds) noexcept {
 void online_correction::observe(double predicted_seconds, double measured_seconds) noexcept {
   if (!(predicted_seconds > 0) || !(measured_seconds > 0) || !std::isfinite(measured_seconds)) return;
   constexpr double fading = 0.98;
+  seen_ += seen_ < 1000;
   // A pass from before the correction moved counts as what the calibration said of it. The calibration itself
   // weighs as much as a few passes of this length, so that the first ones do not decide alone.
   const double calibrated = predicted_seconds / factor_;
-  if (calibrated_ == 0) measured_ = calibrated_ = 20 * calibrated;
+  if (calibrated_ == 0) measured_ = calibrated_ = 16 * calibrated;
   measured_ = measured_ * fading + std::clamp(measured_seconds, calibrated / 4, calibrated * 4);
   calibrated_ = calibrated_ * fading + calibrated;
   factor_ = std::clamp(measured_ / calibrated_, 0.25, 4.0);

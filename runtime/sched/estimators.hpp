@@ -37,9 +37,12 @@ class online_correction {
  public:
   void observe(double predicted_seconds, double measured_seconds) noexcept;
   double factor() const noexcept { return factor_; }
+  /// Whether enough has been measured to rely on.
+  bool settled() const noexcept { return seen_ >= 8; }
 
  private:
   double factor_ = 1;
+  std::uint32_t seen_ = 0;
   double measured_ = 0, calibrated_ = 0;  // seconds of late, older ones fading
 };
 
@@ -57,6 +60,8 @@ class prefill_model {
                             raw(static_cast<double>(new_tokens), static_cast<double>(cached_tokens)));
   }
   void observe(std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured) noexcept;
+  /// Whether serving has confirmed or corrected the calibration.
+  bool settled() const noexcept { return correction_.settled(); }
   /// Whether two calibrations say the same within 10 % from 256 to 16,384 tokens, cached and not.
   bool agrees_with(const prefill_model& other) const noexcept;
 

@@ -26,6 +26,9 @@ struct instance_desc {
   std::uint32_t capacity = 1;         ///< decode: largest batch
   std::vector<timing_point> samples;  ///< calibration of its device
   std::uint64_t capacity_tokens = 0;  ///< decode: context tokens that its KV memory holds; 0: no limit known
+  /// Decode: room for all `max_tokens` is kept from the start (a modelled instance); else an answer takes
+  /// memory as it grows.
+  bool reserves_answers = false;
   instance_state state = instance_state::live;
 };
 

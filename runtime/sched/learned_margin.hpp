@@ -40,21 +40,21 @@ class ttft_margin {
   running_quantile error_;
 };
 
-/// Time between tokens: a request is judged by its slowest steps, which come after it was admitted. The
-/// margin widens while instances report steps that are about to break the SLO, and narrows slowly while they
-/// do not.
+/// Time between tokens: how much longer steps are at the end of a request than was predicted when it was
+/// admitted: others joined, contexts grew, machines are uneven. What a share of the requests stays below, as
+/// a multiple of the prediction.
 /// @thread  Owned by the conductor; not synchronised.
 class tbt_margin {
  public:
-  void observe(duration step, duration slo) noexcept {
-    constexpr double close = 0.95, widen = 1.01, narrow = 0.9995, most = 2;
-    factor_ = to_seconds(step) > close * to_seconds(slo) ? std::min(factor_ * widen, most)
-                                                         : std::max(factor_ * narrow, 1.0);
+  /// @param predicted  without the margin. @param actual  the latest step of its instance as it ended.
+  void observe(duration predicted, duration actual, duration slo) noexcept {
+    if (predicted < slo / 2 || actual <= duration{}) return;  // far from the SLO errors decide nothing
+    error_.observe(std::log(to_seconds(actual) / to_seconds(predicted)));
   }
-  double factor() const noexcept { return factor_; }
+  double factor() const noexcept { return std::exp(std::clamp(error_.value(), 0.0, 0.7)); }
 
  private:
-  double factor_ = 1.05;
+  running_quantile error_{0.8, 0.01, 0.05};
 };
 
 }  // namespace mooncaf

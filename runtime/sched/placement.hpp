@@ -48,6 +48,7 @@ enum class reject_stage : std::uint8_t {
   placement,  ///< no instance could take it at all
   prefill,    ///< its TTFT would be missed
   decode,     ///< before prefill: its TBT would be missed, or the decode pool is full
+  memory,     ///< before prefill: decode's memory will be full, or never holds it
   at_decode,  ///< after prefill, by the decode side: the prefill was wasted
 };
 
@@ -59,6 +60,8 @@ constexpr std::string_view to_string(reject_stage stage) noexcept {
       return "prefill";
     case reject_stage::decode:
       return "decode";
+    case reject_stage::memory:
+      return "memory";
     case reject_stage::at_decode:
       return "at decode";
   }

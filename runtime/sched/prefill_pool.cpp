@@ -123,7 +123,13 @@ void prefill_pool::observe(instance_slot slot, std::uint64_t new_tokens, std::ui
 }
 
 duration prefill_pool::queue(instance_slot slot, time_point now) const noexcept {
-  return duration{std::max<std::int64_t>(all_[slot].free_at - ticks(now), 0)};
+  return duration{std::max<std::int64_t>(all_[slot].free_at - ticks(now), 0)} + all_[slot].standing;
+}
+
+void prefill_pool::set_standing(instance_slot slot, duration work) noexcept {
+  auto& mine = all_[slot].standing;
+  with_standing_ += (work > duration{}) - (mine > duration{});
+  mine = work;
 }
 
 duration prefill_pool::urgent_queue(instance_slot slot, time_point now) const noexcept {
@@ -140,6 +146,18 @@ std::span<const instance_slot> prefill_pool::live_on(node_index node) const noex
 template <class Wanted>
 instance_slot prefill_pool::best_where(std::size_t c, time_point now, duration most, Wanted&& wanted) const {
   const auto& mine = classes_[c];
+  if (with_standing_ > 0) {
+    auto best = no_slot;
+    for (const auto slot : mine.members) {
+      const auto& m = all_[slot];
+      if (m.desc.state != instance_state::live || !wanted(m.node)) continue;
+      const auto length = queue(slot, now);
+      if (length > most || (best != no_slot && length == most)) continue;
+      best = slot;
+      most = length;
+    }
+    return best;
+  }
   const auto limit = ticks(now) + most.count() + 1;
   const auto at = mine.tree.best(
       ticks(now), [&](std::size_t i) { return wanted(all_[mine.members[i]].node); }, limit);

@@ -40,6 +40,9 @@ class prefill_pool {
   void observe(instance_slot slot, std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured);
 
   duration queue(instance_slot slot, time_point now) const noexcept;
+  /// Other work of an instance that counts as queue from now on, e.g. decoding on a coupled one; zero: none.
+  /// While any has some, the shortest queue is found by looking at all.
+  void set_standing(instance_slot slot, duration work) noexcept;
   /// What an urgent request waits for: the other urgent ones, and a mean request that is under way.
   duration urgent_queue(instance_slot slot, time_point now) const noexcept;
   const prefill_model& model(instance_slot slot) const noexcept { return classes_[all_[slot].speed].model; }
@@ -70,6 +73,7 @@ class prefill_pool {
     std::int64_t free_at = 0;  // nanoseconds on the caller's clock
     duration owed{};           // cost of what is charged
     duration urgent{};         // … of it, with high priority
+    duration standing{};       // other work
     std::uint32_t pending = 0;
     bool used = false;
   };
@@ -83,6 +87,7 @@ class prefill_pool {
   instance_slot best_of(std::size_t c, time_point now, duration most, Visit&& for_each_node) const;
 
   std::vector<member> all_;  // by slot
+  std::size_t with_standing_ = 0;
   std::vector<instance_slot> live_;
   std::vector<std::vector<instance_slot>> by_node_;  // live ones, ascending
   speed_classes<prefill_model> classes_;

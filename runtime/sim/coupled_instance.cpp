@@ -164,6 +164,15 @@ double coupled_instance::prompt_seconds(const request_table& requests) const {
   return sum;
 }
 
+instance_load coupled_instance::load() const {
+  instance_load l;
+  l.running = static_cast<std::uint32_t>(members_.size());
+  l.waiting = static_cast<std::uint32_t>(waiting());
+  l.context_tokens = context_;
+  if (planned_ > 0 && chunks_.empty()) l.step = from_seconds(run_.seconds);
+  return l;
+}
+
 std::int64_t coupled_instance::oldest_start() const noexcept {
   if (history_.size() < 512 || history_.size() % 64 != 0) return 0;
   auto oldest = steps_;

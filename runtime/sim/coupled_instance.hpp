@@ -53,6 +53,8 @@ class coupled_instance {
   double tbt(const request_state_record& r, tbt_metric metric) {
     return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric);
   }
+  /// Of its decoding. A step that carries a prompt says nothing of how long steps take.
+  instance_load load() const;
   std::size_t waiting() const noexcept { return batch_.waiting() + prompts_.size(); }
   std::size_t running() const noexcept { return members_.size(); }
   std::uint64_t context_tokens() const noexcept { return context_; }

@@ -51,6 +51,8 @@ struct simulation_options {
 
   double speed = 1;   ///< of the replay
   double jitter = 0;  ///< relative standard deviation of step times
+  /// What the scheduler is told that steps take, over what they take: a calibration that is wrong.
+  double prefill_calibration = 1, decode_calibration = 1;
   std::uint64_t seed = 1;
   std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
   std::vector<std::uint64_t> watch;  ///< hash ids whose replicas are counted over time

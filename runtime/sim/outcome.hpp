@@ -21,7 +21,7 @@ struct request_counts {
   std::uint64_t rejected_prefill = 0;             ///< predicted TTFT
   std::uint64_t rejected_decode = 0;              ///< predicted TBT or a full decode pool, before prefill
   std::uint64_t rejected_at_decode = 0;           ///< after prefill
-  std::uint64_t rejected_memory = 0;              ///< … because it does not fit a decode instance at all
+  std::uint64_t rejected_memory = 0;              ///< decode's memory would be full, or never holds it
 
   std::uint64_t rejected() const noexcept {
     return rejected_placement + rejected_prefill + rejected_decode + rejected_at_decode + rejected_memory;

@@ -41,7 +41,7 @@ void requests(std::string& out, const outcome& o) {
     line("… TTFT predicted too long", c.rejected_prefill);
     line("… TBT predicted too long", c.rejected_decode);
     line("… at decode, after prefill", c.rejected_at_decode);
-    line("… too long for decode's memory", c.rejected_memory);
+    line("… decode's memory would be full", c.rejected_memory);
   }
   constexpr const char* names[] = {"high", "normal", "low"};
   if (c.arrived == o.by_priority[1].arrived) return;

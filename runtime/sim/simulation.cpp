@@ -16,6 +16,7 @@ conductor_options conductor_options_of(const simulation_options& o) {
   c.ttft_slo = from_seconds(o.ttft_slo_s);
   c.tbt_slo = from_seconds(o.tbt_slo_s);
   c.decode_span = from_seconds(o.decode_span_s);
+  c.coupled = o.coupled != coupled_mode::off;
   c.block_tokens = o.hardware.block_tokens;
   c.bytes_per_token = o.hardware.kv_bytes_per_token;
   c.seed = o.seed;
@@ -47,6 +48,13 @@ prefill_batch_options prefill_options_of(const simulation_options& o) {
   return p;
 }
 
+/// What the decode side believes of its own speed.
+decode_model told_decode(const simulation_options& o) {
+  auto samples = decode_samples(o.hardware);
+  for (auto& s : samples) s.seconds *= o.decode_calibration;
+  return decode_model{samples};
+}
+
 }  // namespace
 
 block_key key_of(std::uint64_t hash_id) noexcept {
@@ -56,7 +64,7 @@ block_key key_of(std::uint64_t hash_id) noexcept {
 simulation::simulation(const simulation_options& options)
     : options_(options),
       costs_(options.hardware),
-      decode_estimate_(decode_samples(options.hardware)),
+      decode_estimate_(told_decode(options)),
       conductor_(conductor_options_of(options)),
       random_(options.seed),
       priority_random_(options.seed ^ 0x5EED) {
@@ -65,17 +73,19 @@ simulation::simulation(const simulation_options& options)
 
 simulation::~simulation() = default;
 
-void simulation::add_instance(worker_id id, instance_role role) {
-  const node_id node{id.value};
+void simulation::add_instance(worker_id id, node_id node, instance_role role) {
   instance_desc d;
   d.id = id;
   d.node = node;
   d.role = role;
   d.capacity = options_.hardware.max_batch;
   d.capacity_tokens = options_.hardware.device_kv_tokens;
+  d.reserves_answers = true;
   d.samples = role == instance_role::prefill ? prefill_samples(options_.hardware, options_.pipeline)
                                              : decode_samples(options_.hardware);
-  if (role == instance_role::decode && is_coupled()) d.capacity = ~0u, d.capacity_tokens = 0;
+  const double told =
+      role == instance_role::prefill ? options_.prefill_calibration : options_.decode_calibration;
+  for (auto& s : d.samples) s.seconds *= told;
   // Neither can fail: the options bound the number of nodes, and ids are counted up.
   (void)conductor_.add_node(node);
   (void)conductor_.add_instance(d);
@@ -83,10 +93,9 @@ void simulation::add_instance(worker_id id, instance_role role) {
 
 void simulation::add_instances() {
   if (is_coupled()) {
-    // Every node takes prompts. The conductor also chooses where to decode: it is given one place that is
-    // never full, and what it chooses is where the prompt was.
+    // Every node is both.
     options_.prefill += options_.decode;
-    options_.decode = 1;
+    options_.decode = options_.prefill;
     options_.pipeline = 1;
   }
   const auto nodes = options_.prefill + options_.decode;
@@ -97,14 +106,15 @@ void simulation::add_instances() {
   const double hop = options_.hardware.network_latency_s;
   caches_.reserve(options_.prefill);
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    add_instance(prefill_id(i), instance_role::prefill);
+    add_instance(prefill_id(i), node_id{prefill_id(i).value}, instance_role::prefill);
     caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
     if (is_coupled()) coupled_.emplace_back(costs_, options_);
     else
       prefills_.emplace_back(costs_, prefill_options_of(options_), options_.pipeline, hop, options_.jitter);
   }
   for (std::uint32_t i = 0; i < options_.decode; ++i) {
-    add_instance(decode_id(i), instance_role::decode);
+    const auto node = is_coupled() ? prefill_id(i) : decode_id(i);
+    add_instance(decode_id(i), node_id{node.value}, instance_role::decode);
     if (!is_coupled()) decodes_.emplace_back(costs_, decode_options_of(options_), options_.jitter);
   }
 }
@@ -115,8 +125,8 @@ void simulation::add_instances() {
 result<bool> simulation::take_next(trace_source& source) {
   auto more = source.next(upcoming_);
   if (!more || !*more) return more;
-  const auto full =
-      std::min<std::size_t>(upcoming_.input_tokens / options_.hardware.block_tokens, upcoming_.hash_ids.size());
+  const auto full = std::min<std::size_t>(upcoming_.input_tokens / options_.hardware.block_tokens,
+                                          upcoming_.hash_ids.size());
   upcoming_keys_.clear();
   for (const auto id : std::span{upcoming_.hash_ids}.first(full)) upcoming_keys_.push_back(key_of(id));
   conductor_.prefetch(upcoming_keys_);
@@ -221,6 +231,9 @@ void simulation::refuse(request_state_record& r, const rejection& why) {
       break;
     case reject_stage::decode:
       ++c.rejected_decode;
+      break;
+    case reject_stage::memory:
+      ++c.rejected_memory;
       break;
     case reject_stage::at_decode:
       ++(why.cause.code == ec::out_of_space ? c.rejected_memory : c.rejected_at_decode);
@@ -437,7 +450,9 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
     finish(slot, d.tbt(r, wait, options_.tbt));
   }
   if (next) events_.push(next->at, event_kind::decode_turn, instance, next->stamp);
-  report(static_cast<std::uint32_t>(decode_id(instance).value), d.load());
+  const auto load = d.load();
+  if (next) decode_estimate_.observe(load.running, load.context_tokens, load.step);
+  report(static_cast<std::uint32_t>(decode_id(instance).value), load);
 }
 
 void simulation::finish(std::uint32_t slot, double tbt) {
@@ -452,7 +467,7 @@ void simulation::finish(std::uint32_t slot, double tbt) {
   if (late || slow) out_.missed_prefill_s += r.prefill_seconds;
   missed_ += late || slow;
   if (r.output_tokens > 1) out_.tbt.add(tbt);
-  conductor_.finished(r.id, clock());
+  conductor_.finished(r.id, clock(), r.output_tokens);
   close(slot);
 }
 
@@ -473,6 +488,9 @@ result<void> check_options(const simulation_options& o) {
   if (o.pipeline == 0 || o.pipeline > 64) return bad("a pipeline group has 1 to 64 nodes");
   if (!(o.speed > 0) || o.speed > 1e6) return bad("speed must be above 0, at most 10^6");
   if (!(o.jitter >= 0) || o.jitter > 1) return bad("jitter must be 0 to 1");
+  for (const double told : {o.prefill_calibration, o.decode_calibration}) {
+    if (!(told >= 0.1) || told > 10) return bad("a calibration must be told 0.1 to 10 times what it is");
+  }
   if (!(o.ttft_slo_s > 0) || !(o.tbt_slo_s > 0)) return bad("SLOs must be above 0");
   if (!(o.high_share >= 0) || !(o.low_share >= 0) || o.high_share + o.low_share > 1) {
     return bad("shares of priorities must be 0 to 1 and together at most 1");

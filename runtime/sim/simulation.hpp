@@ -52,7 +52,7 @@ class simulation {
 
   bool is_coupled() const noexcept { return options_.coupled != coupled_mode::off; }
   void add_instances();
-  void add_instance(worker_id id, instance_role role);
+  void add_instance(worker_id id, node_id node, instance_role role);
   result<bool> take_next(trace_source& source);
   void dispatch(const event& e);
   bool hopeless() const noexcept;
@@ -90,7 +90,7 @@ class simulation {
 
   simulation_options options_;
   cost_model costs_;
-  decode_model decode_estimate_;
+  decode_model decode_estimate_;  // what decode instances know of their speed: as told, and as measured since
   conductor_core conductor_;
   event_queue events_;
   request_table requests_;

@@ -42,11 +42,11 @@ cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std:
 }
 
 struct conductor_world : testing::actor_fixture<caf::id_block::mooncaf> {
-  conductor_world() {
+  explicit conductor_world(admission_policy admission = admission_policy::none) {
     conductor_setup setup;
     setup.core.block_tokens = 4;
     setup.core.bytes_per_token = 1000;
-    setup.core.admission = admission_policy::none;
+    setup.core.admission = admission;
     setup.fingerprint = fingerprint;
     setup.model = "the model";
     setup.layout = "its layout";
@@ -120,7 +120,26 @@ struct conductor_world : testing::actor_fixture<caf::id_block::mooncaf> {
   conductor_actor under_test;
 };
 
+struct early_world : conductor_world {
+  early_world() : conductor_world(admission_policy::early) {}
+};
+
 }  // namespace
+
+TEST_CASE_FIXTURE(early_world,
+                  "a node's full memory is foreseen: what would not fit is refused, and counted") {
+  auto node = make(100);
+  node.workers[1].memory_tokens = 100;
+  REQUIRE(join(node));
+  CHECK(schedule(1).rejection.code == ec::none);  // 33 tokens of prompt and 10 of answer
+  CHECK(schedule(2).rejection.code == ec::none);
+  const auto third = schedule(3);
+  CHECK(third.rejection.code == ec::overloaded);
+  CHECK(third.retry_after_ns > 0);
+  CHECK(count("rejected_memory") == 1);
+  tell(request_stage::failed, 1);
+  CHECK(schedule(4).rejection.code == ec::none);
+}
 
 TEST_CASE_FIXTURE(conductor_world,
                   "a node that joins is told who is there, and those with another model stay out") {

@@ -1,8 +1,8 @@
 // The scheduler on a virtual clock, held against the papers: every table of tests/bench/SIMULATION.md.
 //
 // usage: mooncaf_sim_bench TRACE [section …]
-//        sections: hitrate cost policies overload oscillation coupled poisson ratio network pipeline
-//        priorities caches speed scale
+//        sections: hitrate cost policies overload oscillation memory family coupled poisson ratio network
+//        pipeline priorities caches speed scale
 
 #include "tests/bench/sim_bench.hpp"
 
@@ -369,6 +369,8 @@ int main(int argc, char** argv) {
       {"policies", policies},
       {"overload", overload},
       {"oscillation", oscillation},
+      {"memory", memory},
+      {"family", family},
       {"coupled", coupled},
       {"poisson", poisson},
       {"ratio", ratio},

@@ -56,5 +56,9 @@ inline workload_options kind(workload_kind k, std::uint64_t n, double input = 0)
 // sim_bench_admission.cpp
 void overload();
 void oscillation();
+// sim_bench_memory.cpp
+void memory();
+// sim_bench_family.cpp
+void family();
 
 }  // namespace mooncaf::sim::bench

@@ -9,7 +9,7 @@
 namespace mooncaf::journal {
 
 /// Of the format. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 1;
+inline constexpr std::uint32_t journal_version = 2;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;
@@ -23,9 +23,9 @@ auto members(is<transfer_model> auto& v) {
   return std::tie(bytes_per_s, latency, ssd_bytes_per_s);
 }
 auto members(is<conductor_options> auto& v) {
-  auto& [policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, block_tokens,
+  auto& [policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
          bytes_per_token, seed, transfer, heartbeat_limit, charge_limit] = v;
-  return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, block_tokens,
+  return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
                   bytes_per_token, seed, transfer, heartbeat_limit, charge_limit);
 }
 auto members(is<timing_point> auto& v) {
@@ -33,8 +33,8 @@ auto members(is<timing_point> auto& v) {
   return std::tie(a, b, seconds);
 }
 auto members(is<instance_desc> auto& v) {
-  auto& [id, node, role, capacity, samples, capacity_tokens, state] = v;
-  return std::tie(id, node, role, capacity, samples, capacity_tokens, state);
+  auto& [id, node, role, capacity, samples, capacity_tokens, reserves_answers, state] = v;
+  return std::tie(id, node, role, capacity, samples, capacity_tokens, reserves_answers, state);
 }
 auto members(is<instance_load> auto& v) {
   auto& [running, waiting, context_tokens, step] = v;
@@ -80,7 +80,7 @@ inline constexpr unsigned values_of<instance_state> = 4;
 template <>
 inline constexpr unsigned values_of<holder_tier> = 2;
 template <>
-inline constexpr unsigned values_of<reject_stage> = 4;
+inline constexpr unsigned values_of<reject_stage> = 5;
 
 /// Equal in every member.
 template <class T>

@@ -131,8 +131,9 @@ struct finished {
   static constexpr const char* name = "finished";
   request_id id;
   time_point now;
-  auto members() { return std::tie(id, now); }
-  void call(conductor_core& core) { core.conductor_core::finished(id, now); }
+  std::uint32_t output_tokens;
+  auto members() { return std::tie(id, now, output_tokens); }
+  void call(conductor_core& core) { core.conductor_core::finished(id, now, output_tokens); }
 };
 struct failed {
   static constexpr const char* name = "failed";

@@ -69,7 +69,9 @@ class recorded_core final : public conductor_core {
                    time_point now) override {
     run(journal::first_token{id, new_tokens, cached_tokens, compute, now});
   }
-  void finished(request_id id, time_point now) override { run(journal::finished{id, now}); }
+  void finished(request_id id, time_point now, std::uint32_t output_tokens = 0) override {
+    run(journal::finished{id, now, output_tokens});
+  }
   void failed(request_id id, time_point now) override { run(journal::failed{id, now}); }
   void cancelled(request_id id, time_point now) override { run(journal::cancelled{id, now}); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "runtime/sim/planner.hpp"
 #include "tests/runtime/sim/world.hpp"
@@ -54,6 +55,25 @@ TEST_CASE("pricing serves more requests inside their SLOs than the paper's three
       INFO("seed ", seed, ", overload ", overload);
       CHECK(met(admission_policy::priced) > best);
     }
+  }
+}
+
+TEST_CASE("a laxer TBT SLO never lowers goodput, though decode's memory is what runs out then") {
+  const auto records = conversation_like(3000);
+  for (const auto admission : {admission_policy::early, admission_policy::early_running,
+                               admission_policy::per_request, admission_policy::priced}) {
+    auto o = a800_cluster(12, 2);
+    o.speed = 2.6;
+    o.admission = admission;
+    std::uint64_t before = 0;
+    for (const double slo : {0.06, 0.1, 0.12, 0.2, 0.5}) {
+      o.tbt_slo_s = slo;
+      const auto c = run(o, records).all();
+      INFO(to_string(admission), ", TBT SLO ", slo, " s");
+      CHECK(static_cast<double>(c.slo_met) >= 0.98 * static_cast<double>(before));
+      before = std::max(before, c.slo_met);
+    }
+    CHECK(before > 2000);
   }
 }
 
@@ -123,6 +143,44 @@ TEST_CASE("coupled instances stall decoding where prefill and decode apart do no
     CHECK(together.all().completed == 2000);
     CHECK(together.tbt.quantile(0.9) > 2 * apart.tbt.quantile(0.9));
   }
+}
+
+TEST_CASE("coupled instances share the work: the router counts what each decodes, too") {
+  workload_options w;
+  w.requests = 3000;
+  w.rate = 3.4;
+  w.input_mean = 4000;
+  w.output_mean = 300;
+  const auto records = all_of(w);
+  for (const auto mode : {coupled_mode::one_by_one, coupled_mode::batched, coupled_mode::chunked}) {
+    auto o = a800_cluster(8, 8);
+    o.coupled = mode;
+    o.policy = placement_policy::cache_aware;
+    const auto out = run(o, records);
+    std::vector<double> busy(16);
+    for (const auto& row : out.history.rows()) {
+      for (std::size_t i = 0; i < busy.size(); ++i) busy[i] += row.busy[i];
+    }
+    const auto [least, most] = std::ranges::minmax(busy);
+    INFO("mode ", static_cast<int>(mode), ": ", least, " to ", most);
+    CHECK(most <= 2 * least);
+  }
+}
+
+TEST_CASE("a coupled instance is asked about its own decoding and memory before it gets a prompt") {
+  const auto records = conversation_like(1500);
+  auto o = a800_cluster(1, 1);
+  o.coupled = coupled_mode::chunked;
+  o.admission = admission_policy::early;
+  o.ttft_slo_s = 1000;
+  o.tbt_slo_s = 10;
+  o.hardware.device_kv_tokens = 60'000;
+  const auto scarce = run(o, records).all();
+  CHECK(scarce.rejected_memory > 300);
+  CHECK(scarce.rejected_prefill + scarce.rejected_decode == 0);
+  o.hardware.device_kv_tokens = 10'000'000;
+  o.tbt_slo_s = 0.035;
+  CHECK(run(o, records).all().rejected_decode > 300);
 }
 
 TEST_CASE("requests of high priority keep their goodput while the others make room") {

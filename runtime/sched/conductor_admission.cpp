@@ -1,0 +1,178 @@
+// The conductor's predictions for a request that has been given a place, and whether it may keep it.
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/sched/conductor_core.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// When a placed request meets the others: as it begins to decode, and later, when others that are in prefill
+/// by now have joined it; in decode spans after the end of its prefill.
+constexpr double moments[] = {0.0, 0.3, 0.8};
+
+/// How many standard deviations above its mean the memory that others will hold is taken to be.
+constexpr double memory_caution = 1;
+
+bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
+
+duration or_default(duration wish, duration otherwise) noexcept {
+  return wish > duration{} ? wish : otherwise;
+}
+
+/// What takes too long alone, by an estimate that may be wrong by as much as is ever corrected.
+bool worth_a_try(duration alone, duration slo) noexcept { return alone > slo * 3 / 4 && alone <= 4 * slo; }
+
+}  // namespace
+
+/// Since arrival. Urgent requests wait for each other only; the others' queue drains as fast as those that
+/// are still to come, and will go first, leave time for.
+duration conductor_core::predicted_ttft(const schedule_request& request, const prefill_choice& p,
+                                        time_point now) const {
+  constexpr double most = 0.9;
+  if (is_urgent(request)) return waited(request, now) + p.cost + cluster_.prefill().urgent_queue(p.slot, now);
+  const double urgent =
+      std::min(urgent_work_.at(now) / static_cast<double>(cluster_.prefill().live().size()), most);
+  return waited(request, now) + p.cost + bounded_duration(to_seconds(p.ttft - p.cost) / (1 - urgent));
+}
+
+// ---- memory
+// ---------------------------------------------------------------------------------------------------------
+
+std::uint64_t conductor_core::memory_needs(const candidate& c, instance_slot slot) const {
+  const auto prompt = std::uint64_t{c.request.prompt_tokens};
+  if (cluster_.decode().desc(slot).reserves_answers) return prompt + c.request.max_tokens;
+  return prompt + cluster_.survival().likely_tokens(c.answer, c.request.max_tokens);
+}
+
+double conductor_core::memory_taken(const candidate& c, instance_slot slot) const {
+  const auto& decode = cluster_.decode();
+  const auto all = static_cast<double>(decode.reserved(slot));
+  const auto others = static_cast<double>(decode.occupied(slot));
+  switch (options_.admission) {
+    case admission_policy::early_running:
+      return static_cast<double>(decode.reserved_running(slot)) + others;
+    case admission_policy::predictive: {
+      const auto then = cluster_.forecast().at(c.now + c.prefill.ttft);
+      return static_cast<double>(then.memory_tokens) / static_cast<double>(decode.live().size()) + others;
+    }
+    case admission_policy::per_request:
+    case admission_policy::priced: {
+      double most = 0;
+      for (const auto later : moments) {
+        const auto when = c.now + c.prefill.ttft + bounded_duration(later * to_seconds(options_.decode_span));
+        const auto then = cluster_.survival().at(slot, when, c.now);
+        most = std::max(most, then.memory_tokens + memory_caution * std::sqrt(then.memory_variance));
+      }
+      return std::min(most + others, all);
+    }
+    default:
+      return all;
+  }
+}
+
+void conductor_core::ask_for_memory(const candidate& c, instance_slot slot, admission_question& q) const {
+  q.memory_limit = cluster_.decode().desc(slot).capacity_tokens;
+  q.memory_needs = static_cast<double>(memory_needs(c, slot));
+  q.memory = q.memory_limit == 0 ? 0 : memory_taken(c, slot);
+}
+
+bool conductor_core::has_room(const candidate& c, instance_slot slot) const {
+  const auto& decode = cluster_.decode();
+  const auto limit = decode.desc(slot).capacity_tokens;
+  if (limit == 0 || decode.reserved(slot) + memory_needs(c, slot) <= limit) return true;
+  admission_question q;
+  q.priority = c.request.priority;
+  ask_for_memory(c, slot, q);
+  return fits_memory(q);
+}
+
+/// Another decode instance, if the memory of the chosen one will be full and that one's will not.
+void conductor_core::find_room(candidate& c) const {
+  const auto& decode = cluster_.decode();
+  if (options_.coupled || has_room(c, c.decode.slot)) return;
+  const auto other = decode.roomiest(c.request.avoid);
+  if (other == no_slot || other == c.decode.slot || !has_room(c, other)) return;
+  const auto node = decode.desc(other).node;
+  const auto from = cluster_.prefill().desc(c.prefill.slot).node;
+  if (broken_.between(c.request.gateway, node) || broken_.between(from, node)) return;
+  c.decode = decode.choice(other, c.request.prompt_tokens);
+}
+
+// ---- admission
+// ------------------------------------------------------------------------------------------------------
+
+std::optional<rejection> conductor_core::admit(candidate& c) {
+  const auto& request = c.request;
+  admission_question q;
+  q.priority = request.priority;
+  q.ttft = predicted_ttft(request, c.prefill, c.now);
+  q.ttft_slo = or_default(request.ttft_slo, options_.ttft_slo);
+  q.tbt_now = c.decode.tbt;
+  q.tbt_running = c.decode.tbt_running;
+  q.tbt_slo = or_default(request.tbt_slo, options_.tbt_slo);
+  q.decode_saturated = c.decode.saturated;
+  q.decode_span = options_.decode_span;
+  const auto& prefill = cluster_.prefill();
+  if (request.ttft_slo == duration{} && prefill.pending(c.prefill.slot) == 0)
+    q.try_prefill = !prefill.model(c.prefill.slot).settled() && worth_a_try(c.prefill.cost, q.ttft_slo);
+  if (request.tbt_slo == duration{} && cluster_.decode().charged(c.decode.slot) == 0)
+    q.try_decode = worth_a_try(c.decode.tbt, q.tbt_slo);
+  if (options_.admission != admission_policy::none && options_.admission != admission_policy::baseline)
+    ask_for_memory(c, c.decode.slot, q);
+  if (options_.admission == admission_policy::predictive) {
+    const auto then = cluster_.forecast().at(c.now + c.prefill.ttft);
+    q.tbt_then = cluster_.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
+  }
+  if (predicts_each(options_.admission)) predict_each(c, q);
+  return check_admission(options_.admission, q);
+}
+
+/// Decode load when this prefill ends, by what is known of each request; and what requests may cost at this
+/// load.
+void conductor_core::predict_each(candidate& c, admission_question& q) {
+  const auto& decode = cluster_.decode();
+  duration step{};
+  for (const auto later : moments) {
+    const auto then = cluster_.survival().at(
+        c.now + c.prefill.ttft + bounded_duration(later * to_seconds(options_.decode_span)), c.now);
+    step = std::max(
+        step, decode.mean_step(static_cast<std::uint64_t>(then.requests + 1.5),
+                               static_cast<std::uint64_t>(then.context_tokens) + c.request.prompt_tokens));
+  }
+  c.step = step;
+  q.tbt_then = bounded_duration(to_seconds(step) * tbt_margin_.factor());
+  // The own computation is known; it is the wait for others that goes wrong.
+  q.ttft = c.prefill.cost + bounded_duration(to_seconds(q.ttft - c.prefill.cost) * ttft_margin_.factor());
+  // Nobody prices urgent ones out.
+  if (options_.admission == admission_policy::priced && !is_urgent(c.request)) price(c, q);
+}
+
+void conductor_core::price(const candidate& c, admission_question& q) {
+  const auto& decode = cluster_.decode();
+  const double share = slo_share(c.request.priority);
+  const double slo = to_seconds(q.tbt_slo) * share;
+  // An empty step takes its time, too: load is how much of the rest is taken.
+  const double empty = to_seconds(decode.mean_step(0, 0));
+  const double alone = to_seconds(decode.mean_step(1, c.request.prompt_tokens));
+  const double room = std::max(slo - empty, 1e-9);
+  double load = (to_seconds(q.tbt_then) - alone) / std::max(slo - alone, 1e-9);
+  double part = (alone - empty) / room;
+  if (q.memory_limit > 0) {
+    const auto limit = static_cast<double>(q.memory_limit) * memory_share(c.request.priority);
+    load = std::max(load, (q.memory + q.memory_needs) / limit);
+    part = std::max(part, q.memory_needs / limit);
+  }
+  q.cost = c.prefill.cost;
+  q.decode_cost = part * cluster_.survival().mean_seconds(c.answer);
+  prefill_prices_.observe(to_seconds(q.cost));
+  decode_prices_.observe(q.decode_cost);
+  const double queue =
+      to_seconds(q.ttft - c.prefill.cost) / (to_seconds(q.ttft_slo) * slo_share(c.request.priority));
+  q.cost_limit = bounded_duration(prefill_prices_.limit(queue));
+  q.decode_cost_limit = decode_prices_.limit(load);
+}
+
+}  // namespace mooncaf
