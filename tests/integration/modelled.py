@@ -51,13 +51,13 @@ def body_of(row):
 
 class Answer(asyncio.Protocol):
     """One streamed request. Times are taken as data comes, and nothing is parsed before the end: whatever the client
-    computes meanwhile slows the cluster, which has no other machine."""
+    computes meanwhile slows the cluster, which has no other machine. TTFT counts from when the request was due: a burst
+    that the client cannot send at once has waited, too."""
 
-    def __init__(self, body, done):
-        self.body, self.done, self.chunks = body, done, []
+    def __init__(self, body, done, due):
+        self.body, self.done, self.begin, self.chunks = body, done, due, []
 
     def connection_made(self, transport):
-        self.begin = time.monotonic()
         transport.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                         b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(self.body) + self.body)
 
@@ -93,11 +93,10 @@ async def play(port, rows, scale):
     bodies = [body_of(r) for r in rows]
     loop, begin, answers, waits = asyncio.get_running_loop(), time.monotonic() + 0.2, [], []
     for row, body in zip(rows, bodies):
-        wait = begin + row["timestamp"] / 1000 / scale - time.monotonic()
-        if wait > 0:
-            await asyncio.sleep(wait)
+        due = begin + row["timestamp"] / 1000 / scale
+        await asyncio.sleep(max(0, due - time.monotonic()))
         done = loop.create_future()
-        _, answer = await loop.create_connection(lambda b=body, d=done: Answer(b, d), "127.0.0.1", port)
+        _, answer = await loop.create_connection(lambda b=body, d=done, t=due: Answer(b, d, t), "127.0.0.1", port)
         answers.append(answer)
         waits.append(done)
     await asyncio.wait_for(asyncio.gather(*waits), 600)
