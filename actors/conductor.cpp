@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "actors/conversions.hpp"
 #include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
 #include "runtime/sched/pool_writes.hpp"
@@ -15,9 +16,6 @@ namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(500);
 constexpr std::size_t recent_limit = 64;
-
-/// Charges are kept per attempt, so that a late word about an old try cannot release a new one.
-request_id charge_id(const attempt_id& id) { return request_id{id.owner()}; }
 
 /// Who it is and where to call it. The handles of a node are learned from itself: those that come through a
 /// third node are routed through that node, and never report the death of their process.
@@ -37,7 +35,11 @@ holder_tier as_tier(block_tier tier) {
 }  // namespace
 
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
-    : conductor_actor::base(config), setup_(std::move(setup)), core_(setup_.core) {
+    : conductor_actor::base(config),
+      setup_(std::move(setup)),
+      core_(setup_.core),
+      desk_(core_, setup_.queue,
+            [this](const schedule_job& job, const placement_msg& where) { remember(job, where); }) {
   if (setup_.journal) core_.record_to(std::move(setup_.journal));
 }
 
@@ -59,6 +61,7 @@ conductor_actor::behavior_type conductor::make_behavior() {
       [this](status_atom) { return status(); },
       [this](tick_atom) {
         tick();
+        desk_.tick(clock().now());
         core_.flush_journal();
         delayed_send(this, tick_interval, tick_atom_v);
       },
@@ -67,6 +70,7 @@ conductor_actor::behavior_type conductor::make_behavior() {
 
 void conductor::on_exit() {
   members_.clear();
+  desk_.close();
   core_.flush_journal();
 }
 
@@ -91,10 +95,7 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
     desc.role = w.role == worker_role::prefill ? instance_role::prefill : instance_role::decode;
     desc.capacity = w.capacity;
     desc.capacity_tokens = w.memory_tokens;
-    for (const auto& s : w.samples) {
-      desc.samples.push_back(
-          {static_cast<double>(s[0]), static_cast<double>(s[1]), static_cast<double>(s[2]) * 1e-9});
-    }
+    desc.samples = as_timing_points(w.samples);
     core_.add_instance(desc);
   }
   members_.emplace(node.id, std::move(made));
@@ -140,6 +141,7 @@ roster_msg conductor::report(const node_report& report) {
   for (const auto& w : report.workers) {
     core_.report(w.id, {w.running, w.waiting, w.context_tokens, duration{w.step_ns}});
   }
+  desk_.advance(now);
   out.news = report.roster != roster_;
   if (!out.news) return out;
   for (const auto& [id, m] : members_) {
@@ -148,7 +150,7 @@ roster_msg conductor::report(const node_report& report) {
   return out;
 }
 
-placement_msg conductor::schedule(const schedule_job& job) {
+caf::result<placement_msg> conductor::schedule(const schedule_job& job) {
   if (job.gateway && !members_.contains(job.gateway)) {
     // Nobody would ever give back what it is charged for.
     placement_msg refused;
@@ -157,62 +159,64 @@ placement_msg conductor::schedule(const schedule_job& job) {
     refused.retry_after_ns = duration{std::chrono::seconds(1)}.count();
     return refused;
   }
-  schedule_request request;
-  request.id = charge_id(job.id);
-  request.keys = job.keys;
-  request.prompt_tokens = job.prompt_tokens;
-  request.max_tokens = job.max_tokens;
-  request.priority = job.priority;
-  request.ttft_slo = duration{job.ttft_slo_ns};
-  request.tbt_slo = duration{job.tbt_slo_ns};
-  request.avoid = job.avoid;
-  request.gateway = job.gateway;
-  const auto placed = core_.schedule(request, clock().now());
-  placement_msg out;
-  out.id = job.id;
-  if (!placed) {
-    out.rejection = placed.error().cause;
-    out.retry_after_ns = placed.error().retry_after.count();
-    return out;
-  }
-  out.prefill = placed->prefill;
-  out.decode = placed->decode;
-  out.prefill_node = placed->prefill_node;
-  out.decode_node = placed->decode_node;
-  out.local_blocks = placed->local_blocks;
-  out.source = placed->source;
-  out.source_blocks = placed->source_blocks;
-  out.source_tier = placed->source_tier == holder_tier::dram ? block_tier::dram : block_tier::ssd;
-  out.predicted_ttft_ns = placed->predicted_ttft.count();
-  out.predicted_tbt_ns = placed->predicted_tbt.count();
-  recent_.push_front({job.id.request, out, job.prompt_tokens});
+  const auto answer = make_response_promise<placement_msg>();
+  desk_.ask(job, answer, clock().now());
+  return answer;
+}
+
+void conductor::remember(const schedule_job& job, const placement_msg& where) {
+  recent_.push_front({job.id.request, where, job.prompt_tokens});
   if (recent_.size() > recent_limit) recent_.pop_back();
-  return out;
 }
 
 void conductor::event(const request_event& e) {
+  const auto now = clock().now();
   const auto entry = std::ranges::find(recent_, e.id.request, &recent::id);
-  if (entry != recent_.end()) entry->stage = e.stage;
-  if (e.stage == request_stage::first_token) {
-    core_.first_token(charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns}, clock().now());
-    prompt_tokens_ += e.new_tokens + e.cached_tokens;
-    cached_tokens_ += e.cached_tokens;
-    if (entry != recent_.end()) {
+  if (entry != recent_.end()) {
+    entry->stage = e.stage;
+    if (e.stage == request_stage::first_token) {
       entry->ttft_ns = e.ttft_ns;
       entry->compute_ns = e.compute_ns;
       entry->cached_tokens = e.cached_tokens;
+    } else {
+      entry->output_tokens = e.output_tokens;
     }
-    return;
   }
-  if (e.stage != request_stage::finished && e.stage != request_stage::failed) return;
-  if (e.stage == request_stage::finished) {
-    core_.finished(charge_id(e.id), clock().now(), e.output_tokens);
-  } else {
-    core_.failed(charge_id(e.id), clock().now());
+  if (e.stage == request_stage::first_token) {
+    core_.first_token(schedule_desk::charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
+                      now);
+    prompt_tokens_ += e.new_tokens + e.cached_tokens;
+    cached_tokens_ += e.cached_tokens;
+  } else if (e.stage != request_stage::prefill_started) {
+    over(e);
   }
+  desk_.advance(now);
+}
+
+/// Each kind of end teaches what it shows: only an answer that came to its end tells how long answers take.
+void conductor::over(const request_event& e) {
+  const auto now = clock().now();
+  const auto id = schedule_desk::charge_id(e.id);
   output_tokens_ += e.output_tokens;
-  ++(e.stage == request_stage::finished ? finished_ : failed_);
-  if (entry != recent_.end()) entry->output_tokens = e.output_tokens;
+  const auto charged = core_.charged_requests();
+  const bool waited = desk_.withdraw(e.id);
+  switch (e.stage) {
+    case request_stage::finished:
+      ++finished_;
+      return core_.finished(id, now, e.output_tokens);
+    case request_stage::cancelled:
+      core_.cancelled(id, now);
+      // Gateways say so of late answers, too, which may have been charged or not.
+      cancelled_ += waited || core_.charged_requests() < charged;
+      return;
+    case request_stage::refused:
+      ++refused_at_decode_;
+      wasted_tokens_ += e.wasted_tokens;
+      [[fallthrough]];
+    default:
+      ++failed_;
+      return core_.failed(id, now);
+  }
 }
 
 void conductor::blocks(const block_event_batch& batch) {
@@ -314,6 +318,10 @@ std::string conductor::status() const {
   out["counters"] = {{"placed", counts.placed},
                      {"finished", finished_},
                      {"failed", failed_},
+                     {"cancelled", cancelled_},
+                     {"rejected_queue_full", desk_.queue().refused()},
+                     {"rejected_at_decode", refused_at_decode_},
+                     {"wasted_prefill_tokens", wasted_tokens_},
                      {"rejected_ttft", counts.rejected_ttft},
                      {"rejected_tbt", counts.rejected_tbt},
                      {"rejected_memory", counts.rejected_memory},
@@ -323,6 +331,7 @@ std::string conductor::status() const {
                      {"cached_tokens", cached_tokens_},
                      {"output_tokens", output_tokens_},
                      {"charged_requests", core_.charged_requests()}};
+  out["queue"] = {{"waiting", desk_.queue().size()}, {"limit", desk_.queue().options().max_queued}};
   out["instances"] = json::array();
   out["shards"] = json::array();
   out["paths"] = json::array();

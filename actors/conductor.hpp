@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "actors/interfaces.hpp"
+#include "actors/schedule_desk.hpp"
 #include "runtime/sched/event_stream.hpp"
 #include "runtime/sched/journal/recorded_core.hpp"
 
@@ -16,6 +17,7 @@ namespace mooncaf {
 /// What the conductor needs to know of its own process.
 struct conductor_setup {
   conductor_options core;
+  admission_queue_options queue;
   block_key fingerprint;
   std::string model;
   std::string layout;
@@ -54,8 +56,10 @@ class conductor final : public conductor_actor::base {
   /// Forgets a member of which the core has dropped everything.
   void forget(node_id node);
   roster_msg report(const node_report& report);
-  placement_msg schedule(const schedule_job& job);
+  caf::result<placement_msg> schedule(const schedule_job& job);
+  void remember(const schedule_job& job, const placement_msg& where);
   void event(const request_event& e);
+  void over(const request_event& e);
   void blocks(const block_event_batch& batch);
   /// Asks a shard for a snapshot of what it holds, and for the changes after it.
   void follow(const caf::actor& shard);
@@ -67,12 +71,15 @@ class conductor final : public conductor_actor::base {
 
   conductor_setup setup_;
   recorded_core core_;
+  schedule_desk desk_;
   std::unordered_map<node_id, member> members_;
   std::deque<recent> recent_;  ///< newest first
   std::uint64_t roster_ = 0;   ///< grows with every join and leave
   std::uint64_t gaps_ = 0;     ///< resyncs that were needed
   time_point started_{};
-  std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0, finished_ = 0, failed_ = 0;
+  std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0, finished_ = 0, failed_ = 0,
+                cancelled_ = 0;
+  std::uint64_t refused_at_decode_ = 0, wasted_tokens_ = 0;
 };
 
 }  // namespace mooncaf

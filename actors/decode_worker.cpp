@@ -26,7 +26,8 @@ decode_worker::decode_worker(caf::actor_config& config, context_ptr context, wor
       links_(std::move(links)),
       machine_(std::move(machine)),
       board_(std::move(board)),
-      batch_(decode_batch_options{context_->opts.decode.max_batch}) {}
+      batch_(decode_batch_options{.max_batch = context_->opts.decode.max_batch,
+                                  .aging = context_->opts.scheduler.ttft_slo}) {}
 
 decode_worker_actor::behavior_type decode_worker::make_behavior() {
   outlive_stray_errors(*this);
@@ -202,12 +203,37 @@ void decode_worker::join(const live_ptr& request) {
   request->sample->accept(request->done->first.id);
   request->next = request->done->first.id;
   request->at = phase::ready;
+  const auto entry = entry_of(*request);
+  if (job.placement.check_at_decode && job.tokens.size() == job.prompt_tokens) {
+    if (const auto refused = batch_.check(entry, links_.steps, duration{job.tbt_slo_ns}))
+      return refuse(request, *refused);
+  }
+  batch_.push(entry);
+  step();
+}
+
+decode_entry decode_worker::entry_of(const live& request) const {
+  const auto& job = request.job;
   decode_entry entry;
   entry.id = request_id{job.id.owner()};
   entry.priority = job.priority;
-  entry.arrival = request->arrived;
-  batch_.push(entry);
-  step();
+  entry.arrival = request.arrived - duration{job.age_ns};
+  entry.deadline = clock_type::now() + duration{job.tbt_slo_ns};
+  entry.context_tokens = request.position;
+  entry.max_tokens = job.sampling.max_tokens;
+  return entry;
+}
+
+/// As the papers describe it: decode's load is known only now, and the prefill was for nothing.
+void decode_worker::refuse(const live_ptr& request, const rejection& why) {
+  attempt_failed message;
+  message.id = request->job.id;
+  message.cause = why.cause;
+  message.retriable = false;
+  message.wasted_prefill_tokens = request->done->computed_tokens;
+  message.retry_after_ns = why.retry_after.count();
+  send(caf::actor_cast<gateway_actor>(request->job.gateway), failed_atom_v, std::move(message));
+  end(request);
 }
 
 void decode_worker::step() {
@@ -273,6 +299,9 @@ void decode_worker::take_fresh(const live_ptr& request) {
 void decode_worker::step_done(const std::shared_ptr<compute_step>& task) {
   computing_ = false;
   latest_step_ = task->elapsed();
+  std::uint64_t context = 0;
+  for (const auto& item : task->items()) context += item.start + 1;
+  if (task->outcome()) links_.steps.observe(task->items().size(), context, latest_step_);
   std::map<caf::actor_addr, std::pair<gateway_actor, token_batch>> out;
   for (auto& item : task->items()) {
     const auto i = requests_.find(item.id.owner());

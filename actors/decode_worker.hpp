@@ -70,6 +70,8 @@ class decode_worker final : public decode_worker_actor::base {
   void kv_landed(const attempt_id& id, bool complete);
   void publish_prompt(const live_ptr& request);
   void join(const live_ptr& request);
+  decode_entry entry_of(const live& request) const;
+  void refuse(const live_ptr& request, const rejection& why);
 
   void step();
   bool has_room(const live_ptr& request);

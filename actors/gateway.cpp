@@ -33,6 +33,11 @@ error gave_up(std::uint32_t attempts, const error& last) {
   return {ec::unavailable, std::to_string(attempts) + " attempts failed, the last with: " + to_string(last)};
 }
 
+/// Whole seconds, since that is what the header holds; at least one.
+std::chrono::seconds retry_after_of(std::int64_t ns) {
+  return std::max(std::chrono::ceil<std::chrono::seconds>(duration{ns}), std::chrono::seconds(1));
+}
+
 /// Why a request got no answer, as the metrics call it.
 const char* outcome_of(ec cause) {
   return cause == ec::overloaded || cause == ec::slo_unreachable ? "rejected" : "failed";
@@ -112,12 +117,13 @@ void gateway::start(const client_request_ptr& client, generation what, std::vect
   request->what = std::move(what);
   request->followers = std::move(followers);
   request->root = root_key(context_->root, context_->layout, request->what.cache_salt);
+  request->placing_since = clock().now();
   requests_.emplace(request->id.request, request);
   if (requests_.size() > context_->opts.gateway.max_requests) {
     return fail(request,
                 error{ec::overloaded, "the gateway holds its limit of " +
                                           std::to_string(context_->opts.gateway.max_requests) + " requests"},
-                std::chrono::seconds(1));
+                std::chrono::ceil<std::chrono::seconds>(places_.refuse(clock().now())));
   }
   schedule(request);
 }
@@ -139,29 +145,28 @@ void gateway::schedule(const live_ptr& request) {
   job.priority = what.priority;
   job.ttft_slo_ns = what.ttft_slo.count();
   job.tbt_slo_ns = what.tbt_slo.count();
+  job.age_ns = (clock().now() - request->client->arrived).count();
+  job.resumed = !request->output.empty();
   job.avoid = request->avoid;
   job.gateway = context_->id;
   request->scheduling = true;
   this->request(conductor_, schedule_limit, schedule_atom_v, std::move(job))
       .then(
-          [this, request, id = request->id](const placement_msg& where) {
+          [this, request](const placement_msg& where) {
             request->scheduling = false;
-            if (request->over) {
-              if (where.rejection.code == ec::none) give_back(id);
-              return;
-            }
-            dispatch(request, where);
+            if (!request->over) dispatch(request, where);  // else `forget` has given it back
           },
           [this, request, id = request->id](const caf::error& e) {
             request->scheduling = false;
-            give_back(id);  // a late answer is dropped, and what it would have charged with it
+            // A late answer is dropped, and what it would have charged with it.
+            give_back(id, request_stage::cancelled);
             if (!request->over) rejected(request, e);
           });
 }
 
 void gateway::rejected(const live_ptr& request, const caf::error& why) {
   const auto cause = from_caf(why);
-  if (clock().now() - request->client->arrived > placing_limit && request->output.empty()) {
+  if (clock().now() - request->placing_since > placing_limit && request->output.empty()) {
     return fail(request, error{ec::unavailable, "no placement: " + cause.detail}, std::chrono::seconds(2));
   }
   again(request, cause);
@@ -169,9 +174,10 @@ void gateway::rejected(const live_ptr& request, const caf::error& why) {
 
 void gateway::dispatch(const live_ptr& request, const placement_msg& where) {
   if (where.rejection.code == ec::unavailable) return rejected(request, to_caf(where.rejection));
+  request->placing_since = clock().now();
+  if (where.queued) return schedule(request);
   if (where.rejection.code != ec::none) {
-    const auto wait = std::chrono::ceil<std::chrono::seconds>(duration{where.retry_after_ns});
-    return fail(request, where.rejection, std::max(wait, std::chrono::seconds(1)));
+    return fail(request, where.rejection, retry_after_of(where.retry_after_ns));
   }
   const auto prefill = workers_.find(where.prefill);
   const auto decode = workers_.find(where.decode);
@@ -196,6 +202,7 @@ void gateway::dispatch(const live_ptr& request, const placement_msg& where) {
   job.priority = what.priority;
   const auto slo = what.ttft_slo.count() > 0 ? what.ttft_slo : context_->opts.scheduler.ttft_slo;
   job.ttft_slo_ns = std::max<std::int64_t>((slo - (clock().now() - request->client->arrived)).count(), 0);
+  job.age_ns = (clock().now() - request->client->arrived).count();
   job.tbt_slo_ns = what.tbt_slo.count() > 0 ? what.tbt_slo.count() : context_->opts.scheduler.tbt_slo.count();
   job.placement = where;
   job.gateway_node = context_->id;
@@ -276,6 +283,11 @@ void gateway::attempt_over(const attempt_failed& message) {
   const auto request = find(message.id);
   if (!request) return;
   stop_workers(request, true, true);
+  if (message.cause.code == ec::slo_unreachable) {
+    if (context_->meters) context_->meters->prefill_wasted(message.wasted_prefill_tokens);
+    request->wasted_tokens = message.wasted_prefill_tokens;
+    return fail(request, message.cause, retry_after_of(message.retry_after_ns));
+  }
   if (!message.retriable) return fail(request, message.cause, {});
   if (request->id.attempt + 1 >= attempt_limit) {
     return fail(request, gave_up(request->id.attempt + 1, message.cause), std::chrono::seconds(1));
@@ -287,7 +299,10 @@ void gateway::attempt_over(const attempt_failed& message) {
 void gateway::again(const live_ptr& request, const error& cause) {
   if (request->id.attempt + 1 >= placing_attempt_limit) return fail(request, cause, std::chrono::seconds(2));
   log_info("again", {{"request", to_string(request->id.request)}, {"cause", to_string(cause)}});
-  if (request->placed) give_back(request->id);
+  if (request->placed) {
+    give_back(request->id, request_stage::failed);
+    request->placing_since = clock().now();
+  }
   ++request->id.attempt;
   request->placed.reset();
   request->prefill = nullptr;
@@ -334,7 +349,7 @@ void gateway::client_gone(const client_request_ptr& client) {
   for (const auto& request : mine) {
     stop_workers(request, true, true);
     measure_end(request, "cancelled");
-    forget(request, request_stage::failed);
+    forget(request, request_stage::cancelled);
   }
 }
 
@@ -343,7 +358,8 @@ void gateway::fail(const live_ptr& request, const error& cause, std::chrono::sec
   request->what.sink->failed(cause, retry_after);
   for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
   measure_end(request, outcome_of(cause.code));
-  forget(request, request_stage::failed);
+  forget(request, cause.code == ec::slo_unreachable && request->placed ? request_stage::refused
+                                                                       : request_stage::failed);
 }
 
 void gateway::measure_end(const live_ptr& request, const std::string& outcome) {
@@ -355,21 +371,24 @@ void gateway::measure_end(const live_ptr& request, const std::string& outcome) {
 
 void gateway::forget(const live_ptr& request, request_stage stage) {
   request->over = true;
-  if (conductor_ && request->placed) {
+  // One that waits in the conductor's queue leaves it.
+  if (conductor_ && (request->placed || request->scheduling)) {
     request_event event;
     event.id = request->id;
     event.stage = stage;
+    event.wasted_tokens = request->wasted_tokens;
     event.output_tokens = static_cast<std::uint32_t>(request->output.size());
     send(conductor_, event_atom_v, event);
   }
   requests_.erase(request->id.request);
+  if (requests_.size() < context_->opts.gateway.max_requests) places_.left(clock().now());
 }
 
-void gateway::give_back(const attempt_id& id) {
+void gateway::give_back(const attempt_id& id, request_stage stage) {
   if (!conductor_) return;
   request_event event;
   event.id = id;
-  event.stage = request_stage::failed;
+  event.stage = stage;
   send(conductor_, event_atom_v, event);
 }
 
@@ -400,18 +419,21 @@ void gateway::peer_lost(node_id peer) {
 void gateway::tick() {
   const auto now = clock().now();
   std::vector<live_ptr> late, due;
+  std::size_t placeless = 0;
   for (const auto& [id, request] : requests_) {
+    placeless += !request->placed;
     if (now - request->client->arrived > context_->opts.gateway.request_timeout) {
       late.push_back(request);
     } else if (!request->placed && !request->scheduling && now >= request->retry_at) {
       due.push_back(request);
     }
   }
+  if (context_->meters) context_->meters->set_queued(static_cast<double>(placeless));
   for (const auto& request : late) {
     fail(request, error{ec::timed_out, "the request took longer than gateway.request_timeout"}, {});
   }
   for (const auto& request : due) {
-    if (!conductor_ && now - request->client->arrived > placing_limit && request->output.empty()) {
+    if (!conductor_ && now - request->placing_since > placing_limit && request->output.empty()) {
       fail(request, error{ec::unavailable, "no conductor is reachable"}, std::chrono::seconds(2));
     } else {
       schedule(request);

@@ -20,6 +20,7 @@
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/base/request_ids.hpp"
+#include "runtime/sched/turnover.hpp"
 
 namespace mooncaf {
 
@@ -41,14 +42,16 @@ class gateway final : public gateway_actor::base {
     std::optional<placement_msg> placed;
     caf::actor prefill;
     caf::actor decode;
-    std::vector<worker_id> avoid;  ///< decode workers that attempts failed on
-    std::uint32_t losses = 0;      ///< workers that died with it
-    bool decoding = false;         ///< the decode side has shown life: prefill's fate no longer matters
-    std::vector<token_run> early;  ///< came before the first token, which takes another link
-    bool scheduling = false;       ///< the conductor's answer is awaited
+    std::vector<worker_id> avoid;     ///< decode workers that attempts failed on
+    std::uint32_t wasted_tokens = 0;  ///< of a prefill that decode refused
+    std::uint32_t losses = 0;         ///< workers that died with it
+    bool decoding = false;            ///< the decode side has shown life: prefill's fate no longer matters
+    std::vector<token_run> early;     ///< came before the first token, which takes another link
+    bool scheduling = false;          ///< the conductor's answer is awaited
     bool over = false;
     prefill_stats stats;
-    time_point retry_at;  ///< when waiting for a place
+    time_point retry_at;       ///< when waiting for a place
+    time_point placing_since;  ///< when it came, or was last known to be placed or queued
     time_point last_token;
     duration ttft{};
     std::vector<generation> followers;  ///< same prompt; start when this one has its first token
@@ -79,7 +82,7 @@ class gateway final : public gateway_actor::base {
   void measure_end(const live_ptr& request, const std::string& outcome);
   void forget(const live_ptr& request, request_stage stage);
   /// The conductor need not charge this attempt any more.
-  void give_back(const attempt_id& id);
+  void give_back(const attempt_id& id, request_stage stage);
   void peer_lost(node_id peer);
   void tick();
   live_ptr find(const attempt_id& id) const;
@@ -89,6 +92,7 @@ class gateway final : public gateway_actor::base {
   std::unordered_map<worker_id, caf::actor> workers_;  ///< of all peers and this node
   std::unordered_map<node_id, std::vector<worker_id>> workers_of_;
   std::unordered_map<request_id, live_ptr> requests_;
+  turnover places_;  ///< of `max_requests`
   request_ids ids_;
 };
 

@@ -59,6 +59,8 @@ struct schedule_job {
   std::uint8_t priority = 1;        ///< 0 high, 1 normal, 2 low
   std::int64_t ttft_slo_ns = 0;     ///< 0: the cluster's default
   std::int64_t tbt_slo_ns = 0;
+  std::int64_t age_ns = 0;  ///< since the client's request came: clocks of nodes differ, their speed does not
+  bool resumed = false;     ///< the client has tokens of it: it is never refused
   std::vector<worker_id> avoid;  ///< decode workers of this request's failed attempts: others first
   node_id gateway;               ///< who asks: what it was charged for ends with it
 };
@@ -68,6 +70,7 @@ struct placement_msg {
   attempt_id id;
   error rejection;                  ///< code none: placed
   std::int64_t retry_after_ns = 0;  ///< of a rejection: when it is worth another try
+  bool queued = false;              ///< neither: it keeps its place in the queue while it is asked for again
   worker_id prefill;
   worker_id decode;
   node_id prefill_node;
@@ -78,9 +81,17 @@ struct placement_msg {
   block_tier source_tier = block_tier::dram;
   std::int64_t predicted_ttft_ns = 0;
   std::int64_t predicted_tbt_ns = 0;
+  bool check_at_decode = false;  ///< the decode worker refuses it if it would miss its TBT SLO by then
 };
 
-enum class request_stage : std::uint8_t { prefill_started = 1, first_token = 2, finished = 3, failed = 4 };
+enum class request_stage : std::uint8_t {
+  prefill_started = 1,
+  first_token = 2,
+  finished = 3,
+  failed = 4,
+  cancelled = 5,
+  refused = 6,  ///< by the decode worker: its prefill was wasted
+};
 
 /// A step in the life of a placed request, told to the conductor so that it moves or releases the charged
 /// load and learns from what was measured.
@@ -92,6 +103,7 @@ struct request_event {
   std::int64_t compute_ns = 0;      ///< prefill computation alone
   std::int64_t ttft_ns = 0;         ///< arrival to first token
   std::uint32_t output_tokens = 0;
+  std::uint32_t wasted_tokens = 0;  ///< refused: prompt tokens that were computed for nothing
 };
 
 enum class block_change : std::uint8_t { stored = 1, moved = 2, removed = 3 };
@@ -210,6 +222,7 @@ struct generate_job {
   std::uint8_t priority = 1;
   std::int64_t ttft_slo_ns = 0;  ///< what is left of it when the job leaves the gateway
   std::int64_t tbt_slo_ns = 0;
+  std::int64_t age_ns = 0;  ///< since the client's request came, when the job leaves the gateway
   placement_msg placement;
   node_id gateway_node;
   caf::actor gateway;  ///< a gateway_actor: tokens go there
@@ -231,6 +244,7 @@ struct kv_target {
 struct prefill_done {
   attempt_id id;
   token_msg first;
+  std::uint32_t computed_tokens = 0;  ///< of the prompt; the others were reused
   std::uint32_t transfers = 0;
   std::vector<slot_index> slots;
   std::vector<std::uint64_t> checksums;  ///< of each full block of the prompt
@@ -276,7 +290,8 @@ struct attempt_failed {
   attempt_id id;
   error cause;
   bool retriable = true;                    ///< another placement may succeed
-  std::uint32_t wasted_prefill_tokens = 0;  ///< computed and thrown away
+  std::uint32_t wasted_prefill_tokens = 0;  ///< computed and thrown away, as decode refused it
+  std::int64_t retry_after_ns = 0;          ///< of a refusal: when a client may come again
 };
 
 // ---- blocks -------------------------------------------------------------------------------------------

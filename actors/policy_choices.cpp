@@ -34,8 +34,10 @@ admission_policy as_policy(admission_choice c) noexcept {
       return admission_policy::per_request;
     case admission_choice::priced:
       return admission_policy::priced;
+    case admission_choice::queue:
+      return admission_policy::queue;
   }
-  return admission_policy::early;
+  return admission_policy::queue;
 }
 
 eviction_policy as_policy(eviction_choice c) noexcept {

@@ -30,6 +30,7 @@ prefill_worker::prefill_worker(caf::actor_config& config, context_ptr context, w
           .chunk_tokens = context_->opts.prefill.chunk_tokens,
           .max_batch_tokens = context_->opts.prefill.max_batch_tokens,
           .block_tokens = context_->layout.block_tokens,
+          .aging = context_->opts.scheduler.ttft_slo,
           .max_requests = requests_per_step(context_->opts.prefill.max_batch_tokens)}) {}
 
 prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
@@ -212,7 +213,7 @@ void prefill_worker::enqueue(const live_ptr& request) {
   entry.prompt_tokens = static_cast<std::uint32_t>(job.tokens.size());
   entry.start = request->computed;
   entry.priority = job.priority;
-  entry.arrival = request->arrived;
+  entry.arrival = request->arrived - duration{job.age_ns};
   entry.deadline = request->arrived + duration{job.ttft_slo_ns};
   queue_.push(entry);
   step();
@@ -336,6 +337,7 @@ void prefill_worker::prompt_done(const live_ptr& request, const sampled_token& t
   handover.id = job.id;
   handover.first = message.token;
   handover.checksums = request->checksums;
+  handover.computed_tokens = request->stats.computed_tokens;
   if (!request->stream) {
     handover.slots = request->slots;
     send(decode, done_atom_v, std::move(handover));

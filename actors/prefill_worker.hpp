@@ -22,6 +22,7 @@
 #include "actors/compute_step.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/sched/estimators.hpp"
 #include "runtime/sched/prefill_batch.hpp"
 
 namespace mooncaf {
@@ -32,6 +33,7 @@ struct worker_links {
   cache_shard_actor shard;
   messenger_actor messenger;
   executor_actor executor;
+  decode_model steps;  ///< decode: how long a step takes, as calibrated
 };
 
 class prefill_worker final : public prefill_worker_actor::base {

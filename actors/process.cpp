@@ -66,6 +66,11 @@ result<void> process::load_model() {
   auto loaded = load_served_model(context_->hardware.get(), m.path, m.chat_template,
                                   {computes(), computes() || opts().cluster.gateway});
   if (!loaded) return fail(loaded.error());
+  if (const auto own = loaded->identity.config.context_length; m.context_length > own) {
+    return fail(ec::invalid_argument, "context-length: " + std::to_string(m.context_length) +
+                                          " tokens are more than the " + std::to_string(own) +
+                                          " that the model was trained for; 0 takes all of them");
+  }
   const auto layout = layout_of(loaded->identity.config, m.block_tokens, as_dtype(m.kv_dtype));
   return adopt(std::move(*loaded), layout);
 }
@@ -198,6 +203,7 @@ result<void> process::spawn_conductor() {
   const auto& s = opts().scheduler;
   setup.core.policy = as_policy(s.policy);
   setup.core.admission = as_policy(s.admission);
+  setup.queue = {s.max_queued, s.ttft_slo};
   setup.core.ttft_slo = s.ttft_slo;
   setup.core.tbt_slo = s.tbt_slo;
   setup.core.balancing_threshold = s.balancing_threshold;

@@ -19,6 +19,16 @@ result<void> process::open_memory() {
   auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes);
   if (!memory) return fail(memory.error());
   context_->memory = std::make_shared<arena>(std::move(*memory));
+  const auto& layout = context_->layout;
+  const auto room = opts().cache.dram_bytes / layout.block_bytes() * layout.block_tokens;
+  const auto wanted = opts().model.context_length;
+  const auto context = wanted > 0 ? wanted : context_->shape.context_length;
+  if (computes() && room < context) {
+    log_warn("memory",
+             {{"message", "cache-dram holds less than one context: what is longer cannot be served here"},
+              {"cache-dram tokens", std::to_string(room)},
+              {"context tokens", std::to_string(context)}});
+  }
   return {};
 }
 

@@ -1,3 +1,4 @@
+#include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
 #include "actors/executor.hpp"
 #include "actors/prefill_worker.hpp"
@@ -93,7 +94,9 @@ result<void> process::spawn_workers() {
     for (std::uint32_t i = 0; i < instances; ++i) {
       auto machine = make_engine(role);
       if (!machine) return fail(machine.error());
-      add_worker(role, start(next_links(), *machine), capacity, *samples);
+      auto links = next_links();
+      if (role == worker_role::decode) links.steps = decode_model{as_timing_points(*samples)};
+      add_worker(role, start(links, *machine), capacity, *samples);
     }
     return {};
   };

@@ -50,18 +50,18 @@ auto inspect(Inspector& f, token_msg& x) {
 template <class Inspector>
 auto inspect(Inspector& f, schedule_job& x) {
   return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns,
-                x.tbt_slo_ns, x.avoid, x.gateway);
+                x.tbt_slo_ns, x.age_ns, x.resumed, x.avoid, x.gateway);
 }
 template <class Inspector>
 auto inspect(Inspector& f, placement_msg& x) {
-  return fields(f, "placement_msg", x, x.id, x.rejection, x.retry_after_ns, x.prefill, x.decode,
+  return fields(f, "placement_msg", x, x.id, x.rejection, x.retry_after_ns, x.queued, x.prefill, x.decode,
                 x.prefill_node, x.decode_node, x.local_blocks, x.source, x.source_blocks, x.source_tier,
-                x.predicted_ttft_ns, x.predicted_tbt_ns);
+                x.predicted_ttft_ns, x.predicted_tbt_ns, x.check_at_decode);
 }
 template <class Inspector>
 auto inspect(Inspector& f, request_event& x) {
   return fields(f, "request_event", x, x.id, x.stage, x.new_tokens, x.cached_tokens, x.compute_ns, x.ttft_ns,
-                x.output_tokens);
+                x.output_tokens, x.wasted_tokens);
 }
 template <class Inspector>
 auto inspect(Inspector& f, block_event_msg& x) {
@@ -104,7 +104,8 @@ auto inspect(Inspector& f, node_report& x) {
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
   return fields(f, "generate_job", x, x.id, x.tokens, x.prompt_tokens, x.keys, x.root, x.sampling, x.priority,
-                x.ttft_slo_ns, x.tbt_slo_ns, x.placement, x.gateway_node, x.gateway, x.prefill, x.decode);
+                x.ttft_slo_ns, x.tbt_slo_ns, x.age_ns, x.placement, x.gateway_node, x.gateway, x.prefill,
+                x.decode);
 }
 template <class Inspector>
 auto inspect(Inspector& f, kv_target& x) {
@@ -112,7 +113,7 @@ auto inspect(Inspector& f, kv_target& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, prefill_done& x) {
-  return fields(f, "prefill_done", x, x.id, x.first, x.transfers, x.slots, x.checksums);
+  return fields(f, "prefill_done", x, x.id, x.first, x.computed_tokens, x.transfers, x.slots, x.checksums);
 }
 template <class Inspector>
 auto inspect(Inspector& f, prefill_stats& x) {
@@ -133,7 +134,8 @@ auto inspect(Inspector& f, token_batch& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, attempt_failed& x) {
-  return fields(f, "attempt_failed", x, x.id, x.cause, x.retriable, x.wasted_prefill_tokens);
+  return fields(f, "attempt_failed", x, x.id, x.cause, x.retriable, x.wasted_prefill_tokens,
+                x.retry_after_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, commit_item& x) {

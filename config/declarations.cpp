@@ -221,14 +221,23 @@ void add_scheduler(table& t) {
        {"cache_aware", placement_choice::cache_aware},
        {"kvcache_centric", placement_choice::kvcache_centric}}));
   t.push_back(choice<scheduler_options, admission_choice>(
-      {"admission", "admission", "When a request that would miss its SLO is refused", who}, s,
-      at(c, &scheduler_options::admission),
+      {"admission", "admission",
+       "queue: what there is no room for waits; the others refuse what would miss its SLO, by prediction",
+       who},
+      s, at(c, &scheduler_options::admission),
       {{"none", admission_choice::none},
        {"baseline", admission_choice::baseline},
        {"early", admission_choice::early},
        {"predictive", admission_choice::predictive},
        {"per_request", admission_choice::per_request},
-       {"priced", admission_choice::priced}}));
+       {"priced", admission_choice::priced},
+       {"queue", admission_choice::queue}}));
+  t.push_back(
+      integer({"max-queued", "max_queued",
+               "With admission queue: requests of the cluster that may wait; beyond it the least urgent "
+               "is told to come back later (429)",
+               who},
+              s, at(c, &scheduler_options::max_queued), 1u, 1'000'000u, "requests"));
   t.push_back(time(
       {"ttft-slo", "ttft_slo", "Longest wanted time to the first token, unless a request names its own", who},
       s, at(c, &scheduler_options::ttft_slo), 1ms, 24h));
@@ -275,8 +284,6 @@ void add_transport(table& t) {
                    at(c, &transport_options::slice_bytes), 4 * KiB, 64 * MiB));
   t.push_back(flag({"checksums", "checksums", "Check every piece that arrives"}, s,
                    at(c, &transport_options::checksums)));
-  t.push_back(integer({"max-inflight", "max_inflight", "Pieces under way to one peer"}, s,
-                      at(c, &transport_options::max_inflight), 1u, 65'536u, "slices"));
 }
 
 void add_rdma(table& t) {

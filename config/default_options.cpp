@@ -28,6 +28,7 @@ options default_options() {
   o.cache.lease_ttl = defaults::cache::lease_ttl;
   o.scheduler = {defaults::scheduler::policy,
                  defaults::scheduler::admission,
+                 defaults::scheduler::max_queued,
                  defaults::scheduler::ttft_slo,
                  defaults::scheduler::tbt_slo,
                  defaults::scheduler::balancing_threshold,
@@ -42,7 +43,6 @@ options default_options() {
   o.transport.tcp_send_buffer = defaults::transport::tcp_send_buffer;
   o.transport.slice_bytes = defaults::transport::slice_size;
   o.transport.checksums = defaults::transport::checksums;
-  o.transport.max_inflight = defaults::transport::max_inflight;
   o.rdma = {.enabled = defaults::rdma::enabled,
             .slice_bytes = defaults::rdma::slice_size,
             .queue_depth = defaults::rdma::queue_depth,

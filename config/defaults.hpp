@@ -57,8 +57,10 @@ inline constexpr auto lease_ttl = 30s;    // a dead reader's pin is gone within 
 
 namespace scheduler {
 inline constexpr auto policy = placement_choice::kvcache_centric;
-inline constexpr auto admission = admission_choice::early;  // refuses before any work is wasted
-inline constexpr auto ttft_slo = 30s;                       // the Mooncake paper's
+inline constexpr auto admission = admission_choice::queue;  // as users of other servers expect
+inline constexpr std::uint32_t max_queued =
+    2048;  // requests; as many as a gateway holds: minutes of work, beyond which clients give up
+inline constexpr auto ttft_slo = 30s;   // the Mooncake paper's
 inline constexpr auto tbt_slo = 300ms;  // the most generous of the paper's 100, 200 and 300 ms: CPUs decode
 inline constexpr double balancing_threshold =
     2.0;  // a remote prefix must be this much longer to be worth fetching
@@ -76,7 +78,6 @@ inline constexpr std::uint32_t tcp_streams = 2;            // per peer; loopback
 // Bytes. What stays in the cache between the copies in and out moves at 5.6 instead of 3 GB/s.
 inline constexpr std::uint64_t tcp_send_buffer = 256 * KiB;
 inline constexpr std::uint64_t slice_size = 256 * KiB;  // bytes; large enough to hide a system call
-inline constexpr std::uint32_t max_inflight = 64;  // slices per peer; 16 MiB under way fill any link here
 }  // namespace transport
 
 namespace rdma {

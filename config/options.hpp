@@ -33,7 +33,7 @@ enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
 enum class write_policy_choice : std::uint8_t { write_back, write_through, write_through_selective };
 enum class placement_choice : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
-enum class admission_choice : std::uint8_t { none, baseline, early, predictive, per_request, priced };
+enum class admission_choice : std::uint8_t { none, baseline, early, predictive, per_request, priced, queue };
 enum class log_level_choice : std::uint8_t { trace, debug, info, warn, error, off };
 enum class log_format_choice : std::uint8_t { text, json };
 
@@ -92,7 +92,8 @@ struct cache_options {
 
 struct scheduler_options {
   placement_choice policy = placement_choice::kvcache_centric;
-  admission_choice admission = admission_choice::early;
+  admission_choice admission = admission_choice::queue;
+  std::uint32_t max_queued = 0;  ///< requests that wait for a place
   std::chrono::nanoseconds ttft_slo{};
   std::chrono::nanoseconds tbt_slo{};
   double balancing_threshold = 0;               ///< > 1
@@ -110,7 +111,6 @@ struct transport_options {
   std::uint64_t tcp_send_buffer = 0;  ///< per connection
   std::uint64_t slice_bytes = 0;
   bool checksums = true;
-  std::uint32_t max_inflight = 0;  ///< slices under way per peer
 };
 
 struct rdma_config {

@@ -60,6 +60,8 @@ struct metrics::families {
   prometheus::Gauge& waiting;
   prometheus::Gauge& cache_usage;
   prometheus::Family<prometheus::Counter>& requests;
+  prometheus::Counter& wasted;
+  prometheus::Gauge& queued;
   prometheus::Family<prometheus::Gauge>& blocks;
   prometheus::Family<prometheus::Gauge>& ssd;
   foreign_totals hits;
@@ -122,6 +124,16 @@ struct metrics::families {
                         .Add(model)),
         requests(
             BuildCounter().Name("mooncaf_requests_total").Help("Requests by outcome.").Register(registry)),
+        wasted(BuildCounter()
+                   .Name("mooncaf_wasted_prefill_tokens_total")
+                   .Help("Prompt tokens computed for requests that decode refused.")
+                   .Register(registry)
+                   .Add(model)),
+        queued(BuildGauge()
+                   .Name("mooncaf_requests_queued")
+                   .Help("Requests of this gateway that wait for a place.")
+                   .Register(registry)
+                   .Add(model)),
         blocks(BuildGauge()
                    .Name("mooncaf_kv_blocks")
                    .Help("KV blocks of this process by state.")
@@ -176,6 +188,9 @@ void metrics::request_over(const std::string& outcome, duration elapsed) {
   f_->requests.Add(f_->with("outcome", outcome)).Increment();
   if (outcome == "finished") f_->whole.Observe(to_seconds(elapsed));
 }
+
+void metrics::prefill_wasted(std::uint32_t tokens) { f_->wasted.Increment(tokens); }
+void metrics::set_queued(double requests) { f_->queued.Set(requests); }
 
 void metrics::set_running(double requests) { f_->running.Set(requests); }
 void metrics::set_waiting(double requests) { f_->waiting.Set(requests); }

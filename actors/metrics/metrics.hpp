@@ -23,6 +23,10 @@ class metrics {
   void tokens_generated(std::uint32_t count);
   /// @param outcome  "finished", "failed", "cancelled" or "rejected".
   void request_over(const std::string& outcome, duration elapsed);
+  /// Prompt tokens that were computed for a request that decode refused.
+  void prefill_wasted(std::uint32_t tokens);
+  /// Requests of this gateway that have no place yet.
+  void set_queued(double requests);
 
   // ---- state, set once per report ----
   void set_running(double requests);

@@ -15,6 +15,7 @@ namespace {
 
 /// Passes of a slow device end here: the rest is learnt from requests.
 constexpr auto time_limit = std::chrono::seconds(2);
+constexpr int rounds = 3;
 /// Longer passes cost what several of these cost.
 constexpr std::uint32_t longest_pass = 512;
 /// An estimator needs that many to tell a pass's own cost from a token's.
@@ -85,30 +86,46 @@ class timed_passes {
 
 }  // namespace
 
+result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>& shapes,
+                                                  const std::function<result<duration>(std::size_t)>& pass,
+                                                  const std::function<time_point()>& now) {
+  std::vector<timing_sample> samples;
+  const auto until = now() + time_limit;
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      if (samples.size() >= least_samples && now() > until) return samples;
+      const auto took = pass(i);
+      if (!took) return fail(took.error());
+      if (round == 0) samples.push_back({shapes[i][0], shapes[i][1], took->count()});
+      else samples[i][2] = std::min(samples[i][2], static_cast<std::int64_t>(took->count()));
+    }
+  }
+  return samples;
+}
+
 result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens) {
   const auto& config = runner.model_in_use().config();
   const auto context = std::min<std::uint32_t>(config.context_length, 4 * budget_tokens);
   const auto longest = std::min({context, budget_tokens, longest_pass});
-  const auto first = std::min(longest, 32u);
   const scratch_blocks scratch{runner.options().layout, context};
   const std::vector<std::int32_t> tokens(longest, 1);
   std::vector<float> logits(config.vocab_size);
-  std::vector<timing_sample> samples;
   timed_passes passes{runner};
-  // The first pass touches every weight for the first time and is not representative.
-  const auto began = clock_type::now();
-  for (const std::uint32_t count : {first, first, 64u, 128u, 256u, longest}) {
+  std::vector<pass_shape> shapes;
+  for (const std::uint32_t count : {std::min(longest, 32u), 64u, 128u, 256u, longest}) {
     if (count > longest) continue;
-    if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
-    for (const std::uint32_t cached : {0u, context - longest}) {
-      const batch_item item{std::span{tokens}.first(count), cached, scratch.blocks(), true};
-      const auto took = passes.take({&item, 1}, logits);
-      if (!took) return fail(took.error());
-      samples.push_back({count, cached, took->count()});
-    }
+    for (const std::uint32_t cached : {0u, context - longest}) shapes.push_back({count, cached});
   }
-  samples.erase(samples.begin(), samples.begin() + 2);
-  return samples;
+  const auto pass = [&](std::size_t i) {
+    const batch_item item{std::span{tokens}.first(static_cast<std::size_t>(shapes[i][0])),
+                          static_cast<std::uint32_t>(shapes[i][1]), scratch.blocks(), true};
+    return passes.take({&item, 1}, logits);
+  };
+  // The first pass touches every weight for the first time and is not representative.
+  for (const std::size_t first : {0, 1}) {
+    if (const auto took = pass(first); !took) return fail(took.error());
+  }
+  return best_of_rounds(shapes, pass, clock_type::now);
 }
 
 result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::uint32_t max_batch) {
@@ -117,26 +134,28 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
   const scratch_blocks scratch{runner.options().layout, context};
   const std::int32_t token = 1;
   std::vector<float> logits(static_cast<std::size_t>(config.vocab_size) * max_batch);
-  std::vector<timing_sample> samples;
   timed_passes passes{runner};
-  const auto began = clock_type::now();
-  for (const std::uint32_t batch : {1u, 1u, 2u, 4u, 8u, max_batch}) {
+  std::vector<pass_shape> shapes;
+  for (const std::uint32_t batch : {1u, 2u, 4u, 8u, max_batch}) {
     if (batch > max_batch) continue;
-    if (samples.size() >= 2 + least_samples && clock_type::now() - began > time_limit) break;
-    for (const std::uint32_t position : {context / 8, context - 1}) {
-      // All sequences share the blocks and differ in the row that they write, as far as there are rows: right
-      // for timing, and nothing else.
-      std::vector<batch_item> items;
-      for (std::uint32_t i = 0; i < batch; ++i) {
-        items.push_back({{&token, 1}, position - i % (position + 1), scratch.blocks(), true});
-      }
-      const auto took = passes.take(items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
-      if (!took) return fail(took.error());
-      samples.push_back({batch, static_cast<std::int64_t>(batch) * (position + 1), took->count()});
-    }
+    for (const std::uint32_t position : {context / 8, context - 1})
+      shapes.push_back({batch, std::int64_t{batch} * (position + 1)});
   }
-  samples.erase(samples.begin(), samples.begin() + 2);
-  return samples;
+  const auto pass = [&](std::size_t i) {
+    const auto batch = static_cast<std::uint32_t>(shapes[i][0]);
+    const auto position = static_cast<std::uint32_t>(shapes[i][1] / batch - 1);
+    // All sequences share the blocks and differ in the row that they write, as far as there are rows: right
+    // for timing, and nothing else.
+    std::vector<batch_item> items;
+    for (std::uint32_t k = 0; k < batch; ++k) {
+      items.push_back({{&token, 1}, position - k % (position + 1), scratch.blocks(), true});
+    }
+    return passes.take(items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
+  };
+  for (const std::size_t first : {0, 1}) {
+    if (const auto took = pass(first); !took) return fail(took.error());
+  }
+  return best_of_rounds(shapes, pass, clock_type::now);
 }
 
 }  // namespace mooncaf

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
 #include "runtime/model/model_runner.hpp"
 
 namespace mooncaf {
@@ -13,6 +15,18 @@ namespace mooncaf {
 /// One measured pass. Prefill: (new tokens, cached tokens, nanoseconds). Decode: (batch, context tokens of
 /// all sequences together, nanoseconds).
 using timing_sample = std::array<std::int64_t, 3>;
+
+/// What to measure: (new tokens, cached tokens) or (batch, context tokens).
+using pass_shape = std::array<std::int64_t, 2>;
+
+/// Measures every shape several times, round after round, and keeps the shortest: a machine that does
+/// something else meanwhile makes a pass longer, never shorter. A slow device is measured once, and ends with
+/// the shapes that fit the time.
+/// @param pass  takes the n-th shape. @param now  the time.
+/// @error of `pass`.
+result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>& shapes,
+                                                  const std::function<result<duration>(std::size_t)>& pass,
+                                                  const std::function<time_point()>& now);
 
 /// Prefill passes of several lengths, with and without a prefix: about a second on a CPU with a small model,
 /// some seconds on any device.

@@ -28,7 +28,7 @@ duration until_fallen(duration predicted, duration limit, duration span) noexcep
 /// What is too dear at this load; half an SLO later it may not be.
 std::optional<rejection> priced_out(admission_policy policy, const admission_question& q) {
   if (policy != admission_policy::priced) return std::nullopt;
-  if (q.cost > q.cost_limit) {
+  if (q.cost > q.cost_limit && !q.try_prefill) {
     return rejection{{ec::overloaded, "needs " + text(q.cost) + " of prefill, at most " + text(q.cost_limit) +
                                           " is taken with the queues as they are"},
                      q.ttft_slo / 2,
@@ -63,6 +63,12 @@ bool fits_memory(const admission_question& q) noexcept {
 
 std::optional<rejection> check_admission(admission_policy policy, const admission_question& q) {
   if (policy == admission_policy::none) return std::nullopt;
+  if (policy == admission_policy::queue) {
+    if (q.try_decode || fits_memory(q)) return std::nullopt;
+    auto waits = no_room(q);
+    waits.stage = reject_stage::queue;
+    return waits;
+  }
   const auto ttft_limit = share_of(q.ttft_slo, q.priority);
   // The queue drains as time passes: what is too much now fits when the excess is done.
   if (q.ttft > ttft_limit && !q.try_prefill)

@@ -13,6 +13,8 @@
 namespace mooncaf {
 
 /// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
+/// A request that finds its instance empty is never refused: it is as fast there as it gets, and what it
+/// takes puts a wrong estimate right.
 enum class admission_policy : std::uint8_t {
   none,           ///< never
   baseline,       ///< prefill load now; decode load is checked by the decode worker after prefill
@@ -21,15 +23,23 @@ enum class admission_policy : std::uint8_t {
   predictive,     ///< prefill load now, decode load as it will be when this prefill ends
   per_request,    ///< … from how long answers to prompts of each length have taken, request by request
   priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
+  queue,          ///< never: what there is no room for waits (`admission_queue`)
 };
 
 constexpr std::string_view to_string(admission_policy p) noexcept {
-  constexpr std::string_view names[] = {"none",       "baseline",    "early", "early_running",
-                                        "predictive", "per_request", "priced"};
+  constexpr std::string_view names[] = {"none",       "baseline",    "early",  "early_running",
+                                        "predictive", "per_request", "priced", "queue"};
   return names[static_cast<std::size_t>(p)];
 }
 
-constexpr bool predicts_each(admission_policy p) noexcept { return p >= admission_policy::per_request; }
+constexpr bool predicts_each(admission_policy p) noexcept {
+  return p == admission_policy::per_request || p == admission_policy::priced;
+}
+
+/// Whether the decode side looks again when the KV is there.
+constexpr bool checks_at_decode(admission_policy p) noexcept {
+  return p != admission_policy::none && p != admission_policy::queue;
+}
 
 /// How much of an SLO a class may fill before it is refused: high 1.25, normal 1, low 0.75 and less. When
 /// load rises, low-priority requests are refused first, and what they leave free goes to the higher classes.
@@ -52,8 +62,8 @@ struct admission_question {
   duration tbt_then{};     ///< predicted mean of the decode pool when the prefill ends
   duration tbt_slo{};
   bool decode_saturated = false;
-  /// The instance is idle and its calibration, not confirmed yet, says that it misses the SLO with this
-  /// request alone: it may be wrong. Refused now, such requests would be refused for ever.
+  /// Nobody else is charged to the instance: it is as fast as it gets, and an estimate that is wrong would
+  /// refuse for ever.
   bool try_prefill = false, try_decode = false;
   double memory = 0;        ///< tokens that others are predicted to hold of the decode instance's memory
   double memory_needs = 0;  ///< … that this request will hold

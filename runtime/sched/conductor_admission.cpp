@@ -22,9 +22,6 @@ duration or_default(duration wish, duration otherwise) noexcept {
   return wish > duration{} ? wish : otherwise;
 }
 
-/// What takes too long alone, by an estimate that may be wrong by as much as is ever corrected.
-bool worth_a_try(duration alone, duration slo) noexcept { return alone > slo * 3 / 4 && alone <= 4 * slo; }
-
 }  // namespace
 
 /// Since arrival. Urgent requests wait for each other only; the others' queue drains as fast as those that
@@ -106,6 +103,7 @@ void conductor_core::find_room(candidate& c) const {
 
 std::optional<rejection> conductor_core::admit(candidate& c) {
   const auto& request = c.request;
+  if (request.resumed) return std::nullopt;
   admission_question q;
   q.priority = request.priority;
   q.ttft = predicted_ttft(request, c.prefill, c.now);
@@ -116,10 +114,9 @@ std::optional<rejection> conductor_core::admit(candidate& c) {
   q.decode_saturated = c.decode.saturated;
   q.decode_span = options_.decode_span;
   const auto& prefill = cluster_.prefill();
-  if (request.ttft_slo == duration{} && prefill.pending(c.prefill.slot) == 0)
-    q.try_prefill = !prefill.model(c.prefill.slot).settled() && worth_a_try(c.prefill.cost, q.ttft_slo);
-  if (request.tbt_slo == duration{} && cluster_.decode().charged(c.decode.slot) == 0)
-    q.try_decode = worth_a_try(c.decode.tbt, q.tbt_slo);
+  q.try_prefill = prefill.pending(c.prefill.slot) == 0;
+  const auto& decode = cluster_.decode();
+  q.try_decode = decode.charged(c.decode.slot) == 0 && decode.reserved(c.decode.slot) == 0;
   if (options_.admission != admission_policy::none && options_.admission != admission_policy::baseline)
     ask_for_memory(c, c.decode.slot, q);
   if (options_.admission == admission_policy::predictive) {

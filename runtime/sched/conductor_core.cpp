@@ -13,6 +13,11 @@ namespace {
 constexpr std::size_t sweep_per_placement = 512;
 constexpr std::size_t sweep_per_expiry = 1 << 20;
 
+// What a prefill instance has in store under admission `queue`: enough to fill its steps until the next word
+// from it. A prompt that takes longer has one more behind it.
+constexpr duration prefill_store = std::chrono::seconds(1);
+constexpr std::uint32_t prompts_in_store = 2;
+
 policy_options policy_of(const conductor_options& o) {
   return {o.policy, o.balancing_threshold, o.block_tokens, o.bytes_per_token, o.seed};
 }
@@ -158,6 +163,18 @@ std::optional<rejection> conductor_core::refuse_outright(const schedule_request&
   return std::nullopt;
 }
 
+bool conductor_core::has_room(time_point now) const {
+  const auto& prefill = cluster_.prefill();
+  if (prefill.live().empty() || cluster_.decode().live().empty()) return true;
+  bool prefill_room = false;
+  for (std::size_t c = 0; c < prefill.class_count() && !prefill_room; ++c) {
+    const auto slot = prefill.shortest(c, now);
+    prefill_room = slot != no_slot &&
+                   (prefill.pending(slot) < prompts_in_store || prefill.queue(slot, now) <= prefill_store);
+  }
+  return prefill_room && !cluster_.decode().select(0).saturated;
+}
+
 /// What the largest decode instance could never hold: no wait helps.
 std::optional<rejection> conductor_core::refuse_too_long(const schedule_request& request) const {
   const auto& decode = cluster_.decode();
@@ -184,6 +201,10 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
     ++counts_.rejected_memory;
     return tl::unexpected(std::move(*refused));
   }
+  if (options_.admission == admission_policy::queue && !has_room(now)) {
+    return tl::unexpected(
+        rejection{{ec::overloaded, "every instance has requests in store"}, {}, reject_stage::queue});
+  }
   // The block of the last token is never reused: its logits have to be computed.
   const auto usable =
       std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / options_.block_tokens);
@@ -201,6 +222,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
       answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys));
   find_room(c);
   if (auto refused = admit(c)) {
+    if (refused->stage == reject_stage::queue) return tl::unexpected(std::move(*refused));
     ++(refused->stage == reject_stage::prefill  ? counts_.rejected_ttft
        : refused->stage == reject_stage::memory ? counts_.rejected_memory
                                                 : counts_.rejected_tbt);

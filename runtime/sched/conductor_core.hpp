@@ -119,8 +119,14 @@ class conductor_core {
   virtual void transferred(std::uint64_t bytes, duration took) { transfers_.observe(bytes, took); }
 
   // ---- requests ----
-  /// Places a request and charges it, or says why not. An id that is charged already is released first.
+  /// Places a request and charges it, or says why not. An id that is charged already is released first. Under
+  /// admission `queue` a request that there is no room for is turned away with `reject_stage::queue`: call
+  /// this through an `admission_queue`.
   virtual tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now);
+  /// Whether the next request would start soon: some prefill instance has little in store, and some decode
+  /// instance has fewer requests than its batch and as many to come. Who is placed later is placed by what is
+  /// cached and free then, and holds no memory meanwhile. Also without instances: nobody waits for those.
+  bool has_room(time_point now) const;
   virtual void prefill_started(request_id id, time_point now);
   /// The prompt is computed: prefill's charge ends, decode's becomes real. `compute` refines the estimate.
   virtual void first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "runtime/sched/admission.hpp"
-#include "runtime/sched/urgency.hpp"
 
 namespace mooncaf {
 

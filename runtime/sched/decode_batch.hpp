@@ -9,13 +9,14 @@
 #include "runtime/base/units.hpp"
 #include "runtime/sched/estimators.hpp"
 #include "runtime/sched/placement.hpp"
+#include "runtime/sched/urgency.hpp"
 
 namespace mooncaf {
 
 struct decode_batch_options {
   std::uint32_t max_batch = 32;
-  duration aging = std::chrono::seconds(10);  ///< waiting this long counts as one priority class
-  std::uint64_t max_context_tokens = 0;       ///< of all requests that run, at their longest; 0: no limit
+  duration aging = default_aging;        ///< waiting this long counts as one priority class
+  std::uint64_t max_context_tokens = 0;  ///< of all requests that run, at their longest; 0: no limit
 };
 
 /// A request whose KV is complete.

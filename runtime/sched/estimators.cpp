@@ -69,15 +69,24 @@ duration bounded_duration(double seconds) noexcept {
 
 void online_correction::observe(double predicted_seconds, double measured_seconds) noexcept {
   if (!(predicted_seconds > 0) || !(measured_seconds > 0) || !std::isfinite(measured_seconds)) return;
-  constexpr double fading = 0.98;
-  seen_ += seen_ < 1000;
+  constexpr double slow_fading = 0.98, fast_fading = 0.6, off = 1.5, most = 100;
+  constexpr int in_a_row = 4;
   // A pass from before the correction moved counts as what the calibration said of it. The calibration itself
-  // weighs as much as a few passes of this length, so that the first ones do not decide alone.
+  // weighs as much as a few passes of this length, so that the first ones do not decide alone; and one pass
+  // counts as no more than four times what was expected of it, whatever happened to the machine meanwhile.
   const double calibrated = predicted_seconds / factor_;
-  if (calibrated_ == 0) measured_ = calibrated_ = 16 * calibrated;
-  measured_ = measured_ * fading + std::clamp(measured_seconds, calibrated / 4, calibrated * 4);
-  calibrated_ = calibrated_ * fading + calibrated;
-  factor_ = std::clamp(measured_ / calibrated_, 0.25, 4.0);
+  if (slow_.calibrated == 0) slow_ = {16 * calibrated * factor_, 16 * calibrated};
+  const double ratio = measured_seconds / predicted_seconds;
+  slow_.add(std::clamp(ratio, 0.25, 4.0) * predicted_seconds, calibrated, slow_fading);
+  high_ = ratio > off ? high_ + 1 : 0;
+  low_ = ratio < 1 / off ? low_ + 1 : 0;
+  if (high_ + low_ <= 1) fast_ = {};
+  fast_.add(measured_seconds, calibrated, fast_fading);
+  if (std::max(high_, low_) >= in_a_row) {
+    slow_ = {16 * calibrated * fast_.ratio(), 16 * calibrated};
+    high_ = low_ = 0;
+  }
+  factor_ = std::clamp(slow_.ratio(), 1 / most, most);
 }
 
 namespace {

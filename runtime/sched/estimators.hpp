@@ -28,22 +28,33 @@ std::array<double, 3> fit_nonnegative(std::span<const std::array<double, 3>> fea
 /// gives the upper end.
 duration bounded_duration(double seconds) noexcept;
 
-/// A slowly moving correction of a fitted model: time measured while serving over time that the calibration
-/// says, within [1/4, 4]. Sums, not a mean of ratios: a queue is a sum of estimates, and the many short
-/// passes must not outvote the long ones that fill it. One factor, not three weights: the batches that a busy
-/// worker happens to run lie on a line, and refitting all weights from them would bend the model where
-/// nothing was measured.
+/// A correction of a fitted model: time measured while serving over time that the calibration says, within
+/// [1/100, 100]. Sums, not a mean of ratios: a queue is a sum of estimates, and the many short passes must
+/// not outvote the long ones that fill it. One factor, not three weights: the batches that a busy worker
+/// happens to run lie on a line, and refitting all weights from them would bend the model where nothing was
+/// measured.
+///
+/// It moves slowly, over some 50 passes, so that noise does not sway it. A second factor follows the last
+/// few: when all of them agree that the model is off by more than 1.5, they are believed. A calibration that
+/// another program slowed down is put right within a handful of passes.
 class online_correction {
  public:
   void observe(double predicted_seconds, double measured_seconds) noexcept;
   double factor() const noexcept { return factor_; }
-  /// Whether enough has been measured to rely on.
-  bool settled() const noexcept { return seen_ >= 8; }
 
  private:
+  /// Seconds of late, older ones fading.
+  struct sums {
+    double measured = 0, calibrated = 0;
+    void add(double m, double c, double fading) noexcept {
+      measured = measured * fading + m;
+      calibrated = calibrated * fading + c;
+    }
+    double ratio() const noexcept { return measured / calibrated; }
+  };
   double factor_ = 1;
-  std::uint32_t seen_ = 0;
-  double measured_ = 0, calibrated_ = 0;  // seconds of late, older ones fading
+  sums slow_, fast_;
+  int high_ = 0, low_ = 0;  // passes in a row that took more than 1.5 times as long, or as short
 };
 
 /// Time to prefill `n` new tokens behind `p` cached ones: w0 + w1·n + w2·(n·p + n²/2). The last term counts
@@ -60,8 +71,6 @@ class prefill_model {
                             raw(static_cast<double>(new_tokens), static_cast<double>(cached_tokens)));
   }
   void observe(std::uint64_t new_tokens, std::uint64_t cached_tokens, duration measured) noexcept;
-  /// Whether serving has confirmed or corrected the calibration.
-  bool settled() const noexcept { return correction_.settled(); }
   /// Whether two calibrations say the same within 10 % from 256 to 16,384 tokens, cached and not.
   bool agrees_with(const prefill_model& other) const noexcept;
 

@@ -27,6 +27,7 @@ struct schedule_request {
   std::span<const worker_id> avoid{};
   node_id gateway{};     ///< where its client is; zero: nobody's, e.g. in a simulation
   time_point arrival{};  ///< at the gateway; zero: now. Time spent before counts towards the TTFT
+  bool resumed = false;  ///< a worker was lost in mid-answer: it may wait, but is refused by nobody
 };
 
 struct placement {
@@ -50,6 +51,7 @@ enum class reject_stage : std::uint8_t {
   decode,     ///< before prefill: its TBT would be missed, or the decode pool is full
   memory,     ///< before prefill: decode's memory will be full, or never holds it
   at_decode,  ///< after prefill, by the decode side: the prefill was wasted
+  queue,      ///< not refused: it waits until there is room
 };
 
 constexpr std::string_view to_string(reject_stage stage) noexcept {
@@ -64,6 +66,8 @@ constexpr std::string_view to_string(reject_stage stage) noexcept {
       return "memory";
     case reject_stage::at_decode:
       return "at decode";
+    case reject_stage::queue:
+      return "queue";
   }
   return "unknown";
 }

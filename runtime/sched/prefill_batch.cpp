@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/sched/urgency.hpp"
-
 namespace mooncaf {
 
 bool prefill_batch::push(const prefill_entry& entry) {

@@ -8,14 +8,15 @@
 
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/sched/urgency.hpp"
 
 namespace mooncaf {
 
 struct prefill_batch_options {
-  std::uint32_t chunk_tokens = 512;           ///< of one request in one step, at most; at least 1
-  std::uint32_t max_batch_tokens = 512;       ///< of all requests in one step, at most; at least 1
-  std::uint32_t block_tokens = 64;            ///< chunks end at multiples of this where they can; at least 1
-  duration aging = std::chrono::seconds(10);  ///< waiting this long counts as one priority class
+  std::uint32_t chunk_tokens = 512;      ///< of one request in one step, at most; at least 1
+  std::uint32_t max_batch_tokens = 512;  ///< of all requests in one step, at most; at least 1
+  std::uint32_t block_tokens = 64;       ///< chunks end at multiples of this where they can; at least 1
+  duration aging = default_aging;        ///< waiting this long counts as one priority class
   /// Requests in one step, at most; at least 1. Each may end its prompt there and need a row of logits.
   std::uint32_t max_requests = std::numeric_limits<std::uint32_t>::max();
 };

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/sched/admission.hpp"
+#include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sim/profile.hpp"
 #include "runtime/sim/step_history.hpp"
@@ -32,6 +32,7 @@ struct simulation_options {
 
   placement_policy policy = placement_policy::kvcache_centric;
   admission_policy admission = admission_policy::none;
+  std::uint32_t max_queued = default_max_queued;  ///< admission queue: that wait for a place
   double balancing_threshold = 4;
   double ttft_slo_s = 30;
   double tbt_slo_s = 0.1;

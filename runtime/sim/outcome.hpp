@@ -17,7 +17,7 @@ struct request_counts {
   std::uint64_t completed = 0;
   std::uint64_t slo_met = 0;                      ///< of the completed: TTFT and TBT inside both SLOs
   std::uint64_t ttft_missed = 0, tbt_missed = 0;  ///< of the completed; a request may miss both
-  std::uint64_t rejected_placement = 0;           ///< no instance could take it
+  std::uint64_t rejected_placement = 0;           ///< no instance could take it, or the queue was full
   std::uint64_t rejected_prefill = 0;             ///< predicted TTFT
   std::uint64_t rejected_decode = 0;              ///< predicted TBT or a full decode pool, before prefill
   std::uint64_t rejected_at_decode = 0;           ///< after prefill

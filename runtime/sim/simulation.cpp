@@ -42,7 +42,6 @@ prefill_batch_options prefill_options_of(const simulation_options& o) {
   prefill_batch_options p;
   p.chunk_tokens = o.hardware.chunk_tokens;
   p.max_batch_tokens = o.hardware.chunk_tokens;
-  // Whoever is inside the SLO leaves the better classes alone.
   p.aging = from_seconds(o.ttft_slo_s);
   p.block_tokens = std::min(o.hardware.block_tokens, o.hardware.chunk_tokens);
   return p;
@@ -66,6 +65,7 @@ simulation::simulation(const simulation_options& options)
       costs_(options.hardware),
       decode_estimate_(told_decode(options)),
       conductor_(conductor_options_of(options)),
+      queue_(conductor_, {options.max_queued, from_seconds(options.ttft_slo_s)}),
       random_(options.seed),
       priority_random_(options.seed ^ 0x5EED) {
   add_instances();
@@ -157,6 +157,10 @@ result<outcome> simulation::run(trace_source& source, const std::function<void(s
       if (!events_.empty()) events_.push(now_ + out_.history.interval(), event_kind::sample, 0);
     } else {
       dispatch(e);
+      if (queue_.size() > 0) {
+        queue_.advance(clock(), decided_);
+        act_on(decided_);
+      }
       out_.span_s = to_sec(now_ - begin);
     }
   }
@@ -213,10 +217,22 @@ void simulation::arrive() {
   ask.prompt_tokens = r.prompt_tokens;
   ask.max_tokens = options_.max_tokens;
   ask.priority = r.priority;
-  const auto placed = conductor_.schedule(ask, clock());
-  if (placed) return place(slot, *placed);
-  refuse(r, placed.error());
-  close(slot);
+  ask.arrival = clock();
+  queue_.submit(ask, clock(), decided_);
+  act_on(decided_);
+}
+
+void simulation::act_on(std::vector<decision>& decided) {
+  for (auto& d : decided) {
+    const auto slot = request_table::slot_of(d.id);
+    if (d.outcome) {
+      place(slot, *d.outcome);
+    } else {
+      refuse(requests_[slot], d.outcome.error());
+      close(slot);
+    }
+  }
+  decided.clear();
 }
 
 void simulation::refuse(request_state_record& r, const rejection& why) {
@@ -224,6 +240,7 @@ void simulation::refuse(request_state_record& r, const rejection& why) {
   ++missed_;
   switch (why.stage) {
     case reject_stage::placement:
+    case reject_stage::queue:
       ++c.rejected_placement;
       break;
     case reject_stage::prefill:
@@ -416,11 +433,12 @@ void simulation::kv_arrived(std::uint32_t slot) {
   decode_entry entry;
   entry.id = r.id;
   entry.priority = r.priority;
-  entry.arrival = clock();
+  entry.arrival = time_point{duration{r.arrival}};
+  entry.deadline = time_point{duration{r.first_token}} + from_seconds(options_.tbt_slo_s);
   entry.context_tokens = r.prompt_tokens;
   entry.max_tokens = options_.max_tokens;
   std::optional<rejection> refused;
-  if (options_.admission != admission_policy::none) {
+  if (checks_at_decode(options_.admission)) {
     refused = d.check(entry, decode_estimate_, from_seconds(options_.tbt_slo_s));
   }
   if (!refused && !d.push(entry, r.decode_tokens)) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/conductor_core.hpp"
 #include "runtime/sim/coupled_instance.hpp"
 #include "runtime/sim/decode_instance.hpp"
@@ -24,8 +25,8 @@ block_key key_of(std::uint64_t hash_id) noexcept;
 
 /// One run.
 ///
-///   trace ─► conductor_core::schedule ─► node_cache (pin, fetch) ─► prefill_batch ─► KV stream ─►
-///   decode_batch
+///   trace ─► admission_queue ─► conductor_core::schedule ─► node_cache (pin, fetch) ─► prefill_batch ─► KV
+///   stream ─► decode_batch
 ///               ▲  block events, first tokens, ends, load reports ────────────────────────────────────┘
 ///
 /// Links and disks are queues: a transfer ends when both its sender and its receiver have worked off what
@@ -58,6 +59,7 @@ class simulation {
   bool hopeless() const noexcept;
 
   void arrive();
+  void act_on(std::vector<decision>& decided);
   void refuse(request_state_record& r, const rejection& why);
   void place(std::uint32_t slot, const placement& where);
   ticks fetch(request_state_record& r, const placement& where);
@@ -92,6 +94,8 @@ class simulation {
   cost_model costs_;
   decode_model decode_estimate_;  // what decode instances know of their speed: as told, and as measured since
   conductor_core conductor_;
+  admission_queue queue_;
+  std::vector<decision> decided_;
   event_queue events_;
   request_table requests_;
   random_source random_, priority_random_;

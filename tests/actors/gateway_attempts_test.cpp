@@ -161,3 +161,86 @@ TEST_CASE_FIXTURE(
   placed();
   CHECK(!sink->over());
 }
+
+TEST_CASE_FIXTURE(
+    gateway_world,
+    "a request that waits in the conductor's queue asks on, as the same attempt, and never fails") {
+  int asked = 0;
+  const auto place_it = place->answer;
+  place->answer = [&](const schedule_job& job) {
+    placement_msg queued;
+    queued.id = job.id;
+    queued.queued = true;
+    return ++asked < 5 ? queued : place_it(job);
+  };
+  open();
+  submit_one(100s);
+  const auto id = placed();
+  CHECK(id.attempt == 0);
+  REQUIRE(place->asked.size() == 5);
+  // How long it has waited in all goes along, whichever clock the conductor has.
+  CHECK(place->asked[0].age_ns >= 100'000'000'000);
+  CHECK(place->asked[4].age_ns >= place->asked[0].age_ns);
+  CHECK(decode->jobs[0].age_ns >= 100'000'000'000);
+  CHECK(!sink->over());
+}
+
+TEST_CASE_FIXTURE(gateway_world, "a client that leaves while its request waits takes it out of the queue") {
+  place->silent = true;
+  open();
+  const auto client = submit_one();
+  REQUIRE(place->asked.size() == 1);
+  tell(cancel_atom_v, client);
+  CHECK(place->stages_of(place->asked[0].id) == stages{request_stage::cancelled});
+  CHECK(held() == 0);
+}
+
+TEST_CASE_FIXTURE(gateway_world,
+                  "a conductor that comes back late finds a request that waited no less patient") {
+  int asked = 0;
+  const auto place_it = place->answer;
+  place->answer = [&](const schedule_job& job) {
+    placement_msg m = place_it(job);
+    if (++asked == 1) {
+      m.queued = true;
+    } else if (asked == 2) {
+      m.rejection = {ec::unavailable, "no live decode instance"};  // it restarted: workers join in a moment
+    }
+    return m;
+  };
+  open();
+  submit_one(60s);
+  placed();
+  CHECK(!sink->over());
+}
+
+TEST_CASE_FIXTURE(gateway_world, "an answer that has begun asks for a place that nobody may refuse") {
+  open();
+  submit_one();
+  const auto id = placed();
+  CHECK(!place->asked.at(0).resumed);
+  first(id, 1);
+  broke(id, true);
+  placed(1);
+  CHECK(place->asked.at(1).resumed);
+}
+
+TEST_CASE_FIXTURE(
+    gateway_world,
+    "what decode refuses is told with a time to come back, and what it wasted to the conductor") {
+  open();
+  submit_one();
+  const auto id = placed();
+  attempt_failed m;
+  m.id = id;
+  m.cause = {ec::slo_unreachable, "predicted TBT 400 ms exceeds 300 ms"};
+  m.retriable = false;
+  m.wasted_prefill_tokens = 6;
+  m.retry_after_ns = 2'500'000'000;
+  tell(failed_atom_v, m);
+  REQUIRE(sink->cause);
+  CHECK(sink->cause->code == ec::slo_unreachable);
+  CHECK(sink->retry_after == 3s);
+  CHECK(place->stages_of(id) == stages{request_stage::refused});
+  CHECK(place->events.back().wasted_tokens == 6);
+}

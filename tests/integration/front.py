@@ -504,23 +504,18 @@ def an_urgent_request_overtakes():
         ask(prompt, max_tokens=1, extra={"priority": priority, "ttft_slo_ms": 600000, "tbt_slo_ms": 60000})
         ended.append(name)
 
-    placed = lambda: shared().client.cluster()["counters"]["placed"]
+    def come():
+        cluster = shared().client.cluster()
+        return cluster["counters"]["placed"] + cluster["queue"]["waiting"]
+
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        before = placed()
+        before = come()
         jobs = [pool.submit(run, f"low{i}", f"Book {i}. " + LONG * 2, 2) for i in range(8)]
-        wait_until("the slow ones are placed", lambda: placed() >= before + 8)
+        wait_until("the slow ones are there", lambda: come() >= before + 8)
         jobs.append(pool.submit(run, "urgent", "Now: " + LONG, 0))
         for job in jobs:
             job.result()
     assert ended.index("urgent") < 6, ended
-
-
-def an_slo_that_cannot_be_met_is_refused_with_the_reason():
-    call = lambda: ask("Urgent. " + LONG * 6, max_tokens=1, extra={"ttft_slo_ms": 1})
-    e = refused(openai.RateLimitError, call, "TTFT")
-    assert int(e.response.headers["retry-after"]) >= 1, e.response.headers
-    assert e.type == "rate_limit_error"
-    ask("Patient. " + LONG, max_tokens=1, extra={"ttft_slo_ms": 60000, "tbt_slo_ms": 10000})
 
 
 def nothing_is_left_behind():
@@ -528,6 +523,78 @@ def nothing_is_left_behind():
 
 
 # ---- servers of their own --------------------------------------------------------------------------------------------
+
+def as_many_as_come_are_queued_and_all_are_answered():
+    with Cluster() as cluster:
+        server = one_server(cluster)
+        create = lambda **fields: client_of(server).completions.create(
+            **{"model": NAME, "temperature": 0, "max_tokens": 4, "extra_body": {"ignore_eos": True}, **fields})
+        with concurrent.futures.ThreadPoolExecutor(150) as pool:
+            answers = list(pool.map(lambda i: create(prompt=f"Request {i}:"), range(150)))
+        assert all(a.usage.completion_tokens == 4 for a in answers)
+        many = create(prompt="One prompt,", n=128)
+        assert sorted(c.index for c in many.choices) == list(range(128)), len(many.choices)
+        prompts = create(prompt=[f"Number {i}" for i in range(200)], max_tokens=2)
+        assert prompts.usage.completion_tokens == 400, prompts.usage
+        counters = server.cluster()["counters"]
+        assert counters["rejected_queue_full"] == counters["rejected_ttft"] == counters["rejected_tbt"] == 0, counters
+        cluster.wait_idle()
+
+
+def a_full_queue_is_told_with_a_time_to_come_back():
+    with Cluster() as cluster:
+        server = one_server(cluster, "--max-queued", "3", "--max-batch", "1")
+
+        def one(i):
+            try:
+                client_of(server).completions.create(model=NAME, prompt=f"{i} {LONG}", max_tokens=60,
+                                                     extra_body={"ignore_eos": True})
+                return "served"
+            except openai.RateLimitError as e:
+                assert "the queue is full" in str(e) and e.type == "rate_limit_error", e
+                assert int(e.response.headers["retry-after"]) >= 1, e.response.headers
+                return "refused"
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            outcomes = list(pool.map(one, range(16)))
+        assert outcomes.count("served") >= 4 and "refused" in outcomes, outcomes
+        assert server.cluster()["counters"]["rejected_queue_full"] == outcomes.count("refused")
+        cluster.wait_idle()
+
+
+def an_slo_that_cannot_be_met_is_refused_with_the_reason_but_not_on_an_idle_server():
+    with Cluster() as cluster:
+        server = one_server(cluster, "--admission", "early", "--prefill-instances", "1")
+
+        def call(prompt, **slo):
+            return client_of(server).completions.create(model=NAME, prompt=prompt, max_tokens=1, temperature=0,
+                                                        extra_body=slo)
+
+        assert call("Alone. " + LONG * 2, ttft_slo_ms=1, tbt_slo_ms=1).choices
+        patient = {"ttft_slo_ms": 600000, "tbt_slo_ms": 60000}
+        placed = lambda: server.cluster()["counters"]["placed"]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            before = placed()
+            jobs = [pool.submit(call, f"Book {i}. " + LONG * 4, **patient) for i in range(4)]
+            wait_until("the others are placed", lambda: placed() >= before + 4)
+            e = refused(openai.RateLimitError, lambda: call("Urgent. " + LONG, ttft_slo_ms=1), "predicted TTFT")
+            assert int(e.response.headers["retry-after"]) >= 1 and e.type == "rate_limit_error", e.response.headers
+            for job in jobs:
+                assert job.result().choices
+        cluster.wait_idle()
+
+
+def a_context_that_cannot_be_had_is_said_at_start():
+    with Cluster() as cluster:
+        greedy = cluster.start("greedy", "--role", "all", "--context-length", "1000000", "--http",
+                               f"127.0.0.1:{free_port()}", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+        wait_until("it gives up", lambda: not greedy.alive(), 30)
+        assert "context-length: 1000000 tokens are more than the 8192" in greedy.output(), greedy.output()
+        assert greedy.process.returncode not in (0, None), greedy.process.returncode
+    with Cluster() as cluster:
+        one_server(cluster, "--cache-dram", "64MiB", name="small")
+        assert "less than one context" in cluster.processes["small"].output()
+
 
 def overload_is_told_with_a_time_to_come_back():
     with Cluster() as cluster:
@@ -681,7 +748,10 @@ TESTS = [
     logit_bias_forbids_and_forces, min_tokens_and_ignore_eos_hold_off_the_end,
     second_request_hits_the_cache_unless_salted, unknown_fields_are_accepted_and_wrong_ones_named,
     other_endpoints_answer, request_id_comes_back, metrics_count_what_happened, an_urgent_request_overtakes,
-    an_slo_that_cannot_be_met_is_refused_with_the_reason, nothing_is_left_behind,
+    nothing_is_left_behind, as_many_as_come_are_queued_and_all_are_answered,
+    a_full_queue_is_told_with_a_time_to_come_back,
+    an_slo_that_cannot_be_met_is_refused_with_the_reason_but_not_on_an_idle_server,
+    a_context_that_cannot_be_had_is_said_at_start,
     overload_is_told_with_a_time_to_come_back, a_key_is_asked_for_where_one_is_set,
     keys_of_tenants_have_limits_and_caches_of_their_own, a_key_may_come_from_the_environment, an_open_server_warns,
     a_stop_ends_streams_with_an_error_event,

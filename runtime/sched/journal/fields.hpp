@@ -25,8 +25,8 @@ auto members(is<transfer_model> auto& v) {
 auto members(is<conductor_options> auto& v) {
   auto& [policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
          bytes_per_token, seed, transfer, heartbeat_limit, charge_limit] = v;
-  return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
-                  bytes_per_token, seed, transfer, heartbeat_limit, charge_limit);
+  return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled,
+                  block_tokens, bytes_per_token, seed, transfer, heartbeat_limit, charge_limit);
 }
 auto members(is<timing_point> auto& v) {
   auto& [a, b, seconds] = v;
@@ -41,8 +41,10 @@ auto members(is<instance_load> auto& v) {
   return std::tie(running, waiting, context_tokens, step);
 }
 auto members(is<schedule_request> auto& v) {
-  auto& [id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival] = v;
-  return std::tie(id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival);
+  auto& [id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival, resumed] =
+      v;
+  return std::tie(id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival,
+                  resumed);
 }
 auto members(is<placement> auto& v) {
   auto& [prefill, decode, prefill_node, decode_node, local_blocks, source, source_blocks, source_tier,
@@ -72,7 +74,7 @@ inline constexpr unsigned values_of<ec> = static_cast<unsigned>(ec::internal) + 
 template <>
 inline constexpr unsigned values_of<placement_policy> = 4;
 template <>
-inline constexpr unsigned values_of<admission_policy> = static_cast<unsigned>(admission_policy::priced) + 1;
+inline constexpr unsigned values_of<admission_policy> = static_cast<unsigned>(admission_policy::queue) + 1;
 template <>
 inline constexpr unsigned values_of<instance_role> = 2;
 template <>
@@ -80,7 +82,7 @@ inline constexpr unsigned values_of<instance_state> = 4;
 template <>
 inline constexpr unsigned values_of<holder_tier> = 2;
 template <>
-inline constexpr unsigned values_of<reject_stage> = 5;
+inline constexpr unsigned values_of<reject_stage> = 6;
 
 /// Equal in every member.
 template <class T>

@@ -61,3 +61,34 @@ TEST_CASE("what the model refuses, calibration tells") {
   CHECK(!calibrate_decode(*runner, 4));    // rows of logits for one sequence
   CHECK(!calibrate_prefill(*runner, 64));  // passes of 16 tokens at most
 }
+
+TEST_CASE(
+    "another program that slows most passes down does not spoil a calibration, and a slow device is not "
+    "kept") {
+  const std::vector<pass_shape> shapes{{32, 0}, {64, 0}, {128, 0}, {256, 0}, {512, 0}};
+  time_point now{};
+  std::size_t taken = 0;
+  const auto clock = [&] { return now; };
+  // Every pass is ten times too slow in two rounds of three, each shape in two of its own.
+  const auto disturbed = [&](std::size_t i) -> result<duration> {
+    const auto round = taken++ / shapes.size();
+    const auto truth = duration{shapes[i][0] * 100'000};
+    const auto took = (round + i) % 3 == 0 ? truth : 10 * truth;
+    now += took;
+    return took;
+  };
+  const auto samples = unwrap(best_of_rounds(shapes, disturbed, clock));
+  REQUIRE(samples.size() == shapes.size());
+  for (const auto& s : samples) CHECK(s[2] == s[0] * 100'000);
+
+  std::size_t asked = 0;
+  const auto slow = [&](std::size_t) -> result<duration> {
+    ++asked;
+    now += std::chrono::seconds(3);
+    return duration{std::chrono::seconds(3)};
+  };
+  CHECK(unwrap(best_of_rounds(shapes, slow, clock)).size() == 4);  // what a fit needs, and no more
+  CHECK(asked == 4);
+  CHECK(!best_of_rounds(
+      shapes, [](std::size_t) -> result<duration> { return fail(ec::internal); }, clock));
+}

@@ -36,6 +36,11 @@ TEST_CASE("load is charged when the decision is made: a burst spreads") {
   for (const auto& [worker, count] : decode) CHECK(count == 20);
 }
 
+/// One tiny request per instance, so that nobody finds one empty.
+void occupy(conductor_core& core, std::uint64_t count) {
+  for (std::uint64_t i = 1; i <= count; ++i) REQUIRE(core.schedule(request_of(1000 + i, {}, 1), start));
+}
+
 TEST_CASE("time spent before counts towards the first token") {
   auto options = small_options();
   options.admission = admission_policy::early;
@@ -45,6 +50,7 @@ TEST_CASE("time spent before counts towards the first token") {
   request.arrival = start - 500ms;
   const auto p = core.schedule(request, start);
   CHECK(to_seconds(p->predicted_ttft) == doctest::Approx(1.5));
+  occupy(core, 2);
   request.id = request_id{2};
   request.arrival = start - 1500ms;
   CHECK(core.schedule(request, start).error().stage == reject_stage::prefill);
@@ -54,6 +60,7 @@ TEST_CASE("a request may bring SLOs of its own") {
   auto options = small_options();
   options.admission = admission_policy::early;
   auto core = small_cluster(options);
+  occupy(core, 3);
   auto request = request_of(1, {}, 1000);
   request.ttft_slo = 900ms;
   CHECK(core.schedule(request, start).error().stage == reject_stage::prefill);
@@ -69,11 +76,54 @@ TEST_CASE("a request may bring SLOs of its own") {
 TEST_CASE("a refused request is charged nowhere") {
   auto options = small_options();
   options.admission = admission_policy::early;
-  options.ttft_slo = 1ms;
-  auto core = small_cluster(options);
+  options.ttft_slo = 100ms;
+  auto core = small_cluster(options, 1, 1);
+  occupy(core, 1);
   CHECK(!core.schedule(request_of(1, {}, 1000), start).has_value());
-  CHECK(core.charged_requests() == 0);
-  for (const auto& v : core.instances(start)) CHECK(v.charged == 0);
+  CHECK(core.charged_requests() == 1);
+  for (const auto& v : core.instances(start)) CHECK(v.charged == 1);
+}
+
+TEST_CASE("a request alone on its instances is never refused, whatever the estimates say") {
+  for (const auto admission :
+       {admission_policy::baseline, admission_policy::early, admission_policy::early_running,
+        admission_policy::predictive, admission_policy::per_request, admission_policy::priced}) {
+    CAPTURE(std::string{to_string(admission)});
+    auto options = small_options();
+    options.admission = admission;
+    options.ttft_slo = options.tbt_slo = 1ms;  // out of reach
+    auto core = small_cluster(options, 1, 1);
+    for (std::uint64_t id = 1; id <= 200; ++id) {
+      REQUIRE(core.schedule(request_of(id, {}, 20'000), start));
+      CHECK(!core.schedule(request_of(1000 + id, {}, 20'000), start));
+      core.finished(request_id{id}, start);
+    }
+  }
+}
+
+TEST_CASE("a calibration that was ten times too slow does not refuse for long, and predicts the truth soon") {
+  auto options = small_options();
+  options.admission = admission_policy::early;
+  options.ttft_slo = 30s;
+  auto core = small_cluster(options, 1, 1);  // says 1 ms a token; the truth is 0.1 ms
+  auto now = start;
+  double predicted = 0;
+  int refused = 0;
+  for (std::uint64_t id = 1; id <= 12; ++id) {
+    const auto p = core.schedule(request_of(id, {}, 20'000), now);
+    REQUIRE(p);
+    predicted = to_seconds(p->predicted_ttft);
+    // Somebody comes while it computes: 2 s of waiting, 2 s of its own.
+    refused += !core.schedule(request_of(1000 + id, {}, 20'000), now).has_value();
+    for (const auto done : {id, 1000 + id}) {
+      now += 2s;
+      core.first_token(request_id{done}, 20'000, 0, 2s, now);
+      core.finished(request_id{done}, now);
+    }
+  }
+  CHECK(refused <= 4);
+  CHECK(predicted < 3);
+  CHECK(predicted > 1.5);
 }
 
 TEST_CASE("a lost node takes its instances, its blocks and its charges along, and comes back empty") {

@@ -93,9 +93,9 @@ TEST_CASE("what is measured moves a model, slowly and within bounds") {
   for (int i = 0; i < 200; ++i) model.observe(4096, 0, 2 * calibrated);
   CHECK(to_seconds(model.estimate(4096, 0)) == doctest::Approx(2 * to_seconds(calibrated)).epsilon(0.02));
   for (int i = 0; i < 1000; ++i) model.observe(4096, 0, 1000 * calibrated);
-  CHECK(to_seconds(model.estimate(4096, 0)) <= 4.01 * to_seconds(calibrated));
+  CHECK(to_seconds(model.estimate(4096, 0)) <= 100.1 * to_seconds(calibrated));
   for (int i = 0; i < 1000; ++i) model.observe(4096, 0, 0s);
-  CHECK(to_seconds(model.estimate(4096, 0)) <= 4.01 * to_seconds(calibrated));
+  CHECK(to_seconds(model.estimate(4096, 0)) <= 100.1 * to_seconds(calibrated));
 }
 
 TEST_CASE("a decode model splits a step into constant, batch and context") {

@@ -77,6 +77,25 @@ TEST_CASE("a laxer TBT SLO never lowers goodput, though decode's memory is what 
   }
 }
 
+TEST_CASE("a queue serves everybody, and beyond its length refuses at once instead of keeping all waiting") {
+  const auto records = conversation_like(4000);
+  auto o = a800_cluster(8, 8);
+  o.speed = 1.5 / run(o, records).prefill_busy;
+  const auto unbounded = run(o, records);
+  o.admission = admission_policy::queue;
+  o.max_queued = 1'000'000;
+  const auto patient = run(o, records);
+  CHECK(patient.all().completed == records.size());
+  // Who is placed late is placed where the prefix is by then.
+  CHECK(patient.ttft.mean() < 1.05 * unbounded.ttft.mean());
+  o.max_queued = 20;
+  const auto bounded = run(o, records);
+  const auto all = bounded.all();
+  CHECK(all.rejected_placement > 0);
+  CHECK(all.completed + all.rejected_placement == records.size());
+  CHECK(bounded.ttft.mean() < patient.ttft.mean() / 2);
+}
+
 TEST_CASE("a pipeline group speeds up a long prompt and costs a short one nothing but hops") {
   const auto alone = [](std::uint32_t prompt, std::uint32_t stages) {
     auto o = a800_cluster(1, 1);

@@ -1,0 +1,131 @@
+#include "actors/schedule_desk.hpp"
+
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto patience = std::chrono::seconds(2);  ///< well inside what a gateway waits for an answer
+constexpr auto absence = std::chrono::seconds(10);
+
+placement_msg still_queued(const attempt_id& id) {
+  placement_msg out;
+  out.id = id;
+  out.queued = true;
+  return out;
+}
+
+}  // namespace
+
+void schedule_desk::ask(const schedule_job& job, promise answer, time_point now) {
+  const auto id = charge_id(job.id);
+  auto& who = askers_[id];
+  if (who.answer.pending()) who.answer.deliver(still_queued(job.id));  // the gateway has given up on it
+  who.answer = std::move(answer);
+  who.since = now;
+  if (who.ready) {
+    who.answer.deliver(*std::exchange(who.ready, {}));
+    askers_.erase(id);
+    return;
+  }
+  who.job = job;
+  who.job.keys.clear();
+  schedule_request request;
+  request.id = id;
+  request.keys = job.keys;
+  request.prompt_tokens = job.prompt_tokens;
+  request.max_tokens = job.max_tokens;
+  request.priority = job.priority;
+  request.ttft_slo = duration{job.ttft_slo_ns};
+  request.tbt_slo = duration{job.tbt_slo_ns};
+  request.avoid = job.avoid;
+  request.gateway = job.gateway;
+  request.arrival = now - duration{job.age_ns};
+  request.resumed = job.resumed;
+  queue_.submit(request, now, decided_);
+  tell(decided_, now);
+}
+
+void schedule_desk::advance(time_point now) {
+  if (queue_.size() == 0) return;
+  queue_.advance(now, decided_);
+  tell(decided_, now);
+}
+
+void schedule_desk::tell(std::vector<decision>& decided, time_point now) {
+  for (const auto& d : decided) {
+    const auto i = askers_.find(d.id);
+    if (i == askers_.end()) continue;
+    auto& who = i->second;
+    const auto message = message_of(who, d);
+    if (d.outcome) placed_(who.job, message);
+    if (who.answer.pending()) {
+      who.answer.deliver(message);
+      askers_.erase(i);
+    } else {
+      who.ready = message;
+      who.since = now;
+    }
+  }
+  decided.clear();
+}
+
+placement_msg schedule_desk::message_of(const asker& who, const decision& d) const {
+  placement_msg out;
+  out.id = who.job.id;
+  if (!d.outcome) {
+    out.rejection = d.outcome.error().cause;
+    out.retry_after_ns = d.outcome.error().retry_after.count();
+    return out;
+  }
+  const auto& placed = *d.outcome;
+  out.prefill = placed.prefill;
+  out.decode = placed.decode;
+  out.prefill_node = placed.prefill_node;
+  out.decode_node = placed.decode_node;
+  out.local_blocks = placed.local_blocks;
+  out.source = placed.source;
+  out.source_blocks = placed.source_blocks;
+  out.source_tier = placed.source_tier == holder_tier::dram ? block_tier::dram : block_tier::ssd;
+  out.predicted_ttft_ns = placed.predicted_ttft.count();
+  out.predicted_tbt_ns = placed.predicted_tbt.count();
+  out.check_at_decode = checks_at_decode(core_.options().admission);
+  return out;
+}
+
+bool schedule_desk::withdraw(const attempt_id& id) {
+  const bool waited = queue_.withdraw(charge_id(id));
+  if (const auto i = askers_.find(charge_id(id)); i != askers_.end()) {
+    if (i->second.answer.pending()) i->second.answer.deliver(still_queued(id));
+    askers_.erase(i);
+  }
+  return waited;
+}
+
+void schedule_desk::tick(time_point now) {
+  advance(now);
+  std::vector<attempt_id> gone;
+  for (auto& [id, who] : askers_) {
+    if (who.answer.pending()) {
+      if (now - who.since < patience) continue;
+      who.answer.deliver(still_queued(who.job.id));
+      who.answer = {};
+      who.since = now;
+    } else if (now - who.since > absence) {
+      gone.push_back(who.job.id);
+    }
+  }
+  for (const auto& id : gone) {
+    if (!withdraw(id)) core_.cancelled(charge_id(id), now);
+  }
+}
+
+void schedule_desk::close() {
+  for (auto& [id, who] : askers_) {
+    if (who.answer.pending()) who.answer.deliver(still_queued(who.job.id));
+  }
+  askers_.clear();
+}
+
+}  // namespace mooncaf

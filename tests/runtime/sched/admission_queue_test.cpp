@@ -1,0 +1,236 @@
+// Requests that wait for a place: who gets it, who is refused, and that nobody waits beside an idle instance.
+
+#include "runtime/sched/admission_queue.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "tests/runtime/sched/world.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::test;
+
+namespace {
+
+conductor_options queueing() {
+  auto o = small_options();
+  o.admission = admission_policy::queue;
+  return o;
+}
+
+/// One prefill and one decode instance that takes 2 requests at once, and so holds 4.
+struct queue_world {
+  conductor_core core{queueing()};
+  admission_queue queue{core, {}};
+  std::vector<decision> out;
+
+  explicit queue_world(std::size_t max_queued = 100, std::uint32_t batch = 2)
+      : queue(core, {max_queued, 10s}) {
+    static_cast<void>(core.add_node(node_id{1}, start));
+    static_cast<void>(core.add_node(node_id{1001}, start));
+    static_cast<void>(core.add_instance(prefill_instance(1, node_id{1})));
+    static_cast<void>(core.add_instance(decode_instance(1001, node_id{1001}, batch)));
+  }
+  /// @returns ids that were placed by it, in order.
+  std::vector<std::uint64_t> submit(std::uint64_t id, time_point now, std::uint8_t priority = 1,
+                                    time_point arrival = {}, std::uint32_t prompt_tokens = 10) {
+    auto r = request_of(id, {}, prompt_tokens);
+    r.priority = priority;
+    r.arrival = arrival;
+    out.clear();
+    queue.submit(r, now, out);
+    return placed();
+  }
+  std::vector<std::uint64_t> advance(time_point now) {
+    out.clear();
+    queue.advance(now, out);
+    return placed();
+  }
+  std::vector<std::uint64_t> placed() const {
+    std::vector<std::uint64_t> ids;
+    for (const auto& d : out) {
+      if (d.outcome) ids.push_back(d.id.value);
+    }
+    return ids;
+  }
+  std::vector<std::uint64_t> refused() const {
+    std::vector<std::uint64_t> ids;
+    for (const auto& d : out) {
+      if (!d.outcome) ids.push_back(d.id.value);
+    }
+    return ids;
+  }
+};
+
+using ids = std::vector<std::uint64_t>;
+
+}  // namespace
+
+TEST_CASE("what there is room for is placed at once, the others wait and none is refused") {
+  queue_world w;
+  for (std::uint64_t id = 1; id <= 4; ++id) CHECK(w.submit(id, start) == ids{id});
+  for (std::uint64_t id = 5; id <= 50; ++id) CHECK(w.submit(id, start).empty());
+  CHECK(w.queue.size() == 46);
+  CHECK(w.out.empty());
+  // A place that comes free goes to who came first, and only one does.
+  w.core.first_token(request_id{1}, 10, 0, 10ms, start);
+  CHECK(w.advance(start).empty());
+  w.core.finished(request_id{1}, start + 1s);
+  CHECK(w.advance(start + 1s) == ids{5});
+  CHECK(w.queue.size() == 45);
+  // Who leaves without having been placed makes no room.
+  CHECK(w.queue.withdraw(request_id{6}));
+  CHECK(!w.queue.withdraw(request_id{6}));
+  CHECK(w.advance(start + 1s).empty());
+  w.core.cancelled(request_id{2}, start + 1s);
+  CHECK(w.advance(start + 1s) == ids{7});
+}
+
+TEST_CASE("priority goes first, and waiting makes up for it") {
+  queue_world w;
+  for (std::uint64_t id = 1; id <= 4; ++id) w.submit(id, start);
+  w.submit(10, start, 2);
+  w.submit(11, start + 1s, 1);
+  w.submit(12, start + 2s, 0);
+  w.submit(13, start + 3s, 1);
+  auto next = [&, done = std::uint64_t{0}](time_point now) mutable {
+    w.core.cancelled(request_id{++done}, now);
+    return w.advance(now);
+  };
+  CHECK(next(start + 4s) == ids{12});
+  CHECK(next(start + 4s) == ids{11});
+  // Ten seconds after they came, 10 and 13 are a class better each.
+  CHECK(next(start + 14s) == ids{13});
+  w.submit(14, start + 15s, 1);
+  CHECK(next(start + 15s) == ids{10});
+  CHECK(next(start + 15s) == ids{});
+}
+
+TEST_CASE("who waited elsewhere, or comes back after a lost worker, has its old place in the order") {
+  queue_world w;
+  for (std::uint64_t id = 1; id <= 4; ++id) w.submit(id, start);
+  w.submit(5, start + 8s);
+  w.submit(6, start + 9s, 1, start + 2s);
+  w.core.cancelled(request_id{1}, start + 9s);
+  CHECK(w.advance(start + 9s) == ids{6});
+  CHECK(w.out.front().outcome->predicted_ttft >= 7s);
+}
+
+TEST_CASE("a full queue refuses the least urgent with the time until a place comes free") {
+  queue_world w{2};
+  for (std::uint64_t id = 1; id <= 4; ++id) w.submit(id, start);
+  w.submit(5, start, 2);
+  w.submit(6, start);
+  CHECK(w.submit(7, start).empty());
+  CHECK(w.refused() == ids{5});  // low priority gives way …
+  w.submit(8, start, 2);
+  CHECK(w.refused() == ids{8});  // … and does not get in
+  w.submit(9, start);
+  CHECK(w.refused() == ids{9});  // of equals the last one does not
+  const auto& why = w.out.front().outcome.error();
+  CHECK(why.cause == ec::overloaded);
+  CHECK(why.cause.detail.find("max-queued") != std::string::npos);
+  CHECK(why.retry_after >= 1s);
+  CHECK(w.queue.refused() == 3);
+  CHECK(w.queue.size() == 2);
+  // A place every four seconds from now on: who is refused then is told so.
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    w.core.cancelled(request_id{id}, start + id * 4s);
+    w.submit(100 + id, start + id * 4s);
+  }
+  w.submit(200, start + 16s);
+  w.submit(201, start + 16s);
+  REQUIRE(w.refused() == ids{201});
+  CHECK(w.out.front().outcome.error().retry_after >= 3s);
+  CHECK(w.out.front().outcome.error().retry_after <= 16s);
+}
+
+TEST_CASE("an estimate that is a thousand times too long neither refuses nor stops a queue") {
+  queue_world w{100, 100};
+  // 1 ms a token was calibrated, so 10^6 tokens are a quarter of an hour; the truth is a thousandth of it.
+  std::set<std::uint64_t> waiting;
+  for (std::uint64_t id = 1; id <= 20; ++id) {
+    if (w.submit(id, start, 1, {}, 1'000'000).empty()) waiting.insert(id);
+  }
+  CHECK(waiting.size() == 18);  // one is computed, one behind it
+  std::uint64_t running = 1;
+  for (auto now = start; running <= 20; ++running) {
+    now += 1s;
+    w.core.first_token(request_id{running}, 1'000'000, 0, 1s, now);
+    for (const auto id : w.advance(now)) waiting.erase(id);
+  }
+  CHECK(waiting.empty());
+}
+
+TEST_CASE("without instances nobody waits: gateways ask again by themselves") {
+  conductor_core core{queueing()};
+  admission_queue queue{core, {}};
+  std::vector<decision> out;
+  queue.submit(request_of(1, {}, 10), start, out);
+  REQUIRE(out.size() == 1);
+  CHECK(out.front().outcome.error().cause == ec::unavailable);
+  CHECK(queue.size() == 0);
+}
+
+TEST_CASE("any other admission decides at once, and never queues") {
+  auto options = small_options();
+  options.admission = admission_policy::early;
+  auto core = small_cluster(options, 1, 1);
+  admission_queue queue{core, {}};
+  std::vector<decision> out;
+  for (std::uint64_t id = 1; id <= 100; ++id) queue.submit(request_of(id, {}, 3000), start, out);
+  CHECK(out.size() == 100);
+  CHECK(queue.size() == 0);
+  CHECK(std::ranges::count_if(out, [](const auto& d) { return !d.outcome; }) > 50);
+}
+
+TEST_CASE("nobody is lost or placed twice, whatever comes in between") {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random{seed};
+    queue_world w{20, 3};
+    std::set<std::uint64_t> inside, running;
+    std::uint64_t next = 0, placed = 0, refused = 0, withdrawn = 0;
+    auto now = start;
+    const auto settle = [&] {
+      for (const auto& d : w.out) {
+        CHECK(inside.erase(d.id.value) == 1);
+        if (d.outcome) running.insert(d.id.value);
+        ++(d.outcome ? placed : refused);
+      }
+    };
+    for (int step = 0; step < 600; ++step) {
+      now += std::chrono::milliseconds(random() % 2000);
+      if (random() % 3 > 0) {
+        inside.insert(++next);
+        w.submit(next, now, static_cast<std::uint8_t>(random() % 3), now - random() % 20 * 1s,
+                 static_cast<std::uint32_t>(1 + random() % 2000));
+        settle();
+      } else if (random() % 4 == 0 && !inside.empty()) {
+        const auto id = *inside.begin();
+        CHECK(w.queue.withdraw(request_id{id}));
+        inside.erase(id);
+        ++withdrawn;
+      } else if (!running.empty()) {
+        const auto id = request_id{*running.begin()};
+        w.core.first_token(id, 100, 0, 100ms, now);
+        if (random() % 4 == 0) w.core.failed(id, now);
+        else w.core.finished(id, now);
+        running.erase(running.begin());
+      }
+      w.advance(now);
+      settle();
+      CHECK(w.queue.size() == inside.size());
+      CHECK(w.queue.size() <= 20);
+      CHECK(w.core.charged_requests() == running.size());
+      CHECK(running.size() <= 6);
+      // Nobody waits while there is room.
+      if (!inside.empty()) CHECK(!w.core.has_room(now));
+    }
+    CHECK(next == placed + refused + withdrawn + inside.size());
+    CHECK(refused > 0);
+  }
+}
