@@ -1,4 +1,4 @@
-// Admission where nobody tuned it: SIMULATION.md, item 14.
+// Admission where nobody tuned it: SIMULATION.md, item 15.
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// Decode's memory as admission sees it: SIMULATION.md, item 13.
+// Decode's memory as admission sees it: SIMULATION.md, item 14.
 
 #include <cstdio>
 
