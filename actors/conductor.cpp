@@ -411,7 +411,7 @@ std::string conductor::status() const {
                               {"last_error", r.last_error}});
   }
   out["requests_live"] = live;
-  out["requests"] = {{"running", running}, {"waiting", waiting}};
+  out["requests"] = {{"running", running}, {"waiting", waiting + desk_.queue().size()}};
   out["broken_links"] = json::array();
   for (const auto& [a, b] : core_.broken().all()) {
     const auto one = members_.find(a), other = members_.find(b);

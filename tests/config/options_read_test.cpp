@@ -51,7 +51,6 @@ TEST_CASE("every option is read by code outside of config: none is accepted and 
   const auto fields = option_fields();
   CHECK(fields.size() > 60);
   for (const auto& [owner, name] : fields) {
-    if (name == "max_inflight") continue;  // the one that is left; to go with the bounded queue
     const bool read = std::regex_search(code, std::regex{"(\\.|->|::)" + name + "\\b"});
     CHECK_MESSAGE(read, owner, "::", name, " is declared, and nothing reads it");
   }

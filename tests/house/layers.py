@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "runtime/sim": [BASE, "runtime/sched", "runtime/model/forward_pass.hpp", "config", "storage/eviction.hpp", "storage/write_policy.hpp"],
     "runtime/sim/cli": [BASE, "runtime/sim", "runtime/sched", "runtime/model", "gpu/host", "config",
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],
-    "actors/http": [BASE, "runtime/text", "runtime/model"],
+    "actors/http": [BASE, "runtime/text", "runtime/model", "runtime/sched/rate_limit.hpp", "config"],
     "actors/metrics": [BASE, "actors/http"],
     "actors/cluster": [BASE, "actors"],
     "actors": ["actors", "runtime", "storage", "transport", "gpu", "config"],
