@@ -54,7 +54,7 @@ class tbt_margin {
   double factor() const noexcept { return std::exp(std::clamp(error_.value(), 0.0, 0.7)); }
 
  private:
-  running_quantile error_{0.93, 0.01, 0.05};
+  running_quantile error_{0.8, 0.01, 0.05};
 };
 
 }  // namespace mooncaf
