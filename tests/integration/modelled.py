@@ -45,7 +45,7 @@ def body_of(row):
     ids = "".join(blocks)
     surplus = len(row["hash_ids"]) * TRACE_BLOCK - row["input_length"] + 1
     kept = ids.rsplit(",", surplus + 1)[0] + "," if row["input_length"] > 1 else ""
-    return (b'{"model":"m","stream":true,"temperature":0,"max_tokens":%d,"prompt":[' % LONGEST_ANSWER + kept.encode()
+    return (b'{"stream":true,"temperature":0,"max_tokens":%d,"prompt":[' % LONGEST_ANSWER + kept.encode()
             + b"%d]}" % (FIRST_LENGTH_WORD + row["output_length"] - 1))
 
 
