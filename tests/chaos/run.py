@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Faults by the dozen, over real processes: random clusters, loads and schedules of faults, each from a seed.
 
-    tests/chaos/run.py                      # 30 seeds, three at a time
+    tests/chaos/run.py                      # 30 seeds, three at a time (CI runs 1-12)
     tests/chaos/run.py --seeds 1000-1999 --jobs 4 --json out.json
     tests/chaos/run.py --seed 1017 --shrink # one again, then without whatever it fails without, too
 
