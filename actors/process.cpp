@@ -9,6 +9,7 @@
 #include <new>
 #include <random>
 #include <system_error>
+#include <thread>
 
 #include "actors/conductor.hpp"
 #include "actors/executor.hpp"
@@ -38,22 +39,34 @@ result<void> out_of_resources(const std::string& what) {
 }
 
 /// Libraries that start several threads end the program when one of them cannot be had: what they have built
-/// so far is torn down with threads in it. While a process starts nothing else ends there, so this says why.
+/// so far is torn down with threads in it. Memory that a thread cannot get ends it as well. While a process
+/// starts nothing else ends there, so this says why, in words made while there was memory for them.
 class terminate_guard {
  public:
-  terminate_guard() : before_(std::set_terminate(leave)) {}
+  terminate_guard() {
+    why_ = "mooncaf: " + to_string(out_of_resources("no thread or no memory was to be had").error()) + "\n";
+    before_ = std::set_terminate(leave);
+  }
   ~terminate_guard() { std::set_terminate(before_); }
   terminate_guard(const terminate_guard&) = delete;
   terminate_guard& operator=(const terminate_guard&) = delete;
 
  private:
   [[noreturn]] static void leave() {
-    std::fprintf(stderr, "mooncaf: %s\n",
-                 to_string(out_of_resources("a thread could not be started").error()).c_str());
+    std::fputs(why_.c_str(), stderr);
     leave_now(static_cast<int>(exit_code::resources));
   }
+  static inline std::string why_;
   std::terminate_handler before_;
 };
+
+/// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
+/// runs where nobody catches what it throws: then nothing is torn down, and `terminate_guard` says why.
+std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& config) {
+  std::unique_ptr<caf::actor_system> system;
+  std::thread([&] { system = std::make_unique<caf::actor_system>(config); }).join();
+  return system;
+}
 
 }  // namespace
 
@@ -239,7 +252,7 @@ result<void> process::build() {
     if (auto done = step(exit_code::address, open_data_plane()); !done) return done;
   }
   config_.add_message_types<caf::id_block::mooncaf>();
-  system_ = std::make_unique<caf::actor_system>(config_);
+  system_ = start_actor_system(config_);
   if (c.conductor) {
     if (auto done = step(exit_code::files, spawn_conductor()); !done) return done;
   }
@@ -271,6 +284,8 @@ int process::run() {
   }();
   if (!built) {
     std::fprintf(stderr, "mooncaf: %s\n", to_string(built.error()).c_str());
+    // CAF counts a thread of its own before it starts it, and would wait for one that could not be started.
+    if (refused_ == exit_code::resources) leave_now(static_cast<int>(refused_));
   } else {
     log_info("ready", {{"roles", info_.roles}});
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "gpu/host/dequantize.hpp"
@@ -34,7 +35,8 @@ float* attention_scratch(std::size_t floats) {
   thread_local std::size_t size = 0;
   if (size < floats) {
     memory.reset(static_cast<float*>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64)));
-    size = floats;
+    size = memory ? floats : 0;
+    if (!memory) throw std::bad_alloc{};
   }
   return memory.get();
 }

@@ -238,19 +238,23 @@ TEST_CASE_FIXTURE(
     "a batch that is too slow for a request's SLO refuses it after its prefill, but a lone one is served") {
   for (auto* decode : {&a, &b}) {
     CAPTURE(decode->id.value);
-    auto long_one = job(prompt(9, 1), a, *decode, 40);
-    auto strict = job(prompt(10, 2), a, *decode, 5);
-    auto resumed = job(prompt(11, 3), a, *decode, 5);
-    for (auto* j : {&long_one, &strict, &resumed}) {
-      j->placement.check_at_decode = true;
-      j->tbt_slo_ns = 1;  // no step is that short
-    }
-    // The client has its last two tokens already: its answer is not cut off.
-    resumed.prompt_tokens -= 2;
-    for (const auto& j : {long_one, strict, resumed}) send_job(j);  // their prompts are one step
-    REQUIRE(until([&] { return over(long_one) && over(resumed) && log(strict).failed; }));
-    CHECK(!log(long_one).failed);
-    CHECK(!log(resumed).failed);
+    generate_job long_one, strict, resumed;
+    // Who is decoded meanwhile depends on when each prompt's KV lands: ask again until they met.
+    REQUIRE(until([&] {
+      long_one = job(prompt(9, 1), a, *decode, 200);
+      strict = job(prompt(10, 2), a, *decode, 5);
+      resumed = job(prompt(11, 3), a, *decode, 5);
+      for (auto* j : {&long_one, &strict, &resumed}) {
+        j->placement.check_at_decode = true;
+        j->tbt_slo_ns = 1;  // no step is that short
+      }
+      // The client has its last two tokens already: its answer is not cut off.
+      resumed.prompt_tokens -= 2;
+      for (const auto& j : {long_one, strict, resumed}) send_job(j);
+      REQUIRE(until([&] { return over(long_one) && over(strict) && over(resumed); }));
+      CHECK(!log(resumed).failed);
+      return log(strict).failed && !log(long_one).failed;
+    }));
     const auto& refused = *log(strict).failed;
     CHECK(refused.cause.code == ec::slo_unreachable);
     CHECK(!refused.retriable);
