@@ -59,7 +59,19 @@ class disk_task final : public blocking_task {
  public:
   disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, std::size_t block_bytes)
       : tier_(std::move(tier)), jobs_(std::move(jobs)), block_bytes_(block_bytes) {}
-  void run() override { results_ = execute(jobs_, *tier_, block_bytes_); }
+  void run() override {
+    const auto began = clock_type::now();
+    results_ = execute(jobs_, *tier_, block_bytes_);
+    elapsed_ = clock_type::now() - began;
+  }
+  /// Bytes read, if reading was all it did and all of it went well; else 0.
+  std::uint64_t bytes_read() const {
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      if (jobs_[i].what != io_job::kind::read || !results_[i].ok()) return 0;
+    }
+    return jobs_.size() * block_bytes_;
+  }
+  duration elapsed() const noexcept { return elapsed_; }
   const std::vector<io_result>& results() const noexcept { return results_; }
 
  private:
@@ -67,26 +79,32 @@ class disk_task final : public blocking_task {
   std::vector<io_job> jobs_;
   std::size_t block_bytes_;
   std::vector<io_result> results_;
+  duration elapsed_{};
 };
 
 }  // namespace
 
 cache_shard::cache_shard(caf::actor_config& config, context_ptr context, tiered_store store,
-                         std::shared_ptr<rocksdb_tier> ssd, executor_actor disk, duration lease)
+                         std::shared_ptr<rocksdb_tier> ssd, executor_actor disk, transfer_price price,
+                         duration lease)
     : cache_shard_actor::base(config),
       context_(std::move(context)),
       store_(std::move(store)),
       ssd_(std::move(ssd)),
       disk_(std::move(disk)),
+      disk_price_(price),
       lease_(lease) {}
 
 cache_shard_actor::behavior_type cache_shard::make_behavior() {
   outlive_stray_errors(*this);
   delayed_send(this, tick_interval, tick_atom_v);
   return {
-      [this](pin_atom, std::uint64_t owner, const block_keys_t& keys) { return pin(owner, keys); },
-      [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys) {
-        return pin_remote(owner, keys);
+      [this](look_atom, const block_keys_t& keys) { return look(keys); },
+      [this](pin_atom, std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd) {
+        return pin(owner, keys, max_from_ssd);
+      },
+      [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns) {
+        return pin_remote(owner, keys, worth_ns);
       },
       [this](reserve_atom, std::uint64_t owner, std::uint32_t count) { return reserve(owner, count); },
       [this](commit_atom, std::uint64_t owner, const std::vector<commit_item>& items) {
@@ -125,8 +143,22 @@ void cache_shard::on_exit() {
   flushing_ = {};
 }
 
-caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys_t& keys) {
-  auto pinned = store_.pin(keys, owner_id{owner}, deadline());
+prefix_view cache_shard::look(const block_keys_t& keys) const {
+  const auto held = store_.match(keys);
+  prefix_view out;
+  out.dram_blocks = held.dram;
+  out.held_blocks = held.total();
+  // Blocks that others wait for are read first.
+  const auto queued = store_.ssd_stats().reads_pending * store_.block_bytes();
+  const auto price = disk_price_.at(clock_type::now());
+  out.disk_wait_ns = price.estimate(queued).count();
+  out.disk_block_ns = (price.estimate(store_.block_bytes()) - price.latency()).count();
+  return out;
+}
+
+caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys_t& keys,
+                                           std::uint32_t max_from_ssd) {
+  auto pinned = store_.pin(keys, owner_id{owner}, deadline(), max_from_ssd);
   if (!pinned) return to_caf(pinned.error());
   if (!pinned->ticket) return as_slots(pinned->pinned, 0);
   auto promise = make_response_promise();
@@ -135,8 +167,15 @@ caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys
   return promise;
 }
 
-caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const block_keys_t& keys) {
-  auto pinned = store_.pin(keys, owner_id{owner}, deadline());
+caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const block_keys_t& keys,
+                                                   std::int64_t worth_ns) {
+  std::size_t from_ssd = all_blocks;
+  if (worth_ns > 0) {
+    const auto view = look(keys);
+    const auto left = std::max<std::int64_t>(worth_ns - view.disk_wait_ns, 0);
+    from_ssd = static_cast<std::size_t>(left / std::max<std::int64_t>(view.disk_block_ns, 1));
+  }
+  auto pinned = store_.pin(keys, owner_id{owner}, deadline(), from_ssd);
   if (!pinned) return to_caf(pinned.error());
   if (!pinned->ticket) return as_remote(pinned->pinned, context_->region.id);
   auto promise = make_response_promise();
@@ -197,7 +236,9 @@ void cache_shard::pump() {
   // The disk may be slow but it answers: an executor runs every task to its end.
   request(disk_, caf::infinite, run_atom_v, std::move(task)).then([this](const task_ptr& finished) {
     disk_busy_ = false;
-    store_.complete(static_cast<const disk_task&>(*finished).results());
+    const auto& work = static_cast<const disk_task&>(*finished);
+    disk_price_.observe(work.bytes_read(), work.elapsed(), clock_type::now());
+    store_.complete(work.results());
     watch_disk();
     pump();
   });
@@ -284,6 +325,11 @@ shard_status cache_shard::status() const {
   out.hits_ssd = stats.hits_ssd;
   out.hits_remote = fetched_;
   out.misses = stats.misses;
+  if (ssd_) {
+    const auto price = disk_price_.at(clock_type::now());
+    out.ssd_read_bytes_per_s = static_cast<std::uint64_t>(price.bytes_per_s());
+    out.ssd_latency_ns = price.latency().count();
+  }
   out.consistent = counts.add_up();
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/sched/transfer_price.hpp"
 #include "storage/rocksdb_tier.hpp"
 #include "storage/tiered_store.hpp"
 
@@ -18,9 +19,10 @@ class cache_shard final : public cache_shard_actor::base {
  public:
   /// @param store  with what the SSD held at start already recovered.
   /// @param ssd    null: DRAM alone. Used by tasks on `disk` only.
+  /// @param price  of reading the SSD, as far as it was measured.
   /// @param lease  how long an owner that is not renewed keeps its blocks.
   cache_shard(caf::actor_config& config, context_ptr context, tiered_store store,
-              std::shared_ptr<rocksdb_tier> ssd, executor_actor disk, duration lease);
+              std::shared_ptr<rocksdb_tier> ssd, executor_actor disk, transfer_price price, duration lease);
 
   const char* name() const override { return "mooncaf.cache_shard"; }
   behavior_type make_behavior() override;
@@ -34,8 +36,9 @@ class cache_shard final : public cache_shard_actor::base {
     bool remote = false;
   };
 
-  caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys);
-  caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys);
+  prefix_view look(const block_keys_t& keys) const;
+  caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd);
+  caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
   void commit(std::uint64_t owner, const std::vector<commit_item>& items);
   caf::result<std::uint64_t> flush();
@@ -55,6 +58,7 @@ class cache_shard final : public cache_shard_actor::base {
   tiered_store store_;
   std::shared_ptr<rocksdb_tier> ssd_;
   executor_actor disk_;
+  ageing_price disk_price_;
   duration lease_;
   bool disk_busy_ = false;
   bool disk_refuses_ = false;  ///< as was said last

@@ -30,7 +30,7 @@ void compute_step::run() {
           if (item.stream) item.stream->layer_ready(layer, item.start, item.tokens.size());
         }
       },
-      cancel);
+      cancel, waiter());
   if (outcome_) {
     std::size_t row = 0;
     for (auto& item : items_) {
@@ -40,6 +40,18 @@ void compute_step::run() {
     }
   }
   elapsed_ = clock_type::now() - began;
+}
+
+/// Null if every prefix is there.
+before_layer_fn compute_step::waiter() {
+  if (std::ranges::none_of(items_, [](const step_item& i) { return i.load != nullptr; })) return {};
+  return [this](std::uint32_t layer) -> result<void> {
+    for (auto& item : items_) {
+      if (item.load && !item.load->wait(layer, item.patience))
+        return fail(ec::timed_out, "layer " + std::to_string(layer) + " of the prefix did not come");
+    }
+    return {};
+  };
 }
 
 /// Null if nobody asks for the log-probabilities of what is there already.

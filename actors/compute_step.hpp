@@ -26,7 +26,9 @@ struct step_item {
   std::span<std::byte* const> blocks;    ///< covering start + tokens.size(); kept alive by `hold`
   std::shared_ptr<const void> hold;      ///< owner of everything that this item points to
   std::shared_ptr<kv_stream> stream;     ///< where new KV goes as layers finish; null: nowhere
-  std::shared_ptr<sampler> sample;       ///< set if the pass ends with a token to choose
+  prefix_load_ptr load;  ///< layers of its prefix still come in: each is waited for; null: all is there
+  duration patience{};   ///< … so long, or the pass ends as `ec::timed_out`
+  std::shared_ptr<sampler> sample;  ///< set if the pass ends with a token to choose
   /// Tokens whose log-probabilities are wanted, targets[i] as what follows tokens[i]: at most as many. Kept
   /// alive by `hold`.
   std::span<const std::int32_t> targets;
@@ -53,11 +55,13 @@ class compute_step final : public blocking_task {
   void run() override;
 
   std::vector<step_item>& items() noexcept { return items_; }
+  const std::vector<step_item>& items() const noexcept { return items_; }
   const result<void>& outcome() const noexcept { return outcome_; }
   duration elapsed() const noexcept { return elapsed_; }
 
  private:
   static row_logits_fn scorer(step_item& item);
+  before_layer_fn waiter();
   void finish_item(step_item& item, std::span<float> logits);
 
   std::shared_ptr<engine> machine_;

@@ -28,6 +28,9 @@ node_info introduction_of(const node_info& node) {
   return out;
 }
 
+/// A node that stores and does not compute: it keeps copies of what the others make.
+bool is_pool(const node_info& node) { return node.keeper && node.workers.empty(); }
+
 holder_tier as_tier(block_tier tier) {
   return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd;
 }
@@ -74,6 +77,18 @@ void conductor::on_exit() {
   core_.flush_journal();
 }
 
+void conductor::learn_prices(const node_report& report) {
+  if (report.has_shard) {
+    core_.disk_measured(report.node, static_cast<double>(report.shard.ssd_read_bytes_per_s));
+    core_.memory_of(report.node, report.shard.slots_total);
+  }
+  for (const auto& p : report.moved.paths) {
+    if (p.preferred)
+      core_.link_measured(report.node, p.peer, static_cast<double>(p.learned_bytes_per_s),
+                          duration{p.learned_latency_ns});
+  }
+}
+
 caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
   if (node.fingerprint != setup_.fingerprint) {
     return to_caf(error{ec::incompatible, "the cluster serves " + setup_.model + " (" + setup_.layout +
@@ -99,10 +114,10 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
     core_.add_instance(desc);
   }
   members_.emplace(node.id, std::move(made));
-  if (node.keeper) {
+  if (is_pool(node)) {
     // What others hold already is offered to it, too: their snapshots name it.
     for (const auto& [id, m] : members_) {
-      if (m.info.shard && !m.info.keeper) follow(m.info.shard);
+      if (m.info.shard && !is_pool(m.info)) follow(m.info.shard);
     }
   }
   ++roster_;
@@ -141,6 +156,7 @@ roster_msg conductor::report(const node_report& report) {
   for (const auto& w : report.workers) {
     core_.report(w.id, {w.running, w.waiting, w.context_tokens, duration{w.step_ns}});
   }
+  learn_prices(report);
   desk_.advance(now);
   out.news = report.roster != roster_;
   if (!out.news) return out;
@@ -245,7 +261,7 @@ void conductor::blocks(const block_event_batch& batch) {
       core_.block_held(batch.node, e.key, as_tier(e.tier));
     }
   }
-  if (!m.info.keeper) offer(batch);
+  if (!is_pool(m.info)) offer(batch);
 }
 
 void conductor::follow(const caf::actor& shard) {
@@ -256,7 +272,7 @@ void conductor::follow(const caf::actor& shard) {
 void conductor::offer(const block_event_batch& batch) {
   std::vector<node_id> pool;
   for (const auto& [id, m] : members_) {
-    if (m.info.keeper) pool.push_back(id);
+    if (is_pool(m.info)) pool.push_back(id);
   }
   if (pool.empty()) return;
   std::vector<announced_block> stored;
@@ -289,6 +305,18 @@ void conductor::tick() {
   const auto expired = core_.expire(clock().now());
   for (const auto id : expired.nodes) forget(id);
   for (const auto id : expired.requests) log_warn("expired", {{"charge", to_string(id)}});
+  copy_hot_blocks();
+}
+
+void conductor::copy_hot_blocks() {
+  for (const auto& copy : core_.copy_hot_blocks(clock().now())) {
+    const auto target = members_.find(copy.target);
+    if (target == members_.end() || !target->second.info.keeper) continue;
+    keep_order order;
+    order.source = copy.source;
+    for (const auto& b : copy.blocks) order.blocks.push_back({b.key, b.parent, b.depth});
+    send(caf::actor_cast<pool_keeper_actor>(target->second.info.keeper), keep_atom_v, std::move(order));
+  }
 }
 
 std::string conductor::name_of(worker_id worker) const {
@@ -327,6 +355,7 @@ std::string conductor::status() const {
                      {"rejected_memory", counts.rejected_memory},
                      {"rejected_unavailable", counts.rejected_unavailable},
                      {"fetches", counts.fetches},
+                     {"hot_copies", counts.hot_copies},
                      {"prompt_tokens", prompt_tokens_},
                      {"cached_tokens", cached_tokens_},
                      {"output_tokens", output_tokens_},
@@ -382,6 +411,7 @@ std::string conductor::status() const {
                                {"hits_ssd", s.hits_ssd},
                                {"hits_remote", s.hits_remote},
                                {"misses", s.misses},
+                               {"ssd_read_bytes_per_s", s.ssd_read_bytes_per_s},
                                {"consistent", s.consistent}});
     }
     for (const auto& p : m.latest.moved.paths) {
@@ -396,7 +426,9 @@ std::string conductor::status() const {
                               {"control_messages", p.control_messages},
                               {"slices", p.slices},
                               {"failures", p.failures},
-                              {"mean_ms", static_cast<double>(p.latency_ns) / 1e6}});
+                              {"mean_ms", static_cast<double>(p.latency_ns) / 1e6},
+                              {"learned_bytes_per_s", p.learned_bytes_per_s},
+                              {"learned_latency_ms", static_cast<double>(p.learned_latency_ns) / 1e6}});
     }
     for (const auto& r : m.latest.moved.rails)
       out["rails"].push_back({{"node", m.info.name},

@@ -60,12 +60,16 @@ class conductor final : public conductor_actor::base {
   void remember(const schedule_job& job, const placement_msg& where);
   void event(const request_event& e);
   void over(const request_event& e);
+  /// What the node learned of its links and its disk.
+  void learn_prices(const node_report& report);
   void blocks(const block_event_batch& batch);
   /// Asks a shard for a snapshot of what it holds, and for the changes after it.
   void follow(const caf::actor& shard);
   /// Tells the pool which of these blocks to copy.
   void offer(const block_event_batch& batch);
   void tick();
+  /// Has blocks that many requests use copied to nodes with little to do.
+  void copy_hot_blocks();
   std::string status() const;
   std::string name_of(worker_id worker) const;
 

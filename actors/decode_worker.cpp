@@ -95,7 +95,7 @@ void decode_worker::take(const generate_job& job) {
 
 void decode_worker::pin(const live_ptr& request) {
   const auto& job = request->job;
-  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), job.keys)
+  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), job.keys, all_blocks)
       .then(
           [this, request](const pinned_slots& pinned) {
             if (request->over) return;

@@ -22,10 +22,13 @@ using executor_actor = caf::typed_actor<
 
 /// The CACHE SHARD is the authority on the KV blocks of one process, in DRAM and on SSD.
 using cache_shard_actor = caf::typed_actor<
-    // Pins the leading run of the keys for `owner`, reading blocks from SSD where it pays; answers when they are in.
-    MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t),
-    // The same for a reader on another node, with region offsets and checksums.
-    MOONCAF_RPC(remote_blocks, pin_remote_atom, std::uint64_t, block_keys_t),
+    // What is held of the keys, and what its disk would take; changes nothing.
+    MOONCAF_RPC(prefix_view, look_atom, block_keys_t),
+    // Pins the leading run of the keys for `owner`, reading so many blocks from SSD at most; answers when they are in.
+    MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t, std::uint32_t),
+    // The same for a reader on another node, with region offsets and checksums. Reads from SSD for so many
+    // nanoseconds at most, 0: as long as it takes.
+    MOONCAF_RPC(remote_blocks, pin_remote_atom, std::uint64_t, block_keys_t, std::int64_t),
     // Reserves `count` anonymous slots for `owner`, all or none; evicts as needed.
     MOONCAF_RPC(std::vector<slot_index>, reserve_atom, std::uint64_t, std::uint32_t),
     // Publishes reserved slots of `owner` under their keys.
@@ -54,6 +57,10 @@ using messenger_actor = caf::typed_actor<
     MOONCAF_RPC(void, peer_down_atom, node_id),
     // Reads blocks of another node into local slots; answers with the leading ones that arrived and verified.
     MOONCAF_RPC(remote_blocks, fetch_atom, fetch_plan),
+    // The same layer by layer, telling `prefix_load` as they land; answers with all blocks, verified, or with none.
+    MOONCAF_RPC(remote_blocks, load_atom, fetch_plan, prefix_load_ptr),
+    // Ends the fetch of this attempt now: it answers with what arrived.
+    MOONCAF_RPC(void, stop_atom, attempt_id),
     // After the answer no byte can land here that the peer was let write when it had been fenced so many times
     // (data_plane::fences_of): a fence that came since will do. It stays out until it is greeted anew.
     MOONCAF_RPC(void, fence_atom, node_id, std::uint64_t),
@@ -84,6 +91,10 @@ using prefill_worker_actor = caf::typed_actor<
     // A node cannot be reached; requests of its gateway are of use to nobody, those that decode there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),
+    // INTERNAL: more layers of an attempt's prefix are in.
+    MOONCAF_RPC(void, layers_atom, attempt_id),
+    // INTERNAL: the time that the attempt may wait for its prefix has passed.
+    MOONCAF_RPC(void, stop_atom, attempt_id),
     // INTERNAL: all slices of an attempt have left (true) or could not be delivered (false).
     MOONCAF_RPC(void, sent_atom, attempt_id, bool),
     // INTERNAL: forms the next step if the device is free.

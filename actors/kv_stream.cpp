@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/sched/link_book.hpp"
+
 namespace mooncaf {
 
 namespace {
@@ -13,12 +15,14 @@ constexpr std::uint32_t every_layer = 0xFFFFFFFFu;
 }  // namespace
 
 kv_stream::kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
-                     std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, source from,
+                     std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids,
+                     std::shared_ptr<link_book> links, source from,
                      std::function<void(bool delivered)> on_end)
     : id_(id),
       layout_(layout),
       plane_(plane),
       transfer_ids_(std::move(transfer_ids)),
+      links_(std::move(links)),
       from_(std::move(from)),
       on_end_(std::move(on_end)) {}
 
@@ -35,7 +39,9 @@ void kv_stream::set_target(const kv_target& target) {
   settle(lock);
 }
 
-void kv_stream::prefix_ready(std::uint32_t tokens) { ready({every_layer, 0, tokens, true}); }
+void kv_stream::prefix_ready(std::uint32_t tokens, std::uint32_t from) {
+  ready({every_layer, from, tokens - from, true});
+}
 
 void kv_stream::layer_ready(std::uint32_t layer, std::uint32_t start, std::size_t count) {
   ready({layer, start, static_cast<std::uint32_t>(count), false});
@@ -93,12 +99,18 @@ void kv_stream::submit(const piece& what, std::unique_lock<std::mutex>& lock) {
   order.tag = {request_id{id_.owner()}, what.start / layout_.block_tokens, what.layer, 0};
   under_way_.push_back(order.id);
   ++submitted_;
-  bytes_ += order.size_bytes();
+  const auto bytes = order.size_bytes();
+  bytes_ += bytes;
   // The completion may come on this very thread.
   lock.unlock();
   if (const auto plane = plane_.lock()) {
-    plane->submit(std::move(order),
-                  [self = shared_from_this()](const completion& done) { self->completed(done); });
+    const auto peer = order.peer;
+    const auto ahead = links_->began(peer, bytes);
+    plane->submit(std::move(order), [self = shared_from_this(), peer, bytes, ahead](const completion& done) {
+      self->links_->ended(peer, static_cast<std::uint8_t>(done.path), bytes, ahead,
+                          from_seconds(done.seconds), done.outcome.has_value(), clock_type::now());
+      self->completed(done);
+    });
   } else {
     completed({order.id, fail(ec::cancelled, "the data plane is gone")});
   }

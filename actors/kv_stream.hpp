@@ -25,6 +25,8 @@
 
 namespace mooncaf {
 
+class link_book;
+
 class kv_stream : public std::enable_shared_from_this<kv_stream> {
  public:
   struct source {
@@ -38,13 +40,13 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   ///                if something could not be delivered or the stream was stopped. Afterwards no slice is
   ///                under way.
   kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
-            std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, source from,
-            std::function<void(bool delivered)> on_end);
+            std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids, std::shared_ptr<link_book> links,
+            source from, std::function<void(bool delivered)> on_end);
 
   /// The decode side's slots. Sends what is ready already. A second call is ignored.
   void set_target(const kv_target& target);
-  /// Positions [0, tokens) are in the blocks in all layers (a reused prefix).
-  void prefix_ready(std::uint32_t tokens);
+  /// Positions [from, tokens) are in the blocks in all layers (a reused prefix).
+  void prefix_ready(std::uint32_t tokens, std::uint32_t from = 0);
   /// Positions [start, start + count) are written in `layer`.
   void layer_ready(std::uint32_t layer, std::uint32_t start, std::size_t count);
   /// No more calls of the two above will come. @returns the number of landings that make the stream complete;
@@ -83,6 +85,7 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   /// Completions keep the stream alive on the data plane's own threads, where the data plane must not die.
   const std::weak_ptr<data_plane> plane_;
   const std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids_;
+  const std::shared_ptr<link_book> links_;  ///< learns from every slice
   const source from_;
 
   mutable std::mutex mutex_;

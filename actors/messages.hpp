@@ -159,6 +159,8 @@ struct shard_status {
   std::uint64_t hits_ssd = 0;
   std::uint64_t hits_remote = 0;  ///< blocks fetched from another node
   std::uint64_t misses = 0;
+  std::uint64_t ssd_read_bytes_per_s = 0;  ///< as measured at the start and since; 0: there is no SSD
+  std::int64_t ssd_latency_ns = 0;
   bool consistent = true;  ///< the counts add up
 };
 
@@ -174,6 +176,10 @@ struct path_status {
   std::uint64_t slices = 0;
   std::uint64_t failures = 0;
   std::int64_t latency_ns = 0;  ///< mean of completed transfers
+  // What a transfer over it costs, learned: learned_latency_ns + bytes / learned_bytes_per_s.
+  std::uint64_t learned_bytes_per_s = 0;  ///< 0: nothing was moved yet
+  std::int64_t learned_latency_ns = 0;
+  bool preferred = false;  ///< the next transfer to this peer would try it first
 };
 
 /// One RDMA rail (NIC port) of a node, to all peers together; counts what the node initiated.
@@ -305,6 +311,18 @@ struct commit_item {
   std::uint64_t checksum = 0;
 };
 
+/// What a shard holds of some keys, leading blocks, and what reading its disk costs at this moment:
+/// disk_wait_ns + blocks · disk_block_ns.
+struct prefix_view {
+  std::uint32_t dram_blocks = 0;
+  std::uint32_t held_blocks = 0;  ///< … in memory or on disk
+  std::int64_t disk_wait_ns = 0;
+  std::int64_t disk_block_ns = 0;
+};
+
+/// Pins read from SSD as many blocks as there are.
+inline constexpr std::uint32_t all_blocks = 0xFFFFFFFFu;
+
 /// Slots pinned for an owner: the leading run of the keys asked for.
 struct pinned_slots {
   std::vector<slot_index> slots;
@@ -326,6 +344,7 @@ struct fetch_plan {
   block_keys_t keys;              ///< the whole prefix that the source holds
   std::uint32_t skip = 0;         ///< leading blocks that are here already
   std::vector<slot_index> slots;  ///< local slots for the others
+  std::int64_t worth_ns = 0;      ///< a fetch that is expected to take longer is not begun; 0: any time
 };
 
 /// Answer to a remote pin: a leading run of the keys asked for.

@@ -1,11 +1,13 @@
 #include "actors/messenger.hpp"
 
+#include <algorithm>
 #include <caf/send.hpp>
 #include <utility>
 
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/sched/link_book.hpp"
 
 namespace mooncaf {
 
@@ -14,6 +16,19 @@ namespace {
 constexpr auto pin_limit = std::chrono::seconds(10);  ///< the source may read SSD first
 constexpr auto fence_again = std::chrono::seconds(1);
 constexpr auto read_limit = std::chrono::seconds(20);
+/// Blocks of a run: large enough to fill a link, few enough that a fetch that is stopped wasted little.
+/// HiCache has 128 pages of 64 tokens.
+constexpr std::uint32_t run_blocks = 32;
+/// Runs at once: one is on the link while the next one is asked for.
+constexpr std::size_t runs_under_way = 2;
+
+/// Layers of one piece: as many as make slices that paths move at full speed (tests/bench/README.md: from
+/// 160 KiB up), and no more, since computing waits for the first.
+std::uint32_t layers_at_once(const kv_layout& layout) {
+  constexpr std::size_t full_speed = 160 * KiB;
+  const auto layers = std::max<std::size_t>(1, full_speed / layout.layer_bytes());
+  return static_cast<std::uint32_t>(std::min<std::size_t>(layers, layout.n_layers));
+}
 
 std::int64_t mean_ns(const latency_summary& l) {
   return l.count > 0 ? static_cast<std::int64_t>(l.sum_seconds * 1e9 / static_cast<double>(l.count)) : 0;
@@ -59,20 +74,14 @@ messenger_actor::behavior_type messenger::make_behavior() {
   return {
       [this](peer_up_atom, const node_info& peer) { up(peer); },
       [this](peer_down_atom, node_id peer) { down(peer); },
-      [this](fetch_atom, const fetch_plan& plan) { return fetch(plan); },
+      [this](fetch_atom, const fetch_plan& plan) { return fetch(plan, nullptr); },
+      [this](load_atom, const fetch_plan& plan, const prefix_load_ptr& load) { return fetch(plan, load); },
+      [this](stop_atom, const attempt_id& id) { stop(id); },
       [this](fence_atom, node_id peer, std::uint64_t fences) { return fence(peer, fences); },
       [this](read_atom, std::uint64_t ticket, const error& failure) {
-        if (auto read = reading_.extract(ticket)) read.mapped()(failure);
+        if (auto piece = pieces_.extract(ticket)) piece.mapped()(failure);
       },
-      [this](status_atom) {
-        transfer_report out;
-        for (const auto& s : context_->plane->stats()) out.paths.push_back(as_message(s));
-        auto rails = context_->plane->rails();
-        for (const auto& s : rails) out.rails.push_back(as_message(s));
-        tell_of_rails(std::move(rails));
-        out.fenced = fenced_;
-        return out;
-      },
+      [this](status_atom) { return report(); },
       [this](tick_atom, node_id peer) { shut(peer); },
   };
 }
@@ -81,6 +90,7 @@ void messenger::on_exit() {
   guard_.forget_all();
   shards_.clear();
   shutting_.clear();
+  pieces_.clear();
   reading_.clear();
   blocking_ = nullptr;
 }
@@ -105,6 +115,7 @@ void messenger::admit(const node_info& peer) {
 void messenger::down(node_id peer) {
   shards_.erase(peer);
   std::erase(fenced_, peer);
+  context_->links->forget(peer);
   context_->plane->remove_peer(peer);
   if (const auto i = shutting_.find(peer); i != shutting_.end()) {
     i->second.next.reset();
@@ -157,55 +168,192 @@ void messenger::tell_of_rails(std::vector<rail_stats> now) {
   seen_rails_ = std::move(now);
 }
 
-caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan) {
+caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan, prefix_load_ptr load) {
   const auto i = shards_.find(plan.source);
   if (i == shards_.end())
     return to_caf(error{ec::unavailable, "node " + to_string(plan.source) + " is not a peer"});
-  auto promise = make_response_promise();
-  guard_.request(i->second, pin_limit, pin_remote_atom_v, plan.id.reader(), plan.keys)
-      .then([this, plan, promise](const remote_blocks& held) { read(plan, held, promise); },
-            [promise](const error& e) mutable { promise.deliver(to_caf(e)); });
-  return promise;
+  auto work = std::make_shared<reading>();
+  work->plan = plan;
+  work->load = std::move(load);
+  work->reply = make_response_promise();
+  reading_[plan.id.reader()] = work;
+  guard_.request(i->second, pin_limit, pin_remote_atom_v, plan.id.reader(), plan.keys, plan.worth_ns)
+      .then([this, work](const remote_blocks& held) { begin(work, held); },
+            [this, work](const error& e) {
+              work->failure = e;
+              finish(work);
+            });
+  return work->reply;
 }
 
-void messenger::read(const fetch_plan& plan, remote_blocks held, caf::response_promise reply) {
-  const auto source = shards_.find(plan.source);
-  const auto holder = source == shards_.end() ? cache_shard_actor{} : source->second;
-  const auto let_go = [this, holder, reader = plan.id.reader()] {
-    if (holder) send(holder, release_atom_v, reader);
-  };
-  if (held.blocks.size() <= plan.skip) {
-    let_go();
-    return reply.deliver(remote_blocks{held.region, {}});
+void messenger::begin(const reading_ptr& work, remote_blocks held) {
+  const auto& plan = work->plan;
+  const auto count = std::min<std::size_t>(held.blocks.size(), plan.skip + plan.slots.size());
+  held.blocks.resize(count);
+  held.blocks.erase(held.blocks.begin(), held.blocks.begin() + static_cast<std::ptrdiff_t>(
+                                                                   std::min<std::size_t>(plan.skip, count)));
+  work->held = std::move(held);
+  const auto path = static_cast<std::uint8_t>(context_->plane->preferred_path(plan.source));
+  const auto bytes = work->held.blocks.size() * context_->layout.block_bytes();
+  // Blocks that come in layers are of use all together, so fewer than were asked for are not begun.
+  const bool too_few = work->load && work->held.blocks.size() < plan.slots.size();
+  const bool too_slow =
+      plan.worth_ns > 0 &&
+      context_->links->estimate(plan.source, path, bytes, clock_type::now()) > duration{plan.worth_ns};
+  if (too_few || too_slow) work->held.blocks.clear();
+  work->arrived.resize(pieces(*work));
+  go_on(work);
+}
+
+std::uint32_t messenger::pieces(const reading& work) const {
+  const auto blocks = static_cast<std::uint32_t>(work.held.blocks.size());
+  if (blocks == 0) return 0;
+  if (!work.load) return (blocks + run_blocks - 1) / run_blocks;
+  const auto group = layers_at_once(context_->layout);
+  return (context_->layout.n_layers + group - 1) / group;
+}
+
+std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t piece) const {
+  const auto& layout = context_->layout;
+  const auto blocks = static_cast<std::uint32_t>(work.held.blocks.size());
+  std::uint64_t at = 0, length = layout.block_bytes();
+  std::uint32_t first = 0, last = blocks;
+  if (work.load) {
+    const auto group = layers_at_once(layout);
+    at = std::uint64_t{piece} * group * layout.layer_bytes();
+    length = std::min<std::uint64_t>(group * layout.layer_bytes(), layout.block_bytes() - at);
+  } else {
+    first = piece * run_blocks;
+    last = std::min(blocks, first + run_blocks);
   }
-  held.blocks.erase(held.blocks.begin(), held.blocks.begin() + plan.skip);
-  const auto bytes = context_->layout.block_bytes();
+  std::vector<slice_pair> out;
+  out.reserve(last - first);
+  for (auto i = first; i < last; ++i) {
+    const auto& block = work.held.blocks[i];
+    slice_pair pair{{context_->region.id, context_->slot_offset(work.plan.slots[i]) + at, length},
+                    {work.held.region, block.offset + at, length},
+                    std::nullopt};
+    if (!work.load) pair.expected_checksum = block.checksum;
+    out.push_back(pair);
+  }
+  return out;
+}
+
+void messenger::go_on(const reading_ptr& work) {
+  // Layers are wanted in order and all of them; runs may be stopped, so few are begun ahead.
+  const auto ahead = work->load ? work->arrived.size() : runs_under_way;
+  while (!work->stopped && work->failure.code == ec::none && work->submitted < work->arrived.size() &&
+         work->under_way.size() < ahead) {
+    submit(work, work->submitted++);
+  }
+  if (work->under_way.empty()) finish(work);
+}
+
+void messenger::submit(const reading_ptr& work, std::uint32_t piece) {
   transfer order;
   order.id = transfer_id{context_->transfer_ids->fetch_add(1)};
-  order.peer = plan.source;
+  order.peer = work->plan.source;
   order.op = transfer_op::read;
-  order.tag.request = request_id{plan.id.reader()};
+  order.tag.request = request_id{work->plan.id.reader()};
   order.deadline = clock_type::now() + read_limit;
-  for (std::size_t i = 0; i < held.blocks.size(); ++i) {
-    const auto& block = held.blocks[i];
-    order.slices.push_back({{context_->region.id, context_->slot_offset(plan.slots[i]), bytes},
-                            {held.region, block.offset, bytes},
-                            block.checksum});
-  }
-  // The data plane completes on a thread of its own; the answer is given in our mailbox.
+  order.slices = slices_of(*work, piece);
+  work->under_way.push_back(order.id);
+  // The data plane completes on a thread of its own; what follows is done in our mailbox.
   const messenger_actor self{this};
   const auto ticket = next_ticket_++;
-  reading_.emplace(ticket, [let_go, reply, held](const error& failure) mutable {
-    let_go();
-    if (failure.code == ec::none) {
-      reply.deliver(std::move(held));
-    } else {
-      reply.deliver(to_caf(failure));
+  const auto id = order.id;
+  pieces_.emplace(ticket,
+                  [this, work, piece, id](const error& failure) { arrived(work, piece, id, failure); });
+  const auto peer = order.peer;
+  const auto bytes = order.size_bytes();
+  const auto ahead = context_->links->began(peer, bytes);
+  const auto group = layers_at_once(context_->layout);
+  context_->plane->submit(
+      std::move(order), [self, ticket, peer, bytes, ahead, piece, group, links = context_->links,
+                         load = work->load](const completion& end) {
+        links->ended(peer, static_cast<std::uint8_t>(end.path), bytes, ahead, from_seconds(end.seconds),
+                     end.outcome.has_value(), clock_type::now());
+        // Whoever computes with it waits on a thread, not in a mailbox.
+        if (load && end.outcome) load->landed(piece * group, group);
+        caf::anon_send(self, read_atom_v, ticket, end.outcome ? error{} : end.outcome.error());
+      });
+}
+
+void messenger::arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, const error& failure) {
+  std::erase(work->under_way, id);
+  if (failure.code == ec::none) {
+    work->arrived[piece] = true;
+  } else if (work->failure.code == ec::none) {
+    work->failure = failure;
+    if (work->load) work->load->give_up();
+  }
+  go_on(work);
+}
+
+void messenger::stop(const attempt_id& id) {
+  const auto i = reading_.find(id.reader());
+  if (i == reading_.end()) return;
+  i->second->stopped = true;
+  for (const auto transfer : i->second->under_way) context_->plane->cancel(transfer);
+}
+
+void messenger::finish(const reading_ptr& work) {
+  if (!reading_.erase(work->plan.id.reader())) return;
+  if (work->load) return verify(work);
+  let_go(*work);
+  const auto whole =
+      static_cast<std::size_t>(std::ranges::find(work->arrived, false) - work->arrived.begin());
+  if (whole == 0 && work->failure.code != ec::none && !work->stopped)
+    return work->reply.deliver(to_caf(work->failure));
+  work->held.blocks.resize(std::min(work->held.blocks.size(), whole * run_blocks));
+  work->reply.deliver(std::move(work->held));
+}
+
+void messenger::verify(const reading_ptr& work) {
+  let_go(*work);
+  const bool complete = std::ranges::find(work->arrived, false) == work->arrived.end();
+  if (!complete || work->held.blocks.empty()) {
+    work->load->give_up();
+    return work->reply.deliver(remote_blocks{work->held.region, {}});
+  }
+  auto good = std::make_shared<bool>(true);
+  auto task = make_task([context = context_, work, good] {
+    for (std::size_t i = 0; i < work->held.blocks.size() && *good; ++i) {
+      const std::span bytes{context->slot(work->plan.slots[i]), context->layout.block_bytes()};
+      *good = checksum64(bytes) == work->held.blocks[i].checksum;
     }
   });
-  context_->plane->submit(std::move(order), [self, ticket](const completion& end) {
-    caf::anon_send(self, read_atom_v, ticket, end.outcome ? error{} : end.outcome.error());
+  request(blocking_, caf::infinite, run_atom_v, std::move(task)).then([work, good](const task_ptr&) {
+    if (!*good) work->held.blocks.clear();
+    work->reply.deliver(std::move(work->held));
   });
+}
+
+void messenger::let_go(const reading& work) {
+  const auto source = shards_.find(work.plan.source);
+  if (source != shards_.end()) send(source->second, release_atom_v, work.plan.id.reader());
+}
+
+transfer_report messenger::report() {
+  transfer_report out;
+  const auto learned = context_->links->view(clock_type::now());
+  for (const auto& s : context_->plane->stats()) {
+    auto path = as_message(s);
+    const auto price = std::ranges::find_if(learned, [&](const link_view& v) {
+      return v.peer == s.peer && v.path == static_cast<std::uint8_t>(s.path);
+    });
+    if (price != learned.end()) {
+      path.learned_bytes_per_s = static_cast<std::uint64_t>(price->bytes_per_s);
+      path.learned_latency_ns = price->latency.count();
+      path.preferred = context_->plane->preferred_path(s.peer) == s.path;
+    }
+    out.paths.push_back(std::move(path));
+  }
+  auto rails = context_->plane->rails();
+  for (const auto& s : rails) out.rails.push_back(as_message(s));
+  tell_of_rails(std::move(rails));
+  out.fenced = fenced_;
+  return out;
 }
 
 }  // namespace mooncaf

@@ -41,9 +41,36 @@ class messenger final : public messenger_actor::base {
   caf::result<void> fence(node_id peer, std::uint64_t fences);
   void shut(node_id peer);
   void closed(node_id peer);
-  caf::result<remote_blocks> fetch(const fetch_plan& plan);
-  /// Reads pinned blocks of the source into the plan's slots, then lets the source go.
-  void read(const fetch_plan& plan, remote_blocks held, caf::response_promise reply);
+
+  /// A fetch from the pin at its source to the answer. Its bytes come as pieces, each a transfer of its own:
+  /// runs of whole blocks, verified as they arrive, or layers of all blocks, verified at the end.
+  struct reading {
+    fetch_plan plan;
+    prefix_load_ptr load;  ///< null: in runs
+    caf::response_promise reply;
+    remote_blocks held;           ///< pinned at the source, behind the plan's `skip`
+    std::vector<bool> arrived;    ///< by piece
+    std::uint32_t submitted = 0;  ///< pieces, in order
+    std::vector<transfer_id> under_way;
+    bool stopped = false;  ///< no more pieces are begun
+    error failure;         ///< of the first piece that failed
+  };
+  using reading_ptr = std::shared_ptr<reading>;
+
+  caf::result<remote_blocks> fetch(const fetch_plan& plan, prefix_load_ptr load);
+  void begin(const reading_ptr& work, remote_blocks held);
+  /// Submits what may be under way; answers when nothing is and nothing more will be.
+  void go_on(const reading_ptr& work);
+  std::uint32_t pieces(const reading& work) const;
+  std::vector<slice_pair> slices_of(const reading& work, std::uint32_t piece) const;
+  void submit(const reading_ptr& work, std::uint32_t piece);
+  void arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, const error& failure);
+  void stop(const attempt_id& id);
+  void finish(const reading_ptr& work);
+  /// The checksums of all blocks, on a thread of its own, since layers came without.
+  void verify(const reading_ptr& work);
+  void let_go(const reading& work);
+  transfer_report report();
 
   /// Logs what happened to the rails since the last look.
   void tell_of_rails(std::vector<rail_stats> now);
@@ -53,8 +80,9 @@ class messenger final : public messenger_actor::base {
   request_guard<messenger> guard_{this};                   ///< of requests to peers
   std::unordered_map<node_id, cache_shard_actor> shards_;  ///< of the peers
   std::unordered_map<node_id, shutting> shutting_;
-  std::vector<node_id> fenced_;                                                   ///< not greeted anew since
-  std::unordered_map<std::uint64_t, std::function<void(const error&)>> reading_;  ///< by ticket
+  std::vector<node_id> fenced_;                                                  ///< not greeted anew since
+  std::unordered_map<std::uint64_t, std::function<void(const error&)>> pieces_;  ///< under way, by ticket
+  std::unordered_map<std::uint64_t, reading_ptr> reading_;                       ///< by reader
   std::uint64_t next_ticket_ = 1;
   std::vector<rail_stats> seen_rails_;
 };

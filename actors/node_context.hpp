@@ -16,6 +16,7 @@
 
 namespace mooncaf {
 
+class link_book;
 class metrics;
 
 struct node_context {
@@ -36,7 +37,8 @@ struct node_context {
   region_desc region;             ///< the arena, as peers address it
   std::shared_ptr<data_plane> plane;
   std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids;  ///< next id of a transfer of this node
-  std::shared_ptr<metrics> meters;                           ///< null where nobody measures
+  std::shared_ptr<link_book> links;  ///< what transfers with peers cost; null without a data plane
+  std::shared_ptr<metrics> meters;   ///< null where nobody measures
 
   std::byte* slot(std::uint32_t index) const noexcept { return memory->base() + index * slot_stride; }
   std::uint64_t slot_offset(std::uint32_t index) const noexcept { return index * slot_stride; }

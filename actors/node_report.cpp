@@ -59,9 +59,15 @@ void node::measure(const node_report& mine) const {
     meters.set_hits("dram", static_cast<double>(s.hits_dram));
     meters.set_hits("ssd", static_cast<double>(s.hits_ssd));
     meters.set_hits("remote", static_cast<double>(s.hits_remote));
+    if (s.ssd_read_bytes_per_s > 0) meters.set_ssd_read(static_cast<double>(s.ssd_read_bytes_per_s));
   }
   std::map<std::string, std::uint64_t> bytes;
-  for (const auto& path : mine.moved.paths) bytes[path.path] += path.bytes;
+  for (const auto& path : mine.moved.paths) {
+    bytes[path.path] += path.bytes;
+    if (path.learned_bytes_per_s > 0)
+      meters.set_link(to_string(path.peer), path.path, static_cast<double>(path.learned_bytes_per_s),
+                      static_cast<double>(path.learned_latency_ns) * 1e-9);
+  }
   for (const auto& r : mine.moved.rails) {
     meters.set_rail(r.name, "bytes", static_cast<double>(r.bytes));
     meters.set_rail(r.name, "slices", static_cast<double>(r.slices));

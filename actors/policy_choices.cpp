@@ -64,4 +64,15 @@ write_policy as_policy(write_policy_choice c) noexcept {
   return write_policy::write_back;
 }
 
+prefetch_options as_policy(const prefill_options& o) noexcept {
+  prefetch_options out;
+  out.mode = o.prefetch == prefetch_choice::best_effort     ? prefetch_mode::best_effort
+             : o.prefetch == prefetch_choice::wait_complete ? prefetch_mode::wait_complete
+                                                            : prefetch_mode::timeout;
+  out.base = o.prefetch_timeout_base;
+  out.per_1024_tokens = o.prefetch_timeout_per_ki_token;
+  out.threshold_tokens = o.prefetch_threshold;
+  return out;
+}
+
 }  // namespace mooncaf

@@ -5,6 +5,7 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/sched/admission.hpp"
 #include "runtime/sched/policy.hpp"
+#include "runtime/sched/prefetch_policy.hpp"
 #include "storage/eviction.hpp"
 #include "storage/write_policy.hpp"
 
@@ -15,5 +16,6 @@ placement_policy as_policy(placement_choice c) noexcept;
 admission_policy as_policy(admission_choice c) noexcept;
 eviction_policy as_policy(eviction_choice c) noexcept;
 write_policy as_policy(write_policy_choice c) noexcept;
+prefetch_options as_policy(const prefill_options& o) noexcept;
 
 }  // namespace mooncaf

@@ -79,7 +79,7 @@ void pool_keeper::next() {
   working_ = work;
   block_keys_t keys;
   for (const auto& block : work->order.blocks) keys.push_back(block.key);
-  request(shard_, shard_limit, pin_atom_v, work->id.owner(), std::move(keys))
+  request(shard_, shard_limit, pin_atom_v, work->id.owner(), std::move(keys), all_blocks)
       .then(
           [this, work](const pinned_slots& held) {
             work->have = static_cast<std::uint32_t>(held.slots.size());

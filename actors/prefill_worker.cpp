@@ -6,6 +6,7 @@
 
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
+#include "actors/policy_choices.hpp"
 #include "actors/stray_errors.hpp"
 
 namespace mooncaf {
@@ -26,6 +27,8 @@ prefill_worker::prefill_worker(caf::actor_config& config, context_ptr context, w
       context_(std::move(context)),
       links_(std::move(links)),
       machine_(std::move(machine)),
+      computing_model_(links_.passes),
+      prefetch_(as_policy(context_->opts.prefill)),
       queue_(prefill_batch_options{
           .chunk_tokens = context_->opts.prefill.chunk_tokens,
           .max_batch_tokens = context_->opts.prefill.max_batch_tokens,
@@ -62,6 +65,15 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
         load.waiting_tokens = queue_.waiting_tokens();
         return load;
       },
+      [this](layers_atom, const attempt_id& id) {
+        const auto i = requests_.find(id.owner());
+        if (i == requests_.end() || !i->second->load) return;
+        i->second->arrival.landed(i->second->load->leading(), clock_type::now());
+        use_idle_device();
+      },
+      [this](stop_atom, const attempt_id& id) {
+        if (const auto i = requests_.find(id.owner()); i != requests_.end()) maybe_stop(i->second);
+      },
       [this](sent_atom, const attempt_id& id, bool delivered) {
         const auto i = requests_.find(id.owner());
         if (i == requests_.end()) return;
@@ -79,6 +91,7 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
 void prefill_worker::on_exit() {
   for (auto& [owner, request] : requests_) {
     request->cancelled->store(true);
+    if (request->load) request->load->give_up();
     if (request->stream) request->stream->stop();
   }
   requests_.clear();
@@ -98,104 +111,12 @@ void prefill_worker::take(const generate_job& job) {
                                           std::to_string(context_->opts.prefill.max_queue) + " requests)"},
                 true);
   }
-  pin(request);
+  look(request);
 }
 
 std::uint32_t prefill_worker::reusable_blocks(const generate_job& job) const {
   if (job.sampling.prompt_logprobs) return 0;
   return static_cast<std::uint32_t>((job.tokens.size() - 1) / context_->layout.block_tokens);
-}
-
-void prefill_worker::pin(const live_ptr& request) {
-  request->at = phase::pinning;
-  const auto& job = request->job;
-  const auto reusable = reusable_blocks(job);
-  block_keys_t keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(
-                                                             reusable, job.keys.size())));
-  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), std::move(keys))
-      .then(
-          [this, request](const pinned_slots& pinned) {
-            if (request->over) return end(request);
-            const auto tokens =
-                static_cast<std::uint32_t>(pinned.slots.size()) * context_->layout.block_tokens;
-            request->slots = pinned.slots;
-            request->checksums = pinned.checksums;
-            request->checksums.resize(request->job.keys.size());
-            request->computed = tokens;
-            request->stats.ssd_tokens = pinned.from_ssd * context_->layout.block_tokens;
-            request->stats.dram_tokens = tokens - request->stats.ssd_tokens;
-            reserve(request);
-          },
-          [this, request](const caf::error& e) {
-            if (request->over) return end(request);
-            fail(request, from_caf(e), true);
-          });
-}
-
-void prefill_worker::reserve(const live_ptr& request) {
-  request->at = phase::reserving;
-  const auto total = context_->layout.blocks_for(request->job.tokens.size());
-  const auto count = static_cast<std::uint32_t>(total - request->slots.size());
-  this->request(links_.shard, request_limit, reserve_atom_v, request->job.id.owner(), count)
-      .then(
-          [this, request](const std::vector<slot_index>& slots) {
-            if (request->over) return end(request);
-            request->slots.insert(request->slots.end(), slots.begin(), slots.end());
-            request->blocks.clear();
-            for (const auto slot : request->slots) request->blocks.push_back(context_->slot(slot));
-            fetch(request);
-          },
-          [this, request](const caf::error& e) {
-            if (request->over) return end(request);
-            fail(request, from_caf(e), true);
-          });
-}
-
-void prefill_worker::fetch(const live_ptr& request) {
-  const auto& where = request->job.placement;
-  const auto here = request->computed / context_->layout.block_tokens;
-  const auto reusable = reusable_blocks(request->job);
-  const auto there = std::min(where.source_blocks, reusable);
-  if (!where.source || where.source == context_->id || there <= here) return enqueue(request);
-  request->at = phase::fetching;
-  request->busy = true;
-  fetch_plan plan;
-  plan.id = request->job.id;
-  plan.source = where.source;
-  plan.keys.assign(request->job.keys.begin(), request->job.keys.begin() + there);
-  plan.skip = here;
-  plan.slots.assign(request->slots.begin() + here, request->slots.begin() + there);
-  const auto began = clock_type::now();
-  // The messenger bounds it. Until it answers, blocks may still arrive in these slots.
-  this->request(links_.messenger, caf::infinite, fetch_atom_v, std::move(plan))
-      .then(
-          [this, request, began](const remote_blocks& got) {
-            request->busy = false;
-            if (request->over) return end(request);
-            request->stats.fetch_ns = ns(clock_type::now() - began);
-            adopt(request, got);
-            enqueue(request);
-          },
-          [this, request](const caf::error&) {
-            // A prefix that cannot be had is a miss: it is computed.
-            request->busy = false;
-            if (request->over) return end(request);
-            enqueue(request);
-          });
-}
-
-void prefill_worker::adopt(const live_ptr& request, const remote_blocks& got) {
-  const auto first = request->computed / context_->layout.block_tokens;
-  std::vector<commit_item> items;
-  for (std::uint32_t i = 0; i < got.blocks.size(); ++i) {
-    items.push_back(name_block(request->job, request->slots, first + i, got.blocks[i].checksum));
-    request->checksums[first + i] = got.blocks[i].checksum;
-  }
-  const auto tokens = static_cast<std::uint32_t>(items.size()) * context_->layout.block_tokens;
-  request->computed += tokens;
-  request->stats.remote_tokens = tokens;
-  send(links_.shard, fetched_atom_v, static_cast<std::uint64_t>(items.size()));
-  send(links_.shard, commit_atom_v, request->job.id.owner(), std::move(items));
 }
 
 void prefill_worker::enqueue(const live_ptr& request) {
@@ -206,7 +127,7 @@ void prefill_worker::enqueue(const live_ptr& request) {
   request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
                                               context_->text->eog_ids(), context_->shape.vocab_size,
                                               std::span{job.tokens}.subspan(job.prompt_tokens));
-  if (job.placement.decode_node != context_->id) open_stream(request);
+  if (job.placement.decode_node != context_->id && !request->stream) open_stream(request);
   request->at = phase::queued;
   prefill_entry entry;
   entry.id = request_id{job.id.owner()};
@@ -225,16 +146,19 @@ void prefill_worker::open_stream(const live_ptr& request) {
   from.region = context_->region.id;
   from.prompt_tokens = static_cast<std::uint32_t>(request->job.tokens.size());
   for (const auto slot : request->slots) from.offsets.push_back(context_->slot_offset(slot));
-  request->stream =
-      std::make_shared<kv_stream>(id, context_->layout, context_->plane, context_->transfer_ids,
-                                  std::move(from), [self = prefill_worker_actor{this}, id](bool delivered) {
-                                    caf::anon_send(self, sent_atom_v, id, delivered);
-                                  });
+  request->stream = std::make_shared<kv_stream>(id, context_->layout, context_->plane, context_->transfer_ids,
+                                                context_->links, std::move(from),
+                                                [self = prefill_worker_actor{this}, id](bool delivered) {
+                                                  caf::anon_send(self, sent_atom_v, id, delivered);
+                                                });
   if (const auto i = early_targets_.find(id.owner()); i != early_targets_.end()) {
     request->stream->set_target(i->second.first);
     early_targets_.erase(i);
   }
-  if (layerwise() && request->computed > 0) request->stream->prefix_ready(request->computed);
+  // Of a prefix that is not verified nothing leaves.
+  const auto sure =
+      request->early ? request->local_blocks * context_->layout.block_tokens : request->computed;
+  if (layerwise() && sure > 0) request->stream->prefix_ready(sure);
 }
 
 bool prefill_worker::layerwise() const {
@@ -244,7 +168,7 @@ bool prefill_worker::layerwise() const {
 void prefill_worker::step() {
   if (computing_) return;
   const auto chunks = queue_.next(clock_type::now());
-  if (chunks.empty()) return;
+  if (chunks.empty()) return use_idle_device();
   std::vector<step_item> items;
   items.reserve(chunks.size());
   for (const auto& chunk : chunks) {
@@ -268,7 +192,11 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
   if (chunk.start == request->stats.cached_tokens) item.reused = chunk.start;
   item.blocks = request->blocks;
   item.hold = request;
-  if (layerwise()) item.stream = request->stream;
+  if (layerwise() && !request->early) item.stream = request->stream;
+  if (request->early && request->loading) {
+    item.load = request->load;
+    item.patience = request->arrival.patience();
+  }
   item.cancelled = request->cancelled;
   if (const auto& wanted = request->job.sampling; wanted.prompt_logprobs) {
     const auto rest =
@@ -282,6 +210,7 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
 
 void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
   computing_ = false;
+  if (task->outcome()) learn(*task);
   for (auto& item : task->items()) {
     const auto i = requests_.find(item.id.owner());
     if (i == requests_.end()) continue;
@@ -289,8 +218,17 @@ void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
     request->busy = false;
     if (request->over) {
       end(request);
+    } else if (request->early && !task->outcome()) {
+      // Its prefix did not come in time.
+      request->again = true;
+      stop_loading(request);
+      compute_again(request);
     } else if (!task->outcome()) {
       fail(request, task->outcome().error(), false);
+    } else if (request->again) {
+      compute_again(request);
+    } else if (request->early) {
+      request->held.emplace_back(std::move(item), task->elapsed());
     } else {
       item_done(request, item, task->elapsed());
     }
@@ -298,9 +236,18 @@ void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
   step();
 }
 
+void prefill_worker::learn(const compute_step& task) {
+  // Of a batch nobody knows whose time it was; and one that waited for layers tells nothing of computing.
+  if (task.items().size() != 1 || task.items().front().load) return;
+  const auto& item = task.items().front();
+  computing_model_.observe(item.tokens.size(), item.start, task.elapsed());
+}
+
 void prefill_worker::item_done(const live_ptr& request, step_item& item, duration elapsed) {
   request->stats.compute_ns += ns(elapsed);
   request->computed = item.start + static_cast<std::uint32_t>(item.tokens.size());
+  if (request->stream && layerwise() && !item.stream)
+    request->stream->prefix_ready(request->computed, item.start);
   for (const auto& score : item.scores) request->scores.push_back(to_message(score));
   commit(request, item);
   if (item.token) prompt_done(request, *item.token);
@@ -384,10 +331,11 @@ void prefill_worker::end(const live_ptr& request) {
     request->over = true;
     request->cancelled->store(true);
     queue_.cancel(request_id{owner});
+    if (request->loading) stop_loading(request);
     if (request->stream) request->stream->stop();
   }
   // The blocks stay ours while a step, a fetch or a slice touches them; the end of each comes back here.
-  if (request->busy || (request->stream && !request->stream->ended())) return;
+  if (request->busy || request->loading || (request->stream && !request->stream->ended())) return;
   if (!requests_.erase(owner)) return;
   early_targets_.erase(owner);
   send(links_.shard, release_atom_v, owner);

@@ -1,12 +1,18 @@
 #pragma once
 // A prefill worker: reuses what it can of a prompt, computes the rest in chunks, streams the KV out.
 //
-//            job               pinned             slots             fetched           chunks done
-//   (new) ────────► pinning ─────────► reserving ────────► fetching ─────► queued ◄──► computing
-//                                              (skipped without                            │ last chunk
-//                                               a better source)                           ▼
-//        any state ── cancel, error ──► ended                              handed over (same node): forgotten
-//                                                                          sending (other node) ──► ended
+//          job            weighed           pinned           slots            fetched         chunks done
+//   (new) ─────► looking ────────► pinning ───────► reserving ─────► fetching ──────► queued ◄──► computing
+//                             (reads the SSD,                   (only what is         ▲               │ last
+//                             chunk
+//                              where it pays)                    worth it) ───────────┘               ▼
+//        any state ── cancel, error ──► ended        early, while layers come in         handed over (same
+//        node): forgotten
+//                                                                                        sending (other node)
+//                                                                                        ──► ended
+//
+// A request that computes early is not believed before its whole prefix is verified: until then its outcomes
+// are held, and if the prefix turns out bad they are thrown away and computed again.
 //
 // "Ended" is one function: it frees the slots once nothing can write from them any more and answers whoever
 // waits.
@@ -23,6 +29,9 @@
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/sched/estimators.hpp"
+#include "runtime/sched/layer_arrival.hpp"
+#include "runtime/sched/load_plan.hpp"
+#include "runtime/sched/prefetch_policy.hpp"
 #include "runtime/sched/prefill_batch.hpp"
 
 namespace mooncaf {
@@ -33,7 +42,8 @@ struct worker_links {
   cache_shard_actor shard;
   messenger_actor messenger;
   executor_actor executor;
-  decode_model steps;  ///< decode: how long a step takes, as calibrated
+  prefill_model passes;  ///< prefill: how long a pass takes, as calibrated
+  decode_model steps;    ///< decode: how long a step takes, as calibrated
 };
 
 class prefill_worker final : public prefill_worker_actor::base {
@@ -52,23 +62,33 @@ class prefill_worker final : public prefill_worker_actor::base {
   void on_exit() override;
 
  private:
-  enum class phase : std::uint8_t { pinning, fetching, reserving, queued, sending };
+  enum class phase : std::uint8_t { looking, pinning, reserving, fetching, queued, sending };
 
   /// One attempt, from the job to the last slice.
   struct live {
     generate_job job;
-    phase at = phase::pinning;
+    phase at = phase::looking;
     time_point arrived;
-    std::vector<slot_index> slots;         ///< of all blocks of `job.tokens`
-    std::vector<std::byte*> blocks;        ///< their addresses
-    std::vector<std::uint64_t> checksums;  ///< of each full block
-    std::uint32_t computed = 0;            ///< positions [0, computed) are in the blocks
-    std::vector<token_msg> scores;         ///< log-probabilities of the prompt, as far as it is computed
+    load_plan plan;          ///< what is loaded, and what that may take
+    time_point load_began;   ///< of the stage at work: SSD, then the other node
+    std::uint32_t pins = 0;  ///< pins asked for: the answer to one that was given up is stale
+    bool loading = false;    ///< a fetch may write its blocks
+    prefix_load_ptr load;    ///< set while its prefix comes layer by layer
+    layer_arrival arrival;
+    std::uint32_t local_blocks = 0;  ///< leading blocks that were here
+    bool early = false;              ///< computes behind a prefix that is not verified
+    bool again = false;              ///< … which failed: computed anew when nothing touches its blocks
+    std::vector<std::pair<step_item, duration>> held;  ///< outcomes that nobody may see before that
+    std::vector<slot_index> slots;                     ///< of all blocks of `job.tokens`
+    std::vector<std::byte*> blocks;                    ///< their addresses
+    std::vector<std::uint64_t> checksums;              ///< of each full block
+    std::uint32_t computed = 0;                        ///< positions [0, computed) are in the blocks
+    std::vector<token_msg> scores;  ///< log-probabilities of the prompt, as far as it is computed
     prefill_stats stats;
     std::shared_ptr<kv_stream> stream;  ///< null: decode is on this node
     std::shared_ptr<sampler> sample;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
-    bool busy = false;  ///< a step or a fetch writes its blocks
+    bool busy = false;  ///< a step writes its blocks
     bool over = false;  ///< cancelled or failed; waits until nothing touches its blocks
     std::vector<caf::response_promise> waiting;  ///< cancels to answer
   };
@@ -78,10 +98,29 @@ class prefill_worker final : public prefill_worker_actor::base {
   /// Leading blocks that need not be computed. The last token always is: its logits are what the client waits
   /// for; and all of them if their logits are wanted, too.
   std::uint32_t reusable_blocks(const generate_job& job) const;
-  void pin(const live_ptr& request);
-  void fetch(const live_ptr& request);
+  // What is reused (actors/prefill_reuse.cpp).
+  void look(const live_ptr& request);
+  void weigh(const live_ptr& request, const prefix_view& here);
+  void pin(const live_ptr& request, std::uint32_t from_ssd);
   void reserve(const live_ptr& request);
+  void fetch(const live_ptr& request);
+  void fetched(const live_ptr& request, const remote_blocks& got);
   void adopt(const live_ptr& request, const remote_blocks& got);
+  /// Whether nothing is being computed and nothing waits to be.
+  bool idle() const noexcept { return !computing_ && queue_.size() == 0; }
+  /// Tokens that the stage at work loads; 0: none is.
+  std::uint32_t tokens_loading(const live_ptr& request) const;
+  /// Ends loading if its time is over.
+  void maybe_stop(const live_ptr& request);
+  /// Stops whom the idle device does not wait for, and begins with the most urgent whose layers come in fast
+  /// enough.
+  void use_idle_device();
+  void begin_early(const live_ptr& request);
+  /// The prefix of an early request is verified (true), or is not to be had.
+  void settle(const live_ptr& request, const remote_blocks& got);
+  void compute_again(const live_ptr& request);
+  void stop_loading(const live_ptr& request);
+
   void enqueue(const live_ptr& request);
   /// Whether KV leaves while it is being computed.
   bool layerwise() const;
@@ -91,6 +130,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   step_item make_item(const live_ptr& request, const prefill_chunk& chunk);
   void step_done(const std::shared_ptr<compute_step>& task);
   void item_done(const live_ptr& request, step_item& item, duration elapsed);
+  void learn(const compute_step& task);
   void commit(const live_ptr& request, const step_item& item);
   void prompt_done(const live_ptr& request, const sampled_token& token);
 
@@ -105,6 +145,8 @@ class prefill_worker final : public prefill_worker_actor::base {
   context_ptr context_;
   worker_links links_;
   std::shared_ptr<engine> machine_;
+  prefill_model computing_model_;  ///< as calibrated, refined by every pass
+  prefetch_policy prefetch_;
   prefill_batch queue_;
   std::unordered_map<std::uint64_t, live_ptr> requests_;  ///< by owner
   std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;

@@ -224,6 +224,7 @@ result<void> process::spawn_conductor() {
   setup.core.block_tokens = opts().model.block_tokens;
   setup.core.bytes_per_token = context_->layout.bytes_per_token();
   setup.core.seed = s.seed;
+  setup.core.hot_copy_share = s.hot_copy_share;
   setup.fingerprint = root_key(context_->root, context_->layout);
   setup.model = opts().model.served_model_name;
   setup.layout = to_string(context_->layout);

@@ -17,6 +17,7 @@
 #include "actors/node.hpp"
 #include "actors/prefill_worker.hpp"
 #include "runtime/model/calibration.hpp"
+#include "runtime/sched/transfer_price.hpp"
 #include "storage/rocksdb_tier.hpp"
 #include "storage/tiered_store.hpp"
 
@@ -84,6 +85,7 @@ class process {
   std::optional<cluster_link> link_;
   std::shared_ptr<landing_board> board_ = std::make_shared<landing_board>();
   std::shared_ptr<rocksdb_tier> ssd_;
+  transfer_price disk_price_;
   local_actors local_;
   node_info info_;
   std::vector<caf::actor> roots_;

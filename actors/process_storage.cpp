@@ -10,6 +10,8 @@
 #include "actors/process.hpp"
 #include "actors/rdma_setup.hpp"
 #include "runtime/sched/block_hash.hpp"
+#include "runtime/sched/link_book.hpp"
+#include "storage/disk_probe.hpp"
 
 // What a process stores and moves: arena, data plane, shard, SSD tier.
 
@@ -55,6 +57,7 @@ result<void> process::open_data_plane() {
   if (!plane) return fail(plane.error());
   context_->plane = std::move(*plane);
   for (const auto& note : context_->plane->rdma_notes()) log_info("rdma", {{"message", note}});
+  context_->links = std::make_shared<link_book>();
   auto region = context_->plane->register_region(context_->memory->bytes(), context_->memory->fd());
   if (!region) return fail(region.error());
   context_->region = *region;
@@ -82,6 +85,11 @@ result<void> process::open_ssd(std::vector<ssd_block>& found) {
   ssd_ = std::move(*tier);
   context_->meters->set_ssd("repaired", ssd_->stats().repaired ? 1 : 0);
   log_info("ssd", {{"path", c.ssd_path}, {"blocks found", std::to_string(found.size())}});
+  auto samples = probe_reads(*ssd_, found, context_->layout.block_bytes());
+  if (samples.empty()) samples = probe_folder(c.ssd_path, std::chrono::milliseconds(100));
+  for (const auto& s : samples) disk_price_.observe(s.bytes, s.took);
+  log_info("ssd",
+           {{"reads, MB/s", std::to_string(static_cast<std::uint64_t>(disk_price_.bytes_per_s() / 1e6))}});
   return {};
 }
 
@@ -111,13 +119,11 @@ result<void> process::spawn_shard() {
   auto store = open_store();
   if (!store) return fail(store.error());
   local_.shard = spawn_vital<cache_shard>("cache shard", context_, std::move(*store), ssd_, new_executor(),
-                                          duration{opts().cache.lease_ttl});
+                                          disk_price_, duration{opts().cache.lease_ttl});
   local_.messenger = spawn_vital<messenger>("messenger", context_, new_executor());
-  if (!computes()) {
-    // Where nothing is computed, blocks come from others.
-    local_.keeper = spawn_vital<pool_keeper>("pool keeper", context_, local_.shard, local_.messenger);
-    info_.keeper = caf::actor_cast<caf::actor>(local_.keeper);
-  }
+  // Copies of what others compute: everything, where nothing is computed; hot blocks elsewhere.
+  local_.keeper = spawn_vital<pool_keeper>("pool keeper", context_, local_.shard, local_.messenger);
+  info_.keeper = caf::actor_cast<caf::actor>(local_.keeper);
   return {};
 }
 

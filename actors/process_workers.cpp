@@ -91,11 +91,13 @@ result<void> process::spawn_workers() {
                          auto&& start) -> result<void> {
     const auto samples = calibrate(role);
     if (!samples) return fail(samples.error());
+    const auto points = as_timing_points(*samples);
     for (std::uint32_t i = 0; i < instances; ++i) {
       auto machine = make_engine(role);
       if (!machine) return fail(machine.error());
       auto links = next_links();
-      if (role == worker_role::decode) links.steps = decode_model{as_timing_points(*samples)};
+      if (role == worker_role::prefill) links.passes = prefill_model{points};
+      else links.steps = decode_model{points};
       add_worker(role, start(links, *machine), capacity, *samples);
     }
     return {};

@@ -9,6 +9,7 @@
 #include "actors/blocking_task.hpp"
 #include "actors/client_request.hpp"
 #include "actors/messages.hpp"
+#include "actors/prefix_load.hpp"
 #include "actors/wire.hpp"
 
 namespace mooncaf {
@@ -80,12 +81,14 @@ template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
   return fields(f, "shard_status", x, x.slots_total, x.slots_free, x.slots_reserved, x.slots_committed,
                 x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes, x.owners,
-                x.evictions, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.consistent);
+                x.evictions, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes_per_s,
+                x.ssd_latency_ns, x.consistent);
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {
   return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures,
-                x.control_messages, x.slices, x.failures, x.latency_ns);
+                x.control_messages, x.slices, x.failures, x.latency_ns, x.learned_bytes_per_s,
+                x.learned_latency_ns, x.preferred);
 }
 template <class Inspector>
 auto inspect(Inspector& f, rail_status& x) {
@@ -142,6 +145,10 @@ auto inspect(Inspector& f, commit_item& x) {
   return fields(f, "commit_item", x, x.slot, x.key, x.parent, x.depth, x.checksum);
 }
 template <class Inspector>
+auto inspect(Inspector& f, prefix_view& x) {
+  return fields(f, "prefix_view", x, x.dram_blocks, x.held_blocks, x.disk_wait_ns, x.disk_block_ns);
+}
+template <class Inspector>
 auto inspect(Inspector& f, pinned_slots& x) {
   return fields(f, "pinned_slots", x, x.slots, x.checksums, x.from_ssd);
 }
@@ -151,7 +158,7 @@ auto inspect(Inspector& f, remote_block& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, fetch_plan& x) {
-  return fields(f, "fetch_plan", x, x.id, x.source, x.keys, x.skip, x.slots);
+  return fields(f, "fetch_plan", x, x.id, x.source, x.keys, x.skip, x.slots, x.worth_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, remote_blocks& x) {
@@ -203,6 +210,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_run))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_batch))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_failed))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::commit_item))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefix_view))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::pinned_slots))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::remote_block))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::fetch_plan))
@@ -235,7 +243,10 @@ CAF_ADD_ATOM(mooncaf, mooncaf, job_atom, "job")
 CAF_ADD_ATOM(mooncaf, mooncaf, join_atom, "join")
 CAF_ADD_ATOM(mooncaf, mooncaf, keep_atom, "keep")
 CAF_ADD_ATOM(mooncaf, mooncaf, landed_atom, "landed")
+CAF_ADD_ATOM(mooncaf, mooncaf, layers_atom, "layers")
 CAF_ADD_ATOM(mooncaf, mooncaf, listen_atom, "listen")
+CAF_ADD_ATOM(mooncaf, mooncaf, load_atom, "load")
+CAF_ADD_ATOM(mooncaf, mooncaf, look_atom, "look")
 CAF_ADD_ATOM(mooncaf, mooncaf, peer_down_atom, "peer_down")
 CAF_ADD_ATOM(mooncaf, mooncaf, peer_up_atom, "peer_up")
 CAF_ADD_ATOM(mooncaf, mooncaf, pin_atom, "pin")
@@ -249,12 +260,14 @@ CAF_ADD_ATOM(mooncaf, mooncaf, run_atom, "run")
 CAF_ADD_ATOM(mooncaf, mooncaf, schedule_atom, "schedule")
 CAF_ADD_ATOM(mooncaf, mooncaf, sent_atom, "sent")
 CAF_ADD_ATOM(mooncaf, mooncaf, status_atom, "status")
+CAF_ADD_ATOM(mooncaf, mooncaf, stop_atom, "stop")
 CAF_ADD_ATOM(mooncaf, mooncaf, submit_atom, "submit")
 CAF_ADD_ATOM(mooncaf, mooncaf, target_atom, "target")
 CAF_ADD_ATOM(mooncaf, mooncaf, tick_atom, "tick")
 CAF_ADD_ATOM(mooncaf, mooncaf, tokens_atom, "tokens")
 CAF_END_TYPE_ID_BLOCK(mooncaf)
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::prefix_load_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::task_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::client_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(mooncaf::cluster_query_ptr)

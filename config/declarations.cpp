@@ -165,6 +165,24 @@ void add_workers(table& t) {
        "prefill"},
       "prefill", at(p, &prefill_options::kv_transfer),
       {{"layerwise", kv_transfer_choice::layerwise}, {"after_prefill", kv_transfer_choice::after_prefill}}));
+  t.push_back(choice<prefill_options, prefetch_choice>(
+      {"prefetch", "prefetch",
+       "How long a prompt waits for a prefix from SSD or another node: best_effort until the device is free, "
+       "wait_complete to its end, timeout for a time that grows with its length",
+       "prefill"},
+      "prefill", at(p, &prefill_options::prefetch),
+      {{"best_effort", prefetch_choice::best_effort},
+       {"wait_complete", prefetch_choice::wait_complete},
+       {"timeout", prefetch_choice::timeout}}));
+  t.push_back(time({"prefetch-timeout-base", "prefetch_timeout_base",
+                    "With --prefetch timeout: the time for a prefix of any length", "prefill"},
+                   "prefill", at(p, &prefill_options::prefetch_timeout_base), 0ns, 1h));
+  t.push_back(time({"prefetch-timeout-per-ki-token", "prefetch_timeout_per_ki_token",
+                    "With --prefetch timeout: what is added for every 1,024 tokens", "prefill"},
+                   "prefill", at(p, &prefill_options::prefetch_timeout_per_ki_token), 0ns, 1h));
+  t.push_back(integer({"prefetch-threshold", "prefetch_threshold",
+                       "A prefix on SSD or another node that is shorter is computed", "prefill"},
+                      "prefill", at(p, &prefill_options::prefetch_threshold), 0u, 16'777'216u, "tokens"));
   t.push_back(integer({"decode-instances", "instances", "Decode instances in this process", "decode"},
                       "decode", at(d, &decode_options::instances), 1u, 64u, "instances"));
   t.push_back(integer({"max-batch", "max_batch", "Requests that one decode step serves together", "decode"},
@@ -262,6 +280,12 @@ void add_scheduler(table& t) {
   t.push_back(
       size({"journal-limit", "journal_limit", "The journal ends, aloud, before it would be larger", who}, s,
            at(c, &scheduler_options::journal_limit), 64 * KiB, 16'384 * GiB));
+  t.push_back(
+      real({"hot-copy-share", "hot_copy_share",
+            "Share of a node's memory that copies of much used blocks, made ahead of need, may take; 0: none "
+            "are made",
+            who},
+           s, at(c, &scheduler_options::hot_copy_share), 0.0, 0.5, false));
 }
 
 void add_transport(table& t) {

@@ -14,9 +14,15 @@ options default_options() {
   o.model.block_tokens = defaults::model::block_tokens;
   o.model.device = defaults::model::device;
   o.model.time_scale = defaults::model::time_scale;
-  o.prefill = {defaults::prefill::instances, defaults::prefill::chunk_tokens,
-               defaults::prefill::max_batch_tokens, defaults::prefill::max_queue,
-               defaults::prefill::kv_transfer};
+  o.prefill = {defaults::prefill::instances,
+               defaults::prefill::chunk_tokens,
+               defaults::prefill::max_batch_tokens,
+               defaults::prefill::max_queue,
+               defaults::prefill::kv_transfer,
+               defaults::prefill::prefetch,
+               defaults::prefill::prefetch_timeout_base,
+               defaults::prefill::prefetch_timeout_per_ki_token,
+               defaults::prefill::prefetch_threshold};
   o.decode = {defaults::decode::instances, defaults::decode::max_batch, defaults::decode::max_queue};
   o.cache.dram_bytes = defaults::cache::dram_size;
   o.cache.eviction = defaults::cache::eviction;
@@ -35,7 +41,8 @@ options default_options() {
                  defaults::scheduler::predicted_decode,
                  defaults::scheduler::seed,
                  {},
-                 defaults::scheduler::journal_limit};
+                 defaults::scheduler::journal_limit,
+                 defaults::scheduler::hot_copy_share};
   o.transport.data_listen = *config::parse_endpoint(defaults::transport::data_listen);
   o.transport.tcp = defaults::transport::tcp;
   o.transport.shm = defaults::transport::shm;

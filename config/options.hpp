@@ -31,6 +31,8 @@ enum class serving_mode : std::uint8_t {
 enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
 /// When KV leaves for a decode node: each layer as soon as it is computed, or everything after the prompt.
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
+/// When the loading of a prefix ends: see `prefetch_mode` (runtime/sched/prefetch_policy.hpp).
+enum class prefetch_choice : std::uint8_t { best_effort, wait_complete, timeout };
 enum class write_policy_choice : std::uint8_t { write_back, write_through, write_through_selective };
 enum class placement_choice : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
 enum class admission_choice : std::uint8_t { none, baseline, early, predictive, per_request, priced, queue };
@@ -70,6 +72,10 @@ struct prefill_options {
   std::uint32_t max_batch_tokens = 0;  ///< tokens of several requests' chunks computed together
   std::uint32_t max_queue = 0;         ///< requests waiting per instance
   kv_transfer_choice kv_transfer = kv_transfer_choice::layerwise;
+  prefetch_choice prefetch = prefetch_choice::timeout;
+  std::chrono::nanoseconds prefetch_timeout_base{};
+  std::chrono::nanoseconds prefetch_timeout_per_ki_token{};  ///< for every 1,024 tokens that are loaded
+  std::uint32_t prefetch_threshold = 0;                      ///< tokens
 };
 
 struct decode_options {
@@ -101,6 +107,7 @@ struct scheduler_options {
   std::uint64_t seed = 0;
   std::string journal;              ///< file for the conductor's decisions; empty: none
   std::uint64_t journal_limit = 0;  ///< bytes
+  double hot_copy_share = 0;  ///< of a node's memory that copies of hot blocks may take; 0: none are made
 };
 
 struct transport_options {

@@ -415,6 +415,7 @@ tier_stats tiered_store::ssd_stats() const noexcept {
   now.ssd_blocks = store_.directory().ssd_count();
   now.jobs_queued = reads_.size() + writes_.size();
   now.jobs_running = running_;
+  now.reads_pending = reads_pending_;
   return now;
 }
 

@@ -59,6 +59,7 @@ struct tier_stats {
   std::uint64_t ssd_evictions = 0;
   std::size_t jobs_queued = 0;
   std::size_t jobs_running = 0;
+  std::size_t reads_pending = 0;  ///< blocks queued for or in reading
 };
 
 /// The cache of one node in both tiers. A state machine like `block_store`, whose rules all hold here:

@@ -66,6 +66,9 @@ struct metrics::families {
   prometheus::Family<prometheus::Gauge>& ssd;
   foreign_totals hits;
   foreign_totals transferred;
+  prometheus::Family<prometheus::Gauge>& link_rate;
+  prometheus::Family<prometheus::Gauge>& link_latency;
+  prometheus::Family<prometheus::Gauge>& ssd_read;
   foreign_totals rails;
   prometheus::Family<prometheus::Gauge>& rail_up;
   prometheus::Family<prometheus::Gauge>& rail_latency;
@@ -150,6 +153,18 @@ struct metrics::families {
                         .Name("mooncaf_transfer_bytes_total")
                         .Help("KV bytes moved, by path.")
                         .Register(registry)),
+        link_rate(BuildGauge()
+                      .Name("mooncaf_link_bytes_per_second")
+                      .Help("Rate of transfers with a peer, learned from them.")
+                      .Register(registry)),
+        link_latency(BuildGauge()
+                         .Name("mooncaf_link_latency_seconds")
+                         .Help("What a transfer with a peer takes whatever its size, learned.")
+                         .Register(registry)),
+        ssd_read(BuildGauge()
+                     .Name("mooncaf_ssd_read_bytes_per_second")
+                     .Help("Rate of reads of the SSD tier, measured at the start and refined since.")
+                     .Register(registry)),
         rails(BuildCounter()
                   .Name("mooncaf_rdma_rail_total")
                   .Help("Bytes, slices, retries and failures of an RDMA rail.")
@@ -208,6 +223,16 @@ void metrics::set_transferred(const std::string& path, double bytes) {
 void metrics::set_ssd(const std::string& what, double value) {
   f_->ssd.Add(f_->with("what", what)).Set(value);
 }
+void metrics::set_link(const std::string& peer, const std::string& path, double bytes_per_s,
+                       double latency_s) {
+  auto labels = f_->with("peer", peer);
+  labels.emplace("path", path);
+  f_->link_rate.Add(labels).Set(bytes_per_s);
+  f_->link_latency.Add(labels).Set(latency_s);
+}
+
+void metrics::set_ssd_read(double bytes_per_s) { f_->ssd_read.Add(f_->model).Set(bytes_per_s); }
+
 void metrics::set_rail(const std::string& rail, const std::string& what, double total) {
   auto labels = f_->with("rail", rail);
   labels.emplace("what", what);

@@ -41,6 +41,9 @@ class metrics {
   /// Totals since the start that somebody else counts.
   void set_hits(const std::string& tier, double blocks);
   void set_transferred(const std::string& path, double bytes);
+  /// What transfers to a peer cost, learned.
+  void set_link(const std::string& peer, const std::string& path, double bytes_per_s, double latency_s);
+  void set_ssd_read(double bytes_per_s);
   /// @param what  "bytes", "slices", "retries" or "failures" of an RDMA rail.
   void set_rail(const std::string& rail, const std::string& what, double total);
   void set_rail_state(const std::string& rail, bool up, double mean_latency_s);

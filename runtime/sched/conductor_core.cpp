@@ -67,6 +67,8 @@ std::vector<request_id> conductor_core::remove_node(node_id node) {
   auto lost = cluster_.remove_node(node);
   index_.drop_node(*index);
   transfers_.forget(*index);
+  copy_budget_.erase(node);
+  hot_.forget(node);
   broken_.forget(node);
   counts_.lost += lost.size();
   return lost;
@@ -143,6 +145,43 @@ void conductor_core::forget_blocks(node_id node) {
   index_.drop_node(*old);
   transfers_.forget(*old);
   cluster_.renumber(node, *index_.add_node());
+}
+
+void conductor_core::memory_of(node_id node, std::uint64_t blocks) {
+  const auto budget = static_cast<std::size_t>(static_cast<double>(blocks) * options_.hot_copy_share);
+  if (budget > 0 && cluster_.has_node(node)) copy_budget_[node] = budget;
+}
+
+std::vector<hot_copy> conductor_core::copy_hot_blocks(time_point now) {
+  std::vector<hot_node> nodes;
+  for (const auto& [node, budget] : copy_budget_) {
+    const auto slots = cluster_.prefill().live_on(*cluster_.index_of(node));
+    if (slots.empty()) continue;
+    hot_node n{node, duration::max(), budget};
+    for (const auto slot : slots) n.queue = std::min(n.queue, cluster_.prefill().queue(slot, now));
+    nodes.push_back(n);
+  }
+  std::ranges::sort(nodes, {}, [](const hot_node& n) { return n.id.value; });
+  const auto holds = [this](node_id node, const block_key& key) {
+    const auto i = cluster_.index_of(node);
+    return i && index_.matched_blocks(*i, {&key, 1}) == 1;
+  };
+  auto copies = hot_.plan(nodes, holds, now);
+  for (const auto& c : copies) {
+    const auto bytes = c.blocks.size() * options_.block_tokens * options_.bytes_per_token;
+    transfers_.charge(*cluster_.index_of(c.source), bytes, now);
+    counts_.hot_copies += c.blocks.size();
+  }
+  return copies;
+}
+
+void conductor_core::link_measured(node_id one, node_id other, double bytes_per_s, duration latency) {
+  const auto a = cluster_.index_of(one), b = cluster_.index_of(other);
+  if (a && b) transfers_.link_measured(*a, *b, bytes_per_s, latency);
+}
+
+void conductor_core::disk_measured(node_id node, double bytes_per_s) {
+  if (const auto i = cluster_.index_of(node)) transfers_.disk_measured(*i, bytes_per_s);
 }
 
 // ---- requests
@@ -228,6 +267,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
                                                 : counts_.rejected_tbt);
     return tl::unexpected(std::move(*refused));
   }
+  if (!copy_budget_.empty()) hot_.used(request.keys.first(usable), now);
   return commit(c);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/ids.hpp"
@@ -16,6 +17,7 @@
 #include "runtime/sched/admission.hpp"
 #include "runtime/sched/broken_links.hpp"
 #include "runtime/sched/cluster_state.hpp"
+#include "runtime/sched/hot_blocks.hpp"
 #include "runtime/sched/instance.hpp"
 #include "runtime/sched/learned_margin.hpp"
 #include "runtime/sched/placement.hpp"
@@ -41,7 +43,8 @@ struct conductor_options {
   std::uint32_t block_tokens = 64;
   std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
   std::uint64_t seed = 1;
-  transfer_model transfer{};                            ///< between nodes, to begin with
+  double hot_copy_share = 0.1;  ///< of a node's memory that copies of hot blocks may take; 0: none are made
+  transfer_model transfer{};    ///< between nodes, to begin with
   duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
   duration charge_limit =
       std::chrono::hours(1);  ///< a request of whose end nobody told us is released after this
@@ -54,7 +57,8 @@ struct conductor_counts {
   std::uint64_t rejected_tbt = 0;
   std::uint64_t rejected_memory = 0;  ///< decode's memory would be full, or never holds it
   std::uint64_t rejected_unavailable = 0;
-  std::uint64_t fetches = 0;  ///< placements that bring a prefix from another node
+  std::uint64_t fetches = 0;     ///< placements that bring a prefix from another node
+  std::uint64_t hot_copies = 0;  ///< blocks that were copied ahead of need
   std::uint64_t finished = 0;
   std::uint64_t failed = 0;   ///< … or cancelled
   std::uint64_t lost = 0;     ///< their instance left
@@ -115,8 +119,18 @@ class conductor_core {
   virtual void block_gone(node_id node, const block_key& key);
   /// Forgets what a node holds; its snapshot follows.
   virtual void forget_blocks(node_id node);
-  /// A fetch between nodes was measured.
-  virtual void transferred(std::uint64_t bytes, duration took) { transfers_.observe(bytes, took); }
+  // ---- hot blocks ----
+  /// Blocks that the node's memory holds: `hot_copy_share` of them may be copies. On nodes that told nothing
+  /// none are made.
+  virtual void memory_of(node_id node, std::uint64_t blocks);
+  /// Copies to be made now, ahead of need: to be called now and then. Their bytes are charged to the sources.
+  virtual std::vector<hot_copy> copy_hot_blocks(time_point now);
+
+  // ---- prices, as nodes learned them; unknown nodes and rates that are not positive are ignored ----
+  /// Transfers between two nodes, in either direction.
+  virtual void link_measured(node_id one, node_id other, double bytes_per_s, duration latency);
+  /// Reads of a node's disk.
+  virtual void disk_measured(node_id node, double bytes_per_s);
 
   // ---- requests ----
   /// Places a request and charges it, or says why not. An id that is charged already is released first. Under
@@ -197,7 +211,9 @@ class conductor_core {
   price_book decode_prices_{0.85};  // in shares of a decode instance times seconds
   std::unique_ptr<prefill_selector> selector_;
   broken_links broken_;
-  prefix_match match_;  // of the request at hand
+  hot_blocks hot_{{}};
+  std::unordered_map<node_id, std::size_t> copy_budget_;  // blocks
+  prefix_match match_;                                    // of the request at hand
   conductor_counts counts_;
   time_point now_{};     // the latest time that we were told
   time_point looked_{};  // when `expire` was called last

@@ -17,16 +17,22 @@ prefill_costs::prefill_costs(const policy_options& options, const selection_inpu
 
 void prefill_costs::find_source() {
   const auto longest = in_.match.best_blocks();
+  const auto bytes = std::uint64_t{longest} * options_.block_tokens * options_.bytes_per_token;
+  duration soonest{};
   const auto consider = [&](const holder_match& m) {
     const auto wait = in_.transfers.wait(m.node, in_.now);
+    const auto link = in_.transfers.sent_by(m.node);
+    const auto sent = link.estimate(bytes, wait);
     const bool better =
-        !has_source_ || wait < source_wait_ ||
-        (wait == source_wait_ && (m.dram_blocks > source_.dram_blocks ||
-                                  (m.dram_blocks == source_.dram_blocks && m.node < source_.node)));
+        !has_source_ || sent < soonest ||
+        (sent == soonest && (m.dram_blocks > source_.dram_blocks ||
+                             (m.dram_blocks == source_.dram_blocks && m.node < source_.node)));
     if (!better) return;
     has_source_ = true;
     source_ = m;
     source_wait_ = wait;
+    source_link_ = link;
+    soonest = sent;
   };
   for (const auto& m : in_.match.few()) {
     if (m.blocks == longest) consider(m);
@@ -44,19 +50,23 @@ duration prefill_costs::compute(std::size_t speed, std::uint32_t blocks) const {
   return in_.pool.class_model(speed).estimate(prompt - cached, cached);
 }
 
-prefill_costs::priced prefill_costs::price(std::size_t speed, const holder_match& held) const {
+prefill_costs::priced prefill_costs::price(std::size_t speed, const holder_match& held,
+                                           const transfer_model& link) const {
   const auto bytes = [&](std::uint32_t blocks) {
     return std::uint64_t{blocks} * options_.block_tokens * options_.bytes_per_token;
   };
-  const auto& link = in_.transfers.model();
   priced p{compute(speed, held.dram_blocks), held.dram_blocks, false};
   if (held.blocks > held.dram_blocks) {
-    const auto with_disk = link.read(bytes(held.blocks - held.dram_blocks)) + compute(speed, held.blocks);
+    const auto with_disk =
+        in_.transfers.read(held.node, bytes(held.blocks - held.dram_blocks)) + compute(speed, held.blocks);
     if (with_disk < p.cost) p = {with_disk, held.blocks, false};
   }
   if (!has_source_ || !(source_.blocks > options_.balancing_threshold * held.blocks)) return p;
   const bool from_ssd = source_.dram_blocks < source_.blocks;
-  const auto with_fetch = link.read(bytes(held.blocks - held.dram_blocks)) +
+  const auto reading = held.blocks > held.dram_blocks
+                           ? in_.transfers.read(held.node, bytes(held.blocks - held.dram_blocks))
+                           : duration{};
+  const auto with_fetch = reading +
                           link.estimate(bytes(source_.blocks - held.blocks), source_wait_, from_ssd) +
                           compute(speed, source_.blocks);
   if (with_fetch < p.cost) p = {with_fetch, held.blocks, true};
@@ -65,8 +75,13 @@ prefill_costs::priced prefill_costs::price(std::size_t speed, const holder_match
 
 prefill_choice prefill_costs::on(instance_slot slot, const holder_match& held) const {
   const auto speed = in_.pool.speed_of(slot);
-  if (speed != last_speed_ || held.blocks != last_blocks_ || held.dram_blocks != last_dram_blocks_) {
-    last_ = price(speed, held);
+  const auto node = in_.pool.node(slot);
+  // Of a node that was not measured only what it holds in memory matters.
+  const bool alike = node == last_node_ || (priced_apart().empty() && held.blocks == held.dram_blocks);
+  if (!alike || speed != last_speed_ || held.blocks != last_blocks_ ||
+      held.dram_blocks != last_dram_blocks_) {
+    last_ = price(speed, held, has_source_ ? in_.transfers.link(source_.node, node) : source_link_);
+    last_node_ = node;
     last_speed_ = speed;
     last_blocks_ = held.blocks;
     last_dram_blocks_ = held.dram_blocks;
@@ -157,8 +172,9 @@ class load_balancing_selector final : public prefill_selector {
   policy_options options_;
 };
 
-/// Minimises the predicted TTFT over all instances without visiting them: holders are weighed one by one, and
-/// of the others, which differ only in their queues, the one with the shortest per speed class.
+/// Minimises the predicted TTFT over all instances without visiting them: holders, and nodes whose link with
+/// the source was measured, are weighed one by one, and of the others, which differ only in their queues, the
+/// one with the shortest per speed class.
 class earliest_selector final : public prefill_selector {
  public:
   explicit earliest_selector(const policy_options& options) : options_(options) {}
@@ -184,12 +200,19 @@ class earliest_selector final : public prefill_selector {
       matched_.insert(m.node);
       for (const auto slot : in.pool.live_on(m.node)) weigh(slot, m);
     }
+    apart_.clear();
+    for (const auto node : costs.priced_apart()) {
+      if (matched_.test(node)) continue;
+      apart_.insert(node);
+      for (const auto slot : in.pool.live_on(node)) weigh(slot, held_by(in.match, node));
+    }
     for (const auto& crowd : in.match.crowds()) {
       matched_ |= crowd.nodes;
       const auto* nodes = &crowd.nodes;
-      if (in.barred != nullptr) {
+      if (in.barred != nullptr || !apart_.empty()) {
         free_ = crowd.nodes;
-        free_ -= *in.barred;
+        if (in.barred != nullptr) free_ -= *in.barred;
+        free_ -= apart_;
         nodes = &free_;
       }
       for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
@@ -197,6 +220,7 @@ class earliest_selector final : public prefill_selector {
                        [&](duration most) { return in.pool.shortest_on(c, *nodes, in.now, most); });
       }
     }
+    matched_ |= apart_;
     for (std::size_t c = 0; c < in.pool.class_count(); ++c) {
       weigh_shortest(c, {}, [&](duration most) { return in.pool.shortest_off(c, matched_, in.now, most); });
     }
@@ -206,7 +230,8 @@ class earliest_selector final : public prefill_selector {
  private:
   policy_options options_;
   node_set matched_;
-  node_set free_;  // of a crowd, those that are not barred
+  node_set apart_;  // nodes with a price of their own
+  node_set free_;   // of a crowd, those that are neither barred nor apart
 };
 
 }  // namespace

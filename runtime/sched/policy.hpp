@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "runtime/sched/placement.hpp"
@@ -79,8 +80,14 @@ class prefill_costs {
   /// blocks on the own disk are read if reading takes less time than computing.
   /// @source  Mooncake, FAST '25, section 4.1, Algorithm 1.
   prefill_choice on(instance_slot slot, const holder_match& held) const;
-  /// … on an idle instance of this speed.
-  duration least(std::size_t speed, const holder_match& held) const { return price(speed, held).cost; }
+  /// … on an idle instance of this speed, whose link with the source was not measured; `held` is in memory.
+  duration least(std::size_t speed, const holder_match& held) const {
+    return price(speed, held, source_link_).cost;
+  }
+  /// Nodes to which a fetch has a price of its own.
+  std::span<const node_index> priced_apart() const noexcept {
+    return has_source_ ? in_.transfers.measured_with(source_.node) : std::span<const node_index>{};
+  }
 
  private:
   struct priced {
@@ -88,19 +95,21 @@ class prefill_costs {
     std::uint32_t local_blocks = 0;
     bool fetch = false;
   };
-  priced price(std::size_t speed, const holder_match& held) const;
+  priced price(std::size_t speed, const holder_match& held, const transfer_model& link) const;
   duration compute(std::size_t speed, std::uint32_t blocks) const;
   void find_source();
 
   const policy_options& options_;
   const selection_input& in_;
-  // The holder of the longest prefix that could send it the soonest.
+  // The holder of the longest prefix that could have sent it the soonest, as its links are on the whole.
   bool has_source_ = false;
   holder_match source_;
   duration source_wait_{};
+  transfer_model source_link_{};
   // The latest price: neighbours in the match hold the same, more often than not.
   mutable std::size_t last_speed_ = ~std::size_t{0};
   mutable std::uint32_t last_blocks_ = 0, last_dram_blocks_ = 0;
+  mutable node_index last_node_ = 0;
   mutable priced last_;
 };
 

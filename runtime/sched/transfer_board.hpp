@@ -1,7 +1,9 @@
 #pragma once
-// What every node is sending: a fetch waits for what its sender already promised to others.
+// What transfers between nodes cost: the links as they were measured, and what every node is sending already.
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/base/units.hpp"
@@ -10,40 +12,63 @@
 
 namespace mooncaf {
 
-/// Senders as queues of bytes: each is known by the time at which it has sent what it promised. A promise
-/// that is not kept (the request was cancelled) passes by itself.
+/// Two things by node. **Links**: nodes report what they learned of their transfers (`link_book`) and of
+/// their disk; a pair of which nothing is known costs what its sender's other links cost, and a sender of
+/// which nothing is known what was assumed at the start. **Senders as queues of bytes**: each is known by the
+/// time at which it has sent what it promised. A promise that is not kept (the request was cancelled) passes
+/// by itself.
 /// @thread  Owned by the conductor; not synchronised.
 class transfer_board {
  public:
-  explicit transfer_board(transfer_model model) : model_(model) {}
+  /// Pairs that are remembered per node; the oldest goes first. Those behind it cost what the others cost.
+  static constexpr std::size_t most_pairs = 64;
 
-  const transfer_model& model() const noexcept { return model_; }
+  explicit transfer_board(transfer_model assumed) : assumed_(assumed) {}
+
+  /// What a transfer from `from` costs if its link to the receiver was not measured.
+  transfer_model sent_by(node_index from) const noexcept;
+  /// … to `to`, in particular.
+  transfer_model link(node_index from, node_index to) const noexcept;
+  /// Nodes whose link with `node` was measured: each may have a price of its own.
+  std::span<const node_index> measured_with(node_index node) const noexcept;
+  /// Time to read blocks from the node's own disk.
+  duration read(node_index node, std::uint64_t bytes) const noexcept;
 
   /// Until `sender` could begin with something new.
   duration wait(node_index sender, time_point now) const noexcept {
-    if (sender >= busy_until_.size()) return {};
-    return std::max(busy_until_[sender] - now, duration{});
+    if (sender >= nodes_.size()) return {};
+    return std::max(nodes_[sender].busy_until - now, duration{});
   }
-  void charge(node_index sender, std::uint64_t bytes, time_point now) {
-    if (sender >= busy_until_.size()) busy_until_.resize(std::size_t{sender} + 1);
-    auto& until = busy_until_[sender];
-    until = std::max(until, now) + bounded_duration(static_cast<double>(bytes) / model_.bytes_per_s);
-  }
+  void charge(node_index sender, std::uint64_t bytes, time_point now);
+
+  /// What one end of a link learned of it. Rates that are not positive are ignored.
+  void link_measured(node_index a, node_index b, double bytes_per_s, duration latency);
+  void disk_measured(node_index node, double bytes_per_s);
   /// A node left; its number may be given out again.
-  void forget(node_index sender) noexcept {
-    if (sender < busy_until_.size()) busy_until_[sender] = time_point{};
-  }
-  /// A transfer was measured: bandwidth moves towards it. Small ones tell of latency and are ignored.
-  void observe(std::uint64_t bytes, duration took) noexcept {
-    constexpr std::uint64_t telling = 1 << 20;
-    if (bytes < telling || took <= model_.latency) return;
-    const double rate = static_cast<double>(bytes) / to_seconds(took - model_.latency);
-    model_.bytes_per_s += 0.05 * (std::min(rate, 4 * model_.bytes_per_s) - model_.bytes_per_s);
-  }
+  void forget(node_index node);
 
  private:
-  transfer_model model_;
-  std::vector<time_point> busy_until_;  // by node
+  struct speed {
+    double bytes_per_s = 0;  // 0: not measured
+    duration latency{};
+  };
+  struct node {
+    time_point busy_until{};
+    double ssd_bytes_per_s = 0;     // 0: not measured
+    speed mean;                     // of its links, recent ones count more
+    std::vector<node_index> peers;  // `pairs[i]` is the link with `peers[i]`
+    std::vector<speed> pairs;
+    std::size_t oldest = 0;
+  };
+
+  node& at(node_index n) {
+    if (n >= nodes_.size()) nodes_.resize(std::size_t{n} + 1);
+    return nodes_[n];
+  }
+  static void learn(node& here, node_index peer, const speed& measured);
+
+  transfer_model assumed_;
+  std::vector<node> nodes_;
 };
 
 }  // namespace mooncaf

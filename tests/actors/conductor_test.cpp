@@ -25,8 +25,9 @@ node_actor::behavior_type silent_node(node_actor::pointer) {
 /// A shard that only counts who follows it.
 cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std::shared_ptr<int> follows) {
   return {
-      [](pin_atom, std::uint64_t, const block_keys_t&) { return pinned_slots{}; },
-      [](pin_remote_atom, std::uint64_t, const block_keys_t&) { return remote_blocks{}; },
+      [](look_atom, const block_keys_t&) { return prefix_view{}; },
+      [](pin_atom, std::uint64_t, const block_keys_t&, std::uint32_t) { return pinned_slots{}; },
+      [](pin_remote_atom, std::uint64_t, const block_keys_t&, std::int64_t) { return remote_blocks{}; },
       [](reserve_atom, std::uint64_t, std::uint32_t) { return std::vector<slot_index>{}; },
       [](commit_atom, std::uint64_t, const std::vector<commit_item>&) {},
       [](fetched_atom, std::uint64_t) {},

@@ -45,6 +45,8 @@ inline prefill_worker_actor::behavior_type fake_prefill(prefill_worker_actor::po
       [=](cancel_atom, const attempt_id& id) { log->cancels.push_back(id); },
       [](peer_down_atom, node_id) { FAIL_CHECK("peers are the node's business"); },
       [](status_atom) { return worker_load{}; },
+      [](layers_atom, const attempt_id&) { FAIL_CHECK("internal"); },
+      [](stop_atom, const attempt_id&) { FAIL_CHECK("internal"); },
       [](sent_atom, const attempt_id&, bool) { FAIL_CHECK("internal"); },
       [](tick_atom) { FAIL_CHECK("internal"); },
   };

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "actors/landing_board.hpp"
+#include "runtime/sched/link_book.hpp"
 #include "tests/conformance/transport_world.hpp"
 
 using namespace mooncaf;
@@ -62,8 +63,8 @@ struct stream_world {
     source.region = region_of(*from);
     source.prompt_tokens = tokens;
     for (std::uint32_t b = 0; b < layout.blocks_for(tokens); ++b) source.offsets.push_back(from_offset(b));
-    return std::make_shared<kv_stream>(attempt, layout, from, ids, std::move(source),
-                                       [this](bool delivered) { ended.put(delivered); });
+    return std::make_shared<kv_stream>(attempt, layout, from, ids, std::make_shared<link_book>(),
+                                       std::move(source), [this](bool delivered) { ended.put(delivered); });
   }
   kv_target target(std::uint32_t tokens, std::uint32_t have_blocks = 0) const {
     kv_target t;

@@ -29,6 +29,8 @@ messenger_actor::behavior_type listening_messenger(messenger_actor::pointer, std
       [=](peer_up_atom, const node_info& peer) { log->push_back("up " + to_string(peer.id)); },
       [=](peer_down_atom, node_id peer) { log->push_back("down " + to_string(peer)); },
       [](fetch_atom, const fetch_plan&) { return remote_blocks{}; },
+      [](load_atom, const fetch_plan&, const prefix_load_ptr&) { return remote_blocks{}; },
+      [](stop_atom, const attempt_id&) {},
       [](fence_atom, node_id, std::uint64_t) {},
       [=](status_atom) {
         transfer_report out;

@@ -7,6 +7,7 @@
 #include "actors/messenger.hpp"
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/model_runner.hpp"
+#include "runtime/sched/link_book.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 
 namespace mooncaf::testing {
@@ -60,7 +61,9 @@ bool report_queue::drain() {
   return !ready.empty();
 }
 
-worker_world::worker_world(std::uint32_t slots) {
+worker_world::worker_world(std::uint32_t slots, const std::string& ssd_path, transfer_price ssd_price,
+                           prefetch_choice prefetch)
+    : prefetch_(prefetch) {
   hardware_ = make_host_device({1, false, {}});
   const auto shape = dummy_shape("dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=96,vocab=199,ctx=256");
   REQUIRE_MESSAGE(shape, to_string(shape.error()));
@@ -76,8 +79,8 @@ worker_world::worker_world(std::uint32_t slots) {
   REQUIRE_MESSAGE(text, to_string(text.error()));
   text_ = *text;
   gateway_ = keep(sys.spawn(fake_gateway, logs));
-  make_node(a, 100, slots);
-  make_node(b, 200, slots);
+  make_node(a, 100, slots, ssd_path, ssd_price);
+  make_node(b, 200, slots, {}, {});
   introduce(a, b);
   introduce(b, a);
   run();
@@ -107,13 +110,17 @@ std::shared_ptr<engine> worker_world::make_engine() const {
   return made;
 }
 
-void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slots) {
+void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slots,
+                             const std::string& ssd_path, transfer_price ssd_price) {
   n.id = node_id{id};
   auto& c = *n.context;
   c.id = n.id;
   c.opts = default_options();
   c.opts.prefill.chunk_tokens = 8;
   c.opts.prefill.max_batch_tokens = 16;
+  c.opts.prefill.prefetch = prefetch_;
+  c.opts.prefill.prefetch_timeout_base = c.opts.prefill.prefetch_timeout_per_ki_token = duration{};
+  c.opts.prefill.prefetch_threshold = 0;
   c.opts.decode.max_batch = 4;
   c.hardware = hardware_;
   c.net = net_;
@@ -140,10 +147,30 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   auto region = c.plane->register_region(c.memory->bytes(), c.memory->fd());
   REQUIRE(region);
   c.region = *region;
+  c.links = std::make_shared<link_book>();
   c.transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
 
+  tiered_store_options tiers;
+  std::shared_ptr<rocksdb_tier> ssd;
+  std::vector<ssd_block> found;
+  if (!ssd_path.empty()) {
+    tiers.ssd = true;
+    tiers.ssd_capacity_blocks = 1000;
+    tiers.write = write_policy::write_through;
+    rocksdb_tier_options o;
+    o.path = ssd_path;
+    o.block_bytes = layout_.block_bytes();
+    o.capacity_blocks = 1000;
+    o.direct_io = false;
+    auto opened = rocksdb_tier::open(o, [&](const ssd_block& block) { found.push_back(block); });
+    REQUIRE_MESSAGE(opened, to_string(opened.error()));
+    ssd = std::move(*opened);
+  }
+  tiered_store store{std::move(*cut), tiers};
+  store.recover(found);
+
   const auto executor = sys.spawn(executor_behavior);
-  n.shard = sys.spawn<cache_shard>(n.context, tiered_store{std::move(*cut), {}}, nullptr, executor,
+  n.shard = sys.spawn<cache_shard>(n.context, std::move(store), ssd, executor, ssd_price,
                                    duration{std::chrono::minutes(10)});
   n.messenger = sys.spawn<messenger>(n.context, executor);
   const worker_links links{worker_id{id + 1}, n.shard, n.messenger, executor};

@@ -15,6 +15,7 @@
 
 #include "actors/decode_worker.hpp"
 #include "actors/prefill_worker.hpp"
+#include "runtime/sched/transfer_price.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 namespace mooncaf::testing {
@@ -61,7 +62,12 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
  public:
   static constexpr std::uint32_t block_tokens = 4;
 
-  explicit worker_world(std::uint32_t slots = 64);
+  /// @param ssd_path   of node a's SSD tier, written through; empty: none. What it holds is found again.
+  /// @param ssd_price  of reading it, as a probe at the start would say.
+  /// @param prefetch   how long prompts wait for their prefix; with `timeout`: not at all.
+  explicit worker_world(std::uint32_t slots = 64, const std::string& ssd_path = {},
+                        transfer_price ssd_price = {},
+                        prefetch_choice prefetch = prefetch_choice::wait_complete);
   ~worker_world();
 
   /// A job for `where_decode`, whose prompt is computed by `where_prefill`. Every job is a request of its
@@ -104,9 +110,11 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
   worker_node a, b;
 
  private:
-  void make_node(worker_node& n, std::uint64_t id, std::uint32_t slots);
+  void make_node(worker_node& n, std::uint64_t id, std::uint32_t slots, const std::string& ssd_path,
+                 transfer_price ssd_price);
   std::shared_ptr<engine> make_engine() const;
 
+  prefetch_choice prefetch_;
   std::shared_ptr<device> hardware_;
   std::shared_ptr<const model> net_;
   std::shared_ptr<const tokenizer> text_;

@@ -15,7 +15,7 @@ def with_pool(cluster):
     join = ["--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0"]
     cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{port}", "--listen",
                   f"127.0.0.1:{control}", *more)
-    cluster.start("prefill", "--role", "prefill", "--prefill-instances", "1", *join, *more)
+    cluster.start("prefill", "--role", "prefill", "--prefill-instances", "1", *serving.FETCH_ALL, *join, *more)
     cluster.start("decode", "--role", "decode", *join, *more)
     cluster.start("cache", "--role", "cache", "--ssd-path", os.path.join(cluster.folder.name, "ssd"), *join, *more)
     client = cluster.wait_healthy("127.0.0.1", port)

@@ -19,6 +19,8 @@ STORY = ("Once upon a time a small team built a storage system for the memory of
          "and the third was small enough to understand. ")
 PROMPTS = [f"Chapter {i}. " + STORY * (2 + i % 3) + f"In chapter {i + 1}," for i in range(8)]
 TOKENS = 24
+# The prompts are short: by default nothing of their length is brought from SSD or another node.
+FETCH_ALL = ("--prefetch-threshold", "0", "--prefetch", "wait_complete")
 
 _reference = {}
 
@@ -85,14 +87,15 @@ def ssd_hits_after(policy, end):
     folder = tempfile.mkdtemp(prefix="mooncaf-ssd-")
     try:
         with Cluster() as cluster:
-            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", policy)
+            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", policy, *FETCH_ALL)
             check_all(client, cached=False)
             end(client, cluster.processes["all"])
             cluster.processes.pop("all")
-            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", policy, name="again")
+            client = one_process(cluster, "--ssd-path", folder, "--cache-write-policy", policy, *FETCH_ALL, name="again")
             check_all(client, cached=True)
             shards = client.cluster()["shards"]
             assert sum(s["hits_ssd"] for s in shards) > 0, shards
+            assert all(s["ssd_read_bytes_per_s"] > 0 for s in shards), shards
             cluster.wait_idle()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -126,7 +129,8 @@ def three_processes(cluster, *extra, netns=(None, None, None), hosts=("127.0.0.1
 
     join = ["--join", f"{hosts[0]}:{control}"]
     cluster.start("front", "--role", "conductor,gateway", "--http", f"{hosts[0]}:{port}", *own(0), *more, netns=netns[0])
-    cluster.start("prefill", "--role", "prefill", "--prefill-instances", "1", *own(1), *join, *more, netns=netns[1])
+    cluster.start("prefill", "--role", "prefill", "--prefill-instances", "1", *FETCH_ALL, *own(1), *join, *more,
+                  netns=netns[1])
     cluster.start("decode", "--role", "decode", *own(2), *join, *more, netns=netns[2])
     return hosts[0], port
 
@@ -173,6 +177,9 @@ def a_conversation_hits_what_the_decode_node_computed():
         # Shards report twice a second.
         wait_until("blocks were fetched from another node",
                    lambda: sum(s["hits_remote"] for s in client.cluster()["shards"]) > 0)
+        # Both the fetch and the hand-over taught what the link costs.
+        wait_until("the link has a price", lambda: all(p["learned_bytes_per_s"] > 0 for p in client.cluster()["paths"]
+                                                       if p["transfers"] > 0) and client.cluster()["paths"])
         cluster.wait_idle()
     with Cluster() as cluster:  # the second turn again where nothing is cached
         _, alone = two_turns(one_process(cluster), first)

@@ -11,6 +11,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 from cluster import PATIENCE, Cluster, main, one_server, wait_until  # noqa: E402
 
 TINY = "dummy:layers=1,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=600,type=q8_0,ctx=128"
+# What is faster to compute than to read is computed: of this one a block takes some 10 ms.
+SLOW = "dummy:layers=4,dim=512,heads=8,kv_heads=1,head_dim=64,ffn=2048,vocab=600,type=q8_0,ctx=128"
 PROMPTS = [[5 + i, *range(6, 100)] for i in range(4)]  # a full block each
 
 
@@ -29,8 +31,8 @@ def cached(client):
     return [ask(client, p)["usage"]["prompt_tokens_details"]["cached_tokens"] for p in PROMPTS]
 
 
-def server(cluster, folder, *extra, name="all"):
-    return one_server(cluster, "--model", TINY, "--cache-dram", "2MiB", "--prefill-instances", "1", "--ssd-path",
+def server(cluster, folder, *extra, name="all", model=TINY):
+    return one_server(cluster, "--model", model, "--cache-dram", "2MiB", "--prefill-instances", "1", "--ssd-path",
                       str(folder), *extra, name=name)
 
 
@@ -48,7 +50,7 @@ def nobody_else_can_read_what_was_asked():
 def a_damaged_tier_costs_its_blocks_and_not_the_server():
     with Cluster() as cluster:
         folder = pathlib.Path(cluster.folder.name, "ssd")
-        client = server(cluster, folder)
+        client = server(cluster, folder, "--prefetch-threshold", "0", "--prefetch", "wait_complete", model=SLOW)
         process = cluster.processes["all"]
 
         def restart():

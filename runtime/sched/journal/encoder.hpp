@@ -81,6 +81,7 @@ class encoder {
   void put(worker_id v) { put_known(v.value); }
   void put(request_id v);
   void put(std::span<const block_key> keys);
+  void put(const block_key& key) { put(std::span{&key, 1}); }
   template <class E>
   requires std::is_enum_v<E>
   void put(E v) {

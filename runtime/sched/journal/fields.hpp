@@ -2,14 +2,16 @@
 // The members of what a journal keeps, in order. A structure that gains a member does not compile here until
 // the member is named: what decides must be in the journal. Then raise `journal_version`.
 
+#include <algorithm>
 #include <tuple>
+#include <vector>
 
 #include "runtime/sched/conductor_core.hpp"
 
 namespace mooncaf::journal {
 
 /// Of the format. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 2;
+inline constexpr std::uint32_t journal_version = 3;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;
@@ -24,9 +26,9 @@ auto members(is<transfer_model> auto& v) {
 }
 auto members(is<conductor_options> auto& v) {
   auto& [policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
-         bytes_per_token, seed, transfer, heartbeat_limit, charge_limit] = v;
+         bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit, charge_limit] = v;
   return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled,
-                  block_tokens, bytes_per_token, seed, transfer, heartbeat_limit, charge_limit);
+                  block_tokens, bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit, charge_limit);
 }
 auto members(is<timing_point> auto& v) {
   auto& [a, b, seconds] = v;
@@ -60,6 +62,14 @@ auto members(is<expiry> auto& v) {
   auto& [nodes, requests] = v;
   return std::tie(nodes, requests);
 }
+auto members(is<hot_block> auto& v) {
+  auto& [key, parent, depth] = v;
+  return std::tie(key, parent, depth);
+}
+auto members(is<hot_copy> auto& v) {
+  auto& [source, target, blocks] = v;
+  return std::tie(source, target, blocks);
+}
 
 template <class T>
 concept has_members = requires(T& v) {
@@ -84,6 +94,8 @@ inline constexpr unsigned values_of<holder_tier> = 2;
 template <>
 inline constexpr unsigned values_of<reject_stage> = 6;
 
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b);
 /// Equal in every member.
 template <class T>
 bool same(const T& a, const T& b) {
@@ -96,6 +108,10 @@ bool same(const T& a, const T& b) {
   } else {
     return a == b;
   }
+}
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
 }
 template <class T, class E>
 bool same(const tl::expected<T, E>& a, const tl::expected<T, E>& b) {

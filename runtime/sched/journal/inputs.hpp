@@ -95,13 +95,6 @@ struct forget_blocks {
   auto members() { return std::tie(node); }
   void call(conductor_core& core) { core.conductor_core::forget_blocks(node); }
 };
-struct transferred {
-  static constexpr const char* name = "transferred";
-  std::uint64_t bytes;
-  duration took;
-  auto members() { return std::tie(bytes, took); }
-  void call(conductor_core& core) { core.conductor_core::transferred(bytes, took); }
-};
 struct schedule {
   static constexpr const char* name = "schedule";
   schedule_request request;
@@ -149,11 +142,39 @@ struct cancelled {
   auto members() { return std::tie(id, now); }
   void call(conductor_core& core) { core.conductor_core::cancelled(id, now); }
 };
+struct memory_of {
+  static constexpr const char* name = "memory_of";
+  node_id node;
+  std::uint64_t blocks;
+  auto members() { return std::tie(node, blocks); }
+  void call(conductor_core& core) { core.conductor_core::memory_of(node, blocks); }
+};
+struct copy_hot_blocks {
+  static constexpr const char* name = "copy_hot_blocks";
+  time_point now;
+  auto members() { return std::tie(now); }
+  auto call(conductor_core& core) { return core.conductor_core::copy_hot_blocks(now); }
+};
+struct link_measured {
+  static constexpr const char* name = "link_measured";
+  node_id one, other;
+  double bytes_per_s;
+  duration latency;
+  auto members() { return std::tie(one, other, bytes_per_s, latency); }
+  void call(conductor_core& core) { core.conductor_core::link_measured(one, other, bytes_per_s, latency); }
+};
+struct disk_measured {
+  static constexpr const char* name = "disk_measured";
+  node_id node;
+  double bytes_per_s;
+  auto members() { return std::tie(node, bytes_per_s); }
+  void call(conductor_core& core) { core.conductor_core::disk_measured(node, bytes_per_s); }
+};
 
 /// In the journal each is known by its place here.
 using inputs = std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat,
-                          expire, unreachable, blocks_held, blocks_gone, forget_blocks, transferred, schedule,
-                          prefill_started, first_token, finished, failed, cancelled>;
+                          expire, unreachable, blocks_held, blocks_gone, forget_blocks, schedule, prefill_started, first_token,
+ finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured>;
 
 template <class In>
 constexpr std::size_t place_of() {

@@ -161,4 +161,11 @@ void reader::get(std::span<const block_key>& keys) {
   keys = keys_;
 }
 
+void reader::get(block_key& key) {
+  std::span<const block_key> one;
+  get(one);
+  if (one.size() == 1) key = one.front();
+  else spoil(std::to_string(one.size()) + " keys where one stands");
+}
+
 }  // namespace mooncaf::journal

@@ -89,6 +89,7 @@ class reader {
   void get(worker_id& v) { v.value = known(); }
   void get(request_id& v);
   void get(std::span<const block_key>& keys);
+  void get(block_key& key);
   void get(std::span<const node_id>& list) { list = listed(nodes_); }
   void get(std::span<const worker_id>& list) { list = listed(workers_); }
   template <class E>

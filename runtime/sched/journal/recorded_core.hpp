@@ -60,7 +60,16 @@ class recorded_core final : public conductor_core {
     run(journal::blocks_gone{node, keys});
   }
   void forget_blocks(node_id node) override { run(journal::forget_blocks{node}); }
-  void transferred(std::uint64_t bytes, duration took) override { run(journal::transferred{bytes, took}); }
+  void memory_of(node_id node, std::uint64_t blocks) override { run(journal::memory_of{node, blocks}); }
+  std::vector<hot_copy> copy_hot_blocks(time_point now) override {
+    return run(journal::copy_hot_blocks{now});
+  }
+  void link_measured(node_id one, node_id other, double bytes_per_s, duration latency) override {
+    run(journal::link_measured{one, other, bytes_per_s, latency});
+  }
+  void disk_measured(node_id node, double bytes_per_s) override {
+    run(journal::disk_measured{node, bytes_per_s});
+  }
   tl::expected<placement, rejection> schedule(const schedule_request& request, time_point now) override {
     return run(journal::schedule{request, now});
   }

@@ -19,6 +19,15 @@ std::string describe(const expiry& e) {
   return "nodes " + describe(e.nodes) + ", requests " + describe(e.requests);
 }
 
+std::string describe(const std::vector<hot_copy>& copies) {
+  auto out = std::to_string(copies.size()) + " copies";
+  for (const auto& c : copies) {
+    out += ", " + std::to_string(c.blocks.size()) + " blocks from node " + to_string(c.source) + " to " +
+           to_string(c.target);
+  }
+  return out;
+}
+
 template <class In>
 std::string title(const In&) {
   return In::name;

@@ -119,6 +119,17 @@ TEST_CASE("the endpoint answers scrapers, and tells others where to look") {
   CHECK(client.answer().status == 404);
 }
 
+TEST_CASE("learned prices show the latest value of every link, and of the SSD") {
+  metrics m{"m"};
+  m.set_link("7", "tcp", 1e6, 0.5);
+  m.set_link("7", "tcp", 2e6, 0.25);
+  m.set_ssd_read(5e6);
+  const auto text = m.text();
+  CHECK(value_of(text, R"(mooncaf_link_bytes_per_second{model_name="m",path="tcp",peer="7"})") == "2000000");
+  CHECK(value_of(text, R"(mooncaf_link_latency_seconds{model_name="m",path="tcp",peer="7"})") == "0.25");
+  CHECK(value_of(text, R"(mooncaf_ssd_read_bytes_per_second{model_name="m"})") == "5000000");
+}
+
 TEST_CASE("an address that is taken is named in the error") {
   const auto meters = std::make_shared<metrics>("m");
   const auto first = serve_metrics("127.0.0.1", 0, meters).value();

@@ -2,6 +2,7 @@
 // Algorithm 1 by looking at everything: what the scheduler's answers are held against.
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "runtime/sched/conductor_core.hpp"
@@ -41,19 +42,27 @@ inline answer algorithm_1(const conductor_core& core, const plain_holdings& hold
                           const schedule_request& request, time_point now) {
   const auto& o = core.options();
   const auto& pool = core.cluster().prefill();
-  const auto& link = core.transfers().model();
+  const auto& board = core.transfers();
   const auto keys = request.keys.first(
       std::min<std::size_t>(request.keys.size(), (request.prompt_tokens - 1) / o.block_tokens));
   held best;
-  duration wait{};
+  duration wait{}, soonest{};
   bool found = false;
+  std::optional<node_index> source;
   for (const auto& [node, blocks] : holdings) {
     const auto h = held_by(holdings, node, keys);
     if (h.blocks == 0 || h.blocks < best.blocks) continue;
-    const auto w = core.transfers().wait(*core.cluster().index_of(node), now);
-    if (!found || h.blocks > best.blocks || w < wait || (w == wait && h.dram_blocks > best.dram_blocks)) {
+    const auto index = *core.cluster().index_of(node);
+    const auto w = board.wait(index, now);
+    const auto sent =
+        board.sent_by(index).estimate(std::uint64_t{h.blocks} * o.block_tokens * o.bytes_per_token, w);
+    if (!found || h.blocks > best.blocks || sent < soonest ||
+        (sent == soonest &&
+         (h.dram_blocks > best.dram_blocks || (h.dram_blocks == best.dram_blocks && index < *source)))) {
       best = h;
       wait = w;
+      soonest = sent;
+      source = index;
       found = true;
     }
   }
@@ -69,13 +78,15 @@ inline answer algorithm_1(const conductor_core& core, const plain_holdings& hold
       return pool.model(slot).estimate(request.prompt_tokens - cached, cached);
     };
     const auto h = held_by(holdings, pool.desc(slot).node, keys);
+    const auto here = pool.node(slot);
+    const auto reading = board.read(here, bytes(h.blocks - h.dram_blocks));
     auto cost = compute(h.dram_blocks);
-    if (h.blocks > h.dram_blocks)
-      cost = std::min(cost, link.read(bytes(h.blocks - h.dram_blocks)) + compute(h.blocks));
+    if (h.blocks > h.dram_blocks) cost = std::min(cost, reading + compute(h.blocks));
     bool fetch = false;
     if (o.policy == placement_policy::kvcache_centric && found &&
         static_cast<double>(best.blocks) > o.balancing_threshold * h.blocks) {
-      const auto with = link.read(bytes(h.blocks - h.dram_blocks)) +
+      const auto link = board.link(*source, here);
+      const auto with = reading +
                         link.estimate(bytes(best.blocks - h.blocks), wait, best.dram_blocks < best.blocks) +
                         compute(best.blocks);
       if (with < cost) {

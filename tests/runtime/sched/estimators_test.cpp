@@ -129,16 +129,29 @@ TEST_CASE("a sender's promises delay what comes after them and pass by themselve
   board.charge(3, 1'000'000'000, now + 500ms);
   CHECK(board.wait(3, now + 1s) == 2s);
   CHECK(board.wait(3, now + 10s) == 0s);
-  CHECK(board.model().estimate(1'000'000'000, board.wait(3, now)) == 3s + 1ms + 1s);
+  CHECK(board.sent_by(3).estimate(1'000'000'000, board.wait(3, now)) == 3s + 1ms + 1s);
   board.forget(3);
   CHECK(board.wait(3, now) == 0s);
 }
 
-TEST_CASE("measured transfers move the bandwidth") {
-  transfer_board board{{1e9, 1ms, 1e9}};
-  for (int i = 0; i < 200; ++i) board.observe(100'000'000, 51ms);
-  CHECK(board.model().bytes_per_s == doctest::Approx(2e9).epsilon(0.01));
-  board.observe(10, 1h);
-  board.observe(100'000'000, 0s);
-  CHECK(board.model().bytes_per_s == doctest::Approx(2e9).epsilon(0.01));
+TEST_CASE("links and disks cost what was measured, at first what was assumed") {
+  transfer_board board{{1e9, 1ms, 1e8}};
+  CHECK(board.link(1, 2).bytes_per_s == 1e9);
+  board.link_measured(1, 2, 2e9, 3ms);
+  board.link_measured(1, 2, 0, 3ms);
+  CHECK(board.link(2, 1).bytes_per_s == 2e9);
+  CHECK(board.link(1, 2).latency == 3ms);
+  CHECK(board.link(1, 9).bytes_per_s == 2e9);  // as its other links
+  CHECK(board.link(9, 1).bytes_per_s == 1e9);
+  for (node_index peer = 10; peer < 100; ++peer) board.link_measured(1, peer, 4e9, 1ms);
+  CHECK(board.measured_with(1).size() == transfer_board::most_pairs);
+  CHECK(board.link(1, 99).bytes_per_s == 4e9);
+  CHECK(board.link(1, 2).bytes_per_s == doctest::Approx(4e9).epsilon(0.01));  // too long ago
+  board.disk_measured(2, 5e8);
+  CHECK(board.read(2, 500'000'000) == 1s);
+  CHECK(board.read(1, 500'000'000) == 5s);
+  CHECK(board.link(2, 1).ssd_bytes_per_s == 5e8);
+  board.forget(2);
+  CHECK(board.link(2, 1).bytes_per_s == 1e9);
+  CHECK(board.read(2, 500'000'000) == 5s);
 }

@@ -28,7 +28,7 @@ class random_life {
   void steps(int count) {
     while (count-- > 0) step();
   }
-  std::uint64_t scheduled = 0;
+  std::uint64_t scheduled = 0, copies = 0;
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -53,9 +53,11 @@ class random_life {
       case 2:
         static_cast<void>(core_.set_state(worker_id{some_node().value * 10 + below(3)},
                                           static_cast<instance_state>(below(3))));
+        core_.memory_of(some_node(), below(4000));
         return;
       case 3:
         if (below(4) == 0) static_cast<void>(core_.expire(now_));
+        copies += core_.copy_hot_blocks(now_).size();
         if (below(9) == 0)
           static_cast<void>(core_.remove_instance(worker_id{some_node().value * 10 + below(3)}));
         return;
@@ -78,7 +80,9 @@ class random_life {
         return core_.unreachable(some_node(), std::span{peers}.first(below(3)));
       }
       case 9:
-        core_.transferred(below(1 << 28), std::chrono::microseconds(below(1 << 20)));
+        core_.link_measured(some_node(), some_node(), static_cast<double>(below(1 << 30)),
+                            std::chrono::microseconds(below(1 << 20)));
+        core_.disk_measured(some_node(), static_cast<double>(below(1 << 30)));
         return core_.first_token(some_request(), static_cast<std::uint32_t>(below(3000)),
                                  static_cast<std::uint32_t>(below(3000)),
                                  std::chrono::milliseconds(below(4000)), now_);
@@ -94,7 +98,8 @@ class random_life {
   }
 
   void schedule() {
-    const auto keys = some_chain();
+    // Half of them begin alike, so that blocks become hot.
+    const auto keys = below(2) == 0 ? chain(0, 1 + below(30)) : some_chain();
     const std::vector avoid{worker_id{some_node().value * 10}};
     auto request = request_of(++scheduled, keys, static_cast<std::uint32_t>(below(keys.size() * 100 + 200)));
     request.priority = static_cast<std::uint8_t>(below(3));
@@ -119,7 +124,8 @@ conductor_options options_of(std::uint64_t seed) {
   return o;
 }
 
-std::string random_journal(std::uint64_t seed, int steps) {
+/// @param copies  gets how many hot chains were copied.
+std::string random_journal(std::uint64_t seed, int steps, std::uint64_t* copies = nullptr) {
   std::string file;
   recorded_core core{options_of(seed)};
   core.record_to(into(file));
@@ -128,15 +134,17 @@ std::string random_journal(std::uint64_t seed, int steps) {
     life.steps(steps / 4);
     core.flush_journal();
   }
+  if (copies) *copies += life.copies;
   return file;
 }
 
 }  // namespace
 
 TEST_CASE("a journal of random calls, replayed, gives every decision again, bit by bit") {
+  std::uint64_t copies = 0;
   for (std::uint64_t seed = 1; seed <= 56; ++seed) {
     CAPTURE(seed);
-    const auto file = random_journal(seed, 2000);
+    const auto file = random_journal(seed, 2000, &copies);
     const auto again = journal::replay(file, "j");
     REQUIRE_MESSAGE(again, to_string(again.error()));
     CHECK_MESSAGE(!again->first, again->first->call << ": " << again->first->recorded << " became "
@@ -144,6 +152,7 @@ TEST_CASE("a journal of random calls, replayed, gives every decision again, bit 
     CHECK(again->requests > 300);
     CHECK(again->torn_bytes == 0);
   }
+  CHECK(copies > 56);
 }
 
 TEST_CASE("a replay that comes to another decision names the first, with what was recorded") {

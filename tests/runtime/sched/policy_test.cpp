@@ -125,6 +125,41 @@ TEST_CASE("blocks on the own disk count only as far as reading them pays") {
   CHECK(ttft_with_disk_at(1e5).second == doctest::Approx(1.05));
 }
 
+TEST_CASE("a disk that was measured to be slow counts at its node alone") {
+  const auto keys = chain(1, 10);
+  auto core = small_cluster(small_options(), 2);
+  hold(core, 1, keys, holder_tier::ssd);
+  hold(core, 2, keys, holder_tier::ssd);
+  core.disk_measured(node_id{1}, 1e5);
+  const auto p = core.schedule(request_of(1, keys, 1050), start);
+  CHECK(p->prefill == worker_id{2});
+  CHECK(p->local_blocks == 10);
+}
+
+TEST_CASE("a link that was measured to be slow keeps prompts from behind it, and fetches from it") {
+  const auto keys = chain(1, 10);
+  auto core = small_cluster(small_options(), 3);
+  hold(core, 1, keys);
+  // The holder is busy for long: somebody else has to fetch.
+  REQUIRE(core.schedule(request_of(1, keys, 20'000), start)->prefill == worker_id{1});
+  SUBCASE("to one of two: the other fetches") {
+    core.link_measured(node_id{1}, node_id{2}, 1e5, 1ms);
+    core.link_measured(node_id{1}, node_id{3}, 1e9, 1ms);
+    const auto p = core.schedule(request_of(2, keys, 1050), start);
+    CHECK(p->prefill == worker_id{3});
+    CHECK(p->source == node_id{1});
+  }
+  SUBCASE("to both: it is computed") {
+    core.link_measured(node_id{1}, node_id{2}, 1e5, 1ms);
+    core.link_measured(node_id{3}, node_id{1}, 1e5, 1ms);
+    CHECK(!core.schedule(request_of(2, keys, 1050), start)->source);
+  }
+  SUBCASE("to another: one that was not measured is taken to be as slow") {
+    core.link_measured(node_id{1}, node_id{2}, 1e5, 1ms);
+    CHECK(!core.schedule(request_of(2, keys, 1050), start)->source);
+  }
+}
+
 TEST_CASE("load balancing ignores what is cached, cache awareness ignores what others hold") {
   const auto keys = chain(1, 10);
   auto options = small_options();
@@ -225,6 +260,11 @@ void hold_against_brute_force(std::uint64_t seed, placement_policy policy, std::
       const auto at = below(running.size());
       core.first_token(running[at], 100, 0, duration{static_cast<std::int64_t>(below(300'000'000))}, now);
       if (below(2)) core.failed(running[at], now);
+    }
+    if (below(10) == 0) {
+      const node_id one{1 + below(nodes)}, other{1 + below(nodes)};
+      core.link_measured(one, other, below(2) ? 1e9 : 1e6, std::chrono::milliseconds(below(30)));
+      core.disk_measured(one, below(2) ? 1e8 : 1e6);
     }
     if (below(100) == 0) {
       const node_id node{1 + below(nodes)};

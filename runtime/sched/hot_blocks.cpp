@@ -1,0 +1,134 @@
+#include "runtime/sched/hot_blocks.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mooncaf {
+
+namespace {
+
+constexpr double half_life = 30;  // seconds
+/// Until then a copy that was ordered counts as there, though nobody announced it.
+constexpr auto on_the_way = std::chrono::seconds(10);
+/// What many share stands at the front of a prompt: a system prompt of 8,192 tokens at 64 a block.
+constexpr std::size_t most_in_one = 128;
+
+}  // namespace
+
+double hot_blocks::faded(const entry& e, time_point now) {
+  return e.heat * std::exp2(-to_seconds(std::max(now - e.at, duration{})) / half_life);
+}
+
+void hot_blocks::used(std::span<const block_key> keys, time_point now) {
+  for (std::size_t i = 0; i < std::min(keys.size(), most_in_one); ++i) {
+    auto& e = blocks_[keys[i]];
+    e.heat = faded(e, now) + 1;
+    e.at = now;
+    e.parent = i == 0 ? block_key{} : keys[i - 1];
+    e.depth = static_cast<std::uint32_t>(i);
+  }
+  if (blocks_.size() > options_.most_tracked) forget_the_coldest(now);
+}
+
+/// Half of them, so that it is done seldom.
+void hot_blocks::forget_the_coldest(time_point now) {
+  std::vector<double> heats;
+  heats.reserve(blocks_.size());
+  for (const auto& [key, e] : blocks_) heats.push_back(faded(e, now));
+  const auto middle = heats.begin() + static_cast<std::ptrdiff_t>(heats.size() / 2);
+  std::nth_element(heats.begin(), middle, heats.end());
+  std::erase_if(blocks_, [&, limit = *middle](const auto& b) { return faded(b.second, now) <= limit; });
+}
+
+double hot_blocks::heat(const block_key& key, time_point now) const {
+  const auto i = blocks_.find(key);
+  return i == blocks_.end() ? 0 : faded(i->second, now);
+}
+
+std::size_t hot_blocks::copies_on(node_id node) const {
+  const auto i = copies_.find(node);
+  return i == copies_.end() ? 0 : i->second.size();
+}
+
+std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) const {
+  std::vector<hot_block> hot;
+  for (const auto& [key, e] : blocks_) {
+    if (faded(e, now) > options_.uses_per_holder) hot.push_back({key, e.parent, e.depth});
+  }
+  // The order is that of the keys where depths are equal, so that every run decides alike.
+  std::ranges::sort(hot, [](const hot_block& a, const hot_block& b) {
+    return a.depth != b.depth ? a.depth < b.depth
+                              : std::pair{a.key.high, a.key.low} < std::pair{b.key.high, b.key.low};
+  });
+  std::vector<chain> chains;
+  std::unordered_map<block_key, std::size_t> ends;  // last block of a chain -> the chain
+  for (const auto& b : hot) {
+    std::size_t at = chains.size();
+    if (const auto i = ends.find(b.parent); b.depth > 0 && i != ends.end()) {
+      at = i->second;
+      ends.erase(i);
+    } else {
+      chains.emplace_back();
+    }
+    chains[at].push_back(b);
+    ends[b.key] = at;
+  }
+  return chains;
+}
+
+bool hot_blocks::has(node_id node, const block_key& key, const holds_fn& holds) const {
+  if (holds(node, key)) return true;
+  const auto i = copies_.find(node);
+  return i != copies_.end() && i->second.contains(key);
+}
+
+std::vector<hot_copy> hot_blocks::plan(std::span<const hot_node> nodes, const holds_fn& holds,
+                                       time_point now) {
+  forget_what_is_gone(holds, now);
+  std::vector<hot_copy> out;
+  for (const auto& c : hot_chains(now)) copy(c, nodes, holds, now, out);
+  return out;
+}
+
+void hot_blocks::copy(const chain& c, std::span<const hot_node> nodes, const holds_fn& holds, time_point now,
+                      std::vector<hot_copy>& out) {
+  const hot_node* source = nullptr;
+  const hot_node* target = nullptr;
+  std::size_t holders = 0;
+  for (const auto& n : nodes) {
+    const bool here = has(n.id, c.front().key, holds);
+    holders += here;
+    auto& best = here ? source : target;
+    // Only who has it for certain can give it, and only who has what it builds on can use it.
+    const bool fits = here ? holds(n.id, c.front().key)
+                           : copies_on(n.id) < n.budget_blocks &&
+                                 (c.front().depth == 0 || has(n.id, c.front().parent, holds));
+    if (fits && (!best || n.queue < best->queue || (n.queue == best->queue && n.id.value < best->id.value)))
+      best = &n;
+  }
+  if (!source || !target) return;
+  const double worth = options_.uses_per_holder * static_cast<double>(holders);
+  const auto room = std::min(target->budget_blocks - copies_on(target->id), most_in_one);
+  hot_copy order{source->id, target->id, {}};
+  for (const auto& b : c) {
+    if (order.blocks.size() == room || heat(b.key, now) <= worth || !holds(source->id, b.key) ||
+        has(target->id, b.key, holds))
+      break;
+    order.blocks.push_back(b);
+  }
+  if (order.blocks.empty()) return;
+  for (const auto& b : order.blocks) copies_[target->id].emplace(b.key, now);
+  out.push_back(std::move(order));
+}
+
+/// Evicted, or never come.
+void hot_blocks::forget_what_is_gone(const holds_fn& holds, time_point now) {
+  for (auto& [node, made] : copies_) {
+    std::erase_if(made, [&, at = node](const auto& copy) {
+      return !holds(at, copy.first) && now - copy.second > on_the_way;
+    });
+  }
+  std::erase_if(copies_, [](const auto& c) { return c.second.empty(); });
+}
+
+}  // namespace mooncaf

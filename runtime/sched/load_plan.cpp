@@ -1,0 +1,34 @@
+#include "runtime/sched/load_plan.hpp"
+
+#include <algorithm>
+
+namespace mooncaf {
+
+load_plan plan_load(const load_question& q, const prefill_model& computing) {
+  const auto compute_behind = [&](std::uint32_t blocks) {
+    const auto cached =
+        std::min<std::uint64_t>(std::uint64_t{blocks} * q.block_tokens, std::max(q.prompt_tokens, 1u) - 1);
+    return computing.estimate(q.prompt_tokens - cached, cached);
+  };
+  const auto enough = [&](std::uint32_t blocks) {
+    return blocks > 0 && std::uint64_t{blocks} * q.block_tokens >= q.threshold_tokens;
+  };
+  load_plan best;
+  best.cost = compute_behind(q.dram_blocks);
+  const auto on_disk = q.held_blocks - std::min(q.held_blocks, q.dram_blocks);
+  for (const auto from_disk : {0u, on_disk}) {
+    if (from_disk > 0 && !enough(from_disk)) continue;
+    const auto here = q.dram_blocks + from_disk;
+    const auto reading = from_disk > 0 ? q.disk(from_disk) : duration{};
+    const auto without = compute_behind(here);
+    if (reading + without < best.cost) best = {from_disk, 0, {}, reading + without};
+    const auto from_remote = q.remote_blocks - std::min(q.remote_blocks, here);
+    if (!enough(from_remote)) continue;
+    const auto with = compute_behind(here + from_remote);
+    const auto cost = reading + std::max(q.link(from_remote), with);
+    if (cost < best.cost) best = {from_disk, from_remote, without, cost};
+  }
+  return best;
+}
+
+}  // namespace mooncaf

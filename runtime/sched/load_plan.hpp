@@ -1,0 +1,39 @@
+#pragma once
+// Which part of a prompt a worker loads, from where, and which part it computes.
+
+#include <cstdint>
+#include <functional>
+
+#include "runtime/base/units.hpp"
+#include "runtime/sched/estimators.hpp"
+
+namespace mooncaf {
+
+/// What is known of a prompt's prefix when its worker looks at it. Blocks are leading ones; the last token is
+/// always computed.
+struct load_question {
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t block_tokens = 1;
+  std::uint32_t dram_blocks = 0;    ///< in the own memory
+  std::uint32_t held_blocks = 0;    ///< … or on the own disk
+  std::uint32_t remote_blocks = 0;  ///< at another node
+  /// Fewer tokens than this are not worth a load of their own.
+  std::uint32_t threshold_tokens = 0;
+  std::function<duration(std::uint32_t blocks)> disk;  ///< until so many blocks are read from the own disk
+  std::function<duration(std::uint32_t blocks)> link;  ///< until so many blocks came from the other node
+};
+
+struct load_plan {
+  std::uint32_t from_disk = 0;    ///< blocks behind `dram_blocks` to read
+  std::uint32_t from_remote = 0;  ///< blocks behind those to fetch
+  duration worth{};               ///< computing all that is not here: a fetch must not take longer
+  duration cost{};                ///< loading and computing
+};
+
+/// The cheapest of: compute everything that is not in memory, read the disk's blocks first, fetch the other
+/// node's, or both. Blocks from disk are complete before computing begins; fetched ones come in layer by
+/// layer while the rest is computed, so the longer of the two counts.
+/// @source  Mooncake, FAST '25, section 4.1: a prefix is fetched where that beats computing it.
+load_plan plan_load(const load_question& q, const prefill_model& computing);
+
+}  // namespace mooncaf

@@ -1,0 +1,54 @@
+#pragma once
+// How long a request waits for a prefix that is being loaded for it.
+
+#include <cstdint>
+
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+/// When the loading of a prefix ends before all of it is there. What came until then is used: leading blocks,
+/// whole and verified.
+enum class prefetch_mode : std::uint8_t {
+  best_effort,    ///< as soon as there is nothing else to compute: nobody ever waits
+  wait_complete,  ///< never
+  timeout,        ///< after a time that grows with what is loaded
+};
+
+struct prefetch_options {
+  prefetch_mode mode = prefetch_mode::timeout;
+  duration base = std::chrono::milliseconds(100);             ///< timeout: whatever the length
+  duration per_1024_tokens = std::chrono::milliseconds(250);  ///< timeout: … for so many tokens
+  std::uint32_t threshold_tokens = 256;                       ///< a shorter run is computed, not loaded
+};
+
+/// @source  HiCache of SGLang: the same three, with timeout = base + per_ki_token · tokens / 1024, and the
+/// threshold.
+class prefetch_policy {
+ public:
+  explicit prefetch_policy(prefetch_options options) : options_(options) {}
+
+  std::uint32_t threshold_tokens() const noexcept { return options_.threshold_tokens; }
+  /// Whether to begin at all. @param idle  the device has nothing else to do.
+  bool begins(bool idle) const noexcept { return options_.mode != prefetch_mode::best_effort || !idle; }
+  /// How long it may take for this many tokens; `duration::max()`: for ever.
+  duration limit(std::uint32_t tokens) const noexcept {
+    if (options_.mode != prefetch_mode::timeout) return duration::max();
+    return options_.base + options_.per_1024_tokens * tokens / 1024;
+  }
+  /// Whether loading that began for `tokens` ends now, `waited` after it began.
+  bool ends(std::uint32_t tokens, duration waited, bool idle) const noexcept {
+    if (options_.mode == prefetch_mode::best_effort) return idle;
+    return waited >= limit(tokens);
+  }
+  /// Whether to load layer by layer, so that computing overlaps: then nothing is of use before the last
+  /// layer is there, so only if it is expected to come in full.
+  bool by_layers(std::uint32_t tokens, duration expected) const noexcept {
+    return options_.mode != prefetch_mode::best_effort && expected <= limit(tokens);
+  }
+
+ private:
+  prefetch_options options_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,187 @@
+// What a prefill worker loads and what it computes instead: prices, bad blocks, and how long it waits.
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/sched/link_book.hpp"
+#include "tests/actors/worker_world.hpp"
+#include "tests/storage/temp_dir.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A prompt that node b has computed, to be computed by a.
+generate_job known_to_b(worker_world& w) {
+  const auto before = w.job(worker_world::prompt(30), w.b, w.b);
+  w.serve(before);
+  REQUIRE(w.until([&] { return w.all_idle(); }));
+  auto j = w.job(worker_world::prompt(30), w.a, w.a);
+  j.placement.source = w.b.id;
+  j.placement.source_blocks = 7;
+  return j;
+}
+
+void set_link(worker_world& w, std::uint64_t bytes, duration took) {
+  const auto path = static_cast<std::uint8_t>(w.a.context->plane->preferred_path(w.b.id));
+  w.a.context->links->ended(w.b.id, path, bytes, w.a.context->links->began(w.b.id, bytes), took, true,
+                            clock_type::now());
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(worker_world,
+                  "a prefix behind a slow link is computed, and every fetch teaches the price") {
+  auto j = known_to_b(*this);
+  SUBCASE("slow") {
+    set_link(*this, 1 * KiB, 10s);
+    serve(j);
+    CHECK(log(j).first->stats.remote_tokens == 0);
+    CHECK(log(j).first->stats.computed_tokens == 30);
+  }
+  SUBCASE("fast") {
+    serve(j);
+    CHECK(log(j).first->stats.remote_tokens == 28);
+    const auto learned = a.context->links->view(clock_type::now());
+    REQUIRE(learned.size() == 1);
+    CHECK(learned.front().peer == b.id);
+    CHECK(learned.front().samples > 0);
+    const auto report = ask<transfer_report>(a.messenger, status_atom_v).value();
+    REQUIRE(report.paths.size() == 1);
+    CHECK(report.paths.front().learned_bytes_per_s > 0);
+    CHECK(report.paths.front().preferred);
+  }
+  CHECK(log(j).tokens == reference(j));
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(worker_world, "handing a prompt over teaches the price of the link, too") {
+  const auto j = job(prompt(30), a, b);
+  serve(j);
+  const auto learned = a.context->links->view(clock_type::now());
+  REQUIRE(learned.size() == 1);
+  CHECK(learned.front().samples > 0);
+}
+
+TEST_CASE_FIXTURE(worker_world,
+                  "blocks that went bad at their holder are computed: no token of them leaves") {
+  auto j = known_to_b(*this);
+  auto memory = b.context->memory->bytes();
+  for (std::size_t at = 100; at < memory.size(); at += 1000) memory[at] ^= std::byte{1};
+  serve(j);
+  REQUIRE(!log(j).failed);
+  CHECK(log(j).tokens == reference(j));
+  CHECK(log(j).first->stats.remote_tokens == 0);
+  CHECK(log(j).first->stats.computed_tokens == 30);
+  CHECK(until([&] { return all_idle(); }));
+  // What it published is right, too.
+  const auto again = job(prompt(30), a, a);
+  serve(again);
+  CHECK(log(again).first->stats.cached_tokens == 28);
+  CHECK(log(again).tokens == reference(again));
+}
+
+TEST_CASE_FIXTURE(worker_world,
+                  "a request that is cancelled while its prefix comes in leaves nothing behind") {
+  auto j = known_to_b(*this);
+  send_job(j);
+  run();  // the fetch is under way, its end a report that nobody has taken
+  cancel(j);
+  CHECK(until([&] { return all_idle(); }));
+  CHECK(log(j).tokens.empty());
+}
+
+TEST_CASE("with best effort an idle device waits for no prefix, neither from a node nor from disk") {
+  mooncaf::test::temp_dir folder;
+  worker_world w{64, folder.path(), transfer_price{1e9, 100us}, prefetch_choice::best_effort};
+  const auto j = known_to_b(w);
+  w.serve(j);
+  CHECK(w.log(j).first->stats.cached_tokens == 0);
+  CHECK(w.log(j).tokens == w.reference(j));
+  CHECK(w.until([&] { return w.all_idle(); }));
+}
+
+TEST_CASE("a prompt whose time is over goes on with what came, and is answered right") {
+  worker_world w{64, {}, {}, prefetch_choice::timeout};  // no time at all
+  const auto j = known_to_b(w);
+  w.send_job(j);
+  w.run();  // its fetch is under way
+  w.advance_time(1ms);
+  REQUIRE(w.until([&] { return w.over(j); }));
+  REQUIRE(!w.log(j).failed);
+  const auto& stats = w.log(j).first->stats;
+  CHECK(stats.remote_tokens + stats.computed_tokens == 30);
+  CHECK(w.log(j).tokens == w.reference(j));
+  CHECK(w.until([&] { return w.all_idle(); }));
+}
+
+TEST_CASE("a prefix on disk is read where that beats computing it") {
+  mooncaf::test::temp_dir folder;
+  std::vector<std::int32_t> expected;
+  {
+    worker_world w{64, folder.path()};
+    const auto j = w.job(worker_world::prompt(30), w.a, w.a);
+    w.serve(j);
+    expected = w.log(j).tokens;
+    REQUIRE(w.until([&] { return w.status(w.a).ssd_blocks >= 7; }));
+    REQUIRE(w.until([&] { return w.all_idle(); }));
+  }
+  SUBCASE("a fast disk") {
+    worker_world w{64, folder.path(), transfer_price{1e9, 100us}};
+    const auto j = w.job(worker_world::prompt(30), w.a, w.a);
+    w.serve(j);
+    CHECK(w.log(j).first->stats.ssd_tokens == 28);
+    CHECK(w.log(j).tokens == expected);
+    CHECK(w.status(w.a).ssd_read_bytes_per_s != 1'000'000'000);  // it was measured
+  }
+  SUBCASE("a slow disk") {
+    worker_world w{64, folder.path(), transfer_price{1e3, 100us}};
+    const auto j = w.job(worker_world::prompt(30), w.a, w.a);
+    w.serve(j);
+    CHECK(w.log(j).first->stats.ssd_tokens == 0);
+    CHECK(w.log(j).first->stats.computed_tokens == 30);
+    CHECK(w.log(j).tokens == expected);
+    CHECK(w.status(w.a).ssd_read_bytes_per_s == doctest::Approx(1000).epsilon(0.01));
+  }
+  SUBCASE("a slow disk of another node") {
+    worker_world w{64, folder.path(), transfer_price{1e3, 100us}};
+    auto j = w.job(worker_world::prompt(30), w.b, w.b);
+    j.placement.source = w.a.id;
+    j.placement.source_blocks = 7;
+    w.serve(j);
+    CHECK(w.log(j).first->stats.remote_tokens == 0);
+    CHECK(w.log(j).tokens == expected);
+    CHECK(w.until([&] { return w.all_idle(); }));
+  }
+  SUBCASE("a fast disk of another node") {
+    worker_world w{64, folder.path(), transfer_price{1e9, 100us}};
+    auto j = w.job(worker_world::prompt(30), w.b, w.b);
+    j.placement.source = w.a.id;
+    j.placement.source_blocks = 7;
+    w.serve(j);
+    CHECK(w.log(j).first->stats.remote_tokens == 28);
+    CHECK(w.log(j).tokens == expected);
+  }
+}
+
+TEST_CASE("a pass waits for the layers of its prefix, and gives up on those that do not come") {
+  prefix_load load{4, {}};
+  SUBCASE("they come, in any order") {
+    std::thread lander{[&] {
+      for (const std::uint32_t layer : {1u, 0u, 3u, 2u}) load.landed(layer, 1);
+    }};
+    for (std::uint32_t layer = 0; layer < 4; ++layer) CHECK(load.wait(layer, 10s));
+    lander.join();
+    CHECK(load.leading() == 4);
+  }
+  SUBCASE("the load is given up") {
+    load.landed(0, 1);
+    CHECK(load.wait(0, 0s));
+    std::thread ender{[&] { load.give_up(); }};
+    CHECK(!load.wait(1, 10s));
+    ender.join();
+  }
+  SUBCASE("nothing lands") { CHECK(!load.wait(0, 1ms)); }
+}
