@@ -28,7 +28,8 @@ auto members(is<conductor_options> auto& v) {
   auto& [policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
          bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit, charge_limit] = v;
   return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled,
-                  block_tokens, bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit, charge_limit);
+                  block_tokens, bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit,
+                  charge_limit);
 }
 auto members(is<timing_point> auto& v) {
   auto& [a, b, seconds] = v;

@@ -172,9 +172,10 @@ struct disk_measured {
 };
 
 /// In the journal each is known by its place here.
-using inputs = std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat,
-                          expire, unreachable, blocks_held, blocks_gone, forget_blocks, schedule, prefill_started, first_token,
- finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured>;
+using inputs =
+    std::tuple<add_node, add_instance, remove_node, remove_instance, set_state, report, heartbeat, expire,
+               unreachable, blocks_held, blocks_gone, forget_blocks, schedule, prefill_started, first_token,
+               finished, failed, cancelled, memory_of, copy_hot_blocks, link_measured, disk_measured>;
 
 template <class In>
 constexpr std::size_t place_of() {
