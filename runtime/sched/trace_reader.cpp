@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -170,12 +171,23 @@ class line_parser {
     for (unsigned bit = 0; bit < 4; ++bit) {
       if ((seen_ >> bit & 1) == 0) return std::string{names[bit]} + " is missing";
     }
+    if (auto reason = repeated(out.hash_ids); !reason.empty()) return reason;
     if (options_.block_tokens == 0) return {};
     const auto blocks = (std::uint64_t{out.input_tokens} + options_.block_tokens - 1) / options_.block_tokens;
     if (out.hash_ids.size() == blocks) return {};
     return "hash_ids has " + std::to_string(out.hash_ids.size()) + " entries, " +
            std::to_string(out.input_tokens) + " tokens make " + std::to_string(blocks) + " blocks of " +
            std::to_string(options_.block_tokens);
+  }
+
+  /// An id names a prefix, so that a prompt has each but once. Traces number their blocks as they come: ids
+  /// nearly always ascend.
+  static std::string repeated(const std::vector<std::uint64_t>& ids) {
+    if (std::ranges::adjacent_find(ids, std::greater_equal{}) == ids.end()) return {};
+    auto sorted = ids;
+    std::ranges::sort(sorted);
+    const auto twice = std::ranges::adjacent_find(sorted);
+    return twice == sorted.end() ? "" : "hash_ids: " + std::to_string(*twice) + " stands twice";
   }
 
   std::string_view rest_;
@@ -199,6 +211,7 @@ result<void> trace_reader::line(std::string_view text) {
   trace_record record;
   record.hash_ids.reserve(64);
   if (const auto reason = line_parser{text, options_}.parse(record); !reason.empty()) return bad(reason);
+  if (const auto reason = narrow(record); !reason.empty() && options_.block_tokens == 0) return bad(reason);
   if (options_.require_sorted && record.timestamp_ms < latest_ms_) {
     return bad("timestamp " + std::to_string(record.timestamp_ms) + " is before " +
                std::to_string(latest_ms_) + " of an earlier line");
@@ -206,6 +219,23 @@ result<void> trace_reader::line(std::string_view text) {
   latest_ms_ = std::max(latest_ms_, record.timestamp_ms);
   ++records_;
   sink_(std::move(record));
+  return {};
+}
+
+std::string trace_reader::narrow(const trace_record& r) {
+  const std::uint64_t n = r.hash_ids.size(), tokens = r.input_tokens;
+  const auto said = [&] {
+    return "hash_ids has " + std::to_string(n) + " entries for " + std::to_string(tokens) + " tokens";
+  };
+  if (n == 0 || n > tokens) return said();
+  const auto least = (tokens + n - 1) / n;
+  const auto most = n == 1 ? possible_.most : (tokens - 1) / (n - 1);
+  if (least > most || least > possible_.most || most < possible_.least) {
+    return said() + ", but the lines before have blocks of " + std::to_string(possible_.least) +
+           (possible_.most == ~std::uint64_t{0} ? " tokens or more"
+                                                : " to " + std::to_string(possible_.most) + " tokens");
+  }
+  possible_ = {std::max(possible_.least, least), std::min(possible_.most, most)};
   return {};
 }
 

@@ -23,8 +23,8 @@ struct trace_record {
 
 struct trace_options {
   std::string name = "trace";  ///< in messages: `name:line: reason`
-  std::uint32_t block_tokens =
-      512;  ///< a prompt has ceil(input_length / block_tokens) hash ids; 0: not checked
+  /// A prompt has ceil(input_length / block_tokens) hash ids; 0: any one size that fits every line.
+  std::uint32_t block_tokens = 512;
   std::uint32_t max_tokens = 1u << 30;  ///< longest input or output
   bool require_sorted = true;           ///< timestamps must not go back
 };
@@ -37,6 +37,12 @@ struct trace_options {
 ///         been delivered.
 result<std::size_t> read_trace(std::string_view text, const trace_options& options,
                                const std::function<void(trace_record&&)>& sink);
+
+/// Sizes in tokens that the blocks of a trace may have, by its prompts' lengths and how many ids they have.
+struct block_range {
+  std::uint64_t least = 1, most = ~std::uint64_t{0};
+  bool holds(std::uint64_t size) const noexcept { return size >= least && size <= most; }
+};
 
 /// The whole trace at once. @error as above.
 result<std::vector<trace_record>> read_trace(std::string_view text, const trace_options& options = {});
@@ -51,8 +57,14 @@ class trace_reader {
   /// No more pieces come. @returns records read.
   result<std::size_t> finish();
 
+  /// What the lines so far leave open about the size of a block, whatever `block_tokens` was asked for.
+  const block_range& possible_blocks() const noexcept { return possible_; }
+  /// From the next line on, prompts must have blocks of this size.
+  void expect_blocks(std::uint32_t tokens) noexcept { options_.block_tokens = tokens; }
+
  private:
   result<void> line(std::string_view text);
+  std::string narrow(const trace_record& r);
 
   trace_options options_;
   std::function<void(trace_record&&)> sink_;
@@ -60,6 +72,7 @@ class trace_reader {
   std::size_t line_number_ = 0;
   std::size_t records_ = 0;
   std::int64_t latest_ms_ = 0;
+  block_range possible_;
 };
 
 }  // namespace mooncaf

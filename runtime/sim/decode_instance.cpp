@@ -7,8 +7,8 @@ namespace mooncaf::sim {
 
 decode_batch_options decode_options_of(const simulation_options& o) {
   decode_batch_options d;
-  d.max_batch = o.hardware.max_batch;
-  d.max_context_tokens = o.hardware.device_kv_tokens;
+  d.max_batch = o.decode_profile().max_batch;
+  d.max_context_tokens = o.decode_profile().device_kv_tokens;
   d.aging = from_seconds(o.ttft_slo_s);
   return d;
 }

@@ -2,8 +2,11 @@
 // What is simulated: the cluster, its policies, and how the trace is played.
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sim/profile.hpp"
@@ -23,6 +26,9 @@ enum class coupled_mode : std::uint8_t {
 
 struct simulation_options {
   profile hardware;
+  std::optional<profile> decode_hardware;  ///< of the decode instances, if they are other machines
+  std::vector<std::string>
+      assumed;                ///< values of `hardware` that its file does not give: "SECTION.KEY = VALUE"
   std::uint32_t prefill = 8;  ///< instances; each is `pipeline` nodes
   std::uint32_t decode = 8;
   std::uint32_t pipeline = 1;                ///< nodes of a prefill group (CPP)
@@ -57,6 +63,15 @@ struct simulation_options {
   std::uint64_t seed = 1;
   std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
   std::vector<std::uint64_t> watch;  ///< hash ids whose replicas are counted over time
+
+  const profile& decode_profile() const noexcept { return decode_hardware ? *decode_hardware : hardware; }
+  /// Machines of all instances.
+  std::uint32_t machines() const noexcept {
+    return coupled == coupled_mode::off ? prefill * pipeline + decode : prefill + decode;
+  }
 };
+
+/// @error `ec::invalid_argument` with the name of what is wrong.
+result<void> check_options(const simulation_options& options);
 
 }  // namespace mooncaf::sim

@@ -72,8 +72,12 @@ struct outcome {
   double span_s = 0;  ///< from the first arrival to the last event
   double last_arrival_s = 0;
   double prefill_busy = 0, decode_busy = 0, network_busy = 0;  ///< shares of the span, mean over instances
-  double busiest = 0;           ///< largest such share of any instance; never above 1
-  std::uint64_t peak_live = 0;  ///< requests under way at once
+  // Of decode while requests arrived, sampled: what may run out besides time.
+  double decode_batch = 0;                           ///< sequences over the most that a batch may have, mean
+  double decode_memory = 0, decode_memory_most = 0;  ///< KV tokens over what a device holds: mean, peak
+  double decode_step = 0;                            ///< length of a step over the TBT SLO, mean
+  double busiest = 0;                                ///< largest such share of any instance; never above 1
+  std::uint64_t peak_live = 0;                       ///< requests under way at once
   std::uint64_t events = 0;
 
   timeline history;

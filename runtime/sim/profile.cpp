@@ -1,5 +1,6 @@
 #include "runtime/sim/profile.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
@@ -25,6 +26,7 @@ struct field {
       at;
   double scale;  ///< of the written number, to get ours
   double min, max;
+  bool can_be_left_out = false;  ///< its default is right wherever nothing is said
 };
 
 constexpr double ms = 1e-3, us = 1e-6, ns = 1e-9;
@@ -37,12 +39,12 @@ const std::array fields{
     field{"prefill", "token_us", &step_costs::prefill_token_s, us, 0, 1e9},
     field{"prefill", "pair_ns", &step_costs::prefill_pair_s, ns, 0, 1e9},
     field{"prefill", "cached_token_us", &step_costs::prefill_cached_token_s, us, 0, 1e9},
-    field{"prefill", "beside_decode", &step_costs::prefill_beside_decode, 1, 1, 1000},
+    field{"prefill", "beside_decode", &step_costs::prefill_beside_decode, 1, 1, 1000, true},
     field{"prefill", "chunk_tokens", &profile::chunk_tokens, 1, 1, 1e8},
     field{"decode", "constant_ms", &step_costs::decode_constant_s, ms, 0, 1e6},
     field{"decode", "sequence_us", &step_costs::decode_sequence_s, us, 0, 1e9},
     field{"decode", "context_token_ns", &step_costs::decode_context_token_s, ns, 0, 1e9},
-    field{"decode", "beside_prefill", &step_costs::decode_beside_prefill, 1, 1, 1000},
+    field{"decode", "beside_prefill", &step_costs::decode_beside_prefill, 1, 1, 1000, true},
     field{"decode", "max_batch", &profile::max_batch, 1, 1, 1e6},
     field{"decode", "device_kv_tokens", &profile::device_kv_tokens, 1, 1, 1e12},
     field{"node", "nic_gbit_per_s", &profile::nic_bytes_per_s, 1e9 / 8, 1e-3, 1e6},
@@ -93,6 +95,13 @@ std::string read_field(profile& p, const field& f, const config::toml_entry& e) 
   return {};
 }
 
+/// A number as a profile's file has it.
+std::string shown(const profile& p, const field& f) {
+  char number[40];
+  std::snprintf(number, sizeof number, is_whole(f) ? "%.0f" : "%.9g", written(p, f));
+  return number;
+}
+
 }  // namespace
 
 std::vector<std::string> builtin_profiles() {
@@ -101,21 +110,29 @@ std::vector<std::string> builtin_profiles() {
   return names;
 }
 
-result<profile> builtin_profile(std::string_view name) {
+namespace {
+
+result<profile> find_builtin(std::string_view name, std::vector<std::string>* assumed) {
   std::string known;
   for (const auto& [mine, text] : builtin_profile_texts) {
-    if (mine == name) return parse_profile(text, mine);
+    if (mine == name) return parse_profile(text, mine, assumed);
     known += (known.empty() ? "" : ", ") + std::string{mine};
   }
   return fail(ec::not_found, "no profile '" + std::string{name} + "'; there are " + known +
                                  ", and any path that ends in .toml");
 }
 
-result<profile> parse_profile(std::string_view text, std::string_view file) {
+}  // namespace
+
+result<profile> builtin_profile(std::string_view name) { return find_builtin(name, nullptr); }
+
+result<profile> parse_profile(std::string_view text, std::string_view file,
+                              std::vector<std::string>* assumed) {
   const auto entries = config::parse_toml(text, file);
   if (!entries) return fail(entries.error());
   profile p;
   p.name = file;
+  std::array<bool, fields.size()> given{};
   for (const auto& e : *entries) {
     const auto bad = [&](const std::string& reason) {
       return fail(ec::invalid_argument, std::string{file} + ":" + std::to_string(e.line) + ": " + e.section +
@@ -132,17 +149,23 @@ result<profile> parse_profile(std::string_view text, std::string_view file) {
     }
     if (known == nullptr) return bad("no such key");
     if (const auto reason = read_field(p, *known, e); !reason.empty()) return bad(reason);
+    given[static_cast<std::size_t>(known - fields.data())] = true;
+  }
+  for (std::size_t i = 0; assumed != nullptr && i < fields.size(); ++i) {
+    const auto& f = fields[i];
+    if (given[i] || f.can_be_left_out) continue;
+    assumed->push_back(std::string{f.section} + "." + f.key + " = " + shown(p, f));
   }
   return p;
 }
 
-result<profile> load_profile(const std::string& name) {
-  if (!name.ends_with(".toml")) return builtin_profile(name);
+result<profile> load_profile(const std::string& name, std::vector<std::string>* assumed) {
+  if (!name.ends_with(".toml")) return find_builtin(name, assumed);
   std::ifstream file{name, std::ios::binary};
   std::stringstream text;
   text << file.rdbuf();
   if (!file) return fail(ec::io_error, "cannot read " + name + ": " + std::strerror(errno));
-  return parse_profile(text.str(), name);
+  return parse_profile(text.str(), name, assumed);
 }
 
 std::string to_toml(const profile& p) {
@@ -150,10 +173,38 @@ std::string to_toml(const profile& p) {
   std::string_view section;
   for (const auto& f : fields) {
     if (section != f.section) out += "\n[" + std::string{section = f.section} + "]\n";
-    char number[40];
-    std::snprintf(number, sizeof number, is_whole(f) ? "%.0f" : "%.9g", written(p, f));
-    out += std::string{f.key} + " = " + number + "\n";
+    out += std::string{f.key} + " = " + shown(p, f) + "\n";
   }
+  return out;
+}
+
+void visit_numbers(const profile& p, const std::function<void(const std::string&, double)>& visit) {
+  for (const auto& f : fields) visit(std::string{f.section} + "_" + f.key, written(p, f));
+}
+
+fit_error error_of(const step_costs& c, std::span<const timing_point> passes,
+                   std::span<const timing_point> steps) {
+  const auto off = [](std::span<const timing_point> points, auto&& fitted, double& mean, double& most) {
+    for (const auto& p : points) {
+      const double e = std::abs(fitted(p) / std::max(p.seconds, 1e-9) - 1);
+      mean += e / static_cast<double>(points.size());
+      most = std::max(most, e);
+    }
+  };
+  fit_error out;
+  off(
+      passes,
+      [&](const timing_point& p) {
+        return c.prefill_constant_s + c.prefill_token_s * p.a +
+               c.prefill_pair_s * (p.a * p.b + p.a * p.a / 2);
+      },
+      out.prefill_mean, out.prefill_most);
+  off(
+      steps,
+      [&](const timing_point& p) {
+        return c.decode_constant_s + c.decode_sequence_s * p.a + c.decode_context_token_s * p.b;
+      },
+      out.decode_mean, out.decode_most);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // What a node can do with a model: the numbers that a simulation runs on.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,11 +58,16 @@ std::vector<std::string> builtin_profiles();
 /// @param name  of a built-in one. @error `ec::not_found` with the names that there are.
 result<profile> builtin_profile(std::string_view name);
 /// @param text  TOML. Unknown keys, wrong types and values out of range are refused.
+/// @param assumed  gets what the text does not give and is taken as it is by default, "SECTION.KEY = VALUE"
+/// each.
 /// @error `ec::invalid_argument`, "FILE:LINE: …".
-result<profile> parse_profile(std::string_view text, std::string_view file);
+result<profile> parse_profile(std::string_view text, std::string_view file,
+                              std::vector<std::string>* assumed = nullptr);
 /// A built-in profile by its name, or a file whose name ends in `.toml`.
 /// @error As the two above; `ec::io_error` if the file cannot be read.
-result<profile> load_profile(const std::string& name);
+result<profile> load_profile(const std::string& name, std::vector<std::string>* assumed = nullptr);
+/// Calls visit("SECTION_KEY", number) for everything that a profile's file holds, in its units.
+void visit_numbers(const profile& p, const std::function<void(const std::string&, double)>& visit);
 /// TOML that `parse_profile` reads back to the same profile.
 std::string to_toml(const profile& p);
 
@@ -73,5 +79,13 @@ std::vector<timing_point> decode_samples(const profile& p);
 /// The costs that explain measurements best: passes of (new tokens, cached tokens), steps of (batch,
 /// context). Reading cached KV is not told apart from attending to it.
 step_costs fit_costs(std::span<const timing_point> passes, std::span<const timing_point> steps);
+
+/// How far costs are from the measurements that they were fitted to.
+struct fit_error {
+  double prefill_mean = 0, prefill_most = 0;  ///< |fitted / measured - 1|
+  double decode_mean = 0, decode_most = 0;
+};
+fit_error error_of(const step_costs& costs, std::span<const timing_point> passes,
+                   std::span<const timing_point> steps);
 
 }  // namespace mooncaf::sim

@@ -8,13 +8,17 @@
 
 namespace mooncaf::sim {
 
+const char* name_of(coupled_mode m);
+
 /// What was simulated, in one line.
 std::string describe(const simulation_options& options);
 
-/// A table of some thirty lines.
+/// A table of some thirty lines; what was simulated is not in it.
 std::string to_table(const simulation_options& options, const outcome& out);
 /// One JSON object; the same options and trace give the same bytes.
 std::string to_json(const simulation_options& options, const outcome& out);
+/// A run over time: an object of rows, null where there is no number.
+std::string to_json(const timeline& history);
 /// A self-contained HTML page: no other file, no network.
 std::string to_html(const simulation_options& options, const outcome& out);
 

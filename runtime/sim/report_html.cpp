@@ -96,7 +96,9 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   series(data, "prefill_waiting", o, &timeline_row::prefill_waiting);
   series(data, "decode_running", o, &timeline_row::decode_running);
   series(data, "decode_waiting", o, &timeline_row::decode_waiting);
-  series(data, "hit_share", o, &timeline_row::hit_share);
+  data += "\"hit_share\":";
+  list(data, o.history.rows(), [](const timeline_row& r) { return r.hit_share(); });
+  data += ',';
   series(data, "rejected", o, &timeline_row::rejected);
   rows_of(data, "busy", o, &timeline_row::busy, most_instances);
   rows_of(data, "replicas", o, &timeline_row::replicas, options.watch.size());

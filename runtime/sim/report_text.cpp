@@ -68,82 +68,12 @@ void cache(std::string& out, const outcome& o) {
       o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9);
 }
 
+}  // namespace
+
 const char* name_of(coupled_mode m) {
   constexpr const char* names[] = {"off", "one_by_one", "batched", "chunked"};
   return names[static_cast<std::size_t>(m)];
 }
-
-/// Writes members of a JSON object; numbers only, and texts that need no escapes but those of `quote`.
-class json_object {
- public:
-  json_object& number(const char* key, double value) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.9g", value);
-    return raw(key, text);
-  }
-  json_object& count(const char* key, std::uint64_t value) { return raw(key, std::to_string(value)); }
-  json_object& text(const char* key, std::string_view value) {
-    std::string quoted = "\"";
-    for (const char c : value) {
-      if (c == '"' || c == '\\') quoted += '\\';
-      quoted += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-    return raw(key, quoted + "\"");
-  }
-  json_object& raw(const char* key, const std::string& value) {
-    out_ += (out_.empty() ? "\"" : ",\"") + std::string{key} + "\":" + value;
-    return *this;
-  }
-  std::string done() const { return "{" + out_ + "}"; }
-
- private:
-  std::string out_;
-};
-
-std::string json_of(const log_histogram& h) {
-  return json_object{}
-      .count("count", h.count())
-      .number("mean", h.mean())
-      .number("p50", h.quantile(0.5))
-      .number("p90", h.quantile(0.9))
-      .number("p99", h.quantile(0.99))
-      .number("max", h.max())
-      .done();
-}
-
-std::string json_of(const request_counts& c) {
-  return json_object{}
-      .count("arrived", c.arrived)
-      .count("completed", c.completed)
-      .count("slo_met", c.slo_met)
-      .count("ttft_missed", c.ttft_missed)
-      .count("tbt_missed", c.tbt_missed)
-      .count("rejected_placement", c.rejected_placement)
-      .count("rejected_prefill", c.rejected_prefill)
-      .count("rejected_decode", c.rejected_decode)
-      .count("rejected_at_decode", c.rejected_at_decode)
-      .count("rejected_memory", c.rejected_memory)
-      .done();
-}
-
-std::string json_of(const simulation_options& o) {
-  return json_object{}
-      .text("profile", o.hardware.name)
-      .count("prefill", o.prefill)
-      .count("decode", o.decode)
-      .count("pipeline", o.pipeline)
-      .text("coupled", name_of(o.coupled))
-      .text("policy", to_string(o.policy))
-      .text("admission", to_string(o.admission))
-      .number("slo_ttft_s", o.ttft_slo_s)
-      .number("slo_tbt_s", o.tbt_slo_s)
-      .number("speed", o.speed)
-      .number("jitter", o.jitter)
-      .count("seed", o.seed)
-      .done();
-}
-
-}  // namespace
 
 std::string describe(const simulation_options& o) {
   std::string text;
@@ -154,14 +84,16 @@ std::string describe(const simulation_options& o) {
     if (o.pipeline > 1) put(text, " x %u nodes", o.pipeline);
     put(text, " + %u decode", o.decode);
   }
-  put(text, " of %s; %s, admission %s; TTFT %.3g s, TBT %.3g s; speed %.3g", o.hardware.name.c_str(),
+  if (o.decode_hardware) put(text, " of %s and %s", o.hardware.name.c_str(), o.decode_hardware->name.c_str());
+  else put(text, " of %s", o.hardware.name.c_str());
+  put(text, "; %s, admission %s; TTFT %.3g s, TBT %.3g s; speed %.3g",
       std::string{to_string(o.policy)}.c_str(), std::string{to_string(o.admission)}.c_str(), o.ttft_slo_s,
       o.tbt_slo_s, o.speed);
   return text;
 }
 
 std::string to_table(const simulation_options& options, const outcome& o) {
-  std::string out = describe(options) + "\n\n";
+  std::string out;
   put(out, "seconds                     mean       p50       p90       p99       max\n");
   distribution(out, "TTFT", o.ttft);
   distribution(out, "… of it waiting", o.queueing);
@@ -176,33 +108,15 @@ std::string to_table(const simulation_options& options, const outcome& o) {
   put(out, "wasted prefill       %.1f s refused afterwards, %.1f s outside the SLOs\n", o.wasted_prefill_s,
       o.missed_prefill_s);
   cache(out, o);
-  put(out, "utilisation          prefill %.1f %%, decode %.1f %%, senders %.1f %%, over %.0f s\n",
+  put(out, "time computing       prefill %.1f %%, decode %.1f %%, senders %.1f %%, over %.0f s\n",
       100 * o.prefill_busy, 100 * o.decode_busy, 100 * o.network_busy, o.span_s);
+  put(out,
+      "decode fills         %.1f %% of its batch, %.1f %% of its KV memory (%.1f %% at most), %.1f %% of the "
+      "TBT "
+      "SLO with a step\n",
+      100 * o.decode_batch, 100 * o.decode_memory, 100 * o.decode_memory_most, 100 * o.decode_step);
+  for (const auto& value : options.assumed) put(out, "not in the profile   %s is assumed\n", value.c_str());
   return out;
-}
-
-std::string to_json(const simulation_options& options, const outcome& o) {
-  json_object j;
-  j.raw("options", json_of(options)).raw("requests", json_of(o.all()));
-  j.raw("high", json_of(o.by_priority[0]))
-      .raw("normal", json_of(o.by_priority[1]))
-      .raw("low", json_of(o.by_priority[2]));
-  j.raw("ttft_s", json_of(o.ttft)).raw("queueing_s", json_of(o.queueing)).raw("gap_s", json_of(o.gap));
-  j.raw("tbt_s", json_of(o.tbt)).raw("handover_s", json_of(o.handover));
-  j.number("goodput_per_s", o.goodput()).number("slo_share", o.slo_share());
-  j.number("wasted_prefill_s", o.wasted_prefill_s).number("missed_prefill_s", o.missed_prefill_s);
-  j.count("blocks_dram", o.blocks_dram)
-      .count("blocks_ssd", o.blocks_ssd)
-      .count("blocks_remote", o.blocks_remote);
-  j.count("blocks_missed", o.blocks_missed).number("hit_share", o.hit_share()).count("fetches", o.fetches);
-  j.number("bytes_streamed", o.bytes_streamed).number("bytes_fetched", o.bytes_fetched);
-  j.number("bytes_ssd_read", o.bytes_ssd_read).number("bytes_ssd_written", o.bytes_ssd_written);
-  j.count("prompt_tokens", o.prompt_tokens).count("computed_tokens", o.computed_tokens);
-  j.count("output_tokens", o.output_tokens).number("span_s", o.span_s);
-  j.number("prefill_busy", o.prefill_busy)
-      .number("decode_busy", o.decode_busy)
-      .number("network_busy", o.network_busy);
-  return j.done() + "\n";
 }
 
 }  // namespace mooncaf::sim

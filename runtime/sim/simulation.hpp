@@ -83,6 +83,7 @@ class simulation {
   void report(std::uint32_t worker, const instance_load& load);
 
   void sample();
+  void add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context, std::size_t instances);
   void sum_up();
 
   time_point clock() const noexcept { return time_point{duration{now_}}; }
@@ -91,7 +92,7 @@ class simulation {
   worker_id decode_id(std::uint32_t i) const noexcept { return worker_id{options_.prefill + i + 1}; }
 
   simulation_options options_;
-  cost_model costs_;
+  cost_model costs_, decode_costs_;
   decode_model decode_estimate_;  // what decode instances know of their speed: as told, and as measured since
   conductor_core conductor_;
   admission_queue queue_;
@@ -114,12 +115,11 @@ class simulation {
   std::vector<std::uint32_t> finished_;
   outcome out_;
   // At the latest sample.
+  std::uint64_t samples_ = 0;  // while requests arrived
+  bool arriving_ = true;
   std::uint64_t sampled_blocks_ = 0, sampled_missed_ = 0, sampled_rejected_ = 0;
   std::vector<ticks> sampled_busy_;
   ticks sampled_at_ = 0;
 };
-
-/// @error `ec::invalid_argument` with the name of what is wrong.
-result<void> check_options(const simulation_options& options);
 
 }  // namespace mooncaf::sim

@@ -2,6 +2,7 @@
 // What happened over time, in a bounded number of rows whatever the length of the run.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "runtime/sim/event_queue.hpp"
@@ -14,10 +15,17 @@ struct timeline_row {
   double prefill_load = 0;  ///< mean predicted queue over the TTFT SLO
   double decode_load = 0;   ///< mean step over the TBT SLO
   double prefill_waiting = 0, decode_running = 0, decode_waiting = 0;  ///< requests, all instances
-  double hit_share = 0;         ///< of the blocks asked for since the row before
-  double rejected = 0;          ///< requests since the row before
-  std::vector<float> busy;      ///< share of the time since the row before, per instance
-  std::vector<float> replicas;  ///< holders of each watched block
+  double decode_batch = 0;   ///< sequences over the most that a batch may have, mean over instances
+  double decode_memory = 0;  ///< KV tokens over what the device holds, mean over instances
+  double blocks_asked = 0, blocks_found = 0;  ///< of prompts placed since the row before
+  double rejected = 0;                        ///< requests since the row before
+  std::vector<float> busy;                    ///< share of the time since the row before, per instance
+  std::vector<float> replicas;                ///< holders of each watched block
+
+  /// Share of the blocks that were found; no number where none was asked for.
+  double hit_share() const noexcept {
+    return blocks_asked > 0 ? blocks_found / blocks_asked : std::numeric_limits<double>::quiet_NaN();
+  }
 };
 
 /// At most `most` rows: when it is full, every two neighbours become one, and rows come half as often.
@@ -48,7 +56,10 @@ class timeline {
       average(a.prefill_waiting, b.prefill_waiting);
       average(a.decode_running, b.decode_running);
       average(a.decode_waiting, b.decode_waiting);
-      average(a.hit_share, b.hit_share);
+      average(a.decode_batch, b.decode_batch);
+      average(a.decode_memory, b.decode_memory);
+      a.blocks_asked += b.blocks_asked;
+      a.blocks_found += b.blocks_found;
       a.rejected += b.rejected;
       average(a.busy, b.busy);
       average(a.replicas, b.replicas);

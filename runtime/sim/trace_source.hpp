@@ -20,6 +20,10 @@ class trace_source {
   /// Puts the next request into `out`, whose memory is reused. @returns false at the end.
   /// @error  what the reader says: `name:line: reason`.
   virtual result<bool> next(workload_record& out) = 0;
+  /// How much of it has been given, 0 to 1; below 0 if its end is not known.
+  virtual double share_given() const { return -1; }
+  /// Tokens of a block of what has been given; 0: not known (yet).
+  virtual std::uint32_t block_tokens() const { return 0; }
 };
 
 /// Replays records that somebody holds, `copies` times one after the other, with fresh block ids per copy.
@@ -27,12 +31,27 @@ class trace_source {
 std::unique_ptr<trace_source> replay_of(const std::vector<workload_record>& records,
                                         std::uint32_t copies = 1);
 
+/// The same prompt in blocks of `to` tokens. A block's id follows from its number and the id of the block of
+/// `from` tokens that holds its last token, so that equal ids still mean equal prefixes; what two prompts are
+/// not known to share they do not share.
+void reblock(workload_record& record, std::uint32_t from, std::uint32_t to);
+
+/// Of the sizes that a trace may have, the one to take: `wanted` if it fits, Mooncake's 512, the least power
+/// of two that fits. 0: none of those.
+std::uint32_t likely_block_tokens(const block_range& possible, std::uint32_t wanted);
+
+/// How a trace is read.
+struct trace_format {
+  std::uint32_t trace_block_tokens = 0;  ///< of a block in the file; 0: found out from its lengths
+  std::uint32_t block_tokens = 0;        ///< of the blocks that are given out; 0: as in the file
+};
+
 /// Reads as it goes: memory holds what one piece of the file contains.
 /// @param path  "-" is standard input.
-/// @error `ec::io_error` if it cannot be opened.
-result<std::unique_ptr<trace_source>> open_trace(const std::string& path, trace_options options);
+/// @error `ec::io_error` if it cannot be opened; while reading `ec::corrupt` with file and line.
+result<std::unique_ptr<trace_source>> open_trace(const std::string& path, const trace_format& format = {});
 
 /// All of it. @error as above.
-result<std::vector<workload_record>> load_trace(const std::string& path, const trace_options& options);
+result<std::vector<workload_record>> load_trace(const std::string& path, const trace_format& format = {});
 
 }  // namespace mooncaf::sim

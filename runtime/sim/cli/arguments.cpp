@@ -1,6 +1,7 @@
 #include "runtime/sim/cli/arguments.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/value.hpp"
 
@@ -96,11 +97,12 @@ argument whole(std::string name, std::string meaning, std::uint32_t& at, std::ui
 }
 
 argument real(std::string name, std::string meaning, double& at, double min, double max) {
-  const auto range = config::format_real(min) + " to " + config::format_real(max);
-  meaning += " (" + range + "; default " + config::format_real(at) + ")";
+  const auto show = [](double v) { return std::isinf(v) ? std::string{"inf"} : config::format_real(v); };
+  const auto range = show(min) + " to " + show(max);
+  meaning += " (" + range + "; default " + show(at) + ")";
   return {std::move(name), "X", std::move(meaning),
           [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
-            const auto n = config::parse_real(v);
+            const auto n = v == "inf" && std::isinf(max) ? max : config::parse_real(v);
             if (!n || *n < min || *n > max) return quoted(v) + " is not a number from " + range;
             at = *n;
             return std::nullopt;

@@ -45,6 +45,7 @@ argument whole(std::string name, std::string meaning, std::uint64_t& at, std::ui
                std::uint64_t max);
 argument whole(std::string name, std::string meaning, std::uint32_t& at, std::uint32_t min,
                std::uint32_t max);
+/// @param max  infinity: then "inf" is a number, too.
 argument real(std::string name, std::string meaning, double& at, double min, double max);
 /// A time with its unit, kept in seconds.
 argument seconds(std::string name, std::string meaning, double& at, double min, double max);

@@ -130,7 +130,25 @@ auto measured_beside(const progress& shown, std::string_view what, std::size_t r
   return measured(shown, what, repeats, measure);
 }
 
-result<profile> calibrate(const calibrate_request& r, const console& io) {
+struct calibrated {
+  profile found;
+  fit_error error;
+  std::size_t passes = 0, steps = 0;  ///< shapes that were measured
+};
+
+/// Comments for the profile's file.
+std::string to_comments(const calibrated& c) {
+  char text[400];
+  std::snprintf(text, sizeof text,
+                "# Measured by mooncaf calibrate. The fit is off by, of what was measured:\n"
+                "#   prefill passes (%zu shapes)  %.1f %% on average, %.1f %% at most\n"
+                "#   decode steps (%zu shapes)    %.1f %% on average, %.1f %% at most\n",
+                c.passes, 100 * c.error.prefill_mean, 100 * c.error.prefill_most, c.steps,
+                100 * c.error.decode_mean, 100 * c.error.decode_most);
+  return text;
+}
+
+result<calibrated> calibrate(const calibrate_request& r, const console& io) {
   const progress shown{io};
   const auto mine = open_machine(r);
   if (!mine) return fail(mine.error());
@@ -168,7 +186,7 @@ result<profile> calibrate(const calibrate_request& r, const console& io) {
   p.ssd_bytes_per_s = r.ssd_gb_per_s * 1e9;
   p.dram_tokens = r.dram_tokens;
   p.ssd_tokens = r.ssd_tokens;
-  return p;
+  return calibrated{p, error_of(p.costs, *passes, *steps), passes->size(), steps->size()};
 }
 
 }  // namespace
@@ -197,7 +215,8 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
   if (r.model.empty()) return here.wrong({ec::invalid_argument, "--model is missing; --help explains"}, 2);
   const auto found = calibrate(r, io);
   if (!found) return here.wrong(found.error(), 1);
-  const auto text = "# Measured by mooncaf calibrate.\n" + to_toml(*found);
+  const auto comments = to_comments(*found);
+  const auto text = comments + to_toml(found->found);
   if (r.output.empty()) {
     io.out << text;
     return 0;
@@ -206,6 +225,7 @@ int calibrate_command(std::span<const std::string> args, const console& io) {
   file << text;
   file.close();
   if (!file) return here.wrong({ec::io_error, "cannot write " + r.output}, 1);
+  io.out << comments;
   return 0;
 }
 

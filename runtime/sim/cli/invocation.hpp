@@ -2,6 +2,7 @@
 // What every command begins with, and how it says that it failed.
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,11 +20,18 @@ struct invocation {
 
   /// Says what is wrong. @returns `status`: 1 it failed, 2 it was called wrongly.
   int wrong(const error& e, int status) const;
-  /// Reads the command line, and answers --help. @param words  how many trace files it takes, besides
-  /// options.
+  /// Reads the command line, and answers --help. @param words  how many files it takes, besides options.
   /// @returns the exit status if there is nothing to run.
   std::optional<int> begin(command_line& line, std::span<const std::string> args,
                            std::size_t words = 0) const;
+  /// The same for a command whose one trace may be named by `--trace` or by itself.
+  std::optional<int> begin_with_trace(command_line& line, std::span<const std::string> args,
+                                      std::string& trace) const;
+
+  /// A line that is written over itself, for people: nothing where nobody looks. Takes the share that is
+  /// done; below 0: not known.
+  std::function<void(double)> progress_bar(std::string what) const;
+  void clear_progress() const;
 };
 
 }  // namespace mooncaf::sim

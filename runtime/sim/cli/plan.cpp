@@ -42,28 +42,27 @@ void print(const plan_request& request, const plan_result& found, const console&
 int plan_command(std::span<const std::string> args, const console& io) {
   simulation_request cluster;
   plan_request request;
+  trace_format format;
   std::string trace;
   command_line line;
-  line.usage = "mooncaf plan --trace FILE --nodes N [options]";
+  line.usage = "mooncaf plan FILE --nodes N [options]";
   line.summary =
       "Searches the ratio of prefill to decode nodes, the policy and the cache size that carry the most "
       "traffic inside "
       "the SLOs.";
   line.arguments = {
-      text("trace", "FILE", "the trace; - is standard input", trace),
-      whole("nodes", "nodes to share out", request.nodes, 2, 512),
+      text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", trace),
+      trace_blocks(format.trace_block_tokens), whole("nodes", "nodes to share out", request.nodes, 2, 512),
       real("target", "share of requests that must end inside both SLOs", request.target, 0.01, 1)};
   for (auto& a : simulation_arguments(cluster)) {
     if (a.name != "prefill" && a.name != "decode" && a.name != "speed")
       line.arguments.push_back(std::move(a));
   }
   const invocation here{io, "plan"};
-  if (const auto status = here.begin(line, args)) return *status;
-  if (trace.empty()) return here.wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
+  if (const auto status = here.begin_with_trace(line, args, trace)) return *status;
   const auto options = resolve(cluster);
   if (!options) return here.wrong(options.error(), 2);
   request.base = *options;
-  trace_options format;
   format.block_tokens = options->hardware.block_tokens;
   const auto records = load_trace(trace, format);
   if (!records) return here.wrong(records.error(), 1);

@@ -15,47 +15,42 @@ namespace {
 struct simulate_request {
   simulation_request simulation;
   std::string trace, report;
+  std::uint32_t trace_block_tokens = 0;
   bool json = false;
 };
 
 command_line simulate_line(simulate_request& r) {
   command_line line;
-  line.usage = "mooncaf simulate --trace FILE [options]";
+  line.usage = "mooncaf simulate FILE [options]";
   line.summary =
       "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.";
-  line.arguments.push_back(text("trace", "FILE", "the trace; - is standard input", r.trace));
+  line.arguments.push_back(
+      text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", r.trace));
+  line.arguments.push_back(trace_blocks(r.trace_block_tokens));
   line.arguments.push_back(text("report", "FILE.html", "write a page with plots", r.report));
   line.arguments.push_back(flag("json", "print JSON instead of a table", r.json));
   for (auto& a : simulation_arguments(r.simulation)) line.arguments.push_back(std::move(a));
   return line;
 }
 
-/// A line that is written over itself.
-std::function<void(std::uint64_t)> progress_bar(const console& io, std::uint64_t total) {
-  if (!io.interactive) return {};
-  return [&io, total](std::uint64_t done) {
-    io.err << "\r  " << done << " requests";
-    if (total > 0) {
-      const auto filled = static_cast<std::size_t>(done * 40 / total);
-      io.err << " [" << std::string(filled, '=') << std::string(40 - filled, ' ') << "]";
-    }
-    io.err << std::flush;
+result<outcome> run(const simulate_request& r, simulation_options& options, const invocation& here) {
+  const trace_format format{r.trace_block_tokens, options.hardware.block_tokens};
+  const auto bar = here.progress_bar("simulating");
+  const auto play = [&](trace_source& source) {
+    return simulation{options}.run(source, [&](std::uint64_t) {
+      if (bar) bar(source.share_given());
+    });
   };
-}
-
-result<outcome> run(const simulate_request& r, simulation_options& options, const console& io) {
-  trace_options format;
-  format.block_tokens = options.hardware.block_tokens;
   if (r.report.empty()) {
     auto source = open_trace(r.trace, format);
     if (!source) return fail(source.error());
-    return simulation{options}.run(**source, progress_bar(io, 0));
+    return play(**source);
   }
   // A report follows the replicas of hot blocks: which they are is known once the trace has been seen.
   auto records = load_trace(r.trace, format);
   if (!records) return fail(records.error());
   options.watch = hottest_blocks(*records, 8);
-  return simulation{options}.run(*replay_of(*records), progress_bar(io, records->size()));
+  return play(*replay_of(*records));
 }
 
 }  // namespace
@@ -64,17 +59,15 @@ int simulate_command(std::span<const std::string> args, const console& io) {
   simulate_request request;
   auto line = simulate_line(request);
   const invocation here{io, "simulate"};
-  if (const auto status = here.begin(line, args)) return *status;
-  if (request.trace.empty())
-    return here.wrong({ec::invalid_argument, "--trace is missing; --help explains"}, 2);
+  if (const auto status = here.begin_with_trace(line, args, request.trace)) return *status;
   auto options = resolve(request.simulation);
   if (!options) return here.wrong(options.error(), 2);
-  const auto out = run(request, *options, io);
-  if (io.interactive) io.err << "\r" << std::string(70, ' ') << "\r";
+  const auto out = run(request, *options, here);
+  here.clear_progress();
   if (!out) return here.wrong(out.error(), 1);
   if (out->all().arrived == 0)
     return here.wrong({ec::invalid_argument, request.trace + " holds no request"}, 1);
-  io.out << (request.json ? to_json(*options, *out) : to_table(*options, *out));
+  io.out << (request.json ? to_json(*options, *out) : describe(*options) + "\n\n" + to_table(*options, *out));
   if (request.report.empty()) return 0;
   std::ofstream page{request.report, std::ios::binary};
   page << to_html(*options, *out);

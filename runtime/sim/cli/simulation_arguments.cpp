@@ -1,6 +1,6 @@
 #include "runtime/sim/cli/simulation_arguments.hpp"
 
-#include "runtime/sim/simulation.hpp"
+#include <limits>
 
 namespace mooncaf::sim {
 
@@ -17,6 +17,8 @@ std::vector<argument> cluster_arguments(simulation_request& r) {
   return {
       text("profile", "NAME|FILE.toml",
            "hardware and model: " + profile_names() + ", or a file (default " + r.profile + ")", r.profile),
+      text("decode-profile", "NAME|FILE.toml", "machines of the decode instances, if they are others",
+           r.decode_profile),
       whole("prefill", "prefill instances", o.prefill, 1, 8191),
       whole("decode", "decode instances", o.decode, 1, 8191),
       whole("pipeline", "nodes that work together as one prefill instance, each with a slice of the layers",
@@ -41,8 +43,8 @@ std::vector<argument> policy_arguments(simulation_request& r) {
   return {
       choice("policy", "how a prefill instance is chosen",
              {"random", "load_balancing", "cache_aware", "kvcache_centric"}, o.policy),
-      real("threshold", "fetch a remote prefix only if it is more than this many times longer",
-           o.balancing_threshold, 1, 1e9),
+      real("threshold", "fetch a remote prefix only if it is more than this many times longer; inf: never",
+           o.balancing_threshold, 1, std::numeric_limits<double>::infinity()),
       choice("admission", "when a request is refused; queue: never, it waits until there is room",
              {"none", "baseline", "early", "early_running", "predictive", "per_request", "priced", "queue"},
              o.admission),
@@ -69,6 +71,11 @@ std::vector<argument> policy_arguments(simulation_request& r) {
 
 }  // namespace
 
+argument trace_blocks(std::uint32_t& at) {
+  return whole("trace-block-tokens", "tokens of a block in the trace; 0: found out from its lengths", at, 0,
+               65'536);
+}
+
 std::vector<argument> simulation_arguments(simulation_request& r) {
   auto all = cluster_arguments(r);
   for (auto& a : policy_arguments(r)) all.push_back(std::move(a));
@@ -80,9 +87,17 @@ std::vector<argument> simulation_arguments(simulation_request& r) {
 
 result<simulation_options> resolve(const simulation_request& r) {
   auto options = r.options;
-  auto p = load_profile(r.profile);
+  auto p = load_profile(r.profile, &options.assumed);
   if (!p) return fail(p.error());
   options.hardware = *p;
+  if (!r.decode_profile.empty()) {
+    auto d = load_profile(r.decode_profile, &options.assumed);
+    if (!d) return fail(d.error());
+    options.decode_hardware = *d;
+  }
+  if (r.nic_gbit_per_s > 0 && options.decode_hardware) {
+    options.decode_hardware->nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
+  }
   if (r.nic_gbit_per_s > 0) options.hardware.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
   if (r.dram_tokens > 0) options.hardware.dram_tokens = r.dram_tokens;
   if (r.ssd_tokens > 0) options.hardware.ssd_tokens = r.ssd_tokens;

@@ -13,12 +13,15 @@ namespace mooncaf::sim {
 struct simulation_request {
   simulation_options options;
   std::string profile = "a800x8-llama70b";
-  double nic_gbit_per_s = 0;  ///< 0: the profile's; likewise below
+  std::string decode_profile;  ///< empty: the same
+  double nic_gbit_per_s = 0;   ///< 0: the profile's; likewise below
   std::uint64_t dram_tokens = 0;
   std::uint64_t ssd_tokens = 0;
   bool no_layerwise = false, no_cache = false, any_victim = false;
 };
 
+/// `--trace-block-tokens`, of every command that reads a trace.
+argument trace_blocks(std::uint32_t& at);
 /// @param request  outlives the arguments, which write into it.
 std::vector<argument> simulation_arguments(simulation_request& request);
 /// The options with their profile. @error  of the profile or the options.

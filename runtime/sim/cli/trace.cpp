@@ -1,9 +1,13 @@
+#include <array>
 #include <cstdio>
+#include <ostream>
 
 #include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
+#include "runtime/sim/cli/simulation_arguments.hpp"
 #include "runtime/sim/hit_ratio.hpp"
+#include "runtime/sim/json_object.hpp"
 #include "runtime/sim/trace_stats.hpp"
 #include "runtime/sim/workload_generator.hpp"
 
@@ -12,10 +16,11 @@ namespace mooncaf::sim {
 namespace {
 
 int stats(std::span<const std::string> args, const console& io) {
-  trace_options format;
+  trace_format format;
+  bool json = false;
   command_line line{"mooncaf trace stats FILE",
-                    "Says what is in a trace.",
-                    {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536)},
+                    "Says what is in a trace. Percentiles are exact.",
+                    {trace_blocks(format.trace_block_tokens), flag("json", "print JSON", json)},
                     {}};
   const invocation here{io, "trace stats"};
   if (const auto status = here.begin(line, args, 1)) return *status;
@@ -28,7 +33,8 @@ int stats(std::span<const std::string> args, const console& io) {
     if (!*more) break;
     collected.add(r);
   }
-  io.out << collected.to_text();
+  const auto blocks = (*source)->block_tokens();
+  io.out << (json ? collected.to_json(blocks) : collected.to_text(blocks));
   return 0;
 }
 
@@ -58,16 +64,73 @@ int make(std::span<const std::string> args, const console& io) {
   return 0;
 }
 
-int hit_rate(std::span<const std::string> args, const console& io) {
-  trace_options format;
+/// Ratios of one capacity, of the policies in order.
+struct hit_row {
   std::uint64_t capacity = 0;
+  std::array<double, 3> any{}, leaves{};
+};
+constexpr std::array hit_policies{eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware};
+
+hit_row hits_of(const std::vector<workload_record>& records, std::uint64_t capacity) {
+  hit_row row{capacity, {}, {}};
+  for (std::size_t p = 0; p < hit_policies.size(); ++p) {
+    hit_ratio_pool any{{hit_policies[p], false}, capacity}, leaves{{hit_policies[p], true}, capacity};
+    for (const auto& r : records) {
+      any.request(r);
+      leaves.request(r);
+    }
+    row.any[p] = any.ratio();
+    row.leaves[p] = leaves.prefix_ratio();
+  }
+  return row;
+}
+
+void print_hits(const std::vector<hit_row>& rows, std::ostream& out) {
+  char cell[64];
+  out << "capacity      ";
+  for (const auto p : hit_policies) {
+    std::snprintf(cell, sizeof cell, "%-22s", std::string{to_string(p)}.c_str());
+    out << cell;
+  }
+  out << "\n";
+  for (const auto& row : rows) {
+    std::snprintf(cell, sizeof cell, "%-14s",
+                  row.capacity == 0 ? "no end" : std::to_string(row.capacity).c_str());
+    out << cell;
+    for (std::size_t p = 0; p < hit_policies.size(); ++p) {
+      std::snprintf(cell, sizeof cell, "%.6f (%.6f)   ", row.any[p], row.leaves[p]);
+      out << cell;
+    }
+    out << "\n";
+  }
+}
+
+std::string hits_as_json(const std::vector<hit_row>& rows) {
+  std::vector<std::string> all;
+  for (const auto& row : rows) {
+    json_object j;
+    j.raw("capacity_blocks", row.capacity == 0 ? "null" : std::to_string(row.capacity));
+    for (std::size_t p = 0; p < hit_policies.size(); ++p) {
+      j.raw(to_string(hit_policies[p]),
+            json_object{}.number("blocks", row.any[p]).number("leaf_first_prefix", row.leaves[p]).done());
+    }
+    all.push_back(j.done());
+  }
+  return json_list(all) + "\n";
+}
+
+int hit_rate(std::span<const std::string> args, const console& io) {
+  trace_format format;
+  std::uint64_t capacity = 0;
+  bool json = false;
   command_line line{
       "mooncaf trace hitrate FILE",
       "Hit ratio of one pool of blocks for every eviction policy and capacity, block by block. In brackets:\n"
       "hits that no miss precedes, with victims chosen leaf first, which is what a prefix cache can use.",
-      {whole("block-tokens", "tokens of a block", format.block_tokens, 1, 65'536),
+      {trace_blocks(format.trace_block_tokens),
        whole("capacity", "one capacity in blocks instead of the usual six; 0: those", capacity, 0,
-             1'000'000'000)},
+             1'000'000'000),
+       flag("json", "print JSON", json)},
       {}};
   const invocation here{io, "trace hitrate"};
   if (const auto status = here.begin(line, args, 1)) return *status;
@@ -75,28 +138,10 @@ int hit_rate(std::span<const std::string> args, const console& io) {
   if (!records) return here.wrong(records.error(), 1);
   std::vector<std::uint64_t> sizes{0, 100'000, 50'000, 30'000, 10'000, 1'000};
   if (capacity > 0) sizes = {capacity};
-  io.out << "capacity      ";
-  for (const auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
-    auto name = std::string{to_string(p)};
-    name.resize(22, ' ');
-    io.out << name;
-  }
-  io.out << "\n";
-  for (const auto size : sizes) {
-    char cell[64];
-    std::snprintf(cell, sizeof cell, "%-14s", size == 0 ? "no end" : std::to_string(size).c_str());
-    io.out << cell;
-    for (const auto p : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
-      hit_ratio_pool any{{p, false}, size}, leaves{{p, true}, size};
-      for (const auto& r : *records) {
-        any.request(r);
-        leaves.request(r);
-      }
-      std::snprintf(cell, sizeof cell, "%.6f (%.6f)   ", any.ratio(), leaves.prefix_ratio());
-      io.out << cell;
-    }
-    io.out << "\n";
-  }
+  std::vector<hit_row> rows;
+  for (const auto size : sizes) rows.push_back(hits_of(*records, size));
+  if (json) io.out << hits_as_json(rows);
+  else print_hits(rows, io.out);
   return 0;
 }
 

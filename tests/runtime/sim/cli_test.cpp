@@ -28,10 +28,11 @@ answer program(std::vector<std::string> args) {
 /// A file that is gone afterwards.
 class scratch_file {
  public:
-  explicit scratch_file(const std::string& text) {
+  explicit scratch_file(const std::string& text, const std::string& ending = ".jsonl") {
+    static int number = 0;
     const char* folder = std::getenv("TMPDIR");
-    path_ =
-        std::string{folder ? folder : "/tmp"} + "/mooncaf_cli_test_" + std::to_string(::getpid()) + ".jsonl";
+    path_ = std::string{folder ? folder : "/tmp"} + "/mooncaf_cli_test_" + std::to_string(::getpid()) + "_" +
+            std::to_string(++number) + ending;
     std::ofstream{path_} << text;
   }
   ~scratch_file() { std::remove(path_.c_str()); }
@@ -98,8 +99,11 @@ TEST_CASE("a bad trace is refused with its file, line and reason") {
             .find("1: input_length") == 0);
   CHECK(reason(good + R"({"timestamp": 4, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]})")
             .find("2: timestamp 4 is before 5") == 0);
-  CHECK(reason(R"({"timestamp": 6, "input_length": 600, "output_length": 2, "hash_ids": [1]})")
-            .find("1: hash_ids has 1 entries") == 0);
+  CHECK(reason(good + R"({"timestamp": 6, "input_length": 600, "output_length": 2, "hash_ids": [1]})"
+                      "\n") ==
+        "2: hash_ids has 1 entries for 600 tokens, but the lines before have blocks of 300 to 599 tokens\n");
+  CHECK(reason(R"({"timestamp": 5, "input_length": 1600, "output_length": 2, "hash_ids": [1, 2, 7, 2]})")
+            .find("1: hash_ids: 2 stands twice") == 0);
   CHECK(reason("\x1f\x8b\x08").find("1: compressed with gzip") == 0);
   const scratch_file empty{""};
   const auto done = program({"simulate", "--trace", empty.path()});
@@ -121,6 +125,7 @@ TEST_CASE("a command that is called wrongly says what to change") {
   CHECK(said({"simulate", "--trace", "x", "--profile", "none"}).find("no profile 'none'") !=
         std::string::npos);
   CHECK(said({"plan"}).find("--trace is missing") != std::string::npos);
+  CHECK(said({"simulate", "one.jsonl", "two.jsonl"}).find("'two.jsonl' is one more") != std::string::npos);
   CHECK(said({"trace", "bake"}).find("usage: mooncaf trace") == 0);
   CHECK(said({"calibrate"}).find("--model is missing") != std::string::npos);
   CHECK(program({"simulate", "--trace", "/nowhere.jsonl"}).err.find("cannot open /nowhere.jsonl") !=
@@ -134,4 +139,96 @@ TEST_CASE("a plan names the best share-out and draws the curve around it") {
       program({"plan", "--trace", trace.path(), "--nodes", "3", "--slo-ttft", "30s", "--slo-tbt", "100ms"});
   CHECK(done.status == 0);
   CHECK(done.out.find("best of 3 nodes") == 0);
+}
+
+namespace {
+
+/// The number behind a key of JSON text; it is there.
+double number_at(const std::string& json, const std::string& key) {
+  const auto at = json.find("\"" + key + "\":");
+  REQUIRE_MESSAGE(at != std::string::npos, key, " is missing in ", json.substr(0, 200));
+  return std::stod(json.substr(at + key.size() + 3));
+}
+
+/// A profile with blocks of 64 tokens, as `calibrate` writes them, and fast enough for the small trace.
+std::string profile_of_64() {
+  return "name = \"small\"\n[model]\nlayers = 30\nkv_bytes_per_token = 23040\nblock_tokens = 64\n"
+         "[prefill]\nconstant_ms = 1\ntoken_us = 20\npair_ns = 0.1\ncached_token_us = 0\nchunk_tokens = "
+         "2048\n"
+         "[decode]\nconstant_ms = 2\nsequence_us = 50\ncontext_token_ns = 5\nmax_batch = 64\n"
+         "device_kv_tokens = 1000000\n"
+         "[node]\nnic_gbit_per_s = 80\nnetwork_latency_us = 10\nssd_gb_per_s = 1\ndram_tokens = 4000000\n"
+         "ssd_tokens = 0\n";
+}
+
+}  // namespace
+
+TEST_CASE("a trace in blocks of another size than the profile's is cut anew, and finds as many of them") {
+  const scratch_file trace{small_trace()};
+  const scratch_file profile{profile_of_64(), ".toml"};
+  const auto fine = program({"simulate", trace.path(), "--profile", profile.path(), "--json"});
+  REQUIRE_MESSAGE(fine.status == 0, fine.err);
+  CHECK(number_at(fine.out, "arrived") == 200);
+  auto coarse_text = profile_of_64();
+  coarse_text.replace(coarse_text.find("block_tokens = 64"), 17, "block_tokens = 512");
+  const scratch_file coarse_profile{coarse_text, ".toml"};
+  const auto coarse = program({"simulate", trace.path(), "--profile", coarse_profile.path(), "--json"});
+  CHECK(number_at(fine.out, "computed_tokens") ==
+        doctest::Approx(number_at(coarse.out, "computed_tokens")).epsilon(0.02));
+  const auto stats = program({"trace", "stats", trace.path()});
+  CHECK(stats.out.find(" of 512 tokens, ") != std::string::npos);
+  const scratch_file of_64{program({"trace", "generate", "--requests", "200", "--block-tokens", "64"}).out};
+  CHECK(program({"trace", "stats", of_64.path()}).out.find(" of 64 tokens, ") != std::string::npos);
+}
+
+TEST_CASE("JSON tells every option that changes a run, and what happened over time") {
+  const scratch_file trace{small_trace()};
+  const auto done = program({"simulate", trace.path(), "--json", "--threshold", "inf", "--tbt", "p90",
+                             "--nic-gbit", "100", "--eviction", "lfu", "--decode-span", "7s"});
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  for (const char* member :
+       {R"("threshold":null)", R"("tbt":"p90")", R"("eviction":"lfu")", R"("decode_span_s":7)",
+        R"("node_nic_gbit_per_s":100)", R"("node_dram_tokens":3000000)", R"("history":{"at_s":[)",
+        R"("leaf_first":true)", R"("write_policy":"write_back")", R"("assumed":[])"}) {
+    CHECK_MESSAGE(done.out.find(member) != std::string::npos, member);
+  }
+  CHECK(number_at(done.out, "decode_memory") > 0);
+}
+
+TEST_CASE("what a profile leaves out is said with the value that is taken") {
+  const scratch_file trace{small_trace()};
+  auto text = profile_of_64();
+  text.erase(text.find("[decode]"), text.find("[node]") - text.find("[decode]"));
+  const scratch_file profile{text, ".toml"};
+  const auto table = program({"simulate", trace.path(), "--profile", profile.path()});
+  REQUIRE_MESSAGE(table.status == 0, table.err);
+  CHECK(table.out.find("not in the profile   decode.constant_ms = 1 is assumed") != std::string::npos);
+  CHECK(table.out.find("prefill.token_us") == std::string::npos);
+  const auto json = program({"simulate", trace.path(), "--profile", profile.path(), "--json"});
+  CHECK(json.out.find(R"("assumed":["decode.constant_ms = 1","decode.sequence_us = 1000")") !=
+        std::string::npos);
+}
+
+TEST_CASE("a trace's statistics and hit ratios are JSON where that is asked for") {
+  const scratch_file trace{small_trace()};
+  const auto stats = program({"trace", "stats", trace.path(), "--json"});
+  CHECK(number_at(stats.out, "requests") == 200);
+  CHECK(number_at(stats.out, "block_tokens") == 512);
+  CHECK(number_at(stats.out, "p50") > 0);
+  const auto hits = program({"trace", "hitrate", trace.path(), "--json", "--capacity", "50"});
+  CHECK(hits.out.find(R"([{"capacity_blocks":50,"lru":{"blocks":)") == 0);
+}
+
+TEST_CASE("decode may run on other machines than prefill, if they hold the same KV") {
+  const scratch_file trace{small_trace()};
+  const auto mixed = program({"simulate", trace.path(), "--profile", "h800x8-llama70b", "--decode-profile",
+                              "a800x8-llama70b", "--json"});
+  REQUIRE_MESSAGE(mixed.status == 0, mixed.err);
+  CHECK(mixed.out.find(R"("decode_hardware":{"name":"8 x A800, LLaMA3-70B")") != std::string::npos);
+  const auto same = program({"simulate", trace.path(), "--profile", "h800x8-llama70b", "--json"});
+  CHECK(number_at(mixed.out.substr(mixed.out.find("\"tbt_s\"")), "mean") >
+        number_at(same.out.substr(same.out.find("\"tbt_s\"")), "mean"));
+  const auto other = program({"simulate", trace.path(), "--decode-profile", "h200-llama8b"});
+  CHECK(other.status == 2);
+  CHECK(other.err.find("prefill cannot hand over to decode") != std::string::npos);
 }

@@ -72,3 +72,17 @@ TEST_CASE("costs fitted to measurements of a model give that model back") {
   CHECK(relative(c.decode_context_token_s, p.costs.decode_context_token_s) < 0.01);
   CHECK(relative(c.prefill_token_s, p.costs.prefill_token_s) < 0.1);
 }
+
+TEST_CASE("a fit tells how far it is from what it was fitted to") {
+  const auto p = a800();
+  auto passes = prefill_samples(p);
+  const auto steps = decode_samples(p);
+  const auto exact = error_of(fit_costs(passes, steps), passes, steps);
+  CHECK(exact.decode_most < 1e-6);
+  auto costs = p.costs;
+  costs.prefill_cached_token_s = 0;
+  costs.decode_constant_s *= 1.1, costs.decode_sequence_s *= 1.1, costs.decode_context_token_s *= 1.1;
+  const auto off = error_of(costs, passes, steps);
+  CHECK(off.decode_mean == doctest::Approx(0.1));
+  CHECK(off.decode_most == doctest::Approx(0.1));
+}

@@ -1,0 +1,36 @@
+#include "runtime/sim/options.hpp"
+
+#include <string>
+
+namespace mooncaf::sim {
+
+result<void> check_options(const simulation_options& o) {
+  const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
+  constexpr std::uint32_t most = 8191;
+  if (o.prefill == 0 || o.decode == 0) return bad("at least one prefill and one decode instance are needed");
+  if (o.prefill > most || o.decode > most) return bad("at most 8191 instances of each role");
+  if (o.pipeline == 0 || o.pipeline > 64) return bad("a pipeline group has 1 to 64 nodes");
+  if (!(o.speed > 0) || o.speed > 1e6) return bad("speed must be above 0, at most 10^6");
+  if (!(o.jitter >= 0) || o.jitter > 1) return bad("jitter must be 0 to 1");
+  for (const double told : {o.prefill_calibration, o.decode_calibration}) {
+    if (!(told >= 0.1) || told > 10) return bad("a calibration must be told 0.1 to 10 times what it is");
+  }
+  if (!(o.ttft_slo_s > 0) || !(o.tbt_slo_s > 0)) return bad("SLOs must be above 0");
+  if (!(o.high_share >= 0) || !(o.low_share >= 0) || o.high_share + o.low_share > 1) {
+    return bad("shares of priorities must be 0 to 1 and together at most 1");
+  }
+  if (const auto& d = o.decode_hardware) {
+    const auto& p = o.hardware;
+    if (o.coupled != coupled_mode::off) return bad("coupled instances have one profile");
+    if (d->kv_bytes_per_token != p.kv_bytes_per_token || d->layers != p.layers ||
+        d->block_tokens != p.block_tokens) {
+      return bad(
+          "'" + p.name + "' and '" + d->name +
+          "' differ in layers, KV bytes of a token or tokens of a block: prefill cannot hand over to decode");
+    }
+  }
+  if (!(o.balancing_threshold >= 1)) return bad("the balancing threshold must be at least 1");
+  return {};
+}
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,134 @@
+#include "runtime/sim/json_object.hpp"
+#include "runtime/sim/report.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+std::string json_of(const log_histogram& h) {
+  return json_object{}
+      .count("count", h.count())
+      .number("mean", h.mean())
+      .number("p50", h.quantile(0.5))
+      .number("p90", h.quantile(0.9))
+      .number("p99", h.quantile(0.99))
+      .number("max", h.max())
+      .done();
+}
+
+std::string json_of(const request_counts& c) {
+  return json_object{}
+      .count("arrived", c.arrived)
+      .count("completed", c.completed)
+      .count("slo_met", c.slo_met)
+      .count("ttft_missed", c.ttft_missed)
+      .count("tbt_missed", c.tbt_missed)
+      .count("rejected_placement", c.rejected_placement)
+      .count("rejected_prefill", c.rejected_prefill)
+      .count("rejected_decode", c.rejected_decode)
+      .count("rejected_at_decode", c.rejected_at_decode)
+      .count("rejected_memory", c.rejected_memory)
+      .done();
+}
+
+std::string json_of(const profile& p) {
+  json_object j;
+  j.text("name", p.name);
+  visit_numbers(p, [&](const std::string& key, double value) { j.number(key, value); });
+  return j.done();
+}
+
+const char* name_of(tbt_metric m) { return m == tbt_metric::p90 ? "p90" : "slowest_tenth"; }
+
+std::string json_of(const simulation_options& o) {
+  json_object j;
+  j.text("profile", o.hardware.name).raw("hardware", json_of(o.hardware));
+  if (o.decode_hardware) j.raw("decode_hardware", json_of(*o.decode_hardware));
+  std::vector<std::string> assumed;
+  for (const auto& value : o.assumed) assumed.push_back(json_text(value));
+  j.raw("assumed", json_list(assumed));
+  j.count("machines", o.machines()).count("prefill", o.prefill).count("decode", o.decode);
+  j.count("pipeline", o.pipeline).text("coupled", name_of(o.coupled)).count("coupled_chunk", o.coupled_chunk);
+  j.flag("cache", o.local_cache)
+      .text("policy", to_string(o.policy))
+      .text("admission", to_string(o.admission));
+  j.count("max_queued", o.max_queued).number("threshold", o.balancing_threshold);
+  j.number("slo_ttft_s", o.ttft_slo_s).number("slo_tbt_s", o.tbt_slo_s).text("tbt", name_of(o.tbt));
+  j.number("decode_span_s", o.decode_span_s).count("max_tokens", o.max_tokens);
+  j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first);
+  j.text("write_policy", to_string(o.write)).count("selective_hits", o.selective_hits);
+  j.flag("layerwise", o.layerwise).number("high_share", o.high_share).number("low_share", o.low_share);
+  j.number("report_interval_s", o.report_interval_s).number("speed", o.speed).number("jitter", o.jitter);
+  return j.count("seed", o.seed).done();
+}
+
+/// [a,b,…], with null for what is no number.
+template <class Range, class Get>
+std::string json_row(const Range& values, Get&& get) {
+  std::vector<std::string> all;
+  for (const auto& v : values) all.push_back(json_number(get(v)));
+  return json_list(all);
+}
+
+std::string json_columns(const timeline& t, std::vector<float> timeline_row::*field) {
+  std::vector<std::string> all;
+  const auto count = t.rows().empty() ? 0 : (t.rows().front().*field).size();
+  for (std::size_t i = 0; i < count; ++i) {
+    all.push_back(
+        json_row(t.rows(), [&](const timeline_row& r) { return static_cast<double>((r.*field)[i]); }));
+  }
+  return json_list(all);
+}
+
+}  // namespace
+
+std::string to_json(const timeline& t) {
+  const auto column = [&](double timeline_row::*field) {
+    return json_row(t.rows(), [&](const timeline_row& r) { return r.*field; });
+  };
+  return json_object{}
+      .raw("at_s", column(&timeline_row::at))
+      .raw("prefill_load", column(&timeline_row::prefill_load))
+      .raw("decode_load", column(&timeline_row::decode_load))
+      .raw("prefill_waiting", column(&timeline_row::prefill_waiting))
+      .raw("decode_running", column(&timeline_row::decode_running))
+      .raw("decode_waiting", column(&timeline_row::decode_waiting))
+      .raw("decode_batch", column(&timeline_row::decode_batch))
+      .raw("decode_memory", column(&timeline_row::decode_memory))
+      .raw("hit_share", json_row(t.rows(), [](const timeline_row& r) { return r.hit_share(); }))
+      .raw("rejected", column(&timeline_row::rejected))
+      .raw("busy", json_columns(t, &timeline_row::busy))
+      .raw("replicas", json_columns(t, &timeline_row::replicas))
+      .done();
+}
+
+std::string to_json(const simulation_options& options, const outcome& o) {
+  json_object j;
+  j.raw("options", json_of(options)).raw("requests", json_of(o.all()));
+  j.raw("high", json_of(o.by_priority[0]))
+      .raw("normal", json_of(o.by_priority[1]))
+      .raw("low", json_of(o.by_priority[2]));
+  j.raw("ttft_s", json_of(o.ttft)).raw("queueing_s", json_of(o.queueing)).raw("gap_s", json_of(o.gap));
+  j.raw("tbt_s", json_of(o.tbt)).raw("handover_s", json_of(o.handover));
+  j.number("goodput_per_s", o.goodput()).number("slo_share", o.slo_share());
+  j.number("wasted_prefill_s", o.wasted_prefill_s).number("missed_prefill_s", o.missed_prefill_s);
+  j.count("blocks_dram", o.blocks_dram)
+      .count("blocks_ssd", o.blocks_ssd)
+      .count("blocks_remote", o.blocks_remote);
+  j.count("blocks_missed", o.blocks_missed).number("hit_share", o.hit_share()).count("fetches", o.fetches);
+  j.number("bytes_streamed", o.bytes_streamed).number("bytes_fetched", o.bytes_fetched);
+  j.number("bytes_ssd_read", o.bytes_ssd_read).number("bytes_ssd_written", o.bytes_ssd_written);
+  j.count("prompt_tokens", o.prompt_tokens).count("computed_tokens", o.computed_tokens);
+  j.count("output_tokens", o.output_tokens).number("span_s", o.span_s);
+  j.number("prefill_busy", o.prefill_busy)
+      .number("decode_busy", o.decode_busy)
+      .number("network_busy", o.network_busy);
+  j.number("decode_batch", o.decode_batch).number("decode_memory", o.decode_memory);
+  j.number("decode_memory_most", o.decode_memory_most).number("decode_step", o.decode_step);
+  std::vector<std::string> watched;
+  for (const auto id : options.watch) watched.push_back(json_text(std::to_string(id)));
+  j.raw("watched_blocks", json_list(watched)).raw("history", to_json(o.history));
+  return j.done() + "\n";
+}
+
+}  // namespace mooncaf::sim
