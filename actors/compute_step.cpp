@@ -14,7 +14,8 @@ void compute_step::run() {
   batch.reserve(items_.size());
   std::size_t rows = 0;
   for (auto& item : items_) {
-    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item), item.reused});
+    batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item), item.reused,
+                     item.id.owner()});
     rows += item.sample ? 1 : 0;
   }
   auto& runner = *machine_->runner;

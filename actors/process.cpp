@@ -22,6 +22,7 @@
 #include "actors/served_model.hpp"
 #include "actors/wire.hpp"
 #include "gpu/host/host_device.hpp"
+#include "gpu/linked/linked_device.hpp"
 #include "runtime/sched/block_hash.hpp"
 
 namespace mooncaf {
@@ -68,6 +69,15 @@ std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& 
   return system;
 }
 
+/// What `--device` names, where something is computed.
+result<std::shared_ptr<device>> open_device(const model_options& m) {
+  const host_device_options host{m.threads, false, {}};
+  if (m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
+  auto made = make_linked_device({host, {m.link_bytes_per_s, m.link_latency}, m.copy_engines});
+  if (!made) return fail(made.error());
+  return std::shared_ptr<device>{std::move(*made)};
+}
+
 }  // namespace
 
 process::process(const options& opts) : context_(std::make_shared<node_context>()) { context_->opts = opts; }
@@ -75,7 +85,11 @@ process::process(const options& opts) : context_(std::make_shared<node_context>(
 result<void> process::load_model() {
   const auto& m = opts().model;
   if (modelled_) return adopt(serve_modelled(*modelled_), sim::modelled_layout(*modelled_));
-  if (computes()) context_->hardware = make_host_device({m.threads, false, {}});
+  if (computes()) {
+    auto made = open_device(m);
+    if (!made) return fail(made.error());
+    context_->hardware = std::move(*made);
+  }
   auto loaded = load_served_model(context_->hardware.get(), m.path, m.chat_template,
                                   {computes(), computes() || opts().cluster.gateway});
   if (!loaded) return fail(loaded.error());

@@ -20,6 +20,8 @@ runner_options runner_options_of(const options& o, worker_role role, const kv_la
   r.max_logit_rows = prefill ? prefill_worker::requests_per_step(budget) : o.decode.max_batch;
   r.layout = layout;
   r.priority = prefill ? 1 : 0;
+  r.device_kv_bytes = o.model.device_kv_bytes;
+  r.context_tokens = o.model.context_length;
   return r;
 }
 

@@ -179,10 +179,10 @@ declaration text(naming n, const std::string& section, place<Section, std::strin
 template <class Section>
 declaration device(naming n, const std::string& section, place<Section, std::string> at) {
   declaration d = text(std::move(n), section, at, "DEVICE");
-  d.allowed = "auto, host, cuda or model:PROFILE";
+  d.allowed = "auto, host, linked, cuda or model:PROFILE";
   d.set = [set = d.set](options& o, std::string_view given) -> std::optional<std::string> {
     const bool modelled = given.starts_with("model:") && given.size() > 6;
-    if (given != "auto" && given != "host" && given != "cuda" && !modelled)
+    if (given != "auto" && given != "host" && given != "linked" && given != "cuda" && !modelled)
       return quoted(given) + " is no device";
     return set(o, given);
   };

@@ -137,12 +137,25 @@ void add_model(table& t) {
   t.push_back(device(
       {"device", "device",
        "Where to compute; auto takes the best that this build has, which is the host: cuda is refused; "
+       "linked is the host with memory of its own behind a link, as a graphics card has it; "
        "model:PROFILE computes nothing and waits as long as a profile of "
        "mooncaf simulate says, built-in or FILE.toml"},
       s, at(m, &model_options::device)));
   t.push_back(real({"time-scale", "time_scale",
                     "A second of a modelled device's process stands for so many seconds of its profile"},
                    s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
+  t.push_back(
+      size({"device-kv", "device_kv",
+            "Memory for KV of each instance on a linked device; the longest context must fit", compute},
+           s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
+  t.push_back(size({"link-bandwidth", "link_bandwidth",
+                    "Bytes per second, each way, between a linked device's memory and the host's", compute},
+                   s, at(m, &model_options::link_bytes_per_s), 1 * MiB, 1024 * GiB));
+  t.push_back(
+      time({"link-latency", "link_latency", "What a copy over that link takes beyond its bytes", compute}, s,
+           at(m, &model_options::link_latency), 0ns, 1s));
+  t.push_back(integer({"copy-engines", "copy_engines", "Copies of a linked device that run at once", compute},
+                      s, at(m, &model_options::copy_engines), 1u, 16u, "engines"));
 }
 
 void add_workers(table& t) {
@@ -367,18 +380,21 @@ void add_gateway(table& t) {
   t.push_back(text({"api-keys-file", "api_keys_file",
                     "TOML file with a key, a cache, a priority and limits for each tenant", who},
                    s, at(c, &gateway_options::api_keys_file), "FILE"));
-  t.push_back(text({"allowed-origins", "allowed_origins",
-                    "Web pages that may use the API: their origins, local (pages of this machine), or *", who},
-                   s, at(c, &gateway_options::allowed_origins), "LIST"));
-  t.push_back(text({"allowed-hosts", "allowed_hosts",
-                    "Names that the server may be asked by without a key: names, local (this machine's), or *", who},
-                   s, at(c, &gateway_options::allowed_hosts), "LIST"));
+  t.push_back(
+      text({"allowed-origins", "allowed_origins",
+            "Web pages that may use the API: their origins, local (pages of this machine), or *", who},
+           s, at(c, &gateway_options::allowed_origins), "LIST"));
+  t.push_back(
+      text({"allowed-hosts", "allowed_hosts",
+            "Names that the server may be asked by without a key: names, local (this machine's), or *", who},
+           s, at(c, &gateway_options::allowed_hosts), "LIST"));
   t.push_back(text({"model-alias", "model_aliases",
                     "More names, with commas, that clients may call the model by; *: any name", who},
                    s, at(c, &gateway_options::model_aliases), "LIST"));
-  t.push_back(flag({"parse-special", "parse_special",
-                    "Read special tokens in the prompts of /v1/completions; a request's parse_special goes before", who},
-                   s, at(c, &gateway_options::parse_special)));
+  t.push_back(flag(
+      {"parse-special", "parse_special",
+       "Read special tokens in the prompts of /v1/completions; a request's parse_special goes before", who},
+      s, at(c, &gateway_options::parse_special)));
   t.push_back(integer({"max-connections", "max_connections", "Client connections open at once", who}, s,
                       at(c, &gateway_options::max_connections), 1u, 1'000'000u, "connections"));
   t.push_back(integer({"max-requests", "max_requests",

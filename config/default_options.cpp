@@ -14,6 +14,10 @@ options default_options() {
   o.model.block_tokens = defaults::model::block_tokens;
   o.model.device = defaults::model::device;
   o.model.time_scale = defaults::model::time_scale;
+  o.model.device_kv_bytes = defaults::model::device_kv;
+  o.model.link_bytes_per_s = defaults::model::link_bandwidth;
+  o.model.link_latency = defaults::model::link_latency;
+  o.model.copy_engines = defaults::model::copy_engines;
   o.prefill = {defaults::prefill::instances,
                defaults::prefill::chunk_tokens,
                defaults::prefill::max_batch_tokens,

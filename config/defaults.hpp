@@ -20,10 +20,14 @@ namespace model {
 inline constexpr const char* chat_template = "auto";
 inline constexpr auto kv_dtype = kv_dtype_choice::f16;  // half the bytes, and no measurable loss
 inline constexpr const char* device = "auto";
-inline constexpr double time_scale = 1;             // a modelled device takes as long as a real one
-inline constexpr std::uint32_t context_length = 0;  // tokens; 0: as the model was trained
-inline constexpr std::uint32_t threads = 0;         // 0: every core; matrix products scale with them
-inline constexpr std::uint32_t block_tokens = 64;   // tokens; 1.4 MiB of a 135M model: a link's full speed
+inline constexpr double time_scale = 1;                    // a modelled device takes as long as a real one
+inline constexpr std::uint64_t device_kv = 1 * GiB;        // bytes; as much as the host keeps by default
+inline constexpr std::uint64_t link_bandwidth = 24 * GiB;  // bytes per second; PCIe 4.0 with 16 lanes
+inline constexpr auto link_latency = 10us;                 // of starting a copy on a graphics card
+inline constexpr std::uint32_t copy_engines = 2;           // one each way, as the cards of that link have
+inline constexpr std::uint32_t context_length = 0;         // tokens; 0: as the model was trained
+inline constexpr std::uint32_t threads = 0;                // 0: every core; matrix products scale with them
+inline constexpr std::uint32_t block_tokens = 64;  // tokens; 1.4 MiB of a 135M model: a link's full speed
 }  // namespace model
 
 namespace prefill {
@@ -104,12 +108,13 @@ inline constexpr std::uint32_t service_level = 0;
 
 namespace gateway {
 inline constexpr bool page = true;
-inline constexpr bool parse_special = true;  // a client that renders a template itself writes its markers as text
+inline constexpr bool parse_special =
+    true;  // a client that renders a template itself writes its markers as text
 inline constexpr const char* allowed_origins = "local";  // pages of other places must be let in by name
 inline constexpr const char* allowed_hosts = "local";    // a name that others own may point here, too
-inline constexpr const char* http = "127.0.0.1:8000";   // where OpenAI clients of local servers look
-inline constexpr std::uint32_t max_connections = 4096;  // twice the 2,000 streams that must fit
-inline constexpr std::uint32_t max_requests = 2048;     // running and waiting; then 429
+inline constexpr const char* http = "127.0.0.1:8000";    // where OpenAI clients of local servers look
+inline constexpr std::uint32_t max_connections = 4096;   // twice the 2,000 streams that must fit
+inline constexpr std::uint32_t max_requests = 2048;      // running and waiting; then 429
 inline constexpr std::uint64_t max_body_size =
     16 * MiB;                                  // bytes; a 128k-token prompt as JSON needs about 1 MiB
 inline constexpr auto request_timeout = 600s;  // a long answer of a slow CPU model

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "config/declaration.hpp"
 #include "config/toml.hpp"
@@ -265,6 +266,15 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "time-scale: only a modelled device's time can be scaled; give --device "
                 "model:PROFILE");
+  const auto& usual = default_options().model;
+  const auto of_link = [](const model_options& m) {
+    return std::tuple{m.device_kv_bytes, m.link_bytes_per_s, m.link_latency, m.copy_engines};
+  };
+  if (o.model.device != "linked" && of_link(o.model) != of_link(usual))
+    return fail(
+        ec::invalid_argument,
+        "device-kv, link-bandwidth, link-latency and copy-engines: only a linked device has them; give "
+        "--device linked");
   if (!modelled && o.model.path.empty() && (c.prefill || c.decode || c.gateway))
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "

@@ -62,8 +62,13 @@ struct model_options {
   std::uint32_t threads = 0;         ///< 0: one per core
   kv_dtype_choice kv_dtype = kv_dtype_choice::f16;
   std::uint32_t block_tokens = 0;
-  std::string device;  ///< auto, host, or model:PROFILE: computes nothing, takes as long as the profile says
+  /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says
+  std::string device;
   double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
+  std::uint64_t device_kv_bytes = 0;        ///< linked: KV of one instance in the device's memory
+  std::uint64_t link_bytes_per_s = 0;       ///< linked: each way
+  std::chrono::nanoseconds link_latency{};  ///< linked: of a copy, beyond its bytes
+  std::uint32_t copy_engines = 0;           ///< linked
 };
 
 struct prefill_options {
@@ -139,9 +144,9 @@ struct rdma_config {
 
 struct gateway_options {
   host_port http;
-  std::string api_key;       ///< empty: no key needed
-  std::string api_key_file;  ///< its first line is the key; empty: none
-  std::string api_keys_file;  ///< several keys, each with a tenant and its limits; empty: none
+  std::string api_key;          ///< empty: no key needed
+  std::string api_key_file;     ///< its first line is the key; empty: none
+  std::string api_keys_file;    ///< several keys, each with a tenant and its limits; empty: none
   std::string allowed_origins;  ///< web pages that may use the API: see actors/http/web_guard.hpp
   std::string allowed_hosts;    ///< names that the server may be asked by: see there
   std::string model_aliases;    ///< more names of the model, with commas; "*": any

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "gpu/copy_queue.hpp"
 #include "gpu/ggml_type.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
@@ -28,7 +29,9 @@ struct device_info {
   std::string isa;   ///< "avx512-vnni", "avx2", "portable", "sm_90a"
   unsigned threads = 1;
   std::size_t memory_bytes = 0;
-  bool host_memory = true;  ///< KV blocks may live in plain host memory and be used in place.
+  /// Device memory is the host's: addresses of the two are the same, so that KV blocks are used where they
+  /// are. Otherwise nothing but the device's own queues can follow a device address.
+  bool host_memory = true;
 };
 
 /// A weight matrix, in whatever form the device likes best. Made by `device::load_weight`; immutable.
@@ -77,11 +80,12 @@ struct rope_params {
 struct attention_seq {
   std::uint32_t q_begin = 0;  ///< first row of this sequence in q and out
   std::uint32_t q_tokens = 0;
-  std::uint32_t kv_tokens = 0;         ///< context length including the query rows
-  std::span<std::byte* const> blocks;  ///< KV block base addresses, ceil(kv_tokens / block_tokens) of them
+  std::uint32_t kv_tokens = 0;           ///< context length including the query rows
+  std::span<const device_bytes> blocks;  ///< KV blocks, ceil(kv_tokens / block_tokens) of them
 };
 
-/// Ordered work on a device. Calls may return before completion; `synchronize` waits. One thread at a time.
+/// Ordered work on a device. Calls may return before completion; `synchronize` waits. What spans hold is
+/// read before the call returns, but for `upload` and `download`. One thread at a time.
 class compute_queue {
  public:
   virtual ~compute_queue() = default;
@@ -112,10 +116,15 @@ class compute_queue {
   virtual void swiglu(tensor gate, tensor up, tensor out) = 0;
   /// x += y.
   virtual void add(tensor x, tensor y) = 0;
-  /// Copies to and from device memory.
+  /// Copies to and from device memory; the host's side is left alone until `synchronize`.
   virtual void upload(std::span<const float> from, float* to) = 0;
   virtual void download(const float* from, std::span<float> to) = 0;
   virtual void synchronize() = 0;
+
+  /// What is handed over from now on begins after `e`. Not with a turn held: others would wait, too.
+  virtual void wait(const event_ptr& e) = 0;
+  /// Reached once everything that was handed over is done.
+  virtual event_ptr record() = 0;
 
   /// A turn on the device. Queues of one device take turns at layer borders, so that a decode step waits for
   /// at most one layer of somebody's prefill; lower `priority` value goes first, equals in order of arrival.
@@ -138,6 +147,8 @@ class device {
   virtual result<std::unique_ptr<buffer>> allocate(std::size_t bytes) = 0;
   /// @param priority  turn order against the other queues of this device; decode 0, prefill 1.
   virtual std::unique_ptr<compute_queue> make_queue(int priority) = 0;
+  /// A queue of copies; those of different queues may run side by side.
+  virtual std::unique_ptr<copy_queue> make_copy_queue() = 0;
 };
 
 /// RAII over begin_turn / end_turn.

@@ -33,7 +33,7 @@ double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) 
 void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head, float scale,
             const attention_seq& seq, std::uint32_t position, const float* q, float* out) {
   const auto row = [&](std::uint32_t p, bool value) {
-    return seq.blocks[p / layout.block_tokens] +
+    return seq.blocks[p / layout.block_tokens].at +
            layout.offset(layer, kv_head, value, p % layout.block_tokens);
   };
   std::vector<double> weights(position + 1);
@@ -118,7 +118,7 @@ void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor 
       for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
         for (const bool value : {false, true}) {
           const float* from = (value ? v : k).row(seq.q_begin + i) + std::size_t{h} * layout.head_dim;
-          auto* to = seq.blocks[position / layout.block_tokens] +
+          auto* to = seq.blocks[position / layout.block_tokens].at +
                      layout.offset(layer, h, value, position % layout.block_tokens);
           for (std::size_t d = 0; d < layout.head_dim; ++d) {
             const auto half = float_to_half(from[d]);

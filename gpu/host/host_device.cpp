@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "gpu/host/exact_queue.hpp"
+#include "gpu/host/host_copies.hpp"
 #include "gpu/host/host_queue.hpp"
 
 namespace mooncaf {
@@ -93,6 +94,8 @@ class host_device final : public device {
     if (core_.exact) return std::make_unique<exact_queue>(core_, priority);
     return std::make_unique<host_queue>(core_, priority);
   }
+
+  std::unique_ptr<copy_queue> make_copy_queue() override { return std::make_unique<host_copies>(); }
 
  private:
   host_core core_;

@@ -222,7 +222,7 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
   for (const auto& seq : seqs) {
     each_row(seq.q_tokens, [&](std::size_t i) {
       const auto position = static_cast<std::uint32_t>(seq.kv_tokens - seq.q_tokens + i);
-      auto* block = seq.blocks[position / layout.block_tokens];
+      auto* block = seq.blocks[position / layout.block_tokens].at;
       const auto row = position % layout.block_tokens;
       for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
         const auto head = std::size_t{h} * layout.head_dim;

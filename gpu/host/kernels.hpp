@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "gpu/copy_queue.hpp"
 #include "gpu/host/packed_matrix.hpp"
 #include "runtime/base/kv_layout.hpp"
 
@@ -20,7 +21,7 @@ struct attention_task {
   std::uint32_t kv_head = 0;
   std::uint32_t group = 1;  ///< query heads per KV head
   float scale = 1;
-  std::span<std::byte* const> blocks;
+  std::span<const device_bytes> blocks;
   std::uint32_t first_position = 0;  ///< of the first query token
   std::uint32_t tokens = 0;
   const float* q = nullptr;  ///< first token's first head of the group
@@ -30,7 +31,7 @@ struct attention_task {
 
   /// The key or value at a position.
   const std::byte* row(std::uint32_t position, bool value) const noexcept {
-    return blocks[position / layout->block_tokens] +
+    return blocks[position / layout->block_tokens].at +
            layout->offset(layer, kv_head, value, position % layout->block_tokens);
   }
 };

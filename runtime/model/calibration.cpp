@@ -105,7 +105,7 @@ result<std::vector<timing_sample>> best_of_rounds(const std::vector<pass_shape>&
 
 result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::uint32_t budget_tokens) {
   const auto& config = runner.model_in_use().config();
-  const auto context = std::min<std::uint32_t>(config.context_length, 4 * budget_tokens);
+  const auto context = std::min(runner.options().context_tokens, 4 * budget_tokens);
   const auto longest = std::min({context, budget_tokens, longest_pass});
   const scratch_blocks scratch{runner.options().layout, context};
   const std::vector<std::int32_t> tokens(longest, 1);
@@ -118,7 +118,12 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
   }
   const auto pass = [&](std::size_t i) {
     const batch_item item{std::span{tokens}.first(static_cast<std::size_t>(shapes[i][0])),
-                          static_cast<std::uint32_t>(shapes[i][1]), scratch.blocks(), true};
+                          static_cast<std::uint32_t>(shapes[i][1]),
+                          scratch.blocks(),
+                          true,
+                          {},
+                          0,
+                          1};
     return passes.take({&item, 1}, logits);
   };
   // The first pass touches every weight for the first time and is not representative.
@@ -130,7 +135,7 @@ result<std::vector<timing_sample>> calibrate_prefill(model_runner& runner, std::
 
 result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::uint32_t max_batch) {
   const auto& config = runner.model_in_use().config();
-  const auto context = std::min<std::uint32_t>(config.context_length, 2048);
+  const auto context = std::min<std::uint32_t>(runner.options().context_tokens, 2048);
   const scratch_blocks scratch{runner.options().layout, context};
   const std::int32_t token = 1;
   std::vector<float> logits(static_cast<std::size_t>(config.vocab_size) * max_batch);
@@ -148,7 +153,8 @@ result<std::vector<timing_sample>> calibrate_decode(model_runner& runner, std::u
     // for timing, and nothing else.
     std::vector<batch_item> items;
     for (std::uint32_t k = 0; k < batch; ++k) {
-      items.push_back({{&token, 1}, position - k % (position + 1), scratch.blocks(), true});
+      items.push_back(
+          {{&token, 1}, position - k % (position + 1), scratch.blocks(), true, {}, 0, k + std::uint64_t{1}});
     }
     return passes.take(items, std::span{logits}.first(std::size_t{batch} * config.vocab_size));
   };

@@ -20,18 +20,23 @@ using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> log
 /// One sequence's share of a forward pass.
 struct batch_item {
   std::span<const std::int32_t> tokens;  ///< new tokens, at least one
-  std::uint32_t start = 0;             ///< position of tokens[0]; blocks hold the positions before it already
-  std::span<std::byte* const> blocks;  ///< KV block base addresses covering start + tokens.size() positions
-  bool want_logits = false;            ///< logits of the last token
-  row_logits_fn each_row{};            ///< if set, called for each of `tokens` once the layers are done
+  std::uint32_t start = 0;  ///< position of tokens[0]; blocks hold the positions before it already
+  /// KV blocks in host memory, covering start + tokens.size() positions.
+  std::span<std::byte* const> blocks;
+  bool want_logits = false;  ///< logits of the last token
+  row_logits_fn each_row{};  ///< if set, called for each of `tokens` once the layers are done
   /// Of the positions before `start`: those of a reused prefix that this pass is the first to read. Results
   /// do not depend on it; a modelled machine takes time to gather them.
   std::uint32_t reused = 0;
+  /// Names the sequence from pass to pass, so that a device with memory of its own need not load the
+  /// positions before `start` again: they have not changed since this runner read or wrote them under this
+  /// name. 0: nobody's.
+  std::uint64_t sequence = 0;
 };
 
-/// Called on the caller's thread as soon as the KV of `layer` of all items is written, before that layer's
-/// attention: KV can leave while the layer still computes. The device turn is held, so hand the work over and
-/// return.
+/// Called on the caller's thread as soon as the KV of `layer` of all items is in the host's blocks, while the
+/// device computes on: KV can leave before the layer is done. The device turn may be held, so hand the work
+/// over and return.
 using layer_done_fn = std::function<void(std::uint32_t layer)>;
 
 /// Called on the caller's thread before `layer` reads any KV, without a device turn: may wait until the

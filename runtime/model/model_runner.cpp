@@ -41,6 +41,8 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   std::unique_ptr<model_runner> r(new model_runner);
   r->model_ = std::move(m);
   r->options_ = options;
+  auto& longest = r->options_.context_tokens;
+  longest = longest == 0 ? c.context_length : std::min(longest, c.context_length);
   r->logits_in_place_ = dev.info().host_memory;
 
   const std::size_t tokens = options.max_batch_tokens;
@@ -64,6 +66,12 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   if (!memory) return fail(std::move(memory.error()));
   r->memory_ = std::move(*memory);
   r->queue_ = dev.make_queue(options.priority);
+  if (!dev.info().host_memory) {
+    auto mirror = kv_mirror::make(dev, options.layout, options.device_kv_bytes, longest);
+    if (!mirror) return fail(std::move(mirror.error()));
+    r->mirror_ = std::move(*mirror);
+    r->written_.resize(c.n_layers);
+  }
 
   r->tokens_.reserve(tokens);
   r->positions_.reserve(tokens);
@@ -111,7 +119,20 @@ result<void> model_runner::check(std::span<const batch_item> items, std::span<fl
   return {};
 }
 
+/// The blocks of an item where the device computes; `blocks_` has room for those of all items.
+std::span<const device_bytes> model_runner::blocks_of(std::span<const batch_item> items, std::size_t item) {
+  if (mirror_) return mirror_->blocks(item);
+  const auto end = items[item].start + items[item].tokens.size();
+  const auto first = blocks_.size();
+  for (auto* block : items[item].blocks.first(options_.layout.blocks_for(end))) blocks_.push_back({block});
+  return std::span{blocks_}.subspan(first);
+}
+
 void model_runner::plan(std::span<const batch_item> items) {
+  blocks_.clear();
+  std::size_t blocks = 0;
+  for (const auto& item : items) blocks += item.blocks.size();
+  blocks_.reserve(mirror_ ? 0 : blocks);
   tokens_.clear();
   positions_.clear();
   seqs_.clear();
@@ -119,16 +140,17 @@ void model_runner::plan(std::span<const batch_item> items) {
   last_positions_.clear();
   last_seqs_.clear();
   every_row_ = false;
-  for (const auto& item : items) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& item = items[i];
     every_row_ |= item.each_row != nullptr;
     const auto begin = static_cast<std::uint32_t>(tokens_.size());
     const auto count = static_cast<std::uint32_t>(item.tokens.size());
-    const auto blocks = item.blocks.first(options_.layout.blocks_for(item.start + count));
+    const auto own = blocks_of(items, i);
     tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
-    for (std::uint32_t i = 0; i < count; ++i) positions_.push_back(static_cast<std::int32_t>(item.start + i));
-    seqs_.push_back({begin, count, item.start + count, blocks});
+    for (std::uint32_t t = 0; t < count; ++t) positions_.push_back(static_cast<std::int32_t>(item.start + t));
+    seqs_.push_back({begin, count, item.start + count, own});
     if (!item.want_logits) continue;
-    last_seqs_.push_back({static_cast<std::uint32_t>(last_rows_.size()), 1, item.start + count, blocks});
+    last_seqs_.push_back({static_cast<std::uint32_t>(last_rows_.size()), 1, item.start + count, own});
     last_rows_.push_back(begin + count - 1);
     last_positions_.push_back(static_cast<std::int32_t>(item.start + count - 1));
   }
@@ -138,6 +160,29 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
                                    const layer_done_fn& done, const std::atomic<bool>* cancel,
                                    const before_layer_fn& before) {
   if (auto fine = check(items, logits); !fine) return fine;
+  if (!mirror_) return pass(items, logits, done, cancel, before);
+  // Items whose contexts do not fit into the device together are computed one part after the other: no bit
+  // depends on what shares a pass.
+  while (!items.empty()) {
+    const auto part = items.first(mirror_->begin(items));
+    if (part.empty())
+      return fail(ec::invalid_argument,
+                  "a context of " + std::to_string(items.front().start + items.front().tokens.size()) +
+                      " tokens does not fit into the device's KV memory");
+    const auto wanted = static_cast<std::size_t>(std::ranges::count(part, true, &batch_item::want_logits));
+    const auto own = logits.first(wanted * vocab_size());
+    items = items.subspan(part.size());
+    logits = logits.subspan(own.size());
+    auto computed = pass(part, own, items.empty() ? done : layer_done_fn{}, cancel, before);
+    mirror_->end(computed.has_value());
+    if (!computed) return computed;
+  }
+  return {};
+}
+
+result<void> model_runner::pass(std::span<const batch_item> items, std::span<float> logits,
+                                const layer_done_fn& done, const std::atomic<bool>* cancel,
+                                const before_layer_fn& before) {
   plan(items);
   auto computed = run_layers(done, cancel, before);
   const device_turn turn(*queue_);
@@ -155,13 +200,40 @@ result<void> model_runner::run_layers(const layer_done_fn& done, const std::atom
   for (std::uint32_t layer = 0; layer < c.n_layers; ++layer) {
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed))
       return fail(ec::cancelled, "before layer " + std::to_string(layer));
-    if (before)
-      if (auto ready = before(layer); !ready) return ready;
-    const device_turn turn(*queue_);
-    if (layer == 0) queue_->embed(model_->embedding(), tokens_, view(at_.x, tokens_.size(), c.dim));
-    run_layer(layer, done);
+    if (auto ready = fetch_layer(layer, before); !ready) return ready;
+    {
+      const device_turn turn(*queue_);
+      if (layer == 0) queue_->embed(model_->embedding(), tokens_, view(at_.x, tokens_.size(), c.dim));
+      run_layer(layer, done);
+    }
+    if (!mirror_ || layer == 0) continue;
+    // No more than a layer ahead of the device, so that a cancelled pass ends soon.
+    wait_for(written_[layer - 1]);
+    tell_stored(layer, done, false);
   }
+  if (mirror_) tell_stored(c.n_layers, done, true);
   return {};
+}
+
+/// Before `layer` reads KV: what it reads is in the host's blocks, and will be in the device's.
+result<void> model_runner::fetch_layer(std::uint32_t layer, const before_layer_fn& before) {
+  if (layer == 0) told_ = 0;
+  if (before)
+    if (auto ready = before(layer); !ready) return ready;
+  if (!mirror_) return {};
+  if (before) mirror_->load(layer);
+  else mirror_->load_all();
+  queue_->wait(mirror_->loaded(layer));
+  return {};
+}
+
+/// Calls `done` for those of the first `layers` that were written back since the last call.
+void model_runner::tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait) {
+  for (; done && told_ < layers; ++told_) {
+    if (wait) wait_for(mirror_->stored(told_));
+    else if (!is_reached(mirror_->stored(told_))) return;
+    done(told_);
+  }
 }
 
 void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
@@ -207,6 +279,10 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   queue_->rope(k, c.n_kv_heads, c.head_dim, positions_,
                {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
   queue_->kv_write(options_.layout, layer, k, view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
+  if (mirror_) {
+    written_[layer] = queue_->record();
+    return mirror_->store(layer, written_[layer]);
+  }
   if (!done) return;
   queue_->synchronize();
   done(layer);

@@ -14,6 +14,7 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/model/forward_pass.hpp"
+#include "runtime/model/kv_mirror.hpp"
 #include "runtime/model/model.hpp"
 
 namespace mooncaf {
@@ -23,10 +24,15 @@ struct runner_options {
   std::uint32_t max_logit_rows = 1;      ///< items with want_logits in one pass; >= 1
   kv_layout layout;                      ///< from `model::layout`
   int priority = 0;                      ///< see `device::make_queue`: decode 0, prefill 1
+  /// For KV blocks in the memory of a device that is not the host's; not used otherwise.
+  std::size_t device_kv_bytes = 0;
+  /// Longest context that is served; 0: the model's. It must fit into `device_kv_bytes`.
+  std::uint32_t context_tokens = 0;
 };
 
-/// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: a pass
-/// allocates nothing, but for the first that calls `each_row`.
+/// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: on the
+/// host device a pass allocates nothing, but for the first that calls `each_row`. On a device with memory of
+/// its own it computes in blocks there (`kv_mirror`), in several turns if a batch does not fit.
 class model_runner final : public forward_pass {
  public:
   /// @error `ec::invalid_argument` if the layout is not this model's or a limit is 0; `ec::out_of_space`.
@@ -46,9 +52,14 @@ class model_runner final : public forward_pass {
  private:
   model_runner() = default;
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
+  std::span<const device_bytes> blocks_of(std::span<const batch_item> items, std::size_t item);
   void plan(std::span<const batch_item> items);
+  result<void> pass(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
+                    const std::atomic<bool>* cancel, const before_layer_fn& before);
   result<void> run_layers(const layer_done_fn& done, const std::atomic<bool>* cancel,
                           const before_layer_fn& before);
+  result<void> fetch_layer(std::uint32_t layer, const before_layer_fn& before);
+  void tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait);
   void run_layer(std::uint32_t layer, const layer_done_fn& done);
   void write_kv(std::uint32_t layer, const layer_done_fn& done);
   void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
@@ -63,7 +74,8 @@ class model_runner final : public forward_pass {
   runner_options options_;
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
-  std::unique_ptr<buffer> memory_;  ///< all activations
+  std::unique_ptr<buffer> memory_;     ///< all activations
+  std::unique_ptr<kv_mirror> mirror_;  ///< null where the device computes in the host's blocks
   /// Offsets into `memory_`, in floats.
   struct {
     std::size_t x = 0;     ///< [tokens, dim], the residual stream
@@ -81,11 +93,14 @@ class model_runner final : public forward_pass {
   std::uint32_t n_tokens_ = 0;
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> positions_;
+  std::vector<device_bytes> blocks_;  ///< of all items, where there is no mirror
   std::vector<attention_seq> seqs_;
   std::vector<std::uint32_t> last_rows_;  ///< row of the last token of each item that wants logits
   std::vector<std::int32_t> last_positions_;
   std::vector<attention_seq> last_seqs_;  ///< the same items with their last token as only query
   bool every_row_ = false;                ///< some item wants more rows than its last
+  std::uint32_t told_ = 0;                ///< layers whose KV somebody was told of
+  std::vector<event_ptr> written_;        ///< with a mirror: KV of a layer is in the device's blocks
   std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on
 };
 

@@ -144,12 +144,12 @@ class bench {
     const auto blocks = layout.blocks_for(context);
     std::vector<std::uint16_t> kv(sequences * blocks * layout.block_bytes() / 2);
     for (auto& h : kv) h = static_cast<std::uint16_t>(0x3000 + random_() % 0x0C00 + (random_() % 2) * 0x8000);
-    std::vector<std::vector<std::byte*>> tables(sequences);
+    std::vector<std::vector<device_bytes>> tables(sequences);
     std::vector<attention_seq> seqs;
     for (std::size_t s = 0; s < sequences; ++s) {
       for (std::size_t b = 0; b < blocks; ++b) {
-        tables[s].push_back(reinterpret_cast<std::byte*>(kv.data()) +
-                            (s * blocks + b) * layout.block_bytes());
+        tables[s].push_back(
+            {reinterpret_cast<std::byte*>(kv.data()) + (s * blocks + b) * layout.block_bytes()});
       }
       seqs.push_back({static_cast<std::uint32_t>(s * queries), queries, context, tables[s]});
     }

@@ -108,6 +108,8 @@ class profiled_queue final : public compute_queue {
     inner_->download(from, to);
   }
   void synchronize() override { inner_->synchronize(); }
+  void wait(const event_ptr& e) override { inner_->wait(e); }
+  event_ptr record() override { return inner_->record(); }
   void begin_turn() override { inner_->begin_turn(); }
   void end_turn() override { inner_->end_turn(); }
 
@@ -129,6 +131,7 @@ class profiled_device final : public device {
   std::unique_ptr<compute_queue> make_queue(int priority) override {
     return std::make_unique<profiled_queue>(inner_.make_queue(priority), times_);
   }
+  std::unique_ptr<copy_queue> make_copy_queue() override { return inner_.make_copy_queue(); }
 
  private:
   device& inner_;

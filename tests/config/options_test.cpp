@@ -224,7 +224,18 @@ TEST_CASE("a modelled device brings its own model, and only its time can be scal
     const auto refused = parse_options(arguments{std::string{"--device="} + given}, {}, "f.toml");
     REQUIRE(!refused);
     CHECK(refused.error().detail.find(said) != std::string::npos);
-    CHECK(refused.error().detail.find("auto, host, cuda or model:PROFILE") != std::string::npos);
+    CHECK(refused.error().detail.find("auto, host, linked, cuda or model:PROFILE") != std::string::npos);
+  }
+}
+
+TEST_CASE("only a linked device has a link and KV memory of its own") {
+  for (const char* given :
+       {"--device-kv=64MiB", "--link-bandwidth=1GiB", "--link-latency=1ms", "--copy-engines=1"}) {
+    CAPTURE(given);
+    CHECK(check_serving(good({"--model=m", "--device=linked", given})));
+    const auto refused = check_serving(good({"--model=m", given}));
+    REQUIRE(!refused);
+    CHECK(refused.error().detail.find("give --device linked") != std::string::npos);
   }
 }
 

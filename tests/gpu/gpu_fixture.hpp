@@ -117,15 +117,15 @@ class kv_blocks {
   kv_blocks(const kv_layout& layout, std::size_t tokens) {
     for (std::size_t i = 0; i < layout.blocks_for(tokens); ++i) {
       memory_.emplace_back(layout.block_bytes(), std::byte{0xFF});
-      pointers_.push_back(memory_.back().data());
+      pointers_.push_back({memory_.back().data()});
     }
   }
-  std::span<std::byte* const> pointers() const { return pointers_; }
+  std::span<const device_bytes> pointers() const { return pointers_; }
   const std::vector<std::vector<std::byte>>& memory() const { return memory_; }
 
  private:
   std::vector<std::vector<std::byte>> memory_;
-  std::vector<std::byte*> pointers_;
+  std::vector<device_bytes> pointers_;
 };
 
 /// The instruction sets that this processor can run.

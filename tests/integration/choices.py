@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every word that --policy, --admission, --cache-eviction and --cache-write-policy take, in a server that answers.
+"""Every word that --policy, --admission, --cache-eviction, --cache-write-policy and --device take, in a server that
+answers.
 
 The model is small and random: whatever is chosen, the tokens must be the same, nothing may be held in the end, and
 what sets the choices apart must be seen where a client can see it.
@@ -9,7 +10,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, main, one_server, text_of, wait_until  # noqa: E402
+from cluster import Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
 
 SMALL = ("--model", "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512", "--prefill-instances", "2",
          "--threads", "1")
@@ -120,8 +121,45 @@ def every_write_policy_writes_when_it_says():
         print(f"     {policy}: as it says", flush=True)
 
 
+def every_device_gives_the_same_tokens():
+    # 12 prompts of about 280 tokens and a device that holds four: what is decoded together takes turns there.
+    small = ("--device", "linked", "--device-kv", "1MiB", "--context-length", "512", "--block-tokens", "16")
+    slow = ("--link-bandwidth", "64MiB", "--link-latency", "1ms")
+    long = ["and " + p + "the moon pulls. " * 3 for p in PROMPTS]
+    with Cluster() as cluster:
+        check_answers(one_server(cluster, *SMALL, "--device", "host"), PROMPTS + long)
+    for name, choice in (("linked", ("--device", "linked")), ("small and slow", small + slow),
+                         ("one engine", small + ("--copy-engines", "1"))):
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, *choice)
+            for _ in range(2):  # computed, then loaded from the host's blocks
+                with concurrent.futures.ThreadPoolExecutor(12) as pool:
+                    cached = sum(pool.map(lambda prompt: check_answers(client, [prompt]), PROMPTS + long))
+            assert cached >= 64 * len(PROMPTS), cached
+            assert shard(client)["consistent"]
+            cluster.wait_idle()
+        print(f"     {name}: {cached} tokens out of the cache", flush=True)
+
+
+def kv_travels_between_devices_of_both_kinds():
+    for prefill, decode in (("linked", "host"), ("host", "linked")):
+        with Cluster() as cluster:
+            control, port = free_port(), free_port()
+            own = ("--metrics-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0")
+            cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{port}", "--listen",
+                          f"127.0.0.1:{control}", *SMALL, *own)
+            for role, device in (("prefill", prefill), ("decode", decode)):
+                cluster.start(role, "--role", role, "--device", device, "--join", f"127.0.0.1:{control}", *SMALL, *own)
+            client = cluster.wait_healthy("127.0.0.1", port)
+            check_answers(client)
+            assert check_answers(client) >= 64 * len(PROMPTS)
+            cluster.wait_idle()
+        print(f"     prefill on {prefill}, decode on {decode}: as on one host", flush=True)
+
+
 TESTS = [every_placement_policy_serves, every_admission_mode_serves_what_can_be_served_in_time,
-         every_eviction_order_keeps_what_fits_and_the_right_tokens, every_write_policy_writes_when_it_says]
+         every_eviction_order_keeps_what_fits_and_the_right_tokens, every_write_policy_writes_when_it_says,
+         every_device_gives_the_same_tokens, kv_travels_between_devices_of_both_kinds]
 
 if __name__ == "__main__":
     main(TESTS)

@@ -5,6 +5,7 @@
 #include <array>
 #include <thread>
 
+#include "gpu/linked/linked_device.hpp"
 #include "tests/runtime/model/allocation_counter.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
 
@@ -15,18 +16,36 @@ namespace {
 
 constexpr std::uint32_t block_tokens = 16;
 
+constexpr std::string_view usual = "dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1";
+
+struct on_host {
+  static constexpr bool linked = false;
+};
+/// A device with memory of its own, which holds a little more than the longest context of these tests.
+struct on_linked {
+  static constexpr bool linked = true;
+};
+
 struct set_up {
   std::unique_ptr<device> dev;
   std::shared_ptr<const model> m;
   runner_options options;
 
-  explicit set_up(
-      bool exact = false, kv_dtype dtype = kv_dtype::f16,
-      std::string_view spec = "dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1") {
-    dev = make_host_device({.exact = exact});
+  explicit set_up(bool exact = false, kv_dtype dtype = kv_dtype::f16, std::string_view spec = usual,
+                  bool linked = false) {
+    const host_device_options host{.exact = exact};
+    dev = linked
+              ? unwrap(make_linked_device({host, {std::size_t{4} << 30, std::chrono::microseconds(20)}, 2}))
+              : make_host_device(host);
     m = unwrap(model::dummy(*dev, unwrap(dummy_shape(spec)), 1));
     options.layout = m->layout(block_tokens, dtype);
     options.max_logit_rows = 8;
+    options.context_tokens = 200;
+    options.device_kv_bytes = 14 * options.layout.block_bytes();
+  }
+  template <class Kind>
+  static set_up of() {
+    return set_up(false, kv_dtype::f16, usual, Kind::linked);
   }
   std::unique_ptr<model_runner> runner() const { return unwrap(model_runner::make(m, *dev, options)); }
 };
@@ -37,10 +56,10 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 }  // namespace
 
-TEST_CASE("chunk size changes no bit of logits or KV") {
+TEST_CASE_TEMPLATE("chunk size changes no bit of logits or KV", Kind, on_host, on_linked) {
   for (const bool exact : {true, false}) {
     for (const auto dtype : {kv_dtype::f16, kv_dtype::f32}) {
-      const set_up s(exact, dtype);
+      const set_up s(exact, dtype, usual, Kind::linked);
       const auto runner = s.runner();
       const auto ids = random_tokens(150, 300, 3);
       const kv_space whole(s.options.layout, ids.size());
@@ -57,8 +76,8 @@ TEST_CASE("chunk size changes no bit of logits or KV") {
   }
 }
 
-TEST_CASE("batch neighbours change no bit") {
-  const set_up s;
+TEST_CASE_TEMPLATE("batch neighbours change no bit", Kind, on_host, on_linked) {
+  const auto s = set_up::of<Kind>();
   const auto runner = s.runner();
   constexpr std::size_t n = 8;
   std::vector<std::vector<std::int32_t>> prompts;
@@ -160,8 +179,8 @@ TEST_CASE("a prefix from a cache continues as if computed here") {
   }
 }
 
-TEST_CASE("a layer is reported once its KV is final, in order") {
-  const set_up s;
+TEST_CASE_TEMPLATE("a layer is reported once its KV is final, in order", Kind, on_host, on_linked) {
+  const auto s = set_up::of<Kind>();
   const auto runner = s.runner();
   const auto ids = random_tokens(40, 300, 5);
   const auto& layout = s.options.layout;
@@ -192,8 +211,9 @@ TEST_CASE("a layer is reported once its KV is final, in order") {
                        kv.block(b, layout).subspan(layout.offset(layer, 0, false, 0), layout.layer_bytes())));
 }
 
-TEST_CASE("prefix KV may land layer by layer, just before each layer needs it") {
-  const set_up s;
+TEST_CASE_TEMPLATE("prefix KV may land layer by layer, just before each layer needs it", Kind, on_host,
+                   on_linked) {
+  const auto s = set_up::of<Kind>();
   const auto runner = s.runner();
   const auto ids = random_tokens(50, 300, 6);
   const auto& layout = s.options.layout;
@@ -282,8 +302,9 @@ TEST_CASE("a runner refuses a layout of another model") {
   CHECK(model_runner::make(s.m, *s.dev, options).error() == ec::invalid_argument);
 }
 
-TEST_CASE("runners of one device share it from several threads without changing a bit") {
-  const set_up s;
+TEST_CASE_TEMPLATE("runners of one device share it from several threads without changing a bit", Kind,
+                   on_host, on_linked) {
+  const auto s = set_up::of<Kind>();
   std::vector<std::vector<std::int32_t>> prompts;
   std::vector<std::vector<float>> expected;
   for (std::uint32_t i = 0; i < 3; ++i) {

@@ -1,0 +1,149 @@
+#include "gpu/linked/linked_queue.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "gpu/host/host_copies.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// Sequences of an attention call with block tables of their own.
+struct kept_seqs {
+  std::vector<attention_seq> seqs;
+  std::vector<device_bytes> blocks;
+
+  kept_seqs(std::span<const attention_seq> from, const sealed_memory& memory)
+      : seqs(from.begin(), from.end()) {
+    std::size_t total = 0;
+    for (const auto& s : seqs) total += s.blocks.size();
+    blocks.reserve(total);
+    for (auto& s : seqs) {
+      const auto first = blocks.size();
+      for (const auto b : s.blocks) blocks.push_back({memory.open(b.at)});
+      s.blocks = std::span{blocks}.subspan(first);
+    }
+  }
+};
+
+using shared_seqs = std::shared_ptr<const kept_seqs>;
+
+template <class T>
+std::vector<T> kept(std::span<const T> from) {
+  return {from.begin(), from.end()};
+}
+
+}  // namespace
+
+tensor linked_queue::open(tensor t) const noexcept {
+  t.data = memory_.open(t.data);
+  return t;
+}
+
+void linked_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
+  line_.add([this, &table, tokens = kept(tokens), out = open(out)] { inner_->embed(table, tokens, out); });
+}
+
+void linked_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
+  line_.add([this, x = open(x), gain = memory_.open(gain), eps, out = open(out)] {
+    inner_->rms_norm(x, gain, eps, out);
+  });
+}
+
+void linked_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                                  float eps) {
+  line_.add([this, x = open(x), heads, head_dim, gain = memory_.open(gain), eps] {
+    inner_->rms_norm_heads(x, heads, head_dim, gain, eps);
+  });
+}
+
+void linked_queue::linear(tensor x, std::span<const linear_job> jobs) {
+  auto own = kept(jobs);
+  for (auto& job : own) {
+    job.bias = memory_.open(job.bias);
+    job.out = open(job.out);
+  }
+  line_.add([this, x = open(x), own = std::move(own)] { inner_->linear(x, own); });
+}
+
+void linked_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
+                        std::span<const std::int32_t> positions, const rope_params& rope) {
+  line_.add([this, x = open(x), heads, head_dim, positions = kept(positions), own = rope,
+             frequencies = kept(rope.inv_freq)] {
+    auto with = own;
+    with.inv_freq = frequencies;
+    inner_->rope(x, heads, head_dim, positions, with);
+  });
+}
+
+void linked_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                            std::span<const attention_seq> seqs) {
+  line_.add([this, layout, layer, k = open(k), v = open(v),
+             own = shared_seqs{std::make_shared<kept_seqs>(seqs, memory_)}] {
+    inner_->kv_write(layout, layer, k, v, own->seqs);
+  });
+}
+
+void linked_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
+                                   float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
+  line_.add([this, layout, layer, n_heads, scale, q = open(q), out = open(out),
+             own = shared_seqs{std::make_shared<kept_seqs>(seqs, memory_)}] {
+    inner_->paged_attention(layout, layer, n_heads, scale, q, own->seqs, out);
+  });
+}
+
+void linked_queue::swiglu(tensor gate, tensor up, tensor out) {
+  line_.add([this, gate = open(gate), up = open(up), out = open(out)] { inner_->swiglu(gate, up, out); });
+}
+
+void linked_queue::add(tensor x, tensor y) {
+  line_.add([this, x = open(x), y = open(y)] { inner_->add(x, y); });
+}
+
+void linked_queue::upload(std::span<const float> from, float* to) {
+  line_.add([this, from, to = memory_.open(to)] {
+    link_.cross(timed_link::direction::to_device, from.size_bytes());
+    inner_->upload(from, to);
+  });
+}
+
+void linked_queue::download(const float* from, std::span<float> to) {
+  line_.add([this, from = memory_.open(from), to] {
+    link_.cross(timed_link::direction::to_host, to.size_bytes());
+    inner_->download(from, to);
+  });
+}
+
+void linked_queue::wait(const event_ptr& e) {
+  if (!is_reached(e)) line_.add([e] { e->wait(); });
+}
+
+void linked_queue::begin_turn() {
+  line_.add([this] { inner_->begin_turn(); });
+}
+
+void linked_queue::end_turn() {
+  line_.add([this] { inner_->end_turn(); });
+}
+
+void linked_copies::add(std::span<const kv_copy> copies, timed_link::direction to) {
+  if (copies.empty()) return;
+  auto own = kept(copies);
+  std::size_t bytes = 0;
+  for (auto& c : own) {
+    c.device.at = memory_.open(c.device.at);
+    bytes += c.bytes();
+  }
+  engine_.add([&link = link_, own = std::move(own), bytes, to] {
+    link.cross(to, bytes);
+    if (to == timed_link::direction::to_device) host_copies{}.load(own);
+    else host_copies{}.store(own);
+  });
+}
+
+void linked_copies::wait(const event_ptr& e) {
+  if (!is_reached(e)) engine_.add([e] { e->wait(); });
+}
+
+}  // namespace mooncaf

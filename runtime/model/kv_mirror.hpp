@@ -1,0 +1,76 @@
+#pragma once
+// KV blocks in the memory of a device that is not the host's, and their copies to and from the host's blocks.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/model/forward_pass.hpp"
+#include "runtime/model/kv_residency.hpp"
+
+namespace mooncaf {
+
+/// The first tier of KV (L1) of one runner, above the host's blocks (L2), which hold everything: what a pass
+/// reads and the device does not hold is loaded layer by layer, what it writes is written back layer by
+/// layer, and a block is given to another sequence without a copy. Nothing waits for a copy but by events.
+///
+/// One pass: `begin`; for each layer `load`, computing, `store`; `end`. @thread One at a time.
+class kv_mirror {
+ public:
+  /// @param bytes  of device memory for blocks; whole blocks of it are used.
+  /// @error `ec::invalid_argument` if not even a context of `longest` tokens fits; `ec::out_of_space`.
+  static result<std::unique_ptr<kv_mirror>> make(device& dev, const kv_layout& layout, std::size_t bytes,
+                                                 std::uint32_t longest);
+  ~kv_mirror();
+
+  /// Places as many leading items as fit together: at least one, unless it is longer than `longest`.
+  /// @param items  valid until `end`, as are their blocks. @returns how many are placed.
+  std::size_t begin(std::span<const batch_item> items);
+  /// Device blocks of a placed item, covering its positions.
+  std::span<const device_bytes> blocks(std::size_t item) const noexcept { return items_[item].blocks; }
+
+  /// Hands over the loads of `layer` if they were not before. Its part of the prefix must be in the host's
+  /// blocks.
+  void load(std::uint32_t layer);
+  /// … of all layers, where the whole prefix is there.
+  void load_all();
+  /// Reached once what the pass reads of `layer` is on the device.
+  const event_ptr& loaded(std::uint32_t layer) const noexcept { return loaded_[layer]; }
+  /// Hands over the write-back of what the pass writes in `layer`.
+  /// @param written  reached once it is written on the device.
+  void store(std::uint32_t layer, const event_ptr& written);
+  /// Reached once it is in the host's blocks.
+  const event_ptr& stored(std::uint32_t layer) const noexcept { return stored_[layer]; }
+  /// Waits for every copy; after it nothing of this pass touches the host's blocks.
+  /// @param computed  false: only what came before the items' new tokens is kept.
+  void end(bool computed);
+
+ private:
+  struct placed_item {
+    batch_item item;
+    kv_residency::key who;
+    std::uint32_t valid = 0;
+    std::vector<device_bytes> blocks;
+  };
+  kv_mirror(const kv_layout& layout, std::uint32_t blocks);
+  kv_copy whole_layer(const placed_item& p, std::uint32_t block, std::uint32_t layer) const;
+  void add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer);
+
+  const kv_layout layout_;
+  kv_residency residency_;
+  std::unique_ptr<buffer> memory_;
+  std::unique_ptr<copy_queue> loads_;
+  std::unique_ptr<copy_queue> stores_;
+  std::vector<placed_item> items_;
+  std::vector<kv_copy> copies_;
+  std::uint32_t next_load_ = 0;  ///< layer
+  std::vector<event_ptr> loaded_;
+  std::vector<event_ptr> stored_;
+};
+
+}  // namespace mooncaf

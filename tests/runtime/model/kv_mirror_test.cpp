@@ -1,0 +1,271 @@
+// KV in the memory of a device that is not the host's: what it saves, and that it is never seen.
+
+#include "runtime/model/kv_mirror.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <set>
+
+#include "gpu/linked/linked_device.hpp"
+#include "tests/runtime/model/model_fixture.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::testing;
+
+namespace {
+
+/// A device that counts the bytes that cross its link, over another.
+class counted_device final : public device {
+ public:
+  explicit counted_device(std::unique_ptr<device> inner) : inner_(std::move(inner)) {}
+
+  std::size_t loaded_bytes = 0, stored_bytes = 0;
+
+  device_info info() const override { return inner_->info(); }
+  result<std::unique_ptr<weight>> load_weight(ggml_type type, std::size_t rows, std::size_t cols,
+                                              std::span<const std::byte> data) override {
+    return inner_->load_weight(type, rows, cols, data);
+  }
+  result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  std::unique_ptr<compute_queue> make_queue(int priority) override { return inner_->make_queue(priority); }
+  std::unique_ptr<copy_queue> make_copy_queue() override {
+    return std::make_unique<counted_copies>(inner_->make_copy_queue(), *this);
+  }
+
+ private:
+  class counted_copies final : public copy_queue {
+   public:
+    counted_copies(std::unique_ptr<copy_queue> inner, counted_device& counts)
+        : inner_(std::move(inner)), counts_(counts) {}
+    void load(std::span<const kv_copy> copies) override {
+      for (const auto& c : copies) counts_.loaded_bytes += c.bytes();
+      inner_->load(copies);
+    }
+    void store(std::span<const kv_copy> copies) override {
+      for (const auto& c : copies) counts_.stored_bytes += c.bytes();
+      inner_->store(copies);
+    }
+    void wait(const event_ptr& e) override { inner_->wait(e); }
+    event_ptr record() override { return inner_->record(); }
+
+   private:
+    std::unique_ptr<copy_queue> inner_;
+    counted_device& counts_;
+  };
+  std::unique_ptr<device> inner_;
+};
+
+constexpr std::uint32_t block_tokens = 16, longest = 128;
+
+struct world {
+  counted_device dev{unwrap(make_linked_device({}))};
+  std::shared_ptr<const model> m = unwrap(model::dummy(
+      dev, unwrap(dummy_shape("dummy:layers=3,dim=128,heads=4,kv_heads=2,ffn=320,vocab=300,type=q4_1")), 1));
+  runner_options options;
+  std::unique_ptr<model_runner> runner;
+
+  explicit world(std::size_t blocks) {
+    options.layout = m->layout(block_tokens, kv_dtype::f16);
+    options.max_logit_rows = 8;
+    options.context_tokens = longest;
+    options.device_kv_bytes = blocks * options.layout.block_bytes();
+    runner = unwrap(model_runner::make(m, dev, options));
+  }
+  std::size_t block_bytes() const { return options.layout.block_bytes(); }
+
+  std::vector<float> step(const kv_space& kv, std::span<const std::int32_t> ids, std::size_t begin,
+                          std::size_t count, std::uint64_t sequence) {
+    std::vector<float> logits(300);
+    const batch_item item{
+        ids.subspan(begin, count), static_cast<std::uint32_t>(begin), kv.blocks(), true, {}, 0, sequence};
+    REQUIRE(runner->forward({&item, 1}, logits).has_value());
+    return logits;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a sequence that goes on is not loaded again, and writes back its new rows alone") {
+  world w(16);
+  const auto ids = random_tokens(70, 300, 1);
+  const kv_space kv(w.options.layout, ids.size());
+  w.step(kv, ids, 0, 64, 7);
+  CHECK(w.dev.loaded_bytes == 0);
+  CHECK(w.dev.stored_bytes == 4 * w.block_bytes());
+  w.dev.stored_bytes = 0;
+  for (std::size_t at = 64; at < 70; ++at) w.step(kv, ids, at, 1, 7);
+  CHECK(w.dev.loaded_bytes == 0);
+  CHECK(w.dev.stored_bytes == 6 * w.options.layout.bytes_per_token());
+}
+
+TEST_CASE("what somebody else computed into the host's blocks is loaded once") {
+  world w(16);
+  const auto ids = random_tokens(66, 300, 2);
+  const kv_space kv(w.options.layout, ids.size());
+  const auto expected = feed(*w.runner, kv, ids, 512);
+  w.dev.loaded_bytes = 0;
+  w.step(kv, ids, 64, 1, 9);
+  CHECK(w.dev.loaded_bytes == 4 * w.block_bytes());
+  CHECK(w.step(kv, ids, 65, 1, 9) == expected);
+  CHECK(w.dev.loaded_bytes == 4 * w.block_bytes());
+}
+
+TEST_CASE("a write-back leaves rows that are not the pass's own alone") {
+  world w(16);
+  const auto ids = random_tokens(40, 300, 3);
+  kv_space kv(w.options.layout, ids.size());
+  feed(*w.runner, kv, ids, 512);
+  const std::vector<std::byte> before(kv.blocks()[2], kv.blocks()[2] + w.block_bytes());
+  // Row 0 of block 2, as the host has it, is somebody's prefix by now: a mark stands for that.
+  auto& mark = kv.blocks()[2][w.options.layout.offset(0, 0, false, 1)];
+  mark = std::byte{0x55};
+  w.step(kv, ids, 36, 2, 4);
+  CHECK(mark == std::byte{0x55});
+}
+
+TEST_CASE("a pass that ends early leaves nothing behind that a later one would believe") {
+  world w(16);
+  const auto ids = random_tokens(60, 300, 4);
+  const kv_space donor(w.options.layout, ids.size());
+  const auto expected = feed(*w.runner, donor, ids, 512);
+  const kv_space kv(w.options.layout, ids.size());
+  std::vector<float> logits(300);
+  const auto land = [&](std::uint32_t layer) {
+    const auto at = w.options.layout.offset(layer, 0, false, 0);
+    for (std::size_t b = 0; b < 2; ++b)
+      std::memcpy(kv.blocks()[b] + at, donor.blocks()[b] + at, w.options.layout.layer_bytes());
+  };
+  const batch_item item{std::span(ids).subspan(32), 32, kv.blocks(), true, {}, 0, 5};
+  const before_layer_fn broken = [&](std::uint32_t layer) -> result<void> {
+    if (layer == 2) return fail(ec::timed_out, "the prefix did not come");
+    land(layer);
+    return {};
+  };
+  CHECK(w.runner->forward({&item, 1}, logits, {}, nullptr, broken).error() == ec::timed_out);
+  std::atomic<bool> cancel{false};
+  const before_layer_fn cancelling = [&](std::uint32_t layer) -> result<void> {
+    land(layer);
+    cancel = layer == 1;
+    return {};
+  };
+  CHECK(w.runner->forward({&item, 1}, logits, {}, &cancel, cancelling).error() == ec::cancelled);
+  for (std::uint32_t layer = 0; layer < 3; ++layer) land(layer);
+  REQUIRE(w.runner->forward({&item, 1}, logits).has_value());
+  CHECK(logits == expected);
+}
+
+TEST_CASE(
+    "sequences in any order get the logits of a device with room for all, and no more than fits is held") {
+  const auto seed = 20;
+  std::mt19937 random(seed);
+  constexpr std::size_t n = 6, tokens = 60;
+  std::vector<std::vector<std::int32_t>> ids;
+  std::vector<std::vector<std::vector<float>>> expected(n);
+  world small(9), large(64);
+  std::vector<kv_space> kv, whole;
+  for (std::size_t i = 0; i < n; ++i) {
+    ids.push_back(random_tokens(tokens, 300, static_cast<std::uint32_t>(30 + i)));
+    kv.emplace_back(small.options.layout, tokens);
+    whole.emplace_back(small.options.layout, tokens);
+    large.step(whole[i], ids[i], 0, 20, i + 1);
+    for (std::size_t at = 20; at < tokens; ++at)
+      expected[i].push_back(large.step(whole[i], ids[i], at, 1, i + 1));
+    small.step(kv[i], ids[i], 0, 20, i + 1);
+  }
+  std::vector<std::size_t> at(n, 20);
+  // Batches of one to all sequences, none of which fit together when they are long.
+  for (int round = 0; round < 300; ++round) {
+    std::vector<batch_item> items;
+    std::vector<std::size_t> who;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (at[i] == tokens || random() % 3 == 0) continue;
+      items.push_back({std::span(ids[i]).subspan(at[i], 1),
+                       static_cast<std::uint32_t>(at[i]),
+                       kv[i].blocks(),
+                       true,
+                       {},
+                       0,
+                       i + 1});
+      who.push_back(i);
+    }
+    if (items.empty()) continue;
+    std::vector<float> logits(items.size() * 300);
+    REQUIRE(small.runner->forward(items, logits).has_value());
+    for (std::size_t k = 0; k < who.size(); ++k) {
+      CAPTURE(round);
+      CAPTURE(seed);
+      const auto row = std::span(logits).subspan(k * 300, 300);
+      REQUIRE(std::ranges::equal(row, expected[who[k]][at[who[k]]++ - 20]));
+    }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    CHECK(at[i] == tokens);
+    for (std::size_t b = 0; b + 1 < kv[i].blocks().size(); ++b)
+      CHECK(
+          std::ranges::equal(kv[i].block(b, small.options.layout), whole[i].block(b, small.options.layout)));
+  }
+}
+
+TEST_CASE("a device whose KV memory holds no whole context is refused with the option and the numbers") {
+  const world w(16);
+  auto options = w.options;
+  options.device_kv_bytes = 7 * w.block_bytes();
+  counted_device dev{unwrap(make_linked_device({}))};
+  const auto made = model_runner::make(w.m, dev, options);
+  REQUIRE_FALSE(made.has_value());
+  CHECK(made.error() == ec::invalid_argument);
+  CHECK(made.error().detail.find("device-kv") != std::string::npos);
+  CHECK(made.error().detail.find("needs 8") != std::string::npos);
+}
+
+TEST_CASE("blocks are lent and taken back in any order without a leak, a hole or two owners") {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+    kv_residency pool(1 + below(30), 4);
+    std::vector<std::pair<kv_residency::key, std::uint32_t>> taken;
+    std::map<std::uint64_t, std::uint32_t> told;  // what a sequence was last said to hold
+    for (int i = 0; i < 200; ++i) {
+      if (taken.empty() || below(2) == 0) {
+        const std::uint64_t id = below(6);
+        const auto start = below(60), end = start + 1 + below(20);
+        const auto held = pool.held(id);
+        const auto place = pool.take(id, start, end);
+        if (place) {
+          REQUIRE(place->valid <= start);
+          if (!place->who.nameless) {
+            REQUIRE(place->valid == std::min(held, start));
+            REQUIRE(place->valid <= told[id]);
+          } else {
+            REQUIRE(place->valid == 0);
+          }
+          REQUIRE(place->blocks.size() >= (end + 3) / 4);
+          taken.emplace_back(place->who, end);
+        } else {
+          REQUIRE((!taken.empty() || (end + 3) / 4 > pool.blocks()));
+        }
+      } else {
+        const auto k = below(static_cast<std::uint32_t>(taken.size()));
+        const auto [who, end] = taken[k];
+        taken.erase(taken.begin() + k);
+        pool.give_back(who, end);
+        if (!who.nameless) told[who.id] = end;
+      }
+      REQUIRE(pool.consistent());
+    }
+    for (const auto& [who, end] : taken) pool.give_back(who, 0);
+    REQUIRE(pool.consistent());
+  }
+}
+
+TEST_CASE("who was used for longest gives up blocks first, from its end") {
+  kv_residency pool(6, 4);
+  for (const std::uint64_t id : {1, 2}) pool.give_back(pool.take(id, 0, 12)->who, 12);
+  pool.give_back(pool.take(1, 12, 12)->who, 12);
+  pool.give_back(pool.take(3, 0, 5)->who, 5);
+  CHECK(pool.held(1) == 12);
+  CHECK(pool.held(2) == 4);
+  CHECK(pool.held(3) == 5);
+}
