@@ -1,94 +1,196 @@
 #include "runtime/sim/planner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-
-#include "runtime/sim/simulation.hpp"
 
 namespace mooncaf::sim {
 
 namespace {
 
-constexpr double slowest = 1.0 / 64, fastest = 64;
+constexpr double worse = 0.2;  ///< prompts longer, steps slower by this share
+constexpr double too_much = 1.5;
+constexpr double hardly_any = 0.1;  ///< of what the best carries: less is shown as nothing
+constexpr double rough = 0.1;       ///< how exactly is asked what is not recommended
+constexpr std::array policies_to_compare{placement_policy::random, placement_policy::load_balancing,
+                                         placement_policy::cache_aware, placement_policy::kvcache_centric};
+constexpr std::array admissions_to_compare{admission_policy::none, admission_policy::queue,
+                                           admission_policy::early, admission_policy::priced};
+constexpr std::array cache_sizes{0.25, 0.5, 2.0};
 
-bool meets(simulation_options options, const std::vector<workload_record>& records, double target,
-           double speed) {
-  options.speed = speed;
-  const auto allowed = static_cast<std::uint64_t>((1 - target) * static_cast<double>(records.size()));
-  options.give_up_after = std::max<std::uint64_t>(allowed, 1);
-  const auto out = simulation{options}.run(*replay_of(records));
-  return out && out->slo_share() >= target;
+profile slowed(profile p, double factor) {
+  auto& c = p.costs;
+  for (auto* s : {&c.prefill_constant_s, &c.prefill_token_s, &c.prefill_pair_s, &c.prefill_cached_token_s,
+                  &c.decode_constant_s, &c.decode_sequence_s, &c.decode_context_token_s}) {
+    *s *= factor;
+  }
+  return p;
 }
 
-simulation_options options_at(const plan_request& request, const plan_point& at) {
-  auto o = request.base;
-  o.prefill = at.prefill;
-  o.decode = at.decode;
-  o.policy = at.policy;
-  o.hardware.dram_tokens = at.dram_tokens;
-  return o;
+/// What happens to the cluster at the planned load when one thing is worse than planned.
+class risk_table {
+ public:
+  risk_table(plan_judge& judge, const plan_answer& answer) : judge_(judge), answer_(answer) {}
+
+  std::vector<plan_risk> all() {
+    const auto& p = judge_.problem();
+    const auto& c = answer_.cluster;
+    const auto as_planned = options_of(p, c);
+    auto slow = as_planned;
+    slow.hardware = slowed(slow.hardware, 1 + worse);
+    if (slow.decode_hardware) slow.decode_hardware = slowed(*slow.decode_hardware, 1 + worse);
+    add("steps 20 % slower", slow, judge_.records());
+    add("prompts 20 % longer", as_planned,
+        lengthened(judge_.records(), worse, as_planned.hardware.block_tokens));
+    auto fewer = c;
+    --fewer.prefill;
+    if (fewer.prefill > 0) {
+      add(c.coupled()       ? "one machine less"
+          : c.pipeline == 1 ? "one prefill machine less"
+                            : "one prefill group less",
+          options_of(p, fewer), judge_.records());
+    }
+    fewer = c;
+    if (c.decode > 1) {
+      --fewer.decode;
+      add("one decode machine less", options_of(p, fewer), judge_.records());
+    }
+    return std::move(rows_);
+  }
+
+ private:
+  void add(std::string what, const simulation_options& options, const std::vector<workload_record>& records) {
+    const auto& p = judge_.problem();
+    plan_risk row{std::move(what), 1, 0};
+    row.slo_share = slo_share_of(options, records, answer_.planned_load);
+    row.carries = largest_load([&](double load) { return meets(options, records, p.target, load); },
+                               answer_.carries.front(), rough);
+    rows_.push_back(std::move(row));
+  }
+
+  plan_judge& judge_;
+  const plan_answer& answer_;
+  std::vector<plan_risk> rows_;
+};
+
+/// Other splits of as many machines, and the other way of working.
+std::vector<plan_cluster> neighbours_of(const plan_problem& p, const plan_cluster& c) {
+  std::vector<plan_cluster> all;
+  const auto split = [&](std::int64_t prefill) {
+    auto other = c;
+    other.chunk = 0;
+    const auto machines = static_cast<std::int64_t>(c.machines());
+    if (prefill < 1 || prefill * c.pipeline >= machines) return;
+    other.prefill = static_cast<std::uint32_t>(prefill);
+    other.decode = static_cast<std::uint32_t>(machines - prefill * c.pipeline);
+    all.push_back(other);
+  };
+  if (c.coupled()) {
+    if (p.disaggregated) {
+      for (const double share : {0.25, 0.5, 0.75}) {
+        split(static_cast<std::int64_t>(std::lround(share * c.machines())));
+      }
+    }
+  } else {
+    for (const std::int64_t away : {-2, -1, 1, 2}) split(static_cast<std::int64_t>(c.prefill) + away);
+    if (p.coupled && c.prefill_kind == c.decode_kind) {
+      auto other = c;
+      other.pipeline = 1;
+      other.prefill = c.machines();
+      other.decode = 0;
+      for (const auto chunk : p.coupled_chunks) {
+        other.chunk = chunk;
+        all.push_back(other);
+      }
+    }
+  }
+  std::ranges::sort(all, {}, &plan_cluster::prefill);
+  return all;
+}
+
+void price(const plan_problem& p, const std::vector<workload_record>& records, plan_answer& a) {
+  double in = 0, out = 0;
+  for (const auto& r : records) in += r.input_tokens, out += r.output_tokens;
+  const double span =
+      std::max(static_cast<double>(records.back().timestamp_ms - records.front().timestamp_ms) * 1e-3, 1e-3);
+  a.trace_lasts_s = span / a.planned_load;
+  a.cost_per_hour = cost_of(p, a.cluster);
+  const double per_second = a.cost_per_hour / 3600, scale = a.planned_load / span;
+  a.cost_per_million_tokens = per_second / ((in + out) * scale) * 1e6;
+  a.cost_per_million_output_tokens = out > 0 ? per_second / (out * scale) * 1e6 : 0;
+}
+
+void look_around(plan_judge& judge, plan_answer& a) {
+  const auto& p = judge.problem();
+  const double known = a.carries.front();
+  const auto point = [&](const plan_cluster& c) {
+    return plan_point{c, judge.capacity(c, known, rough, 0, known * hardly_any)};
+  };
+  for (const auto& c : neighbours_of(p, a.cluster)) a.around.push_back(point(c));
+  for (const auto policy : policies_to_compare) {
+    auto c = a.cluster;
+    c.policy = policy;
+    a.policies.push_back(point(c));
+  }
+  for (const double factor : cache_sizes) {
+    auto c = a.cluster;
+    c.cache_factor *= factor;
+    a.caches.push_back(point(c));
+  }
+  a.overload_load = too_much * known;
+  for (const auto admission : admissions_to_compare) {
+    auto o = options_of(p, a.cluster);
+    o.admission = admission;
+    a.overload.push_back({admission, slo_share_of(o, judge.records(), a.overload_load)});
+  }
 }
 
 }  // namespace
 
-double capacity(const simulation_options& options, const std::vector<workload_record>& records,
-                double target) {
-  double low = 0, high = 0;
-  // From the speed of the trace by factors of two to where it fails, or no longer does.
-  if (meets(options, records, target, 1)) {
-    low = 1;
-    while (low < fastest && high == 0) meets(options, records, target, 2 * low) ? low *= 2 : high = 2 * low;
-  } else {
-    high = 1;
-    while (high > slowest && low == 0) meets(options, records, target, high / 2) ? low = high / 2 : high /= 2;
+std::vector<workload_record> lengthened(std::vector<workload_record> records, double share,
+                                        std::uint32_t block_tokens) {
+  std::uint64_t fresh = std::uint64_t{1} << 62;
+  for (auto& r : records) {
+    const auto full = r.input_tokens / block_tokens;
+    r.input_tokens += static_cast<std::uint32_t>(share * r.input_tokens);
+    const auto blocks = (std::uint64_t{r.input_tokens} + block_tokens - 1) / block_tokens;
+    r.hash_ids.resize(std::min<std::uint64_t>(full, blocks));
+    while (r.hash_ids.size() < blocks) r.hash_ids.push_back(fresh++);
   }
-  if (low == 0 || high == 0) return low;
-  while (high / low > 1.02) {
-    const double middle = std::sqrt(low * high);
-    (meets(options, records, target, middle) ? low : high) = middle;
-  }
-  return low;
+  return records;
 }
 
-plan_result plan(const plan_request& request, const std::vector<workload_record>& records,
-                 const std::function<void(const std::string&)>& progress) {
-  plan_result out;
-  out.best = {0, 0, request.base.policy, request.base.hardware.dram_tokens, -1};
-  const auto try_at = [&](plan_point at, std::vector<plan_point>& list) {
-    if (progress) {
-      progress(std::to_string(at.prefill) + "P + " + std::to_string(at.decode) + "D, " +
-               std::string{to_string(at.policy)} + ", " + std::to_string(at.dram_tokens) +
-               " tokens of cache");
-    }
-    at.margin = capacity(options_at(request, at), records, request.target);
-    list.push_back(at);
-  };
-  const auto take_best = [&](const std::vector<plan_point>& list) {
-    for (const auto& p : list) {
-      if (p.margin > out.best.margin) out.best = p;
-    }
-  };
-  for (std::uint32_t prefill = 1; prefill < request.nodes; ++prefill) {
-    auto at = out.best;
-    at.prefill = prefill;
-    at.decode = request.nodes - prefill;
-    try_at(at, out.ratios);
+result<plan_answer> plan(const plan_problem& problem, const std::vector<workload_record>& records,
+                         std::function<void(std::uint64_t, const plan_cluster&)> progress) {
+  if (const auto fine = check_problem(problem); !fine) return fail(fine.error());
+  plan_judge judge{problem, records, std::move(progress)};
+  plan_answer a;
+  const auto best = best_cluster(judge);
+  a.runs = judge.runs();
+  if (!best) return a;
+  a.found = true;
+  a.cluster = *best;
+  double guess = problem.goal == plan_goal::goodput ? problem.load : problem.load * problem.headroom;
+  for (std::uint32_t draw = 0; draw < problem.seeds; ++draw) {
+    a.carries.push_back(guess = judge.capacity(a.cluster, guess, 0.02, draw));
   }
-  take_best(out.ratios);
-  for (const auto policy : {placement_policy::random, placement_policy::load_balancing,
-                            placement_policy::cache_aware, placement_policy::kvcache_centric}) {
-    auto at = out.best;
-    at.policy = policy;
-    try_at(at, out.policies);
+  std::ranges::sort(a.carries);
+  a.planned_load = problem.goal == plan_goal::goodput ? a.carries.front() / problem.headroom : problem.load;
+  if (!(a.planned_load > 0)) {
+    a.found = false;
+    return a;
   }
-  take_best(out.policies);
-  for (const double factor : {0.0625, 0.25, 0.5, 1.0, 2.0, 4.0}) {
-    auto at = out.best;
-    at.dram_tokens =
-        static_cast<std::uint64_t>(factor * static_cast<double>(request.base.hardware.dram_tokens));
-    try_at(at, out.caches);
+  a.planned_share = 1;
+  for (std::uint32_t draw = 0; draw < problem.seeds; ++draw) {
+    auto o = options_of(problem, a.cluster);
+    o.seed += draw;
+    a.planned_share = std::min(a.planned_share, slo_share_of(o, records, a.planned_load));
   }
-  return out;  // more memory than was asked about only informs
+  price(problem, records, a);
+  a.risks = risk_table{judge, a}.all();
+  look_around(judge, a);
+  a.runs = judge.runs();
+  return a;
 }
 
 }  // namespace mooncaf::sim

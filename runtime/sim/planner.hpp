@@ -1,43 +1,67 @@
 #pragma once
-// Which cluster serves a trace, and with how much to spare.
+// Which cluster to buy for a workload, and how far it is from where it fails.
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/sim/options.hpp"
-#include "runtime/sim/trace_source.hpp"
+#include "runtime/sim/plan_judge.hpp"
+#include "runtime/sim/plan_problem.hpp"
 
 namespace mooncaf::sim {
 
-struct plan_request {
-  simulation_options base;  ///< hardware, SLOs, everything that is not searched
-  std::uint32_t nodes = 16;
-  double target = 0.99;  ///< share of requests that must end inside both SLOs
-};
-
-/// A configuration and how fast the trace may be played until less than the target is met.
+/// A cluster and how much of the trace's traffic it carries.
 struct plan_point {
-  std::uint32_t prefill = 0, decode = 0;
-  placement_policy policy = placement_policy::kvcache_centric;
-  std::uint64_t dram_tokens = 0;
-  double margin = 0;  ///< 1.5: half as much traffic again; below 1: too little
+  plan_cluster cluster;
+  double carries = 0;  ///< times the traffic, with the first seed, within 10 %; 0: not a tenth of the best
 };
 
-struct plan_result {
-  plan_point best;
-  std::vector<plan_point> ratios, policies, caches;  ///< around the best: one thing changed at a time
+/// One thing goes wrong.
+struct plan_risk {
+  std::string what;
+  double slo_share = 0;  ///< at the load that is planned for, with the first seed
+  double carries = 0;    ///< times the trace's traffic, within 10 %
 };
 
-/// The largest replay speed, within 2 %, at which `options` meet the target; 0 if not even a 64th of it.
-double capacity(const simulation_options& options, const std::vector<workload_record>& records,
-                double target);
+/// What an admission policy makes of more than the cluster carries.
+struct plan_overload {
+  admission_policy admission;
+  double slo_share = 0;
+};
 
-/// Searches the ratio of prefill to decode first, then the policy, then the size of the cache.
-/// @param progress  called before each configuration with what is tried; may be empty.
-/// @cost  about ten runs per configuration.
-plan_result plan(const plan_request& request, const std::vector<workload_record>& records,
-                 const std::function<void(const std::string&)>& progress = {});
+struct plan_answer {
+  bool found = false;  ///< nothing else holds where it is not
+  plan_cluster cluster;
+  std::vector<double> carries;  ///< one per seed, ascending
+  double planned_share = 0;     ///< inside both SLOs at the planned load: the least over the seeds
+  double planned_load = 0;      ///< times the traffic: stands back from the least of them by the headroom
+  double cost_per_hour = 0;
+  double cost_per_million_tokens = 0;         ///< of prompts and answers, at the planned load
+  double cost_per_million_output_tokens = 0;  ///< of answers, likewise
+  std::vector<plan_risk> risks;
+  std::vector<plan_point> around;       ///< other splits, ways of working and kinds of machine
+  std::vector<plan_point> policies;     ///< the same cluster
+  std::vector<plan_point> caches;       ///< the same cluster with less and more memory
+  std::vector<plan_overload> overload;  ///< at `overload_load`
+  double overload_load = 0;
+  double trace_lasts_s = 0;  ///< at the planned load
+  std::uint64_t runs = 0;
+};
+
+/// The cluster that the goal asks for, by the first seed; the smallest cost or the largest load that any has.
+/// Clusters carry more with more machines of either role, the search takes for granted.
+/// @returns nothing if no cluster within the limits carries the load.
+/// @cost  goodput: about forty runs per form. nodes, cost: some twenty runs
+///        and one for each cluster cheaper than the answer that nothing before ruled out.
+std::optional<plan_cluster> best_cluster(plan_judge& judge);
+
+/// The best cluster, how sure that is, and what is around it.
+/// @error of `check_problem`.
+result<plan_answer> plan(const plan_problem& problem, const std::vector<workload_record>& records,
+                         std::function<void(std::uint64_t, const plan_cluster&)> progress = {});
+
+/// The same prompts, longer by a share of their length with text that nobody shares.
+std::vector<workload_record> lengthened(std::vector<workload_record> records, double share,
+                                        std::uint32_t block_tokens);
 
 }  // namespace mooncaf::sim

@@ -63,7 +63,7 @@ void simulation::finish(std::uint32_t slot, double tbt) {
   c.tbt_missed += slow;
   c.slo_met += !late && !slow;
   if (late || slow) out_.missed_prefill_s += r.prefill_seconds;
-  missed_ += late || slow;
+  missed_ += slow && !late;  // a late one was counted at its first token
   if (r.output_tokens > 1) out_.tbt.add(tbt);
   conductor_.finished(r.id, clock(), r.output_tokens);
   close(slot);

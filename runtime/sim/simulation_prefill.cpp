@@ -88,6 +88,7 @@ void simulation::first_token(std::uint32_t slot) {
   r.first_token = now_;
   const double ttft = to_sec(now_ - r.arrival);
   out_.ttft.add(ttft);
+  missed_ += ttft > options_.ttft_slo_s;
   out_.queueing.add(std::max(ttft - r.prefill_seconds / options_.pipeline, 0.0));
   ++out_.output_tokens;
   conductor_.first_token(r.id, r.prompt_tokens - r.cached_tokens, r.cached_tokens,

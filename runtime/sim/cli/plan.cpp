@@ -1,78 +1,165 @@
-#include <cstdio>
+#include <algorithm>
 
+#include "config/value.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"
+#include "runtime/sim/plan_report.hpp"
 #include "runtime/sim/planner.hpp"
+#include "runtime/sim/price_list.hpp"
 
 namespace mooncaf::sim {
 
 namespace {
 
-std::string line_of(const plan_point& p, const plan_point& best) {
-  char line[160];
-  const auto bar = static_cast<std::size_t>(best.margin > 0 ? p.margin / best.margin * 40 : 0);
-  std::snprintf(line, sizeof line, "  %4u + %-4u %-16s %12llu %8.2f x  ", p.prefill, p.decode,
-                std::string{to_string(p.policy)}.c_str(), static_cast<unsigned long long>(p.dram_tokens),
-                p.margin);
-  return line + std::string(std::min<std::size_t>(bar, 60), '#') + "\n";
+enum class plan_mode : std::uint8_t { both, disaggregated, coupled };
+
+struct plan_call {
+  simulation_request cluster;
+  plan_problem problem;
+  trace_format format;
+  std::string trace, kinds = "a800x8-llama70b", prices;
+  std::uint32_t nodes = 0;
+  plan_mode mode = plan_mode::both;
+  bool json = false;
+};
+
+/// "a,b" → a, b.
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= list.size();) {
+    const auto end = std::min(list.find(',', at), list.size());
+    words.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
 }
 
-void print(const plan_request& request, const plan_result& found, const console& io) {
-  const auto& b = found.best;
-  char head[400];
-  std::snprintf(
-      head, sizeof head,
-      "best of %u nodes     %u prefill + %u decode, %s\n"
-      "margin               %.2f: %.1f %% of requests end inside both SLOs up to %.2f times this traffic\n\n"
-      "  nodes P + D policy           cache tokens    carries\n",
-      request.nodes, b.prefill, b.decode, std::string{to_string(b.policy)}.c_str(), b.margin,
-      100 * request.target, b.margin);
-  io.out << head;
-  for (const auto* list : {&found.ratios, &found.policies, &found.caches}) {
-    for (const auto& p : *list) io.out << line_of(p, b);
-    io.out << "\n";
+/// Several numbers of one option.
+template <class Number, class Parse>
+argument numbers(std::string name, std::string meaning, std::vector<Number>& at, Parse&& parse) {
+  return {std::move(name), "N[,N...]", std::move(meaning),
+          [&at, parse](std::string_view v) -> std::optional<std::string> {
+            at.clear();
+            for (const auto& word : words_of(std::string{v})) {
+              const auto n = parse(word);
+              if (!n) return "'" + word + "' is no number";
+              at.push_back(static_cast<Number>(*n));
+            }
+            return std::nullopt;
+          }};
+}
+
+std::vector<argument> problem_arguments(plan_call& r) {
+  auto& p = r.problem;
+  return {
+      text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", r.trace),
+      trace_blocks(r.format.trace_block_tokens),
+      choice("goal", "most traffic of --nodes machines; fewest machines; least cost for --load",
+             {"goodput", "nodes", "cost"}, p.goal),
+      whole("nodes", "machines: as many (goodput), at most as many; 0: 16 and 256", r.nodes, 0, 2048),
+      real("load", "times the trace's traffic that must be carried (nodes, cost)", p.load, 1.0 / 64, 4096),
+      real("headroom", "times its load that the cluster must still carry", p.headroom, 1, 100),
+      real("target", "share of requests that must end inside both SLOs", p.target, 0.01, 1),
+      whole("seeds", "draws of the jitter that the answer must hold for", p.seeds, 1, 100),
+      text("profile", "NAME|FILE.toml[,...]",
+           "machines to choose from; prefill and decode may take different ones (default " + r.kinds + ")",
+           r.kinds),
+      text("prices", "FILE.toml", "what an hour of each costs", r.prices),
+      choice("mode", "prefill and decode on machines of their own, coupled, or whichever is better",
+             {"both", "disaggregated", "coupled"}, r.mode),
+      numbers("pipeline", "machines of a prefill group to choose from (default 1)", p.pipelines,
+              config::parse_integer),
+      numbers("coupled-chunk", "tokens of a coupled step to choose from (default 2048,512,128)",
+              p.coupled_chunks, config::parse_integer),
+      numbers("cache", "sizes of the memory for KV to choose from, over the profile's (default 1)",
+              p.cache_factors, config::parse_real),
+      flag("json", "print JSON instead of tables", r.json),
+  };
+}
+
+command_line plan_line(plan_call& r) {
+  // A plan that holds for one draw of nothing stands on a cliff without knowing it.
+  constexpr double usual_jitter = 0.1;
+  r.cluster.options.jitter = usual_jitter;
+  command_line line;
+  line.usage = "mooncaf plan FILE [options]";
+  line.summary =
+      "Finds the cluster to buy for a trace: split, machines, coupled or not; how much it carries, what it "
+      "costs,\nand how far it stands from where it fails.";
+  line.arguments = problem_arguments(r);
+  for (auto& a : simulation_arguments(r.cluster)) {
+    const bool searched = a.name == "prefill" || a.name == "decode" || a.name == "speed" ||
+                          a.name == "profile" || a.name == "decode-profile" || a.name == "pipeline" ||
+                          a.name == "coupled-chunk";
+    if (!searched) line.arguments.push_back(std::move(a));
   }
-  if (b.margin < 1)
-    io.out << "No configuration of " << request.nodes << " nodes carries this traffic inside the SLOs.\n";
+  return line;
+}
+
+/// Profiles and prices. @returns the currency; empty without prices.
+result<std::string> read_kinds(plan_call& r) {
+  price_list prices;
+  if (!r.prices.empty()) {
+    auto read = load_prices(r.prices);
+    if (!read) return fail(read.error());
+    prices = *read;
+  } else if (r.problem.goal == plan_goal::cost) {
+    return fail(ec::invalid_argument, "--goal cost needs --prices");
+  }
+  auto& p = r.problem;
+  for (const auto& name : words_of(r.kinds)) {
+    auto one = r.cluster;
+    one.profile = name;
+    const auto options = resolve(one);
+    if (!options) return fail(options.error());
+    machine_kind kind{kind_name(name), options->hardware, 1};
+    if (!r.prices.empty()) {
+      const auto price = prices.price_of(kind.name);
+      if (!price) return fail(price.error());
+      kind.node_hour = *price;
+    }
+    auto assumed = p.base.assumed;
+    for (const auto& value : options->assumed) assumed.push_back(kind.name + ": " + value);
+    p.base = *options;
+    p.base.assumed = std::move(assumed);
+    p.kinds.push_back(std::move(kind));
+    if (p.kinds.back().hardware.block_tokens != p.kinds.front().hardware.block_tokens) {
+      return fail(ec::invalid_argument, "the profiles have blocks of different sizes");
+    }
+  }
+  p.cache_gb_hour = prices.cache_gb_hour;
+  return r.prices.empty() ? std::string{} : prices.currency;
 }
 
 }  // namespace
 
 int plan_command(std::span<const std::string> args, const console& io) {
-  simulation_request cluster;
-  plan_request request;
-  trace_format format;
-  std::string trace;
-  command_line line;
-  line.usage = "mooncaf plan FILE --nodes N [options]";
-  line.summary =
-      "Searches the ratio of prefill to decode nodes, the policy and the cache size that carry the most "
-      "traffic inside "
-      "the SLOs.";
-  line.arguments = {
-      text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", trace),
-      trace_blocks(format.trace_block_tokens), whole("nodes", "nodes to share out", request.nodes, 2, 512),
-      real("target", "share of requests that must end inside both SLOs", request.target, 0.01, 1)};
-  for (auto& a : simulation_arguments(cluster)) {
-    if (a.name != "prefill" && a.name != "decode" && a.name != "speed")
-      line.arguments.push_back(std::move(a));
-  }
+  plan_call r;
+  auto line = plan_line(r);
   const invocation here{io, "plan"};
-  if (const auto status = here.begin_with_trace(line, args, trace)) return *status;
-  const auto options = resolve(cluster);
-  if (!options) return here.wrong(options.error(), 2);
-  request.base = *options;
-  format.block_tokens = options->hardware.block_tokens;
-  const auto records = load_trace(trace, format);
+  if (const auto status = here.begin_with_trace(line, args, r.trace)) return *status;
+  constexpr std::uint32_t usual = 16, most = 256;
+  auto& p = r.problem;
+  p.nodes = r.nodes > 0 ? r.nodes : p.goal == plan_goal::goodput ? usual : most;
+  p.disaggregated = r.mode != plan_mode::coupled;
+  p.coupled = r.mode != plan_mode::disaggregated;
+  const auto currency = read_kinds(r);
+  if (!currency) return here.wrong(currency.error(), 2);
+  r.format.block_tokens = p.kinds.front().hardware.block_tokens;
+  const auto records = load_trace(r.trace, r.format);
   if (!records) return here.wrong(records.error(), 1);
-  if (records->empty()) return here.wrong({ec::invalid_argument, "the trace is empty"}, 1);
-  const auto found = plan(request, *records, [&](const std::string& what) {
-    if (io.interactive) io.err << "\r  " << what << "          " << std::flush;
+  if (records->empty()) return here.wrong({ec::invalid_argument, r.trace + " holds no request"}, 1);
+  const auto found = plan(p, *records, [&](std::uint64_t runs, const plan_cluster& c) {
+    if (!io.interactive) return;
+    auto what = "simulation " + std::to_string(runs + 1) + ": " + describe(p, c);
+    what.resize(90, ' ');
+    io.err << "\r  " << what << std::flush;
   });
-  if (io.interactive) io.err << "\r" << std::string(90, ' ') << "\r";
-  print(request, found, io);
-  return found.best.margin >= 1 ? 0 : 1;
+  here.clear_progress();
+  if (!found) return here.wrong(found.error(), 2);
+  io.out << (r.json ? to_json(p, *found, *currency) : to_text(p, *found, *currency));
+  return found->found && found->carries.front() >= p.load ? 0 : 1;
 }
 
 }  // namespace mooncaf::sim

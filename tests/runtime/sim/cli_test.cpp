@@ -133,12 +133,35 @@ TEST_CASE("a command that is called wrongly says what to change") {
   CHECK(program({"simulate", "--help"}).out.find("--admission") != std::string::npos);
 }
 
-TEST_CASE("a plan names the best share-out and draws the curve around it") {
+TEST_CASE("a plan says what to buy, what it carries and costs, and how far it is from the cliff") {
   const scratch_file trace{small_trace()};
-  const auto done =
-      program({"plan", "--trace", trace.path(), "--nodes", "3", "--slo-ttft", "30s", "--slo-tbt", "100ms"});
-  CHECK(done.status == 0);
-  CHECK(done.out.find("best of 3 nodes") == 0);
+  const auto done = program(
+      {"plan", trace.path(), "--nodes", "3", "--slo-ttft", "30s", "--slo-tbt", "100ms", "--seeds", "2"});
+  CHECK_MESSAGE(done.status == 0, done.err);
+  CHECK(done.out.find("recommended          ") == 0);
+  CHECK(done.out.find(" = 3 machines") != std::string::npos);
+  CHECK(done.out.find("steps 20 % slower") != std::string::npos);
+  CHECK(done.out.find("an hour") == std::string::npos);
+  const scratch_file prices{"currency = \"EUR\"\n[node_hour]\na800x8-llama70b = 14\nh800x8-llama70b = 22\n",
+                            ".toml"};
+  const auto priced =
+      program({"plan", trace.path(), "--goal", "cost", "--load", "2", "--prices", prices.path(), "--profile",
+               "a800x8-llama70b,h800x8-llama70b", "--seeds", "2", "--json"});
+  CHECK_MESSAGE(priced.status == 0, priced.err);
+  for (const char* member :
+       {R"("goal":"cost")", R"("currency":"EUR")", R"("planned_load":2)", R"("risks":[{"what":)",
+        R"("machines":[{"name":"a800x8-llama70b","node_hour":14})"}) {
+    CHECK_MESSAGE(priced.out.find(member) != std::string::npos, member);
+  }
+  CHECK(program({"plan", trace.path(), "--goal", "cost"}).err.find("--goal cost needs --prices") !=
+        std::string::npos);
+  const auto missing =
+      program({"plan", trace.path(), "--prices", prices.path(), "--profile", "h200-llama8b"});
+  CHECK(missing.status == 2);
+  CHECK(missing.err.find("no price for 'h200-llama8b'") != std::string::npos);
+  const auto small = program({"plan", trace.path(), "--goal", "nodes", "--nodes", "2", "--load", "500"});
+  CHECK(small.status == 1);
+  CHECK(small.out.find("No cluster of at most 2 machines carries") == 0);
 }
 
 namespace {

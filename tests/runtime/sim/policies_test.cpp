@@ -4,7 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/sim/planner.hpp"
 #include "tests/runtime/sim/world.hpp"
 
 using namespace mooncaf;
@@ -216,21 +215,4 @@ TEST_CASE("requests of high priority keep their goodput while the others make ro
   const auto loaded = run(o, records);
   CHECK(share(loaded) >= 0.99 * share(unloaded));
   CHECK(loaded.all().rejected() > 0);
-}
-
-TEST_CASE("a plan's best is the best of its curve, and it really carries what it says") {
-  const auto records = conversation_like(800);
-  plan_request request;
-  request.base = a800_cluster(1, 1);
-  request.nodes = 6;
-  const auto found = plan(request, records);
-  REQUIRE(found.ratios.size() == 5);
-  REQUIRE(found.policies.size() == 4);
-  for (const auto* list : {&found.ratios, &found.policies}) {
-    for (const auto& p : *list) CHECK(p.margin <= found.best.margin);
-  }
-  auto o = a800_cluster(found.best.prefill, found.best.decode);
-  o.policy = found.best.policy;
-  o.speed = found.best.margin;
-  CHECK(run(o, records).slo_share() >= request.target);
 }

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "runtime/sim/planner.hpp"
+
+// The search for the best cluster.
+
+namespace mooncaf::sim {
+
+namespace {
+
+/// What a cluster is made of, without how many.
+std::vector<plan_cluster> forms_of(const plan_problem& p) {
+  std::vector<plan_cluster> forms;
+  plan_cluster form;
+  form.policy = p.base.policy;
+  for (std::uint32_t prefill = 0; prefill < p.kinds.size(); ++prefill) {
+    for (const double factor : p.cache_factors) {
+      form.prefill_kind = form.decode_kind = prefill;
+      form.cache_factor = factor;
+      form.pipeline = 1;
+      form.decode = 0;
+      for (const auto chunk : p.coupled_chunks) {
+        form.chunk = chunk;
+        if (p.coupled) forms.push_back(form);
+      }
+      form.chunk = 0;
+      for (std::uint32_t decode = 0; p.disaggregated && decode < p.kinds.size(); ++decode) {
+        for (const auto pipeline : p.pipelines) {
+          form.decode_kind = decode;
+          form.pipeline = pipeline;
+          form.decode = 1;
+          if (check_options(options_of(p, form))) forms.push_back(form);
+        }
+      }
+    }
+  }
+  return forms;
+}
+
+/// The form with so many instances of each role.
+plan_cluster sized(plan_cluster form, std::uint32_t prefill, std::uint32_t decode) {
+  form.prefill = prefill;
+  form.decode = decode;
+  return form;
+}
+
+/// The least n in [low, high] that holds; `high` does.
+template <class Holds>
+std::uint32_t least(std::uint32_t low, std::uint32_t high, Holds&& holds) {
+  while (low < high) {
+    const auto middle = low + (high - low) / 2;
+    if (holds(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return high;
+}
+
+// ---- a load is given ----
+
+/// The cheapest cluster of one form that carries the load, if it is cheaper than what is known.
+class cheapest_of_form {
+ public:
+  cheapest_of_form(plan_judge& judge, const plan_cluster& form, double cheaper_than)
+      : judge_(judge),
+        form_(form),
+        problem_(judge.problem()),
+        limit_(cheaper_than),
+        load_(problem_.load * problem_.headroom) {}
+
+  std::optional<plan_cluster> find() { return form_.coupled() ? find_coupled() : find_split(); }
+
+ private:
+  double cost(const plan_cluster& c) const {
+    return problem_.goal == plan_goal::nodes ? c.machines() : cost_of(problem_, c);
+  }
+  bool allowed(const plan_cluster& c) const { return c.machines() <= problem_.nodes; }
+  bool holds(const plan_cluster& c) { return judge_.holds(c, load_); }
+
+  std::optional<plan_cluster> find_coupled() {
+    std::uint32_t enough = 1;
+    while (enough < problem_.nodes && !holds(sized(form_, enough, 0))) enough *= 2;
+    enough = std::min(enough, problem_.nodes);
+    if (!holds(sized(form_, enough, 0))) return std::nullopt;
+    auto n = least(enough / 2 + 1, enough, [&](std::uint32_t m) { return holds(sized(form_, m, 0)); });
+    for (; n <= problem_.nodes; ++n) {
+      const auto c = sized(form_, n, 0);
+      if (cost(c) >= limit_) return std::nullopt;
+      if (judge_.holds_always(c, load_)) return c;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<plan_cluster> find_split() {
+    // Plenty of one role shows how few of the other may do; no cluster has fewer.
+    const auto most_prefill = (problem_.nodes - 1) / form_.pipeline;
+    if (most_prefill == 0 || problem_.nodes < 2) return std::nullopt;
+    std::uint32_t plenty = 1;
+    while (plenty < problem_.nodes && !holds(sized(form_, plenty, plenty))) plenty *= 2;
+    if (plenty < problem_.nodes) plenty *= 2;
+    if (!holds(sized(form_, plenty, plenty))) return std::nullopt;
+    const auto fewest_prefill =
+        least(1, plenty, [&](std::uint32_t n) { return holds(sized(form_, n, plenty)); });
+    const auto fewest_decode =
+        least(1, plenty, [&](std::uint32_t n) { return holds(sized(form_, plenty, n)); });
+    std::vector<plan_cluster> candidates;
+    // One less than that is tried as well: what more machines carry also varies by chance.
+    for (auto p = std::max(fewest_prefill, 2u) - 1; p <= most_prefill; ++p) {
+      for (auto d = std::max(fewest_decode, 2u) - 1; d < problem_.nodes; ++d) {
+        const auto c = sized(form_, p, d);
+        if (!allowed(c) || cost(c) >= limit_) break;
+        candidates.push_back(c);
+      }
+    }
+    std::ranges::stable_sort(candidates, {}, [&](const plan_cluster& c) { return cost(c); });
+    std::vector<plan_cluster> failed;
+    for (const auto& c : candidates) {
+      const bool hopeless = std::ranges::any_of(
+          failed, [&](const plan_cluster& f) { return c.prefill <= f.prefill && c.decode <= f.decode; });
+      if (hopeless) continue;
+      if (judge_.holds_always(c, load_)) return c;
+      failed.push_back(c);
+    }
+    return std::nullopt;
+  }
+
+  plan_judge& judge_;
+  plan_cluster form_;
+  const plan_problem& problem_;
+  double limit_, load_;
+};
+
+std::optional<plan_cluster> cheapest(plan_judge& judge) {
+  const auto& p = judge.problem();
+  std::optional<plan_cluster> best;
+  double least_cost = std::numeric_limits<double>::infinity();
+  for (const auto& form : forms_of(p)) {
+    if (const auto c = cheapest_of_form{judge, form, least_cost}.find()) {
+      best = c;
+      least_cost = p.goal == plan_goal::nodes ? c->machines() : cost_of(p, *c);
+    }
+  }
+  return best;
+}
+
+// ---- machines are given ----
+
+/// The splits of all machines, of one form.
+std::vector<plan_cluster> splits_of(const plan_problem& p, const plan_cluster& form) {
+  std::vector<plan_cluster> all;
+  if (form.coupled()) {
+    all.push_back(sized(form, p.nodes, 0));
+    return all;
+  }
+  for (std::uint32_t n = 1; n * form.pipeline < p.nodes; ++n) {
+    all.push_back(sized(form, n, p.nodes - n * form.pipeline));
+  }
+  return all;
+}
+
+/// Somewhere near the split that carries most: with fewer prefill instances the first tokens come late, with
+/// more the others. Where that cannot be told it is the middle.
+std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits) {
+  constexpr double coarse = 0.15;
+  std::size_t low = 0, high = splits.size() - 1;
+  double carried = 1;
+  while (low < high) {
+    const auto middle = (low + high) / 2;
+    if (const double c = judge.capacity(splits[middle], carried, coarse); c > 0) carried = c;
+    const auto beyond = judge.try_at(splits[middle], carried * (1 + coarse) * (1 + coarse));
+    if (beyond.short_of_prefill) low = middle + 1;
+    else if (beyond.short_of_decode) high = middle;
+    else return middle;
+  }
+  return low;
+}
+
+/// Tries the splits of one form, the likely ones first.
+class split_sweep {
+ public:
+  split_sweep(plan_judge& judge, std::vector<plan_cluster> splits, std::optional<plan_cluster>& best,
+              double& most)
+      : judge_(judge), splits_(std::move(splits)), best_(best), most_(most) {}
+
+  void run() {
+    if (splits_.empty()) return;
+    const auto start = splits_.size() > 1 ? near_best(judge_, splits_) : 0;
+    consider(start);
+    for (auto i = start; i-- > 0;) {
+      if (consider(i).short_of_prefill) break;  // with fewer still more so
+    }
+    for (auto i = start + 1; i < splits_.size(); ++i) {
+      if (consider(i).short_of_decode) break;
+    }
+  }
+
+ private:
+  /// @returns why it carries no more than the best so far, as far as that can be told.
+  verdict consider(std::size_t i) {
+    constexpr double within = 0.02;
+    const double carries = judge_.capacity_above(splits_[i], most_, within);
+    if (carries > most_) {
+      most_ = carries;
+      best_ = splits_[i];
+      return {true, false, false};
+    }
+    return most_ > 0 ? judge_.try_at(splits_[i], most_ * (1 + within)) : verdict{};
+  }
+
+  plan_judge& judge_;
+  std::vector<plan_cluster> splits_;
+  std::optional<plan_cluster>& best_;
+  double& most_;
+};
+
+std::optional<plan_cluster> strongest(plan_judge& judge) {
+  const auto& p = judge.problem();
+  std::optional<plan_cluster> best;
+  double most = 0;
+  auto forms = forms_of(p);
+  // What usually carries more comes first: what comes then is but compared with it.
+  std::ranges::stable_partition(forms, [](const plan_cluster& f) { return !f.coupled(); });
+  for (const auto& form : forms) split_sweep{judge, splits_of(p, form), best, most}.run();
+  return best;
+}
+
+}  // namespace
+
+std::optional<plan_cluster> best_cluster(plan_judge& judge) {
+  return judge.problem().goal == plan_goal::goodput ? strongest(judge) : cheapest(judge);
+}
+
+}  // namespace mooncaf::sim
