@@ -1,0 +1,68 @@
+"""Runs the planning commands of README.md as they are printed, one after the other, and looks at what they say."""
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ["MOONCAF_BINARY"]
+MODEL = os.environ.get("MOONCAF_MODEL", os.path.expanduser("~/.cache/mooncaf/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+
+
+def commands():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Planning a cluster")[1]
+    lines = re.search(r"```sh\n(.*?)```", section, re.S).group(1).splitlines()
+    return [line.split("   #")[0].strip() for line in lines]
+
+
+def says(*parts):
+    """A check: the output has all of these, as regular expressions."""
+    def check(output, _folder):
+        for part in parts:
+            assert re.search(part, output), f"no {part!r} in\n{output[:1500]}"
+    return check
+
+
+def wrote(name, *parts):
+    def check(_output, folder):
+        says(*parts)((folder / name).read_text(encoding="utf-8"), folder)
+    return check
+
+
+# One for every command, in order: what it begins with, and what its result must be.
+EXPECTED = [
+    ("mooncaf trace generate", wrote("trace.jsonl", r'^(\{"timestamp":.*\n){3000}$')),
+    ("mooncaf trace stats", says(r"requests +3000 in", r"of 512 tokens")),
+    ("mooncaf simulate", lambda out, folder: (says(r"arrived +3000  100.0 %", r"plots: out.html")(out, folder),
+                                              wrote("out.html", r"^<!doctype html>", r"const data=")(out, folder))),
+    ("mooncaf plan", says(r"recommended +\d+ prefill \+ \d+ decode = 16 machines", r"plan for +[1-9]",
+                          r"steps 20 % slower", r"one decode machine less")),
+    ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"EUR per million tokens")),
+    ("mooncaf calibrate", wrote("here.toml", r"off by", r"prefill passes \(\d+ shapes\) +\d", r"block_tokens = 64")),
+    ("mooncaf simulate", says(r"arrived +3000  100.0 %")),
+]
+
+
+def main():
+    found = commands()
+    assert len(found) == len(EXPECTED), f"{len(found)} commands in README.md, {len(EXPECTED)} are checked here"
+    with tempfile.TemporaryDirectory(prefix="mooncaf-planning-") as name:
+        folder = pathlib.Path(name)
+        (folder / "bin").mkdir()
+        (folder / "bin" / "mooncaf").symlink_to(BINARY)
+        (folder / "M.gguf").symlink_to(MODEL)
+        (folder / "examples").symlink_to(ROOT / "examples")
+        path = f"{folder / 'bin'}:{os.environ['PATH']}"
+        for command, (begin, check) in zip(found, EXPECTED):
+            assert command.startswith(begin), f"{command}: {begin} expected"
+            done = subprocess.run(command, shell=True, cwd=folder, env={**os.environ, "PATH": path},
+                                  capture_output=True, text=True, timeout=400)
+            assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stderr}"
+            check(done.stdout, folder)
+            print(f"ok: {command}")
+    print(f"{len(found)} passed, 0 failed, 0 skipped")
+
+
+if __name__ == "__main__":
+    main()
