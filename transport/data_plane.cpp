@@ -42,16 +42,6 @@ result<void> check_options(const data_plane_options& o) {
   return {};
 }
 
-// Processes that see the same of these may share memory and reach each other's abstract sockets.
-std::string make_host_id() {
-  std::ifstream in{"/proc/sys/kernel/random/boot_id"};
-  std::string boot;
-  std::getline(in, boot);
-  struct ::stat net {};
-  ::stat("/proc/self/ns/net", &net);
-  return boot + ":" + std::to_string(net.st_ino);
-}
-
 }  // namespace
 
 // ---- life
@@ -61,7 +51,7 @@ result<void> data_plane::impl::begin() {
   const auto incarnation = make_random_u64();
   if (!incarnation) return fail(incarnation.error());
   node.incarnation = *incarnation;
-  node.host_id = node.options.host_id.empty() ? make_host_id() : node.options.host_id;
+  node.host_id = node.options.host_id.empty() ? this_host() : node.options.host_id;
   local = std::make_unique<local_transport>(node);
   if (node.options.shm) {
     auto t = shm_transport::start(node);

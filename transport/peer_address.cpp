@@ -1,5 +1,9 @@
 #include "transport/peer_address.hpp"
 
+#include <sys/stat.h>
+
+#include <fstream>
+
 #include <algorithm>
 
 #include "transport/net/bytes.hpp"
@@ -65,6 +69,15 @@ bool get_region(byte_reader& in, region_desc& r) {
 }
 
 }  // namespace
+
+std::string this_host() {
+  std::ifstream in{"/proc/sys/kernel/random/boot_id"};
+  std::string boot;
+  std::getline(in, boot);
+  struct ::stat net {};
+  ::stat("/proc/self/ns/net", &net);
+  return boot + ":" + std::to_string(net.st_ino);
+}
 
 std::vector<std::byte> encode(const announcement& a) {
   std::vector<std::byte> bytes;

@@ -40,6 +40,9 @@ struct announcement {
   friend bool operator==(const announcement&, const announcement&) = default;
 };
 
+/// Equal for processes that may share memory and reach each other's abstract sockets: boot id and network namespace.
+std::string this_host();
+
 /// Flat encoding of an announcement, for control messages that carry bytes.
 std::vector<std::byte> encode(const announcement& a);
 /// @error `ec::corrupt` for anything that `encode` cannot have made, `ec::incompatible` for another version

@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-#include "actors/cluster/secret.hpp"
+#include "transport/net/secret.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 

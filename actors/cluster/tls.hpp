@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/cluster/secret.hpp"
+#include "transport/net/secret.hpp"
 #include "runtime/base/result.hpp"
 
 struct ssl_session_st;  // SSL_SESSION, which openssl/types.h does not declare

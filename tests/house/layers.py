@@ -14,6 +14,8 @@ MAY_INCLUDE = {
     "runtime/base": [],
     "gpu": [BASE],
     "storage": [BASE],
+    "storage/objects": [BASE, "storage", "transport"],
+    "storage/python": [BASE, "storage/objects", "transport/net/secret.hpp"],
     "transport": [BASE],
     "config": [BASE],
     "runtime/model": [BASE, "gpu"],
@@ -24,7 +26,7 @@ MAY_INCLUDE = {
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],
     "actors/http": [BASE, "runtime/text", "runtime/model", "runtime/sched/rate_limit.hpp", "config"],
     "actors/metrics": [BASE, "actors/http"],
-    "actors/cluster": [BASE, "actors"],
+    "actors/cluster": [BASE, "actors", "transport/net/secret.hpp"],
     "actors": ["actors", "runtime", "storage", "transport", "gpu", "config"],
 }
 WITH_CAF = ("actors", "actors/cluster")

@@ -1,4 +1,4 @@
-#include "actors/cluster/secret.hpp"
+#include "transport/net/secret.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "actors/cluster/secret.hpp"
+#include "transport/net/secret.hpp"
 
 #include <fcntl.h>
 #include <openssl/core_names.h>
@@ -17,7 +17,7 @@
 #include <memory>
 #include <system_error>
 
-#include "actors/cluster/tcp_socket.hpp"
+#include "runtime/base/posix.hpp"
 
 namespace mooncaf {
 
