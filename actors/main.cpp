@@ -11,12 +11,17 @@
 #include "actors/cluster/shutdown.hpp"
 #include "actors/rdma_setup.hpp"
 #include "actors/serve.hpp"
+#include "actors/store/store_command.hpp"
 #include "runtime/sim/cli/commands.hpp"
 
 int main(int argc, char** argv) {
   if (argc > 1 && mooncaf::sim::is_command(argv[1])) {  // needs no cluster
     const std::vector<std::string> args(argv + 1, argv + argc);
     return mooncaf::sim::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
+  }
+  if (argc > 1 && std::string_view{argv[1]} == "store") {
+    const std::vector<std::string> args(argv + 2, argv + argc);
+    return mooncaf::store::run_command(args, {std::cout, std::cerr, isatty(STDERR_FILENO) != 0});
   }
   mooncaf::claim_stop_signals();
   if (argc > 1 && std::string_view{argv[1]} == "topology") return mooncaf::print_topology(argc, argv);

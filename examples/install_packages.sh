@@ -19,6 +19,7 @@ libraries=(
   nlohmann-json3-dev libspdlog-dev prometheus-cpp-dev
   libboost-dev libboost-system-dev
   libibverbs-dev
+  pybind11-dev python3-dev  # Python package of the object store
   doctest-dev
 )
 script_tools=(python3 python3-pip python3-venv unzip curl iproute2 procps)

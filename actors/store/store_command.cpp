@@ -1,0 +1,92 @@
+#include "actors/store/store_command.hpp"
+
+#include <cstdio>
+#include <map>
+
+#include "config/value.hpp"
+#include "transport/net/secret.hpp"
+
+namespace mooncaf::store {
+
+std::vector<sim::argument> common_arguments::list() {
+  return {sim::text("directory", "HOST:PORT", "where the directory listens, 127.0.0.1:7460 by default",
+                    directory),
+          sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
+                    secret_file),
+          sim::flag("json", "JSON on standard output", json)};
+}
+
+result<directory_address> common_arguments::address() const {
+  const auto at = config::parse_endpoint(directory);
+  if (!at || at->port == 0)
+    return fail(ec::invalid_argument, "--directory: '" + directory + "' is not HOST:PORT");
+  const auto path = secret_file.empty() ? cluster_secret::default_path() : result<std::string>{secret_file};
+  if (!path) return fail(path.error());
+  const auto secret =
+      secret_file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
+  if (!secret) return fail(secret.error());
+  const auto key = secret->derive(store_key_purpose);
+  directory_address to;
+  to.host = at->host;
+  to.port = at->port;
+  to.secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
+  to.own_host = this_host();
+  return to;
+}
+
+result<std::unique_ptr<store_client>> common_arguments::connect() const {
+  const auto to = address();
+  if (!to) return fail(to.error());
+  return store_client::connect({*to});
+}
+
+int complain(const sim::console& io, const error& why, int status) {
+  io.err << "mooncaf store: " << (why.detail.empty() ? to_string(why) : why.detail) << "\n";
+  return status;
+}
+
+std::optional<int> begin(sim::command_line& line, std::span<const std::string> args, const sim::console& io) {
+  const auto read = sim::parse(line, args);
+  if (!read) return complain(io, read.error(), 2);
+  if (*read == sim::parsed::run) return std::nullopt;
+  sim::print_help(line, io.out);
+  return 0;
+}
+
+std::string readable(std::uint64_t bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
+}
+
+int run_command(std::span<const std::string> args, const sim::console& io) {
+  struct entry {
+    int (*run)(std::span<const std::string>, const sim::console&);
+    const char* meaning;
+  };
+  static const std::map<std::string, entry> commands{
+      {"directory", {serve_directory, "knows where every object is; one process of the store"}},
+      {"lend", {lend_segment, "lends memory of this machine to the store, until it is stopped"}},
+      {"put", {put_object, "stores a file under a key"}},
+      {"get", {get_object, "writes an object to a file"}},
+      {"stat", {stat_objects, "size, checksum and places of objects"}},
+      {"ls", {list_objects, "objects whose keys match an expression"}},
+      {"rm", {remove_objects, "removes objects"}},
+      {"segments", {list_segments, "the memory that is lent, and how full it is"}},
+      {"bench", {measure, "rates and times of this store, from this process"}}};
+  const auto found = args.empty() ? commands.end() : commands.find(args.front());
+  if (found != commands.end()) return found->second.run(args.subspan(1), io);
+  const bool help = !args.empty() && (args.front() == "--help" || args.front() == "-h");
+  auto& to = help ? io.out : io.err;
+  if (!help && !args.empty()) to << "mooncaf store: unknown command '" << args.front() << "'\n";
+  to << "Usage: mooncaf store COMMAND [options]; COMMAND --help explains each.\n";
+  for (const auto& [name, e] : commands)
+    to << "  " << name << std::string(12 - name.size(), ' ') << e.meaning << "\n";
+  return help ? 0 : 2;
+}
+
+}  // namespace mooncaf::store

@@ -1,0 +1,51 @@
+#pragma once
+// `mooncaf store …`: the object store for people and scripts, and the processes that it is made of.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/sim/cli/arguments.hpp"
+#include "runtime/sim/cli/commands.hpp"
+#include "storage/objects/store_client.hpp"
+
+namespace mooncaf::store {
+
+/// @param args  what follows `store`. @returns the process's exit status: 0, 1 when it failed, 2 when it was
+/// called wrongly. The commands that serve claim the stop signals.
+int run_command(std::span<const std::string> args, const sim::console& io);
+
+/// Where the directory listens unless it is told otherwise.
+inline constexpr std::string_view default_directory = "127.0.0.1:7460";
+
+/// The options that all commands of a client have.
+struct common_arguments {
+  std::string directory{default_directory};
+  std::string secret_file;
+  bool json = false;
+  std::vector<sim::argument> list();
+  /// The directory's address with the key that this cluster's store uses.
+  result<directory_address> address() const;
+  result<std::unique_ptr<store_client>> connect() const;
+};
+
+int complain(const sim::console& io, const error& why, int status);
+/// Reads the options. @returns nothing to go on, else the status to end with.
+std::optional<int> begin(sim::command_line& line, std::span<const std::string> args, const sim::console& io);
+/// A value with its unit: "1.5 GiB".
+std::string readable(std::uint64_t bytes);
+
+int serve_directory(std::span<const std::string> args, const sim::console& io);
+int lend_segment(std::span<const std::string> args, const sim::console& io);
+int put_object(std::span<const std::string> args, const sim::console& io);
+int get_object(std::span<const std::string> args, const sim::console& io);
+int stat_objects(std::span<const std::string> args, const sim::console& io);
+int list_objects(std::span<const std::string> args, const sim::console& io);
+int remove_objects(std::span<const std::string> args, const sim::console& io);
+int list_segments(std::span<const std::string> args, const sim::console& io);
+int measure(std::span<const std::string> args, const sim::console& io);
+
+}  // namespace mooncaf::store

@@ -1,0 +1,119 @@
+// The processes of the store: the directory, and those that lend memory to it.
+
+#include <unistd.h>
+
+#include "actors/cluster/shutdown.hpp"
+#include "actors/exit_codes.hpp"
+#include "actors/log.hpp"
+#include "actors/store/store_command.hpp"
+#include "config/value.hpp"
+#include "storage/memory_room.hpp"
+#include "storage/objects/directory_server.hpp"
+#include "storage/objects/segment_lender.hpp"
+
+namespace mooncaf::store {
+
+namespace {
+
+std::vector<sim::argument> joined(std::vector<sim::argument> first, std::vector<sim::argument> second) {
+  for (auto& a : second) first.push_back(std::move(a));
+  return first;
+}
+
+/// Off this machine the user's own secret, which was made here, would open nothing.
+result<void> check_secret(const common_arguments& common, const std::string& host) {
+  if (config::is_loopback(host) || !common.secret_file.empty()) return {};
+  return fail(ec::invalid_argument, "--cluster-secret-file is needed once " + host +
+                                        " is no loopback address; all "
+                                        "processes of the store share the file's secret");
+}
+
+int until_stopped(const std::string& what, const std::string& at) {
+  log_info("ready", {{"store", what}, {"at", at}});
+  log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
+  return 0;
+}
+
+}  // namespace
+
+int serve_directory(std::span<const std::string> args, const sim::console& io) {
+  common_arguments common;
+  std::string listen{default_directory};
+  object_table_options table;
+  double lease = to_seconds(table.lease);
+  sim::command_line line{"mooncaf store directory [options]", "Knows where every object is.", {}, {}};
+  line.arguments = {
+      sim::text("listen", "HOST:PORT", "where clients and lenders connect, 127.0.0.1:7460 by default",
+                listen),
+      sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
+                common.secret_file),
+      sim::seconds("lease", "how long a look protects an object", lease, 0.001, 3600),
+      sim::real("high-watermark", "share of the memory above which objects are evicted", table.high_watermark,
+                0.01, 1),
+      sim::real("low-watermark", "share of the memory down to which they are", table.low_watermark, 0, 1)};
+  if (const auto status = begin(line, args, io)) return *status;
+  const auto at = config::parse_endpoint(listen);
+  if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
+  if (const auto ok = check_secret(common, at->host); !ok) return complain(io, ok.error(), 2);
+  table.lease = from_seconds(lease);
+  const auto own = common.address();
+  if (!own) return complain(io, own.error(), static_cast<int>(exit_code::files));
+  directory_server_options options;
+  options.host = at->host;
+  options.port = at->port;
+  options.secret = own->secret;
+  options.table = table;
+  claim_stop_signals();
+  configure_log(log_level::info, false, "directory");
+  const auto server = directory_server::start(std::move(options));
+  if (!server) return complain(io, server.error(), static_cast<int>(exit_code::address));
+  return until_stopped("directory", at->host + ":" + std::to_string((*server)->port()));
+}
+
+int lend_segment(std::span<const std::string> args, const sim::console& io) {
+  common_arguments common;
+  std::string size = "1GiB", listen = "127.0.0.1:0", advertise,
+              name = "segment-" + std::to_string(::getpid());
+  bool no_tcp = false;
+  sim::command_line line{
+      "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
+  line.arguments =
+      joined(common.list(),
+             {sim::text("size", "SIZE", "how much, such as 4GiB; 1GiB by default", size),
+              sim::text("name", "NAME", "of the segment, unique in the store", name),
+              sim::text("data-listen", "HOST:PORT",
+                        "where other hosts read and write it, 127.0.0.1:0 by default", listen),
+              sim::text("advertise", "HOST",
+                        "by what name other hosts reach it; that of --data-listen by default", advertise),
+              sim::flag("local-only", "serve processes of this host alone", no_tcp)});
+  std::erase_if(line.arguments, [](const sim::argument& a) { return a.name == "json"; });
+  if (const auto status = begin(line, args, io)) return *status;
+  const auto bytes = config::parse_size(size);
+  if (!bytes || *bytes == 0)
+    return complain(io, {ec::invalid_argument, "--size: '" + size + "' is no size, such as 4GiB"}, 2);
+  const auto at = config::parse_endpoint(listen);
+  if (!at) return complain(io, {ec::invalid_argument, "--data-listen: '" + listen + "' is not HOST:PORT"}, 2);
+  if (const auto ok = check_secret(common, at->host); !ok) return complain(io, ok.error(), 2);
+  const auto room = memory_room_now();
+  if (const auto fits = room ? check_arena_fits(*bytes, *room) : result<std::string>{""}; !fits)
+    return complain(io, fits.error(), static_cast<int>(exit_code::resources));
+  auto directory = common.address();
+  if (!directory) return complain(io, directory.error(), static_cast<int>(exit_code::files));
+  segment_lender_options options;
+  options.directory = std::move(*directory);
+  options.name = name;
+  options.bytes = *bytes;
+  options.tcp = !no_tcp;
+  options.listen_host = at->host;
+  options.data_port = at->port;
+  options.advertised_host = advertise;
+  options.log = [](std::string_view text) { log_warn("segment", {{"message", text}}); };
+  claim_stop_signals();
+  configure_log(log_level::info, false, name);
+  const auto lender = segment_lender::start(std::move(options));
+  if (!lender)
+    return complain(io, lender.error(), static_cast<int>(exit_code_of(lender.error(), exit_code::cluster)));
+  return until_stopped("segment " + name, readable(*bytes));
+}
+
+}  // namespace mooncaf::store

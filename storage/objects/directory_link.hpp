@@ -1,0 +1,69 @@
+#pragma once
+// A client's connection to the directory: questions of many threads on one connection, none waits for
+// another's answer.
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/objects/store_wire.hpp"
+
+namespace mooncaf {
+
+struct directory_address {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;
+  std::string secret;
+  std::string own_host;  ///< what this machine calls itself; see `peer_address::host_id`
+  duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
+  duration connect_limit = std::chrono::seconds(5);
+};
+
+/// Has no thread of its own: of those that wait one reads, for all.
+/// @thread  All functions may be called from any thread.
+class directory_link {
+ public:
+  using answer = std::vector<std::byte>;
+
+  /// @error `ec::peer_lost`, `ec::timed_out`, `ec::unauthenticated`, `ec::incompatible`, with the address.
+  static result<std::shared_ptr<directory_link>> connect(const directory_address& to);
+
+  /// Sends a question. @returns its number, or an error where the connection has ended.
+  result<std::uint64_t> ask(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+  /// Waits for the answer to one's own question; each is to be waited for once.
+  result<answer> wait(std::uint64_t number);
+  result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+
+  bool broken() const;
+  /// Ends it; who waits is told. The descriptor stays open until the object goes.
+  void close();
+
+ private:
+  directory_link(unique_fd fd, duration limit) : fd_(std::move(fd)), limit_(limit) {}
+  result<void> greet(const directory_address& to, time_point until);
+  result<void> send_all(std::span<const std::byte> bytes, time_point until);
+  result<void> receive(std::span<std::byte> into, time_point until);
+  result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
+  void give_up(const error& why);
+
+  unique_fd fd_;
+  duration limit_;
+  std::mutex sending_;
+  mutable std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  std::uint64_t next_ = 1;
+  bool reading_ = false;
+  std::vector<std::byte> in_;
+  std::unordered_map<std::uint64_t, answer> answers_;
+  error ended_;  // code none while it lives
+};
+
+}  // namespace mooncaf

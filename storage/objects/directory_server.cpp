@@ -1,0 +1,160 @@
+#include "storage/objects/directory_server.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "transport/net/socket.hpp"
+
+namespace mooncaf {
+
+namespace {
+/// Answers that a client does not take: it is not read any more until it does.
+constexpr std::size_t unsent_max = 8 * MiB;
+}  // namespace
+
+result<std::unique_ptr<directory_server>> directory_server::start(directory_server_options options) {
+  const auto at = resolve_tcp(options.host, options.port);
+  if (!at) return fail(at.error());
+  auto listener = listen_tcp(*at);
+  if (!listener)
+    return fail(listener.error().code,
+                options.host + ":" + std::to_string(options.port) + ": " + listener.error().detail);
+  const auto seed = make_random_u64();
+  if (!seed) return fail(seed.error());
+  options.table.seed = *seed;
+  std::unique_ptr<directory_server> made{new directory_server(std::move(options))};
+  made->listener_ = std::move(*listener);
+  made->port_ = bound_port(made->listener_.get());
+  auto loop = event_loop::start({"directory", [self = made.get()] { return self->tick(); }, nullptr, {}});
+  if (!loop) return fail(loop.error());
+  made->loop_ = std::move(*loop);
+  made->loop_->run([self = made.get()] {
+    self->loop_->add(self->listener_.get(), EPOLLIN, [self](std::uint32_t) { self->accept_all(); });
+  });
+  return made;
+}
+
+directory_server::~directory_server() {
+  if (loop_) loop_->stop();
+}
+
+void directory_server::accept_all() {
+  for (;;) {
+    unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (!fd) return;
+    tune_tcp(fd.get(), options_.lost_after);
+    const auto nonce = make_nonce();
+    if (!nonce) return;
+    const link_identity self{link_kind::store, directory_node, 0, 0, {}, 0};
+    auto made = std::make_unique<connection>(connection{std::move(fd),
+                                                        0,
+                                                        handshake::acceptor(options_.secret, *nonce, self),
+                                                        clock_type::now(),
+                                                        0,
+                                                        {},
+                                                        {},
+                                                        0,
+                                                        false});
+    auto* const c = made.get();
+    c->token = loop_->add(c->fd.get(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
+    connections_.emplace(c->token, std::move(made));
+  }
+}
+
+void directory_server::on_events(connection& c, std::uint32_t events) {
+  const auto token = c.token;
+  bool alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
+  if (alive && (events & EPOLLIN)) alive = read(c);
+  if (alive || c.ended) alive = write(c) && !c.ended;
+  if (!alive) return drop(token);
+  const bool unsent = c.sent < c.out.size();
+  const bool more = c.out.size() - c.sent < unsent_max;
+  loop_->modify(token, (more ? EPOLLIN : 0u) | (unsent ? EPOLLOUT : 0u));
+}
+
+// One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
+bool directory_server::read(connection& c) {
+  const auto got = ::recv(c.fd.get(), chunk_.data(), chunk_.size(), 0);
+  if (got == 0) return false;
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  const std::span fresh{chunk_.data(), static_cast<std::size_t>(got)};
+  auto left = std::span<const std::byte>{fresh};
+  const bool joined = !c.in.empty();
+  if (joined) {
+    c.in.insert(c.in.end(), fresh.begin(), fresh.end());
+    left = c.in;
+  }
+  while (!c.ended && !left.empty()) {
+    const auto before = left.size();
+    if (!take(c, left)) return false;
+    if (left.size() == before) break;
+  }
+  if (joined) c.in.erase(c.in.begin(), c.in.end() - static_cast<std::ptrdiff_t>(left.size()));
+  else c.in.assign(left.begin(), left.end());
+  return true;
+}
+
+/// Takes one message off the front of `left`, if it is whole.
+bool directory_server::take(connection& c, std::span<const std::byte>& left) {
+  if (c.session == 0) {
+    const auto want = c.shake.want();
+    if (left.size() < want) return true;
+    const auto message = left.first(want);
+    left = left.subspan(want);
+    return shake(c, message);
+  }
+  if (left.size() < store_wire::header_bytes) return true;
+  const auto header = store_wire::parse_header(left.first<store_wire::header_bytes>());
+  if (!header) return false;
+  if (left.size() < store_wire::header_bytes + header->payload_bytes) return true;
+  const auto payload = left.subspan(store_wire::header_bytes, header->payload_bytes);
+  left = left.subspan(store_wire::header_bytes + header->payload_bytes);
+  return desk_.answer(c.session, *header, payload, clock_type::now(), c.out);
+}
+
+bool directory_server::shake(connection& c, std::span<const std::byte> message) {
+  auto step = c.shake.feed(message);
+  if (!step) return false;
+  if (step->at == handshake::progress::identified) {
+    const bool ours = c.shake.peer().wanted_node == directory_node;
+    step = ours ? c.shake.admit() : c.shake.refuse(ec::incompatible);
+    if (ours) c.session = desk_.open();
+    c.ended = !ours;
+  }
+  c.out.insert(c.out.end(), step->answer.begin(), step->answer.end());
+  return true;
+}
+
+bool directory_server::write(connection& c) {
+  while (c.sent < c.out.size()) {
+    const auto n = ::send(c.fd.get(), c.out.data() + c.sent, c.out.size() - c.sent, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN;
+    c.sent += static_cast<std::size_t>(n);
+  }
+  c.out.clear();
+  c.sent = 0;
+  return true;
+}
+
+void directory_server::drop(std::uint64_t token) {
+  const auto found = connections_.find(token);
+  if (found == connections_.end()) return;
+  loop_->remove(token);
+  if (found->second->session != 0) desk_.close(found->second->session, clock_type::now());
+  connections_.erase(found);
+}
+
+bool directory_server::tick() {
+  const auto now = clock_type::now();
+  desk_.tick(now);
+  std::vector<std::uint64_t> late;
+  for (const auto& [token, c] : connections_)
+    if (c->session == 0 && now - c->since > options_.greeting) late.push_back(token);
+  for (const auto token : late) drop(token);
+  return true;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,74 @@
+#pragma once
+// The directory of objects at a TCP port: one thread that owns the desk, reads what came, answers it all,
+// writes once.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/directory_desk.hpp"
+#include "transport/net/event_loop.hpp"
+#include "transport/net/handshake.hpp"
+
+namespace mooncaf {
+
+struct directory_server_options {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  ///< 0: any free one
+  std::string secret;      ///< clients prove that they know it
+  object_table_options table;
+  duration greeting = std::chrono::seconds(5);     ///< who has not proved himself by then is shown out
+  duration lost_after = std::chrono::seconds(10);  ///< the kernel gives up a client that does not answer
+};
+
+/// Identity of the two ends in the handshake; a directory has no other name than its address.
+inline constexpr node_id directory_node{1};
+inline constexpr node_id directory_client_node{2};
+
+/// @thread  The desk lives on the loop's thread; the functions here may be called from any.
+class directory_server {
+ public:
+  /// @error `ec::invalid_argument` for a host that has no address, `ec::io_error` if it cannot listen.
+  static result<std::unique_ptr<directory_server>> start(directory_server_options options);
+  ~directory_server();  ///< drops all connections
+
+  std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  struct connection {
+    unique_fd fd;
+    std::uint64_t token = 0;
+    handshake shake;
+    time_point since{};
+    std::uint64_t session = 0;  ///< zero until the other side has proved itself
+    std::vector<std::byte> in, out;
+    std::size_t sent = 0;  ///< of `out`
+    bool ended = false;
+  };
+  explicit directory_server(directory_server_options options)
+      : options_(std::move(options)), desk_(options_.table) {}
+
+  void accept_all();
+  void on_events(connection& c, std::uint32_t events);
+  bool read(connection& c);
+  bool take(connection& c, std::span<const std::byte>& left);
+  bool shake(connection& c, std::span<const std::byte> message);
+  bool write(connection& c);
+  void drop(std::uint64_t token);
+  bool tick();
+
+  directory_server_options options_;
+  directory_desk desk_;
+  unique_fd listener_;
+  std::uint16_t port_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
+  std::vector<std::byte> chunk_ = std::vector<std::byte>(256 * KiB);
+  std::unique_ptr<event_loop> loop_;  // last: its thread uses the others
+};
+
+}  // namespace mooncaf

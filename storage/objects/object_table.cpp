@@ -1,0 +1,340 @@
+#include "storage/objects/object_table.hpp"
+
+#include <algorithm>
+
+namespace mooncaf {
+
+object_table::object_table(object_table_options options)
+    : options_(std::move(options)), random_(options_.seed) {
+  // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
+  next_segment_ = static_cast<std::uint32_t>(1 + draw(std::uint64_t{1} << 31));
+}
+
+// ---- what there is
+// ---------------------------------------------------------------------------------------------
+
+object_table::entry* object_table::visible(std::string_view key, time_point now) {
+  const auto found = objects_.find(key);
+  if (found == objects_.end() || found->second.ticket != 0) return nullptr;
+  if (found->second.ttl_end > now) return &*found;
+  ++seen_.expired;
+  erase(*found, found->second.lease_end, now);
+  return nullptr;
+}
+
+std::vector<replica_place> object_table::places(const std::vector<held>& memory) {
+  std::vector<replica_place> all;
+  all.reserve(memory.size());
+  for (const auto& m : memory) all.push_back({m.segment, m.extent.offset});
+  return all;
+}
+
+object_view object_table::find(std::string_view key, time_point now) {
+  auto* const e = visible(key, now);
+  if (!e) {
+    ++seen_.misses;
+    return {store_code::not_found, 0, 0, {}};
+  }
+  ++seen_.hits;
+  use(*e, now);
+  return {store_code::ok, e->second.size, e->second.checksum, places(e->second.memory)};
+}
+
+bool object_table::exists(std::string_view key, time_point now) {
+  auto* const e = visible(key, now);
+  if (e) use(*e, now);
+  return e != nullptr;
+}
+
+object_view object_table::look(std::string_view key, time_point now) const {
+  const auto found = objects_.find(key);
+  if (found == objects_.end() || found->second.ticket != 0 || found->second.ttl_end <= now)
+    return {store_code::not_found, 0, 0, {}};
+  const auto& o = found->second;
+  return {store_code::ok, o.size, o.checksum, places(o.memory)};
+}
+
+void object_table::for_each(
+    const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
+    time_point now) const {
+  for (const auto& [key, o] : objects_)
+    if (o.ticket == 0 && o.ttl_end > now && !visit(key, o.size, o.memory.size())) return;
+}
+
+// ---- writing
+// ---------------------------------------------------------------------------------------------------
+
+reservation object_table::reserve(session_id writer, std::string_view key, std::uint64_t size,
+                                  const put_policy& policy, std::string_view host, time_point now) {
+  const auto refuse = [](store_code why) { return reservation{why, 0, {}}; };
+  if (key.empty() || key.size() > key_bytes_max) return refuse(store_code::invalid_key);
+  if (size == 0 || policy.replicas == 0 || policy.replicas > replicas_max ||
+      policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
+      policy.ttl.count() < 0) {
+    return refuse(store_code::invalid_parameters);
+  }
+  visible(key, now);  // an object past its time makes way
+  if (objects_.find(key) != objects_.end()) return refuse(store_code::already_exists);
+  const bool fits = std::any_of(segments_.begin(), segments_.end(),
+                                [&](const auto& s) { return s.second.space.total_bytes() >= size; });
+  std::vector<held> memory;
+  while (fits && memory.size() < std::min<std::size_t>(policy.replicas, segments_.size())) {
+    auto part = place(size, memory, policy, host);
+    // For the first copy others make way; for a further one, only what is free.
+    while (!part && memory.empty() && evict_one(now)) part = place(size, memory, policy, host);
+    if (!part) break;
+    memory.push_back(*part);
+  }
+  if (memory.empty()) {
+    ++seen_.refused;
+    return refuse(store_code::no_space);
+  }
+  auto& made = *objects_.try_emplace(std::string{key}).first;
+  auto& o = made.second;
+  o.size = size;
+  o.writer = writer;
+  o.ticket = next_ticket_++;
+  o.memory = std::move(memory);
+  o.hard = policy.hard_pin;
+  o.lease_end = now;
+  o.soft_end =
+      policy.soft_pin ? now + (policy.soft_pin_for.count() ? policy.soft_pin_for : options_.soft_pin) : now;
+  if (policy.ttl.count() && policy.ttl < time_point::max() - now) o.ttl_end = now + policy.ttl;
+  used_bytes_ += offset_allocator::rounded(size) * o.memory.size();
+  tickets_.emplace(o.ticket, &made);
+  tickets_of_[writer].insert(o.ticket);
+  return {store_code::ok, o.ticket, places(o.memory)};
+}
+
+store_code object_table::publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum,
+                                 time_point now) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end() || found->second->second.writer != writer) return store_code::not_found;
+  auto& e = *found->second;
+  tickets_.erase(found);
+  tickets_of_[writer].erase(ticket);
+  auto& o = e.second;
+  o.ticket = 0;
+  o.checksum = checksum;
+  object_bytes_ += o.size;
+  if (o.ttl_end != time_point::max()) by_ttl_.insert({o.ttl_end, &e});
+  if (o.hard) return store_code::ok;
+  if (o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
+  hang(e, o.soft_end > now ? soft_ : plain_);
+  return store_code::ok;
+}
+
+store_code object_table::revoke(session_id writer, std::uint64_t ticket, time_point now) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end() || found->second->second.writer != writer) return store_code::not_found;
+  erase(*found->second, now, now);
+  return store_code::ok;
+}
+
+void object_table::end_session(session_id writer, time_point now) {
+  const auto found = tickets_of_.find(writer);
+  if (found == tickets_of_.end()) return;
+  const auto left = std::move(found->second);
+  tickets_of_.erase(found);
+  for (const auto ticket : left) erase(*tickets_.at(ticket), now + options_.quarantine, now);
+}
+
+// ---- leaving
+// ---------------------------------------------------------------------------------------------------
+
+store_code object_table::remove(std::string_view key, bool force, time_point now) {
+  auto* const e = visible(key, now);
+  if (!e) return objects_.find(key) == objects_.end() ? store_code::not_found : store_code::replica_not_ready;
+  if (!force && (e->second.lease_end > now || e->second.hard)) return store_code::has_lease;
+  erase(*e, e->second.lease_end, now);
+  return store_code::ok;
+}
+
+std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)>& matches, bool force,
+                                      time_point now) {
+  std::vector<entry*> going;
+  for (auto& e : objects_) {
+    const auto& o = e.second;
+    if (o.ticket != 0 || o.ttl_end <= now || (!force && (o.lease_end > now || o.hard))) continue;
+    if (matches(e.first)) going.push_back(&e);
+  }
+  for (auto* const e : going) erase(*e, e->second.lease_end, now);
+  return going.size();
+}
+
+// Forgets the object. Its memory is free at `free_at`: somebody may read or write it until then.
+void object_table::erase(entry& e, time_point free_at, time_point now) {
+  auto& o = e.second;
+  unhang(e);
+  if (o.ticket != 0) {
+    tickets_.erase(o.ticket);
+    if (const auto found = tickets_of_.find(o.writer); found != tickets_of_.end())
+      found->second.erase(o.ticket);
+  } else {
+    object_bytes_ -= o.size;
+    by_ttl_.erase({o.ttl_end, &e});
+    by_soft_end_.erase({o.soft_end, &e});
+  }
+  give_back(o, free_at, now);
+  objects_.erase(objects_.find(e.first));
+}
+
+void object_table::give_back(const object& o, time_point free_at, time_point now) {
+  const auto bytes = offset_allocator::rounded(o.size);
+  for (const auto& part : o.memory) {
+    if (free_at > now) {
+      quarantine_.insert({free_at, {part.segment, part.extent, bytes}});
+      quarantined_bytes_ += bytes;
+      continue;
+    }
+    used_bytes_ -= bytes;
+    segments_.at(part.segment).space.release(part.extent.handle);
+  }
+}
+
+void object_table::unmount(std::uint32_t id) {
+  const auto found = segments_.find(id);
+  if (found == segments_.end()) return;
+  const auto here = [&](const held& part) { return part.segment == id; };
+  std::vector<entry*> lost;
+  for (auto& e : objects_) {
+    auto& memory = e.second.memory;
+    const auto gone = std::erase_if(memory, here);
+    used_bytes_ -= gone * offset_allocator::rounded(e.second.size);
+    if (memory.empty()) lost.push_back(&e);
+  }
+  for (auto* const e : lost) {
+    seen_.lost += e->second.ticket == 0;
+    erase(*e, {}, {});
+  }
+  for (auto at = quarantine_.begin(); at != quarantine_.end();) {
+    const auto next = std::next(at);
+    if (at->second.segment == id) {
+      used_bytes_ -= at->second.bytes;
+      quarantined_bytes_ -= at->second.bytes;
+      quarantine_.erase(at);
+    }
+    at = next;
+  }
+  total_bytes_ -= found->second.space.total_bytes();
+  segments_.erase(found);
+  std::erase(segment_ids_, id);
+}
+
+// ---- order of use
+// ----------------------------------------------------------------------------------------------
+
+void object_table::use(entry& e, time_point now) {
+  e.second.lease_end = now + options_.lease;
+  hang(e, leased_);  // all leases are of one length, so the first to end is the oldest
+}
+
+/// Objects whose lease has ended stand behind those that nobody looked at for longer.
+void object_table::settle(time_point now) {
+  while (leased_.oldest && leased_.oldest->second.lease_end <= now) {
+    auto& e = *leased_.oldest;
+    unhang(e);
+    if (!e.second.hard) hang(e, e.second.soft_end > now ? soft_ : plain_);
+  }
+  while (!by_soft_end_.empty() && by_soft_end_.begin()->first <= now) {
+    auto& e = *by_soft_end_.begin()->second;
+    by_soft_end_.erase(by_soft_end_.begin());
+    if (e.second.order == &soft_) hang(e, plain_);
+  }
+}
+
+void object_table::hang(entry& e, use_order& order) {
+  unhang(e);
+  auto& o = e.second;
+  o.order = &order;
+  o.older = order.newest;
+  (order.newest ? order.newest->second.newer : order.oldest) = &e;
+  order.newest = &e;
+}
+
+void object_table::unhang(entry& e) {
+  auto& o = e.second;
+  if (!o.order) return;
+  (o.older ? o.older->second.newer : o.order->oldest) = o.newer;
+  (o.newer ? o.newer->second.older : o.order->newest) = o.older;
+  o.older = o.newer = nullptr;
+  o.order = nullptr;
+}
+
+bool object_table::evict_one(time_point now) {
+  settle(now);
+  auto* const e = plain_.oldest ? plain_.oldest : soft_.oldest;
+  if (!e) return false;
+  ++seen_.evictions;
+  seen_.evicted_bytes += e->second.size;
+  erase(*e, now, now);
+  return true;
+}
+
+void object_table::tick(time_point now) {
+  while (!quarantine_.empty() && quarantine_.begin()->first <= now) {
+    const auto part = quarantine_.begin()->second;
+    quarantine_.erase(quarantine_.begin());
+    used_bytes_ -= part.bytes;
+    quarantined_bytes_ -= part.bytes;
+    segments_.at(part.segment).space.release(part.extent.handle);
+  }
+  while (!by_ttl_.empty() && by_ttl_.begin()->first <= now) {
+    auto& e = *by_ttl_.begin()->second;
+    ++seen_.expired;
+    erase(e, e.second.lease_end, now);
+  }
+  settle(now);
+  const auto share = [&](double part) { return static_cast<double>(total_bytes_) * part; };
+  const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_); };
+  if (at_work() <= share(options_.high_watermark)) return;
+  while (at_work() > share(options_.low_watermark) && evict_one(now)) {
+  }
+}
+
+// ---- counting
+// --------------------------------------------------------------------------------------------------
+
+object_counts object_table::counts() const {
+  auto c = seen_;
+  c.reserved = tickets_.size();
+  c.objects = objects_.size() - tickets_.size();
+  c.object_bytes = object_bytes_;
+  c.total_bytes = total_bytes_;
+  c.free_bytes = total_bytes_ - used_bytes_;
+  c.quarantined_bytes = quarantined_bytes_;
+  return c;
+}
+
+bool object_table::consistent() const {
+  std::uint64_t held_bytes = 0, object_bytes = 0, in_flight = 0, hanging = 0, should_hang = 0;
+  for (const auto& [key, o] : objects_) {
+    held_bytes += offset_allocator::rounded(o.size) * o.memory.size();
+    if (o.memory.empty() || (o.ticket != 0 && o.order)) return false;
+    std::set<std::uint32_t> distinct;
+    for (const auto& part : o.memory) distinct.insert(part.segment);
+    if (distinct.size() != o.memory.size()) return false;
+    in_flight += o.ticket != 0;
+    object_bytes += o.ticket == 0 ? o.size : 0;
+    should_hang += o.order != nullptr;
+    if (o.ticket == 0 && !o.hard && !o.order) return false;
+  }
+  for (const auto* order : {&plain_, &soft_, &leased_}) {
+    const entry* before = nullptr;
+    for (const entry* e = order->oldest; e; before = e, e = e->second.newer, ++hanging)
+      if (e->second.order != order || e->second.older != before) return false;
+    if (order->newest != before) return false;
+  }
+  std::uint64_t quarantined = 0, total = 0, free = 0;
+  for (const auto& [at, part] : quarantine_) quarantined += part.bytes;
+  for (const auto& [id, s] : segments_) {
+    if (!s.space.consistent()) return false;
+    total += s.space.total_bytes();
+    free += s.space.free_bytes();
+  }
+  return hanging == should_hang && in_flight == tickets_.size() && object_bytes == object_bytes_ &&
+         quarantined == quarantined_bytes_ && total == total_bytes_ &&
+         held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_;
+}
+
+}  // namespace mooncaf

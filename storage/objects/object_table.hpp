@@ -1,0 +1,203 @@
+#pragma once
+// Which objects there are, where their bytes lie, and which of them give way: the whole mind of the object
+// store.
+//
+//            reserve                     publish                       remove, eviction, TTL
+//   absent ───────────► reserved (nobody sees it) ───────► published ──────────────────────► absent
+//                          │ revoke, or its writer is lost                 │ nobody may read or write its
+//                          bytes └──► absent, its bytes in quarantine ──►  free  ◄┘ any more: at once, else
+//                          at a set time
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/objects/offset_allocator.hpp"
+#include "storage/objects/store_code.hpp"
+
+namespace mooncaf {
+
+struct object_table_options {
+  duration lease = std::chrono::seconds(10);     ///< how long a look protects what was found
+  duration soft_pin = std::chrono::minutes(30);  ///< where a put does not say
+  duration soft_pin_max = std::chrono::hours(24);
+  /// How long the bytes of a writer that was lost stay unused: what it sent may still be on its way.
+  duration quarantine = std::chrono::seconds(10);
+  double high_watermark = 0.95,
+         low_watermark = 0.90;  ///< shares of all bytes; above the one, down to the other
+  std::uint64_t seed = 1;       ///< of the choice between segments
+};
+
+struct replica_place {
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0;  ///< bytes from the segment's start
+  friend bool operator==(const replica_place&, const replica_place&) = default;
+};
+
+struct put_policy {
+  std::uint32_t replicas = 1;  ///< each on another segment, other hosts first; fewer where there are fewer
+  bool hard_pin = false;       ///< leaves only by `remove` with force
+  bool soft_pin = false;       ///< leaves after all others
+  duration soft_pin_for{};     ///< zero: as the table's options say
+  duration ttl{};              ///< not there any more after this long; zero: no limit
+  std::vector<std::string> preferred;  ///< names of segments to try first
+  friend bool operator==(const put_policy&, const put_policy&) = default;
+};
+
+struct reservation {
+  store_code code = store_code::ok;
+  std::uint64_t ticket = 0;  ///< what `publish` and `revoke` take
+  std::vector<replica_place> places;
+};
+
+struct object_view {
+  store_code code = store_code::ok;
+  std::uint64_t size = 0;
+  std::uint64_t checksum = 0;  ///< xxh3-64 of the whole object
+  std::vector<replica_place> places;
+};
+
+struct segment_view {
+  std::uint32_t id = 0;
+  std::string name, host;
+  std::uint64_t bytes = 0, free_bytes = 0;
+};
+
+struct object_counts {
+  std::uint64_t objects = 0, reserved = 0,
+                object_bytes = 0;  ///< bytes of published objects, each counted once
+  std::uint64_t total_bytes = 0, free_bytes = 0, quarantined_bytes = 0;
+  std::uint64_t hits = 0, misses = 0, evictions = 0, evicted_bytes = 0, expired = 0, lost = 0, refused = 0;
+};
+
+/// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
+class object_table {
+ public:
+  using session_id = std::uint64_t;
+  static constexpr std::size_t key_bytes_max = 64 * KiB;
+  static constexpr std::uint32_t replicas_max = 16;
+
+  explicit object_table(object_table_options options);
+
+  /// Memory to place objects in. @returns its id, never used twice, or zero if the name is taken.
+  /// @param host  equal for segments that one accident takes away together.
+  std::uint32_t mount(std::string name, std::string host, std::uint64_t bytes);
+  /// The memory is gone, and with it all objects that have no replica elsewhere. @cost O(objects)
+  void unmount(std::uint32_t segment);
+  std::vector<segment_view> segments() const;
+
+  /// Room for an object that `publish` will show. Evicts where there is no room.
+  /// @param host  of the writer; segments there are taken first.
+  /// @error invalid_key, invalid_parameters (no bytes), already_exists (written or being written), no_space.
+  reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
+                      std::string_view host, time_point now);
+  /// The bytes are in every place. @error not_found if the ticket is not the writer's, or has ended.
+  store_code publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum, time_point now);
+  /// The put is given up by a writer that writes no more: its bytes are free at once.
+  store_code revoke(session_id writer, std::uint64_t ticket, time_point now);
+  /// The writer is gone; its reservations end, and their bytes go into quarantine.
+  void end_session(session_id writer, time_point now);
+
+  /// Where the bytes are; grants a lease. @error not_found
+  object_view find(std::string_view key, time_point now);
+  /// Grants a lease. @cost O(1)
+  bool exists(std::string_view key, time_point now);
+  /// The same without a lease, and not counted as use. @error not_found
+  object_view look(std::string_view key, time_point now) const;
+
+  /// @param force  although somebody may be reading it, or it is pinned hard. Its bytes stay as they are
+  /// until the lease has ended. @error not_found, replica_not_ready, has_lease
+  store_code remove(std::string_view key, bool force, time_point now);
+  /// Removes every published object that `matches` says yes to and `remove` would. @returns how many.
+  /// @cost O(objects)
+  std::uint64_t remove_if(const std::function<bool(std::string_view)>& matches, bool force, time_point now);
+  /// Calls `visit` for every published object until it returns false. @cost O(objects)
+  void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
+                time_point now) const;
+
+  /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
+  void tick(time_point now);
+
+  object_counts counts() const;
+  /// Recounts everything. For tests. @cost O(objects)
+  bool consistent() const;
+
+ private:
+  struct object;
+  struct held {  ///< memory that an object takes up
+    std::uint32_t segment;
+    offset_allocator::extent extent;
+    std::uint64_t bytes;  ///< in quarantine: how many
+  };
+  struct text_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const noexcept {
+      return XXH3_64bits(text.data(), text.size());
+    }
+  };
+  struct segment {
+    std::string name, host;
+    offset_allocator space;
+  };
+  using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
+  using entry = objects::value_type;
+  /// Least recently used first; linked through the objects.
+  struct use_order {
+    entry *oldest = nullptr, *newest = nullptr;
+  };
+  struct object {
+    std::uint64_t size = 0, checksum = 0, ticket = 0;  ///< ticket: zero once published
+    session_id writer = 0;
+    std::vector<held> memory;
+    time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
+    bool hard = false;
+    entry *older = nullptr, *newer = nullptr;
+    use_order* order = nullptr;  ///< the one that it hangs in
+  };
+
+  entry* visible(std::string_view key, time_point now);
+  void use(entry& e, time_point now);
+  void settle(time_point now);
+  static void hang(entry& e, use_order& order);
+  static void unhang(entry& e);
+  void erase(entry& e, time_point free_at, time_point now);
+  void give_back(const object& o, time_point free_at, time_point now);
+  bool evict_one(time_point now);
+  std::optional<held> place(std::uint64_t size, const std::vector<held>& others, const put_policy& policy,
+                            std::string_view host);
+  std::optional<held> try_segment(std::uint32_t id, std::uint64_t size);
+  bool fits_beside(const segment& s, std::uint32_t id, const std::vector<held>& others,
+                   bool other_host) const;
+  std::optional<held> place_among(std::uint64_t size, const std::vector<held>& others, bool other_host,
+                                  std::string_view host);
+  std::uint64_t draw(std::uint64_t below);
+  static std::vector<replica_place> places(const std::vector<held>& memory);
+
+  object_table_options options_;
+  std::map<std::uint32_t, segment> segments_;
+  std::vector<std::uint32_t> segment_ids_;
+  std::uint32_t next_segment_ = 1;
+  objects objects_;
+  std::unordered_map<std::uint64_t, entry*> tickets_;
+  std::unordered_map<session_id, std::unordered_set<std::uint64_t>> tickets_of_;
+  std::uint64_t next_ticket_ = 1;
+  use_order plain_, soft_, leased_;  ///< hard-pinned objects hang in none, or in the last
+  std::set<std::pair<time_point, entry*>> by_ttl_, by_soft_end_;
+  std::multimap<time_point, held> quarantine_;
+  std::uint64_t random_;
+  std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
+  object_counts seen_;  ///< of it, the events
+};
+
+}  // namespace mooncaf

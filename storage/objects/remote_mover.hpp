@@ -1,0 +1,53 @@
+#pragma once
+// Moves bytes between this process and segments on other hosts, through the data plane and a staging buffer.
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "storage/arena.hpp"
+#include "storage/objects/offset_allocator.hpp"
+#include "transport/data_plane.hpp"
+
+namespace mooncaf {
+
+/// @thread  All functions may be called from any thread.
+class remote_mover {
+ public:
+  /// @param staging_bytes  at least 64 KiB; all transfers under way share it.
+  static result<std::unique_ptr<remote_mover>> start(const std::string& secret, std::uint64_t staging_bytes);
+
+  struct place {
+    node_id node;
+    region_id region;
+    std::uint64_t offset = 0;
+  };
+  result<void> add_peer(const announcement& peer);
+  /// @returns xxh3-64 of all bytes. @param settled  set to false if the bytes may still land later.
+  result<std::uint64_t> write(const place& to, std::span<const std::span<const std::byte>> pieces,
+                              bool& settled);
+  result<std::uint64_t> read(const place& from, std::span<const std::span<std::byte>> pieces);
+
+ private:
+  struct part;  ///< of the staging buffer, with the transfer that uses it
+  remote_mover(arena staging, std::uint64_t step)
+      : staging_(std::move(staging)), space_(staging_.size_bytes()), step_(step) {}
+  std::unique_ptr<part> begin(std::uint64_t bytes);
+  void submit(part& p, transfer_op op, const place& at, std::uint64_t bytes);
+
+  arena staging_;
+  std::mutex mutex_;
+  std::condition_variable room_;
+  offset_allocator space_;
+  std::uint64_t step_;
+  std::uint64_t next_transfer_ = 1;
+  region_id region_;
+  std::unique_ptr<data_plane> plane_;
+};
+
+}  // namespace mooncaf

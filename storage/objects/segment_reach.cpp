@@ -1,0 +1,157 @@
+#include "storage/objects/segment_reach.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/hash.hpp"
+#include "transport/copy/stream_copy.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// Below it the bytes are better off in the caches, where whoever asked for them looks next.
+constexpr std::size_t stream_from = 256 * KiB;
+
+std::uint64_t copy_checked(std::byte* to, const std::byte* from, std::size_t n) {
+  if (n < stream_from) {
+    std::memcpy(to, from, n);
+    return wide_checksum(to, n);
+  }
+  const auto sum = stream_copy_checksum(to, from, n);
+  fence_streamed_stores();
+  return sum;
+}
+
+template <class Byte>
+std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
+  std::uint64_t n = 0;
+  for (const auto& p : pieces) n += p.size();
+  return n;
+}
+
+}  // namespace
+
+void segment_reach::learn(std::vector<store_wire::mounted_segment> segments) {
+  std::lock_guard lock{mutex_};
+  std::unordered_map<std::uint32_t, std::shared_ptr<way>> now;
+  for (auto& s : segments) {
+    const auto known = ways_.find(s.view.id);
+    if (known != ways_.end() && known->second->segment.address == s.address) {
+      now.insert(*known);
+      continue;
+    }
+    auto made = std::make_shared<way>();
+    made->segment = std::move(s);
+    now.emplace(made->segment.view.id, std::move(made));
+  }
+  ways_ = std::move(now);
+}
+
+std::shared_ptr<segment_reach::way> segment_reach::find(std::uint32_t segment) const {
+  std::lock_guard lock{mutex_};
+  const auto found = ways_.find(segment);
+  return found == ways_.end() ? nullptr : found->second;
+}
+
+bool segment_reach::knows(std::uint32_t segment) const { return find(segment) != nullptr; }
+
+bool segment_reach::is_local(std::uint32_t segment) const {
+  const auto w = find(segment);
+  return w && w->segment.view.host == own_host_;
+}
+
+result<std::shared_ptr<segment_reach::way>> segment_reach::open(std::uint32_t segment) {
+  auto w = find(segment);
+  if (!w) return fail(ec::not_found, "segment " + std::to_string(segment) + " is not mounted");
+  std::call_once(w->opened, [&] { open_way(*w); });
+  if (w->problem.code != ec::none) return fail(w->problem);
+  return w;
+}
+
+void segment_reach::open_way(way& w) {
+  constexpr auto limit = std::chrono::seconds(2);
+  const auto& s = w.segment;
+  w.problem = {ec::unavailable, "segment " + s.view.name + " offers no way that this process can take"};
+  if (s.view.host == own_host_ && !s.address.unix_name.empty()) {
+    auto mapped = mapped_segment::map(s.address.unix_name, secret_, clock_type::now() + limit);
+    if (mapped) {
+      w.mapped = std::move(*mapped);
+      w.problem = {};
+      return;
+    }
+    w.problem = mapped.error();  // another user's process: the data plane may do
+  }
+  if (s.address.announcement.empty()) return;
+  const auto peer = decode_announcement(s.address.announcement);
+  const auto by = mover();
+  const auto added = !peer ? result<void>{fail(peer.error())}
+                     : by  ? (*by)->add_peer(*peer)
+                           : fail(by.error());
+  w.problem = added ? error{} : added.error();
+  if (peer) w.node = peer->address.node;
+}
+
+result<remote_mover*> segment_reach::mover() {
+  std::lock_guard lock{mutex_};
+  if (!mover_) {
+    auto started = remote_mover::start(secret_, staging_bytes_);
+    if (!started) return fail(started.error());
+    mover_ = std::move(*started);
+  }
+  return mover_.get();
+}
+
+result<std::span<std::byte>> segment_reach::mapped_part(const way& w, std::uint64_t offset,
+                                                        std::uint64_t bytes) const {
+  const auto all = w.mapped->bytes();
+  if (bytes > all.size() || offset > all.size() - bytes)
+    return fail(ec::corrupt, "a place outside of segment " + w.segment.view.name);
+  return all.subspan(offset, bytes);
+}
+
+result<std::uint64_t> segment_reach::write(const replica_place& to, source_pieces pieces, bool& settled) {
+  const auto w = open(to.segment);
+  if (!w) return fail(w.error());
+  if (!(*w)->mapped) {
+    const auto by = mover();
+    if (!by) return fail(by.error());
+    return (*by)->write({(*w)->node, region_id{(*w)->segment.address.region}, to.offset}, pieces, settled);
+  }
+  const auto part = mapped_part(**w, to.offset, size_of(pieces));
+  if (!part) return fail(part.error());
+  if (pieces.size() == 1) return copy_checked(part->data(), pieces[0].data(), pieces[0].size());
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  std::size_t at = 0;
+  for (const auto& p : pieces) {
+    std::memcpy(part->data() + at, p.data(), p.size());
+    XXH3_64bits_update(&hash, part->data() + at, p.size());
+    at += p.size();
+  }
+  return XXH3_64bits_digest(&hash);
+}
+
+result<std::uint64_t> segment_reach::read(const replica_place& from, target_pieces pieces) {
+  const auto w = open(from.segment);
+  if (!w) return fail(w.error());
+  if (!(*w)->mapped) {
+    const auto by = mover();
+    if (!by) return fail(by.error());
+    return (*by)->read({(*w)->node, region_id{(*w)->segment.address.region}, from.offset}, pieces);
+  }
+  const auto part = mapped_part(**w, from.offset, size_of(pieces));
+  if (!part) return fail(part.error());
+  if (pieces.size() == 1) return copy_checked(pieces[0].data(), part->data(), pieces[0].size());
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  std::size_t at = 0;
+  for (const auto& p : pieces) {
+    std::memcpy(p.data(), part->data() + at, p.size());
+    XXH3_64bits_update(&hash, p.data(), p.size());
+    at += p.size();
+  }
+  return XXH3_64bits_digest(&hash);
+}
+
+}  // namespace mooncaf

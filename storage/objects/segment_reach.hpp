@@ -1,0 +1,62 @@
+#pragma once
+// A client's ways to the memory of segments: mapped where they share a host, through the data plane
+// elsewhere.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "storage/objects/remote_mover.hpp"
+#include "storage/objects/segment_door.hpp"
+#include "storage/objects/store_wire.hpp"
+
+namespace mooncaf {
+
+using source_pieces = std::span<const std::span<const std::byte>>;
+using target_pieces = std::span<const std::span<std::byte>>;
+
+/// @thread  All functions may be called from any thread.
+class segment_reach {
+ public:
+  segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
+      : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
+
+  /// Takes the list of segments as the directory has it now; those that are not in it are let go.
+  void learn(std::vector<store_wire::mounted_segment> segments);
+  bool knows(std::uint32_t segment) const;
+  /// Whether the segment's memory is mapped here.
+  bool is_local(std::uint32_t segment) const;
+
+  /// One pass over the bytes. @returns xxh3-64 of them.
+  /// @param settled  becomes false if bytes of a failed write may still land.
+  /// @error `ec::not_found` for a segment that is not known, others of the way to it.
+  result<std::uint64_t> write(const replica_place& to, source_pieces pieces, bool& settled);
+  result<std::uint64_t> read(const replica_place& from, target_pieces pieces);
+
+ private:
+  struct way {
+    store_wire::mounted_segment segment;
+    std::once_flag opened;
+    std::unique_ptr<mapped_segment> mapped;  ///< or, if there is none:
+    node_id node;
+    error problem;  ///< neither
+  };
+  std::shared_ptr<way> find(std::uint32_t segment) const;
+  result<std::shared_ptr<way>> open(std::uint32_t segment);
+  void open_way(way& w);
+  result<remote_mover*> mover();
+  result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;
+
+  std::string secret_, own_host_;
+  std::uint64_t staging_bytes_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<way>> ways_;
+  std::unique_ptr<remote_mover> mover_;  // when first needed
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,271 @@
+#include "storage/objects/store_client.hpp"
+
+#include <algorithm>
+
+namespace mooncaf {
+
+using store_wire::op;
+
+namespace {
+
+store_code code_of(const error& e) {
+  switch (e.code) {
+    case ec::timed_out:
+      return store_code::timed_out;
+    case ec::invalid_argument:
+      return store_code::invalid_parameters;
+    default:
+      return store_code::directory_unreachable;
+  }
+}
+
+void put_keys(byte_writer& out, std::span<const std::string_view> keys) {
+  out.put(static_cast<std::uint32_t>(keys.size()));
+  for (const auto key : keys) out.put_text(key);
+}
+
+/// Splits what does not fit one question. @param one  answers for a part of the items
+template <class Result, class Item, class Ask>
+std::vector<Result> in_batches(std::span<const Item> items, const Ask& one) {
+  if (items.size() <= store_wire::batch_max) return one(items);
+  std::vector<Result> all;
+  for (std::size_t at = 0; at < items.size(); at += store_wire::batch_max) {
+    const auto part = one(items.subspan(at, std::min<std::size_t>(store_wire::batch_max, items.size() - at)));
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+store_client::store_client(store_client_options options)
+    : options_(std::move(options)),
+      reach_(options_.directory.secret, options_.directory.own_host, options_.staging_bytes) {}
+
+store_client::~store_client() {
+  std::lock_guard lock{mutex_};
+  if (link_) link_->close();
+}
+
+result<std::unique_ptr<store_client>> store_client::connect(store_client_options options) {
+  if (options.directory.own_host.empty()) options.directory.own_host = this_host();
+  std::unique_ptr<store_client> made{new store_client(std::move(options))};
+  if (const auto first = made->link(); !first) return fail(first.error());
+  return made;
+}
+
+result<std::shared_ptr<directory_link>> store_client::link() {
+  std::lock_guard lock{mutex_};
+  if (link_ && !link_->broken()) return link_;
+  auto made = directory_link::connect(options_.directory);
+  if (!made) return fail(made.error());
+  if (link_) reach_.learn({});  // a directory that has started anew numbers its segments anew
+  link_ = std::move(*made);
+  return link_;
+}
+
+result<directory_link::answer> store_client::ask(op what, const std::function<void(byte_writer&)>& payload) {
+  const auto to = link();
+  if (!to) return fail(to.error());
+  return (*to)->ask_and_wait(what, payload);
+}
+
+void store_client::reach_all(const std::vector<replica_place>& places) {
+  const bool known =
+      std::all_of(places.begin(), places.end(), [&](const auto& p) { return reach_.knows(p.segment); });
+  if (known) return;
+  if (auto now = segments()) reach_.learn(std::move(*now));
+}
+
+// ---- put
+// -------------------------------------------------------------------------------------------------------
+
+store_client::written store_client::write(const outgoing_object& item,
+                                          const std::vector<replica_place>& places) {
+  written w;
+  reach_all(places);
+  for (const auto& place : places) {
+    const auto sum = reach_.write(place, item.pieces, w.settled);
+    if (!sum) {
+      w.code = store_code::transfer_failed;
+      return w;
+    }
+    w.checksum = *sum;
+  }
+  return w;
+}
+
+std::vector<store_code> store_client::put(std::span<const outgoing_object> items, const put_policy& policy) {
+  if (items.size() > store_wire::batch_max) {
+    return in_batches<store_code>(items, [&](auto part) { return put(part, policy); });
+  }
+  const auto to = link();  // one connection for all: a ticket belongs to it
+  if (!to) return std::vector<store_code>(items.size(), code_of(to.error()));
+  const auto answer = (*to)->ask_and_wait(op::reserve, [&](byte_writer& out) {
+    store_wire::put_policy_to(out, policy);
+    out.put(static_cast<std::uint32_t>(items.size()));
+    for (const auto& item : items) {
+      std::uint64_t size = 0;
+      for (const auto& p : item.pieces) size += p.size();
+      out.put_text(item.key);
+      out.put(size);
+    }
+  });
+  if (!answer) return std::vector<store_code>(items.size(), code_of(answer.error()));
+  byte_reader in{*answer};
+  in.get<std::uint32_t>();
+  std::vector<store_code> codes;
+  struct ending {
+    std::size_t item;
+    std::uint64_t ticket, checksum;
+  };
+  std::vector<ending> good, bad;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    codes.push_back(as_store_code(in.get<std::int32_t>()));
+    const auto ticket = in.get<std::uint64_t>();
+    const auto places = store_wire::get_places(in);
+    if (codes[i] != store_code::ok) continue;
+    const auto done = write(items[i], places);
+    codes[i] = done.code;
+    if (done.code == store_code::ok) good.push_back({i, ticket, done.checksum});
+    else if (done.settled)  // else its place stays taken until this connection ends
+      bad.push_back({i, ticket, 0});
+  }
+  if (!in.ok()) return std::vector<store_code>(items.size(), store_code::internal);
+  if (!bad.empty()) {
+    (*to)
+        ->ask(op::revoke,
+              [&](byte_writer& out) {
+                out.put(static_cast<std::uint32_t>(bad.size()));
+                for (const auto& b : bad) out.put(b.ticket);
+              })
+        .and_then([&](std::uint64_t number) { return (*to)->wait(number); });
+  }
+  if (good.empty()) return codes;
+  const auto published = (*to)->ask_and_wait(op::publish, [&](byte_writer& out) {
+    out.put(static_cast<std::uint32_t>(good.size()));
+    for (const auto& g : good) {
+      out.put(g.ticket);
+      out.put(g.checksum);
+    }
+  });
+  byte_reader ends{published ? std::span<const std::byte>{*published} : std::span<const std::byte>{}};
+  ends.get<std::uint32_t>();
+  for (const auto& g : good)
+    codes[g.item] = published ? as_store_code(ends.get<std::int32_t>()) : code_of(published.error());
+  return codes;
+}
+
+// ---- get
+// -------------------------------------------------------------------------------------------------------
+
+std::vector<object_view> store_client::ask_views(op what, std::span<const std::string_view> all) {
+  return in_batches<object_view>(all, [&](std::span<const std::string_view> keys) {
+    std::vector<object_view> views(keys.size());
+    const auto answer = ask(what, [&](byte_writer& out) { put_keys(out, keys); });
+    byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
+    in.get<std::uint32_t>();
+    for (auto& v : views) {
+      if (answer) {
+        v.code = as_store_code(in.get<std::int32_t>());
+        v.size = in.get<std::uint64_t>();
+        v.checksum = in.get<std::uint64_t>();
+        v.places = store_wire::get_places(in);
+      }
+      if (!answer || !in.ok()) v.code = answer ? store_code::internal : code_of(answer.error());
+    }
+    return views;
+  });
+}
+
+store_code store_client::read(const object_view& object, target_pieces pieces) {
+  if (object.code != store_code::ok) return object.code;
+  reach_all(object.places);
+  auto order = object.places;  // what is mapped comes first
+  std::stable_partition(order.begin(), order.end(),
+                        [&](const auto& p) { return reach_.is_local(p.segment); });
+  auto outcome = store_code::transfer_failed;
+  for (const auto& place : order) {
+    const auto sum = reach_.read(place, pieces);
+    if (sum && *sum == object.checksum) return store_code::ok;
+    if (sum) outcome = store_code::checksum_mismatch;
+  }
+  return outcome;
+}
+
+// ---- the rest
+// --------------------------------------------------------------------------------------------------
+
+std::vector<std::int32_t> store_client::exists(std::span<const std::string_view> all) {
+  return in_batches<std::int32_t>(all, [&](std::span<const std::string_view> keys) {
+    const auto answer = ask(op::exists, [&](byte_writer& out) { put_keys(out, keys); });
+    if (!answer)
+      return std::vector<std::int32_t>(keys.size(), static_cast<std::int32_t>(code_of(answer.error())));
+    byte_reader in{*answer};
+    in.get<std::uint32_t>();
+    std::vector<std::int32_t> yes(keys.size());
+    for (auto& y : yes) y = in.get<std::uint8_t>();
+    return yes;
+  });
+}
+
+std::vector<store_code> store_client::remove(std::span<const std::string_view> all, bool force) {
+  return in_batches<store_code>(all, [&](std::span<const std::string_view> keys) {
+    const auto answer = ask(op::remove, [&](byte_writer& out) {
+      out.put(static_cast<std::uint8_t>(force));
+      put_keys(out, keys);
+    });
+    if (!answer) return std::vector<store_code>(keys.size(), code_of(answer.error()));
+    byte_reader in{*answer};
+    in.get<std::uint32_t>();
+    std::vector<store_code> codes;
+    for (std::size_t i = 0; i < keys.size(); ++i) codes.push_back(as_store_code(in.get<std::int32_t>()));
+    return codes;
+  });
+}
+
+std::int64_t store_client::remove_all(std::string_view pattern, bool force) {
+  const auto answer = ask(op::remove_all, [&](byte_writer& out) {
+    out.put(static_cast<std::uint8_t>(force));
+    out.put_text(pattern);
+  });
+  if (!answer) return static_cast<std::int64_t>(code_of(answer.error()));
+  byte_reader in{*answer};
+  const auto code = as_store_code(in.get<std::int32_t>());
+  return code == store_code::ok ? in.get<std::int64_t>() : static_cast<std::int64_t>(code);
+}
+
+store_client::listing store_client::list(std::string_view pattern, std::uint32_t limit) {
+  const auto answer = ask(op::list, [&](byte_writer& out) {
+    out.put_text(pattern);
+    out.put(std::min(limit, store_wire::batch_max));
+  });
+  if (!answer) return {code_of(answer.error()), {}};
+  byte_reader in{*answer};
+  listing all{as_store_code(in.get<std::int32_t>()), {}};
+  while (in.get<std::uint8_t>() != 0) {
+    auto key = in.get_text();
+    const auto size = in.get<std::uint64_t>();
+    all.objects.push_back({std::move(key), size, in.get<std::uint8_t>()});
+  }
+  return all;
+}
+
+result<std::vector<store_wire::mounted_segment>> store_client::segments() {
+  const auto answer = ask(op::segments, [](byte_writer&) {});
+  if (!answer) return fail(answer.error());
+  byte_reader in{*answer};
+  std::vector<store_wire::mounted_segment> all;
+  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(store_wire::get_segment(in));
+  if (!in.ok()) return fail(ec::corrupt, "the directory's list of segments is cut short");
+  return all;
+}
+
+result<object_counts> store_client::counts() {
+  const auto answer = ask(op::counts, [](byte_writer&) {});
+  if (!answer) return fail(answer.error());
+  byte_reader in{*answer};
+  return store_wire::get_counts(in);
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,102 @@
+#pragma once
+// The object store as another process uses it. Plain C++: no actor, no signal handler, nothing on standard
+// output.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "storage/objects/directory_link.hpp"
+#include "storage/objects/segment_reach.hpp"
+#include "transport/peer_address.hpp"
+
+namespace mooncaf {
+
+/// What the store's key is derived for from the cluster's secret (`cluster_secret::derive`).
+inline constexpr std::string_view store_key_purpose = "object store v1";
+
+struct store_client_options {
+  directory_address directory;             ///< `own_host` empty: `this_host()`
+  std::uint64_t staging_bytes = 16 * MiB;  ///< for segments on other hosts
+};
+
+struct outgoing_object {
+  std::string_view key;
+  std::vector<std::span<const std::byte>> pieces;  ///< the object is these, one after the other
+};
+
+struct listed_object {
+  std::string key;
+  std::uint64_t size = 0;
+  std::uint32_t replicas = 0;
+};
+
+/// A connection that breaks is made again by the next call; a call that it broke under answers
+/// `directory_unreachable`, and what it was writing is gone or, where only the last answer was lost,
+/// published.
+/// @thread  All functions may be called from any thread.
+class store_client {
+ public:
+  /// @error those of `directory_link::connect`
+  static result<std::unique_ptr<store_client>> connect(store_client_options options);
+  ~store_client();  ///< ends the connection; reservations of calls under way end with it
+
+  /// Each object is written to all its places and published, or not visible at all.
+  /// @returns one code for each: ok, already_exists, no_space, invalid_key, invalid_parameters,
+  /// transfer_failed, …
+  std::vector<store_code> put(std::span<const outgoing_object> items, const put_policy& policy);
+  /// Where objects are, under a lease. @returns one view for each key.
+  std::vector<object_view> find(std::span<const std::string_view> keys) {
+    return ask_views(store_wire::op::find, keys);
+  }
+  /// The same without a lease, and not counted as use.
+  std::vector<object_view> look(std::span<const std::string_view> keys) {
+    return ask_views(store_wire::op::look, keys);
+  }
+  /// Copies an object that `find` found. @param pieces  as long together as the object.
+  /// @returns ok only if all bytes are there and agree with the checksum; what they hold otherwise is
+  /// undefined.
+  store_code read(const object_view& object, target_pieces pieces);
+
+  /// @returns 1, 0 or a code for each.
+  std::vector<std::int32_t> exists(std::span<const std::string_view> keys);
+  std::vector<store_code> remove(std::span<const std::string_view> keys, bool force);
+  /// @param pattern  ECMAScript expression that is searched in each key, without back references; empty: all.
+  /// @returns how many were removed, or a code.
+  std::int64_t remove_all(std::string_view pattern, bool force);
+
+  struct listing {
+    store_code code = store_code::ok;
+    std::vector<listed_object> objects;
+  };
+  listing list(std::string_view pattern, std::uint32_t limit);
+  result<std::vector<store_wire::mounted_segment>> segments();
+  result<object_counts> counts();
+
+  /// For callers that pipeline questions of their own. @error as `connect`
+  result<std::shared_ptr<directory_link>> link();
+
+ private:
+  explicit store_client(store_client_options options);
+  result<directory_link::answer> ask(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+  std::vector<object_view> ask_views(store_wire::op what, std::span<const std::string_view> keys);
+  void reach_all(const std::vector<replica_place>& places);
+  struct written {
+    store_code code = store_code::ok;
+    std::uint64_t checksum = 0;
+    bool settled = true;
+  };
+  written write(const outgoing_object& item, const std::vector<replica_place>& places);
+
+  store_client_options options_;
+  segment_reach reach_;
+  std::mutex mutex_;
+  std::shared_ptr<directory_link> link_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,136 @@
+#include "storage/objects/store_wire.hpp"
+
+#include <cstring>
+
+namespace mooncaf::store_wire {
+
+std::optional<header> parse_header(std::span<const std::byte, header_bytes> in) {
+  byte_reader from{in};
+  header h;
+  const auto length = from.get<std::uint32_t>();
+  h.number = from.get<std::uint64_t>();
+  const auto what = from.get<std::uint8_t>();
+  constexpr std::size_t rest = header_bytes - sizeof(std::uint32_t);
+  if (length < rest || length > frame_bytes_max || what == 0 || what > op_last) return std::nullopt;
+  h.payload_bytes = static_cast<std::uint32_t>(length - rest);
+  h.what = static_cast<op>(what);
+  return h;
+}
+
+frame::frame(std::vector<std::byte>& out, std::uint64_t number, op what)
+    : out_(out), begin_(out.size()), writer_(out) {
+  writer_.put(std::uint32_t{0});
+  writer_.put(number);
+  writer_.put(static_cast<std::uint8_t>(what));
+}
+
+frame::~frame() {
+  const auto length = static_cast<std::uint32_t>(out_.size() - begin_ - sizeof(std::uint32_t));
+  std::memcpy(out_.data() + begin_, &length, sizeof(length));
+}
+
+std::string_view get_text_view(byte_reader& in) {
+  const auto bytes = in.take(in.get<std::uint32_t>());
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::optional<std::uint32_t> get_count(byte_reader& in) {
+  const auto n = in.get<std::uint32_t>();
+  if (!in.ok() || n > batch_max) return std::nullopt;
+  return n;
+}
+
+void put_policy_to(byte_writer& out, const put_policy& p) {
+  out.put(p.replicas);
+  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1));
+  out.put(static_cast<std::int64_t>(p.soft_pin_for.count()));
+  out.put(static_cast<std::int64_t>(p.ttl.count()));
+  out.put(static_cast<std::uint8_t>(p.preferred.size()));
+  for (const auto& name : p.preferred) out.put_text(name);
+}
+
+put_policy get_policy(byte_reader& in) {
+  put_policy p;
+  p.replicas = in.get<std::uint32_t>();
+  const auto pins = in.get<std::uint8_t>();
+  p.hard_pin = pins & 1;
+  p.soft_pin = pins & 2;
+  p.soft_pin_for = duration{in.get<std::int64_t>()};
+  p.ttl = duration{in.get<std::int64_t>()};
+  for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) p.preferred.push_back(in.get_text());
+  return p;
+}
+
+void put_places(byte_writer& out, const std::vector<replica_place>& places) {
+  out.put(static_cast<std::uint8_t>(places.size()));
+  for (const auto& p : places) {
+    out.put(p.segment);
+    out.put(p.offset);
+  }
+}
+
+std::vector<replica_place> get_places(byte_reader& in) {
+  std::vector<replica_place> places(in.get<std::uint8_t>());
+  for (auto& p : places) {
+    p.segment = in.get<std::uint32_t>();
+    p.offset = in.get<std::uint64_t>();
+  }
+  return places;
+}
+
+void put_address(byte_writer& out, const segment_address& a) {
+  out.put_text(a.unix_name);
+  out.put(a.region);
+  out.put(static_cast<std::uint32_t>(a.announcement.size()));
+  out.put_bytes(a.announcement);
+}
+
+segment_address get_address(byte_reader& in) {
+  segment_address a;
+  a.unix_name = in.get_text();
+  a.region = in.get<std::uint64_t>();
+  const auto bytes = in.take(in.get<std::uint32_t>());
+  a.announcement.assign(bytes.begin(), bytes.end());
+  return a;
+}
+
+void put_segment(byte_writer& out, const mounted_segment& s) {
+  out.put(s.view.id);
+  out.put_text(s.view.name);
+  out.put_text(s.view.host);
+  out.put(s.view.bytes);
+  out.put(s.view.free_bytes);
+  put_address(out, s.address);
+}
+
+mounted_segment get_segment(byte_reader& in) {
+  mounted_segment s;
+  s.view.id = in.get<std::uint32_t>();
+  s.view.name = in.get_text();
+  s.view.host = in.get_text();
+  s.view.bytes = in.get<std::uint64_t>();
+  s.view.free_bytes = in.get<std::uint64_t>();
+  s.address = get_address(in);
+  return s;
+}
+
+namespace {
+constexpr std::uint64_t object_counts::*count_fields[] = {
+    &object_counts::objects,       &object_counts::reserved,   &object_counts::object_bytes,
+    &object_counts::total_bytes,   &object_counts::free_bytes, &object_counts::quarantined_bytes,
+    &object_counts::hits,          &object_counts::misses,     &object_counts::evictions,
+    &object_counts::evicted_bytes, &object_counts::expired,    &object_counts::lost,
+    &object_counts::refused};
+}
+
+void put_counts(byte_writer& out, const object_counts& counts) {
+  for (const auto field : count_fields) out.put(counts.*field);
+}
+
+object_counts get_counts(byte_reader& in) {
+  object_counts counts;
+  for (const auto field : count_fields) counts.*field = in.get<std::uint64_t>();
+  return counts;
+}
+
+}  // namespace mooncaf::store_wire

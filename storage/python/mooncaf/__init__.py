@@ -1,0 +1,1 @@
+"""mooncaf's object store: `from mooncaf.store import MooncakeDistributedStore, ReplicateConfig`."""

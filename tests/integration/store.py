@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""The object store over processes: a directory, two that lend memory, and Python clients that share objects.
+
+Needs no model. The Python package is the one that was just built (MOONCAF_PYTHON_MODULE), put together in a folder.
+"""
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, Cluster, Process, free_port, main, wait_until  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
+NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012, -706
+
+
+class Store:
+    """A directory and some segments of a cluster with a secret of its own."""
+
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s"):
+        self.cluster = cluster
+        self.folder = tempfile.mkdtemp(prefix="mooncaf-store-")
+        self.secret = os.path.join(self.folder, "secret")
+        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("a secret of this test alone, 0123456789\n")
+        self.port = free_port()
+        self.at = f"127.0.0.1:{self.port}"
+        self.lease = lease
+        self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
+                                       "--cluster-secret-file", self.secret)
+        ready(self.directory)
+        self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
+                                      "--cluster-secret-file", self.secret) for i in range(segments)]
+        for lender in self.lenders:
+            ready(lender)
+
+    def start(self, name, *args):
+        process = self.cluster.processes[name] = Process(name, args, self.folder)
+        return process
+
+    def run(self, *args, stdin=b"", status=0):
+        done = subprocess.run([BINARY, "store", *args, "--directory", self.at, "--cluster-secret-file", self.secret],
+                              input=stdin, capture_output=True, timeout=60)
+        assert done.returncode == status, (args, done.returncode, done.stderr)
+        return done.stdout
+
+    def json(self, *args):
+        return json.loads(self.run(*args, "--json"))
+
+    def python(self, code, *, wait=True):
+        """Another process with `store`, a client that is set up, and `expect(a, b)`."""
+        head = ("import os, signal, sys, ctypes\nfrom mooncake.store import MooncakeDistributedStore, ReplicateConfig\n"
+                "def expect(a, b):\n    assert a == b, (a, b)\n"
+                "store = MooncakeDistributedStore()\n"
+                f"code = store.setup('child', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '{self.at}')\n"
+                "assert code == 0, (code, store.last_error())\n")
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
+        child = subprocess.Popen([sys.executable, "-c", head + code], env=env, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if not wait:
+            return child
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 0, err
+        return out
+
+    def client(self, lend=0):
+        from mooncaf.store import MooncakeDistributedStore
+
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = self.secret
+        store = MooncakeDistributedStore()
+        code = store.setup("127.0.0.1", "P2PHANDSHAKE", lend, 16 << 20, "tcp", "", self.at)
+        assert code == 0, (code, store.last_error())
+        return store
+
+
+def ready(process):
+    wait_until(f"{process.name} is ready", lambda: " ready " in process.output() or not process.alive(), 30)
+    assert process.alive(), process.output()
+
+
+def noise(n, seed):
+    import random
+
+    return random.Random(seed).randbytes(n)
+
+
+def test_two_processes_share_objects():
+    with Cluster() as cluster:
+        world = Store(cluster)
+        ours = world.client()
+        value = noise(3_000_000, 1)
+        assert ours.put("ours", value) == 0
+        out = world.python(
+            "expect(len(store.get('ours')), 3000000)\n"
+            "expect(store.put('theirs', store.get('ours')[::-1]), 0)\n"
+            "expect(store.is_exist('theirs'), 1)\n"
+            "import hashlib; print(hashlib.sha256(store.get('ours')).hexdigest())\n")
+        import hashlib
+
+        assert out.split() == [hashlib.sha256(value).hexdigest()], "and nothing else on standard output"
+        assert ours.get("theirs") == value[::-1]
+        assert ours.get_size("theirs") == len(value)
+        assert ours.close() == 0 and ours.close() == 0
+        assert ours.get("theirs") == b"" and ours.put("x", b"y") == INVALID and ours.is_exist("theirs") == INVALID
+
+
+def test_every_form_of_put_and_get_moves_the_same_bytes():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster)
+        store = world.client()
+        data = noise(300_000, 2)
+        buffer = ctypes.create_string_buffer(data, len(data))
+        address = ctypes.addressof(buffer)
+        back = ctypes.create_string_buffer(len(data))
+        to = ctypes.addressof(back)
+        two = ReplicateConfig()
+        two.replica_num = 2
+        assert store.register_buffer(address, len(data)) == 0
+        assert store.put_parts("parts", data[:10], bytearray(data[10:20]), memoryview(data)[20:]) == 0
+        assert store.put_parts("nothing") == 0 and store.put_parts("nothing", b"") == 0 and store.is_exist("nothing") == 0
+        assert store.put_from("from", address, len(data), two) == 0
+        assert store.put_batch(["b1", "b2"], [data, data[:5]]) == 0
+        assert store.batch_put_from(["c1", "c2"], [address, address + 100], [100, 200]) == [0, 0]
+        assert store.batch_put_from_multi_buffers(["m"], [[address, address + 200_000]], [[200_000, 100_000]]) == [0]
+        assert [len(store.get(k)) for k in ("b2", "c1", "c2")] == [5, 100, 200]
+        for key in ("parts", "from", "b1", "m"):
+            assert store.get(key) == data, key
+            ctypes.memset(to, 0, len(data))
+            assert store.get_into(key, to, len(data)) == len(data) and back.raw == data, key
+        assert store.get_into("from", to, len(data) - 1) == INVALID
+        ctypes.memset(to, 0, len(data))
+        assert store.batch_get_into_multi_buffers(["m"], [[to, to + 7]], [[7, len(data) - 7]]) == [len(data)]
+        assert back.raw == data
+        handle = store.get_buffer("from")
+        assert bytes(handle) == data and handle.size() == len(handle) == len(data)
+        assert ctypes.string_at(handle.ptr(), 10) == data[:10]
+        assert store.get_batch(["from", "absent"]) == [data, b""] and store.get_buffer("absent") is None
+        replicas = store.get_replica_desc("from")
+        assert len(replicas) == 2 and all(r.is_memory_replica() for r in replicas)
+        assert len({r.get_memory_descriptor().buffer_descriptor.transport_endpoint for r in replicas}) == 2
+        assert store.batch_is_exist(["from", "absent"]) == [1, 0]
+        store.close()
+
+
+def test_refusals_have_the_codes_that_callers_know():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="4MiB")
+        store = world.client()
+        assert store.put("k", b"value") == 0 and store.put("k", b"other") == 0 and store.get("k") == b"value"
+        assert store.remove("k") == LEASED and store.remove("absent") == NOT_FOUND
+        assert store.remove("k", force=True) == 0 and store.get("k") == b"" and store.get_size("k") == NOT_FOUND
+        assert store.put("", b"x") == -400 and store.put(b"k" * 65537, b"x") == -400
+        assert store.put(b"k" * 65536, b"x") == 0 and store.put(b"\x00\xff", b"any bytes") == 0
+        assert store.get(b"\x00\xff") == b"any bytes"
+        assert store.put("large", bytes(5 << 20)) == -200
+        assert store.batch_put_from(["a", "b"], [1], [1]) == [INVALID, INVALID]
+        assert store.put_from("null", 0, 10) == INVALID and store.put_from("negative", 10, -1) == INVALID
+        same, odd = ReplicateConfig(), ReplicateConfig()
+        same.prefer_alloc_in_same_node = True
+        assert store.put("k2", b"x", same) == INVALID and store.put_batch(["k2"], [b"x"], same) == INVALID
+        odd.soft_pin_ttl_ms = 5
+        assert store.put("k2", b"x", odd) == INVALID
+        for wrong in (-1, 1 << 64):
+            try:
+                odd.soft_pin_ttl_ms = wrong
+                raise AssertionError("taken")
+            except TypeError:
+                pass
+        for call in (lambda: store.put("k", "text"), lambda: store.put(5, b"x"), lambda: store.is_exist(None)):
+            try:
+                call()
+                raise AssertionError("taken")
+            except TypeError:
+                pass
+        assert store.upsert("k", b"x") == NOT_SUPPORTED and store.batch_put_session_start(["a", "b"], [1, 2]) == [NOT_SUPPORTED] * 2
+        hard = ReplicateConfig()
+        hard.with_hard_pin = True
+        assert store.put("hard", b"x", hard) == 0 and store.put("leased", b"x") == 0 and store.is_exist("leased") == 1
+        assert store.remove_by_regex("^(hard|leased)$") == 0 and store.remove_by_regex("(") == INVALID
+        assert store.remove_all(force=True) >= 3 and store.health_check() == 0
+        assert store.setup("again", "P2PHANDSHAKE", 0, 0, "tcp", "", world.at) == INVALID
+        store.close()
+
+
+def test_a_client_killed_in_the_middle_of_a_put_leaves_nothing():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="32MiB")
+        child = world.python(
+            "import mmap, threading\n"
+            "source = mmap.mmap(-1, 8 << 20)\n"
+            "stop = threading.Thread(target=lambda: (sys.stdin.readline(), os.kill(os.getpid(), signal.SIGKILL)), daemon=True)\n"
+            "stop.start()\n"
+            "print('go', flush=True)\n"
+            "address = ctypes.addressof(ctypes.c_char.from_buffer(source))\n"
+            "keys = [f'k{i}' for i in range(3)]\n"
+            "while True:\n"
+            "    store.batch_put_from(keys, [address] * 3, [8 << 20] * 3)\n"
+            "    store.batch_remove(keys, True)\n", wait=False)
+        assert child.stdout.readline() == "go\n"
+        wait_until("a put is under way", lambda: world.json("stat")["reserved"] > 0, 30, every=0)
+        child.stdin.write("die\n")
+        child.stdin.flush()
+        child.wait(20)
+        assert child.returncode == -signal.SIGKILL
+        wait_until("no reservation is left", lambda: world.json("stat")["reserved"] == 0)
+        world.run("rm", "--matching", ".", "--force")
+        wait_until("all memory is free again", lambda: (lambda s: s["free_bytes"] == s["total_bytes"])(world.json("stat")), 30)
+        store = world.client()
+        assert store.put("k0", bytes(8 << 20)) == 0
+        store.close()
+
+
+def test_a_lender_that_is_killed_takes_only_what_had_no_replica():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster)
+        store = world.client()
+        two, first = ReplicateConfig(), ReplicateConfig()
+        two.replica_num = 2
+        first.preferred_segment = "s0"
+        data = noise(200_000, 4)
+        for i in range(20):
+            assert store.put(f"both{i}", data, two) == 0 and store.put(f"alone{i}", data, first) == 0
+        world.lenders[0].kill9()
+        wait_until("its objects are gone", lambda: world.json("stat")["objects"] == 20)
+        assert all(store.get(f"both{i}") == data for i in range(20))
+        assert store.batch_is_exist([f"alone{i}" for i in range(20)]) == [0] * 20
+        assert store.put("new", data) == 0 and store.get("new") == data
+        store.close()
+
+
+def test_after_the_directory_was_killed_everything_is_a_miss_and_then_works_again():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        store = world.client()
+        assert store.put("k", b"value") == 0
+        world.directory.kill9()
+        assert store.is_exist("k") == UNREACHABLE and store.get("k") == b"" and store.health_check() == 2
+        world.directory.start()
+        wait_until("the segment is lent again", lambda: store.put("k2", b"value") == 0)
+        assert store.get("k") == b"" and store.get("k2") == b"value"
+        store.close()
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        world.python(
+            "expect(store.put('k', b'v'), 0)\n"
+            "pid = os.fork()\n"
+            "if pid == 0:\n"
+            "    fine = store.get('k') == b'' and store.put('x', b'y') == -600 and store.close() == 0\n"
+            "    os._exit(0 if fine else 1)\n"
+            "expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)\n"
+            "expect(store.get('k'), b'v')\n")
+        # A process that ends without closing anything ends as it meant to.
+        world.python("store.put('l', b'v')\n")
+
+
+def test_an_engine_lends_memory_through_the_package():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        engine = world.client(lend=32 << 20)
+        assert engine.put("k", b"value" * 1000) == 0
+        assert world.run("get", "k") == b"value" * 1000
+        assert [s["bytes"] for s in world.json("segments")] == [32 << 20]
+        engine.close()
+        wait_until("its segment is gone", lambda: world.json("segments") == [])
+
+
+def test_the_commands_show_and_change_what_is_there():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2)
+        data = noise(100_000, 5)
+        source = os.path.join(world.folder, "file")
+        pathlib.Path(source).write_bytes(data)
+        assert world.json("put", "a/1", source, "--replicas", "2")["bytes"] == len(data)
+        world.run("put", "a/2", stdin=b"short")
+        world.run("put", "b", "--hard-pin", stdin=b"pinned")
+        world.run("get", "a/1", source + ".back")
+        assert pathlib.Path(source + ".back").read_bytes() == data
+        assert world.run("get", "a/2") == b"short"
+        assert sorted(o["key"] for o in world.json("ls", "^a/")) == ["a/1", "a/2"]
+        assert len(world.json("stat", "a/1")[0]["places"]) == 2
+        assert sum(s["used_bytes"] for s in world.json("segments")) >= 2 * len(data)
+        world.run("get", "absent", status=1)
+        world.run("rm", "b", status=1)
+        world.run("rm", "b", "--force")
+        assert world.json("rm", "--matching", ".", "--force") == {"removed": 2}
+        assert world.json("stat")["objects"] == 0
+        rates = world.json("bench", "--time", "0.05s")
+        assert rates["exists"]["pipelined"]["per_s"] > 0 and len(rates["objects"]) == 4
+
+
+def package():
+    """The package as it is installed: its sources and the extension in one folder."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="mooncaf-package-"))
+    shutil.copytree(ROOT / "storage/python/mooncaf", folder / "mooncaf")
+    shutil.copy(MODULE, folder / "mooncaf")
+    sys.path[:0] = [str(folder), str(ROOT / "storage/python/compat")]
+
+
+if __name__ == "__main__":
+    package()
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])

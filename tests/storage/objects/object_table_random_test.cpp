@@ -1,0 +1,215 @@
+// The table against a model that knows no segments, lists or tickets: only what must be true of any object
+// store.
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "storage/objects/object_table.hpp"
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct model_object {
+  std::uint64_t size = 0, checksum = 0;
+  std::vector<replica_place> places;
+  time_point lease_end{};
+  bool hard = false;
+};
+
+struct writing {
+  std::uint64_t session, ticket, size;
+  std::string key;
+  std::vector<replica_place> places;
+  bool hard;
+};
+
+struct contest {
+  explicit contest(unsigned seed) : random(seed), table(options(seed)) {}
+  static object_table_options options(unsigned seed) {
+    object_table_options o;
+    o.seed = seed;
+    return o;
+  }
+
+  std::mt19937_64 random;
+  object_table table;
+  time_point now{1h};
+  std::map<std::string, model_object> there;  // a superset: eviction takes away, nothing adds
+  std::vector<writing> open;
+  std::map<std::uint32_t, std::uint64_t> segments;
+  int names = 0;
+
+  std::string key() { return "key-" + std::to_string(random() % 60); }
+
+  void mount() {
+    const auto bytes = 64 * (100 + random() % 2000);
+    const auto id = table.mount("s" + std::to_string(names++), "h" + std::to_string(random() % 2), bytes);
+    REQUIRE(id != 0);
+    REQUIRE(segments.emplace(id, bytes).second);
+  }
+
+  void unmount() {
+    if (segments.empty()) return mount();
+    auto gone = segments.begin();
+    std::advance(gone, static_cast<std::ptrdiff_t>(random() % segments.size()));
+    const auto id = gone->first;
+    segments.erase(gone);
+    table.unmount(id);
+    const auto here = [&](const replica_place& p) { return p.segment == id; };
+    for (auto& w : open) std::erase_if(w.places, here);
+    std::erase_if(open, [&](const writing& w) { return w.places.empty(); });
+    for (auto at = there.begin(); at != there.end();) {
+      const bool was = table.look(at->first, now).code == store_code::ok;
+      std::erase_if(at->second.places, here);
+      // An object leaves with its last replica and not before.
+      if (at->second.places.empty()) REQUIRE_FALSE(was);
+      at = at->second.places.empty() ? there.erase(at) : std::next(at);
+    }
+  }
+
+  void reserve() {
+    put_policy policy;
+    policy.replicas = 1 + static_cast<std::uint32_t>(random() % 3);
+    policy.hard_pin = random() % 20 == 0;
+    policy.soft_pin = random() % 5 == 0;
+    const auto session = 1 + random() % 4;
+    const auto k = key();
+    const auto size = 1 + random() % 20'000;
+    const bool known = table.look(k, now).code == store_code::ok ||
+                       std::any_of(open.begin(), open.end(), [&](const writing& w) { return w.key == k; });
+    const auto got = table.reserve(session, k, size, policy, {}, now);
+    REQUIRE((got.code == store_code::already_exists) == known);
+    if (got.code != store_code::ok) return;
+    REQUIRE(got.places.size() >= 1);
+    REQUIRE(got.places.size() <= policy.replicas);
+    for (const auto& p : got.places) REQUIRE(p.offset + size <= segments.at(p.segment));
+    there.erase(k);
+    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin});
+  }
+
+  void end_one() {
+    if (open.empty()) return;
+    const auto i = random() % open.size();
+    const auto w = open[i];
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+    if (random() % 4 == 0) {
+      REQUIRE(table.revoke(w.session, w.ticket, now) == store_code::ok);
+      return;
+    }
+    const auto sum = random();
+    REQUIRE(table.publish(w.session, w.ticket, sum, now) == store_code::ok);
+    there[w.key] = {w.size, sum, w.places, {}, w.hard};
+  }
+
+  void find() {
+    const auto k = key();
+    const auto seen = table.find(k, now);
+    const auto known = there.find(k);
+    if (seen.code != store_code::ok) {
+      // Gone is fine (evicted), unless a lease or a hard pin protects it.
+      if (known != there.end()) {
+        REQUIRE(known->second.lease_end <= now);
+        REQUIRE_FALSE(known->second.hard);
+        there.erase(known);
+      }
+      return;
+    }
+    REQUIRE(known != there.end());
+    REQUIRE(seen.size == known->second.size);
+    REQUIRE(seen.checksum == known->second.checksum);
+    REQUIRE(seen.places == known->second.places);
+    known->second.lease_end = now + 10s;
+  }
+
+  void remove() {
+    const auto k = key();
+    const bool force = random() % 3 == 0;
+    const bool known = table.look(k, now).code == store_code::ok;
+    const auto m = there.find(k);
+    const bool kept = known && !force && (m->second.lease_end > now || m->second.hard);
+    const auto code = table.remove(k, force, now);
+    if (kept) REQUIRE(code == store_code::has_lease);
+    if (known && !kept) REQUIRE(code == store_code::ok);
+    if (code == store_code::ok) there.erase(k);
+  }
+
+  void leave() {
+    const auto session = 1 + random() % 4;
+    table.end_session(session, now);
+    std::erase_if(open, [&](const writing& w) { return w.session == session; });
+  }
+
+  /// No two objects that anybody may read or write share a byte.
+  void check_apart() {
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> taken;
+    const auto take = [&](const replica_place& p, std::uint64_t size) {
+      const auto [at, fresh] = taken.emplace(std::pair{p.segment, p.offset}, size);
+      REQUIRE(fresh);
+      const auto next = std::next(at);
+      if (next != taken.end() && next->first.first == p.segment)
+        REQUIRE(p.offset + size <= next->first.second);
+      if (at != taken.begin() && std::prev(at)->first.first == p.segment)
+        REQUIRE(std::prev(at)->first.second + std::prev(at)->second <= p.offset);
+    };
+    for (const auto& w : open)
+      for (const auto& p : w.places) take(p, w.size);
+    for (const auto& [k, o] : there)
+      if (table.look(k, now).code == store_code::ok)
+        for (const auto& p : o.places) take(p, o.size);
+  }
+
+  void step() {
+    switch (random() % 16) {
+      case 0:
+        now += std::chrono::milliseconds(random() % 4000);
+        return table.tick(now);
+      case 1:
+        return random() % 8 == 0 ? unmount() : random() % 4 == 0 && segments.size() < 5 ? mount() : leave();
+      case 2:
+      case 3:
+        return remove();
+      case 4:
+      case 5:
+      case 6:
+        return find();
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+        return end_one();
+      default:
+        return reserve();
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("whatever is done in whatever order, a published object is whole and alone in its place, or gone") {
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    contest c{seed};
+    for (int i = 0; i < 3; ++i) c.mount();
+    for (int i = 0; i < 1500; ++i) {
+      CAPTURE(i);
+      c.step();
+      if (i % 50 == 0) {
+        REQUIRE(c.table.consistent());
+        c.check_apart();
+      }
+    }
+    // After everybody has left and all is removed, no byte is held.
+    for (std::uint64_t session = 1; session <= 4; ++session) c.table.end_session(session, c.now);
+    c.table.remove_if([](std::string_view) { return true; }, true, c.now);
+    c.table.tick(c.now + 10s);
+    const auto end = c.table.counts();
+    REQUIRE(c.table.consistent());
+    CHECK(end.objects == 0);
+    CHECK(end.free_bytes == end.total_bytes);
+  }
+}

@@ -1,0 +1,190 @@
+#include "storage/objects/object_table.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct world {
+  explicit world(object_table_options options = {}) : table(std::move(options)) {}
+  object_table table;
+  time_point now{1h};
+
+  store_code put(std::string_view key, std::uint64_t size = 1000, const put_policy& policy = {}) {
+    const auto r = table.reserve(1, key, size, policy, {}, now);
+    return r.code == store_code::ok ? table.publish(1, r.ticket, 42, now) : r.code;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("nobody sees an object before it is published, and then it stays as it is") {
+  world w;
+  w.table.mount("a", "h", 1 * MiB);
+  const auto r = w.table.reserve(1, "k", 1000, {}, {}, w.now);
+  REQUIRE(r.code == store_code::ok);
+  CHECK(w.table.find("k", w.now).code == store_code::not_found);
+  CHECK_FALSE(w.table.exists("k", w.now));
+  CHECK(w.put("k") == store_code::already_exists);
+  CHECK(w.table.publish(2, r.ticket, 5, w.now) == store_code::not_found);  // another's ticket
+  CHECK(w.table.publish(1, r.ticket, 5, w.now) == store_code::ok);
+  const auto seen = w.table.find("k", w.now);
+  CHECK(seen.size == 1000);
+  CHECK(seen.checksum == 5);
+  CHECK(seen.places == r.places);
+  CHECK(w.put("k") == store_code::already_exists);
+}
+
+TEST_CASE("a look protects an object from removal until its lease has ended, force removes it at once") {
+  world w;
+  w.table.mount("a", "h", 1 * MiB);
+  REQUIRE(w.put("k") == store_code::ok);
+  REQUIRE(w.table.exists("k", w.now));
+  CHECK(w.table.remove("k", false, w.now) == store_code::has_lease);
+  CHECK(w.table.remove("k", false, w.now + 10s) == store_code::ok);
+  REQUIRE(w.put("k") == store_code::ok);
+  const auto old = w.table.find("k", w.now).places[0];
+  CHECK(w.table.remove("k", true, w.now) == store_code::ok);
+  CHECK(w.table.find("k", w.now).code == store_code::not_found);
+  // Its bytes are not given to others while somebody may be reading them.
+  REQUIRE(w.put("l") == store_code::ok);
+  CHECK(w.table.find("l", w.now).places[0].offset != old.offset);
+  CHECK(w.table.counts().quarantined_bytes == 1024);
+  w.table.tick(w.now + 10s);
+  CHECK(w.table.counts().quarantined_bytes == 0);
+}
+
+TEST_CASE("when a writer is lost its reservations end, and their bytes rest before others get them") {
+  world w;
+  w.table.mount("a", "h", 64 * KiB);
+  REQUIRE(w.table.reserve(9, "k", 60'000, {}, {}, w.now).code == store_code::ok);
+  w.table.end_session(9, w.now);
+  CHECK(w.table.counts().reserved == 0);
+  CHECK(w.put("k", 60'000) == store_code::no_space);
+  CHECK(w.put("k", 100) == store_code::ok);
+  w.table.tick(w.now + 10s);
+  CHECK(w.put("l", 60'000) == store_code::ok);
+  CHECK(w.table.consistent());
+}
+
+TEST_CASE(
+    "the least recently used gives way, not what is leased or pinned hard, and what is pinned softly last") {
+  world w;
+  w.table.mount("a", "h", 10 * 64 * KiB);
+  put_policy soft, hard;
+  soft.soft_pin = true;
+  hard.hard_pin = true;
+  REQUIRE(w.put("hard", 64 * KiB, hard) == store_code::ok);
+  REQUIRE(w.put("soft", 64 * KiB, soft) == store_code::ok);
+  for (int i = 0; i < 8; ++i) REQUIRE(w.put("k" + std::to_string(i), 64 * KiB) == store_code::ok);
+  REQUIRE(w.table.exists("k0", w.now));
+  REQUIRE(w.put("n1", 64 * KiB) == store_code::ok);
+  CHECK(w.table.look("k0", w.now).code == store_code::ok);
+  CHECK(w.table.look("k1", w.now).code == store_code::not_found);
+  for (int i = 2; i < 10; ++i) REQUIRE(w.put("m" + std::to_string(i), 64 * KiB) == store_code::ok);
+  CHECK(w.table.look("soft", w.now).code == store_code::ok);
+  CHECK(w.table.look("hard", w.now).code == store_code::ok);
+  for (const auto* key : {"k0", "m5", "m6", "m7", "m8", "m9", "m4", "m3", "m2"}) w.table.exists(key, w.now);
+  REQUIRE(w.put("last", 64 * KiB) == store_code::ok);  // nothing but the soft one is left
+  CHECK(w.table.look("soft", w.now).code == store_code::not_found);
+  CHECK(w.put("more", 64 * KiB) == store_code::ok);  // "last" itself
+  w.table.exists("more", w.now);
+  CHECK(w.put("none", 64 * KiB) == store_code::no_space);
+  CHECK(w.table.remove("hard", false, w.now) == store_code::has_lease);
+  CHECK(w.table.remove("hard", true, w.now) == store_code::ok);
+  CHECK(w.table.consistent());
+}
+
+TEST_CASE("eviction begins above the high watermark and ends at the low one") {
+  world w;
+  w.table.mount("a", "h", 100 * 64 * KiB);
+  for (int i = 0; i < 96; ++i) REQUIRE(w.put("k" + std::to_string(i), 64 * KiB) == store_code::ok);
+  w.table.tick(w.now);
+  CHECK(w.table.counts().objects == 90);
+  CHECK(w.table.look("k5", w.now).code == store_code::not_found);
+  CHECK(w.table.look("k6", w.now).code == store_code::ok);
+}
+
+TEST_CASE("an object larger than any segment is refused and costs no other its place") {
+  world w;
+  w.table.mount("a", "h", 1 * MiB);
+  w.table.mount("b", "h", 1 * MiB);
+  REQUIRE(w.put("k") == store_code::ok);
+  CHECK(w.put("big", 2 * MiB) == store_code::no_space);
+  CHECK(w.table.look("k", w.now).code == store_code::ok);
+}
+
+TEST_CASE("what has outlived its time is not there") {
+  world w;
+  w.table.mount("a", "h", 1 * MiB);
+  put_policy brief;
+  brief.ttl = 5s;
+  REQUIRE(w.put("k", 100, brief) == store_code::ok);
+  CHECK(w.table.exists("k", w.now + 4s));
+  CHECK_FALSE(w.table.exists("k", w.now + 5s));
+  REQUIRE(w.put("k", 100, brief) == store_code::ok);
+  w.table.tick(w.now + 5s);
+  CHECK(w.table.counts().objects == 0);
+  CHECK(w.table.counts().expired == 2);
+}
+
+TEST_CASE("replicas lie on distinct segments, other hosts first, and outlive one of them") {
+  world w;
+  const auto a = w.table.mount("a", "h", 1 * MiB);
+  w.table.mount("b", "h", 1 * MiB);
+  const auto c = w.table.mount("c", "other", 1 * MiB);
+  CHECK(w.table.mount("c", "h", 1 * MiB) == 0);
+  put_policy two, five;
+  two.replicas = 2;
+  two.preferred = {"a"};
+  five.replicas = 5;
+  REQUIRE(w.put("k", 1000, two) == store_code::ok);
+  const auto places = w.table.look("k", w.now).places;
+  REQUIRE(places.size() == 2);
+  CHECK(places[0].segment == a);
+  CHECK(places[1].segment == c);
+  REQUIRE(w.put("all", 1000, five) == store_code::ok);
+  CHECK(w.table.look("all", w.now).places.size() == 3);
+  put_policy one;
+  one.preferred = {"c"};
+  REQUIRE(w.put("alone", 1000, one) == store_code::ok);
+  w.table.unmount(c);
+  CHECK(w.table.look("k", w.now).places.size() == 1);
+  CHECK(w.table.look("all", w.now).places.size() == 2);
+  CHECK(w.table.look("alone", w.now).code == store_code::not_found);
+  CHECK(w.table.counts().lost == 1);
+  CHECK(w.table.consistent());
+}
+
+TEST_CASE("a new empty segment gets more than its part, but not everything") {
+  world w;
+  for (const auto* name : {"a", "b", "c", "d"}) w.table.mount(name, "h", 64 * MiB);
+  for (int i = 0; i < 1000; ++i) REQUIRE(w.put("k" + std::to_string(i), 128 * KiB) == store_code::ok);
+  const auto fresh = w.table.mount("new", "h", 64 * MiB);
+  int there = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto key = "n" + std::to_string(i);
+    REQUIRE(w.put(key, 128 * KiB) == store_code::ok);
+    there += w.table.look(key, w.now).places[0].segment == fresh;
+  }
+  CHECK(there > 40);
+  CHECK(there < 120);
+}
+
+TEST_CASE("what cannot be an object is refused with its reason") {
+  world w;
+  CHECK(w.put("k") == store_code::no_space);  // no segment yet
+  w.table.mount("a", "h", 1 * MiB);
+  CHECK(w.put("") == store_code::invalid_key);
+  CHECK(w.put(std::string(64 * KiB + 1, 'k')) == store_code::invalid_key);
+  CHECK(w.put(std::string(64 * KiB, 'k')) == store_code::ok);
+  CHECK(w.put("empty", 0) == store_code::invalid_parameters);
+  put_policy none, many;
+  none.replicas = 0;
+  many.soft_pin = true;
+  many.soft_pin_for = 25h;
+  CHECK(w.put("k", 1, none) == store_code::invalid_parameters);
+  CHECK(w.put("k", 1, many) == store_code::invalid_parameters);
+}

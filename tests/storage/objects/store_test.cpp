@@ -1,0 +1,239 @@
+// Directory, lender and client over real sockets and real memory, in one process.
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "runtime/base/hash.hpp"
+#include "storage/objects/directory_server.hpp"
+#include "storage/objects/segment_lender.hpp"
+#include "storage/objects/store_client.hpp"
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string secret = "0123456789abcdef0123456789abcdef";
+
+struct cluster {
+  std::unique_ptr<directory_server> directory;
+  std::vector<std::unique_ptr<segment_lender>> lenders;
+
+  explicit cluster(int segments = 1, std::uint64_t bytes = 32 * MiB) {
+    directory_server_options o;
+    o.secret = secret;
+    auto d = directory_server::start(std::move(o));
+    REQUIRE(d);
+    directory = std::move(*d);
+    for (int i = 0; i < segments; ++i) {
+      segment_lender_options lend;
+      lend.directory = address("host-" + std::to_string(i));
+      lend.name = "s" + std::to_string(i);
+      lend.bytes = bytes;
+      auto l = segment_lender::start(std::move(lend));
+      REQUIRE(l);
+      lenders.push_back(std::move(*l));
+    }
+  }
+
+  directory_address address(const std::string& host) const {
+    directory_address a;
+    a.port = directory->port();
+    a.secret = secret;
+    a.own_host = host;
+    return a;
+  }
+  /// A client on the host of the first segment maps it; one of another host must use the data plane.
+  std::unique_ptr<store_client> client(const std::string& host = "host-0") const {
+    auto c = store_client::connect({address(host), 1 * MiB});
+    REQUIRE(c);
+    return std::move(*c);
+  }
+};
+
+std::vector<std::byte> noise(std::size_t n, unsigned seed) {
+  std::mt19937_64 random{seed};
+  std::vector<std::byte> bytes(n);
+  for (auto& b : bytes) b = static_cast<std::byte>(random());
+  return bytes;
+}
+
+store_code put(store_client& c, std::string_view key, std::span<const std::byte> bytes,
+               const put_policy& policy = {}) {
+  const outgoing_object item{key, {bytes}};
+  return c.put({&item, 1}, policy).at(0);
+}
+
+std::vector<std::byte> get(store_client& c, std::string_view key, store_code& code) {
+  const auto found = c.find({&key, 1}).at(0);
+  std::vector<std::byte> bytes(found.size);
+  const std::span<std::byte> whole{bytes};
+  code = c.read(found, {&whole, 1});
+  return bytes;
+}
+
+bool soon(const std::function<bool()>& holds) {
+  for (const auto until = clock_type::now() + 20s; clock_type::now() < until; std::this_thread::yield())
+    if (holds()) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("an object of any size comes back as it went in, through shared memory and over TCP") {
+  const cluster world;
+  for (const auto* host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const auto writer = world.client(host), reader = world.client(host);
+    for (const std::size_t n : {1ul, 63ul, 4096ul, 163'840ul, 1ul * MiB, 5ul * MiB + 7}) {
+      CAPTURE(n);
+      const auto key = std::string{host} + std::to_string(n);
+      const auto bytes = noise(n, static_cast<unsigned>(n));
+      REQUIRE(put(*writer, key, bytes) == store_code::ok);
+      store_code code{};
+      CHECK(get(*reader, key, code) == bytes);
+      CHECK(code == store_code::ok);
+    }
+  }
+}
+
+TEST_CASE("objects are gathered from many pieces and scattered into others") {
+  const cluster world;
+  for (const auto* host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const auto c = world.client(host);
+    const auto bytes = noise(3 * MiB, 3);
+    const std::span<const std::byte> all{bytes};
+    const outgoing_object item{host, {all.first(5), all.subspan(5, 2 * MiB), all.subspan(5 + 2 * MiB)}};
+    REQUIRE(c->put({&item, 1}, {}).at(0) == store_code::ok);
+    const std::string_view key = host;
+    const auto found = c->find({&key, 1}).at(0);
+    std::vector<std::byte> back(bytes.size());
+    const std::span<std::byte> to{back};
+    const std::vector<std::span<std::byte>> parts{to.first(1 * MiB), to.subspan(1 * MiB, 100),
+                                                  to.subspan(1 * MiB + 100)};
+    CHECK(c->read(found, parts) == store_code::ok);
+    CHECK(back == bytes);
+  }
+}
+
+TEST_CASE("bytes that were damaged where they lie are not handed out; another replica is") {
+  const cluster world{2};
+  const auto c = world.client("host-0");
+  put_policy two;
+  two.replicas = 2;
+  const auto bytes = noise(100'000, 4);
+  REQUIRE(put(*c, "k", bytes, two) == store_code::ok);
+  REQUIRE(put(*c, "single", bytes) == store_code::ok);
+  const auto segments = c->segments();
+  REQUIRE(segments);
+  for (const std::string_view key : {"k", "single"}) {
+    const auto place = c->look({&key, 1}).at(0).places.at(0);
+    for (const auto& s : *segments) {
+      if (s.view.id != place.segment) continue;
+      auto mapped = mapped_segment::map(s.address.unix_name, secret, clock_type::now() + 5s);
+      REQUIRE(mapped);
+      (*mapped)->bytes()[place.offset + 50'000] ^= std::byte{1};
+    }
+  }
+  store_code code{};
+  CHECK(get(*c, "k", code) == bytes);
+  CHECK(code == store_code::ok);
+  get(*c, "single", code);
+  CHECK(code == store_code::checksum_mismatch);
+}
+
+TEST_CASE("a batch has one code for each object, and what exists is not written again") {
+  const cluster world;
+  const auto c = world.client();
+  const auto a = noise(1000, 1), b = noise(1000, 2);
+  REQUIRE(put(*c, "a", a) == store_code::ok);
+  const std::vector<outgoing_object> items{{"a", {b}}, {"b", {b}}, {"", {b}}, {"c", {}}};
+  const auto codes = c->put(items, {});
+  CHECK(codes == std::vector<store_code>{store_code::already_exists, store_code::ok, store_code::invalid_key,
+                                         store_code::invalid_parameters});
+  store_code code{};
+  CHECK(get(*c, "a", code) == a);
+  const std::vector<std::string_view> keys{"a", "x", "b"};
+  CHECK(c->exists(keys) == std::vector<std::int32_t>{1, 0, 1});
+  CHECK(c->remove(keys, false) ==
+        std::vector<store_code>{store_code::has_lease, store_code::not_found, store_code::has_lease});
+  CHECK(c->remove_all("^a", true) == 1);
+  CHECK(c->remove_all("(", true) == static_cast<int>(store_code::invalid_parameters));
+  const auto left = c->list("", 10);
+  REQUIRE(left.objects.size() == 1);
+  CHECK(left.objects[0].key == "b");
+  CHECK(c->remove_all("", true) == 1);
+}
+
+TEST_CASE("another secret opens neither directory nor segment") {
+  const cluster world;
+  auto wrong = world.address("host-0");
+  wrong.secret = "another secret, also long enough";
+  const auto refused = store_client::connect({wrong, 1 * MiB});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == ec::unauthenticated);
+  const auto segments = world.client()->segments();
+  REQUIRE(segments);
+  CHECK_FALSE(mapped_segment::map(segments->at(0).address.unix_name, wrong.secret, clock_type::now() + 5s));
+}
+
+TEST_CASE("a lender that leaves takes along what lay there alone") {
+  cluster world{2};
+  const auto c = world.client("elsewhere");
+  put_policy two, first;
+  two.replicas = 2;
+  first.preferred = {"s0"};
+  const auto bytes = noise(10'000, 5);
+  REQUIRE(put(*c, "both", bytes, two) == store_code::ok);
+  REQUIRE(put(*c, "alone", bytes, first) == store_code::ok);
+  world.lenders.erase(world.lenders.begin());
+  REQUIRE(soon([&] { return c->counts()->objects == 1; }));
+  store_code code{};
+  CHECK(get(*c, "both", code) == bytes);
+  get(*c, "alone", code);
+  CHECK(code == store_code::not_found);
+}
+
+TEST_CASE("when the directory starts anew its clients and lenders find it, and what was there is a miss") {
+  cluster world;
+  const auto c = world.client();
+  const auto bytes = noise(10'000, 6);
+  REQUIRE(put(*c, "k", bytes) == store_code::ok);
+  const auto port = world.directory->port();
+  world.directory.reset();
+  const std::string_view key = "k";
+  CHECK(c->exists({&key, 1}).at(0) < 0);
+  directory_server_options o;
+  o.secret = secret;
+  o.port = port;
+  auto again = directory_server::start(std::move(o));
+  REQUIRE(again);
+  world.directory = std::move(*again);
+  REQUIRE(soon([&] { return c->exists({&key, 1}).at(0) == 0; }));
+  REQUIRE(soon([&] { return put(*c, "k", bytes) == store_code::ok; }));
+  store_code code{};
+  CHECK(get(*c, "k", code) == bytes);
+}
+
+TEST_CASE("many threads share one connection, each with its own answers") {
+  const cluster world;
+  const auto c = world.client();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (unsigned i = 0; i < 200; ++i) {
+        const auto key = std::to_string(t) + "/" + std::to_string(i);
+        const auto bytes = noise(100 + t, i);
+        store_code code{};
+        if (put(*c, key, bytes) != store_code::ok || get(*c, key, code) != bytes) ++wrong;
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  CHECK(wrong == 0);
+}
