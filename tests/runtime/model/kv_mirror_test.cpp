@@ -207,6 +207,45 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "a layer of a batch that takes turns on the device is told once, with all of its KV in the host's "
+    "blocks") {
+  world w(9);
+  const auto& layout = w.options.layout;
+  std::vector<std::vector<std::int32_t>> ids;
+  std::vector<kv_space> kv;
+  std::vector<batch_item> items;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ids.push_back(random_tokens(96, 300, 50 + i));
+    kv.emplace_back(layout, 96);
+  }
+  for (std::size_t i = 0; i < 3; ++i) items.push_back({ids[i], 0, kv[i].blocks(), true, {}, 0, i + 1});
+  std::vector<std::uint32_t> layers;
+  std::vector<std::vector<std::byte>> seen;
+  const auto copy = [&](std::uint32_t layer) {
+    std::vector<std::byte> all;
+    for (const auto& space : kv) {
+      for (std::size_t b = 0; b < space.blocks().size(); ++b) {
+        const auto part = space.block(b, layout).subspan(layer * layout.layer_bytes(), layout.layer_bytes());
+        all.insert(all.end(), part.begin(), part.end());
+      }
+    }
+    return all;
+  };
+  const layer_done_fn done = [&](std::uint32_t layer) {
+    layers.push_back(layer);
+    seen.push_back(copy(layer));
+  };
+  std::vector<float> logits(3 * 300);
+  REQUIRE(w.runner->forward(items, logits, done).has_value());
+  REQUIRE(layers == std::vector<std::uint32_t>{0, 1, 2});
+  for (const auto layer : layers) CHECK(seen[layer] == copy(layer));
+  for (std::size_t i = 0; i < 3; ++i) {
+    const kv_space alone(layout, 96);
+    CHECK(std::ranges::equal(std::span(logits).subspan(i * 300, 300), feed(*w.runner, alone, ids[i], 512)));
+  }
+}
+
 TEST_CASE("a device whose KV memory holds no whole context is refused with the option and the numbers") {
   const world w(16);
   auto options = w.options;
