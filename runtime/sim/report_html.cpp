@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <vector>
 
 #include "runtime/sim/report.hpp"
 #include "runtime/sim/report_page.hpp"
@@ -10,7 +12,8 @@ namespace {
 
 std::string number(double v) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.5g", std::isfinite(v) ? v : 0.0);
+  if (!std::isfinite(v)) return "null";
+  std::snprintf(text, sizeof text, "%.5g", v);
   return text;
 }
 
@@ -57,6 +60,51 @@ void rows_of(std::string& out, const char* name, const outcome& o, std::vector<f
   out += "],";
 }
 
+/// Instances that stand in one row of the heat map, so that there are not more rows than pixels.
+struct busy_rows {
+  std::vector<std::vector<double>> shares;  ///< mean over the instances of the row, per moment
+  std::vector<std::string> names;
+  std::size_t most = 1;  ///< instances of a row
+};
+
+busy_rows busy_of(const outcome& o, bool coupled) {
+  constexpr std::size_t most_rows = 96;
+  busy_rows out;
+  const auto& rows = o.history.rows();
+  const auto count = rows.empty() ? 0 : rows.front().busy.size();
+  out.most = (count + most_rows - 1) / most_rows;
+  const auto add = [&](std::size_t begin, std::size_t end, const std::string& role) {
+    for (auto at = begin; at < end; at += out.most) {
+      const auto behind = std::min(at + out.most, end);
+      auto& shares = out.shares.emplace_back();
+      for (const auto& r : rows) {
+        double sum = 0;
+        for (auto i = at; i < behind; ++i) sum += static_cast<double>(r.busy[i]);
+        shares.push_back(sum / static_cast<double>(behind - at));
+      }
+      out.names.push_back(role + std::to_string(at - begin) +
+                          (behind - at > 1 ? "–" + std::to_string(behind - 1 - begin) : ""));
+    }
+  };
+  const std::size_t prefill = std::min<std::size_t>(o.prefill_instances, count);
+  add(0, prefill, coupled ? "coupled " : "prefill ");
+  add(prefill, count, "decode ");
+  return out;
+}
+
+void busy(std::string& out, const busy_rows& rows) {
+  out += "\"busy\":[";
+  for (std::size_t i = 0; i < rows.shares.size(); ++i) {
+    if (i > 0) out += ',';
+    list(out, rows.shares[i], [](double v) { return v; });
+  }
+  out += "],\"busy_names\":[";
+  for (std::size_t i = 0; i < rows.names.size(); ++i) out += (i > 0 ? ",\"" : "\"") + rows.names[i] + "\"";
+  out += "],\"busy_note\":\"";
+  if (rows.most > 1) out += "a row is the mean of up to " + std::to_string(rows.most) + " instances";
+  out += "\",";
+}
+
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -84,7 +132,6 @@ void replace(std::string& page, std::string_view mark, const std::string& with) 
 }  // namespace
 
 std::string to_html(const simulation_options& options, const outcome& o) {
-  constexpr std::size_t most_instances = 128;
   std::string data = "{";
   cdf(data, "ttft", o.ttft);
   cdf(data, "tbt", o.tbt);
@@ -100,7 +147,9 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   list(data, o.history.rows(), [](const timeline_row& r) { return r.hit_share(); });
   data += ',';
   series(data, "rejected", o, &timeline_row::rejected);
-  rows_of(data, "busy", o, &timeline_row::busy, most_instances);
+  series(data, "decode_batch", o, &timeline_row::decode_batch);
+  series(data, "decode_memory", o, &timeline_row::decode_memory);
+  busy(data, busy_of(o, options.coupled != coupled_mode::off));
   rows_of(data, "replicas", o, &timeline_row::replicas, options.watch.size());
   data += "\"watch\":[";
   for (std::size_t i = 0; i < options.watch.size(); ++i)

@@ -6,68 +6,94 @@
 namespace mooncaf::sim {
 
 inline constexpr std::string_view report_page = R"page(<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>mooncaf simulate</title>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>mooncaf simulate</title>
 <style>
-:root{--ink:#1b2330;--dim:#6b7686;--grid:#e3e7ec;--paper:#fff}
-@media(prefers-color-scheme:dark){:root{--ink:#dfe5ee;--dim:#93a0b2;--grid:#2d3644;--paper:#141a22}}
-body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:2rem auto;max-width:75rem;padding:0 1rem}
-h1{font-size:1.15rem}h2{font-size:.95rem;margin:.2rem 0}
+:root{--ink:#1b2330;--dim:#5a6575;--grid:#e3e7ec;--paper:#fff;--c0:#2563c9;--c1:#c2490f;--c2:#20793f}
+@media(prefers-color-scheme:dark){:root{--ink:#dfe5ee;--dim:#a3afbf;--grid:#2d3644;--paper:#141a22;--c0:#6ea2ff;--c1:#ff9460;--c2:#5fcf86}}
+body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:1.5rem auto;max-width:75rem;padding:0 1rem}
+h1{font-size:1.05rem;font-weight:600}h2{font-size:.95rem;margin:.2rem 0 0}
 pre{overflow:auto;font-size:.8rem;line-height:1.35}
-#plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(30rem,1fr));gap:1.2rem}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--dim);font-size:11px}
-.grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.line{fill:none;stroke-width:1.5}
-.key{font-size:.8rem;color:var(--dim)}.key i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .9em;border-radius:2px}
+#plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr));gap:1.4rem}
+svg{width:100%;height:auto;display:block;touch-action:pan-y}svg text{fill:var(--dim);font-size:11px}
+.grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.line{fill:none;stroke-width:1.6}.cursor{stroke:var(--ink);visibility:hidden}
+.key,.read,.none{font-size:.8rem;color:var(--dim)}.read{min-height:1.3em;font-variant-numeric:tabular-nums;color:var(--ink)}
+.key i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .9em;border-radius:2px}
+.scale{display:inline-block;width:6em;height:.8em;margin:0 .4em;border-radius:2px;vertical-align:-.05em}
 </style></head><body>
 <h1>@TITLE@</h1><pre>@TABLE@</pre><div id="plots"></div>
 <script>
 const data=@DATA@;
-const colours=['#2563c9','#d1571b','#2a8f4f','#8b3fb3','#b8860b','#0f8b8d','#c2185b','#607080'];
-const W=520,H=230,L=52,R=10,T=10,B=30,NS='http://www.w3.org/2000/svg';
+const colours=['var(--c0)','var(--c1)','var(--c2)'];
+const W=520,H=240,L=56,R=12,T=12,B=34,NS='http://www.w3.org/2000/svg';
 const node=(name,set,text)=>{const n=document.createElementNS(NS,name);for(const k in set)n.setAttribute(k,set[k]);if(text!=null)n.textContent=text;return n};
+const element=(name,cls,text)=>{const n=document.createElement(name);n.className=cls;n.textContent=text||'';return n};
 function ticks(lo,hi,log){
-  if(log){const out=[];for(let e=Math.floor(Math.log10(lo));e<=Math.ceil(Math.log10(hi));e++)for(const m of[1,3]){const v=m*10**e;if(v>=lo&&v<=hi)out.push(v)}return out}
-  const raw=(hi-lo)/5||1,p=10**Math.floor(Math.log10(raw)),step=[1,2,5,10].map(m=>m*p).find(s=>s>=raw);
-  const out=[];for(let v=Math.ceil(lo/step)*step;v<=hi+1e-9;v+=step)out.push(v);return out}
-const label=v=>Math.abs(v)>=1000?(v/1000)+'k':String(+v.toPrecision(3));
-function frame(title,unit,x,y){
-  const box=document.createElement('div'),h=document.createElement('h2'),svg=node('svg',{viewBox:`0 0 ${W} ${H}`,role:'img','aria-label':title});
-  h.textContent=title;box.append(h,svg);
-  const sx=v=>L+(W-L-R)*(x.log?Math.log(v/x.lo)/Math.log(x.hi/x.lo):(v-x.lo)/(x.hi-x.lo||1));
-  const sy=v=>H-B-(H-T-B)*(v-y.lo)/(y.hi-y.lo||1);
-  for(const v of ticks(x.lo,x.hi,x.log)){svg.append(node('line',{class:'grid',x1:sx(v),x2:sx(v),y1:T,y2:H-B}),node('text',{x:sx(v),y:H-B+14,'text-anchor':'middle'},label(v)))}
-  for(const v of ticks(y.lo,y.hi)){svg.append(node('line',{class:'grid',x1:L,x2:W-R,y1:sy(v),y2:sy(v)}),node('text',{x:L-5,y:sy(v)+4,'text-anchor':'end'},label(v)))}
-  svg.append(node('text',{x:W-R,y:H-3,'text-anchor':'end'},unit));
-  document.getElementById('plots').append(box);
-  return{box,svg,sx,sy}}
-function key(box,names){const p=document.createElement('div');p.className='key';names.forEach((n,i)=>{const c=document.createElement('i');c.style.background=colours[i%8];p.append(c,n)});box.append(p)}
+  if(log){const out=[],few=Math.log10(hi/lo)>3;for(let e=Math.floor(Math.log10(lo));e<=Math.ceil(Math.log10(hi));e++)for(const m of few?[1]:[1,2,5]){const v=m*10**e;if(v>=lo&&v<=hi)out.push(v)}return out}
+  const raw=(hi-lo)/5||1,p=10**Math.floor(Math.log10(raw)),step=[1,2,5,10].map(m=>m*p).find(s=>s>=raw*.999);
+  const out=[];for(let v=Math.ceil(lo/step)*step;v<=hi+step*1e-9;v+=step)out.push(v);return out}
+const label=v=>v===0?'0':Math.abs(v)>=10000?+(v/1000).toPrecision(3)+'k':String(+v.toPrecision(3));
+const clamp=(v,lo,hi)=>Math.max(lo,Math.min(hi,v));
+function box(title){const b=element('section',''),h=element('h2','',title);b.append(h);document.getElementById('plots').append(b);return b}
+function nothing(title,why){box(title).append(element('div','none',why))}
+// A plot: x and y have lo, hi and a unit; read(x) says what stands under the cursor.
+function frame(title,x,y,read){
+  const b=box(title),said=element('div','read'),svg=node('svg',{viewBox:`0 0 ${W} ${H}`,role:'img','aria-label':title});
+  b.append(said,svg);
+  const part=v=>x.log?Math.log(v/x.lo)/Math.log(x.hi/x.lo):(v-x.lo)/(x.hi-x.lo||1);
+  const sx=v=>L+(W-L-R)*part(v),sy=v=>H-B-(H-T-B)*(v-y.lo)/(y.hi-y.lo||1);
+  for(const v of ticks(x.lo,x.hi,x.log))svg.append(node('line',{class:'grid',x1:sx(v),x2:sx(v),y1:T,y2:H-B}),node('text',{x:sx(v),y:H-B+14,'text-anchor':'middle'},label(v)));
+  if(!y.rows)for(const v of ticks(y.lo,y.hi))svg.append(node('line',{class:'grid',x1:L,x2:W-R,y1:sy(v),y2:sy(v)}),node('text',{x:L-6,y:sy(v)+4,'text-anchor':'end'},label(v)));
+  svg.append(node('text',{x:W-R,y:H-4,'text-anchor':'end'},x.unit));
+  if(!y.rows)svg.append(node('text',{x:12,y:(H-B+T)/2,'text-anchor':'middle',transform:`rotate(-90 12 ${(H-B+T)/2})`},y.unit));
+  const cursor=node('line',{class:'cursor',y1:T,y2:H-B});
+  svg.addEventListener('pointermove',e=>{
+    const r=svg.getBoundingClientRect(),px=(e.clientX-r.left)/r.width*W,py=(e.clientY-r.top)/r.height*H,p=clamp((px-L)/(W-L-R),0,1);
+    const at=x.log?x.lo*(x.hi/x.lo)**p:x.lo+(x.hi-x.lo)*p;
+    cursor.setAttribute('x1',sx(at));cursor.setAttribute('x2',sx(at));cursor.style.visibility='visible';
+    said.textContent=read(at,clamp((H-B-py)/(H-T-B),0,.9999))});
+  svg.addEventListener('pointerleave',()=>{cursor.style.visibility='hidden';said.textContent=''});
+  return{box:b,svg,sx,sy,end:()=>svg.append(cursor)}}
+function key(b,names){const p=element('div','key');names.forEach((n,i)=>{const c=document.createElement('i');c.style.background=colours[i];p.append(c,n)});b.append(p)}
 function line(f,xs,ys,i){
-  let d='';xs.forEach((x,k)=>{d+=(k?'L':'M')+f.sx(x).toFixed(1)+' '+f.sy(ys[k]).toFixed(1)});
-  f.svg.append(node('path',{class:'line',d,stroke:colours[i%8]}))}
+  let d='',pen='M';xs.forEach((x,k)=>{if(ys[k]==null){pen='M';return}d+=pen+f.sx(x).toFixed(1)+' '+f.sy(ys[k]).toFixed(1);pen='L'});
+  f.svg.append(node('path',{class:'line',d,stroke:colours[i]}))}
+const before=(points,v)=>{let s=0;for(const p of points){if(p[0]>v)break;s=p[1]}return s};
 function cdf(title,sets,mark){
-  sets=sets.filter(s=>s.points.length);if(!sets.length)return;
+  sets=sets.filter(s=>s.points.length);if(!sets.length)return nothing(title,'no request got that far');
   const all=sets.flatMap(s=>s.points.map(p=>Math.max(p[0],1e-4)));
   const lo=Math.min(...all,mark)/1.2,hi=Math.max(...all,mark)*1.2;
-  const f=frame(title,'seconds',{lo,hi,log:true},{lo:0,hi:1});
-  f.svg.append(node('line',{class:'mark',x1:f.sx(mark),x2:f.sx(mark),y1:T,y2:H-B}),node('text',{x:f.sx(mark)-4,y:T+10,'text-anchor':'end'},'SLO'));
-  sets.forEach((s,i)=>line(f,s.points.map(p=>Math.max(p[0],lo)),s.points.map(p=>p[1]),i));key(f.box,sets.map(s=>s.name))}
-function over(title,sets,top){
-  if(data.at.length<2)return;
-  const hi=top||Math.max(...sets.flatMap(s=>s.values),1e-9)*1.05;
-  const f=frame(title,'seconds',{lo:data.at[0],hi:data.at[data.at.length-1]},{lo:0,hi});
-  sets.forEach((s,i)=>line(f,data.at,s.values.map(v=>Math.min(v,hi)),i));key(f.box,sets.map(s=>s.name))}
-function heat(){
-  const n=data.busy.length,c=data.at.length;if(!n||c<2)return;
-  const f=frame('Busy share of each instance (prefill first)','seconds',{lo:data.at[0],hi:data.at[c-1]},{lo:0,hi:n});
+  const f=frame(title,{lo,hi,log:true,unit:'seconds'},{lo:0,hi:100,unit:'% of them at most that long'},
+    v=>label(v)+' s: '+sets.map(s=>s.name+' '+(100*before(s.points,v)).toFixed(1)+' %').join(', '));
+  f.svg.append(node('line',{class:'mark',x1:f.sx(mark),x2:f.sx(mark),y1:T,y2:H-B}),node('text',{x:f.sx(mark)-4,y:H-B-6,'text-anchor':'end'},'SLO'));
+  sets.forEach((s,i)=>line(f,s.points.map(p=>Math.max(p[0],lo)),s.points.map(p=>100*p[1]),i));key(f.box,sets.map(s=>s.name));f.end()}
+const span={lo:data.at[0],hi:data.at[data.at.length-1],unit:'seconds since the trace began'};
+const row=t=>{let k=0;while(k+1<data.at.length&&data.at[k]<t)k++;return k};
+function over(title,unit,sets,none,top){
+  const most=Math.max(...sets.flatMap(s=>s.values.filter(v=>v!=null)),0);
+  if(data.at.length<2||most<=0)return nothing(title,data.at.length<2?'over within a second':none);
+  const hi=top||most*1.05;
+  const f=frame(title,span,{lo:0,hi,unit},t=>{const k=row(t);return label(data.at[k])+' s: '+sets.map(s=>s.name+' '+(s.values[k]==null?'–':label(s.values[k]))).join(', ')});
+  sets.forEach((s,i)=>line(f,data.at,s.values.map(v=>v==null?v:Math.min(v,hi)),i));if(sets.length>1)key(f.box,sets.map(s=>s.name));f.end()}
+function heat(title,rows,names,colour,hi,scale,note){
+  const n=rows.length,c=data.at.length;if(!n||c<2)return;
+  const f=frame(title,span,{lo:0,hi:n,rows:true},(t,up)=>{const k=row(t),i=Math.floor(up*n);return label(data.at[k])+' s: '+names[i]+' '+scale(rows[i][k])});
   const w=(W-L-R)/c,h=(H-T-B)/n;
-  data.busy.forEach((row,i)=>row.forEach((v,k)=>{if(v>0.01)f.svg.append(node('rect',{x:(L+k*w).toFixed(1),y:(H-B-(i+1)*h).toFixed(1),width:(w+.3).toFixed(1),height:(h*.92).toFixed(1),fill:i<data.prefill?colours[0]:colours[1],'fill-opacity':Math.min(v,1).toFixed(2)}))}))}
+  rows.forEach((r,i)=>{r.forEach((v,k)=>{if(v>hi*.01)f.svg.append(node('rect',{x:(L+k*w).toFixed(1),y:(H-B-(i+1)*h).toFixed(1),width:(w+.3).toFixed(1),height:(h*.92).toFixed(1),fill:colour(i),'fill-opacity':Math.min(v/hi,1).toFixed(2)}))});
+    if(i%Math.ceil(n/12)===0)f.svg.append(node('text',{x:L-6,y:H-B-(i+.5)*h+4,'text-anchor':'end'},names[i].replace(/^(prefill|decode|coupled) /,m=>m[0])))});
+  const p=element('div','key');
+  [...new Set(rows.map((_,i)=>colour(i)))].forEach((col,j)=>{const s=element('span','scale');s.style.background=`linear-gradient(90deg,transparent,${col})`;p.append(j?' · ':'',scale(0),s,scale(hi))});
+  p.append(' '+note);f.box.append(p);f.end()}
+const percent=v=>v.map(x=>x==null?x:100*x),seconds=data.at.map((t,k)=>k?t-data.at[k-1]:data.at[1]-data.at[0]);
 cdf('Time to the first token',[{name:'TTFT',points:data.ttft}],data.ttft_slo);
 cdf('Time between tokens',[{name:'all gaps',points:data.gap},{name:'of a request',points:data.tbt}],data.tbt_slo);
-over('Load of the pools (1 = SLO)',[{name:'prefill',values:data.prefill_load},{name:'decode',values:data.decode_load}]);
-over('Requests waiting and running',[{name:'wait for prefill',values:data.prefill_waiting},{name:'decode',values:data.decode_running},{name:'wait for decode',values:data.decode_waiting}]);
-over('Share of prefix blocks found',[{name:'hit rate',values:data.hit_share}],1);
-over('Rejected requests per interval',[{name:'rejected',values:data.rejected}]);
-if(data.replicas.length)over('Replicas of the hottest blocks',data.replicas.map((v,i)=>({name:'block '+data.watch[i],values:v})));
-heat();
+over('How near the SLOs are','% of the SLO',[{name:'prefill: queue over TTFT SLO',values:percent(data.prefill_load)},{name:'decode: step over TBT SLO',values:percent(data.decode_load)}],'nothing ran');
+over('What fills decode','% of what there is',[{name:'batch',values:percent(data.decode_batch)},{name:'KV memory',values:percent(data.decode_memory)}],'nothing was decoded');
+over('Requests waiting and running','requests',[{name:'wait for prefill',values:data.prefill_waiting},{name:'decode',values:data.decode_running},{name:'wait for decode',values:data.decode_waiting}],'nothing waited or ran');
+over('Prefix blocks found','% of those asked for',[{name:'found',values:percent(data.hit_share)}],'no block was found in a cache',100);
+over('Rejected requests','requests a second',[{name:'rejected',values:data.rejected.map((v,k)=>v/seconds[k])}],'none was rejected');
+heat('Holders of the hottest blocks, #1 the hottest',data.replicas,data.watch.map((_,i)=>'#'+(i+1)),()=>colours[2],Math.max(1,...data.replicas.flat()),v=>label(v)+' nodes','');
+heat('Time computing, of each instance',data.busy,data.busy_names,i=>data.busy_names[i].startsWith('decode')?colours[1]:colours[0],1,v=>Math.round(100*v)+' %',data.busy_note);
 </script></body></html>
 )page";
 

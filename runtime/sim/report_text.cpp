@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <string_view>
 
 #include "runtime/sim/report.hpp"
 
@@ -16,17 +18,24 @@ namespace {
   out += line;
 }
 
+/// `text` in a column of `width` characters: printf counts bytes, of which "…" has three.
+std::string column(std::string_view text, std::size_t width) {
+  const auto characters = static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return std::string{text} + std::string(width - std::min(width, characters), ' ');
+}
+
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 void distribution(std::string& out, const char* name, const log_histogram& h) {
-  put(out, "  %-22s %9.3f %9.3f %9.3f %9.3f %9.3f\n", name, h.mean(), h.quantile(0.5), h.quantile(0.9),
-      h.quantile(0.99), h.max());
+  put(out, "  %s %9.3f %9.3f %9.3f %9.3f %9.3f\n", column(name, 22).c_str(), h.mean(), h.quantile(0.5),
+      h.quantile(0.9), h.quantile(0.99), h.max());
 }
 
 void requests(std::string& out, const outcome& o) {
   const auto c = o.all();
   const auto line = [&](const char* name, std::uint64_t n) {
-    put(out, "  %-30s %10llu  %5.1f %%\n", name, static_cast<unsigned long long>(n),
+    put(out, "  %s %10llu  %5.1f %%\n", column(name, 30).c_str(), static_cast<unsigned long long>(n),
         share(static_cast<double>(n), static_cast<double>(c.arrived)));
   };
   put(out, "requests\n");

@@ -62,6 +62,12 @@ class Browser:
             "cmd": "Emulation.setDeviceMetricsOverride",
             "params": {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}})
 
+    def prefer(self, scheme):
+        """The colours that a page is asked for: "light" or "dark"."""
+        self._call("POST", self.session + "/goog/cdp/execute", {
+            "cmd": "Emulation.setEmulatedMedia",
+            "params": {"features": [{"name": "prefers-color-scheme", "value": scheme}]}})
+
     def run(self, script):
         """Runs a function's body in the page; returns what it returns."""
         return self._call("POST", self.session + "/execute/sync", {"script": script, "args": []})

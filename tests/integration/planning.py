@@ -5,6 +5,8 @@ import re
 import subprocess
 import tempfile
 
+from browser import Browser
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ["MOONCAF_BINARY"]
 MODEL = os.environ.get("MOONCAF_MODEL", os.path.expanduser("~/.cache/mooncaf/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
@@ -44,6 +46,48 @@ EXPECTED = [
 ]
 
 
+# Texts of a plot that lie on each other, and anything wider than the window.
+OVERLAPS = """
+const bad = [];
+for (const svg of document.querySelectorAll('svg')) {
+  const boxes = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+  boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+    if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2)
+      bad.push(svg.getAttribute('aria-label') + ': ' + a + ' / ' + b);
+  }));
+}
+const page = document.documentElement;
+if (page.scrollWidth > page.clientWidth) bad.push('wider than the window');
+return bad;
+"""
+# What is said with the cursor in the middle of every plot.
+READ = """
+return [...document.querySelectorAll('svg')].map(svg => {
+  const r = svg.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent('pointermove', {clientX: r.left + r.width / 2, clientY: r.top + r.height / 2}));
+  return svg.previousSibling.textContent;
+});
+"""
+
+
+def look_at(page):
+    """The report in a browser, wide and narrow, by day and by night."""
+    with Browser() as browser:
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            for width in (1400, 600):
+                browser.resize(width, 900)
+                browser.open(page.as_uri())
+                where = f"{scheme}, {width} pixels"
+                assert (overlaps := browser.run(OVERLAPS)) == [], f"{where}: {overlaps}"
+                read = browser.run(READ)
+                assert len(read) >= 7 and all(re.match(r"[\d.k]+ s: .*\d", r) for r in read), f"{where}: {read}"
+                text = browser.run("return document.body.innerText")
+                assert "none was rejected" in text, where
+                assert browser.complaints() == [], where
+    print("ok: the report in a browser")
+
+
 def main():
     found = commands()
     assert len(found) == len(EXPECTED), f"{len(found)} commands in README.md, {len(EXPECTED)} are checked here"
@@ -61,7 +105,8 @@ def main():
             assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stderr}"
             check(done.stdout, folder)
             print(f"ok: {command}")
-    print(f"{len(found)} passed, 0 failed, 0 skipped")
+        look_at(folder / "out.html")
+    print(f"{len(found) + 1} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,26 @@ TEST_CASE("a report is one page that fetches nothing") {
   CHECK(page.str().find("@DATA@") == std::string::npos);
   for (const char* outside : {"src=", "href=", "import ", "url("})
     CHECK(page.str().find(outside) == std::string::npos);
+  // What was simulated stands in the heading, once.
+  const std::string heading = "kvcache_centric, admission none";
+  CHECK(page.str().find(heading) == page.str().rfind(heading));
+  // Nothing is asked of the caches while the last answers are decoded: no share, not a share of 0.
+  const auto hits = page.str().find("\"hit_share\":[") + 13;
+  CHECK(page.str().substr(hits, page.str().find(']', hits) - hits).ends_with("null"));
+}
+
+TEST_CASE("a report of more instances than fit has them all, several to a row, and says so") {
+  const scratch_file trace{small_trace()};
+  const auto page_path = trace.path() + ".html";
+  const auto done =
+      program({"simulate", trace.path(), "--prefill", "150", "--decode", "90", "--report", page_path});
+  CHECK_MESSAGE(done.status == 0, done.err);
+  std::stringstream page;
+  page << std::ifstream{page_path}.rdbuf();
+  std::remove(page_path.c_str());
+  CHECK(page.str().find("\"busy_note\":\"a row is the mean of up to 3 instances\"") != std::string::npos);
+  CHECK(page.str().find("\"prefill 147–149\",\"decode 0–2\"") != std::string::npos);
+  CHECK(page.str().find("\"decode 87–89\"]") != std::string::npos);
 }
 
 TEST_CASE("a bad trace is refused with its file, line and reason") {
