@@ -121,6 +121,9 @@ result<std::unique_ptr<mapped_segment>> mapped_segment::map(const std::string& d
   return std::unique_ptr<mapped_segment>{new mapped_segment({static_cast<std::byte*>(base), size})};
 }
 
-mapped_segment::~mapped_segment() { ::munmap(bytes_.data(), bytes_.size()); }
+mapped_segment::~mapped_segment() {
+  filler_.reset();
+  ::munmap(bytes_.data(), bytes_.size());
+}
 
 }  // namespace mooncaf

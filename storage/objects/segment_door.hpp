@@ -10,6 +10,7 @@
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
+#include "storage/objects/page_filler.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
 
@@ -54,8 +55,10 @@ class mapped_segment {
   std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
-  explicit mapped_segment(std::span<std::byte> bytes) : bytes_(bytes) {}
+  explicit mapped_segment(std::span<std::byte> bytes)
+      : bytes_(bytes), filler_(std::make_unique<page_filler>(bytes)) {}
   std::span<std::byte> bytes_;
+  std::unique_ptr<page_filler> filler_;
 };
 
 }  // namespace mooncaf

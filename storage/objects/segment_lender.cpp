@@ -9,6 +9,7 @@ namespace mooncaf {
 /// One life of the segment. Members die in reverse order: the memory outlives those who lead to it.
 struct segment_lender::mounted {
   arena memory;
+  std::unique_ptr<page_filler> filler;
   std::unique_ptr<segment_door> door;
   std::unique_ptr<data_plane> plane;
   std::shared_ptr<directory_link> link;
@@ -39,7 +40,9 @@ result<std::unique_ptr<segment_lender::mounted>> segment_lender::mount() const {
   if (!link) return fail(link.error());
   auto memory = arena::create("mooncaf-segment", options_.bytes);
   if (!memory) return fail(memory.error());
-  auto made = std::make_unique<mounted>(mounted{std::move(*memory), nullptr, nullptr, std::move(*link)});
+  auto made =
+      std::make_unique<mounted>(mounted{std::move(*memory), nullptr, nullptr, nullptr, std::move(*link)});
+  made->filler = std::make_unique<page_filler>(made->memory.bytes());
   auto door = segment_door::open(options_.directory.secret, made->memory.fd());
   if (!door) return fail(door.error());
   made->door = std::move(*door);
