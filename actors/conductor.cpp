@@ -154,7 +154,8 @@ roster_msg conductor::report(const node_report& report) {
   core_.heartbeat(report.node, now);
   core_.unreachable(report.node, report.unreachable);
   for (const auto& w : report.workers) {
-    core_.report(w.id, {w.running, w.waiting, w.context_tokens, duration{w.step_ns}});
+    const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
+    core_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
   }
   learn_prices(report);
   desk_.advance(now);

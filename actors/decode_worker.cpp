@@ -66,7 +66,10 @@ worker_load decode_worker::load() const {
       ++out.waiting;
     }
   }
-  out.step_ns = latest_step_.count();
+  out.steps = latest_step_.number;
+  out.step_ns = latest_step_.took.count();
+  out.step_batch = latest_step_.batch;
+  out.step_context_tokens = latest_step_.context_tokens;
   return out;
 }
 
@@ -298,10 +301,12 @@ void decode_worker::take_fresh(const live_ptr& request) {
 
 void decode_worker::step_done(const std::shared_ptr<compute_step>& task) {
   computing_ = false;
-  latest_step_ = task->elapsed();
-  std::uint64_t context = 0;
-  for (const auto& item : task->items()) context += item.start + 1;
-  if (task->outcome()) links_.steps.observe(task->items().size(), context, latest_step_);
+  if (task->outcome()) {
+    auto& step = latest_step_;
+    step = {step.number + 1, static_cast<std::uint32_t>(task->items().size()), 0, task->elapsed()};
+    for (const auto& item : task->items()) step.context_tokens += item.start + 1;
+    links_.steps.observe(step.batch, step.context_tokens, step.took);
+  }
   std::map<caf::actor_addr, std::pair<gateway_actor, token_batch>> out;
   for (auto& item : task->items()) {
     const auto i = requests_.find(item.id.owner());

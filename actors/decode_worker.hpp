@@ -23,6 +23,7 @@
 #include "actors/prefill_worker.hpp"
 #include "runtime/sched/block_hash.hpp"
 #include "runtime/sched/decode_batch.hpp"
+#include "runtime/sched/instance.hpp"
 
 namespace mooncaf {
 
@@ -101,7 +102,7 @@ class decode_worker final : public decode_worker_actor::base {
   std::unordered_map<std::uint64_t, std::pair<prefill_done, time_point>> early_;  ///< overtook their job
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;
   bool computing_ = false;
-  duration latest_step_{};
+  timed_step latest_step_;
 };
 
 }  // namespace mooncaf

@@ -139,7 +139,10 @@ struct worker_load {
   std::uint32_t waiting = 0;
   std::uint64_t waiting_tokens = 0;
   std::uint64_t context_tokens = 0;  ///< decode: tokens of context in the running batch
-  std::int64_t step_ns = 0;          ///< decode: duration of the latest step
+  std::uint64_t steps = 0;           ///< decode: how many it made; 0: none, and what follows says nothing
+  std::int64_t step_ns = 0;          ///< … duration of the latest
+  std::uint32_t step_batch = 0;      ///< … and what it computed, which may be over by now
+  std::uint64_t step_context_tokens = 0;
 };
 
 /// State of one shard, for the live page, the metrics and the integrity check.

@@ -75,7 +75,7 @@ auto inspect(Inspector& f, block_event_batch& x) {
 template <class Inspector>
 auto inspect(Inspector& f, worker_load& x) {
   return fields(f, "worker_load", x, x.id, x.running, x.waiting, x.waiting_tokens, x.context_tokens,
-                x.step_ns);
+                x.steps, x.step_ns, x.step_batch, x.step_context_tokens);
 }
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {

@@ -388,7 +388,7 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
 void conductor_core::end(request_id id, request_state how, time_point now, std::uint32_t output_tokens) {
   now_ = std::max(now_, now);
   if (const auto* what = cluster_.charged(id); what != nullptr && how == request_state::finished) {
-    tbt_margin_.observe(what->step, cluster_.decode().latest(what->decode).step, options_.tbt_slo);
+    tbt_margin_.observe(what->step, cluster_.decode().latest(what->decode).step.took, options_.tbt_slo);
   }
   if (!cluster_.release(id, how, now, output_tokens)) return;
   switch (how) {

@@ -124,8 +124,11 @@ void decode_pool::vacate(instance_slot slot, std::uint64_t tokens) {
 
 void decode_pool::report(instance_slot slot, const instance_load& load) {
   auto& m = all_[slot];
+  // A step teaches once, also if its batch is over by now: lone short answers are all that a slow estimate
+  // lets in.
+  if (const auto& s = load.step; s.number > m.latest.step.number)
+    classes_[m.speed].model.observe(s.batch, s.context_tokens, s.took);
   m.latest = load;
-  if (load.running > 0) classes_[m.speed].model.observe(load.running, load.context_tokens, load.step);
   m.grown = load.context_tokens > m.arrived_context ? load.context_tokens - m.arrived_context : 0;
   publish(slot);
 }

@@ -32,12 +32,20 @@ struct instance_desc {
   instance_state state = instance_state::live;
 };
 
+/// A decode step that was timed, and what it computed.
+struct timed_step {
+  std::uint64_t number = 0;  ///< of its instance's steps, from 1; 0: there was none
+  std::uint32_t batch = 0;
+  std::uint64_t context_tokens = 0;
+  duration took{};
+};
+
 /// What a worker reports about itself now and then.
 struct instance_load {
   std::uint32_t running = 0;
   std::uint32_t waiting = 0;
   std::uint64_t context_tokens = 0;  ///< decode: of the running batch
-  duration step{};                   ///< decode: the latest step
+  timed_step step;                   ///< decode: the latest; the batch may be another by now, or empty
 };
 
 }  // namespace mooncaf

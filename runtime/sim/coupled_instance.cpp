@@ -169,7 +169,8 @@ instance_load coupled_instance::load() const {
   l.running = static_cast<std::uint32_t>(members_.size());
   l.waiting = static_cast<std::uint32_t>(waiting());
   l.context_tokens = context_;
-  if (planned_ > 0 && chunks_.empty()) l.step = from_seconds(run_.seconds);
+  if (planned_ > 0 && chunks_.empty())
+    l.step = {static_cast<std::uint64_t>(steps_) + 1, l.running, context_, from_seconds(run_.seconds)};
   return l;
 }
 

@@ -100,6 +100,8 @@ std::optional<next_turn> decode_instance::begin_run(ticks now, double slowdown, 
   const double factor = random.noise(jitter_) * slowdown;
   run_ = {steps_, costs_->decode_step(members_.size(), context_) * factor,
           costs_->decode_growth(members_.size()) * factor};
+  run_batch_ = static_cast<std::uint32_t>(members_.size());
+  run_context_ = context_;
   history_.begin(run_, oldest_start());
   planned_ = members_.front().finish - steps_;
   began_ = now;
@@ -118,7 +120,10 @@ instance_load decode_instance::load() const {
   l.running = static_cast<std::uint32_t>(batch_.running().size());
   l.waiting = static_cast<std::uint32_t>(batch_.waiting());
   l.context_tokens = context_;
-  l.step = from_seconds(run_.seconds);
+  if (run_batch_ > 0) {
+    const auto number = static_cast<std::uint64_t>(steps_ + (planned_ > 0 ? 1 : 0));
+    l.step = {number, run_batch_, run_context_, from_seconds(run_.seconds)};
+  }
   return l;
 }
 

@@ -95,8 +95,10 @@ class decode_instance {
   double jitter_;
   std::vector<member> members_;  // a heap: the first to finish in front
   step_history history_;
-  step_run run_;              // under way
-  std::int64_t planned_ = 0;  // steps of it; 0: idle
+  step_run run_;  // under way, or the last
+  std::uint32_t run_batch_ = 0;
+  std::uint64_t run_context_ = 0;  // when it began
+  std::int64_t planned_ = 0;       // steps of it; 0: idle
   ticks began_ = 0;
   std::int64_t steps_ = 0;     // done before it
   std::uint64_t context_ = 0;  // tokens of all members at its begin

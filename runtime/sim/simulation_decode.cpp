@@ -49,7 +49,7 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
   }
   if (next) events_.push(next->at, event_kind::decode_turn, instance, next->stamp);
   const auto load = d.load();
-  if (next) decode_estimate_.observe(load.running, load.context_tokens, load.step);
+  if (next) decode_estimate_.observe(load.step.batch, load.step.context_tokens, load.step.took);
   report(static_cast<std::uint32_t>(decode_id(instance).value), load);
 }
 

@@ -11,7 +11,7 @@
 namespace mooncaf::journal {
 
 /// Of the format. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 3;
+inline constexpr std::uint32_t journal_version = 4;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;
@@ -38,6 +38,10 @@ auto members(is<timing_point> auto& v) {
 auto members(is<instance_desc> auto& v) {
   auto& [id, node, role, capacity, samples, capacity_tokens, reserves_answers, state] = v;
   return std::tie(id, node, role, capacity, samples, capacity_tokens, reserves_answers, state);
+}
+auto members(is<timed_step> auto& v) {
+  auto& [number, batch, context_tokens, took] = v;
+  return std::tie(number, batch, context_tokens, took);
 }
 auto members(is<instance_load> auto& v) {
   auto& [running, waiting, context_tokens, step] = v;

@@ -168,7 +168,7 @@ TEST_CASE("reported context corrects what was charged, and goes with those who e
   c.charge(request_id{1}, placed_on(0, 0, 1s, 1000), start);
   REQUIRE(c.first_token(request_id{1}, start + 1s).has_value());
   const auto before = c.decode().step(0, 0, false);
-  c.report(worker_id{10}, {1, 0, 9000, c.decode().step(0, 8000, false)}, start + 2s);
+  c.report(worker_id{10}, {1, 0, 9000, {1, 1, 9000, c.decode().step(0, 8000, false)}}, start + 2s);
   CHECK(to_seconds(c.decode().step(0, 0, false)) ==
         doctest::Approx(to_seconds(before) + 0.008).epsilon(0.01));
   CHECK(c.release(request_id{1}, request_state::finished, start + 3s));

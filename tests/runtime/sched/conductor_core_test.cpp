@@ -126,6 +126,39 @@ TEST_CASE("a calibration that was ten times too slow does not refuse for long, a
   CHECK(predicted > 1.5);
 }
 
+TEST_CASE(
+    "decode steps that were predicted too slow are put right by lone short answers, each counted once") {
+  auto options = small_options();
+  options.admission = admission_policy::early;
+  options.tbt_slo = 20ms;
+  auto core = small_cluster(options, 2, 1);
+  const auto second = [&](std::uint64_t id, time_point now) {
+    REQUIRE(core.schedule(request_of(id, {}, 100), now));
+    const bool refused = !core.schedule(request_of(1000 + id, {}, 100), now).has_value();
+    core.finished(request_id{id}, now);
+    core.finished(request_id{1000 + id}, now);
+    return refused;
+  };
+  REQUIRE(!second(1, start));
+  // Its calibration says 11 ms for one sequence; it takes 22 ms, then 11 ms again. Answers are over when the
+  // instance reports: nothing runs there.
+  timed_step step{0, 1, 100, 22ms};
+  for (int i = 0; i < 20; ++i) {
+    ++step.number;
+    core.report(worker_id{1001}, {0, 0, 0, step}, start + 1s);
+  }
+  CHECK(second(2, start + 2s));
+  step.took = 11ms;
+  ++step.number;
+  for (int i = 0; i < 200; ++i) core.report(worker_id{1001}, {0, 0, 0, step}, start + 3s);
+  CHECK(second(3, start + 4s));  // one step, told 200 times
+  for (int i = 0; i < 100; ++i) {
+    ++step.number;
+    core.report(worker_id{1001}, {0, 0, 0, step}, start + 5s);
+  }
+  CHECK(!second(4, start + 6s));
+}
+
 TEST_CASE("a lost node takes its instances, its blocks and its charges along, and comes back empty") {
   auto core = small_cluster(small_options(), 2, 1);
   const auto keys = chain(1, 10);

@@ -63,8 +63,11 @@ class random_life {
         return;
       case 4:
         return core_.report(worker_id{some_node().value * 10 + below(3)},
-                            {static_cast<std::uint32_t>(below(9)), static_cast<std::uint32_t>(below(3)),
-                             below(90'000), std::chrono::microseconds(below(200'000))},
+                            {static_cast<std::uint32_t>(below(9)),
+                             static_cast<std::uint32_t>(below(3)),
+                             below(90'000),
+                             {below(50), static_cast<std::uint32_t>(below(9)), below(90'000),
+                              std::chrono::microseconds(below(200'000))}},
                             now_);
       case 5:
         for (const auto& key : some_chain())
