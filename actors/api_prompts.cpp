@@ -125,6 +125,20 @@ api_result<sampling_params> prompt_maker::complete(const api_request& api, std::
   for (const auto& [id, bias] : s.logit_bias) {
     if (const auto known = check_vocabulary({id}, "logit_bias"); !known) return tl::unexpected(known.error());
   }
+  if (const auto known = check_vocabulary(s.allowed_token_ids, "allowed_token_ids"); !known)
+    return tl::unexpected(known.error());
+  for (const auto& word : api.bad_words) {
+    // As it comes at the beginning of a text, and within one.
+    for (const auto& form : {word, word.starts_with(' ') ? word.substr(1) : " " + word}) {
+      auto ids = context_->text->encode(form);
+      if (!ids.empty() && std::ranges::find(s.bad_words, ids) == s.bad_words.end())
+        s.bad_words.push_back(std::move(ids));
+    }
+  }
+  if (!s.grammar.empty()) {
+    if (const auto usable = context_->grammars->find(s.grammar); !usable)
+      return refuse(ec::invalid_argument, api.form_field + ": " + usable.error().detail);
+  }
   return s;
 }
 

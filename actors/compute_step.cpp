@@ -1,6 +1,7 @@
 #include "actors/compute_step.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace mooncaf {
@@ -24,6 +25,7 @@ void compute_step::run() {
   const auto logits = std::span{machine_->logits}.first(rows * vocab);
   // A lone cancelled sequence ends its pass early; in a batch the others go on.
   const std::atomic<bool>* cancel = items_.size() == 1 ? items_.front().cancelled.get() : nullptr;
+  auto masks = make_masks();
   outcome_ = runner.forward(
       batch, logits,
       [this](std::uint32_t layer) {
@@ -32,6 +34,7 @@ void compute_step::run() {
         }
       },
       cancel, waiter());
+  if (masks.valid()) masks.wait();
   if (outcome_) {
     std::size_t row = 0;
     for (auto& item : items_) {
@@ -53,6 +56,22 @@ before_layer_fn compute_step::waiter() {
     }
     return {};
   };
+}
+
+std::future<void> compute_step::make_masks() {
+  std::vector<sampler*> missing;
+  for (auto& item : items_) {
+    if (item.sample && item.sample->has_mask_to_make()) missing.push_back(item.sample.get());
+  }
+  if (missing.empty()) return {};
+  const auto work = [missing = std::move(missing)] {
+    for (auto* sample : missing) sample->prepare();
+  };
+  try {
+    return std::async(std::launch::async, work);
+  } catch (const std::system_error&) {
+    return {};  // no thread is to be had: they are made when they are needed
+  }
 }
 
 /// Null if nobody asks for the log-probabilities of what is there already.

@@ -3,6 +3,7 @@
 // add, the blocks they live in, and what to do with the outcome.
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +63,8 @@ class compute_step final : public blocking_task {
  private:
   static row_logits_fn scorer(step_item& item);
   before_layer_fn waiter();
+  /// Starts to make the masks that are not there yet, in a thread beside the forward pass.
+  std::future<void> make_masks();
   void finish_item(step_item& item, std::span<float> logits);
 
   std::shared_ptr<engine> machine_;

@@ -7,6 +7,7 @@
 
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
+#include "actors/job_sampler.hpp"
 #include "actors/stray_errors.hpp"
 
 namespace mooncaf {
@@ -200,9 +201,9 @@ void decode_worker::join(const live_ptr& request) {
   request->last_key = job.keys.empty() ? job.root : job.keys.back();
   const auto tail = job.keys.size() * context_->layout.block_tokens;
   request->unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
-  request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
-                                              context_->text->eog_ids(), context_->shape.vocab_size,
-                                              std::span{job.tokens}.subspan(job.prompt_tokens));
+  auto sample = make_sampler(*context_, job);
+  if (!sample) return fail(request, sample.error(), false);
+  request->sample = std::move(*sample);
   request->sample->accept(request->done->first.id);
   request->next = request->done->first.id;
   request->at = phase::ready;

@@ -8,6 +8,7 @@
 #include "config/options.hpp"
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
+#include "runtime/grammar/grammar_cache.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/text/chat_template.hpp"
 #include "runtime/text/tokenizer.hpp"
@@ -28,6 +29,7 @@ struct node_context {
   std::shared_ptr<const model> net;       ///< the weights; null where nothing is computed
   std::shared_ptr<const tokenizer> text;  ///< null where nothing is computed and no client is served
   std::shared_ptr<const chat_template> chat;
+  std::shared_ptr<grammar_cache> grammars;  ///< of `text`; null without it
   model_config shape;  ///< of the served model, in every process
   kv_layout layout;
   block_key root;  ///< parent of every first block without a tenant salt

@@ -6,6 +6,7 @@
 
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
+#include "actors/job_sampler.hpp"
 #include "actors/policy_choices.hpp"
 #include "actors/stray_errors.hpp"
 
@@ -124,9 +125,9 @@ void prefill_worker::enqueue(const live_ptr& request) {
   auto& stats = request->stats;
   stats.cached_tokens = request->computed;
   stats.computed_tokens = static_cast<std::uint32_t>(job.tokens.size()) - request->computed;
-  request->sample = std::make_shared<sampler>(job.sampling, std::span{job.tokens}.first(job.prompt_tokens),
-                                              context_->text->eog_ids(), context_->shape.vocab_size,
-                                              std::span{job.tokens}.subspan(job.prompt_tokens));
+  auto sample = make_sampler(*context_, job);
+  if (!sample) return fail(request, sample.error(), false);
+  request->sample = std::move(*sample);
   if (job.placement.decode_node != context_->id && !request->stream) open_stream(request);
   request->at = phase::queued;
   prefill_entry entry;

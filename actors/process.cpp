@@ -106,6 +106,7 @@ result<void> process::adopt(served_model&& loaded, const kv_layout& layout) {
   context_->net = std::move(loaded.net);
   context_->text = std::move(loaded.text);
   context_->chat = std::move(loaded.chat);
+  if (context_->text) context_->grammars = std::make_shared<grammar_cache>(context_->text);
   context_->shape = std::move(loaded.identity.config);
   context_->layout = layout;
   context_->root = loaded.identity.fingerprint;

@@ -7,7 +7,7 @@ namespace mooncaf {
 
 namespace {
 
-using json = nlohmann::json;
+using json = body_json;
 
 /// Builds the document from the parser's events. The library's own way to stop at a depth looks through all
 /// elder siblings at every end of an object, which is quadratic in what a client may send.
@@ -29,7 +29,12 @@ class body_builder final : public nlohmann::json_sax<json> {
 
   bool key(string_t& name) override {
     if (depth_ == 1) kept_ = find_field(where_, name) != nullptr;
-    if (kept_) slot_ = &(*open_.back())[name];
+    if (kept_) {
+      // The library's own way to add a field looks through all that are there.
+      auto& fields = open_.back()->get_ref<json::object_t&>();
+      fields.emplace_back(std::move(name), nullptr);
+      slot_ = &fields.back().second;
+    }
     return true;
   }
 
@@ -83,9 +88,31 @@ class body_builder final : public nlohmann::json_sax<json> {
     return true;
   }
 
+  /// Of fields with one name the last stays.
+  static void drop_earlier(json::object_t& fields) {
+    std::vector<std::pair<std::string_view, std::size_t>> names;
+    for (const auto& [name, value] : fields) names.emplace_back(name, names.size());
+    std::ranges::sort(names);
+    std::vector<bool> earlier(fields.size());
+    bool any = false;
+    for (std::size_t i = 1; i < names.size(); ++i) {
+      if (names[i].first == names[i - 1].first) earlier[names[i - 1].second] = any = true;
+    }
+    if (!any) return;
+    json::object_t kept;
+    std::size_t at = 0;
+    for (auto& [name, value] : fields) {
+      if (!earlier[at++]) kept.emplace_back(name, std::move(value));
+    }
+    fields = std::move(kept);
+  }
+
   bool close() {
     --depth_;
-    if (kept_ && !open_.empty()) open_.pop_back();
+    if (!open_.empty() && (kept_ || depth_ == 0)) {
+      if (open_.back()->is_object()) drop_earlier(open_.back()->get_ref<json::object_t&>());
+      open_.pop_back();
+    }
     if (depth_ == 1) kept_ = true;  // the object itself, until its next key
     return true;
   }

@@ -29,7 +29,9 @@ struct api_request {
   bool include_usage = false;
   std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
-  std::uint32_t ttft_slo_ms = 0;  ///< 0: the cluster's
+  std::string form_field;              ///< where `sampling.grammar` came from, for errors; empty: no grammar
+  std::vector<std::string> bad_words;  ///< as text; `sampling.bad_words` is for who knows the vocabulary
+  std::uint32_t ttft_slo_ms = 0;       ///< 0: the cluster's
   std::uint32_t tbt_slo_ms = 0;
 };
 

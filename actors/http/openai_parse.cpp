@@ -1,6 +1,8 @@
 #include <cmath>
 #include <limits>
 
+#include "actors/http/answer_form.hpp"
+#include "actors/http/body_reader.hpp"
 #include "actors/http/json_body.hpp"
 #include "actors/http/openai.hpp"
 
@@ -8,7 +10,8 @@ namespace mooncaf {
 
 namespace {
 
-using json = nlohmann::json;
+using json = body_json;
+using reader = body_reader;
 
 // What every answer to every prompt of a request copies, and every token is checked against, is kept small.
 constexpr std::size_t stop_limit = 16;
@@ -17,86 +20,8 @@ constexpr std::size_t stop_ids_limit = 1024;
 constexpr std::size_t bias_limit = 4096;
 constexpr std::size_t salt_bytes_limit = 1024;
 constexpr std::size_t prompts_limit = 1024;
-
-/// Collects the first complaint about a body; fields are read through it.
-class reader {
- public:
-  explicit reader(const json& body) : body_(body) {}
-
-  /// The field, or null if it is absent or null.
-  const json* find(const char* name) const {
-    const auto i = body_.find(name);
-    return i == body_.end() || i->is_null() ? nullptr : &*i;
-  }
-
-  void complain(const std::string& field, const std::string& what) {
-    if (problem_.empty()) problem_ = field + ": " + what;
-  }
-
-  template <class T>
-  void number(const char* name, T& out, double low, double high) {
-    const auto* v = find(name);
-    if (!v) return;
-    const bool whole = std::is_integral_v<T>;
-    if (!v->is_number() ||
-        (whole && !v->is_number_integer() && v->get<double>() != std::floor(v->get<double>()))) {
-      return complain(name, whole ? "must be an integer" : "must be a number");
-    }
-    const auto value = v->get<double>();
-    if (!(value >= low && value <= high)) {
-      return complain(name, "must lie in [" + text(low) + ", " + text(high) + "], got " + v->dump());
-    }
-    out = static_cast<T>(value);
-  }
-
-  void boolean(const char* name, bool& out) {
-    const auto* v = find(name);
-    if (!v) return;
-    if (!v->is_boolean()) return complain(name, "must be true or false");
-    out = v->get<bool>();
-  }
-
-  void boolean(const char* name, std::optional<bool>& out) {
-    bool value = false;
-    boolean(name, value);
-    if (find(name)) out = value;
-  }
-
-  void string(const char* name, std::string& out) {
-    const auto* v = find(name);
-    if (!v) return;
-    if (!v->is_string()) return complain(name, "must be a string");
-    out = v->get<std::string>();
-  }
-
-  std::optional<error> problem() const {
-    if (problem_.empty()) return std::nullopt;
-    return error{ec::invalid_argument, problem_};
-  }
-
- private:
-  static std::string text(double v) {
-    return v == std::floor(v) && std::abs(v) < 1e15 ? std::to_string(static_cast<long long>(v))
-                                                    : json(v).dump();
-  }
-
-  const json& body_;
-  std::string problem_;
-};
-
-bool is_token(const json& v) {
-  return v.is_number_integer() && v.get<std::int64_t>() >= 0 &&
-         v.get<std::int64_t>() <= std::numeric_limits<std::int32_t>::max();
-}
-
-std::optional<std::vector<std::int32_t>> token_list(const json& v) {
-  std::vector<std::int32_t> out;
-  for (const auto& e : v) {
-    if (!is_token(e)) return std::nullopt;
-    out.push_back(e.get<std::int32_t>());
-  }
-  return out;
-}
+constexpr std::size_t allowed_ids_limit = 16'384;
+constexpr std::size_t bad_words_limit = 1024;
 
 void read_stop(reader& in, sampling_params& out) {
   const auto* v = in.find("stop");
@@ -130,6 +55,30 @@ void read_bias(reader& in, sampling_params& out) {
       return in.complain("logit_bias", "values must lie in [-100, 100]");
     }
     out.logit_bias.emplace_back(static_cast<std::int32_t>(id), value.get<float>());
+  }
+}
+
+/// Which tokens may come at all.
+void read_vocabulary(reader& in, api_request& out) {
+  if (const auto* ids = in.find("allowed_token_ids")) {
+    const auto list = ids->is_array() ? token_list(*ids) : std::nullopt;
+    if (!list) return in.complain("allowed_token_ids", "must be a list of token ids");
+    if (list->size() > allowed_ids_limit)
+      return in.complain("allowed_token_ids", "takes at most " + std::to_string(allowed_ids_limit) + " ids");
+    out.sampling.allowed_token_ids = *list;
+  }
+  const auto* words = in.find("bad_words");
+  if (!words) return;
+  if (!words->is_array() || words->size() > bad_words_limit)
+    return in.complain("bad_words",
+                       "must be a list of at most " + std::to_string(bad_words_limit) + " strings");
+  for (const auto& w : *words) {
+    const bool fits = w.is_string() && !w.get_ref<const std::string&>().empty() &&
+                      w.get_ref<const std::string&>().size() <= stop_bytes_limit;
+    if (!fits)
+      return in.complain("bad_words",
+                         "must be strings of 1 to " + std::to_string(stop_bytes_limit) + " bytes");
+    out.bad_words.push_back(w.get<std::string>());
   }
 }
 
@@ -170,6 +119,8 @@ void read_common(reader& in, api_request& out, std::uint32_t least_tokens) {
     }
   }
   read_bias(in, s);
+  read_vocabulary(in, out);
+  read_form(in, out);
   in.number("n", out.n, 1, 128);
   in.boolean("stream", out.stream);
   if (const auto* options = in.find("stream_options")) {

@@ -14,6 +14,7 @@ finish_reason finish_after(const sampling_params& params, std::span<const std::i
   const auto among = [id](std::span<const std::int32_t> ids) {
     return std::ranges::find(ids, id) != ids.end();
   };
+  if (!params.grammar.empty() && among(eos_ids)) return finish_reason::stop;
   if (output_count >= params.min_tokens) {
     if (!params.ignore_eos && among(eos_ids)) return finish_reason::stop;
     if (among(params.stop_token_ids)) return finish_reason::stop;
@@ -35,20 +36,39 @@ double uniform_draw(std::uint64_t seed, std::uint64_t position) noexcept {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+/// Of tokens that are kept out: below all others, and above those that a grammar excludes, so that what must
+/// not come still does if nothing else may.
+constexpr float kept_out = -1e30f;
 constexpr float greedy_below = 1e-5f;  // temperatures under this are greedy, as in vLLM
 
 }  // namespace
 
 sampler::sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
                  std::span<const std::int32_t> eos_ids, std::size_t vocab_size,
-                 std::span<const std::int32_t> generated)
-    : params_(params), masked_ids_(params.stop_token_ids), vocab_size_(vocab_size) {
+                 std::span<const std::int32_t> generated, std::unique_ptr<token_constraint> constraint)
+    : params_(params),
+      masked_ids_(params.stop_token_ids),
+      vocab_size_(vocab_size),
+      constraint_(std::move(constraint)) {
   masked_ids_.insert(masked_ids_.end(), eos_ids.begin(), eos_ids.end());
   const auto outside = [vocab_size](std::int32_t id) {
     return id < 0 || static_cast<std::size_t>(id) >= vocab_size;
   };
   std::erase_if(masked_ids_, outside);
   std::erase_if(params_.logit_bias, [&](const auto& entry) { return outside(entry.first); });
+  std::erase_if(params_.bad_words, [&](const auto& word) { return word.empty() || outside(word.back()); });
+  if (constraint_ && params_.ignore_eos) {
+    for (const auto id : eos_ids)
+      if (!outside(id)) eos_ids_.push_back(id);
+  }
+  if (!params_.allowed_token_ids.empty()) {
+    allowed_.resize((vocab_size + 63) / 64);
+    const auto allow = [&](std::int32_t id) {
+      if (!outside(id)) allowed_[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
+    };
+    for (const auto id : params_.allowed_token_ids) allow(id);
+    for (const auto id : eos_ids) allow(id);
+  }
   if (has_penalties()) {
     const bool prompt_counts = params_.repetition_penalty != 1.0f;
     const std::size_t expected =
@@ -87,12 +107,49 @@ void sampler::grow_seen() {
 
 void sampler::accept(std::int32_t id) {
   ++position_;
+  if (constraint_) constraint_->accept(id);
+  if (!params_.bad_words.empty()) {
+    constexpr std::size_t longest = 256;
+    tail_.push_back(id);
+    if (tail_.size() > 2 * longest) tail_.erase(tail_.begin(), tail_.end() - longest);
+  }
   if (!seen_.empty() && id >= 0 && static_cast<std::size_t>(id) < vocab_size_) ++slot_of(id).output_count;
 }
 
-void sampler::process(std::span<float> logits) const {
+void sampler::apply_mask(std::span<float> logits) const {
+  const auto mask = constraint_->allowed();
+  for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
+    const auto word = begin / 64 < mask.size() ? mask[begin / 64] : 0;
+    const auto part = logits.subspan(begin, std::min<std::size_t>(64, logits.size() - begin));
+    if (word == ~std::uint64_t{0}) continue;
+    for (std::size_t i = 0; i < part.size(); ++i)
+      if (!(word >> i & 1)) part[i] = minus_infinity;
+  }
+}
+
+/// What does not come as long as anything else may.
+void sampler::keep_out(std::span<float> logits) const {
+  const auto out = [&](std::int32_t id) {
+    auto& logit = logits[static_cast<std::size_t>(id)];
+    logit = std::min(logit, kept_out);  // what the grammar excludes stays so
+  };
   if (position_ < params_.min_tokens)
-    for (const auto id : masked_ids_) logits[static_cast<std::size_t>(id)] = minus_infinity;
+    for (const auto id : masked_ids_) out(id);
+  for (const auto id : eos_ids_) out(id);
+  if (!allowed_.empty()) {
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      if (!(allowed_[i / 64] >> (i % 64) & 1)) out(static_cast<std::int32_t>(i));
+  }
+  for (const auto& word : params_.bad_words) {
+    const auto before = std::span{word}.first(word.size() - 1);
+    if (before.size() <= tail_.size() && std::ranges::equal(before, std::span{tail_}.last(before.size())))
+      out(word.back());
+  }
+}
+
+void sampler::process(std::span<float> logits) const {
+  if (constraint_) apply_mask(logits);
+  keep_out(logits);
   for (const auto& [id, bias] : params_.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
   for (const auto& entry : seen_) {
     if (entry.id == -1) continue;

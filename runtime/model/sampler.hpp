@@ -1,25 +1,29 @@
 #pragma once
 // Chooses the next token of one request from its logits.
 //
-// Order of operations, as in vLLM: log-probabilities from the raw logits; minimum-length mask; logit bias;
-// repetition, frequency and presence penalties; then greedy choice, or temperature, min-p, top-k, top-p and
-// one random draw. The draw for output position i is a pure function of (seed, i): a request that moves to
-// another worker in mid-stream continues with the very tokens it would have had.
+// Order of operations, as in vLLM: log-probabilities from the raw logits; the grammar's mask; tokens that are
+// kept out (minimum length, allowed_token_ids, bad_words); logit bias; repetition, frequency and presence
+// penalties; then greedy choice, or temperature, min-p, top-k, top-p and one random draw. The draw for output
+// position i is a pure function of (seed, i): a request that moves to another worker in mid-stream continues
+// with the very tokens it would have had.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "runtime/model/sampling_params.hpp"
+#include "runtime/model/token_constraint.hpp"
 
 namespace mooncaf {
 
 enum class finish_reason : std::uint8_t { none = 0, stop = 1, length = 2 };
 
 /// Whether a request ends with its `output_count`-th token (counted from 1), which is `id`. Stop strings are
-/// the business of `stop_matcher`. An end token counts as stop even when it is also the last allowed one.
+/// the business of `stop_matcher`. An end token counts as stop even when it is also the last allowed one;
+/// under a grammar it always ends, since it comes only where nothing else may.
 finish_reason finish_after(const sampling_params& params, std::span<const std::int32_t> eos_ids,
                            std::uint32_t output_count, std::int32_t id) noexcept;
 
@@ -37,14 +41,21 @@ class sampler {
   /// @param vocab_size    logits per call; ids outside are ignored.
   /// @param generated     output tokens that exist already (the request moved here); sampling goes on after
   /// them.
+  /// @param constraint    what `params.grammar` says, at the beginning of the answer; null without one.
   sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
           std::span<const std::int32_t> eos_ids, std::size_t vocab_size,
-          std::span<const std::int32_t> generated = {});
+          std::span<const std::int32_t> generated = {},
+          std::unique_ptr<token_constraint> constraint = nullptr);
 
   /// The token for the current position; does not advance. Overwrites `logits` with scratch values.
   /// Greedy ties go to the lowest id; NaN counts as minus infinity.
   /// @param logits  [vocab_size]
   sampled_token next(std::span<float> logits);
+
+  /// Whether `prepare` has anything to do.
+  bool has_mask_to_make() const { return constraint_ && !constraint_->ready(); }
+  /// Makes the mask that `next` applies. May run beside the forward pass.
+  void prepare() { constraint_->prepare(); }
 
   /// Records `id` as the output token of the current position and moves to the next one.
   void accept(std::int32_t id);
@@ -61,6 +72,8 @@ class sampler {
   bool has_penalties() const noexcept;
   seen_token& slot_of(std::int32_t id);
   void grow_seen();
+  void apply_mask(std::span<float> logits) const;
+  void keep_out(std::span<float> logits) const;
   void process(std::span<float> logits) const;
   std::int32_t choose(std::span<float> logits) const;
 
@@ -70,6 +83,10 @@ class sampler {
   std::uint32_t position_ = 0;
   std::vector<seen_token> seen_;  ///< open addressing, power of two; empty without penalties
   std::size_t seen_count_ = 0;
+  std::unique_ptr<token_constraint> constraint_;
+  std::vector<std::int32_t> eos_ids_;   ///< with a constraint or `allowed_token_ids`
+  std::vector<std::uint64_t> allowed_;  ///< bits; empty: all
+  std::vector<std::int32_t> tail_;      ///< the latest tokens, as many as a bad word has before its last
 };
 
 /// The uniform variate in [0, 1) for output position `position` of a request with `seed`.

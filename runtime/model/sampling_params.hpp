@@ -31,6 +31,11 @@ struct sampling_params {
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< stop strings; matched over token borders, not part of the output
   std::vector<std::int32_t> stop_token_ids;
+
+  std::string grammar;  ///< GBNF that the answer is held to (runtime/grammar); empty: none
+  std::vector<std::int32_t> allowed_token_ids;  ///< these alone may come, and the end; empty: all
+  std::vector<std::vector<std::int32_t>>
+      bad_words;  ///< the last token of one does not come behind the others
 };
 
 /// A token with its log-probability, and the likeliest alternatives when asked for.

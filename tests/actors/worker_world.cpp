@@ -126,6 +126,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   c.net = net_;
   c.shape = net_->config();
   c.text = text_;
+  c.grammars = std::make_shared<grammar_cache>(text_);
   c.layout = layout_;
   c.root = net_->fingerprint();
   auto memory = arena::create("mooncaf-test", 4 * MiB);

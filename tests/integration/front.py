@@ -258,12 +258,8 @@ def unknown_fields_are_accepted_and_wrong_ones_named():
 
 def what_is_not_done_is_refused_by_its_name():
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}, "strict": True}}
     for call, field in ((lambda: chat(tools=[tool], tool_choice="required"), "tool"),
                         (lambda: chat(tool_choice="required"), "tool_choice"),
-                        (lambda: chat(response_format=schema), "response_format"),
-                        (lambda: chat(response_format={"type": "json_object"}), "response_format"),
-                        (lambda: chat(extra={"guided_choice": ["a", "b"]}), "guided_choice"),
                         (lambda: ask(suffix="the end"), "suffix"), (lambda: ask(best_of=3), "best_of")):
         e = refused(openai.BadRequestError, call, "is not supported")
         assert e.param.startswith(field), e.body

@@ -75,6 +75,6 @@ TEST_CASE("fields that the table knows are kept as they are, others are not, and
                  body_endpoint::completions);
   REQUIRE(parsed.has_value());
   CHECK(*parsed ==
-        nlohmann::json::parse(
+        body_json::parse(
             R"({"prompt":["a",{"b":[1,{"c":null}]}],"stop":{"k":[true,1.5,-2,"s"]},"echo":false})"));
 }

@@ -353,3 +353,60 @@ TEST_CASE("detokenize takes token ids") {
     CHECK_MESSAGE(complaint(parse_detokenize(body)).starts_with("tokens: "), body);
   }
 }
+
+TEST_CASE("a form that is asked of the answer becomes a grammar, whatever field it comes in") {
+  const std::pair<std::string, std::string> forms[] = {
+      {"response_format", R"({"type":"json_object"})"},
+      {"response_format", R"({"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"null"}}})"},
+      {"guided_json", R"({"type":"null"})"},
+      {"guided_json", R"("{\"type\":\"null\"}")"},
+      {"json_schema", R"({"type":"null"})"},
+      {"guided_regex", R"("a+")"},
+      {"guided_choice", R"(["a","b"])"},
+      {"guided_grammar", R"("root ::= \"a\"")"},
+      {"grammar", R"("root ::= \"a\"")"},
+      {"structured_outputs", R"({"json":{"type":"null"}})"},
+      {"structured_outputs", R"({"choice":["a"],"regex":null})"},
+  };
+  for (const auto& [field, value] : forms) {
+    const auto made = parse_completion(R"({"prompt":"p",")" + field + "\":" + value + "}");
+    REQUIRE_MESSAGE(made.has_value(), value);
+    CHECK(made->form_field == field);
+    CHECK(made->sampling.grammar.starts_with("root ::= "));
+  }
+  for (const auto* none : {R"("response_format":{"type":"text"})", R"("structured_outputs":{})", R"("grammar":"")"}) {
+    const auto made = parse_completion(R"({"prompt":"p",)" + std::string{none} + "}");
+    REQUIRE(made.has_value());
+    CHECK(made->sampling.grammar.empty());
+  }
+}
+
+TEST_CASE("the members of an answer come in the order that the client wrote them in") {
+  const auto made = parse_completion(
+      R"({"prompt":"p","guided_json":{"properties":{"z":{"type":"null"},"a":{"type":"null"}},"required":["z","a"]}})");
+  REQUIRE(made.has_value());
+  const auto& text = made->sampling.grammar;
+  CHECK(text.find("\\\"z\\\"") < text.find("\\\"a\\\""));
+}
+
+TEST_CASE("a form that is wrong, or the second of two, is refused by its field") {
+  const std::pair<std::string, std::string> bad[] = {
+      {R"("response_format":{"type":"xml"})", "response_format: type must be"},
+      {R"("response_format":{"type":"json_schema"})", "response_format: json_schema.schema is required"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"not":{}}}})",
+       "response_format: at #: 'not' is not supported"},
+      {R"("guided_json":7)", "guided_json: must be a JSON schema"},
+      {R"("guided_json":"{")", "guided_json: is not JSON"},
+      {R"x("guided_regex":"(?=a)")x", "guided_regex: at byte 2: lookaround"},
+      {R"("guided_choice":[1])", "guided_choice: must be a list of strings"},
+      {R"("structured_outputs":{"structural_tag":{}})", "structured_outputs: structural_tag is not supported"},
+      {R"("guided_regex":"a","guided_choice":["b"])", "guided_choice: asks for a form of the answer, as guided_regex does"},
+      {R"("allowed_token_ids":["a"])", "allowed_token_ids: must be"},
+      {R"("bad_words":[""])", "bad_words: must be strings"},
+  };
+  for (const auto& [fields, words] : bad) {
+    const auto made = parse_completion(R"({"prompt":"p",)" + fields + "}");
+    REQUIRE_MESSAGE(!made.has_value(), fields);
+    CHECK_MESSAGE(made.error().detail.starts_with(words), made.error().detail);
+  }
+}
