@@ -24,7 +24,6 @@ TOWNS = {"type": "array", "minItems": 60, "items": {
 FORMS = {
     "a schema of records": {"guided_json": TOWNS},
     "strings of at most 40 characters": {"guided_json": {"type": "array", "minItems": 60, "items": {"type": "string", "maxLength": 40}}},
-    "any JSON object": {"response_format": {"type": "json_object"}},
     "a regular expression": {"guided_regex": "([A-Z][a-z]{1,12}( [a-z]{1,12}){3,9}[.?!] ){60,}"},
 }
 
