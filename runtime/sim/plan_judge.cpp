@@ -59,11 +59,6 @@ double largest_load(const std::function<bool(double)>& holds, double guess, doub
   return low;
 }
 
-double capacity(const simulation_options& options, const std::vector<workload_record>& records,
-                double target) {
-  return largest_load([&](double load) { return meets(options, records, target, load); }, 1, 0.02);
-}
-
 verdict plan_judge::try_at(const plan_cluster& c, double load, std::uint32_t draw) {
   const auto [at, fresh] = known_.try_emplace({c, load, draw});
   if (!fresh) return at->second;

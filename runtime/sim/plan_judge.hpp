@@ -74,7 +74,9 @@ double largest_load(const std::function<bool(double)>& holds, double guess, doub
                     double least = 1.0 / 64);
 
 /// The largest replay speed, within 2 %, at which `options` meet the target; 0 if not even a 64th of it.
-double capacity(const simulation_options& options, const std::vector<workload_record>& records,
-                double target);
+inline double capacity(const simulation_options& options, const std::vector<workload_record>& records,
+                       double target) {
+  return largest_load([&](double load) { return meets(options, records, target, load); }, 1, 0.02);
+}
 
 }  // namespace mooncaf::sim

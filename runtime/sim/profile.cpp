@@ -110,9 +110,7 @@ std::vector<std::string> builtin_profiles() {
   return names;
 }
 
-namespace {
-
-result<profile> find_builtin(std::string_view name, std::vector<std::string>* assumed) {
+result<profile> builtin_profile(std::string_view name, std::vector<std::string>* assumed) {
   std::string known;
   for (const auto& [mine, text] : builtin_profile_texts) {
     if (mine == name) return parse_profile(text, mine, assumed);
@@ -121,10 +119,6 @@ result<profile> find_builtin(std::string_view name, std::vector<std::string>* as
   return fail(ec::not_found, "no profile '" + std::string{name} + "'; there are " + known +
                                  ", and any path that ends in .toml");
 }
-
-}  // namespace
-
-result<profile> builtin_profile(std::string_view name) { return find_builtin(name, nullptr); }
 
 result<profile> parse_profile(std::string_view text, std::string_view file,
                               std::vector<std::string>* assumed) {
@@ -160,7 +154,7 @@ result<profile> parse_profile(std::string_view text, std::string_view file,
 }
 
 result<profile> load_profile(const std::string& name, std::vector<std::string>* assumed) {
-  if (!name.ends_with(".toml")) return find_builtin(name, assumed);
+  if (!name.ends_with(".toml")) return builtin_profile(name, assumed);
   std::ifstream file{name, std::ios::binary};
   std::stringstream text;
   text << file.rdbuf();

@@ -56,7 +56,7 @@ struct profile {
 /// Names of the profiles that come with the program.
 std::vector<std::string> builtin_profiles();
 /// @param name  of a built-in one. @error `ec::not_found` with the names that there are.
-result<profile> builtin_profile(std::string_view name);
+result<profile> builtin_profile(std::string_view name, std::vector<std::string>* assumed = nullptr);
 /// @param text  TOML. Unknown keys, wrong types and values out of range are refused.
 /// @param assumed  gets what the text does not give and is taken as it is by default, "SECTION.KEY = VALUE"
 /// each.

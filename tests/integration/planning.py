@@ -1,4 +1,4 @@
-"""Runs the planning commands of README.md as they are printed, one after the other, and looks at what they say."""
+"""Runs the planning commands of README.md and examples/plan as they are printed and looks at what they say."""
 import os
 import pathlib
 import re
@@ -88,6 +88,27 @@ def look_at(page):
     print("ok: the report in a browser")
 
 
+def shell(command, folder):
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True,
+                          text=True, timeout=400)
+    assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stderr}"
+    print(f"ok: {command}")
+    return done.stdout
+
+
+def worked_examples(folder):
+    """Every block of commands in examples/plan prints the lines that follow it."""
+    page = (ROOT / "examples" / "plan" / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```\n```text\n(.*?)```", page, re.S)
+    assert len(blocks) == 3, f"{len(blocks)} worked examples"
+    for commands_of_block, lines in blocks:
+        said = "".join(shell(c, folder) for c in commands_of_block.splitlines())
+        for line in lines.splitlines():
+            assert line in said, f"examples/plan/README.md: not printed any more:\n{line}\n{said}"
+    return len(blocks)
+
+
 def main():
     found = commands()
     assert len(found) == len(EXPECTED), f"{len(found)} commands in README.md, {len(EXPECTED)} are checked here"
@@ -97,16 +118,12 @@ def main():
         (folder / "bin" / "mooncaf").symlink_to(BINARY)
         (folder / "M.gguf").symlink_to(MODEL)
         (folder / "examples").symlink_to(ROOT / "examples")
-        path = f"{folder / 'bin'}:{os.environ['PATH']}"
         for command, (begin, check) in zip(found, EXPECTED):
             assert command.startswith(begin), f"{command}: {begin} expected"
-            done = subprocess.run(command, shell=True, cwd=folder, env={**os.environ, "PATH": path},
-                                  capture_output=True, text=True, timeout=400)
-            assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stderr}"
-            check(done.stdout, folder)
-            print(f"ok: {command}")
+            check(shell(command, folder), folder)
         look_at(folder / "out.html")
-    print(f"{len(found) + 1} passed, 0 failed, 0 skipped")
+        examples = worked_examples(folder)
+    print(f"{len(found) + 1 + examples} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":
