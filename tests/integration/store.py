@@ -160,7 +160,7 @@ def test_refusals_have_the_codes_that_callers_know():
         assert store.put("k", b"value") == 0 and store.put("k", b"other") == 0 and store.get("k") == b"value"
         assert store.remove("k") == LEASED and store.remove("absent") == NOT_FOUND
         assert store.remove("k", force=True) == 0 and store.get("k") == b"" and store.get_size("k") == NOT_FOUND
-        assert store.put("", b"x") == -400 and store.put(b"k" * 65537, b"x") == -400
+        assert store.put("", b"x") == INVALID and store.put("empty", b"") == INVALID and store.put(b"k" * 65537, b"x") == -400
         assert store.put(b"k" * 65536, b"x") == 0 and store.put(b"\x00\xff", b"any bytes") == 0
         assert store.get(b"\x00\xff") == b"any bytes"
         assert store.put("large", bytes(5 << 20)) == -200

@@ -260,7 +260,7 @@ class MooncakeDistributedStore:
     # ---- put
 
     def put(self, key, value, config=None):
-        return self.put_parts(key, value, config=config)
+        return self.put_parts(key, value, config=config) if memoryview(value).nbytes else INVALID_PARAMETERS
 
     def put_parts(self, key, *parts, config=None):
         policy = self._put_policy(config)
@@ -300,7 +300,8 @@ class MooncakeDistributedStore:
         client = self._usable()
         if client is None or policy is None or (staged and self._staging == 0):
             return [INVALID_PARAMETERS] * len(keys)
-        return [OK if c == -705 else c for c in client.put(keys, parts, *policy)]
+        codes = client.put(keys, parts, *policy)
+        return [OK if c == -705 else c if k else INVALID_PARAMETERS for c, k in zip(codes, keys)]
 
     @staticmethod
     def _zip_parts(keys, all_ptrs, all_sizes):
