@@ -212,7 +212,10 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
 void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
   computing_ = false;
   if (task->outcome()) learn(*task);
+  std::uint64_t tokens = 0;
+  for (const auto& item : task->items()) tokens += item.tokens.size();
   for (auto& item : task->items()) {
+    const auto elapsed = from_seconds(part_of_step(to_seconds(task->elapsed()), item.tokens.size(), tokens));
     const auto i = requests_.find(item.id.owner());
     if (i == requests_.end()) continue;
     const auto request = i->second;
@@ -229,9 +232,9 @@ void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
     } else if (request->again) {
       compute_again(request);
     } else if (request->early) {
-      request->held.emplace_back(std::move(item), task->elapsed());
+      request->held.emplace_back(std::move(item), elapsed);
     } else {
-      item_done(request, item, task->elapsed());
+      item_done(request, item, elapsed);
     }
   }
   step();

@@ -38,6 +38,12 @@ struct prefill_chunk {
   std::uint32_t tokens = 0;
 };
 
+/// The part of a step's time that counts as computing these tokens of one prompt: what is reported of a
+/// prompt must not contain its neighbours, or the scheduler counts a full step once per prompt in it.
+constexpr double part_of_step(double seconds, std::uint64_t tokens, std::uint64_t step_tokens) noexcept {
+  return seconds * static_cast<double>(tokens) / static_cast<double>(step_tokens);
+}
+
 /// A prefill worker's queue. Steps pack chunks of several requests under a token budget; a request keeps its
 /// place until its prompt is computed, every token is handed out exactly once and in order.
 ///

@@ -84,7 +84,7 @@ void coupled_instance::settle_prompts(request_table& requests, news& out) {
   for (const auto& c : chunks_) {
     const auto slot = request_table::slot_of(c.id);
     auto& r = requests[slot];
-    r.prefill_seconds += working_ * c.tokens / static_cast<double>(tokens);
+    r.prefill_seconds += part_of_step(working_, c.tokens, tokens);
     r.computed += c.tokens;
     if (r.computed == r.prompt_tokens) out.first_tokens.push_back(slot);
   }

@@ -20,6 +20,7 @@ enum class event_kind : std::uint8_t {
   prefill_exit,   ///< `target` instance: its oldest step has left the last stage
   kv_arrived,     ///< `target` request: all of its KV is at the decode instance
   decode_turn,    ///< `target` instance: the steps planned under number `stamp` are done
+  copy_arrived,   ///< `target` copy of hot blocks: it is at its node
   coupled_turn,   ///< `target` coupled instance: likewise
   sample,         ///< loads are written down
 };

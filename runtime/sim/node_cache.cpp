@@ -39,6 +39,19 @@ class lookahead {
 
 }  // namespace
 
+cache_hit node_cache::match(std::span<const block_key> keys) const noexcept {
+  for (const auto& key : keys) dram_.prefetch(key);
+  cache_hit hit;
+  for (const auto& key : keys) {
+    const bool here = dram_.find(key) != eviction_index::none;
+    if (!here && ssd_.find(key) == eviction_index::none) break;
+    // What lies in memory behind a block on disk is of no use without that.
+    hit.from_ssd += !here || hit.from_ssd > 0;
+    ++hit.blocks;
+  }
+  return hit;
+}
+
 cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now,
                           pins& held) {
   latest_ = now;
@@ -87,6 +100,29 @@ void node_cache::sent(std::span<const block_key> keys, std::uint32_t from, std::
   for (auto i = from; i < to && i < keys.size(); ++i) {
     if (const auto h = dram_.find(keys[i]); h != eviction_index::none) used(h, keys, i, now);
   }
+}
+
+void node_cache::copy(std::span<const hot_block> blocks, std::uint64_t now) {
+  latest_ = now;
+  if (blocks.empty()) return;
+  if (const auto& first = blocks.front(); first.depth > 0) {
+    // It was here when the copy was planned; without it the copy is of no use.
+    const auto parent = dram_.find(first.parent);
+    if (parent == eviction_index::none) return;
+    hold(parent, chain_);
+  }
+  for (const auto& b : blocks) {
+    auto h = dram_.find(b.key);
+    if (h == eviction_index::none) {
+      if (make_room(1) == 0) break;
+      h = dram_.insert(b.key, b.depth == 0 ? b.key : b.parent, b.depth, now);
+      if (options_.ssd_blocks > 0 && writes_on_commit(options_.write))
+        save(b.key, b.depth == 0 ? b.key : b.parent, b.depth, now);
+      conductor_->block_held(node_, b.key, holder_tier::dram);
+    }
+    hold(h, chain_);  // must not give way to the rest of its own copy
+  }
+  unpin(chain_);
 }
 
 void node_cache::prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept {

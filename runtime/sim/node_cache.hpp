@@ -37,12 +37,16 @@ class node_cache {
   node_cache(const node_cache_options& options, conductor_core& conductor, node_id node)
       : options_(options), conductor_(&conductor), node_(node), dram_(options.dram), ssd_(options.ssd) {}
 
+  /// What `pin` of all of them would find; changes nothing.
+  cache_hit match(std::span<const block_key> keys) const noexcept;
   /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of
   /// each and pins them until `unpin`.
   cache_hit pin(std::span<const block_key> keys, std::uint32_t most, std::uint64_t now, pins& held);
   void unpin(pins& held);
   /// Counts a use of blocks [from, to): they were sent elsewhere.
   void sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to, std::uint64_t now);
+  /// Puts in a copy of neighbouring blocks of one prompt; those without their parent are left out.
+  void copy(std::span<const hot_block> blocks, std::uint64_t now);
   /// Brings near what an `insert` of the same, some time later, will need.
   void prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept;
   /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can

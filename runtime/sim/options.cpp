@@ -30,6 +30,8 @@ result<void> check_options(const simulation_options& o) {
           "' differ in layers, KV bytes of a token or tokens of a block: prefill cannot hand over to decode");
     }
   }
+  if (!(o.hot_copy_share >= 0) || o.hot_copy_share > 0.5)
+    return bad("hot copies may take 0 to 0.5 of memory");
   if (!(o.balancing_threshold >= 1)) return bad("the balancing threshold must be at least 1");
   return {};
 }

@@ -44,6 +44,8 @@ struct simulation_options {
   double tbt_slo_s = 0.1;
   tbt_metric tbt = tbt_metric::slowest_tenth;  ///< of a request, held against its SLO
   double decode_span_s = 20;                   ///< t_d
+  std::uint32_t prefetch_threshold = 256;      ///< tokens: fewer are computed, not loaded
+  double hot_copy_share = 0.1;                 ///< of a node's memory, for copies of hot blocks; 0: none
 
   eviction_policy eviction = eviction_policy::lru;
   bool leaf_first = true;

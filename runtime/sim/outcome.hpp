@@ -63,6 +63,7 @@ struct outcome {
   double bytes_streamed = 0;  ///< prefill to decode
   double bytes_ssd_read = 0, bytes_ssd_written = 0;
   std::uint64_t fetches = 0;
+  std::uint64_t hot_copies = 0;  ///< blocks that were copied ahead of need
   std::uint64_t blocks_evicted = 0;
 
   std::uint64_t prompt_tokens = 0, computed_tokens = 0, output_tokens = 0;

@@ -55,6 +55,7 @@ std::string json_of(const simulation_options& o) {
   j.count("max_queued", o.max_queued).number("threshold", o.balancing_threshold);
   j.number("slo_ttft_s", o.ttft_slo_s).number("slo_tbt_s", o.tbt_slo_s).text("tbt", name_of(o.tbt));
   j.number("decode_span_s", o.decode_span_s).count("max_tokens", o.max_tokens);
+  j.count("prefetch_threshold", o.prefetch_threshold).number("hot_copy_share", o.hot_copy_share);
   j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first);
   j.text("write_policy", to_string(o.write)).count("selective_hits", o.selective_hits);
   j.flag("layerwise", o.layerwise).number("high_share", o.high_share).number("low_share", o.low_share);
@@ -116,6 +117,7 @@ std::string to_json(const simulation_options& options, const outcome& o) {
       .count("blocks_ssd", o.blocks_ssd)
       .count("blocks_remote", o.blocks_remote);
   j.count("blocks_missed", o.blocks_missed).number("hit_share", o.hit_share()).count("fetches", o.fetches);
+  j.count("hot_copies", o.hot_copies);
   j.number("bytes_streamed", o.bytes_streamed).number("bytes_fetched", o.bytes_fetched);
   j.number("bytes_ssd_read", o.bytes_ssd_read).number("bytes_ssd_written", o.bytes_ssd_written);
   j.count("prompt_tokens", o.prompt_tokens).count("computed_tokens", o.computed_tokens);

@@ -72,9 +72,9 @@ void cache(std::string& out, const outcome& o) {
       share(static_cast<double>(o.computed_tokens), static_cast<double>(o.prompt_tokens)));
   put(out,
       "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches), disk %.0f "
-      "read, %.0f written\n",
+      "read, %.0f written; %llu hot blocks copied\n",
       o.bytes_streamed * 1e-9, o.bytes_fetched * 1e-9, static_cast<unsigned long long>(o.fetches),
-      o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9);
+      o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9, static_cast<unsigned long long>(o.hot_copies));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ conductor_options conductor_options_of(const simulation_options& o) {
   c.block_tokens = o.hardware.block_tokens;
   c.bytes_per_token = o.hardware.kv_bytes_per_token;
   c.seed = o.seed;
+  c.hot_copy_share = o.hot_copy_share;
   c.transfer = {o.hardware.nic_bytes_per_s * o.pipeline, from_seconds(o.hardware.network_latency_s),
                 o.hardware.ssd_bytes_per_s};
   return c;
@@ -47,6 +48,13 @@ prefill_batch_options prefill_options_of(const simulation_options& o) {
   return p;
 }
 
+/// What the prefill side believes of its own speed.
+prefill_model told_prefill(const simulation_options& o) {
+  auto samples = prefill_samples(o.hardware, o.coupled == coupled_mode::off ? o.pipeline : 1);
+  for (auto& s : samples) s.seconds *= o.prefill_calibration;
+  return prefill_model{samples};
+}
+
 /// What the decode side believes of its own speed.
 decode_model told_decode(const simulation_options& o) {
   auto samples = decode_samples(o.decode_profile());
@@ -64,6 +72,7 @@ simulation::simulation(const simulation_options& options)
     : options_(options),
       costs_(options.hardware),
       decode_costs_(options.decode_profile()),
+      prefill_estimate_(told_prefill(options)),
       decode_estimate_(told_decode(options)),
       conductor_(conductor_options_of(options)),
       queue_(conductor_, {options.max_queued, from_seconds(options.ttft_slo_s)}),
@@ -110,6 +119,7 @@ void simulation::add_instances() {
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
     add_instance(prefill_id(i), node_id{prefill_id(i).value}, instance_role::prefill);
     caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
+    conductor_.memory_of(node_id{prefill_id(i).value}, cache.dram_blocks);
     if (is_coupled()) coupled_.emplace_back(costs_, options_);
     else
       prefills_.emplace_back(costs_, prefill_options_of(options_), options_.pipeline, hop, options_.jitter);
@@ -188,6 +198,8 @@ void simulation::dispatch(const event& e) {
       return kv_arrived(e.target);
     case event_kind::decode_turn:
       return decode_turn(e.target, e.stamp);
+    case event_kind::copy_arrived:
+      return copy_arrived(e.target);
     case event_kind::coupled_turn:
       return coupled_turn(e.target, e.stamp);
     case event_kind::arrival:

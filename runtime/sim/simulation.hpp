@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/conductor_core.hpp"
+#include "runtime/sched/load_plan.hpp"
 #include "runtime/sim/coupled_instance.hpp"
 #include "runtime/sim/decode_instance.hpp"
 #include "runtime/sim/event_queue.hpp"
@@ -62,7 +64,11 @@ class simulation {
   void act_on(std::vector<decision>& decided);
   void refuse(request_state_record& r, const rejection& why);
   void place(std::uint32_t slot, const placement& where);
+  load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
   ticks fetch(request_state_record& r, const placement& where);
+  void copy_hot_blocks();
+  void copy_arrived(std::uint32_t number);
+  double link_speed(std::uint32_t node) const noexcept;
   ticks transfer(std::uint32_t from, std::uint32_t to, double bytes, ticks begin);
   ticks read_disk(std::uint32_t node, double bytes);
 
@@ -93,6 +99,7 @@ class simulation {
 
   simulation_options options_;
   cost_model costs_, decode_costs_;
+  prefill_model prefill_estimate_;  // what prefill instances know of their speed: as told, and as measured
   decode_model decode_estimate_;  // what decode instances know of their speed: as told, and as measured since
   conductor_core conductor_;
   admission_queue queue_;
@@ -108,7 +115,10 @@ class simulation {
   std::vector<node_links> links_;   // of all nodes
   std::vector<ticks> reported_;     // by worker
   workload_record upcoming_;
-  std::vector<block_key> upcoming_keys_;  // of its full blocks
+  std::vector<block_key> upcoming_keys_;                // of its full blocks
+  std::unordered_map<std::uint32_t, hot_copy> copies_;  // on their way, by number
+  std::uint32_t copies_made_ = 0;
+  ticks copies_planned_ = 0;  // when, the last time
   ticks now_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t missed_ = 0;  // SLOs, or rejected

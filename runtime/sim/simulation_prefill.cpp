@@ -50,10 +50,15 @@ void simulation::prefill_exit(std::uint32_t instance) {
   if (p.stages() == 1) p.first_stage_free();
   std::uint64_t tokens = 0;
   for (const auto& c : step.chunks) tokens += c.tokens;
+  // As a worker learns: of a batch nobody knows whose time it was.
+  if (step.chunks.size() == 1) {
+    const auto& alone = step.chunks.front();
+    prefill_estimate_.observe(alone.tokens, alone.start, from_seconds(step.seconds / options_.pipeline));
+  }
   for (const auto& c : step.chunks) {
     const auto slot = request_table::slot_of(c.id);
     auto& r = requests_[slot];
-    r.prefill_seconds += step.seconds * c.tokens / static_cast<double>(tokens);
+    r.prefill_seconds += part_of_step(step.seconds, c.tokens, tokens);
     r.computed += c.tokens;
     if (r.computed == r.prompt_tokens) caches_[r.prefill].prepare(r.keys, r.local_blocks);
     stream_out(r, c, step);

@@ -25,6 +25,18 @@ TEST_CASE_FIXTURE(worker_world, "a prompt seen before is reused but for its last
   CHECK(until([&] { return all_idle(); }));
 }
 
+TEST_CASE_FIXTURE(worker_world,
+                  "prompts that share a step report their parts of its time, not all of it each") {
+  const auto first = job(prompt(3, 1), a, a);
+  const auto small = job(prompt(4, 2), a, a), large = job(prompt(8, 3), a, a);
+  // The first has the device to itself when it comes; the others come meanwhile and fill the next step.
+  for (const auto& j : {first, small, large}) send_job(j);
+  REQUIRE(until([&] { return over(first) && over(small) && over(large); }));
+  const auto parts = std::pair{log(small).first->stats.compute_ns, log(large).first->stats.compute_ns};
+  CHECK(parts.first > 0);
+  CHECK(std::abs(2 * parts.first - parts.second) <= 2);  // by tokens, but for rounding
+}
+
 TEST_CASE_FIXTURE(worker_world, "an answer that decode made is a prefix for the next turn") {
   const auto turn = job(prompt(9), a, a, 12);
   serve(turn);

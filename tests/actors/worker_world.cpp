@@ -117,7 +117,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   c.id = n.id;
   c.opts = default_options();
   c.opts.prefill.chunk_tokens = 8;
-  c.opts.prefill.max_batch_tokens = 16;
+  c.opts.prefill.max_batch_tokens = 32;  // of up to two prompts
   c.opts.prefill.prefetch = prefetch_;
   c.opts.prefill.prefetch_timeout_base = c.opts.prefill.prefetch_timeout_per_ki_token = duration{};
   c.opts.prefill.prefetch_threshold = 0;

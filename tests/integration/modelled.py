@@ -23,7 +23,12 @@ PAPERS_TRACE = pathlib.Path(os.environ.get("MOONCAF_TRACE") or
 # ---- the trace, as prompts of a modelled model
 
 def papers_trace(count, skip=0):
-    """A stretch of the conversation trace; where it is not at hand, one that is made up."""
+    """A stretch of the conversation trace; where it is not at hand, one that is made up.
+
+    The trace's clock ticks every 3 s, and up to 28 requests bear one time. Simulated, they come in the trace's order; through
+    HTTP short prompts arrive before long ones of the same moment, which serves them sooner on the whole (TTFT 14 to 27 %
+    less where prompts queue). So they are spread over the time to the next moment: one order for both.
+    """
     if PAPERS_TRACE.exists():
         lines = PAPERS_TRACE.read_text().splitlines()[skip:skip + count]
     else:
@@ -35,6 +40,18 @@ def papers_trace(count, skip=0):
     for r in rows:
         r["timestamp"] -= first
         r["output_length"] = min(max(r["output_length"], 1), LONGEST_ANSWER)
+    return spread(rows)
+
+
+def spread(rows):
+    """Requests of one time, evenly over what is left until the next."""
+    moments = {}
+    for r in rows:
+        moments.setdefault(r["timestamp"], []).append(r)
+    begins = list(moments)
+    for at, until in zip(begins, [*begins[1:], begins[-1] + 3000]):
+        for i, r in enumerate(moments[at]):
+            r["timestamp"] = at + (until - at) * i // len(moments[at])
     return rows
 
 

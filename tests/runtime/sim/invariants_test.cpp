@@ -39,6 +39,8 @@ simulation_options random_options(random_source& random) {
   o.high_share = 0.2;
   o.low_share = 0.2;
   o.seed = random.bits();
+  o.hot_copy_share = random.below(3) == 0 ? 0 : 0.02 * static_cast<double>(1 + random.below(20));
+  o.prefetch_threshold = random.below(2) == 0 ? 256 : 4096;
   return o;
 }
 
