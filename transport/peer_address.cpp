@@ -2,9 +2,8 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
-
 #include <algorithm>
+#include <fstream>
 
 #include "transport/net/bytes.hpp"
 

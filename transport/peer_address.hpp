@@ -40,7 +40,8 @@ struct announcement {
   friend bool operator==(const announcement&, const announcement&) = default;
 };
 
-/// Equal for processes that may share memory and reach each other's abstract sockets: boot id and network namespace.
+/// Equal for processes that may share memory and reach each other's abstract sockets: boot id and network
+/// namespace.
 std::string this_host();
 
 /// Flat encoding of an announcement, for control messages that carry bytes.

@@ -8,7 +8,8 @@ result<void> check_options(const simulation_options& o) {
   const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
   constexpr std::uint32_t most = 8191;
   const bool split = o.coupled == coupled_mode::off;
-  if (o.prefill == 0 || (split && o.decode == 0)) return bad("at least one prefill and one decode instance are needed");
+  if (o.prefill == 0 || (split && o.decode == 0))
+    return bad("at least one prefill and one decode instance are needed");
   if (o.prefill > most || o.decode > most) return bad("at most 8191 instances of each role");
   if (o.pipeline == 0 || o.pipeline > 64) return bad("a pipeline group has 1 to 64 nodes");
   if (!(o.speed > 0) || o.speed > 1e6) return bad("speed must be above 0, at most 10^6");

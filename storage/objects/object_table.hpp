@@ -66,6 +66,7 @@ struct object_view {
   std::uint64_t size = 0;
   std::uint64_t checksum = 0;  ///< xxh3-64 of the whole object
   std::vector<replica_place> places;
+  time_point asked{};  ///< client's clock, before the question: a lease that the answer grants began later
 };
 
 struct segment_view {

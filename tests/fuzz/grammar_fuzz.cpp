@@ -1,6 +1,6 @@
-// Grammars, regular expressions and JSON schemas from anybody: each ends in an error with a reason, or in a grammar that
-// compiles or says why not; and whatever the tokens, an answer is never left without one that may come. The first byte
-// picks the parser, the second the tokens.
+// Grammars, regular expressions and JSON schemas from anybody: each ends in an error with a reason, or in a
+// grammar that compiles or says why not; and whatever the tokens, an answer is never left without one that
+// may come. The first byte picks the parser, the second the tokens.
 
 #include <cstdlib>
 #include <string>
@@ -22,8 +22,10 @@ void require(bool holds) {
 
 std::shared_ptr<const tokenizer> bytes_and_pairs() {
   tokenizer_vocab vocab;
-  for (unsigned b = 0; b < 256; ++b) vocab.tokens.push_back(byte_alphabet::text(static_cast<std::uint8_t>(b)));
-  for (const auto* pair : {"ab", "\"}", "\",", "{\"", "]}", "00", "1.", "--"}) vocab.tokens.emplace_back(pair);
+  for (unsigned b = 0; b < 256; ++b)
+    vocab.tokens.push_back(byte_alphabet::text(static_cast<std::uint8_t>(b)));
+  for (const auto* pair : {"ab", "\"}", "\",", "{\"", "]}", "00", "1.", "--"})
+    vocab.tokens.emplace_back(pair);
   vocab.tokens.emplace_back("<|end|>");
   vocab.types.assign(vocab.tokens.size(), token_type::normal);
   vocab.types.back() = token_type::control;

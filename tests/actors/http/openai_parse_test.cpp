@@ -357,7 +357,8 @@ TEST_CASE("detokenize takes token ids") {
 TEST_CASE("a form that is asked of the answer becomes a grammar, whatever field it comes in") {
   const std::pair<std::string, std::string> forms[] = {
       {"response_format", R"({"type":"json_object"})"},
-      {"response_format", R"({"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"null"}}})"},
+      {"response_format",
+       R"({"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"null"}}})"},
       {"guided_json", R"({"type":"null"})"},
       {"guided_json", R"("{\"type\":\"null\"}")"},
       {"json_schema", R"({"type":"null"})"},
@@ -374,7 +375,8 @@ TEST_CASE("a form that is asked of the answer becomes a grammar, whatever field 
     CHECK(made->form_field == field);
     CHECK(made->sampling.grammar.starts_with("root ::= "));
   }
-  for (const auto* none : {R"("response_format":{"type":"text"})", R"("structured_outputs":{})", R"("grammar":"")"}) {
+  for (const auto* none :
+       {R"("response_format":{"type":"text"})", R"("structured_outputs":{})", R"("grammar":"")"}) {
     const auto made = parse_completion(R"({"prompt":"p",)" + std::string{none} + "}");
     REQUIRE(made.has_value());
     CHECK(made->sampling.grammar.empty());
@@ -399,8 +401,10 @@ TEST_CASE("a form that is wrong, or the second of two, is refused by its field")
       {R"("guided_json":"{")", "guided_json: is not JSON"},
       {R"x("guided_regex":"(?=a)")x", "guided_regex: at byte 2: lookaround"},
       {R"("guided_choice":[1])", "guided_choice: must be a list of strings"},
-      {R"("structured_outputs":{"structural_tag":{}})", "structured_outputs: structural_tag is not supported"},
-      {R"("guided_regex":"a","guided_choice":["b"])", "guided_choice: asks for a form of the answer, as guided_regex does"},
+      {R"("structured_outputs":{"structural_tag":{}})",
+       "structured_outputs: structural_tag is not supported"},
+      {R"("guided_regex":"a","guided_choice":["b"])",
+       "guided_choice: asks for a form of the answer, as guided_regex does"},
       {R"("allowed_token_ids":["a"])", "allowed_token_ids: must be"},
       {R"("bad_words":[""])", "bad_words: must be strings"},
   };

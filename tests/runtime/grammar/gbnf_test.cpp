@@ -36,7 +36,9 @@ TEST_CASE("a grammar allows its answers and no others") {
       {"root ::= \"(\" root \")\" | \"\"", {"", "()", "((()))"}, {"(", "(()", ")("}},
       {R"(root ::= "\x41\u00e9\U0001F600\n\t\"\\")", {"Aé😀\n\t\"\\"}, {"A"}},
       {R"(root ::= .)", {"a", "é", "😀"}, {"", "ab"}},
-      {R"(root ::= [\u0430-\u044f]+ | [\U00010000-\U0010FFFF])", {"привет", "\U00010000", "\U0010FFFF"}, {"é", "\uFFFF"}},
+      {R"(root ::= [\u0430-\u044f]+ | [\U00010000-\U0010FFFF])",
+       {"привет", "\U00010000", "\U0010FFFF"},
+       {"é", "\uFFFF"}},
       {R"(root ::= ("a" | "ab") ("c" | "bc"))", {"ac", "abc", "abbc"}, {"a", "abb"}},
       {R"(root ::= ""* "x"? ("")+)", {"", "x"}, {"xx"}},
   };
@@ -65,14 +67,15 @@ TEST_CASE("an error in a grammar is told with its place") {
       {"root ::= \"a\" )", "not part of the rule"},
       {"root ::= \"\xFF\"", "not UTF-8"},
   };
-  for (const auto& [text, words] : bad) CHECK_MESSAGE(compile_problem(text).find(words) != std::string::npos,
-                                                      text << " -> " << compile_problem(text));
+  for (const auto& [text, words] : bad)
+    CHECK_MESSAGE(compile_problem(text).find(words) != std::string::npos,
+                  text << " -> " << compile_problem(text));
 }
 
 TEST_CASE("what no answer could follow is refused: left recursion, and answers without an end") {
   CHECK(compile_problem("root ::= root \"a\" | \"b\"").find("'root' calls itself") != std::string::npos);
-  CHECK(compile_problem("root ::= \"x\" | a\na ::= empty b\nb ::= a \"y\"\nempty ::= \"\"").find("left recursion") !=
-        std::string::npos);
+  CHECK(compile_problem("root ::= \"x\" | a\na ::= empty b\nb ::= a \"y\"\nempty ::= \"\"")
+            .find("left recursion") != std::string::npos);
   CHECK(compile_problem("root ::= \"a\" root").find("no answer that ends") != std::string::npos);
   // One dead branch is cut off, and what is left goes on.
   CHECK(accepts("root ::= \"a\" loop | \"b\"\nloop ::= \"c\" loop", "b"));
@@ -80,11 +83,13 @@ TEST_CASE("what no answer could follow is refused: left recursion, and answers w
 }
 
 TEST_CASE("grammars beyond the limits are refused with the limit, before they cost much") {
-  CHECK(compile_problem("root ::= ((((\"a\"{1000}){1000}){1000}){1000})").find("400000 states") != std::string::npos);
-  CHECK(compile_problem("root ::= [ab]* \"a\" [ab]{60}").find("too large") != std::string::npos);
-  CHECK(compile_problem("root ::= " + std::string(200, '(') + "\"a\"" + std::string(200, ')')).find("deeper than 100") !=
+  CHECK(compile_problem("root ::= ((((\"a\"{1000}){1000}){1000}){1000})").find("400000 states") !=
         std::string::npos);
-  CHECK(compile_problem(std::string(grammar_limits::max_text_bytes + 1, ' ')).find("bytes, at most") != std::string::npos);
+  CHECK(compile_problem("root ::= [ab]* \"a\" [ab]{60}").find("too large") != std::string::npos);
+  CHECK(compile_problem("root ::= " + std::string(200, '(') + "\"a\"" + std::string(200, ')'))
+            .find("deeper than 100") != std::string::npos);
+  CHECK(compile_problem(std::string(grammar_limits::max_text_bytes + 1, ' ')).find("bytes, at most") !=
+        std::string::npos);
   std::string rules = "root ::= \"a\"\n";
   for (int i = 0; i < 10'001; ++i) rules += "r" + std::to_string(i) + " ::= \"a\"\n";
   CHECK(compile_problem(rules).find("more than 10000 rules") != std::string::npos);

@@ -1,5 +1,6 @@
 // Reads JSON schemas, one a line, from standard input. For each writes one line of JSON: {"refused": why}, or
-// {"answers": [...]}: texts drawn at random from the masks over the vocabulary of the model file that is named.
+// {"answers": [...]}: texts drawn at random from the masks over the vocabulary of the model file that is
+// named.
 //
 //   mooncaf_grammar_answers MODEL.gguf COUNT SEED
 
@@ -34,7 +35,8 @@ std::shared_ptr<const tokenizer> open_text(const char* path) {
   return made ? *made : nullptr;
 }
 
-/// Any token that is allowed; now and then, and ever more often, one that closes something, so that answers end.
+/// Any token that is allowed; now and then, and ever more often, one that closes something, so that answers
+/// end.
 class drawer {
  public:
   drawer(std::shared_ptr<const tokenizer> text, std::uint32_t seed) : text_(std::move(text)), random_(seed) {}

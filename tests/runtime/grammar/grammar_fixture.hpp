@@ -13,8 +13,8 @@ namespace mooncaf::testing {
 /// Bytes as ids 0 to 255, then `longer`, then <|end|>.
 std::shared_ptr<const tokenizer> text_of(const std::vector<std::string>& longer = {});
 
-/// Whether every byte of `answer` is allowed where it comes and the answer may end behind it. Fails the test if the
-/// grammar does not compile.
+/// Whether every byte of `answer` is allowed where it comes and the answer may end behind it. Fails the test
+/// if the grammar does not compile.
 bool accepts(const std::string& grammar, std::string_view answer);
 
 /// The tokens that `mask` allows.

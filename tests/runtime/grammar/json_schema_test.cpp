@@ -29,80 +29,110 @@ void check(const std::vector<example>& examples) {
 }  // namespace
 
 TEST_CASE("values have the types that a schema names") {
-  check({{R"({"type":"string"})", {R"("")", R"("a\"b\\\né\u00e9")"}, {"a", "\"\n\"", R"("\ud800")", R"("\x")", "1"}},
+  check({{R"({"type":"string"})",
+          {R"("")", R"("a\"b\\\né\u00e9")"},
+          {"a", "\"\n\"", R"("\ud800")", R"("\x")", "1"}},
          {R"({"type":"integer"})", {"0", "-12"}, {"01", "1.5", "1e3", "+1"}},
          {R"({"type":"number"})", {"0.25", "-1e-3", "7"}, {".5", "1.", "--1"}},
          {R"({"type":["boolean","null"]})", {"true", "false", "null"}, {"1", "\"true\""}},
-         {R"({"type":"array","items":{"type":"integer"}})", {"[]", "[1,2]", "[ 1, 2 ]"}, {"[1,]", "[\"a\"]", "[1 2]"}},
+         {R"({"type":"array","items":{"type":"integer"}})",
+          {"[]", "[1,2]", "[ 1, 2 ]"},
+          {"[1,]", "[\"a\"]", "[1 2]"}},
          {R"({"type":"object"})", {"{}", R"({"a":[1,{"b":null}]})"}, {"[]", "{\"a\"}"}},
          {"true", {"1", "{}", "\"x\""}, {"", "x"}},
          {R"({"description":"anything","x-own":1})", {"[null]", "1"}, {}},
-         {R"({"enum":["red","gr\"een",3,null,{"a":[1]}]})", {R"("red")", R"("gr\"een")", "3", "null", R"({"a":[1]})"},
+         {R"({"enum":["red","gr\"een",3,null,{"a":[1]}]})",
+          {R"("red")", R"("gr\"een")", "3", "null", R"({"a":[1]})"},
           {"red", R"("blue")"}},
          {R"({"const":"x"})", {R"("x")"}, {R"("y")"}},
          {R"({"type":"string","enum":["a",1]})", {R"("a")"}, {"1"}}});
 }
 
 TEST_CASE("members come in the order of the schema, those that are required always") {
-  check({{R"({"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"string"}},"required":["b","a"],
+  check(
+      {{R"({"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"string"}},"required":["b","a"],
              "additionalProperties":false})",
-          {R"({"b":1,"a":"x"})", "{\n  \"b\": 1,\n  \"a\": \"x\"\n}"},
-          {R"({"a":"x","b":1})", R"({"b":1})", R"({"b":1,"a":"x","c":1})", "{}", R"({"b":1,"b":1})"}},
-         {R"({"properties":{"a":{"type":"integer"},"b":{"type":"integer"},"c":{"type":"integer"}},"required":["b"]})",
-          {R"({"b":1})", R"({"a":1,"b":2})", R"({"a":1,"b":2,"c":3})", R"({"b":2,"c":3})"},
-          {"{}", R"({"a":1})", R"({"a":1,"c":2})", R"({,"b":1})", R"({"b":1,})"}},
-         {R"({"properties":{"a":{"type":"integer"},"b":{"type":"integer"}}})", {"{}", R"({"a":1})", R"({"b":1})"}, {"[]"}},
-         {R"({"type":"object","required":["x"]})", {R"({"x":[1]})"}, {"{}"}},
-         {R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"boolean"}})",
-          {"{}", R"({"a":1,"b":true,"ab":false})", R"({"":true})", R"({"é":true})"},
-          {R"({"a":true})", R"({"b":true,"a":true})", R"({"b":1})", R"({"\u0061":true})"}},
-         {R"({"type":"object","additionalProperties":{"type":"integer"}})", {R"({"a":1,"b":2})"}, {R"({"a":"x"})"}}});
+        {R"({"b":1,"a":"x"})", "{\n  \"b\": 1,\n  \"a\": \"x\"\n}"},
+        {R"({"a":"x","b":1})", R"({"b":1})", R"({"b":1,"a":"x","c":1})", "{}", R"({"b":1,"b":1})"}},
+       {R"({"properties":{"a":{"type":"integer"},"b":{"type":"integer"},"c":{"type":"integer"}},"required":["b"]})",
+        {R"({"b":1})", R"({"a":1,"b":2})", R"({"a":1,"b":2,"c":3})", R"({"b":2,"c":3})"},
+        {"{}", R"({"a":1})", R"({"a":1,"c":2})", R"({,"b":1})", R"({"b":1,})"}},
+       {R"({"properties":{"a":{"type":"integer"},"b":{"type":"integer"}}})",
+        {"{}", R"({"a":1})", R"({"b":1})"},
+        {"[]"}},
+       {R"({"type":"object","required":["x"]})", {R"({"x":[1]})"}, {"{}"}},
+       {R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"boolean"}})",
+        {"{}", R"({"a":1,"b":true,"ab":false})", R"({"":true})", R"({"é":true})"},
+        {R"({"a":true})", R"({"b":true,"a":true})", R"({"b":1})", R"({"\u0061":true})"}},
+       {R"({"type":"object","additionalProperties":{"type":"integer"}})",
+        {R"({"a":1,"b":2})"},
+        {R"({"a":"x"})"}}});
 }
 
 TEST_CASE("counts and bounds are held") {
-  check({{R"({"type":"string","minLength":2,"maxLength":3})", {R"("ab")", R"("日本語")", R"("\n\"")"}, {R"("a")", R"("abcd")"}},
-         {R"({"type":"array","items":{"type":"null"},"minItems":2,"maxItems":3})", {"[null,null]", "[null,null,null]"},
-          {"[]", "[null]", "[null,null,null,null]"}},
-         {R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}],"minItems":2})", {R"(["a",1])"},
-          {R"(["a"])", R"(["a","b"])", R"(["a",1,2])"}},
-         {R"({"type":"array","prefixItems":[{"type":"string"}],"items":{"type":"integer"}})", {"[]", R"(["a",1,2])"}, {R"(["a","b"])"}},
-         {R"({"type":"array","items":false})", {"[]"}, {"[1]"}},
-         {R"({"type":"integer","minimum":-5,"maximum":123})", {"-5", "0", "99", "123"}, {"-6", "124", "1230"}},
-         {R"({"type":"integer","exclusiveMinimum":9,"exclusiveMaximum":12})", {"10", "11"}, {"9", "12"}},
-         {R"({"type":"integer","minimum":250})", {"250", "1000", "999999"}, {"249", "99", "-250"}},
-         {R"({"type":"number","minimum":0,"maximum":1})", {"0", "0.5", "1", "0.999"}, {"1.5", "-0.5", "2"}},
-         {R"({"type":"number","exclusiveMinimum":0})", {"0.001", "1", "17.25"}, {"0", "0.0", "-1"}},
-         {R"({"type":"number","maximum":-2})", {"-2", "-2.5", "-100"}, {"-1.5", "0", "2"}},
-         {R"({"minimum":1.5,"maximum":3.5})", {"2", "2.5", "3"}, {"1", "4"}},
-         {R"({"type":"number","minimum":3,"exclusiveMinimum":true})", {"4", "3.5"}, {"3"}}});
+  check(
+      {{R"({"type":"string","minLength":2,"maxLength":3})",
+        {R"("ab")", R"("日本語")", R"("\n\"")"},
+        {R"("a")", R"("abcd")"}},
+       {R"({"type":"array","items":{"type":"null"},"minItems":2,"maxItems":3})",
+        {"[null,null]", "[null,null,null]"},
+        {"[]", "[null]", "[null,null,null,null]"}},
+       {R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}],"minItems":2})",
+        {R"(["a",1])"},
+        {R"(["a"])", R"(["a","b"])", R"(["a",1,2])"}},
+       {R"({"type":"array","prefixItems":[{"type":"string"}],"items":{"type":"integer"}})",
+        {"[]", R"(["a",1,2])"},
+        {R"(["a","b"])"}},
+       {R"({"type":"array","items":false})", {"[]"}, {"[1]"}},
+       {R"({"type":"integer","minimum":-5,"maximum":123})", {"-5", "0", "99", "123"}, {"-6", "124", "1230"}},
+       {R"({"type":"integer","exclusiveMinimum":9,"exclusiveMaximum":12})", {"10", "11"}, {"9", "12"}},
+       {R"({"type":"integer","minimum":250})", {"250", "1000", "999999"}, {"249", "99", "-250"}},
+       {R"({"type":"number","minimum":0,"maximum":1})", {"0", "0.5", "1", "0.999"}, {"1.5", "-0.5", "2"}},
+       {R"({"type":"number","exclusiveMinimum":0})", {"0.001", "1", "17.25"}, {"0", "0.0", "-1"}},
+       {R"({"type":"number","maximum":-2})", {"-2", "-2.5", "-100"}, {"-1.5", "0", "2"}},
+       {R"({"minimum":1.5,"maximum":3.5})", {"2", "2.5", "3"}, {"1", "4"}},
+       {R"({"type":"number","minimum":3,"exclusiveMinimum":true})", {"4", "3.5"}, {"3"}}});
 }
 
 TEST_CASE("patterns and formats are held, with what JSON escapes") {
-  check({{R"({"type":"string","pattern":"^[a-z]+\\d?$"})", {R"("abc1")"}, {R"("Abc")", R"("abc12")"}},
-         {R"({"pattern":"b+"})", {R"("abba")", R"("b")"}, {R"("aa")", R"("")"}},
-         {R"({"pattern":"^\"\\\\\n$"})", {R"("\"\\\n")"}, {R"("x")"}},
-         {R"({"type":"string","format":"date"})", {R"("2024-02-28")", R"("1999-12-31")"}, {R"("2024-13-01")", R"("2023-02-30")"}},
-         {R"({"type":"string","format":"date-time"})", {R"("2024-02-28T23:59:59Z")", R"("2024-01-01T00:00:00.5+02:00")"},
-          {R"("2024-02-28")"}},
-         {R"({"type":"string","format":"uuid"})", {R"("123e4567-e89b-12d3-a456-426614174000")"}, {R"("123")"}},
-         {R"({"type":"string","format":"ipv4"})", {R"("10.0.255.1")"}, {R"("256.1.1.1")"}}});
+  check(
+      {{R"({"type":"string","pattern":"^[a-z]+\\d?$"})", {R"("abc1")"}, {R"("Abc")", R"("abc12")"}},
+       {R"({"pattern":"b+"})", {R"("abba")", R"("b")"}, {R"("aa")", R"("")"}},
+       {R"({"pattern":"^\"\\\\\n$"})", {R"("\"\\\n")"}, {R"("x")"}},
+       {R"({"type":"string","format":"date"})",
+        {R"("2024-02-28")", R"("1999-12-31")"},
+        {R"("2024-13-01")", R"("2023-02-30")"}},
+       {R"({"type":"string","format":"date-time"})",
+        {R"("2024-02-28T23:59:59Z")", R"("2024-01-01T00:00:00.5+02:00")"},
+        {R"("2024-02-28")"}},
+       {R"({"type":"string","format":"uuid"})", {R"("123e4567-e89b-12d3-a456-426614174000")"}, {R"("123")"}},
+       {R"({"type":"string","format":"ipv4"})", {R"("10.0.255.1")"}, {R"("256.1.1.1")"}}});
 }
 
 TEST_CASE("schemas may refer to one another, also round about, and be joined") {
-  check({{R"({"$defs":{"node":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},
+  check(
+      {{R"({"$defs":{"node":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},
              "required":["next"],"additionalProperties":false}},"$ref":"#/$defs/node"})",
-          {R"({"next":null})", R"({"next":{"next":null}})"}, {R"({"next":{}})", "null"}},
-         {R"({"definitions":{"a/b":{"type":"null"}},"items":{"$ref":"#/definitions/a~1b"}})", {"[null]"}, {"[1]"}},
-         {R"({"type":"array","items":{"$ref":"#"}})", {"[]", "[[],[[]]]"}, {"[1]"}},
-         {R"({"anyOf":[{"type":"string"},{"type":"integer","minimum":5,"maximum":5}]})", {"\"a\"", "5"}, {"4", "null"}},
-         {R"({"allOf":[{"properties":{"a":{"type":"null"}},"required":["a"]},{"properties":{"b":{"type":"null"}},"required":["b"]}]})",
-          {R"({"a":null,"b":null})"}, {R"({"a":null})"}},
-         {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"anyOf":[{"required":["a"]},{"required":["b"]}]})",
-          {R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"}, {"{}"}},
-         {R"({"oneOf":[{"properties":{"k":{"const":"x"},"v":{"type":"null"}},"required":["k"],"type":"object"},
+        {R"({"next":null})", R"({"next":{"next":null}})"},
+        {R"({"next":{}})", "null"}},
+       {R"({"definitions":{"a/b":{"type":"null"}},"items":{"$ref":"#/definitions/a~1b"}})",
+        {"[null]"},
+        {"[1]"}},
+       {R"({"type":"array","items":{"$ref":"#"}})", {"[]", "[[],[[]]]"}, {"[1]"}},
+       {R"({"anyOf":[{"type":"string"},{"type":"integer","minimum":5,"maximum":5}]})",
+        {"\"a\"", "5"},
+        {"4", "null"}},
+       {R"({"allOf":[{"properties":{"a":{"type":"null"}},"required":["a"]},{"properties":{"b":{"type":"null"}},"required":["b"]}]})",
+        {R"({"a":null,"b":null})"},
+        {R"({"a":null})"}},
+       {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"anyOf":[{"required":["a"]},{"required":["b"]}]})",
+        {R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"},
+        {"{}"}},
+       {R"({"oneOf":[{"properties":{"k":{"const":"x"},"v":{"type":"null"}},"required":["k"],"type":"object"},
                        {"properties":{"k":{"const":"y"}},"required":["k"],"type":"object"}]})",
-          {R"({"k":"x","v":null})", R"({"k":"y"})"}, {R"({"k":"z"})", R"({"k":"y","v":null})"}},
-         {R"({"properties":{"never":false,"a":true}})", {"{}", R"({"a":1})"}, {R"({"never":1})"}}});
+        {R"({"k":"x","v":null})", R"({"k":"y"})"},
+        {R"({"k":"z"})", R"({"k":"y","v":null})"}},
+       {R"({"properties":{"never":false,"a":true}})", {"{}", R"({"a":1})"}, {R"({"never":1})"}}});
 }
 
 TEST_CASE("what cannot be held is refused by name and place") {

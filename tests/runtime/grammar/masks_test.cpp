@@ -96,7 +96,8 @@ std::string random_grammar(std::mt19937& random) {
       if (a > 0) out += " | ";
       out += "\"" + std::string(1, static_cast<char>('a' + below(3))) + "\"?";
       for (unsigned i = 0; i <= below(3); ++i) {
-        const auto later = r + 1 < rules ? "r" + std::to_string(r + 1 + below(rules - r - 1)) : std::string{"[a-b]"};
+        const auto later =
+            r + 1 < rules ? "r" + std::to_string(r + 1 + below(rules - r - 1)) : std::string{"[a-b]"};
         const std::string parts[] = {"\"a\"", "[bc]", later, "(\"b\" | \"bc\")", "\"ca\"", later};
         const std::string repeats[] = {"", "", "?", "*", "{1,2}", ""};
         out += " " + parts[below(6)] + repeats[below(6)];
@@ -203,7 +204,8 @@ TEST_CASE("a grammar with very many readings at once is followed within bounds, 
   std::string source = "root ::= (";
   for (int i = 0; i < 400; ++i) source += (i ? " | " : "") + ("r" + std::to_string(i));
   source += ") \"!\"\n";
-  for (int i = 0; i < 400; ++i) source += "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + " | \"b\"\n";
+  for (int i = 0; i < 400; ++i)
+    source += "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + " | \"b\"\n";
   auto at = cache.start(source);
   REQUIRE(at);
   for (const char c : std::string_view{"aaaaaaab"}) {

@@ -41,10 +41,21 @@ TEST_CASE("a regex holds the whole answer") {
 
 TEST_CASE("what no grammar can hold is refused by name") {
   const std::pair<std::string, std::string> bad[] = {
-      {"(?=a)b", "lookaround"}, {"(?<!a)b", "lookaround"}, {R"((a)\1)", "\\1 is not supported"},
-      {R"(\bword\b)", "\\b is not supported"}, {R"(\p{L}+)", "\\p is not supported"}, {"a^b", "anchors"},
-      {"(a", "')' is missing"}, {"a)", "')' without '('"}, {"[a", "not closed"}, {"*a", "nothing to repeat"},
-      {"a++", "not supported"}, {"[z-a]", "range"}, {"(?i)a", "kind of group"}, {"a\\", "backslash ends"}, {"[]a]", "']'"},
+      {"(?=a)b", "lookaround"},
+      {"(?<!a)b", "lookaround"},
+      {R"((a)\1)", "\\1 is not supported"},
+      {R"(\bword\b)", "\\b is not supported"},
+      {R"(\p{L}+)", "\\p is not supported"},
+      {"a^b", "anchors"},
+      {"(a", "')' is missing"},
+      {"a)", "')' without '('"},
+      {"[a", "not closed"},
+      {"*a", "nothing to repeat"},
+      {"a++", "not supported"},
+      {"[z-a]", "range"},
+      {"(?i)a", "kind of group"},
+      {"a\\", "backslash ends"},
+      {"[]a]", "']'"},
   };
   for (const auto& [pattern, words] : bad)
     CHECK_MESSAGE(problem_of(grammar_of_regex(pattern)).find(words) != std::string::npos,
@@ -60,7 +71,8 @@ TEST_CASE("random patterns accept what std::regex accepts") {
     const std::string atoms[] = {"a", "b", "[ab]", "[^a]", "c", "."};
     std::string out;
     for (unsigned i = 0; i <= below(3); ++i) {
-      std::string part = depth > 0 && below(3) == 0 ? "(" + make(depth - 1) + "|" + make(depth - 1) + ")" : atoms[below(6)];
+      std::string part =
+          depth > 0 && below(3) == 0 ? "(" + make(depth - 1) + "|" + make(depth - 1) + ")" : atoms[below(6)];
       const std::string repeats[] = {"", "", "", "?", "*", "+", "{2}", "{1,2}"};
       out += part + repeats[below(8)];
     }
@@ -74,7 +86,8 @@ TEST_CASE("random patterns accept what std::regex accepts") {
     for (int i = 0; i < 20; ++i) {
       std::string text;
       for (unsigned n = below(6); n > 0; --n) text += static_cast<char>('a' + below(3));
-      CHECK_MESSAGE(accepts(*grammar, text) == std::regex_match(text, reference), pattern << " on '" << text << "'");
+      CHECK_MESSAGE(accepts(*grammar, text) == std::regex_match(text, reference),
+                    pattern << " on '" << text << "'");
     }
   }
 }

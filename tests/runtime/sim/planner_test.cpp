@@ -104,8 +104,8 @@ TEST_CASE("the cheapest cluster of a search is that of trying them all") {
     }
     plan_judge judge{small.asked, small.records};
     const auto found = best_cluster(judge);
-    INFO("seed ", seed, ": ", found ? describe(small.asked, *found) : "none", ", tried: ",
-         describe(small.asked, best));
+    INFO("seed ", seed, ": ", found ? describe(small.asked, *found) : "none",
+         ", tried: ", describe(small.asked, best));
     CHECK(found.has_value() == (least < std::numeric_limits<double>::infinity()));
     if (!found) continue;
     ++feasible;
@@ -128,8 +128,8 @@ TEST_CASE("the cluster that carries most by a search carries as much as the best
     }
     plan_judge judge{small.asked, small.records};
     const auto found = best_cluster(judge);
-    INFO("seed ", seed, ": ", found ? describe(small.asked, *found) : "none", ", tried: ",
-         describe(small.asked, best), " carries ", most);
+    INFO("seed ", seed, ": ", found ? describe(small.asked, *found) : "none",
+         ", tried: ", describe(small.asked, best), " carries ", most);
     REQUIRE(found.has_value() == (most > 0));
     if (!found) continue;
     CHECK(found->machines() == small.asked.nodes);
