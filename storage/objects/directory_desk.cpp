@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <regex>
+#include <string>
 
 namespace mooncaf {
 
@@ -19,8 +20,9 @@ void put_code(frame& out, store_code code) { out->put(static_cast<std::int32_t>(
 /// An expression that cannot be made to take exponential time, nor deep recursion: no back references.
 std::optional<std::regex> compile(std::string_view pattern) {
   if (pattern.size() > pattern_bytes_max) return std::nullopt;
+  const std::string ended{pattern};  // libstdc++ looks at the byte behind a pattern that ends in "("
   try {
-    return std::regex{pattern.begin(), pattern.end(),
+    return std::regex{ended.begin(), ended.end(),
                       std::regex::ECMAScript | std::regex_constants::__polynomial};
   } catch (const std::regex_error&) {
     return std::nullopt;

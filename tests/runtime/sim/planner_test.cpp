@@ -122,6 +122,9 @@ TEST_CASE("the cluster that carries most by a search carries as much as the best
     plan_judge all{small.asked, small.records};
     plan_cluster best;
     for (const auto& c : small.all_clusters()) {
+      // What fails a little above the best so far is not better, and need not be known exactly.
+      if (most > 0 && !meets(options_of(small.asked, c), small.records, small.asked.target, most * 1.01))
+        continue;
       const double carries = all.capacity(c, most > 0 ? most : 1);
       if (carries > most) best = c;
       most = std::max(most, carries);
