@@ -63,7 +63,7 @@ TEST_CASE("what no grammar can hold is refused by name") {
 }
 
 TEST_CASE("random patterns accept what std::regex accepts") {
-  const auto seed = std::random_device{}();
+  const unsigned seed = 3;
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto below = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
