@@ -181,7 +181,6 @@ class model_builder {
     auto loaded = device_->load_weight(t->type, rows, cols, t->data);
     if (!loaded) return stop(loaded.error().code, "tensor '" + name + "': " + loaded.error().detail);
     into = std::move(*loaded);
-    model_->weight_bytes_ += t->data.size();
   }
 
   /// Gains and biases are few and small: they are gathered, and go to the device together.
@@ -201,7 +200,6 @@ class model_builder {
     }
     if (t) {
       identify(name, 1, size, *t);
-      model_->weight_bytes_ += t->data.size();
     }
     if (device_ == nullptr) return;
     constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own

@@ -72,7 +72,6 @@ class model {
   kv_layout layout(std::uint32_t block_tokens, kv_dtype dtype) const noexcept {
     return layout_of(config_, block_tokens, dtype);
   }
-  std::size_t weight_bytes() const noexcept { return weight_bytes_; }  ///< as stored, embedding included
 
   const weight& embedding() const noexcept { return *embedding_; }
   const weight& output() const noexcept { return output_ ? *output_ : *embedding_; }
@@ -85,7 +84,6 @@ class model {
 
   model_config config_;
   hash128 fingerprint_;
-  std::size_t weight_bytes_ = 0;
   std::shared_ptr<const void> keep_alive_;
   std::vector<std::unique_ptr<std::byte[]>> owned_;  ///< dummy weights
   std::unique_ptr<buffer> vectors_;                  ///< all gains and biases

@@ -59,7 +59,7 @@ std::string stop_matcher::feed(std::string_view piece, bool may_stop) {
     best_end = end, best_begin = begin, best = &stop;
   }
   if (best != nullptr) {
-    matched_ = *best;
+    stopped_ = true;
     held_.resize(best_begin);
     return std::exchange(held_, {});
   }

@@ -23,17 +23,14 @@ class stop_matcher {
   /// The held-back rest, when the request ended for another reason.
   std::string finish();
 
-  bool stopped() const noexcept { return !matched_.empty(); }
-  const std::string& matched() const noexcept {
-    return matched_;
-  }  ///< the stop string that was found, or empty
+  bool stopped() const noexcept { return stopped_; }
 
  private:
   std::size_t held_bytes(std::string_view text) const noexcept;
 
   std::vector<std::string> stops_;
   std::string held_;
-  std::string matched_;
+  bool stopped_ = false;
 };
 
 }  // namespace mooncaf

@@ -29,8 +29,6 @@ class random_source {
     const double r = std::sqrt(-2 * std::log1p(-uniform()));
     return r * std::cos(2 * std::numbers::pi * uniform());
   }
-  /// Median `median`; `spread` is the standard deviation of the logarithm.
-  double lognormal(double median, double spread) noexcept { return median * std::exp(spread * normal()); }
   /// A factor around 1 with relative standard deviation `jitter`, mean 1, never negative.
   double noise(double jitter) noexcept {
     return jitter <= 0 ? 1 : std::exp(jitter * normal() - jitter * jitter / 2);

@@ -122,7 +122,6 @@ TEST_CASE("dummy models are the same for the same seed and of their quantised si
   CHECK(a->fingerprint() != unwrap(model::dummy(*dev, config, 2))->fingerprint());
   const auto matrices =
       (config.parameter_count() + 1000 * 256) / 32 * 18;  // embedding and output are both there
-  CHECK(a->weight_bytes() == matrices);
   CHECK(config.dummy_bytes() == matrices);
 }
 
