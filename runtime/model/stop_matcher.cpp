@@ -3,22 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/utf8.hpp"
+
 namespace mooncaf {
-
-namespace {
-
-/// Bytes at the end of `text` that begin a UTF-8 character without completing it.
-std::size_t open_character_bytes(std::string_view text) noexcept {
-  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xC0) == 0x80) continue;  // continuation: look further left for its lead
-    const std::size_t needs = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-    return needs > back ? back : 0;
-  }
-  return 0;
-}
-
-}  // namespace
 
 stop_matcher::stop_matcher(std::span<const std::string> stops) {
   for (const auto& s : stops)
@@ -28,7 +15,7 @@ stop_matcher::stop_matcher(std::span<const std::string> stops) {
 /// Length of the shortest tail of `text` that must wait: the longest that begins a stop string, or an open
 /// character.
 std::size_t stop_matcher::held_bytes(std::string_view text) const noexcept {
-  std::size_t held = open_character_bytes(text);
+  std::size_t held = utf8::incomplete_tail(text);
   for (const auto& stop : stops_) {
     const auto longest = std::min(stop.size() - 1, text.size());
     for (std::size_t n = longest; n > held; --n)
@@ -43,22 +30,21 @@ std::string stop_matcher::feed(std::string_view piece, bool may_stop) {
     // Nothing seen so far may take part in a stop string; only an open character has to wait.
     std::string out = std::exchange(held_, {});
     out += piece;
-    const auto open = open_character_bytes(out);
+    const auto open = utf8::incomplete_tail(out);
     held_ = out.substr(out.size() - open);
     out.resize(out.size() - open);
     return out;
   }
   held_ += piece;
   std::size_t best_end = std::string::npos, best_begin = 0;
-  const std::string* best = nullptr;
   for (const auto& stop : stops_) {
     const auto begin = held_.find(stop);
     if (begin == std::string::npos) continue;
     const auto end = begin + stop.size();
     if (end > best_end || (end == best_end && begin >= best_begin)) continue;
-    best_end = end, best_begin = begin, best = &stop;
+    best_end = end, best_begin = begin;
   }
-  if (best != nullptr) {
+  if (best_end != std::string::npos) {
     stopped_ = true;
     held_.resize(best_begin);
     return std::exchange(held_, {});

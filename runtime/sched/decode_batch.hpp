@@ -52,8 +52,6 @@ class decode_batch {
 
   const std::vector<request_id>& running() const noexcept { return running_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }
-  /// Context of the running batch at its longest.
-  std::uint64_t reserved_tokens() const noexcept { return reserved_tokens_; }
 
  private:
   static std::uint64_t longest(const decode_entry& e) noexcept {
@@ -65,7 +63,7 @@ class decode_batch {
   std::vector<decode_entry> waiting_;
   std::vector<request_id> running_;
   std::vector<decode_entry> running_entries_;  // parallel to `running_`
-  std::uint64_t reserved_tokens_ = 0;
+  std::uint64_t reserved_tokens_ = 0;  ///< context of the running batch at its longest
 };
 
 }  // namespace mooncaf

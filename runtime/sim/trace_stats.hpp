@@ -41,8 +41,6 @@ class trace_stats {
   double reusable_share() const noexcept {
     return blocks_ == 0 ? 0 : 1 - static_cast<double>(uses_.size()) / static_cast<double>(blocks_);
   }
-  double mean_input() const { return input_.mean(); }
-  double mean_output() const { return output_.mean(); }
   double span_s() const noexcept { return static_cast<double>(last_ms_ - first_ms_) * 1e-3; }
   std::vector<std::uint64_t> hottest(std::size_t count) const;
 

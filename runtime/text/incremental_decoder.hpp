@@ -29,8 +29,6 @@ class incremental_decoder {
   std::string push(std::int32_t id);
   /// The end of the stream: U+FFFD if a character was left incomplete, else empty. The decoder is as new.
   std::string finish();
-  /// Bytes held back now, in [0, 3].
-  std::size_t pending_bytes() const noexcept { return pending_.size(); }
 
  private:
   std::shared_ptr<const tokenizer> tokenizer_;
