@@ -112,16 +112,14 @@ std::span<const prefix_index::holder> prefix_index::listed(const slot& s) const 
   return {s.holders, n};
 }
 
-void prefix_index::add_holder(slot& s, node_index node, holder_tier tier) {
+bool prefix_index::add_holder(slot& s, node_index node, holder_tier tier) {
   const auto h = pack(node, tier);
   if (s.is_spilled()) return insert_spilled(sets_[s.set()], h);
   for (auto& own : s.holders) {
-    if (own == 0 || node_of(own) == node) {
-      own = h;
-      return;
-    }
+    if (own == 0 || node_of(own) == node) return std::exchange(own, h) == 0;
   }
   spill(s, h);
+  return true;
 }
 
 void prefix_index::spill(slot& s, holder fifth) {
@@ -142,31 +140,33 @@ void prefix_index::spill(slot& s, holder fifth) {
   s.holders[3] = 0;
 }
 
-void prefix_index::insert_spilled(holder_set& set, holder h) {
+bool prefix_index::insert_spilled(holder_set& set, holder h) {
   const auto node = node_of(h);
   if (!set.is_bitmap) {
     const auto i = std::ranges::lower_bound(set.list, node, {}, node_of);
     if (i != set.list.end() && node_of(*i) == node) {
       *i = h;
-      return;
+      return false;
     }
     set.list.insert(i, h);
-    if (++set.count <= list_holders) return;
+    if (++set.count <= list_holders) return true;
     for (const auto one : set.list) {
       set.held.insert(node_of(one));
       if (in_dram(one)) set.dram.insert(node_of(one));
     }
     set.list = {};
     set.is_bitmap = true;
-    return;
+    return true;
   }
-  set.count += set.held.test(node) ? 0 : 1;
+  const bool added = !set.held.test(node);
+  set.count += added ? 1 : 0;
   set.held.insert(node);
   if (in_dram(h)) {
     set.dram.insert(node);
   } else {
     set.dram.erase(node);
   }
+  return added;
 }
 
 void prefix_index::erase_spilled(slot& s, node_index node) {
@@ -212,15 +212,18 @@ void prefix_index::add(const block_key& key, node_index node, holder_tier tier) 
   if (dead_.test(node)) return;
   auto& s = claim(key.low);
   if (s.used()) {
-    add_holder(s, node, tier);
+    if (!add_holder(s, node, tier)) return;
   } else {
     s.holders[0] = pack(node, tier);
   }
+  if (held_.size() <= node) held_.resize(std::size_t{node} + 1);
+  ++held_[node];
 }
 
 void prefix_index::remove(const block_key& key, node_index node) {
   const auto* found = find(key.low);
-  if (found == nullptr) return;
+  if (found == nullptr || dead_.test(node) || holder_at(*found, node) == 0) return;
+  --held_[node];
   auto& s = segments_[key.low >> 56];
   const auto at = static_cast<std::size_t>(found - s.slots.get());
   const bool alone = found->holders[1] == 0 && !found->is_spilled();
@@ -245,6 +248,7 @@ void prefix_index::drop_node(node_index node) {
   if (dead_.test(node)) return;
   dead_.insert(node);
   dead_list_.push_back(node);
+  if (node < held_.size()) held_[node] = 0;
 }
 
 bool prefix_index::drop_dead(slot& s) {
@@ -441,7 +445,8 @@ std::size_t prefix_index::holder_count(const block_key& key) const {
 }
 
 std::size_t prefix_index::memory_bytes() const noexcept {
-  std::size_t bytes = segments_.capacity() * sizeof(segment) + sets_.capacity() * sizeof(holder_set);
+  std::size_t bytes = segments_.capacity() * sizeof(segment) + sets_.capacity() * sizeof(holder_set) +
+                      held_.capacity() * sizeof(std::uint64_t);
   for (const auto& s : segments_) bytes += s.size * sizeof(slot);
   for (const auto& set : sets_) {
     bytes += set.list.capacity() * sizeof(holder) + set.held.memory_bytes() + set.dram.memory_bytes();

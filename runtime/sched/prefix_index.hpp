@@ -55,6 +55,8 @@ class prefix_index {
   /// Nodes that hold this block.
   std::size_t holder_count(const block_key& key) const;
 
+  /// Blocks that this node is said to hold, in any tier: what its shard holds, if no word was lost.
+  std::uint64_t held_blocks(node_index node) const noexcept { return node < held_.size() ? held_[node] : 0; }
   /// Blocks indexed; those that only lost nodes held count until they are swept.
   std::size_t size() const noexcept { return count_; }
   std::size_t memory_bytes() const noexcept;
@@ -109,11 +111,12 @@ class prefix_index {
   holder holder_at(const slot& s, node_index node) const noexcept;
   /// Holders of a slot without bitmaps.
   std::span<const holder> listed(const slot& s) const noexcept;
-  void add_holder(slot& s, node_index node, holder_tier tier);
+  /// @returns whether the node did not hold it before.
+  bool add_holder(slot& s, node_index node, holder_tier tier);
   /// @returns whether no holder is left.
   bool remove_holder(slot& s, node_index node);
   void spill(slot& s, holder fifth);
-  void insert_spilled(holder_set& set, holder h);
+  bool insert_spilled(holder_set& set, holder h);
   void erase_spilled(slot& s, node_index node);
   bool drop_dead(slot& s);
   void sweep_all();
@@ -125,6 +128,7 @@ class prefix_index {
   std::vector<std::uint32_t> free_sets_;
   std::size_t count_ = 0;
 
+  std::vector<std::uint64_t> held_;  // by node
   std::vector<node_index> free_nodes_;
   std::size_t next_node_ = 0;
   node_set dead_;                      // dropped, traces may be left

@@ -1,86 +1,140 @@
 """A cluster, the load on it, and what befalls it, made from a seed: plain data, so that it can be printed, replayed and
-shrunk."""
+shrunk.
+
+Times are seconds after the load's beginning. A brief scenario has the same faults in a shorter time.
+"""
 import random
 
-FAULT_SECONDS = 8  # every fault begins within this time of the load's beginning
+FAULT_SECONDS, BRIEF_SECONDS = 8, 3  # every fault begins within this time
+
+PROCESS_FAULTS = ("kill", "kill", "pause", "pause", "stop")
+NETWORK_FAULTS = ("cut", "cut", "one_way", "isolate", "slow", "flap", "lossy", "laggy")
+DISK_FAULTS = ("rot", "rot_live", "full", "gone", "broken", "dawdle")
+ENDS_PROCESS = ("kill", "stop", "rot")  # … which is started again
 
 
-def make(seed):
+def make(seed, brief=False):
     """The scenario of a seed. The same seed gives the same scenario on every machine."""
     dice = random.Random(seed)
-    nodes = [{"name": "front", "roles": "conductor,gateway" if dice.random() < 0.6 else "conductor"}]
-    for i in range(dice.choice((1, 1, 2)) - ("gateway" in nodes[0]["roles"])):
-        nodes.append({"name": f"gateway{i}", "roles": "gateway"})
-    if not any("gateway" in n["roles"] for n in nodes):
-        nodes.append({"name": "gateway0", "roles": "gateway"})
-    for role in ("prefill", "decode"):
-        for i in range(dice.choice((1, 2, 2))):
-            nodes.append({"name": f"{role}{i}", "roles": role})
-    if dice.random() < 0.3:
+    span = BRIEF_SECONDS if brief else FAULT_SECONDS
+    device = dice.choices(("host", "model", "linked"), (5, 4, 1))[0]
+    coupled = device != "linked" and dice.random() < 0.12
+    nodes = topology(dice, coupled)
+    for node in nodes:
+        if any(r in node["roles"] for r in ("prefill", "decode", "cache")):
+            node["dram_mib"] = dice.choice((1, 2, 8, 32))
+            if dice.random() < 0.4:
+                node["ssd"] = dice.choice(("roomy", "roomy", "small"))
+    scenario = {
+        "seed": seed, "brief": brief, "device": device, "coupled": coupled, "nodes": nodes,
+        "policy": dice.choice(("kvcache_centric", "kvcache_centric", "cache_aware", "load_balancing", "random")),
+        "clients": dice.choice((1, 2, 3, 4, 6, 6, 16)),
+        "leaving": dice.choice((0.0, 0.0, 0.2)),   # share of clients that go away in the middle of an answer
+        "hostile": dice.choice((0.0, 0.0, 0.1)),   # share of requests whose body is rubbish
+    }
+    rolling = dice.random() < 0.1
+    kinds = NETWORK_FAULTS if rolling else PROCESS_FAULTS * 2 + NETWORK_FAULTS + DISK_FAULTS + ("clock",)
+    faults = [make_fault(dice, kinds, nodes, span) for _ in range(dice.randint(1, 5))]
+    if rolling:  # one node after the other, each when the one before is back
+        faults.append({"at": round(dice.uniform(0.2, span / 2), 2), "kind": "roll", "node": "front"})
+    faults += come_and_go(dice, nodes, span, coupled)
+    scenario["faults"] = sorted(faults, key=lambda f: f["at"])
+    return scenario
+
+
+def topology(dice, coupled):
+    """The first node has the conductor; what else is in its process, and how many others there are, is drawn."""
+    if coupled:  # one worker that does both, in one process
+        front = dice.choice(("conductor,gateway,prefill,decode", "conductor,prefill,decode"))
+    else:
+        front = dice.choices(("conductor,gateway", "conductor", "conductor,gateway,prefill,decode",
+                              "conductor,prefill,decode,cache", "conductor,gateway,cache"), (10, 6, 2, 1, 1))[0]
+    nodes = [{"name": "front", "roles": front}]
+    gateways = dice.choice((1, 1, 2, 3)) - ("gateway" in front)
+    workers = 0 if coupled else 1
+    for role, count in (("gateway", gateways),
+                        ("prefill", workers and dice.choice((1, 2, 2)) - ("prefill" in front)),
+                        ("decode", workers and dice.choice((1, 2, 2)) - ("decode" in front))):
+        nodes += [{"name": f"{role}{i}", "roles": role} for i in range(count)]
+    if workers and dice.random() < 0.3:
         nodes.append({"name": "both0", "roles": "prefill,decode"})
     if dice.random() < 0.5:
         nodes.append({"name": "cache0", "roles": "cache"})
-    for node in nodes:
-        holds = any(r in node["roles"] for r in ("prefill", "decode", "cache"))
-        if not holds:
-            continue
-        node["dram_mib"] = dice.choice((1, 2, 8, 32))
-        if dice.random() < 0.4:
-            node["ssd"] = dice.choice(("roomy", "roomy", "small"))
-    faults = [make_fault(dice, nodes) for _ in range(dice.randint(1, 5))]
-    return {
-        "seed": seed,
-        "nodes": nodes,
-        "policy": dice.choice(("kvcache_centric", "kvcache_centric", "cache_aware", "load_balancing", "random")),
-        "clients": dice.randint(1, 6),
-        "leaving": dice.choice((0.0, 0.0, 0.2)),   # share of clients that go away in the middle of an answer
-        "hostile": dice.choice((0.0, 0.0, 0.1)),   # share of requests whose body is rubbish
-        "faults": sorted(faults, key=lambda f: f["at"]),
-    }
+    return nodes
 
 
-def make_fault(dice, nodes):
-    at = round(dice.uniform(0.2, FAULT_SECONDS), 2)
+def come_and_go(dice, nodes, span, coupled):
+    """A node that joins late, and one that leaves for good; never the last of a role."""
+    faults = []
+    if dice.random() < 0.2:
+        role = dice.choice(("gateway", "cache") if coupled else ("gateway", "cache", "prefill", "decode"))
+        nodes.append({"name": "late0", "roles": role, "joins": round(dice.uniform(0.2, span), 2)})
+        if role != "gateway":
+            nodes[-1]["dram_mib"] = 8
+        faults.append({"at": nodes[-1]["joins"], "kind": "join", "node": "late0"})
+    spare = [n for n in nodes[1:] if "joins" not in n and not last_of_a_role(n, nodes)]
+    if spare and dice.random() < 0.2:
+        faults.append({"at": round(dice.uniform(0.2, span), 2), "kind": "leave", "node": dice.choice(spare)["name"]})
+    return faults
+
+
+def last_of_a_role(node, nodes):
+    others = [r for n in nodes if n is not node and "joins" not in n for r in n["roles"].split(",")]
+    return not set(node["roles"].split(",")) - {"cache"} <= set(others)
+
+
+def make_fault(dice, kinds, nodes, span):
+    at = round(dice.uniform(0.2, span), 2)
     node = dice.choice(nodes)["name"]
-    other = dice.choice([n["name"] for n in nodes if n["name"] != node])
-    kind = dice.choice(("kill", "kill", "pause", "pause", "cut", "cut", "one_way", "isolate", "slow", "flap", "stop",
-                        "rot"))
+    other = dice.choice([n["name"] for n in nodes if n["name"] != node] or [node])
+    kind = dice.choice(kinds)
+    stores = [n["name"] for n in nodes if "ssd" in n]
+    if kind in DISK_FAULTS and not stores or other == node:
+        kind = "kill"
     fault = {"at": at, "kind": kind, "node": node}
-    if kind in ("kill", "stop"):
-        fault["back_after"] = round(dice.uniform(0.1, 5), 2)
-    elif kind == "rot":
-        stores = [n["name"] for n in nodes if "ssd" in n]
-        if not stores:
-            return {**fault, "kind": "kill", "back_after": 1.0}
-        fault.update(node=dice.choice(stores), flips=dice.choice((1, 16, 256)), back_after=0.2,
-                     dice=dice.randrange(1 << 30))
-    else:
-        fault["for"] = round(dice.choice((dice.uniform(0.1, 3), dice.uniform(3, 20))), 2)
+    if kind in DISK_FAULTS:
+        fault["node"] = dice.choice(stores)
+    short, long = (dice.uniform(0.1, 1.5), dice.uniform(1.5, 4.5)) if span == BRIEF_SECONDS else \
+        (dice.uniform(0.1, 3), dice.uniform(3, 20))
+    if kind in ENDS_PROCESS:
+        fault["back_after"] = 0.2 if kind == "rot" else round(dice.uniform(0.1, 0.6 * span), 2)
+    elif kind not in ("rot_live", "gone"):
+        fault["for"] = round(dice.choice((short, long)), 2)
     if kind in ("cut", "one_way"):
         fault["other"] = other
+    if kind in ("rot", "rot_live"):
+        fault.update(flips=dice.choice((1, 16, 256)), dice=dice.randrange(1 << 30))
+    if kind == "lossy":
+        fault.update(loss=dice.choice((0.01, 0.05, 0.2)), twice=dice.choice((0, 0.05)), ways=dice.choice(("both", "in", "out")))
+    if kind == "laggy":
+        fault.update(delay=dice.choice((0.02, 0.1, 0.4)), ways=dice.choice(("both", "in", "out")))
+        fault["jitter"] = dice.choice((0, fault["delay"]))
+    if kind == "broken":  # 1: writes fail, 2: reads do
+        fault["what"] = dice.choice((1, 2, 3))
+    if kind == "dawdle":
+        fault["delay_us"] = dice.choice((2000, 20000, 200000))
+    if kind == "clock":  # seconds that the wall clock leaps
+        fault["leap"] = dice.choice((-86400, -3600, -2, 2, 3600, 86400, 10 ** 9))
     return fault
 
 
 def simpler(scenario):
     """Scenarios with a little less in them, the largest cuts first: what a failing one is tried again as."""
     faults = scenario["faults"]
-    for i in range(len(faults)):
-        yield {**scenario, "faults": faults[:i] + faults[i + 1:]}
+    for i, fault in enumerate(faults):
+        nodes = [n for n in scenario["nodes"] if fault["kind"] != "join" or n["name"] != fault["node"]]
+        yield {**scenario, "nodes": nodes, "faults": faults[:i] + faults[i + 1:]}
     for key in ("leaving", "hostile"):
         if scenario[key]:
             yield {**scenario, key: 0.0}
     if scenario["clients"] > 1:
         yield {**scenario, "clients": 1}
     named = {name for f in faults for name in (f["node"], f.get("other"))}
-    roles = [r for n in scenario["nodes"] for r in n["roles"].split(",")]
-    for node in scenario["nodes"]:
-        others = roles.copy()
-        for r in node["roles"].split(","):
-            others.remove(r)
-        if node["name"] not in named and {"conductor", "gateway", "prefill", "decode"} <= set(others):
+    for node in scenario["nodes"][1:]:
+        if node["name"] not in named and not last_of_a_role(node, scenario["nodes"]):
             yield {**scenario, "nodes": [n for n in scenario["nodes"] if n is not node]}
     for node in scenario["nodes"]:
-        if "ssd" in node and not any(f["kind"] == "rot" and f["node"] == node["name"] for f in faults):
+        if "ssd" in node and not any(f["kind"] in DISK_FAULTS and f["node"] == node["name"] for f in faults):
             smaller = [{k: v for k, v in n.items() if k != "ssd"} if n is node else n for n in scenario["nodes"]]
             yield {**scenario, "nodes": smaller}
 
@@ -91,4 +145,5 @@ def describe(scenario):
     faults = ", ".join(
         f"{f['at']:.1f}s {f['kind']} {f['node']}" + (f"-{f['other']}" if "other" in f else "") +
         (f" {f['for']:.1f}s" if "for" in f else "") for f in scenario["faults"])
-    return f"seed {scenario['seed']}: {nodes}; {scenario['clients']} clients; {faults}"
+    kind = scenario["device"] + (", coupled" if scenario["coupled"] else "")
+    return f"seed {scenario['seed']}: {kind}; {nodes}; {scenario['clients']} clients; {faults}"

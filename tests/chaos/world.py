@@ -1,28 +1,77 @@
-"""Hosts, processes and faults of one scenario: each node is a process in a network namespace of its own.
+"""Hosts, processes and faults of one scenario: each node is a process in a network namespace of its own, with a
+monotonic clock that began at another time than the others'.
 
-Faults of the network are routes that lead nowhere (this kernel may lack netem): a cut pair cannot reach each other, a
-one-way cut lets answers get lost, an isolated host loses its cable, a slow one has a narrow queue.
+Faults of the network are routes that lead nowhere, a narrow queue, a cable that is pulled, or `relay.BadLink`; those of
+clocks and disks come from `fault_shim.cpp`.
 """
 import os
 import pathlib
 import random
+import shutil
 import signal
+import struct
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
 import hosts  # noqa: E402
+import relay  # noqa: E402
 from cluster import Client, Cluster, wait_until  # noqa: E402
 
 SHAPE = "dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=128,vocab=512"
 BLOCK_TOKENS = 16
 SECRET = "5" * 64
 HTTP_PORT = 8000
+SHIM = os.environ.get("MOONCAF_FAULT_SHIM", "build/tests/chaos/libmooncaf_fault_shim.so")
+NEED_SHIM = ("clock", "broken", "dawdle")
+
+# A modelled device: prompts take some 100 ms, answers some hundred more, and neither takes processor time.
+PROFILE = f"""name = "chaos"
+[model]
+layers = 2
+kv_bytes_per_token = 8
+block_tokens = {BLOCK_TOKENS}
+[prefill]
+constant_ms = 4
+token_us = 500
+pair_ns = 100
+cached_token_us = 5
+chunk_tokens = 64
+[decode]
+constant_ms = 12
+sequence_us = 200
+context_token_ns = 100
+max_batch = 16
+device_kv_tokens = 60000
+[node]
+nic_gbit_per_s = 10
+network_latency_us = 50
+ssd_gb_per_s = 1
+dram_tokens = 60000
+ssd_tokens = 0
+"""
 
 
-def common_options():
-    return ["--model", SHAPE, "--block-tokens", str(BLOCK_TOKENS), "--threads", "1", "--flush-limit", "2s",
-            "--prefill-instances", "1", "--ttft-slo", "120s", "--tbt-slo", "60s"]
+def device_options(device, folder):
+    """Command line of the device and model that a scenario names."""
+    if device == "model":
+        path = pathlib.Path(folder, "chaos.toml")
+        path.write_text(PROFILE)
+        return ["--device", f"model:{path}"]
+    return ["--model", SHAPE, "--block-tokens", str(BLOCK_TOKENS), "--threads", "1",
+            *(("--device", "linked", "--device-kv", "4MiB", "--context-length", "512") if device == "linked" else ())]
+
+
+def common_options(device, folder):
+    return [*device_options(device, folder), "--flush-limit", "2s", "--prefill-instances", "1", "--ttft-slo", "120s",
+            "--tbt-slo", "60s"]
+
+
+def own_clock(dice):
+    """Starts a command where the monotonic clock shows some other time."""
+    command = ["unshare", "--time", "--monotonic", str(dice.randrange(10 ** 6))]
+    return command if subprocess.run([*command, "true"], capture_output=True).returncode == 0 else []
 
 
 class World:
@@ -32,19 +81,32 @@ class World:
         self.scenario = scenario
         self.cluster = Cluster()
         self.dice = random.Random(scenario["seed"])
+        self.nodes = {n["name"]: n for n in scenario["nodes"]}
         self.down = set()      # processes that a fault has ended and not yet started again
+        self.gone = set()      # nodes that left for good
+        self.problems = []
+        self.links = {}        # bad ones, by the id of their fault
+        self.orders = {}       # what each node's shim is told
+        self.rolling = None
         # Nodes whose connections to clients may break: what happened to the others is no excuse.
-        self.disturbed = {f["node"] for f in scenario["faults"] if f["kind"] in ("kill", "stop", "rot", "isolate", "flap")}
+        ends = ("kill", "stop", "rot", "isolate", "flap", "leave", "join")
+        self.disturbed = {f["node"] for f in scenario["faults"] if f["kind"] in ends}
+        if any(f["kind"] == "roll" for f in scenario["faults"]):
+            self.disturbed = set(self.nodes)
 
     def __enter__(self):
-        self.network = hosts.network(len(self.scenario["nodes"]) + 1)  # the clients have a host of their own
+        self.network = hosts.network(len(self.nodes) + 1)  # the clients have a host of their own
         names, addresses, self.switch = self.network.__enter__()
-        self.namespace = {n["name"]: names[i + 1] for i, n in enumerate(self.scenario["nodes"])}
-        self.address = {n["name"]: addresses[i + 1] for i, n in enumerate(self.scenario["nodes"])}
-        self.number = {n["name"]: i + 1 for i, n in enumerate(self.scenario["nodes"])}
+        self.number = {name: i + 1 for i, name in enumerate(self.nodes)}
+        self.namespace = {name: names[i] for name, i in self.number.items()}
+        self.address = {name: addresses[i] for name, i in self.number.items()}
         self.secret = hosts.secret_in(self.cluster, "secret", SECRET)
-        for node in self.scenario["nodes"]:
-            self.start(node)
+        self.common = common_options(self.scenario["device"], self.cluster.folder.name)
+        for node in self.nodes.values():
+            if "ssd" in node:
+                self.mount(node)
+            if "joins" not in node:
+                self.launch(node)
         return self
 
     def __exit__(self, *_):
@@ -52,21 +114,30 @@ class World:
             if process.alive():
                 process.process.kill()
                 process.process.wait(10)
-        for node in self.scenario["nodes"]:
-            if node.get("ssd") == "small":
-                subprocess.run(["umount", "-l", self.ssd_folder(node)], capture_output=True)
+        for link in self.links.values():
+            link.end()
+        for name, node in self.nodes.items():
+            if "ssd" in node:
+                subprocess.run(["umount", "-l", self.ssd_folder(name)], capture_output=True)
         self.network.__exit__(None, None, None)
         self.cluster.folder.cleanup()
 
-    def ssd_folder(self, node):
-        return os.path.join(self.cluster.folder.name, f"{node['name']}-ssd")
+    def ssd_folder(self, name):
+        return os.path.join(self.cluster.folder.name, f"{name}-ssd")
 
-    def start(self, node):
-        name, address = node["name"], self.address[node["name"]]
-        front = self.scenario["nodes"][0]["name"]
-        args = [*common_options(), "--role", node["roles"], "--name", name, "--listen", f"{address}:7400",
-                "--data-listen", f"{address}:0", "--metrics-listen", "127.0.0.1:0", "--cluster-secret-file", self.secret,
-                "--policy", self.scenario["policy"]]
+    def mount(self, node):
+        """A disk of its own, which can be full; a small one is so before the tier thinks that it is."""
+        folder, size = self.ssd_folder(node["name"]), "24m" if node["ssd"] == "small" else "96m"
+        os.makedirs(folder, mode=0o700)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", folder], check=True)
+
+    def launch(self, node):
+        name, address, front = node["name"], self.address[node["name"]], next(iter(self.nodes))
+        args = [*self.common, "--role", node["roles"], "--name", name, "--listen", f"{address}:7400", "--data-listen",
+                f"{address}:0", "--metrics-listen", "127.0.0.1:0", "--cluster-secret-file", self.secret, "--policy",
+                self.scenario["policy"]]
+        if self.scenario["coupled"]:
+            args += ["--mode", "coupled"]
         if name != front:
             args += ["--join", f"{self.address[front]}:7400"]
         if "gateway" in node["roles"]:
@@ -74,20 +145,32 @@ class World:
         if "dram_mib" in node:
             args += ["--cache-dram", f"{node['dram_mib']}MiB"]
         if "ssd" in node:
-            folder = self.ssd_folder(node)
-            os.makedirs(folder, mode=0o700)
-            size = "16MiB"
-            if node["ssd"] == "small":  # a disk that fills up before the tier thinks that it is full
-                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", folder], check=True)
-                size = "64MiB"
-            args += ["--ssd-path", folder, "--ssd-size", size, "--no-direct-io"]
-        self.cluster.start(name, *args, netns=self.namespace[name])
+            args += ["--ssd-path", self.ssd_folder(name), "--ssd-size", "64MiB" if node["ssd"] == "small" else "16MiB",
+                     "--no-direct-io"]
+        env = {}
+        if any(f["kind"] in NEED_SHIM and f["node"] == name for f in self.scenario["faults"]):
+            self.orders[name] = os.path.join(self.cluster.folder.name, f"{name}-faults")
+            self.tell_shim(name)
+            env = {"LD_PRELOAD": os.path.abspath(SHIM), "MOONCAF_FAULTS": self.orders[name],
+                   "MOONCAF_FAULTS_FOLDER": self.ssd_folder(name)}
+        self.cluster.start(name, *args, netns=self.namespace[name], env=env, prefix=own_clock(self.dice))
+
+    def tell_shim(self, name, clock_s=0, disk=0, delay_us=0):
+        if not os.path.exists(SHIM):
+            raise FileNotFoundError(f"{SHIM}: build mooncaf_fault_shim, or set MOONCAF_FAULT_SHIM")
+        # In place: the process has the file mapped.
+        with open(os.open(self.orders[name], os.O_CREAT | os.O_WRONLY, 0o600), "wb") as f:
+            f.write(struct.pack("<qqq", clock_s * 10 ** 9, disk, delay_us))
 
     def process(self, name):
         return self.cluster.processes[name]
 
+    def members(self):
+        """Nodes that have been started and have not left."""
+        return [name for name in self.nodes if name in self.cluster.processes and name not in self.gone]
+
     def gateways(self):
-        return [n["name"] for n in self.scenario["nodes"] if "gateway" in n["roles"]]
+        return [name for name in self.members() if "gateway" in self.nodes[name]["roles"]]
 
     def client(self, gateway, timeout=90):
         return Client(self.address[gateway], HTTP_PORT, timeout)
@@ -95,51 +178,142 @@ class World:
     # ---- faults: each has a beginning and, but for some, an end ----
 
     def begin(self, fault):
-        name, kind = fault["node"], fault["kind"]
-        process = self.process(name)
-        if kind in ("kill", "rot") and name not in self.down:
-            process.process.send_signal(signal.SIGKILL)
-            process.process.wait(10)
-            self.down.add(name)
-            if kind == "rot":
-                rot(self.ssd_folder({"name": name}), fault["flips"], random.Random(fault["dice"]))
-        elif kind == "stop" and name not in self.down:
-            process.process.send_signal(signal.SIGTERM)
-            process.process.send_signal(signal.SIGCONT)
-            self.down.add(name)
-        elif kind == "pause" and name not in self.down:
-            process.process.send_signal(signal.SIGSTOP)
-        elif kind == "cut":
-            self.blackhole(name, fault["other"], True)
-            self.blackhole(fault["other"], name, True)
-        elif kind == "one_way":
-            self.blackhole(name, fault["other"], True)
-        elif kind == "isolate":
-            self.cable(name, "down")
-        elif kind == "flap":
-            self.cable(name, "down")
-        elif kind == "slow":
-            self.in_host(name, "tc", "qdisc", "replace", "dev", "eth", "root", "tbf", "rate", "4mbit", "burst", "16k",
-                         "latency", "400ms")
+        name = fault["node"]
+        if fault["kind"] == "join":
+            self.launch(self.nodes[name])
+        elif name in self.members():
+            getattr(self, "begin_" + fault["kind"])(fault, name, self.process(name).process)
 
     def end(self, fault):
         name, kind = fault["node"], fault["kind"]
+        if name not in self.members():
+            return
         process = self.process(name)
         if kind in ("kill", "rot", "stop") and name in self.down:
-            process.process.wait(20)
+            self.await_end(name, kind)
             process.start()
             self.down.discard(name)
         elif kind == "pause" and process.alive():
             process.process.send_signal(signal.SIGCONT)
-        elif kind == "cut":
+        elif kind in ("cut", "one_way"):
             self.blackhole(name, fault["other"], False)
-            self.blackhole(fault["other"], name, False)
-        elif kind == "one_way":
-            self.blackhole(name, fault["other"], False)
+            if kind == "cut":
+                self.blackhole(fault["other"], name, False)
         elif kind in ("isolate", "flap"):
             self.cable(name, "up")
         elif kind == "slow":
             self.in_host(name, "tc", "qdisc", "del", "dev", "eth", "root", check=False)
+        elif kind in ("lossy", "laggy") and id(fault) in self.links:
+            self.links.pop(id(fault)).end()
+        elif kind in NEED_SHIM:
+            self.tell_shim(name)
+        elif kind == "full":
+            pathlib.Path(self.ssd_folder(name), "ballast").unlink(missing_ok=True)
+
+    def await_end(self, name, kind):
+        try:
+            code = self.process(name).process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.problems.append(("hang", f"{name} did not end within 15 s of SIGTERM"))
+            self.process(name).kill9()
+            return
+        # The others: before it could catch the signal, and while it loaded.
+        if kind == "stop" and code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+            self.problems.append(("crash", f"{name} ended with {code} when told to stop"))
+
+    def begin_kill(self, _, name, process):
+        if name not in self.down:
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+            self.down.add(name)
+
+    def begin_rot(self, fault, name, process):
+        if name not in self.down:
+            self.begin_kill(fault, name, process)
+            rot(self.ssd_folder(name), fault["flips"], random.Random(fault["dice"]))
+
+    def begin_rot_live(self, fault, name, _):
+        rot(self.ssd_folder(name), fault["flips"], random.Random(fault["dice"]))
+
+    def begin_gone(self, _, name, __):
+        """All files of the tier are deleted under its feet."""
+        for path in pathlib.Path(self.ssd_folder(name)).iterdir():
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def begin_full(self, _, name, __):
+        try:
+            with open(os.path.join(self.ssd_folder(name), "ballast"), "wb", buffering=0) as f:
+                while f.write(bytes(65536)) == 65536:
+                    pass
+        except OSError:
+            pass  # that is the aim
+
+    def begin_broken(self, fault, name, _):
+        self.tell_shim(name, disk=fault["what"])
+
+    def begin_dawdle(self, fault, name, _):
+        self.tell_shim(name, delay_us=fault["delay_us"])
+
+    def begin_clock(self, fault, name, _):
+        self.tell_shim(name, clock_s=fault["leap"])
+
+    def begin_stop(self, _, name, process):
+        if name not in self.down:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
+            self.down.add(name)
+
+    def begin_leave(self, fault, name, process):
+        if name not in self.down:
+            self.begin_stop(fault, name, process)
+            self.gone.add(name)
+
+    def begin_pause(self, _, name, process):
+        if name not in self.down:
+            process.send_signal(signal.SIGSTOP)
+
+    def begin_cut(self, fault, name, _):
+        self.blackhole(name, fault["other"], True)
+        self.blackhole(fault["other"], name, True)
+
+    def begin_one_way(self, fault, name, _):
+        self.blackhole(name, fault["other"], True)
+
+    def begin_isolate(self, _, name, __):
+        self.cable(name, "down")
+
+    begin_flap = begin_isolate
+
+    def begin_slow(self, _, name, __):
+        self.in_host(name, "tc", "qdisc", "replace", "dev", "eth", "root", "tbf", "rate", "4mbit", "burst", "16k",
+                     "latency", "400ms")
+
+    def begin_lossy(self, fault, name, _):
+        if not any(link.port == f"port{self.number[name]}" for link in self.links.values()):
+            self.links[id(fault)] = relay.BadLink(
+                self.switch, self.number[name], self.scenario["seed"],
+                **{k: v for k, v in fault.items() if k in ("loss", "twice", "delay", "jitter", "ways")})
+
+    begin_laggy = begin_lossy
+
+    def begin_roll(self, *_):
+        """A rolling restart: one node after the other, each when the one before is ready."""
+        self.rolling = threading.Thread(target=self.roll, daemon=True)
+        self.rolling.start()
+
+    def roll(self):
+        for name in self.members():
+            process = self.process(name)
+            if name in self.gone or not process.alive():
+                continue
+            began = process.output().count("ready roles=")
+            process.process.terminate()
+            self.await_end(name, "stop")
+            process.start()
+            try:
+                wait_until("it is ready", lambda: process.output().count("ready roles=") > began or not process.alive(), 30)
+            except AssertionError:
+                self.problems.append(("hang", f"{name} was not ready 30 s after a restart"))
 
     def steps(self):
         """(when, function) of everything that is done to the cluster, in order."""
@@ -153,23 +327,33 @@ class World:
                     when, up = when + 0.4, not up
             else:
                 out.append((fault["at"], lambda f=fault: self.begin(f)))
-            out.append((last, lambda f=fault: self.end(f)))
+            if last > fault["at"]:
+                out.append((last, lambda f=fault: self.end(f)))
         return sorted(out, key=lambda step: step[0])
 
     def heal(self):
         """Whatever is left of the faults ends; whoever is down starts again."""
-        for node in self.scenario["nodes"]:
-            name = node["name"]
+        if self.rolling:
+            self.rolling.join(120)
+        for link in self.links.values():
+            link.end()
+        self.links.clear()
+        for name in self.orders:
+            self.tell_shim(name)
+        for name in self.members():
             for other in self.address:
                 if other != name:
                     self.blackhole(name, other, False)
             self.cable(name, "up")
             self.in_host(name, "tc", "qdisc", "del", "dev", "eth", "root", check=False)
             process = self.process(name)
-            if process.alive():
-                process.process.send_signal(signal.SIGCONT)
-            else:
+            if name in self.down:
+                self.await_end(name, "stop")
                 process.start()
+            else:
+                process.process.send_signal(signal.SIGCONT)
+        for name in self.gone:
+            self.await_end(name, "stop")
         self.down.clear()
 
     def blackhole(self, name, other, on):
@@ -185,43 +369,42 @@ class World:
     # ---- what is there ----
 
     def wait_complete(self, seconds):
-        """Until every gateway sees every node."""
-        want = {n["name"] for n in self.scenario["nodes"]}
-
+        """Until every gateway sees every node, and all nodes can talk to each other."""
         def all_there():
-            for node in self.scenario["nodes"]:
-                process = self.process(node["name"])
-                assert process.alive(), f"{node['name']} ended by itself with {process.process.returncode}"
+            want = set(self.members())
+            for name in want:
+                process = self.process(name)
+                assert process.alive(), f"{name} ended by itself with {process.process.returncode}"
             for gateway in self.gateways():
                 try:
                     status, body = self.client(gateway, 5).json("GET", "/cluster")
                 except (OSError, ValueError):
                     return False
-                if status != 200 or {n["name"] for n in body["nodes"]} != want:
+                if status != 200 or {n["name"] for n in body["nodes"]} != want or body["broken_links"]:
                     return False
             return True
 
-        wait_until("every node is a member, seen from every gateway", all_there, seconds, every=0.1)
+        wait_until("every node is a member that all others can talk to, seen from every gateway", all_there, seconds,
+                   every=0.1)
 
     def usage(self, name):
-        """(resident bytes, threads, descriptors) of a process."""
+        """Resident bytes, threads and descriptors of a process."""
         process = self.process(name)
         pid = process.process.pid
-        children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-        pid = int(children[0]) if children else pid  # behind `ip netns exec`, which execs: usually none
-        return process.rss_bytes(), len(os.listdir(f"/proc/{pid}/task")), len(os.listdir(f"/proc/{pid}/fd"))
+        return {"bytes of memory": process.rss_bytes(), "threads": len(os.listdir(f"/proc/{pid}/task")),
+                "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
 def rot(folder, flips, dice):
-    """Flips bits of the files of a database that nobody has open."""
+    """Flips bits of a database's files."""
     files = [p for p in sorted(pathlib.Path(folder).rglob("*")) if p.is_file() and p.stat().st_size]
     for _ in range(flips if files else 0):
         path = dice.choice(files)
-        with open(path, "r+b") as f:
-            at = dice.randrange(path.stat().st_size)
-            f.seek(at)
-            byte = f.read(1)
-            f.seek(at)
-            f.write(bytes((byte[0] ^ (1 << dice.randrange(8)),)))
-
-
+        try:
+            with open(path, "r+b") as f:
+                f.seek(dice.randrange(max(path.stat().st_size, 1)))
+                byte = f.read(1)
+                f.seek(-len(byte), os.SEEK_CUR)
+                f.write(bytes(b ^ (1 << dice.randrange(8)) for b in byte))
+        except FileNotFoundError:
+            pass  # whoever has it open may delete it meanwhile

@@ -43,14 +43,14 @@ def wait_until(what, condition, seconds=30, every=0.05):
 class Process:
     """One mooncaf process with its log in a file."""
 
-    def __init__(self, name, args, folder, netns=None, env=None):
-        self.name, self.args, self.netns = name, args, netns
+    def __init__(self, name, args, folder, netns=None, env=None, prefix=()):
+        self.name, self.args, self.netns, self.prefix = name, args, netns, prefix
         self.log_path = pathlib.Path(folder) / f"{name}.log"
         self.env = {**os.environ, **(env or {})}
         self.start()
 
     def start(self):
-        command = [BINARY, *self.args]
+        command = [*self.prefix, BINARY, *self.args]
         if self.netns:
             command = ["ip", "netns", "exec", self.netns, *command]
         self.log = open(self.log_path, "ab")
@@ -181,11 +181,11 @@ class Cluster:
         self.folder.cleanup()
         assert not problems or kind, problems
 
-    def start(self, name, *args, netns=None, env=None):
+    def start(self, name, *args, netns=None, env=None, prefix=()):
         common = ["--model", MODEL] if not any(a.split("=")[0] == "--model" for a in args) else []
         # The secret that all of them share is made by the first, in a home of the test's own.
         home = {"XDG_CONFIG_HOME": os.path.join(self.folder.name, "config")}
-        process = Process(name, [*common, *args], self.folder.name, netns, {**home, **(env or {})})
+        process = Process(name, [*common, *args], self.folder.name, netns, {**home, **(env or {})}, prefix)
         self.processes[name] = process
         return process
 

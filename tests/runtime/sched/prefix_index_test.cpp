@@ -217,6 +217,11 @@ TEST_CASE("random events leave what a plain map holds") {
     index.sweep(~std::size_t{0});
     index.sweep(~std::size_t{0});
     CHECK(index.size() == plain.holders.size());
+    for (const auto node : live) {
+      const auto held =
+          std::ranges::count_if(plain.holders, [&](const auto& b) { return b.second.contains(node); });
+      CHECK(index.held_blocks(node) == static_cast<std::uint64_t>(held));
+    }
   }
 }
 
