@@ -126,10 +126,15 @@ class World:
         return os.path.join(self.cluster.folder.name, f"{name}-ssd")
 
     def mount(self, node):
-        """A disk of its own, which can be full; a small one is so before the tier thinks that it is."""
-        folder, size = self.ssd_folder(node["name"]), "24m" if node["ssd"] == "small" else "96m"
-        os.makedirs(folder, mode=0o700)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", folder], check=True)
+        """A disk of its own; a small one has little more than the tier wants to keep free."""
+        os.makedirs(self.ssd_folder(node["name"]), mode=0o700)
+        self.resize(node["name"], "400m" if node["ssd"] == "roomy" else "210m", "mode=0700")
+
+    def resize(self, name, size, *options):
+        """@returns whether the disk took that size: not one that is less than what is on it."""
+        options = ["remount", *options] if os.path.ismount(self.ssd_folder(name)) else options
+        return subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "none",
+                               self.ssd_folder(name)], capture_output=True).returncode == 0
 
     def launch(self, node):
         name, address, front = node["name"], self.address[node["name"]], next(iter(self.nodes))
@@ -208,7 +213,7 @@ class World:
         elif kind in NEED_SHIM:
             self.tell_shim(name)
         elif kind == "full":
-            pathlib.Path(self.ssd_folder(name), "ballast").unlink(missing_ok=True)
+            self.resize(name, "400m")
 
     def await_end(self, name, kind):
         try:
@@ -241,12 +246,8 @@ class World:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def begin_full(self, _, name, __):
-        try:
-            with open(os.path.join(self.ssd_folder(name), "ballast"), "wb", buffering=0) as f:
-                while f.write(bytes(65536)) == 65536:
-                    pass
-        except OSError:
-            pass  # that is the aim
+        """No room but for a few pages more than is used."""
+        any(self.resize(name, f"{mib}m") for mib in (1, 2, 4, 8, 16, 32, 64))
 
     def begin_broken(self, fault, name, _):
         self.tell_shim(name, disk=fault["what"])

@@ -1,6 +1,8 @@
 // What happens between two real processes: bytes arrive, and a peer that is killed, stopped or restarted
 // costs its own transfers and nothing else.
 
+#include <algorithm>
+
 #include "runtime/base/hash.hpp"
 #include "tests/conformance/transport_world.hpp"
 #include "tests/transport/peer_channel.hpp"
@@ -10,6 +12,7 @@ using namespace mooncaf::test;
 
 // RDMA does the same in a virtual machine.
 #ifdef MOONCAF_TWO_PROCESSES_OF_RDMA
+#include "tests/rdma/links.hpp"
 #define EVERY_PATH rdma_path
 #else
 #define EVERY_PATH shm_path, tcp_path
@@ -136,8 +139,8 @@ TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P,
   t.deadline = start + std::chrono::milliseconds(200);
   const auto late = run(*two.here.plane, t);
   REQUIRE(!late.outcome);
-  // Two clocks run: the transfer's deadline and the link's patience. On a machine that stands still for seconds
-  // the second may be looked at first.
+  // Two clocks run: the transfer's deadline and the link's patience. On a machine that stands still for
+  // seconds the second may be looked at first.
   CHECK((late.outcome.error() == ec::timed_out || late.outcome.error() == ec::peer_lost));
   const auto lost = run(*two.here.plane, two.write(16 * MiB));
   CHECK(!lost.outcome);
@@ -157,3 +160,52 @@ TEST_CASE_TEMPLATE("a killed peer that comes back under the same name is used ag
   const auto done = run(*two.here.plane, two.write(1 * MiB));
   CHECK_MESSAGE(done.outcome, (done.outcome ? "" : to_string(done.outcome.error())));
 }
+
+#ifdef MOONCAF_TWO_PROCESSES_OF_RDMA
+TEST_CASE("a rail that goes down in the middle of transfers between two processes costs none of them") {
+  const links_restored restore;
+  two_processes<rdma_path> two;
+  const auto there_holds = [&](std::uint64_t at, std::span<const std::byte> what) {
+    two.child.channel().order('C', at, std::uint64_t{what.size()});
+    return two.child.channel().receive_text() == std::to_string(checksum64(what));
+  };
+  // Ours: what is written, 8 MiB; what is read into, 8 MiB. The other's: the same, the other way round.
+  const auto written = two.here.memory.bytes().first(8 * MiB);
+  const auto read = two.here.memory.bytes().subspan(8 * MiB, 8 * MiB);
+  REQUIRE(run(*two.here.plane, two.write(8 * MiB, 8 * MiB)).outcome);
+  const auto slices = [&](std::size_t rail) { return two.here.plane->rails().at(rail).slices; };
+  const auto bound = clock_type::now() + patience;
+  while (slices(0) == 0 || slices(1) == 0) {
+    REQUIRE(clock_type::now() < bound);
+    REQUIRE(run(*two.here.plane, two.write(8 * MiB)).outcome);
+  }
+  constexpr std::size_t count = 32;
+  mailbox<completion> done;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto t = two.write(8 * MiB);
+    if (i % 2 == 1) {
+      t.op = transfer_op::read;
+      t.slices = {{{two.here.region.id, 8 * MiB, 8 * MiB}, {two.there.id, 8 * MiB, 8 * MiB}, {}}};
+    }
+    two.here.plane->submit(std::move(t), [&](const completion& c) { done.put(c); });
+  }
+  done.await(2);
+  set_link(1, false);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto c = done.take();
+    REQUIRE_MESSAGE(c.outcome, to_string(c.outcome.error()));
+    CHECK(c.path == transfer_path::rdma);
+  }
+  CHECK(done.size() == 0);
+  CHECK(!two.here.plane->rails()[1].up);
+  CHECK(there_holds(0, written));
+  CHECK(std::ranges::equal(read, written));
+
+  const auto before = slices(1);
+  set_link(1, true);
+  while (slices(1) == before) {
+    REQUIRE_MESSAGE(clock_type::now() < bound + patience, "the rail was not used again");
+    REQUIRE(run(*two.here.plane, two.write(8 * MiB)).outcome);
+  }
+}
+#endif
