@@ -26,6 +26,7 @@ void hot_blocks::used(std::span<const block_key> keys, time_point now) {
     e.at = now;
     e.parent = i == 0 ? block_key{} : keys[i - 1];
     e.depth = static_cast<std::uint32_t>(i);
+    if (e.heat > options_.uses_per_holder) warm_.insert(keys[i]);
   }
   if (blocks_.size() > options_.most_tracked) forget_the_coldest(now);
 }
@@ -50,11 +51,14 @@ std::size_t hot_blocks::copies_on(node_id node) const {
   return i == copies_.end() ? 0 : i->second.size();
 }
 
-std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) const {
+std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) {
   std::vector<hot_block> hot;
-  for (const auto& [key, e] : blocks_) {
-    if (faded(e, now) > options_.uses_per_holder) hot.push_back({key, e.parent, e.depth});
-  }
+  std::erase_if(warm_, [&](const block_key& key) {
+    const auto known = blocks_.find(key);
+    if (known == blocks_.end() || faded(known->second, now) <= options_.uses_per_holder) return true;
+    hot.push_back({key, known->second.parent, known->second.depth});
+    return false;
+  });
   // The order is that of the keys where depths are equal, so that every run decides alike.
   std::ranges::sort(hot, [](const hot_block& a, const hot_block& b) {
     return a.depth != b.depth ? a.depth < b.depth

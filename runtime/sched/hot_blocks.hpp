@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,9 @@ struct hot_copy {
 /// plan, so that the next plan sees what the last one did. A copy is a block like any other: it is found by
 /// the next request, and goes with the others when it has not been used for longest, which ends its place in
 /// the budget.
-/// @thread  Owned by the conductor; not synchronised.  @cost `used`: a lookup per block, of the first 128.
+/// @thread  Owned by the conductor; not synchronised.
+/// @cost `used`: a lookup per block, of the first 128; `plan`: the blocks that were hot lately, not all that
+/// are tracked.
 class hot_blocks {
  public:
   using holds_fn = std::function<bool(node_id, const block_key&)>;
@@ -73,7 +76,7 @@ class hot_blocks {
 
   static double faded(const entry& e, time_point now);
   void forget_the_coldest(time_point now);
-  std::vector<chain> hot_chains(time_point now) const;
+  std::vector<chain> hot_chains(time_point now);
   bool has(node_id node, const block_key& key, const holds_fn& holds) const;
   void copy(const chain& c, std::span<const hot_node> nodes, const holds_fn& holds, time_point now,
             std::vector<hot_copy>& out);
@@ -81,6 +84,7 @@ class hot_blocks {
 
   hot_options options_;
   std::unordered_map<block_key, entry> blocks_;
+  std::unordered_set<block_key> warm_;  // all that may be hot: heat only fades until the next use
   std::unordered_map<node_id, std::unordered_map<block_key, time_point>> copies_;  // made when
 };
 
