@@ -331,8 +331,8 @@ void gateway::finish(const live_ptr& request, finish_kind reason) {
   report.prefill = request->stats;
   if (request->placed) report.placement = *request->placed;
   report.ttft = request->ttft;
+  measure_end(request, "finished");  // first: a client that has its answer finds it counted
   request->what.sink->finished(reason, report);
-  measure_end(request, "finished");
   forget(request, request_stage::finished);
 }
 
@@ -355,9 +355,9 @@ void gateway::client_gone(const client_request_ptr& client) {
 
 void gateway::fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after) {
   stop_workers(request, true, true);
+  measure_end(request, outcome_of(cause.code));
   request->what.sink->failed(cause, retry_after);
   for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
-  measure_end(request, outcome_of(cause.code));
   forget(request, cause.code == ec::slo_unreachable && request->placed ? request_stage::refused
                                                                        : request_stage::failed);
 }

@@ -70,6 +70,28 @@ TEST_CASE_FIXTURE(gateway_world, "an answer of one token ends with the prefill")
   CHECK(held() == 0);
 }
 
+TEST_CASE_FIXTURE(gateway_world, "a client that has its answer finds it counted") {
+  context->meters = std::make_shared<metrics>("m");
+  open();
+  const auto counted = [&](const std::string& outcome) {
+    return context->meters->text().find("mooncaf_requests_total{model_name=\"m\",outcome=\"" + outcome +
+                                        "\"} 1") != std::string::npos;
+  };
+  bool then = false;
+  sink->at_end = [&] { then = counted("finished"); };
+  submit_one();
+  CHECK(!counted("finished"));
+  first(placed(), 9, finish_kind::stop);
+  CHECK(then);
+
+  sink = std::make_shared<recorder>();
+  then = false;
+  sink->at_end = [&] { then = counted("failed"); };
+  submit_one();
+  broke(placed(1), false);
+  CHECK(then);
+}
+
 TEST_CASE_FIXTURE(gateway_world, "no token is delivered twice") {
   open();
   submit_one();

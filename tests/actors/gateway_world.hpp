@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "actors/gateway.hpp"
+#include "actors/metrics/metrics.hpp"
 #include "runtime/sched/block_hash.hpp"
 #include "tests/support/actor_fixture.hpp"
 
@@ -104,6 +105,7 @@ struct recorder final : token_sink {
   std::optional<error> cause;
   std::chrono::seconds retry_after{-1};
   std::size_t wanted = 1000;  ///< more are refused
+  std::function<void()> at_end;
 
   void prompt(std::span<const std::int32_t> prompt_tokens, std::span<const sampled_token> scores) override {
     CHECK(tokens.empty());
@@ -119,11 +121,13 @@ struct recorder final : token_sink {
     CHECK(!over());
     end = reason;
     report = r;
+    if (at_end) at_end();
   }
   void failed(const error& e, std::chrono::seconds again_in) override {
     CHECK(!over());
     cause = e;
     retry_after = again_in;
+    if (at_end) at_end();
   }
   bool over() const { return end || cause; }
 };
