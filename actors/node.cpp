@@ -203,16 +203,20 @@ caf::result<node_info> node::greeted(const node_info& peer) {
                                               " (" + info_.layout + "), node " + peer.name + " has " +
                                               peer.model + " (" + peer.layout + ")"});
   }
-  meet(peer);
+  // Whoever it was that it had lost, it must not think that we went on: what it has here is gone.
+  if (meet(peer)) roster_.begin_anew(peer.id);
   auto mine = info_;
   mine.meeting = roster_.meeting_with(peer.id);
   return mine;
 }
 
-void node::meet(const node_info& peer) {
-  if (peer.id == info_.id) return;
-  if (const auto known = peers_.find(peer.id); known != peers_.end()) {
-    if (known->second.info.meeting == peer.meeting) return;
+bool node::meet(const node_info& peer) {
+  if (peer.id == info_.id) return false;
+  const auto known = peers_.find(peer.id);
+  const bool had_lost_us = known != peers_.end();
+  if (had_lost_us) {
+    // A smaller number is of a greeting that was overtaken, or meant for who lived at our address before.
+    if (peer.meeting <= known->second.info.meeting) return false;
     roster_.was_lost_by(peer.id, clock().now());
     part(peer.id, "it had lost this node");
   }
@@ -224,6 +228,7 @@ void node::meet(const node_info& peer) {
   if (local_.messenger) send(local_.messenger, peer_up_atom_v, peer);
   if (local_.keeper) send(local_.keeper, peer_up_atom_v, peer.id);
   if (local_.gateway) send(local_.gateway, peer_up_atom_v, peer);
+  return had_lost_us;
 }
 
 void node::lost(const caf::down_msg& down) {

@@ -70,7 +70,8 @@ class node final : public node_actor::base {
   void learn(const std::vector<node_info>& others, bool joined);
   /// What the conductor makes of us, and who is there.
   void stand(const roster_msg& answer);
-  void meet(const node_info& peer);
+  /// @returns whether it was known here and had lost this node, so that its actors were told of both.
+  bool meet(const node_info& peer);
   void lost(const caf::down_msg& down);
   /// Peers that the data plane has shut out are greeted anew: only then do both sides agree on what may still
   /// be written.

@@ -23,8 +23,10 @@ namespace mooncaf {
 /// Of two members one calls first, as two calls that cross are two links, which CAF cannot tell apart: who
 /// has just joined calls all others; after a loss it is the one with the smaller id.
 ///
-/// A **meeting** is the time from one loss to the next, numbered by each side for itself and told in the
-/// greeting: a peer that greets us with another number than before had lost us, whether we noticed or not.
+/// A **meeting** is the time from one loss to the next, numbered by each side for itself, ever higher, and
+/// told in the greeting: a peer that greets us with a higher number than before had lost us, whether we
+/// noticed or not. The answer to such a greeting has a new number, too: a caller that meant somebody else,
+/// who lived at our address before, had not lost us, and learns that we have dropped what it had here.
 /// @thread  not synchronised
 class peer_roster {
  public:
@@ -40,6 +42,8 @@ class peer_roster {
   void lost(node_id peer, time_point now);
   /// It had lost us: its greeting, which brought the news, makes a new meeting.
   void was_lost_by(node_id peer, time_point now);
+  /// A new meeting with a peer that is connected.
+  void begin_anew(node_id peer) { find_or_make(peer).meeting = ++meetings_; }
   /// The call that `due` ordered failed.
   void missed(node_id peer, time_point now);
 

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -134,6 +135,7 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
 
   result<node_actor> dial(std::uint64_t from, std::uint64_t to) {
     ++machines[from].dials;
+    if (const auto heir = heirs.find(to); heir != heirs.end()) to = heir->second;
     if (cuts.contains({from, to}) || cuts.contains({to, from}))
       return fail(ec::peer_lost, "the cable is cut");
     const auto far = machines.find(to);
@@ -177,6 +179,7 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
   std::map<std::uint64_t, machine> machines;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<node_actor>> ends;
   std::set<std::pair<std::uint64_t, std::uint64_t>> cuts;
+  std::map<std::uint64_t, std::uint64_t> heirs;  ///< who lives where another node did
   std::uint64_t requests = 0;
 };
 
@@ -244,6 +247,31 @@ TEST_CASE_FIXTURE(node_world, "a peer that was fenced is greeted anew by both si
   pass(10s);
   CHECK(log(3) == peer_log{"up 1", "up 2", "down 2", "up 2"});
   CHECK(log(2) == peer_log{"up 1", "up 3", "down 3", "up 3"});
+}
+
+TEST_CASE_FIXTURE(node_world,
+                  "who is called under its predecessor's id begins anew on both sides or on none") {
+  add(2);
+  add(3);
+  pass(1s);
+  // Started again at once, at the same address: the others still call the one that died there.
+  bool noticed_late = false;
+  SUBCASE("its death is noticed first") {}
+  SUBCASE("its death is noticed when the new one is there") { noticed_late = true; }
+  stop(std::exchange(machines[3].root, {}));
+  heirs[3] = 4;
+  if (noticed_late) add(4);
+  for (const std::uint64_t id : {1, 2}) breaks(id, 3);
+  if (!noticed_late) add(4);
+  pass(10s);
+  for (const std::uint64_t id : {1, 2}) {
+    CAPTURE(id);
+    const auto other = std::to_string(id);
+    for (const std::string what : {"up ", "down "})
+      CHECK(std::ranges::count(log(id), what + "4") == std::ranges::count(log(4), what + other));
+    CHECK(std::ranges::count(log(id), "up 4") == std::ranges::count(log(id), "down 4") + 1);
+  }
+  CHECK(cluster()["broken_links"].empty());
 }
 
 TEST_CASE_FIXTURE(node_world, "a node that the conductor dropped, and that is alive, joins again") {
