@@ -19,6 +19,9 @@ std::string to_table(const simulation_options& options, const outcome& out);
 std::string to_json(const simulation_options& options, const outcome& out);
 /// A run over time: an object of rows, null where there is no number.
 std::string to_json(const timeline& history);
+/// A distribution as [[value, share of at most that], …], ascending. @param step  the least between two
+/// shares.
+std::string json_cdf(const log_histogram& h, double step);
 /// A self-contained HTML page: no other file, no network.
 std::string to_html(const simulation_options& options, const outcome& out);
 

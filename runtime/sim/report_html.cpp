@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "runtime/sim/page.hpp"
 #include "runtime/sim/report.hpp"
 #include "runtime/sim/report_page.hpp"
 
@@ -31,16 +32,7 @@ void list(std::string& out, const Range& values, Get&& get) {
 }
 
 void cdf(std::string& out, const char* name, const log_histogram& h) {
-  out += "\"" + std::string{name} + "\":[";
-  bool first = true;
-  double last = -1;
-  h.for_each([&](double value, double share) {
-    if (share - last < 0.001 && share < 1) return;  // more points than pixels help nobody
-    last = share;
-    out += (first ? "[" : ",[") + number(value) + "," + number(share) + "]";
-    first = false;
-  });
-  out += "],";
+  out += "\"" + std::string{name} + "\":" + json_cdf(h, 0.001) + ",";
 }
 
 void series(std::string& out, const char* name, const outcome& o, double timeline_row::*field) {
@@ -105,30 +97,6 @@ void busy(std::string& out, const busy_rows& rows) {
   out += "\",";
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-void replace(std::string& page, std::string_view mark, const std::string& with) {
-  page.replace(page.find(mark), mark.size(), with);
-}
-
 }  // namespace
 
 std::string to_html(const simulation_options& options, const outcome& o) {
@@ -155,11 +123,8 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   for (std::size_t i = 0; i < options.watch.size(); ++i)
     data += (i == 0 ? "\"" : ",\"") + std::to_string(options.watch[i]) + "\"";
   data += "],\"prefill\":" + std::to_string(options.prefill) + "}";
-  std::string page{report_page};
-  replace(page, "@TITLE@", escaped(describe(options)));
-  replace(page, "@TABLE@", escaped(to_table(options, o)));
-  replace(page, "@DATA@", data);
-  return page;
+  return report_page(page_of_a_run, describe(options), "<pre>" + html_text(to_table(options, o)) + "</pre>",
+                     data);
 }
 
 }  // namespace mooncaf::sim

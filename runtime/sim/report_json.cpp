@@ -81,7 +81,22 @@ std::string json_columns(const timeline& t, std::vector<float> timeline_row::*fi
   return json_list(all);
 }
 
+constexpr double cdf_step = 0.005;
+
 }  // namespace
+
+std::string json_cdf(const log_histogram& h, double step) {
+  std::string out;
+  double last = -1;
+  h.for_each([&](double value, double share) {
+    if (share - last < step && share < 1) return;  // more points than pixels help nobody
+    last = share;
+    char point[64];
+    std::snprintf(point, sizeof point, "%s[%.5g,%.5g]", out.empty() ? "" : ",", value, share);
+    out += point;
+  });
+  return "[" + out + "]";
+}
 
 std::string to_json(const timeline& t) {
   const auto column = [&](double timeline_row::*field) {
@@ -111,6 +126,7 @@ std::string to_json(const simulation_options& options, const outcome& o) {
       .raw("low", json_of(o.by_priority[2]));
   j.raw("ttft_s", json_of(o.ttft)).raw("queueing_s", json_of(o.queueing)).raw("gap_s", json_of(o.gap));
   j.raw("tbt_s", json_of(o.tbt)).raw("handover_s", json_of(o.handover));
+  j.raw("ttft_cdf", json_cdf(o.ttft, cdf_step)).raw("tbt_cdf", json_cdf(o.tbt, cdf_step));
   j.number("goodput_per_s", o.goodput()).number("slo_share", o.slo_share());
   j.number("wasted_prefill_s", o.wasted_prefill_s).number("missed_prefill_s", o.missed_prefill_s);
   j.count("blocks_dram", o.blocks_dram)

@@ -1,19 +1,22 @@
 #pragma once
-// The page that a report is put into: styles and plots, no dependency, nothing fetched.
+// The pages that reports are put into: styles and plots, no dependency, nothing fetched. A page is
+// `page_begin`, then `page_of_a_run` or `page_of_many`; @TITLE@, @TABLE@ and @DATA@ are to be put in.
 
 #include <string_view>
 
 namespace mooncaf::sim {
 
-inline constexpr std::string_view report_page = R"page(<!doctype html>
+inline constexpr std::string_view page_begin = R"page(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>mooncaf simulate</title>
 <style>
-:root{--ink:#1b2330;--dim:#5a6575;--grid:#e3e7ec;--paper:#fff;--c0:#2563c9;--c1:#c2490f;--c2:#20793f}
-@media(prefers-color-scheme:dark){:root{--ink:#dfe5ee;--dim:#a3afbf;--grid:#2d3644;--paper:#141a22;--c0:#6ea2ff;--c1:#ff9460;--c2:#5fcf86}}
+:root{--ink:#1b2330;--dim:#5a6575;--grid:#e3e7ec;--paper:#fff;--c0:#2563c9;--c1:#c2490f;--c2:#20793f;--c3:#8a35b0;--c4:#8a6d00;--c5:#b0246a;--c6:#0b7a85;--c7:#5a6575}
+@media(prefers-color-scheme:dark){:root{--ink:#dfe5ee;--dim:#a3afbf;--grid:#2d3644;--paper:#141a22;--c0:#6ea2ff;--c1:#ff9460;--c2:#5fcf86;--c3:#cf8bf0;--c4:#d8b93f;--c5:#ff7ab6;--c6:#4fd0dc;--c7:#a3afbf}}
 body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:1.5rem auto;max-width:75rem;padding:0 1rem}
 h1{font-size:1.05rem;font-weight:600}h2{font-size:.95rem;margin:.2rem 0 0}
-pre{overflow:auto;font-size:.8rem;line-height:1.35}
+pre,.wide{overflow:auto;font-size:.8rem;line-height:1.35}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .7rem;text-align:right;border-bottom:1px solid var(--grid)}
+td:first-child,th:first-child{text-align:left;color:var(--dim)}td.best{font-weight:700}tr.differs td{color:var(--dim)}
 #plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr));gap:1.4rem}
 svg{width:100%;height:auto;display:block;touch-action:pan-y}svg text{fill:var(--dim);font-size:11px}
 .grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.line{fill:none;stroke-width:1.6}.cursor{stroke:var(--ink);visibility:hidden}
@@ -21,10 +24,10 @@ svg{width:100%;height:auto;display:block;touch-action:pan-y}svg text{fill:var(--
 .key i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .9em;border-radius:2px}
 .scale{display:inline-block;width:6em;height:.8em;margin:0 .4em;border-radius:2px;vertical-align:-.05em}
 </style></head><body>
-<h1>@TITLE@</h1><pre>@TABLE@</pre><div id="plots"></div>
+<h1>@TITLE@</h1>@TABLE@<div id="plots"></div>
 <script>
 const data=@DATA@;
-const colours=['var(--c0)','var(--c1)','var(--c2)'];
+const colours=[0,1,2,3,4,5,6,7].map(i=>`var(--c${i})`);
 const W=520,H=240,L=56,R=12,T=12,B=34,NS='http://www.w3.org/2000/svg';
 const node=(name,set,text)=>{const n=document.createElementNS(NS,name);for(const k in set)n.setAttribute(k,set[k]);if(text!=null)n.textContent=text;return n};
 const element=(name,cls,text)=>{const n=document.createElement(name);n.className=cls;n.textContent=text||'';return n};
@@ -62,12 +65,15 @@ const before=(points,v)=>{let s=0;for(const p of points){if(p[0]>v)break;s=p[1]}
 function cdf(title,sets,mark){
   sets=sets.filter(s=>s.points.length);if(!sets.length)return nothing(title,'no request got that far');
   const all=sets.flatMap(s=>s.points.map(p=>Math.max(p[0],1e-4)));
-  const lo=Math.min(...all,mark)/1.2,hi=Math.max(...all,mark)*1.2;
+  const marks=mark==null?[]:[mark],lo=Math.min(...all,...marks)/1.2,hi=Math.max(...all,...marks)*1.2;
   const f=frame(title,{lo,hi,log:true,unit:'seconds'},{lo:0,hi:100,unit:'% of them at most that long'},
     v=>label(v)+' s: '+sets.map(s=>s.name+' '+(100*before(s.points,v)).toFixed(1)+' %').join(', '));
-  f.svg.append(node('line',{class:'mark',x1:f.sx(mark),x2:f.sx(mark),y1:T,y2:H-B}),node('text',{x:f.sx(mark)-4,y:H-B-6,'text-anchor':'end'},'SLO'));
+  if(mark!=null)f.svg.append(node('line',{class:'mark',x1:f.sx(mark),x2:f.sx(mark),y1:T,y2:H-B}),node('text',{x:f.sx(mark)-4,y:H-B-6,'text-anchor':'end'},'SLO'));
   sets.forEach((s,i)=>line(f,s.points.map(p=>Math.max(p[0],lo)),s.points.map(p=>100*p[1]),i));key(f.box,sets.map(s=>s.name));f.end()}
-const span={lo:data.at[0],hi:data.at[data.at.length-1],unit:'seconds since the trace began'};
+)page";
+
+inline constexpr std::string_view page_of_a_run =
+    R"page(const span={lo:data.at[0],hi:data.at[data.at.length-1],unit:'seconds since the trace began'};
 const row=t=>{let k=0;while(k+1<data.at.length&&data.at[k]<t)k++;return k};
 function over(title,unit,sets,none,top){
   const most=Math.max(...sets.flatMap(s=>s.values.filter(v=>v!=null)),0);
@@ -94,6 +100,30 @@ over('Prefix blocks found','% of those asked for',[{name:'found',values:percent(
 over('Rejected requests','requests a second',[{name:'rejected',values:data.rejected.map((v,k)=>v/seconds[k])}],'none was rejected');
 heat('Holders of the hottest blocks, #1 the hottest',data.replicas,data.watch.map((_,i)=>'#'+(i+1)),()=>colours[2],Math.max(1,...data.replicas.flat()),v=>label(v)+' nodes','');
 heat('Time computing, of each instance',data.busy,data.busy_names,i=>data.busy_names[i].startsWith('decode')?colours[1]:colours[0],1,v=>Math.round(100*v)+' %',data.busy_note);
+</script></body></html>
+)page";
+
+inline constexpr std::string_view page_of_many = R"page(
+const names=data.runs.map(r=>r.name),same=get=>data.runs.every(r=>get(r)===get(data.runs[0]))?get(data.runs[0]):null;
+const ends=data.runs.flatMap(r=>r.at),span={lo:Math.min(...ends),hi:Math.max(...ends),unit:'seconds since the trace began'};
+const at=(r,t)=>{let k=0;while(k+1<r.at.length&&r.at[k]<t)k++;return k};
+const shown=v=>v==null?'–':label(v);
+function over(title,unit,get,none,top){
+  const sets=data.runs.map(get),most=Math.max(...sets.flat().filter(v=>v!=null),0);
+  if(ends.length<2||most<=0)return nothing(title,none);
+  const hi=top||most*1.05;
+  const f=frame(title,span,{lo:0,hi,unit},t=>label(t)+' s: '+data.runs.map((r,i)=>r.name+' '+shown(t>r.at[r.at.length-1]?null:sets[i][at(r,t)])).join(', '));
+  data.runs.forEach((r,i)=>line(f,r.at,sets[i].map(v=>v==null?v:Math.min(v,hi)),i));key(f.box,names);f.end()}
+const percent=v=>v.map(x=>x==null?x:100*x),rate=r=>r.rejected.map((v,k)=>v/(k?r.at[k]-r.at[k-1]:r.at[0]||1));
+const points=field=>data.runs.map(r=>({name:r.name,points:r[field]}));
+cdf('Time to the first token',points('ttft'),same(r=>r.ttft_slo));
+cdf('Time between tokens, of a request',points('tbt'),same(r=>r.tbt_slo));
+over('Prefill: queue over TTFT SLO','% of the SLO',r=>percent(r.prefill_load),'nothing ran');
+over('Decode: step over TBT SLO','% of the SLO',r=>percent(r.decode_load),'nothing was decoded');
+over('Requests that wait for prefill','requests',r=>r.prefill_waiting,'nothing waited');
+over('Requests that decode','requests',r=>r.decode_running,'nothing was decoded');
+over('Prefix blocks found','% of those asked for',r=>percent(r.hit_share),'no block was found in a cache',100);
+over('Rejected requests','requests a second',rate,'none was rejected');
 </script></body></html>
 )page";
 

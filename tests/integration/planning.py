@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 
 from browser import Browser
+from cluster import Client, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ["MOONCAF_BINARY"]
@@ -41,6 +42,12 @@ EXPECTED = [
     ("mooncaf plan", says(r"recommended +\d+ prefill \+ \d+ decode = 16 machines", r"plan for +[1-9]",
                           r"steps 20 % slower", r"one decode machine less")),
     ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"EUR per million tokens")),
+    ("mooncaf plan", lambda out, folder: (says(r"2 prefill \+ 2 decode = 4 machines", r"started by cluster/start.sh")(out, folder),
+                                          wrote("cluster/hosts", r"^(.*\n){5}$")(out, folder))),
+    ("mooncaf simulate", wrote("even.json", r'^\{"options"')),
+    ("mooncaf simulate", wrote("uneven.json", r'^\{"options"')),
+    ("mooncaf simulate --compare", lambda out, folder: (says(r"prefill +8 +12", r"plots: both.html")(out, folder),
+                                                        wrote("both.html", r"2 runs side by side")(out, folder))),
     ("mooncaf calibrate", wrote("here.toml", r"off by", r"prefill passes \(\d+ shapes\) +\d", r"block_tokens = 64")),
     ("mooncaf simulate", says(r"arrived +3000  100.0 %")),
 ]
@@ -70,22 +77,48 @@ return [...document.querySelectorAll('svg')].map(svg => {
 """
 
 
-def look_at(page):
-    """The report in a browser, wide and narrow, by day and by night."""
+def look_at(page, plots, *texts):
+    """A report in a browser, wide and narrow, by day and by night."""
     with Browser() as browser:
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
             for width in (1400, 600):
                 browser.resize(width, 900)
                 browser.open(page.as_uri())
-                where = f"{scheme}, {width} pixels"
+                where = f"{page.name}, {scheme}, {width} pixels"
                 assert (overlaps := browser.run(OVERLAPS)) == [], f"{where}: {overlaps}"
                 read = browser.run(READ)
-                assert len(read) >= 7 and all(re.match(r"[\d.k]+ s: .*\d", r) for r in read), f"{where}: {read}"
-                text = browser.run("return document.body.innerText")
-                assert "none was rejected" in text, where
+                assert len(read) >= plots and all(re.match(r"[\d.k]+ s: .*\d", r) for r in read), f"{where}: {read}"
+                shown = browser.run("return document.body.innerText")
+                assert all(t in shown for t in texts), where
                 assert browser.complaints() == [], where
-    print("ok: the report in a browser")
+    print(f"ok: {page.name} in a browser")
+
+
+def serve_planned(folder):
+    """The planned cluster runs from its own files, each node as planned, and answers; nothing is computed."""
+    http, control = free_port(), free_port()
+    hosts = folder / "hosts"
+    hosts.write_text(hosts.read_text().replace(":7400", f":{control}"))
+    env = {**os.environ, "MOONCAF": BINARY, "XDG_CONFIG_HOME": str(folder / "config")}
+    script = subprocess.Popen(["./start.sh", "127.0.0.1", "--device", "model:prefill.toml", "--time-scale", "50", "--http",
+                               f"127.0.0.1:{http}", "--metrics-listen", "127.0.0.1:0"], cwd=folder, env=env)
+    try:
+        client = Client("127.0.0.1", http)
+        wait_until("the planned cluster serves", lambda: script.poll() is None and client.healthy(), 60)
+        wait_until("all of its nodes are there", lambda: len(client.cluster()["instances"]) == 4, 60)
+        names = {i["node"].split("/")[0] for i in client.cluster()["instances"]}
+        assert names == {"prefill-0", "prefill-1", "decode-0", "decode-1"}, names
+        answer = client.complete(prompt=[1, 2, 3] * 400, max_tokens=5)
+        assert answer["usage"]["completion_tokens"] == 5, answer
+    except BaseException:
+        for log in folder.glob("*.log"):
+            print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+        raise
+    finally:
+        script.terminate()
+        script.wait(30)
+    print("ok: the planned cluster, served")
 
 
 def shell(command, folder):
@@ -121,9 +154,11 @@ def main():
         for command, (begin, check) in zip(found, EXPECTED):
             assert command.startswith(begin), f"{command}: {begin} expected"
             check(shell(command, folder), folder)
-        look_at(folder / "out.html")
+        look_at(folder / "out.html", 7, "none was rejected")
+        look_at(folder / "both.html", 7, "inside both SLOs", "uneven")
+        serve_planned(folder / "cluster")
         examples = worked_examples(folder)
-    print(f"{len(found) + 1 + examples} passed, 0 failed, 0 skipped")
+    print(f"{len(found) + 3 + examples} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ int run_command(std::span<const std::string> args, const console& io);
 
 // Each gets what follows its name.
 int simulate_command(std::span<const std::string> args, const console& io);
+/// `simulate --compare`.
+int compare_command(std::span<const std::string> args, const console& io);
 int plan_command(std::span<const std::string> args, const console& io);
 int trace_command(std::span<const std::string> args, const console& io);
 int calibrate_command(std::span<const std::string> args, const console& io);

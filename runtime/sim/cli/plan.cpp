@@ -4,6 +4,7 @@
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"
+#include "runtime/sim/cluster_files.hpp"
 #include "runtime/sim/plan_report.hpp"
 #include "runtime/sim/planner.hpp"
 #include "runtime/sim/price_list.hpp"
@@ -18,7 +19,7 @@ struct plan_call {
   simulation_request cluster;
   plan_problem problem;
   trace_format format;
-  std::string trace, kinds = "a800x8-llama70b", prices;
+  std::string trace, kinds = "a800x8-llama70b", prices, out;
   std::uint32_t nodes = 0;
   plan_mode mode = plan_mode::both;
   bool json = false;
@@ -74,6 +75,8 @@ std::vector<argument> problem_arguments(plan_call& r) {
               p.coupled_chunks, config::parse_integer),
       numbers("cache", "sizes of the memory for KV to choose from, over the profile's (default 1)",
               p.cache_factors, config::parse_real),
+      text("out", "DIR",
+           "write the server's configuration of every node there, and a script that starts them", r.out),
       flag("json", "print JSON instead of tables", r.json),
   };
 }
@@ -132,6 +135,14 @@ result<std::string> read_kinds(plan_call& r) {
   return r.prices.empty() ? std::string{} : prices.currency;
 }
 
+/// `--out`. @returns how it is started.
+result<std::string> write_cluster(const plan_call& r, const plan_answer& found) {
+  const auto files = cluster_files(r.problem, found.cluster);
+  if (!files) return fail(files.error());
+  if (const auto written = write_files(*files, r.out); !written) return fail(written.error());
+  return r.out + "/start.sh";
+}
+
 }  // namespace
 
 int plan_command(std::span<const std::string> args, const console& io) {
@@ -159,6 +170,11 @@ int plan_command(std::span<const std::string> args, const console& io) {
   here.clear_progress();
   if (!found) return here.wrong(found.error(), 2);
   io.out << (r.json ? to_json(p, *found, *currency) : to_text(p, *found, *currency));
+  if (!r.out.empty() && found->found) {
+    const auto script = write_cluster(r, *found);
+    if (!script) return here.wrong(script.error(), 1);
+    if (!r.json) io.out << "\nstarted by " << *script << "\n";
+  }
   return found->found && found->carries.front() >= p.load ? 0 : 1;
 }
 

@@ -21,9 +21,10 @@ struct simulate_request {
 
 command_line simulate_line(simulate_request& r) {
   command_line line;
-  line.usage = "mooncaf simulate FILE [options]";
+  line.usage = "mooncaf simulate FILE [options]\n       mooncaf simulate --compare A.json B.json [...]";
   line.summary =
-      "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.";
+      "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.\n"
+      "--compare puts runs that --json wrote side by side; its own --help explains.";
   line.arguments.push_back(
       text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", r.trace));
   line.arguments.push_back(trace_blocks(r.trace_block_tokens));
@@ -56,6 +57,7 @@ result<outcome> run(const simulate_request& r, simulation_options& options, cons
 }  // namespace
 
 int simulate_command(std::span<const std::string> args, const console& io) {
+  if (!args.empty() && args.front() == "--compare") return compare_command(args.subspan(1), io);
   simulate_request request;
   auto line = simulate_line(request);
   const invocation here{io, "simulate"};

@@ -1,12 +1,15 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "config/options.hpp"
 #include "runtime/sim/cli/commands.hpp"
 
 using namespace mooncaf;
@@ -96,6 +99,94 @@ TEST_CASE("a report of more instances than fit has them all, several to a row, a
   CHECK(page.str().find("\"busy_note\":\"a row is the mean of up to 3 instances\"") != std::string::npos);
   CHECK(page.str().find("\"prefill 147–149\",\"decode 0–2\"") != std::string::npos);
   CHECK(page.str().find("\"decode 87–89\"]") != std::string::npos);
+}
+
+TEST_CASE("runs are compared: what differed, what came of it, which was best") {
+  const scratch_file trace{small_trace()};
+  const auto run_of = [&](const std::string& decode) {
+    return program({"simulate", trace.path(), "--prefill", "2", "--decode", decode, "--json"}).out;
+  };
+  const scratch_file one{run_of("1"), "_one.json"}, two{run_of("3"), "_two.json"};
+  const auto page_path = trace.path() + ".html";
+  const auto done = program({"simulate", "--compare", one.path(), two.path(), "--report", page_path});
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  const auto line = [&](const std::string& what) {
+    const auto at = done.out.find("\n" + what + " ");
+    REQUIRE_MESSAGE(at != std::string::npos, what, " in ", done.out);
+    return done.out.substr(at + 1, done.out.find('\n', at + 1) - at - 1);
+  };
+  CHECK(line("decode").find(" 1 ") < line("decode").find(" 3 "));
+  CHECK(line("machines").find("3 *") < line("machines").rfind("5 "));
+  CHECK(done.out.find("\nprefill  ") == std::string::npos);  // the same in both
+  std::stringstream page;
+  page << std::ifstream{page_path}.rdbuf();
+  std::remove(page_path.c_str());
+  CHECK(page.str().find("<td class=\"best\">3</td>") != std::string::npos);
+  CHECK(page.str().find("@DATA@") == std::string::npos);
+}
+
+TEST_CASE("what is no run cannot be compared, and the error names the file") {
+  const scratch_file trace{small_trace()};
+  const scratch_file good{program({"simulate", trace.path(), "--json"}).out, "_good.json"};
+  const auto said = [&](const std::string& text) {
+    const scratch_file bad{text, "_bad.json"};
+    const auto done = program({"simulate", "--compare", good.path(), bad.path()});
+    CHECK(done.status == 1);
+    return done.err.substr(done.err.find("_bad: ") + 6);
+  };
+  CHECK(said("hello") == "this is no JSON object\n");
+  CHECK(said("{}") == "this is no run: mooncaf simulate --json writes one\n");
+  CHECK(said(R"({"options":{}})").starts_with("ttft_cdf is missing"));
+  auto torn = program({"simulate", trace.path(), "--json"}).out;
+  torn.replace(torn.find("\"hit_share\":["), 13, "\"hit_share\":[7,");
+  CHECK(said(torn).starts_with("history.hit_share is missing, or of another length"));
+  CHECK(program({"simulate", "--compare", good.path()}).status == 2);
+}
+
+TEST_CASE("a plan's files are the server's own configuration of what was planned") {
+  const scratch_file trace{small_trace()};
+  const auto folder = trace.path() + "-cluster";
+  const auto ask = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{"plan",   trace.path(),    "--nodes",   "4",     "--seeds", "1",
+                                  "--mode", "disaggregated", "--slo-tbt", "150ms", "--out",   folder};
+    args.insert(args.end(), more.begin(), more.end());
+    return program(args);
+  };
+  const auto done = ask({"--policy", "cache_aware", "--admission", "early", "--ssd-tokens", "1000000"});
+  CHECK_MESSAGE(done.out.ends_with("started by " + folder + "/start.sh\n"), done.err);
+  const auto text_of = [&](const std::string& name) {
+    std::stringstream text;
+    text << std::ifstream{folder + "/" + name}.rdbuf();
+    return text.str();
+  };
+  const auto options = [&](const std::string& node) {
+    const auto read = parse_options({}, text_of(node + ".toml"), node);
+    REQUIRE_MESSAGE(read, read.error().detail);
+    return read->values;
+  };
+  const auto front = options("front");
+  CHECK(front.scheduler.policy == placement_choice::cache_aware);
+  CHECK(front.scheduler.admission == admission_choice::early);
+  CHECK(front.scheduler.tbt_slo == std::chrono::milliseconds(150));
+  CHECK((front.cluster.conductor && front.cluster.gateway && !front.cluster.prefill));
+  const auto prefill = options("prefill-0");
+  CHECK((prefill.cluster.prefill && !prefill.cluster.decode && !prefill.cluster.conductor));
+  CHECK(prefill.prefill.instances == 1);
+  CHECK(prefill.prefill.chunk_tokens == 16'384);
+  CHECK(prefill.cache.dram_bytes / 327'680 == doctest::Approx(3'000'000).epsilon(0.001));
+  CHECK(prefill.cache.ssd_bytes / 327'680 == doctest::Approx(1'000'000).epsilon(0.001));
+  CHECK(prefill.cache.ssd_path == "prefill-0-ssd");
+  CHECK(options("decode-0").decode.max_batch == 256);
+  const auto hosts = text_of("hosts");
+  CHECK(hosts.starts_with("front 127.0.0.1:7400\nprefill-0 127.0.0.1\n"));
+  CHECK(std::ranges::count(hosts, '\n') == 5);  // four machines, and the front
+  std::filesystem::remove_all(folder);
+
+  // What only the simulation has is said, not written.
+  const auto groups = ask({"--pipeline", "2"});
+  CHECK(groups.status == 1);
+  CHECK(groups.err.find("no pipeline groups") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder));
 }
 
 TEST_CASE("a bad trace is refused with its file, line and reason") {

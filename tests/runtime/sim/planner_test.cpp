@@ -39,7 +39,7 @@ struct small_problem {
     random_source random{seed};
     workload_options w;
     w.kind = static_cast<workload_kind>(random.below(3));
-    w.requests = goal == plan_goal::goodput ? 600 : 250;
+    w.requests = goal == plan_goal::goodput ? 400 : 250;
     w.rate = 1 + 2 * random.uniform();
     w.seed = seed;
     records = all_of(w);

@@ -1,0 +1,45 @@
+#include "runtime/sim/page.hpp"
+
+#include "runtime/sim/report_page.hpp"
+
+namespace mooncaf::sim {
+
+namespace {
+
+void replace(std::string& page, std::string_view mark, const std::string& with) {
+  page.replace(page.find(mark), mark.size(), with);
+}
+
+}  // namespace
+
+std::string html_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string report_page(std::string_view rest, std::string_view title, const std::string& table,
+                        const std::string& data) {
+  std::string page{page_begin};
+  // From the last to the first, so that no mark inside of what is put in is taken for one.
+  replace(page, "@DATA@", data);
+  replace(page, "@TABLE@", table);
+  replace(page, "@TITLE@", html_text(title));
+  return page += rest;
+}
+
+}  // namespace mooncaf::sim
