@@ -17,48 +17,20 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
 import hosts  # noqa: E402
 import relay  # noqa: E402
-from cluster import Client, Cluster, wait_until  # noqa: E402
+from cluster import Client, Cluster, modelled, wait_until  # noqa: E402
 
 SHAPE = "dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=128,vocab=512"
 BLOCK_TOKENS = 16
 SECRET = "5" * 64
 HTTP_PORT = 8000
 SHIM = os.environ.get("MOONCAF_FAULT_SHIM", "build/tests/chaos/libmooncaf_fault_shim.so")
+CANNOT_OPEN = 8  # exit status: a file or folder that is named cannot be used
 NEED_SHIM = ("clock", "broken", "dawdle")
-
-# A modelled device: prompts take some 100 ms, answers some hundred more, and neither takes processor time.
-PROFILE = f"""name = "chaos"
-[model]
-layers = 2
-kv_bytes_per_token = 8
-block_tokens = {BLOCK_TOKENS}
-[prefill]
-constant_ms = 4
-token_us = 500
-pair_ns = 100
-cached_token_us = 5
-chunk_tokens = 64
-[decode]
-constant_ms = 12
-sequence_us = 200
-context_token_ns = 100
-max_batch = 16
-device_kv_tokens = 60000
-[node]
-nic_gbit_per_s = 10
-network_latency_us = 50
-ssd_gb_per_s = 1
-dram_tokens = 60000
-ssd_tokens = 0
-"""
-
 
 def device_options(device, folder):
     """Command line of the device and model that a scenario names."""
     if device == "model":
-        path = pathlib.Path(folder, "chaos.toml")
-        path.write_text(PROFILE)
-        return ["--device", f"model:{path}"]
+        return modelled(folder, block_tokens=BLOCK_TOKENS)
     return ["--model", SHAPE, "--block-tokens", str(BLOCK_TOKENS), "--threads", "1",
             *(("--device", "linked", "--device-kv", "4MiB", "--context-length", "512") if device == "linked" else ())]
 
@@ -351,6 +323,9 @@ class World:
             if name in self.down:
                 self.await_end(name, "stop")
                 process.start()
+            elif process.process.poll() == CANNOT_OPEN and any(
+                    f["kind"] in ("broken", "full") and f["node"] == name for f in self.scenario["faults"]):
+                process.start()  # it was started while its disk failed, said so, and ended
             else:
                 process.process.send_signal(signal.SIGCONT)
         for name in self.gone:

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from cluster import PATIENCE, Client, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
 
 PROMPT = "A list of rivers and the seas that they flow into, one on each line, with a remark on each of them:\n" * 12
-LONG = "The history of measuring instruments, in many chapters, each longer than the one before it. " * 300
+LONG = "The history of measuring instruments, in many chapters, each longer than the one before it. " * 150
 TOKENS = 160
 
 

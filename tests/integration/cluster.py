@@ -2,6 +2,7 @@
 
 Standard library only. Every wait is bounded and awaits an event; nothing sleeps for a guessed time.
 """
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 BINARY = os.environ.get("MOONCAF_BINARY", "build/actors/mooncaf")
 MODEL = os.environ.get("MOONCAF_MODEL", "")
@@ -214,30 +216,64 @@ def one_server(cluster, *extra, name="all"):
     return cluster.wait_healthy("127.0.0.1", port)
 
 
+def modelled(folder, block_tokens=64, max_batch=16, memory_tokens=60000):
+    """Options for a device that takes no processor time and waits instead: a prompt of 200 tokens takes some 100 ms, a token
+    some 12 more. Its answers depend on every token before them, and on the KV that it is given."""
+    path = pathlib.Path(folder, f"modelled-{block_tokens}-{max_batch}-{memory_tokens}.toml")
+    if path.exists():  # perhaps another process is reading it
+        return ["--device", f"model:{path}"]
+    path.write_text(f"""name = "modelled"
+[model]
+layers = 2
+kv_bytes_per_token = 8
+block_tokens = {block_tokens}
+[prefill]
+constant_ms = 4
+token_us = 500
+pair_ns = 100
+cached_token_us = 5
+chunk_tokens = 64
+[decode]
+constant_ms = 12
+sequence_us = 200
+context_token_ns = 100
+max_batch = {max_batch}
+device_kv_tokens = {memory_tokens}
+[node]
+nic_gbit_per_s = 10
+network_latency_us = 50
+ssd_gb_per_s = 1
+dram_tokens = {memory_tokens}
+ssd_tokens = 0
+""")
+    return ["--device", f"model:{path}"]
+
+
 def text_of(body):
     choice = body["choices"][0]
     return choice.get("text", choice.get("message", {}).get("content"))
 
 
-def main(tests):
-    """Runs the functions, prints one line each, ends with a summary that the test runner reads."""
+def outcome_of(test):
+    """Runs it and says in a line how it went; "passed", "failed" or "skipped"."""
+    began = time.monotonic()
+    try:
+        if test() == "skipped":  # what this machine does not allow
+            print(f"skip {test.__name__}", flush=True)
+            return "skipped"
+        print(f"ok   {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
+        return "passed"
+    except Exception as e:  # a test may fail in any way; the next one still runs
+        traceback.print_exc()
+        print(f"FAIL {test.__name__}: {e}", flush=True)
+        return "failed"
+
+
+def main(tests, at_once=1):
+    """Runs the functions, so many at once, prints one line each, ends with a summary that the test runner reads."""
     wanted = sys.argv[1:]
-    passed = failed = skipped = 0
-    for test in tests:
-        if wanted and test.__name__ not in wanted:
-            continue
-        began = time.monotonic()
-        try:
-            if test() == "skipped":  # what this machine does not allow
-                skipped += 1
-                print(f"skip {test.__name__}", flush=True)
-                continue
-            passed += 1
-            print(f"ok   {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
-        except Exception as e:  # a test may fail in any way; the next one still runs
-            failed += 1
-            import traceback
-            traceback.print_exc()
-            print(f"FAIL {test.__name__}: {e}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        outcomes = list(pool.map(outcome_of, [t for t in tests if not wanted or t.__name__ in wanted]))
+    passed, failed, skipped = (outcomes.count(o) for o in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
     sys.exit(1 if failed else 0)

@@ -5,6 +5,7 @@ Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2. The test itself mo
 """
 import contextlib
 import ctypes
+import itertools
 import os
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import serving  # noqa: E402
 from cluster import Cluster, main, wait_until  # noqa: E402
 
 CLONE_NEWNET = 0x40000000
+NETWORKS = itertools.count()
 
 
 def ip(*args):
@@ -31,7 +33,8 @@ def enter(namespace_file):
 @contextlib.contextmanager
 def network(hosts):
     """`hosts` namespaces on one bridge, 10.77.0.1 and up; the caller ends up in the first, and returns after."""
-    names = [f"mooncaf{os.getpid()}-{i}" for i in range(hosts + 1)]
+    number = next(NETWORKS)
+    names = [f"mooncaf{os.getpid()}-{number}-{i}" for i in range(hosts + 1)]
     made = []
     try:
         for name in names:

@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import hosts  # noqa: E402
 import serving  # noqa: E402
-from cluster import PATIENCE, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_port, main, modelled, one_server, text_of, wait_until  # noqa: E402
 
 NOWHERE = "02:00:00:00:00:01"  # no port of the bridge has it: what is sent there is gone
 
@@ -43,7 +43,7 @@ def cluster_of(roles):
                 more += ["--prefill-instances", "1"]
             cluster.start(role, "--role", role, "--name", role, "--listen", f"{addresses[i]}:{0 if i else control}",
                           "--data-listen", f"{addresses[i]}:0", "--metrics-listen", "127.0.0.1:0", "--threads", "1",
-                          "--cluster-secret-file", secret, *more, netns=names[i])
+                          "--cluster-secret-file", secret, *modelled(cluster.folder.name), *more, netns=names[i])
         client = cluster.wait_healthy(front, http)
         wait_until("all nodes are there", lambda: len(client.cluster()["nodes"]) == len(roles), 60)
         wait_until("all nodes can talk", lambda: client.cluster()["broken_links"] == [], 20)
@@ -129,7 +129,8 @@ def stopped(process, until):
 def a_prefill_node_that_was_stopped_under_load_serves_again():
     for path in ("shm", "tcp"):
         with Cluster() as cluster:
-            client = cluster.wait_healthy(*serving.three_processes(cluster, *(("--no-shm",) if path == "tcp" else ())))
+            client = cluster.wait_healthy(*serving.three_processes(
+                cluster, *modelled(cluster.folder.name), *(("--no-shm",) if path == "tcp" else ())))
             prompts = [f"Round {i}. {serving.STORY}" for i in range(6)]
             expected = [ask(client, p) for p in prompts]
             members = lambda: {n["name"] for n in client.cluster()["nodes"]}
@@ -154,7 +155,7 @@ def a_prefill_node_that_was_stopped_under_load_serves_again():
 
 def a_server_of_one_process_that_was_stopped_for_longer_than_silence_is_borne():
     with Cluster() as cluster:
-        client = one_server(cluster)
+        client = one_server(cluster, *modelled(cluster.folder.name))
         expected = ask(client, serving.STORY)
         awake = time.monotonic() + 17
         stopped(cluster.processes["all"], lambda: time.monotonic() > awake)
@@ -166,7 +167,7 @@ def a_server_of_one_process_that_was_stopped_for_longer_than_silence_is_borne():
 def gateways_that_die_or_are_stopped_leave_nothing_charged():
     with Cluster() as cluster:
         control, ports = free_port(), [free_port() for _ in range(2)]
-        common = ["--metrics-listen", "127.0.0.1:0", "--threads", "1"]
+        common = ["--metrics-listen", "127.0.0.1:0", *modelled(cluster.folder.name)]
         cluster.start("workers", "--role", "conductor,prefill,decode", "--listen", f"127.0.0.1:{control}", *common)
         for i, port in enumerate(ports):
             cluster.start(f"gateway{i}", "--role", "gateway", "--name", f"gateway{i}", "--join", f"127.0.0.1:{control}",
@@ -174,24 +175,24 @@ def gateways_that_die_or_are_stopped_leave_nothing_charged():
         first, other = (cluster.wait_healthy("127.0.0.1", port) for port in ports)
         wait_until("all are there", lambda: len(other.cluster()["nodes"]) == 3)
         charged = lambda: other.cluster()["counters"]["charged_requests"]
-        expected = ask(other, serving.STORY, 400)
+        expected = ask(other, serving.STORY, 250)
 
         # Stopped while its streams flow: it loses everybody, and finds them again.
-        streams = [in_background(lambda: ask(first, serving.STORY, 400)) for _ in range(4)]
+        streams = [in_background(lambda: ask(first, serving.STORY, 250)) for _ in range(4)]
         wait_until("they flow", lambda: charged() >= 4)
         stopped(cluster.processes["gateway0"], lambda: charged() == 0)
         for one in streams:
             assert one(90) == expected
         wait_until("nothing is charged", lambda: charged() == 0)
 
-        lost = [in_background(lambda: ask(first, serving.STORY, 400)) for _ in range(4)]
+        lost = [in_background(lambda: ask(first, serving.STORY, 250)) for _ in range(4)]
         wait_until("they flow", lambda: charged() >= 4)
         cluster.processes["gateway0"].kill9()
         wait_until("nothing is charged", lambda: charged() == 0, 20)
         for one in lost:
             with contextlib.suppress(OSError, Exception):
                 one(10)
-        assert ask(other, serving.STORY, 400) == expected
+        assert ask(other, serving.STORY, 250) == expected
         cluster.client = other
         cluster.wait_idle(60)
 
@@ -229,4 +230,4 @@ if __name__ == "__main__":
         TESTS += IN_NAMESPACES
     else:
         print(f"{len(IN_NAMESPACES)} tests of broken links are left out")
-    main(TESTS)
+    main(TESTS, at_once=6)  # they wait, mostly

@@ -11,10 +11,10 @@ import resource
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, main, one_server  # noqa: E402
+from cluster import Cluster, main, modelled, one_server  # noqa: E402
 
 STREAMS = 400 if os.environ.get("MOONCAF_SANITIZED") else 2000
-PROMPTS = 100  # different ones: each stream has its text compared with what its prompt gets alone
+PROMPTS = 50  # different ones: each stream has its text compared with what its prompt gets alone
 TOKENS = 8
 
 
@@ -26,7 +26,7 @@ def threads_of(process):
 
 
 def prompt_of(number):
-    return f"Number {number % PROMPTS} is"
+    return [300 + number % PROMPTS, 17]  # short: prefill is to be far ahead of decode, so that streams flow side by side
 
 
 class Counts:
@@ -92,8 +92,8 @@ def thousands_of_streams_complete_without_a_thread_for_any():
     assert hard >= STREAMS + 200, f"the limit of open files is {hard}"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, STREAMS + 200), hard))
     with Cluster() as cluster:
-        # Small blocks: 2,000 requests that hold one or two each must fit at once.
-        server = one_server(cluster, "--block-tokens", "16", "--cache-dram", "2GiB", "--admission", "none",
+        # The device is modelled: what is shown is the server's. Small blocks: 2,000 requests must fit at once.
+        server = one_server(cluster, *modelled(cluster.folder.name, 16, 16, 10_000_000), "--admission", "none",
                             "--prefill-max-queue", "4096", "--decode-max-queue", "4096", "--max-requests", "4096")
         print(f"     {STREAMS} streams", flush=True)
         alone = [server.complete(prompt=prompt_of(i), max_tokens=TOKENS, temperature=0, ignore_eos=True)["choices"][0]
