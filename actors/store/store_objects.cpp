@@ -136,7 +136,8 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
                    {"evicted_bytes", c->evicted_bytes},
                    {"expired", c->expired},
                    {"lost", c->lost},
-                   {"refused", c->refused}};
+                   {"refused", c->refused},
+                   {"recovered", c->recovered}};
     if (common.json) {
       io.out << print(all);
     } else {

@@ -40,7 +40,8 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::string listen{default_directory};
   object_table_options table;
-  double lease = to_seconds(table.lease);
+  directory_server_options options;
+  double lease = to_seconds(table.lease), recovery = to_seconds(options.recovery);
   sim::command_line line{"mooncaf store directory [options]", "Knows where every object is.", {}, {}};
   line.arguments = {
       sim::text("listen", "HOST:PORT", "where clients and lenders connect, 127.0.0.1:7460 by default",
@@ -48,6 +49,11 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
       sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
                 common.secret_file),
       sim::seconds("lease", "how long a look protects an object", lease, 0.001, 3600),
+      sim::seconds(
+          "recovery",
+          "how long to wait for the first segment that an earlier directory knew; for the others five "
+          "times as long; 1s by default",
+          recovery, 0, 3600),
       sim::real("high-watermark", "share of the memory above which objects are evicted", table.high_watermark,
                 0.01, 1),
       sim::real("low-watermark", "share of the memory down to which they are", table.low_watermark, 0, 1)};
@@ -58,11 +64,11 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   table.lease = from_seconds(lease);
   const auto own = common.address();
   if (!own) return complain(io, own.error(), static_cast<int>(exit_code::files));
-  directory_server_options options;
   options.host = at->host;
   options.port = at->port;
   options.secret = own->secret;
   options.table = table;
+  options.recovery = from_seconds(recovery);
   claim_stop_signals();
   configure_log(log_level::info, false, "directory");
   const auto server = directory_server::start(std::move(options));

@@ -1,5 +1,6 @@
 #include "storage/objects/directory_desk.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <regex>
 #include <string>
@@ -29,6 +30,22 @@ std::optional<std::regex> compile(std::string_view pattern) {
   }
 }
 
+bool is_about_objects(store_wire::op what) {
+  using store_wire::op;
+  switch (what) {
+    case op::hello:
+    case op::mount:
+    case op::announce:
+    case op::segments:
+    case op::counts:
+    case op::journal:
+    case op::acked:
+      return false;
+    default:
+      return true;
+  }
+}
+
 bool finds(const std::regex& pattern, std::string_view key) {
   return std::regex_search(key.begin(), key.end(), pattern);
 }
@@ -44,11 +61,11 @@ void directory_desk::close(std::uint64_t id, time_point now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   table_.end_session(id, now);
-  for (const auto segment : found->second.lent) {
-    table_.unmount(segment);
-    addresses_.erase(segment);
-  }
+  const auto lent = std::move(found->second.lent);
   sessions_.erase(found);
+  waiting_.erase(id);
+  for (const auto segment : lent) fence(segment);
+  release_held();
 }
 
 bool directory_desk::answer(std::uint64_t id, const store_wire::header& question,
@@ -57,14 +74,46 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return false;
   auto& from = found->second;
-  if (!from.greeted && question.what != op::hello) return false;
+  now_ = now;
+  if (from.nonsense || (!from.greeted && question.what != op::hello)) return false;
   byte_reader in{payload};
-  frame out{to, question.number, question.what};
-  switch (question.what) {
+  if (question.what == op::acked) {
+    const auto number = in.get<std::uint64_t>();
+    if (!in.ok() || in.left() != 0 || number > from.told) return false;
+    from.acked = std::max(from.acked, number);
+    release_held();
+    return true;
+  }
+  if (!serving_) serve_when_complete(now);
+  if (!serving_ && (!from.kept.empty() || is_about_objects(question.what)))
+    return keep(from, question, payload);
+  return answer_now(id, question, payload, now, to);
+}
+
+bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& question,
+                                std::span<const std::byte> payload, time_point now,
+                                std::vector<std::byte>& to) {
+  heard_first_.clear();
+  const auto begin = to.size();
+  bool understood = false;
+  byte_reader in{payload};
+  {
+    frame out{to, question.number, question.what};
+    understood = dispatch(id, sessions_.at(id), question.what, in, now, out);
+  }
+  return understood && hold_back(id, begin, to);
+}
+
+bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in,
+                              time_point now, frame& out) {
+  using store_wire::op;
+  switch (what) {
     case op::hello:
       return greet(from, in, out);
     case op::mount:
-      return mount(from, in, out);
+      return mount(id, from, in, out);
+    case op::announce:
+      return announce(from, in, now, out);
     case op::segments:
       list_segments(out);
       return in.left() == 0;
@@ -89,6 +138,9 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
     case op::counts:
       store_wire::put_counts(*out, table_.counts());
       return in.left() == 0;
+    case op::journal:
+    case op::acked:
+      break;
   }
   return false;
 }
@@ -100,22 +152,58 @@ bool directory_desk::greet(session& from, byte_reader& in, frame& out) {
   from.host = host;
   from.greeted = version == store_wire::version;
   out->put(store_wire::version);
+  out->put(incarnation_);
   return true;
 }
 
-bool directory_desk::mount(session& from, byte_reader& in, frame& out) {
+bool directory_desk::mount(std::uint64_t id, session& from, byte_reader& in, frame& out) {
   const auto name = in.get_text();
   const auto bytes = in.get<std::uint64_t>();
   auto address = store_wire::get_address(in);
+  const auto former = store_wire::get_former(in);
   if (!in.ok() || in.left() != 0 || name.empty() || name.size() > name_bytes_max ||
       bytes > std::uint64_t{1} << 46)
     return false;
-  const auto id = table_.mount(name, from.host, bytes);
-  if (id != 0) {
-    from.lent.push_back(id);
-    addresses_.emplace(id, std::move(address));
+  auto segment = former.segment;
+  auto code = store_code::ok;
+  if (segment == 0) {
+    segment = table_.mount(name, from.host, bytes);
+    if (segment == 0) code = store_code::segment_exists;
+  } else if (!admit(former) || !table_.remount(segment, name, from.host, bytes)) {
+    code = store_code::segment_not_found;
+  } else {
+    announcing_.insert(segment);
+    came_back_[segment] = former.served_by;
   }
-  put_code(out, id != 0 ? store_code::ok : store_code::segment_exists);
+  put_code(out, code);
+  out->put(segment);
+  if (code != store_code::ok) return true;
+  from.lent.push_back(segment);
+  holders_[segment] = id;
+  addresses_.emplace(segment, std::move(address));
+  for (const auto& [other, holder] : holders_)
+    write_entry(id, store_wire::entry::joined, other, [](byte_writer&) {});
+  for (const auto f : fenced_) write_entry(id, store_wire::entry::fenced, f, [](byte_writer&) {});
+  tell_members(store_wire::entry::joined, segment);
+  if (serving_)
+    write_entry(id, store_wire::entry::serving, segment, [&](byte_writer& to) { to.put(incarnation_); });
+  return true;
+}
+
+bool directory_desk::announce(session& from, byte_reader& in, time_point now, frame& out) {
+  const auto segment = in.get<std::uint32_t>();
+  const bool last = in.get<std::uint8_t>() != 0;
+  const auto n = get_count(in);
+  const bool its_own = std::find(from.lent.begin(), from.lent.end(), segment) != from.lent.end();
+  if (!n || !its_own) return false;
+  const bool taken = announcing_.count(segment) != 0;  // else its holder has been told that it counts no more
+  for (std::uint32_t i = 0; i < *n && taken; ++i) {
+    auto record = store_wire::get_record(in);
+    if (!in.ok() || !table_.recover(segment, std::move(record), now)) return false;
+  }
+  if (taken && in.left() != 0) return false;
+  if (taken && last) announcing_.erase(segment);
+  put_code(out, taken ? store_code::ok : store_code::segment_not_found);
   return true;
 }
 
@@ -201,12 +289,13 @@ bool directory_desk::remove(byte_reader& in, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
-  for (std::uint32_t i = 0; i < *n; ++i) {
+  removing_ = true;
+  for (std::uint32_t i = 0; i < *n && in.ok(); ++i) {
     const auto key = get_text_view(in);
-    if (!in.ok()) return false;
-    put_code(out, table_.remove(key, force, now));
+    if (in.ok()) put_code(out, table_.remove(key, force, now));
   }
-  return in.left() == 0;
+  removing_ = false;
+  return in.ok() && in.left() == 0;
 }
 
 bool directory_desk::remove_all(byte_reader& in, time_point now, frame& out) {
@@ -214,9 +303,12 @@ bool directory_desk::remove_all(byte_reader& in, time_point now, frame& out) {
   const auto pattern = get_text_view(in);
   if (!in.ok() || in.left() != 0) return false;
   const auto expression = compile(pattern);
-  const auto matches = [&](std::string_view key) { return pattern.empty() || finds(*expression, key); };
   put_code(out, expression ? store_code::ok : store_code::invalid_parameters);
+  removing_ = true;
+  const auto all = pattern.empty();
+  const auto matches = [all, expression](std::string_view key) { return all || finds(*expression, key); };
   out->put(expression ? table_.remove_if(matches, force, now) : std::uint64_t{0});
+  removing_ = false;
   return true;
 }
 

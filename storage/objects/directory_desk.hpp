@@ -3,9 +3,13 @@
 // bytes go out.
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "storage/objects/object_table.hpp"
@@ -13,34 +17,91 @@
 
 namespace mooncaf {
 
+/// How long a directory waits for segments that an earlier one knew. Which those are it hears from the first
+/// of them.
+struct recovery_patience {
+  time_point first{};   ///< until then one must have come; else it begins empty
+  time_point others{};  ///< until then all must have; who comes later begins empty
+};
+
 /// The directory of objects, as its connections see it.
+///
+/// What becomes of an object is told to the holders of its memory before the answer goes out, and they tell
+/// the next directory. A removal is answered when they have acknowledged it: no later directory shows the
+/// object again. A directory that has just begun keeps the questions about objects until it knows all that
+/// there is, or has given up what did not come in time.
 /// @thread  not synchronised
-class directory_desk {
+class directory_desk : private object_journal {
  public:
-  explicit directory_desk(object_table_options options) : table_(std::move(options)) {}
+  explicit directory_desk(object_table_options options, recovery_patience until = {})
+      : incarnation_(options.first_ticket), until_(until), table_(std::move(options), this) {}
 
   /// A connection was let in. @returns the number under which it asks from now on.
   std::uint64_t open();
   /// It has ended: so do its reservations, and the segments that it lent.
   void close(std::uint64_t session, time_point now);
 
-  /// Appends the answer to one question to `out`.
+  /// Appends the answer to one question to `out`, or keeps it for `deliver` where others must hear first.
   /// @returns false for a question that nobody of ours asks: the connection is to be closed.
   bool answer(std::uint64_t session, const store_wire::header& question, std::span<const std::byte> payload,
               time_point now, std::vector<std::byte>& out);
 
-  void tick(time_point now) { table_.tick(now); }
+  void tick(time_point now);
+  /// Hands over what is to be sent to whom, beside the answers. Before those are sent: so a directory that is
+  /// killed has told the holders whatever it has told its clients.
+  void deliver(const std::function<void(std::uint64_t session, std::span<const std::byte> bytes)>& to);
+
   object_counts counts() const { return table_.counts(); }
   bool consistent() const { return table_.consistent(); }
 
  private:
+  using needs = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  ///< session, number of its frame
+  struct held_answer {
+    needs until;
+    std::vector<std::byte> bytes;
+  };
+  struct kept_question {
+    store_wire::header header;
+    std::vector<std::byte> payload;
+  };
   struct session {
     std::string host;
     bool greeted = false;
     std::vector<std::uint32_t> lent;
+    std::vector<std::byte> entries;  ///< of the next journal frame
+    bool urgent = false;             ///< somebody waits for its acknowledgement
+    std::uint64_t told = 0, acked = 0;
+    time_point told_at{};
+    std::vector<std::byte> ready;
+    bool has_output = false;
+    std::deque<held_answer> held;
+    std::size_t held_bytes = 0;
+    std::deque<kept_question> kept;  ///< until everything is known
+    std::size_t kept_bytes = 0;
+    bool nonsense = false;  ///< one of them fits nothing
   };
+  void reserved(std::uint32_t segment, const segment_record& record) override;
+  void published(std::uint32_t segment, const segment_record& record, std::string_view key) override;
+  void freed(std::uint32_t segment, std::uint64_t ticket, duration rests) override;
+  session* holder(std::uint32_t segment);
+  void write_entry(std::uint64_t to, store_wire::entry kind, std::uint32_t segment,
+                   const std::function<void(byte_writer&)>& rest);
+  void seal(session& s);
+  void has_output(std::uint64_t id, session& s);
+  bool hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out);
+  void release_held();
+  void fence(std::uint32_t segment);
+  void tell_members(store_wire::entry kind, std::uint32_t segment);
+  bool admit(const store_wire::former_life& former);
+  void serve_when_complete(time_point now);
+  bool keep(session& from, const store_wire::header& question, std::span<const std::byte> payload);
+  bool announce(session& from, byte_reader& in, time_point now, store_wire::frame& out);
+  bool answer_now(std::uint64_t id, const store_wire::header& question, std::span<const std::byte> payload,
+                  time_point now, std::vector<std::byte>& out);
+  bool dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in, time_point now,
+                store_wire::frame& out);
   bool greet(session& from, byte_reader& in, store_wire::frame& out);
-  bool mount(session& from, byte_reader& in, store_wire::frame& out);
+  bool mount(std::uint64_t id, session& from, byte_reader& in, store_wire::frame& out);
   void list_segments(store_wire::frame& out) const;
   bool reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
                store_wire::frame& out);
@@ -52,8 +113,20 @@ class directory_desk {
   bool remove_all(byte_reader& in, time_point now, store_wire::frame& out);
   bool list(byte_reader& in, time_point now, store_wire::frame& out) const;
 
+  std::uint64_t incarnation_;
+  recovery_patience until_;
   object_table table_;
   std::map<std::uint64_t, session> sessions_;
+  std::map<std::uint32_t, std::uint64_t> holders_;    ///< session by segment
+  bool serving_ = false;                              ///< knows all that there is
+  std::map<std::uint32_t, std::uint64_t> came_back_;  ///< by whom it was served last; until we serve
+  std::set<std::uint32_t> announcing_, expected_;
+  std::deque<std::uint32_t> fenced_;
+  std::vector<std::uint64_t> with_output_;
+  std::set<std::uint64_t> waiting_;  ///< sessions with held answers
+  needs heard_first_;                ///< by whom, before the answer in the making goes out
+  bool removing_ = false;
+  time_point now_{};
   std::map<std::uint32_t, store_wire::segment_address> addresses_;
   std::uint64_t next_session_ = 1;
 };

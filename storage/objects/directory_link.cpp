@@ -38,7 +38,7 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   if (!fd) return named(fd.error());
   if (!wait_for(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
   if (const int why = connect_error(fd->get()); why != 0) return named({ec::peer_lost, errno_text(why)});
-  tune_tcp(fd->get(), to.time_limit);
+  tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
   std::shared_ptr<directory_link> made{new directory_link(std::move(*fd), to.time_limit)};
   if (auto ok = made->greet(to, until); !ok) return named(ok.error());
   return made;
@@ -67,7 +67,9 @@ result<void> directory_link::greet(const directory_address& to, time_point until
     out.put_text(to.own_host);
   });
   if (!hello) return fail(hello.error());
-  const auto version = byte_reader{*hello}.get<std::uint32_t>();
+  byte_reader in{*hello};
+  const auto version = in.get<std::uint32_t>();
+  incarnation_ = in.get<std::uint64_t>();
   if (version == store_wire::version) return {};
   return fail(ec::incompatible, "it speaks version " + std::to_string(version) +
                                     " of the store's protocol, this process " +

@@ -43,6 +43,8 @@ class directory_link {
   result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);
 
   bool broken() const;
+  /// Of the directory: another number, another directory, though it has the same address.
+  std::uint64_t incarnation() const noexcept { return incarnation_; }
   /// Ends it; who waits is told. The descriptor stays open until the object goes.
   void close();
 
@@ -56,6 +58,7 @@ class directory_link {
 
   unique_fd fd_;
   duration limit_;
+  std::uint64_t incarnation_ = 0;
   std::mutex sending_;
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;

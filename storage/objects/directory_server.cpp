@@ -12,6 +12,8 @@ namespace mooncaf {
 namespace {
 /// Answers that a client does not take: it is not read any more until it does.
 constexpr std::size_t unsent_max = 8 * MiB;
+/// What a holder of a segment does not take of its journal: it is given up.
+constexpr std::size_t untold_max = 256 * MiB;
 }  // namespace
 
 result<std::unique_ptr<directory_server>> directory_server::start(directory_server_options options) {
@@ -24,6 +26,10 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   const auto seed = make_random_u64();
   if (!seed) return fail(seed.error());
   options.table.seed = *seed;
+  options.table.first_ticket =
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
   std::unique_ptr<directory_server> made{new directory_server(std::move(options))};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
@@ -66,12 +72,34 @@ void directory_server::accept_all() {
 void directory_server::on_events(connection& c, std::uint32_t events) {
   const auto token = c.token;
   bool alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
-  if (alive && (events & EPOLLIN)) alive = read(c);
+  if (alive && (events & EPOLLIN)) {
+    alive = read(c);
+    deliver();  // may drop others, never this one
+  }
   if (alive || c.ended) alive = write(c) && !c.ended;
-  if (!alive) return drop(token);
+  if (!alive) {
+    drop(token);
+    return deliver();
+  }
+  watch(c);
+}
+
+void directory_server::watch(connection& c) {
   const bool unsent = c.sent < c.out.size();
   const bool more = c.out.size() - c.sent < unsent_max;
-  loop_->modify(token, (more ? EPOLLIN : 0u) | (unsent ? EPOLLOUT : 0u));
+  loop_->modify(c.token, (more ? EPOLLIN : 0u) | (unsent ? EPOLLOUT : 0u));
+}
+
+void directory_server::deliver() {
+  desk_.deliver([&](std::uint64_t session, std::span<const std::byte> bytes) {
+    const auto found = by_session_.find(session);
+    if (found == by_session_.end()) return;
+    auto& c = *found->second;
+    c.out.insert(c.out.end(), bytes.begin(), bytes.end());
+    // One that cannot be written to any more is dropped by its own events.
+    if (!write(c) || c.out.size() - c.sent > untold_max) ::shutdown(c.fd.get(), SHUT_RDWR);
+    watch(c);
+  });
 }
 
 // One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
@@ -120,7 +148,7 @@ bool directory_server::shake(connection& c, std::span<const std::byte> message) 
   if (step->at == handshake::progress::identified) {
     const bool ours = c.shake.peer().wanted_node == directory_node;
     step = ours ? c.shake.admit() : c.shake.refuse(ec::incompatible);
-    if (ours) c.session = desk_.open();
+    if (ours) by_session_[c.session = desk_.open()] = &c;
     c.ended = !ours;
   }
   c.out.insert(c.out.end(), step->answer.begin(), step->answer.end());
@@ -143,7 +171,10 @@ void directory_server::drop(std::uint64_t token) {
   const auto found = connections_.find(token);
   if (found == connections_.end()) return;
   loop_->remove(token);
-  if (found->second->session != 0) desk_.close(found->second->session, clock_type::now());
+  if (found->second->session != 0) {
+    by_session_.erase(found->second->session);
+    desk_.close(found->second->session, clock_type::now());
+  }
   connections_.erase(found);
 }
 
@@ -154,6 +185,7 @@ bool directory_server::tick() {
   for (const auto& [token, c] : connections_)
     if (c->session == 0 && now - c->since > options_.greeting) late.push_back(token);
   for (const auto token : late) drop(token);
+  deliver();
   return true;
 }
 

@@ -24,6 +24,9 @@ struct directory_server_options {
   object_table_options table;
   duration greeting = std::chrono::seconds(5);     ///< who has not proved himself by then is shown out
   duration lost_after = std::chrono::seconds(10);  ///< the kernel gives up a client that does not answer
+  /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
+  /// the others. Questions about objects wait with it.
+  duration recovery = std::chrono::seconds(1);
 };
 
 /// Identity of the two ends in the handshake; a directory has no other name than its address.
@@ -51,7 +54,9 @@ class directory_server {
     bool ended = false;
   };
   explicit directory_server(directory_server_options options)
-      : options_(std::move(options)), desk_(options_.table) {}
+      : options_(std::move(options)),
+        desk_(options_.table,
+              {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery}) {}
 
   void accept_all();
   void on_events(connection& c, std::uint32_t events);
@@ -60,6 +65,8 @@ class directory_server {
   bool shake(connection& c, std::span<const std::byte> message);
   bool write(connection& c);
   void drop(std::uint64_t token);
+  void deliver();
+  void watch(connection& c);
   bool tick();
 
   directory_server_options options_;
@@ -67,6 +74,7 @@ class directory_server {
   unique_fd listener_;
   std::uint16_t port_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
+  std::unordered_map<std::uint64_t, connection*> by_session_;
   std::vector<std::byte> chunk_ = std::vector<std::byte>(256 * KiB);
   std::unique_ptr<event_loop> loop_;  // last: its thread uses the others
 };

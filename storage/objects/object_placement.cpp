@@ -34,7 +34,7 @@ std::uint64_t object_table::draw(std::uint64_t below) {  // splitmix64
 std::optional<object_table::held> object_table::try_segment(std::uint32_t id, std::uint64_t size) {
   const auto extent = segments_.at(id).space.allocate(size);
   if (!extent) return std::nullopt;
-  return held{id, *extent, 0};
+  return held{id, *extent, offset_allocator::rounded(size)};
 }
 
 bool object_table::fits_beside(const segment& s, std::uint32_t id, const std::vector<held>& others,

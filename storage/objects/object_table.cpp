@@ -4,8 +4,11 @@
 
 namespace mooncaf {
 
-object_table::object_table(object_table_options options)
-    : options_(std::move(options)), random_(options_.seed) {
+object_table::object_table(object_table_options options, object_journal* journal)
+    : options_(std::move(options)),
+      journal_(journal),
+      next_ticket_(options_.first_ticket),
+      random_(options_.seed) {
   // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
   next_segment_ = static_cast<std::uint32_t>(1 + draw(std::uint64_t{1} << 31));
 }
@@ -93,7 +96,7 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   auto& o = made.second;
   o.size = size;
   o.writer = writer;
-  o.ticket = next_ticket_++;
+  o.ticket = o.made_by = next_ticket_++;
   o.memory = std::move(memory);
   o.hard = policy.hard_pin;
   o.lease_end = now;
@@ -103,6 +106,8 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   used_bytes_ += offset_allocator::rounded(size) * o.memory.size();
   tickets_.emplace(o.ticket, &made);
   tickets_of_[writer].insert(o.ticket);
+  if (journal_)
+    for (const auto& part : o.memory) journal_->reserved(part.segment, record_of(o, part, now));
   return {store_code::ok, o.ticket, places(o.memory)};
 }
 
@@ -116,12 +121,19 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   auto& o = e.second;
   o.ticket = 0;
   o.checksum = checksum;
+  show(e, now);
+  if (journal_)
+    for (const auto& part : o.memory) journal_->published(part.segment, record_of(o, part, now), e.first);
+  return store_code::ok;
+}
+
+void object_table::show(entry& e, time_point now) {
+  auto& o = e.second;
   object_bytes_ += o.size;
   if (o.ttl_end != time_point::max()) by_ttl_.insert({o.ttl_end, &e});
-  if (o.hard) return store_code::ok;
+  if (o.hard) return;
   if (o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
   hang(e, o.soft_end > now ? soft_ : plain_);
-  return store_code::ok;
 }
 
 store_code object_table::revoke(session_id writer, std::uint64_t ticket, time_point now) {
@@ -180,16 +192,18 @@ void object_table::erase(entry& e, time_point free_at, time_point now) {
 }
 
 void object_table::give_back(const object& o, time_point free_at, time_point now) {
-  const auto bytes = offset_allocator::rounded(o.size);
-  for (const auto& part : o.memory) {
-    if (free_at > now) {
-      quarantine_.insert({free_at, {part.segment, part.extent, bytes}});
-      quarantined_bytes_ += bytes;
-      continue;
-    }
-    used_bytes_ -= bytes;
-    segments_.at(part.segment).space.release(part.extent.handle);
+  for (const auto& part : o.memory) give_back(part, o.made_by, free_at, now);
+}
+
+void object_table::give_back(const held& part, std::uint64_t ticket, time_point free_at, time_point now) {
+  if (journal_) journal_->freed(part.segment, ticket, std::max(free_at - now, duration{}));
+  if (free_at > now) {
+    quarantine_.insert({free_at, part});
+    quarantined_bytes_ += part.bytes;
+    return;
   }
+  used_bytes_ -= part.bytes;
+  segments_.at(part.segment).space.release(part.extent.handle);
 }
 
 void object_table::unmount(std::uint32_t id) {

@@ -37,6 +37,8 @@ struct object_table_options {
   double high_watermark = 0.95,
          low_watermark = 0.90;  ///< shares of all bytes; above the one, down to the other
   std::uint64_t seed = 1;       ///< of the choice between segments
+  /// Grows from one directory to the next, so that of two values of a key the later one is known.
+  std::uint64_t first_ticket = 1;
 };
 
 struct replica_place {
@@ -53,6 +55,28 @@ struct put_policy {
   duration ttl{};              ///< not there any more after this long; zero: no limit
   std::vector<std::string> preferred;  ///< names of segments to try first
   friend bool operator==(const put_policy&, const put_policy&) = default;
+};
+
+/// One replica as the holder of its memory knows it: what the next directory is told.
+struct segment_record {
+  std::uint64_t ticket = 0;  ///< of the put that made it
+  std::uint64_t offset = 0, size = 0;
+  bool published = false;  ///< else somebody may still write it, or read it, and the rest says nothing
+  bool hard_pin = false;
+  std::uint64_t checksum = 0;
+  duration soft_pin_for{}, ttl{};  ///< from now on; no ttl: zero
+  std::string key;
+};
+
+/// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
+/// functions.
+class object_journal {
+ public:
+  virtual ~object_journal() = default;
+  virtual void reserved(std::uint32_t segment, const segment_record& record) = 0;
+  virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key) = 0;
+  /// @param rests  for so long nobody else gets the memory.
+  virtual void freed(std::uint32_t segment, std::uint64_t ticket, duration rests) = 0;
 };
 
 struct reservation {
@@ -80,6 +104,7 @@ struct object_counts {
                 object_bytes = 0;  ///< bytes of published objects, each counted once
   std::uint64_t total_bytes = 0, free_bytes = 0, quarantined_bytes = 0;
   std::uint64_t hits = 0, misses = 0, evictions = 0, evicted_bytes = 0, expired = 0, lost = 0, refused = 0;
+  std::uint64_t recovered = 0;  ///< replicas that segments brought along from an earlier directory
 };
 
 /// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
@@ -89,11 +114,18 @@ class object_table {
   static constexpr std::size_t key_bytes_max = 64 * KiB;
   static constexpr std::uint32_t replicas_max = 16;
 
-  explicit object_table(object_table_options options);
+  /// @param journal  may be null; must outlive the table.
+  explicit object_table(object_table_options options, object_journal* journal = nullptr);
 
   /// Memory to place objects in. @returns its id, never used twice, or zero if the name is taken.
   /// @param host  equal for segments that one accident takes away together.
   std::uint32_t mount(std::string name, std::string host, std::uint64_t bytes);
+  /// The same for memory that an earlier directory gave this number. What lies in it comes by `recover`;
+  /// not before the first `reserve`. @returns false if number or name are taken.
+  bool remount(std::uint32_t id, std::string name, std::string host, std::uint64_t bytes);
+  /// In the order of their offsets. Of two values of a key the later one stays, the other is freed.
+  /// @returns false for one that lies over another or outside, or contradicts its replica.
+  bool recover(std::uint32_t segment, segment_record&& record, time_point now);
   /// The memory is gone, and with it all objects that have no replica elsewhere. @cost O(objects)
   void unmount(std::uint32_t segment);
   std::vector<segment_view> segments() const;
@@ -139,7 +171,7 @@ class object_table {
   struct held {  ///< memory that an object takes up
     std::uint32_t segment;
     offset_allocator::extent extent;
-    std::uint64_t bytes;  ///< in quarantine: how many
+    std::uint64_t bytes;
   };
   struct text_hash {
     using is_transparent = void;
@@ -159,6 +191,7 @@ class object_table {
   };
   struct object {
     std::uint64_t size = 0, checksum = 0, ticket = 0;  ///< ticket: zero once published
+    std::uint64_t made_by = 0;                         ///< the same, for ever
     session_id writer = 0;
     std::vector<held> memory;
     time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
@@ -172,8 +205,11 @@ class object_table {
   void settle(time_point now);
   static void hang(entry& e, use_order& order);
   static void unhang(entry& e);
+  void show(entry& e, time_point now);
   void erase(entry& e, time_point free_at, time_point now);
+  static segment_record record_of(const object& o, const held& part, time_point now);
   void give_back(const object& o, time_point free_at, time_point now);
+  void give_back(const held& part, std::uint64_t ticket, time_point free_at, time_point now);
   bool evict_one(time_point now);
   std::optional<held> place(std::uint64_t size, const std::vector<held>& others, const put_policy& policy,
                             std::string_view host);
@@ -186,13 +222,14 @@ class object_table {
   static std::vector<replica_place> places(const std::vector<held>& memory);
 
   object_table_options options_;
+  object_journal* journal_;
   std::map<std::uint32_t, segment> segments_;
   std::vector<std::uint32_t> segment_ids_;
   std::uint32_t next_segment_ = 1;
   objects objects_;
   std::unordered_map<std::uint64_t, entry*> tickets_;
   std::unordered_map<session_id, std::unordered_set<std::uint64_t>> tickets_of_;
-  std::uint64_t next_ticket_ = 1;
+  std::uint64_t next_ticket_;
   use_order plain_, soft_, leased_;  ///< hard-pinned objects hang in none, or in the last
   std::set<std::pair<time_point, entry*>> by_ttl_, by_soft_end_;
   std::multimap<time_point, held> quarantine_;

@@ -10,6 +10,7 @@ offset_allocator::offset_allocator(std::uint64_t bytes) : total_(bytes / grain_b
   if (total_ == 0) return;
   const auto whole = new_part();
   parts_[whole].grains = total_;
+  last_ = whole;
   hang(whole);
 }
 
@@ -54,21 +55,45 @@ std::optional<offset_allocator::extent> offset_allocator::allocate(std::uint64_t
   if (found == none) found = find_in_own_class(grains);
   if (found == none) return std::nullopt;
   unhang(found);
-  if (parts_[found].grains > grains) {
-    const auto rest = new_part();  // may move the parts
-    auto &taken = parts_[found], &left = parts_[rest];
-    left.begin = taken.begin + grains;
-    left.grains = taken.grains - grains;
-    left.before = found;
-    left.after = taken.after;
-    if (left.after != none) parts_[left.after].before = rest;
-    taken.after = rest;
-    taken.grains = grains;
-    hang(rest);
-  }
+  split(found, grains);
   parts_[found].used = true;
   free_ -= grains;
   return extent{parts_[found].begin * grain_bytes, found};
+}
+
+std::optional<offset_allocator::extent> offset_allocator::claim(std::uint64_t offset, std::uint64_t bytes) {
+  if (bytes == 0 || offset % grain_bytes != 0 || last_ == none || parts_[last_].used ||
+      bytes > total_bytes() || offset > total_bytes() - rounded(bytes) ||
+      offset / grain_bytes < parts_[last_].begin)
+    return std::nullopt;
+  const auto gap = offset / grain_bytes - parts_[last_].begin;
+  auto at = last_;
+  unhang(at);
+  if (gap > 0) {
+    split(at, gap);
+    hang(at);
+    at = last_;
+    unhang(at);
+  }
+  split(at, rounded(bytes) / grain_bytes);
+  parts_[at].used = true;
+  free_ -= parts_[at].grains;
+  return extent{offset, at};
+}
+
+/// What a part has beyond so many grains becomes a free one behind it.
+void offset_allocator::split(std::uint32_t index, std::uint64_t grains) {
+  if (parts_[index].grains == grains) return;
+  const auto rest = new_part();  // may move the parts
+  auto &taken = parts_[index], &left = parts_[rest];
+  left.begin = taken.begin + grains;
+  left.grains = taken.grains - grains;
+  left.before = index;
+  left.after = taken.after;
+  (left.after != none ? parts_[left.after].before : last_) = rest;
+  taken.after = rest;
+  taken.grains = grains;
+  hang(rest);
 }
 
 void offset_allocator::release(std::uint32_t handle) {
@@ -92,7 +117,7 @@ void offset_allocator::absorb_next(std::uint32_t index) {
   const auto gone = into.after;
   into.grains += parts_[gone].grains;
   into.after = parts_[gone].after;
-  if (into.after != none) parts_[into.after].before = index;
+  (into.after != none ? parts_[into.after].before : last_) = index;
   spare_.push_back(gone);
 }
 

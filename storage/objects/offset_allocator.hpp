@@ -31,6 +31,9 @@ class offset_allocator {
   /// @param bytes  not zero; rounded up to whole grains. @returns nothing if no free run is found: one that
   /// is at most a sixteenth longer may be overlooked. @cost O(1)
   std::optional<extent> allocate(std::uint64_t bytes);
+  /// A part at a place that is given, behind all that was ever handed out: how a span is filled again that
+  /// somebody else had divided. @returns nothing if it is not free, or part of it lies outside. @cost O(1)
+  std::optional<extent> claim(std::uint64_t offset, std::uint64_t bytes);
   /// @param handle  of an extent that was handed out and not released since. @cost O(1)
   void release(std::uint32_t handle);
 
@@ -64,9 +67,11 @@ class offset_allocator {
   void hang(std::uint32_t index);
   void unhang(std::uint32_t index);
   void absorb_next(std::uint32_t index);
+  void split(std::uint32_t index, std::uint64_t grains);
   std::uint32_t new_part();
 
   std::uint64_t total_, free_;
+  std::uint32_t last_ = none;  ///< part of the span
   std::vector<part> parts_;
   std::vector<std::uint32_t> spare_;  ///< places of `parts_` that are not in use
   std::uint64_t level_bits_ = 0;

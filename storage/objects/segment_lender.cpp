@@ -1,27 +1,33 @@
 #include "storage/objects/segment_lender.hpp"
 
+#include <algorithm>
+
 #include "storage/arena.hpp"
 #include "storage/objects/segment_door.hpp"
+#include "storage/objects/segment_ledger.hpp"
 #include "transport/net/handshake.hpp"
 
 namespace mooncaf {
 
 /// One life of the segment. Members die in reverse order: the memory outlives those who lead to it.
-struct segment_lender::mounted {
+struct segment_lender::life {
   arena memory;
   std::unique_ptr<page_filler> filler;
   std::unique_ptr<segment_door> door;
   std::unique_ptr<data_plane> plane;
-  std::shared_ptr<directory_link> link;
+  store_wire::segment_address address;
+  segment_ledger ledger;
+  std::uint64_t incarnation = 0;  ///< of the directory that knows it
 };
 
-segment_lender::segment_lender(segment_lender_options options) : options_(std::move(options)) {}
+segment_lender::segment_lender(segment_lender_options options) : options_(std::move(options)) {
+  // A directory that only stands still is waited for: others hold the same memory, and nothing is lost yet.
+  options_.directory.time_limit = std::chrono::minutes(10);
+}
 
 result<std::unique_ptr<segment_lender>> segment_lender::start(segment_lender_options options) {
   std::unique_ptr<segment_lender> made{new segment_lender(std::move(options))};
-  auto first = made->mount();
-  if (!first) return fail(first.error());
-  made->mounted_ = std::move(*first);
+  if (const auto first = made->mount(); !first) return fail(first.error());
   made->keeper_ = std::thread{[self = made.get()] { self->keep(); }};
   return made;
 }
@@ -30,72 +36,134 @@ segment_lender::~segment_lender() {
   {
     std::lock_guard lock{mutex_};
     stopping_ = true;
+    if (link_) link_->close();
   }
   stopped_.notify_all();
   if (keeper_.joinable()) keeper_.join();
 }
 
-result<std::unique_ptr<segment_lender::mounted>> segment_lender::mount() const {
-  auto link = directory_link::connect(options_.directory);  // first: without it there is nothing to do
-  if (!link) return fail(link.error());
+result<std::unique_ptr<segment_lender::life>> segment_lender::begin_life() const {
   auto memory = arena::create("mooncaf-segment", options_.bytes);
   if (!memory) return fail(memory.error());
-  auto made =
-      std::make_unique<mounted>(mounted{std::move(*memory), nullptr, nullptr, nullptr, std::move(*link)});
+  auto made = std::make_unique<life>(life{std::move(*memory), nullptr, nullptr, nullptr, {}, {}, 0});
   made->filler = std::make_unique<page_filler>(made->memory.bytes());
   auto door = segment_door::open(options_.directory.secret, made->memory.fd());
   if (!door) return fail(door.error());
   made->door = std::move(*door);
-  store_wire::segment_address address{made->door->name(), 0, {}};
-  if (options_.tcp) {
-    const auto number = make_random_u64();
-    if (!number) return fail(number.error());
-    data_plane_options plane;
-    plane.node = node_id{*number};
-    plane.cluster_secret = options_.directory.secret;
-    plane.shm = false;  // processes of this host map the memory
-    plane.listen_host = options_.listen_host;
-    plane.data_port = options_.data_port;
-    plane.advertised_host = options_.advertised_host;
-    auto started = data_plane::start(std::move(plane), [](const landing&) {});
-    if (!started) return fail(started.error());
-    made->plane = std::move(*started);
-    const auto region = made->plane->register_region(made->memory.bytes(), made->memory.fd());
-    if (!region) return fail(region.error());
-    address.region = region->id.value;
-    address.announcement = encode(made->plane->local_announcement());
-  }
-  const auto answer = made->link->ask_and_wait(store_wire::op::mount, [&](byte_writer& out) {
-    out.put_text(options_.name);
-    out.put(static_cast<std::uint64_t>(made->memory.size_bytes()));
-    store_wire::put_address(out, address);
-  });
-  if (!answer) return fail(answer.error());
-  byte_reader in{*answer};
-  if (as_store_code(in.get<std::int32_t>()) != store_code::ok)
-    return fail(ec::already_exists,
-                "a segment named " + options_.name + " is mounted; give this process another --name");
+  made->address.unix_name = made->door->name();
+  if (!options_.tcp) return made;
+  const auto number = make_random_u64();
+  if (!number) return fail(number.error());
+  data_plane_options plane;
+  plane.node = node_id{*number};
+  plane.cluster_secret = options_.directory.secret;
+  plane.shm = false;  // processes of this host map the memory
+  plane.listen_host = options_.listen_host;
+  plane.data_port = options_.data_port;
+  plane.advertised_host = options_.advertised_host;
+  auto started = data_plane::start(std::move(plane), [](const landing&) {});
+  if (!started) return fail(started.error());
+  made->plane = std::move(*started);
+  const auto region = made->plane->register_region(made->memory.bytes(), made->memory.fd());
+  if (!region) return fail(region.error());
+  made->address.region = region->id.value;
+  made->address.announcement = encode(made->plane->local_announcement());
   return made;
 }
 
-/// Asks now and then, because a directory that is only unreachable says nothing.
-void segment_lender::keep() {
-  const auto say = [&](const std::string& line) {
-    if (options_.log) options_.log(line);
-  };
-  while (!wait(std::chrono::seconds(1))) {
-    if (mounted_) {
-      const auto heard = mounted_->link->ask_and_wait(store_wire::op::counts, [](byte_writer&) {});
-      if (heard) continue;
-      say("the directory is lost, and the contents with it: " + to_string(heard.error()));
-      mounted_.reset();
-    }
-    auto again = mount();
-    if (!again) continue;
-    mounted_ = std::move(*again);
-    say("mounted again, empty");
+result<void> segment_lender::mount() {
+  auto link = directory_link::connect(options_.directory);  // first: without it there is nothing to do
+  if (!link) return fail(link.error());
+  {
+    std::lock_guard lock{mutex_};
+    if (stopping_) return fail(ec::cancelled, "the segment is being taken back");
+    link_ = *link;
   }
-  mounted_.reset();
+  if (life_ && life_->incarnation == (*link)->incarnation()) {
+    say("the directory had given this segment up: it begins again, empty");
+    life_.reset();
+  }
+  for (;;) {
+    if (!life_) {
+      auto made = begin_life();
+      if (!made) return fail(made.error());
+      life_ = std::move(*made);
+    }
+    const auto code = offer(**link);
+    if (!code) return fail(code.error());
+    if (*code == store_code::ok) break;
+    if (*code != store_code::segment_not_found)
+      return fail(ec::already_exists,
+                  "a segment named " + options_.name + " is mounted; give this process another --name");
+    say("the directory does not take the contents: the segment begins again, empty");
+    life_.reset();
+  }
+  const bool known = life_->incarnation != 0;
+  life_->incarnation = (*link)->incarnation();
+  return known ? announce(**link) : result<void>{};
+}
+
+result<store_code> segment_lender::offer(directory_link& link) {
+  auto& ledger = life_->ledger;
+  const auto answer = link.ask_and_wait(store_wire::op::mount, [&](byte_writer& out) {
+    out.put_text(options_.name);
+    out.put(static_cast<std::uint64_t>(life_->memory.size_bytes()));
+    store_wire::put_address(out, life_->address);
+    store_wire::put_former(out, ledger.former());
+  });
+  if (!answer) return fail(answer.error());
+  byte_reader in{*answer};
+  const auto code = as_store_code(in.get<std::int32_t>());
+  if (code == store_code::ok) ledger.begin(in.get<std::uint32_t>());
+  return code;
+}
+
+result<void> segment_lender::announce(directory_link& link) {
+  for (const auto& part : life_->ledger.announcement(clock_type::now())) {
+    const auto answer =
+        link.ask_and_wait(store_wire::op::announce, [&](byte_writer& out) { out.put_bytes(part); });
+    if (!answer) return fail(answer.error());
+  }
+  say("announced " + std::to_string(life_->ledger.objects()) + " objects to a new directory");
+  return {};
+}
+
+/// Takes down what the directory tells, until the connection ends.
+void segment_lender::listen() {
+  for (auto number = store_wire::journal_base + 1;; ++number) {
+    const auto told = link_->wait(number);
+    if (!told) {
+      if (told.error() != ec::cancelled)
+        say("the directory is lost, " + std::to_string(life_->ledger.objects()) +
+            " objects are kept for the next: " + to_string(told.error()));
+      return;
+    }
+    const auto outcome = life_->ledger.apply(*told, clock_type::now());
+    if (!outcome.understood || outcome.fenced) {
+      say(outcome.fenced ? "the contents count no more: the segment begins again, empty"
+                         : "the directory says what fits nothing: the segment begins again, empty");
+      link_->close();
+      life_.reset();
+      return;
+    }
+    if (outcome.acknowledge)
+      static_cast<void>(link_->ask(store_wire::op::acked,
+                                   [&](byte_writer& out) { out.put(number - store_wire::journal_base); }));
+  }
+}
+
+void segment_lender::keep() {
+  constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(250);
+  for (bool stop = false; !stop;) {
+    listen();
+    auto pause = shortest;
+    while (!(stop = wait(pause)) && !mount()) pause = std::min(2 * pause, longest);
+  }
+  life_.reset();
+}
+
+void segment_lender::say(const std::string& line) const {
+  if (options_.log) options_.log(line);
 }
 
 /// @returns whether it is time to stop.

@@ -26,9 +26,10 @@ struct segment_lender_options {
   std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
 };
 
-/// When the directory is lost, the segment's contents are, too: it is offered again, with fresh memory, to
-/// the directory that comes back. So nobody who still knows places in the old memory can touch what lies in
-/// the new.
+/// When the directory is lost, the memory stays as it is, and what lies in it is announced to the next one.
+/// If it was the connection alone that was lost, and the same directory answers again, it has given the
+/// contents up meanwhile: the segment is offered with fresh memory, so that nobody who still knows places in
+/// the old can touch what lies in the new.
 /// @thread  construction and destruction only; works on a thread of its own
 class segment_lender {
  public:
@@ -38,17 +39,23 @@ class segment_lender {
   ~segment_lender();
 
  private:
-  struct mounted;
+  struct life;
   explicit segment_lender(segment_lender_options options);
-  result<std::unique_ptr<mounted>> mount() const;
+  result<std::unique_ptr<life>> begin_life() const;
+  result<void> mount();
+  result<store_code> offer(directory_link& link);
+  result<void> announce(directory_link& link);
+  void listen();
   void keep();
+  void say(const std::string& line) const;
   bool wait(duration d);
 
   segment_lender_options options_;
-  std::unique_ptr<mounted> mounted_;  // keeper's thread
+  std::unique_ptr<life> life_;  // keeper's thread
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stopping_ = false;
+  std::shared_ptr<directory_link> link_;
   std::thread keeper_;
 };
 

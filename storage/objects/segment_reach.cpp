@@ -38,12 +38,20 @@ void segment_reach::learn(std::vector<store_wire::mounted_segment> segments) {
   for (auto& s : segments) {
     const auto known = ways_.find(s.view.id);
     if (known != ways_.end() && known->second->segment.address == s.address) {
+      known->second->missing_since = time_point::max();
       now.insert(*known);
       continue;
     }
     auto made = std::make_shared<way>();
     made->segment = std::move(s);
     now.emplace(made->segment.view.id, std::move(made));
+  }
+  constexpr auto kept = std::chrono::seconds(30);
+  const auto when = clock_type::now();
+  for (auto& [id, w] : ways_) {
+    if (now.count(id) != 0) continue;
+    w->missing_since = std::min(w->missing_since, when);
+    if (when - w->missing_since < kept) now.emplace(id, w);
   }
   ways_ = std::move(now);
 }

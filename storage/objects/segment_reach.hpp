@@ -26,7 +26,8 @@ class segment_reach {
   segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
       : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
 
-  /// Takes the list of segments as the directory has it now; those that are not in it are let go.
+  /// Takes the list of segments as the directory has it now. Those that are not in it are let go after a
+  /// while: a directory that has just begun does not know all yet.
   void learn(std::vector<store_wire::mounted_segment> segments);
   bool knows(std::uint32_t segment) const;
   /// Whether the segment's memory is mapped here.
@@ -42,7 +43,8 @@ class segment_reach {
   struct way {
     store_wire::mounted_segment segment;
     std::once_flag opened;
-    std::unique_ptr<mapped_segment> mapped;  ///< or, if there is none:
+    time_point missing_since = time_point::max();  ///< in the directory's list; under the mutex
+    std::unique_ptr<mapped_segment> mapped;        ///< or, if there is none:
     node_id node;
     error problem;  ///< neither
   };

@@ -69,9 +69,16 @@ result<std::unique_ptr<store_client>> store_client::connect(store_client_options
 result<std::shared_ptr<directory_link>> store_client::link() {
   std::lock_guard lock{mutex_};
   if (link_ && !link_->broken()) return link_;
+  constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(500);
+  if (clock_type::now() < dial_again_) return fail(not_reached_);
   auto made = directory_link::connect(options_.directory);
-  if (!made) return fail(made.error());
-  if (link_) reach_.learn({});  // a directory that has started anew numbers its segments anew
+  if (!made) {
+    pause_ = std::clamp(2 * pause_, shortest, longest);
+    dial_again_ = clock_type::now() + pause_;
+    not_reached_ = made.error();
+    return fail(not_reached_);
+  }
+  pause_ = {};
   link_ = std::move(*made);
   return link_;
 }

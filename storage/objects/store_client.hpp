@@ -36,9 +36,9 @@ struct listed_object {
   std::uint32_t replicas = 0;
 };
 
-/// A connection that breaks is made again by the next call; a call that it broke under answers
-/// `directory_unreachable`, and what it was writing is gone or, where only the last answer was lost,
-/// published.
+/// A connection that breaks is made again by the next call, or, where nobody answers, by one after a pause
+/// that grows to half a second; a call that it broke under answers `directory_unreachable`, and what it was
+/// writing is gone or, where only the last answer was lost, published.
 /// @thread  All functions may be called from any thread.
 class store_client {
  public:
@@ -97,6 +97,9 @@ class store_client {
   segment_reach reach_;
   std::mutex mutex_;
   std::shared_ptr<directory_link> link_;
+  duration pause_{};
+  time_point dial_again_{};
+  error not_reached_;
 };
 
 }  // namespace mooncaf

@@ -94,6 +94,71 @@ segment_address get_address(byte_reader& in) {
   return a;
 }
 
+namespace {
+void put_numbers(byte_writer& out, const std::vector<std::uint32_t>& all) {
+  out.put(static_cast<std::uint32_t>(all.size()));
+  for (const auto n : all) out.put(n);
+}
+
+std::vector<std::uint32_t> get_numbers(byte_reader& in) {
+  const auto n = in.get<std::uint32_t>();
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t i = 0; i < n && i < former_max && in.ok(); ++i) all.push_back(in.get<std::uint32_t>());
+  return all;
+}
+}  // namespace
+
+void put_former(byte_writer& out, const former_life& f) {
+  out.put(f.segment);
+  out.put(f.served_by);
+  put_numbers(out, f.members);
+  put_numbers(out, f.fenced);
+}
+
+former_life get_former(byte_reader& in) {
+  former_life f;
+  f.segment = in.get<std::uint32_t>();
+  f.served_by = in.get<std::uint64_t>();
+  f.members = get_numbers(in);
+  f.fenced = get_numbers(in);
+  return f;
+}
+
+void put_published(byte_writer& out, const segment_record& r, std::string_view key) {
+  out.put(r.checksum);
+  out.put(static_cast<std::uint8_t>(r.hard_pin));
+  out.put(static_cast<std::int64_t>(r.soft_pin_for.count()));
+  out.put(static_cast<std::int64_t>(r.ttl.count()));
+  out.put_text(key);
+}
+
+void get_published(byte_reader& in, segment_record& r) {
+  r.published = true;
+  r.checksum = in.get<std::uint64_t>();
+  r.hard_pin = in.get<std::uint8_t>() != 0;
+  r.soft_pin_for = duration{in.get<std::int64_t>()};
+  r.ttl = duration{in.get<std::int64_t>()};
+  r.key = in.get_text();
+}
+
+void put_record(byte_writer& out, const segment_record& r) {
+  out.put(static_cast<std::uint8_t>(r.published));
+  out.put(r.ticket);
+  out.put(r.offset);
+  out.put(r.size);
+  if (r.published) put_published(out, r, r.key);
+}
+
+segment_record get_record(byte_reader& in) {
+  segment_record r;
+  const bool published = in.get<std::uint8_t>() != 0;
+  r.ticket = in.get<std::uint64_t>();
+  r.offset = in.get<std::uint64_t>();
+  r.size = in.get<std::uint64_t>();
+  if (published) get_published(in, r);
+  return r;
+}
+
 void put_segment(byte_writer& out, const mounted_segment& s) {
   out.put(s.view.id);
   out.put_text(s.view.name);
@@ -120,7 +185,7 @@ constexpr std::uint64_t object_counts::*count_fields[] = {
     &object_counts::total_bytes,   &object_counts::free_bytes, &object_counts::quarantined_bytes,
     &object_counts::hits,          &object_counts::misses,     &object_counts::evictions,
     &object_counts::evicted_bytes, &object_counts::expired,    &object_counts::lost,
-    &object_counts::refused};
+    &object_counts::refused,       &object_counts::recovered};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {

@@ -6,6 +6,9 @@
 //   answer:  the same number and operation; answers come in the order of the questions, which need not wait
 //   for them
 //
+// The holder of a segment is told what lies in it by frames that it did not ask for (`journal`), numbered
+// from `journal_base` + 1, so that it can tell the next directory (`announce`).
+//
 // A batch is one frame: every question about objects carries a count and that many items, its answer one
 // result for each, in order.
 
@@ -22,14 +25,15 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
 
 enum class op : std::uint8_t {
-  hello = 1,   ///< version, host: what a client says first
-  mount,       ///< a segment, by the process that lends it; it stays mounted as long as the connection
+  hello = 1,   ///< version, host: what a client says first; the answer has the directory's incarnation
+  mount,       ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
+               ///< `former_life`, it is to be announced; refused: segment_not_found
   segments,    ///< all segments, with how to reach them
   reserve,     ///< policy, then key and size of each object
   publish,     ///< ticket and checksum of each
@@ -41,8 +45,33 @@ enum class op : std::uint8_t {
   remove_all,  ///< force, pattern; an empty pattern stands for all
   list,        ///< pattern, limit
   counts,      ///< figures of the whole store
+  journal,     ///< to the holder of a segment: entries; see `entry`
+  acked,       ///< number of a journal frame, from its receiver; has no answer
+  announce,    ///< what lies in such a segment: a part of it, and whether it was the last
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::counts);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::announce);
+
+inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
+
+/// What a journal frame has after a byte that says whether it is to be acknowledged: kind, segment, and
+enum class entry : std::uint8_t {
+  reserved = 1,  ///< ticket, offset, size
+  published,     ///< ticket, checksum, pins, key
+  freed,         ///< ticket, for how long the memory rests
+  joined,        ///< nothing: this segment is part of the store
+  fenced,        ///< nothing: what this segment holds counts no more
+  serving,       ///< the incarnation of the directory, which knows all that there is by now
+};
+
+/// What a segment says of the directory that it knew.
+struct former_life {
+  std::uint32_t segment = 0;    ///< number that it had; zero: it knew none
+  std::uint64_t served_by = 0;  ///< the last that was serving, as far as it heard; later ones are greater
+  std::vector<std::uint32_t> members;  ///< segments that belonged to the store
+  std::vector<std::uint32_t> fenced;   ///< and those that did so no more
+};
+/// Of each list; a store may have this many segments.
+inline constexpr std::uint32_t former_max = 4096;
 
 struct header {
   std::uint32_t payload_bytes = 0;
@@ -89,6 +118,13 @@ void put_places(byte_writer& out, const std::vector<replica_place>& places);
 std::vector<replica_place> get_places(byte_reader& in);
 void put_address(byte_writer& out, const segment_address& address);
 segment_address get_address(byte_reader& in);
+void put_former(byte_writer& out, const former_life& former);
+former_life get_former(byte_reader& in);
+void put_published(byte_writer& out, const segment_record& record, std::string_view key);
+/// All but ticket, offset and size.
+void get_published(byte_reader& in, segment_record& record);
+void put_record(byte_writer& out, const segment_record& record);
+segment_record get_record(byte_reader& in);
 void put_segment(byte_writer& out, const mounted_segment& segment);
 mounted_segment get_segment(byte_reader& in);
 void put_counts(byte_writer& out, const object_counts& counts);

@@ -24,7 +24,7 @@ NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
 
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s"):
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s"):
         self.cluster = cluster
         self.folder = tempfile.mkdtemp(prefix="mooncaf-store-")
         self.secret = os.path.join(self.folder, "secret")
@@ -34,7 +34,7 @@ class Store:
         self.at = f"127.0.0.1:{self.port}"
         self.lease = lease
         self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
-                                       "--cluster-secret-file", self.secret)
+                                       "--recovery", recovery, "--cluster-secret-file", self.secret)
         ready(self.directory)
         self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
                                       "--cluster-secret-file", self.secret) for i in range(segments)]
@@ -241,16 +241,88 @@ def test_a_lender_that_is_killed_takes_only_what_had_no_replica():
         store.close()
 
 
-def test_after_the_directory_was_killed_everything_is_a_miss_and_then_works_again():
+def test_what_was_stored_is_there_again_after_the_directory_was_killed():
+    from mooncaf.store import ReplicateConfig
+
     with Cluster() as cluster:
-        world = Store(cluster, segments=1)
+        world = Store(cluster, segments=3, recovery="2s")
         store = world.client()
-        assert store.put("k", b"value") == 0
+        two, hard = ReplicateConfig(), ReplicateConfig()
+        two.replica_num = 2
+        hard.with_hard_pin = True
+        values = {f"k{i}": noise(1 + 700 * i, i) for i in range(150)}
+        for key, value in values.items():
+            assert store.put(key, value, two if key.endswith("7") else hard if key == "k1" else None) == 0
+        for i in range(0, 150, 10):
+            assert store.remove(f"k{i}") == 0
+            del values[f"k{i}"]
+        before = world.json("stat")
         world.directory.kill9()
-        assert store.is_exist("k") == UNREACHABLE and store.get("k") == b"" and store.health_check() == 2
+        assert store.is_exist("k1") == UNREACHABLE and store.get("k1") == b"" and store.health_check() == 2
         world.directory.start()
-        wait_until("the segment is lent again", lambda: store.put("k2", b"value") == 0)
-        assert store.get("k") == b"" and store.get("k2") == b"value"
+        ready(world.directory)
+        wait_until("the directory is found again", lambda: store.is_exist("k1") == 1, 10)
+        for key, value in values.items():
+            assert store.get(key) == value, key
+        assert store.batch_is_exist([f"k{i}" for i in range(0, 150, 10)]) == [0] * 15
+        assert len(store.get_replica_desc("k7")) == 2 and store.remove("k1") == LEASED
+        after = world.json("stat")
+        assert after["recovered"] == len(values) + 15 and after["objects"] == before["objects"] == len(values)
+        assert store.put("new", b"value") == 0 and store.get("new") == b"value"
+        store.close()
+
+
+def test_clients_go_on_through_kills_of_the_directory():
+    """One writes, removes and reads without a pause; what it was told is what it finds."""
+    import random
+    import threading
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2, recovery="2s")
+        store, stop, wrong, done = world.client(), threading.Event(), [], [0]
+
+        def work():
+            dice, there = random.Random(7), {}
+
+            def look_again(key, *may_be):
+                """The answer was lost: what it was about has happened, or not."""
+                wait_until("the directory is found again", lambda: store.is_exist(key) != UNREACHABLE, 20)
+                got = store.get(key)
+                if got not in may_be:
+                    wrong.append((key, len(got)))
+                there.pop(key, None)
+                if got:
+                    there[key] = got
+
+            while not stop.is_set() and not wrong:
+                key = f"k{dice.randrange(40)}"
+                if key not in there:
+                    value = dice.randbytes(dice.randrange(1, 60_000))
+                    if store.put(key, value) == 0:
+                        there[key] = value
+                        done[0] += 1
+                    else:
+                        look_again(key, b"", value)
+                elif dice.random() < 0.5:
+                    if store.remove(key, True) == 0:
+                        del there[key]
+                    else:
+                        look_again(key, b"", there[key])
+                elif store.get(key) != there[key]:
+                    look_again(key, there[key])
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        for _ in range(4):
+            had = done[0]
+            wait_until("the client goes on", lambda: done[0] > had + 20 or wrong, 20)
+            world.directory.kill9()
+            world.directory.start()
+            ready(world.directory)
+        stop.set()
+        worker.join()
+        assert not wrong, wrong
+        assert world.json("stat")["recovered"] > 0
         store.close()
 
 

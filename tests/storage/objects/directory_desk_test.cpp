@@ -46,6 +46,7 @@ void lend(directory_desk& desk, std::uint64_t session) {
     out.put_text("segment");
     out.put(std::uint64_t{1} << 20);
     store_wire::put_address(out, {"@door", 3, {std::byte{1}}});
+    store_wire::put_former(out, {});
   }));
 }
 

@@ -95,3 +95,42 @@ TEST_CASE(
     CHECK(least >= (workloads[w].empty() ? 0.8 : 0.95));
   }
 }
+
+TEST_CASE("a span is filled again as somebody else had divided it, in the order of the places") {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random{seed};
+    const std::uint64_t total = 64 * (100 + random() % 4000);
+    offset_allocator first{total}, second{total};
+    std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> held;
+    for (int step = 0; step < 500; ++step) {
+      if (held.empty() || random() % 5 < 3) {
+        const auto bytes = 1 + random() % (total / 20);
+        if (const auto got = first.allocate(bytes)) held[got->offset] = {bytes, got->handle};
+      } else {
+        auto gone = held.begin();
+        std::advance(gone, static_cast<std::ptrdiff_t>(random() % held.size()));
+        first.release(gone->second.second);
+        held.erase(gone);
+      }
+    }
+    for (auto& [offset, part] : held) {
+      const auto got = second.claim(offset, part.first);
+      REQUIRE(got);
+      CHECK(got->offset == offset);
+      part.second = got->handle;
+      if (offset > 0) REQUIRE_FALSE(second.claim(offset - 64, 64));  // behind what is taken only
+    }
+    REQUIRE(second.consistent());
+    CHECK(second.free_bytes() == first.free_bytes());
+    for (const auto& [offset, part] : held) second.release(part.second);
+    CHECK(second.allocate(total));
+  }
+  offset_allocator space{1024};
+  CHECK_FALSE(space.claim(0, 0));
+  CHECK_FALSE(space.claim(32, 64));
+  CHECK_FALSE(space.claim(1024, 1));
+  CHECK_FALSE(space.claim(960, 65));
+  CHECK_FALSE(space.claim(0, ~std::uint64_t{0}));
+  CHECK(space.claim(960, 64));
+}

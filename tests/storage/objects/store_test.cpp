@@ -25,6 +25,7 @@ struct cluster {
   explicit cluster(int segments = 1, std::uint64_t bytes = 32 * MiB) {
     directory_server_options o;
     o.secret = secret;
+    o.recovery = {};  // nobody is waited for
     auto d = directory_server::start(std::move(o));
     REQUIRE(d);
     directory = std::move(*d);
@@ -198,25 +199,37 @@ TEST_CASE("a lender that leaves takes along what lay there alone") {
   CHECK(code == store_code::not_found);
 }
 
-TEST_CASE("when the directory starts anew its clients and lenders find it, and what was there is a miss") {
-  cluster world;
+TEST_CASE("a directory that starts anew knows what its lenders hold, and reads under way never stop") {
+  cluster world{2};
   const auto c = world.client();
   const auto bytes = noise(10'000, 6);
-  REQUIRE(put(*c, "k", bytes) == store_code::ok);
+  put_policy two;
+  two.replicas = 2;
+  REQUIRE(put(*c, "k", bytes, two) == store_code::ok);
+  REQUIRE(put(*c, "removed", bytes) == store_code::ok);
+  const std::string_view key = "k", removed = "removed";
+  const auto held = c->find({&key, 1}).at(0);
+  REQUIRE(c->remove({&removed, 1}, false).at(0) == store_code::ok);
   const auto port = world.directory->port();
   world.directory.reset();
-  const std::string_view key = "k";
   CHECK(c->exists({&key, 1}).at(0) < 0);
+  std::vector<std::byte> back(bytes.size());
+  const std::span<std::byte> whole{back};
+  CHECK(c->read(held, {&whole, 1}) == store_code::ok);
+  CHECK(back == bytes);
   directory_server_options o;
   o.secret = secret;
   o.port = port;
   auto again = directory_server::start(std::move(o));
   REQUIRE(again);
   world.directory = std::move(*again);
-  REQUIRE(soon([&] { return c->exists({&key, 1}).at(0) == 0; }));
-  REQUIRE(soon([&] { return put(*c, "k", bytes) == store_code::ok; }));
+  REQUIRE(soon([&] { return c->exists({&key, 1}).at(0) == 1; }));
+  CHECK(c->look({&key, 1}).at(0).places.size() == 2);
+  CHECK(c->exists({&removed, 1}).at(0) == 0);
   store_code code{};
   CHECK(get(*c, "k", code) == bytes);
+  CHECK(put(*c, "removed", bytes) == store_code::ok);
+  CHECK(c->read(held, {&whole, 1}) == store_code::ok);
 }
 
 TEST_CASE("many threads share one connection, each with its own answers") {

@@ -1,0 +1,164 @@
+// What the directory tells the holders of segments, and which answers wait until they have heard it: the
+// other part of `directory_desk`.
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/objects/directory_desk.hpp"
+
+namespace mooncaf {
+
+using store_wire::entry;
+
+namespace {
+constexpr std::size_t frame_entries_max = 1 * MiB;
+constexpr std::size_t held_bytes_max = 16 * MiB;
+/// A connection over which nothing is said for longer looks lost to its other end.
+constexpr auto silence_max = std::chrono::seconds(5);
+}  // namespace
+
+directory_desk::session* directory_desk::holder(std::uint32_t segment) {
+  const auto found = holders_.find(segment);
+  const auto s = found == holders_.end() ? sessions_.end() : sessions_.find(found->second);
+  return s == sessions_.end() ? nullptr : &s->second;
+}
+
+void directory_desk::write_entry(std::uint64_t to, entry kind, std::uint32_t segment,
+                                 const std::function<void(byte_writer&)>& rest) {
+  const auto found = sessions_.find(to);
+  if (found == sessions_.end()) return;
+  auto& s = found->second;
+  if (s.entries.size() > frame_entries_max) seal(s);
+  byte_writer out{s.entries};
+  out.put(static_cast<std::uint8_t>(kind));
+  out.put(segment);
+  rest(out);
+  has_output(to, s);
+}
+
+void directory_desk::reserved(std::uint32_t segment, const segment_record& record) {
+  write_entry(holders_.at(segment), entry::reserved, segment, [&](byte_writer& out) {
+    out.put(record.ticket);
+    out.put(record.offset);
+    out.put(record.size);
+  });
+}
+
+void directory_desk::published(std::uint32_t segment, const segment_record& record, std::string_view key) {
+  write_entry(holders_.at(segment), entry::published, segment, [&](byte_writer& out) {
+    out.put(record.ticket);
+    store_wire::put_published(out, record, key);
+  });
+}
+
+void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, duration rests) {
+  const auto to = holders_.at(segment);
+  write_entry(to, entry::freed, segment, [&](byte_writer& out) {
+    out.put(ticket);
+    out.put(static_cast<std::int64_t>(rests.count()));
+  });
+  auto* const s = holder(segment);
+  if (!removing_ || !s) return;
+  s->urgent = true;
+  const std::pair need{to, s->told + 1};
+  if (std::find(heard_first_.begin(), heard_first_.end(), need) == heard_first_.end())
+    heard_first_.push_back(need);
+}
+
+void directory_desk::tell_members(entry kind, std::uint32_t segment) {
+  for (auto& [id, s] : sessions_)
+    if (!s.lent.empty()) write_entry(id, kind, segment, [](byte_writer&) {});
+}
+
+/// What the segment holds counts no more, not for later directories either.
+void directory_desk::fence(std::uint32_t segment) {
+  table_.unmount(segment);
+  addresses_.erase(segment);
+  announcing_.erase(segment);
+  came_back_.erase(segment);
+  expected_.erase(segment);
+  if (std::find(fenced_.begin(), fenced_.end(), segment) == fenced_.end()) {
+    fenced_.push_back(segment);
+    if (fenced_.size() > store_wire::former_max) fenced_.pop_front();
+    tell_members(entry::fenced, segment);
+  }
+  holders_.erase(segment);
+}
+
+void directory_desk::seal(session& s) {
+  {
+    store_wire::frame out{s.ready, store_wire::journal_base + ++s.told, store_wire::op::journal};
+    out->put(static_cast<std::uint8_t>(s.urgent));
+    out->put_bytes(s.entries);
+  }
+  s.entries.clear();
+  s.urgent = false;
+  s.told_at = now_;
+}
+
+void directory_desk::has_output(std::uint64_t id, session& s) {
+  if (!s.has_output) with_output_.push_back(id);
+  s.has_output = true;
+}
+
+/// Takes back an answer that others must hear of first, or that stands behind one.
+/// @returns false if too many wait already.
+bool directory_desk::hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out) {
+  auto& s = sessions_.at(id);
+  if (heard_first_.empty() && s.held.empty() && s.ready.empty()) return true;
+  held_answer answer{std::move(heard_first_), {out.begin() + static_cast<std::ptrdiff_t>(begin), out.end()}};
+  out.resize(begin);
+  s.held_bytes += answer.bytes.size();
+  s.held.push_back(std::move(answer));
+  waiting_.insert(id);
+  release_held();
+  return s.held_bytes <= held_bytes_max;
+}
+
+void directory_desk::release_held() {
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto id = *at;
+    auto& s = sessions_.at(id);
+    const auto heard = [&](const auto& need) {
+      const auto by = sessions_.find(need.first);
+      return by == sessions_.end() || by->second.acked >= need.second;
+    };
+    while (!s.held.empty() && std::all_of(s.held.front().until.begin(), s.held.front().until.end(), heard)) {
+      const auto& bytes = s.held.front().bytes;
+      s.ready.insert(s.ready.end(), bytes.begin(), bytes.end());
+      s.held_bytes -= bytes.size();
+      s.held.pop_front();
+      has_output(id, s);
+    }
+    at = s.held.empty() ? waiting_.erase(at) : std::next(at);
+  }
+}
+
+void directory_desk::deliver(
+    const std::function<void(std::uint64_t session, std::span<const std::byte> bytes)>& to) {
+  while (!with_output_.empty()) {
+    const auto ids = std::exchange(with_output_, {});
+    for (const auto id : ids) {
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end()) continue;
+      auto& s = found->second;
+      s.has_output = false;
+      if (!s.entries.empty()) seal(s);
+      const auto bytes = std::exchange(s.ready, {});
+      if (!bytes.empty()) to(id, bytes);
+    }
+  }
+}
+
+void directory_desk::tick(time_point now) {
+  now_ = now;
+  table_.tick(now);
+  if (!serving_) serve_when_complete(now);
+  for (auto& [id, s] : sessions_) {
+    if (s.lent.empty() || now - s.told_at < silence_max) continue;
+    seal(s);
+    has_output(id, s);
+  }
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,80 @@
+// What a segment brings along from an earlier directory: the part of `object_table` that takes it in, or
+// refuses it.
+
+#include <algorithm>
+
+#include "storage/objects/object_table.hpp"
+
+namespace mooncaf {
+
+bool object_table::remount(std::uint32_t id, std::string name, std::string host, std::uint64_t bytes) {
+  const bool taken =
+      segments_.count(id) != 0 ||
+      std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) { return s.second.name == name; });
+  if (id == 0 || taken) return false;
+  const auto& s =
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}}).first->second;
+  total_bytes_ += s.space.total_bytes();
+  segment_ids_.push_back(id);
+  return true;
+}
+
+bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now) {
+  if (r.published && (r.key.empty() || r.key.size() > key_bytes_max)) return false;
+  const auto extent = segments_.at(id).space.claim(r.offset, r.size);
+  if (!extent) return false;
+  const held part{id, *extent, offset_allocator::rounded(r.size)};
+  used_bytes_ += part.bytes;
+  next_ticket_ = std::max(next_ticket_, r.ticket + 1);
+  // The earlier directory may have granted a lease, and nobody knows of which.
+  const auto read_until = now + options_.lease;
+  if (!r.published) {
+    give_back(part, r.ticket, std::max(read_until, now + options_.quarantine), now);
+    return true;
+  }
+  auto [at, fresh] = objects_.try_emplace(std::move(r.key));
+  if (!fresh && at->second.made_by < r.ticket) {
+    std::string key = at->first;
+    erase(*at, read_until, now);
+    at = objects_.try_emplace(std::move(key)).first;
+  } else if (!fresh) {
+    auto& o = at->second;
+    const bool again =
+        std::any_of(o.memory.begin(), o.memory.end(), [&](const held& h) { return h.segment == id; });
+    const bool replica = o.made_by == r.ticket;
+    if (!replica || again || o.size != r.size || o.checksum != r.checksum) {
+      give_back(part, r.ticket, read_until, now);
+      return !replica;
+    }
+    o.memory.push_back(part);
+    ++seen_.recovered;
+    return true;
+  }
+  auto& o = at->second;
+  o.size = r.size;
+  o.checksum = r.checksum;
+  o.made_by = r.ticket;
+  o.memory.push_back(part);
+  o.hard = r.hard_pin;
+  o.lease_end = read_until;
+  o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
+  if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
+  ++seen_.recovered;
+  show(*at, now);
+  return true;
+}
+
+segment_record object_table::record_of(const object& o, const held& part, time_point now) {
+  segment_record r;
+  r.ticket = o.made_by;
+  r.offset = part.extent.offset;
+  r.size = o.size;
+  r.published = o.ticket == 0;
+  r.hard_pin = o.hard;
+  r.checksum = o.checksum;
+  r.soft_pin_for = std::max(o.soft_end - now, duration{});
+  if (o.ttl_end != time_point::max()) r.ttl = std::max(o.ttl_end - now, duration{1});
+  return r;
+}
+
+}  // namespace mooncaf

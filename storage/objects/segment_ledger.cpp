@@ -1,0 +1,132 @@
+#include "storage/objects/segment_ledger.hpp"
+
+#include <algorithm>
+
+namespace mooncaf {
+
+using store_wire::entry;
+
+segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload, time_point now) {
+  byte_reader in{payload};
+  outcome o;
+  o.acknowledge = in.get<std::uint8_t>() != 0;
+  while (in.ok() && in.left() > 0) {
+    const auto kind = static_cast<entry>(in.get<std::uint8_t>());
+    const auto segment = in.get<std::uint32_t>();
+    if (kind == entry::joined || kind == entry::fenced) {
+      o.fenced = o.fenced || (kind == entry::fenced && segment == former_.segment);
+      learn_member(segment, kind == entry::joined);
+      continue;
+    }
+    const auto ticket = in.get<std::uint64_t>();  // or incarnation
+    segment_record told;
+    if (kind == entry::reserved) {
+      told.ticket = ticket;
+      told.offset = in.get<std::uint64_t>();
+      told.size = in.get<std::uint64_t>();
+      if (in.ok()) reserve(std::move(told));
+    } else if (kind == entry::published) {
+      store_wire::get_published(in, told);
+      if (in.ok()) publish(ticket, std::move(told), now);
+    } else if (kind == entry::freed) {
+      const duration rests{in.get<std::int64_t>()};
+      if (in.ok()) free(ticket, rests, now);
+    } else if (kind == entry::serving) {
+      former_.served_by = ticket;
+    } else {
+      o.understood = false;
+    }
+    if (!o.understood || segment != former_.segment) break;
+  }
+  o.understood = o.understood && in.ok() && in.left() == 0;
+  while (!resting_.empty() && resting_.begin()->first <= now) {
+    forget(resting_.begin()->second);
+    resting_.erase(resting_.begin());
+  }
+  return o;
+}
+
+void segment_ledger::learn_member(std::uint32_t segment, bool joined) {
+  auto &to = joined ? former_.members : former_.fenced, &from = joined ? former_.fenced : former_.members;
+  std::erase(from, segment);
+  if (std::find(to.begin(), to.end(), segment) != to.end()) return;
+  if (to.size() == store_wire::former_max) to.erase(to.begin());
+  to.push_back(segment);
+}
+
+/// What rested here does so no more, whatever this clock says: the directory's has gone on.
+void segment_ledger::reserve(segment_record&& told) {
+  if (told.size == 0 || told.size > ~std::uint64_t{0} - told.offset) return;
+  auto at = lines_.lower_bound(told.offset);
+  if (at != lines_.begin() && std::prev(at)->first + std::prev(at)->second.record.size > told.offset) --at;
+  while (at != lines_.end() && at->first < told.offset + told.size) forget((at++)->second.record.ticket);
+  forget(told.ticket);
+  at_[told.ticket] = told.offset;
+  lines_[told.offset] = {std::move(told), {}, time_point::max()};
+}
+
+segment_ledger::line* segment_ledger::find(std::uint64_t ticket) {
+  const auto found = at_.find(ticket);
+  return found == at_.end() ? nullptr : &lines_.at(found->second);
+}
+
+void segment_ledger::publish(std::uint64_t ticket, segment_record&& told, time_point now) {
+  auto* const l = find(ticket);
+  if (!l || l->record.published) return;
+  told.ticket = ticket;
+  told.offset = l->record.offset;
+  told.size = l->record.size;
+  l->soft_end = now + std::clamp(told.soft_pin_for, duration{}, duration{std::chrono::hours(24 * 365)});
+  if (told.ttl.count() > 0 && told.ttl < time_point::max() - now) l->ttl_end = now + told.ttl;
+  l->record = std::move(told);
+  ++published_;
+}
+
+/// It is no object any more, but its bytes may be in somebody's hands until they have rested.
+void segment_ledger::free(std::uint64_t ticket, duration rests, time_point now) {
+  auto* const l = find(ticket);
+  if (!l) return;
+  if (rests.count() <= 0) return forget(ticket);
+  published_ -= l->record.published;
+  l->record.published = false;
+  l->record.key = {};
+  resting_.emplace(now + std::min(rests, duration{std::chrono::hours(24)}), ticket);
+}
+
+void segment_ledger::forget(std::uint64_t ticket) {
+  const auto found = at_.find(ticket);
+  if (found == at_.end()) return;
+  const auto gone = lines_.find(found->second);
+  published_ -= gone->second.record.published;
+  lines_.erase(gone);
+  at_.erase(found);
+}
+
+std::vector<std::vector<std::byte>> segment_ledger::announcement(time_point now) {
+  constexpr std::size_t bytes_max = 1 * MiB;
+  std::vector<std::vector<std::byte>> all;
+  std::vector<std::byte> records;
+  std::uint32_t count = 0;
+  const auto finish = [&](bool last) {
+    auto& payload = all.emplace_back();
+    payload.reserve(records.size() + 16);
+    byte_writer out{payload};
+    out.put(former_.segment);
+    out.put(static_cast<std::uint8_t>(last));
+    out.put(count);
+    out.put_bytes(records);
+    records.clear();
+    count = 0;
+  };
+  for (auto& [offset, l] : lines_) {
+    l.record.soft_pin_for = std::max(l.soft_end - now, duration{});
+    if (l.ttl_end != time_point::max()) l.record.ttl = std::max(l.ttl_end - now, duration{1});
+    byte_writer out{records};
+    store_wire::put_record(out, l.record);
+    if (++count == store_wire::batch_max || records.size() >= bytes_max) finish(false);
+  }
+  finish(true);
+  return all;
+}
+
+}  // namespace mooncaf

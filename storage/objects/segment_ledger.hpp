@@ -1,0 +1,56 @@
+#pragma once
+// What the holder of a segment knows of its contents: written down as the directory tells it, and told to the
+// next one. No socket and no clock.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "storage/objects/store_wire.hpp"
+
+namespace mooncaf {
+
+/// @thread  not synchronised. Time comes in and never goes back.
+class segment_ledger {
+ public:
+  struct outcome {
+    bool understood = true;
+    bool acknowledge = false;  ///< the directory waits to hear that this was taken
+    bool fenced = false;       ///< the contents count no more: begin again with fresh memory
+  };
+
+  /// The number that the directory gave the segment.
+  void begin(std::uint32_t segment) { former_.segment = segment; }
+  /// What a directory that does not know the segment is told first.
+  const store_wire::former_life& former() const noexcept { return former_; }
+  /// @param payload  of a journal frame.
+  outcome apply(std::span<const std::byte> payload, time_point now);
+
+  /// Everything that lies in the segment, or may still be written or read, in the order of offsets. Payloads
+  /// of `announce` questions, each of at most about a megabyte; at least one.
+  std::vector<std::vector<std::byte>> announcement(time_point now);
+  std::size_t objects() const noexcept { return published_; }
+
+ private:
+  struct line {
+    segment_record record;
+    time_point soft_end{}, ttl_end = time_point::max();
+  };
+  void learn_member(std::uint32_t segment, bool joined);
+  void reserve(segment_record&& told);
+  void publish(std::uint64_t ticket, segment_record&& told, time_point now);
+  void free(std::uint64_t ticket, duration rests, time_point now);
+  line* find(std::uint64_t ticket);
+  void forget(std::uint64_t ticket);
+
+  store_wire::former_life former_;
+  std::map<std::uint64_t, line> lines_;                  // by offset
+  std::unordered_map<std::uint64_t, std::uint64_t> at_;  // offset by ticket
+  std::multimap<time_point, std::uint64_t> resting_;
+  std::size_t published_ = 0;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""How long the object store is without its directory: killed with many objects over several lenders, started again, and
+asked at once.
+
+    python3 tests/bench/store_recovery.py     OBJECTS=1000000 LENDERS=8 ROUNDS=3; with mooncaf's package on the path
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+from cluster import BINARY, free_port, wait_until  # noqa: E402
+from mooncaf.store import MooncakeDistributedStore  # noqa: E402
+
+OBJECTS, LENDERS, ROUNDS = (int(os.environ.get(*d)) for d in (("OBJECTS", "1000000"), ("LENDERS", "8"), ("ROUNDS", "3")))
+BATCH = 10_000
+
+
+def cpu_seconds(process):
+    fields = open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main():
+    folder = tempfile.mkdtemp()
+    secret = os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = os.path.join(folder, "secret")
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+        f.write("a secret of this bench alone, 0123456789")
+    at = f"127.0.0.1:{free_port()}"
+    directory = [BINARY, "store", "directory", "--listen", at, "--recovery", "10s", "--cluster-secret-file", secret]
+    log = open(os.path.join(folder, "log"), "wb")
+    running = [subprocess.Popen(directory, stderr=log)]
+    try:
+        store = MooncakeDistributedStore()
+        wait_until("the directory listens", lambda: store.setup("bench", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", at) == 0)
+        size = OBJECTS * 64 // LENDERS * 5 // 4 + (1 << 20)
+        for i in range(LENDERS):
+            running.append(subprocess.Popen([BINARY, "store", "lend", "--name", f"s{i}", "--size", f"{size // 1024}KiB",
+                                             "--directory", at, "--cluster-secret-file", secret], stderr=log))
+        wait_until("an object finds room", lambda: store.put("first", b"x") == 0, 60)
+        keys = [[f"prefix-hash-{i:012}-layer" for i in range(b, min(b + BATCH, OBJECTS))] for b in range(0, OBJECTS, BATCH)]
+        began = time.monotonic()
+        for batch in keys:
+            assert store.put_batch(batch, [k.encode() for k in batch]) == 0
+        print(f"{OBJECTS} objects put in {time.monotonic() - began:.1f} s", flush=True)
+        for _ in range(ROUNDS):
+            running[0].kill()
+            running[0].wait()
+            before = sum(map(cpu_seconds, running[1:]))
+            began = time.monotonic()
+            running[0] = subprocess.Popen(directory, stderr=log)
+            while (first := store.is_exist(keys[0][0])) < 0:
+                time.sleep(0.002)
+            took = time.monotonic() - began
+            spent = cpu_seconds(running[0]), sum(map(cpu_seconds, running[1:])) - before
+            there = sum(sum(store.batch_is_exist(batch)) for batch in keys)
+            assert first == 1 and there == OBJECTS, (first, there)
+            value = store.get(keys[-1][-1])
+            assert value == keys[-1][-1].encode(), value
+            print(f"complete again {took:.2f} s after the start of another directory, with {spent[0]:.2f} s of CPU time in it "
+                  f"and {spent[1]:.2f} s in the lenders; load {os.getloadavg()[0]:.1f}", flush=True)
+    finally:
+        for p in running:
+            p.kill()
+
+
+main()
