@@ -182,8 +182,9 @@ void data_plane::impl::attempt_ended(const std::shared_ptr<order>& o, completion
     o->current = nullptr;
     o->unfenced |= !c.fenced;
     if (link_unusable) avoided_until[{o->what.peer, c.path}] = now + node.options.retry_after;
-    // A NIC cannot tell late bytes of an unfenced attempt from those of the next.
-    again = !c.outcome && (c.fenced || c.path != transfer_path::rdma) && is_path_failure(code) &&
+    // Late bytes of an unfenced attempt must not meet those of the next; over TCP the receiver tells them
+    // apart.
+    again = !c.outcome && (c.fenced || c.path == transfer_path::tcp) && is_path_failure(code) &&
             !o->paths.empty() && !o->cancelled && !stopping && now < o->what.deadline &&
             node.peers.find(o->what.peer);
   }

@@ -2,7 +2,8 @@
 //
 //   mooncaf_transport_bench [--seconds-per-case S] [--streams N] [--only shm|tcp] [--threads N] [--checksums
 //   off] [--slice-kib N]
-//                           (threads, checksums and slices of the sending side)
+//                           [--size-kib N]
+//                           (threads, checksums and slices of the sending side; one size of transfer alone)
 //
 // Two processes, 256 MiB on each side walked front to back, so that every byte is cold in a 32 MiB cache.
 // Checksums are on. The limit of shared memory is a bare loop of non-temporal copies between two mapped
@@ -35,13 +36,13 @@ using namespace mooncaf::test;
 namespace {
 
 constexpr std::size_t walk_bytes = 256 * MiB;
-constexpr std::size_t sizes[] = {4 * KiB, 160 * KiB, 1 * MiB, 16 * MiB};
+
 constexpr int latency_samples = 200;
 
 struct settings {
   double seconds = 0.7;
   unsigned streams = 2;
-  unsigned threads = 1;
+  unsigned threads = data_plane_options{}.tcp_threads;
   bool checksums = true;
   std::size_t slice_bytes = data_plane_options{}.slice_bytes;
 };
@@ -335,12 +336,15 @@ void compare(const char* path, std::size_t size, Ours&& ours, Limit&& limit) {
 int main(int argc, char** argv) {
   settings s;
   std::string only;
+  std::vector<std::size_t> sizes = {4 * KiB, 160 * KiB, 1 * MiB, 16 * MiB};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string{argv[i]} == "--seconds-per-case") s.seconds = std::atof(argv[i + 1]);
     if (std::string{argv[i]} == "--threads") s.threads = static_cast<unsigned>(std::atoi(argv[i + 1]));
     if (std::string{argv[i]} == "--checksums") s.checksums = std::string{argv[i + 1]} != "off";
     if (std::string{argv[i]} == "--slice-kib")
       s.slice_bytes = static_cast<std::size_t>(std::atoi(argv[i + 1])) * KiB;
+    if (std::string{argv[i]} == "--size-kib")
+      sizes = {static_cast<std::size_t>(std::atoi(argv[i + 1])) * KiB};
     if (std::string{argv[i]} == "--only") only = argv[i + 1];
     if (std::string{argv[i]} == "--streams") s.streams = static_cast<unsigned>(std::atoi(argv[i + 1]));
   }

@@ -72,6 +72,39 @@ TEST_CASE("a region without shared memory behind it is reached over TCP even on 
   CHECK(std::memcmp(heap.data(), w.from().bytes().data(), heap.size()) == 0);
 }
 
+TEST_CASE(
+    "memory that the peer cannot map is still written from over shared memory, and what changes is corrupt") {
+  world<shm_path> w;
+  std::vector<std::byte> heap(3 * MiB, std::byte{42});
+  const auto source = w.plane().register_region(heap);
+  REQUIRE(source);
+  const slice_pair pair{{source->id, 0, heap.size()}, {w.there().id, 5, heap.size()}, {}};
+  const auto done = run(w.plane(), w.make(transfer_op::write, {pair}));
+  REQUIRE_MESSAGE(done.outcome, to_string(done.outcome.error()));
+  CHECK(std::memcmp(w.to().bytes().data() + 5, heap.data(), heap.size()) == 0);
+  CHECK(w.receiver().landings.take().verified);
+  w.faults.set([](transfer_path, transfer_id, std::uint32_t index) {
+    return index == 3 ? fault{fault::kind::corrupt, {}} : fault{};
+  });
+  CHECK(run(w.plane(), w.make(transfer_op::write, {pair})).outcome.error() == ec::corrupt);
+  CHECK(!w.receiver().landings.take().verified);
+}
+
+TEST_CASE("a source that was unregistered and made anew is written from again") {
+  world<shm_path> w;
+  for (int i = 0; i < 3; ++i) {
+    const shared_memory memory{1 * MiB};
+    memory.fill(static_cast<std::uint64_t>(i) + 50);
+    const auto source = w.plane().register_region(memory.bytes(), memory.fd());
+    REQUIRE(source);
+    REQUIRE(run(w.plane(),
+                w.make(transfer_op::write, {{{source->id, 0, 1 * MiB}, {w.there().id, 0, 1 * MiB}, {}}}))
+                .outcome);
+    CHECK(std::memcmp(w.to().bytes().data(), memory.bytes().data(), 1 * MiB) == 0);
+    REQUIRE(w.plane().unregister_region(source->id));
+  }
+}
+
 TEST_CASE("options out of range are refused by name") {
   auto bad = plain_options(1);
   bad.tcp_streams = 0;

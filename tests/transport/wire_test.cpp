@@ -99,7 +99,8 @@ TEST_CASE("read entries, notices, acknowledgements and packets survive the wire"
   n.tag = {request_id{1}, 2, 3, 4};
   n.total_bytes = 99;
   n.last = n.has_checksums = true;
-  n.pieces = {{{region_id{1}, 2, 3}, 4}};
+  n.pieces = {{{region_id{1}, 2, 3}, region_id{5}, 6}};
+  n.sums = {7, 8};
   encode_notice(n, bytes);
   const auto notice = parse_notice(bytes);
   REQUIRE(notice);
@@ -107,6 +108,8 @@ TEST_CASE("read entries, notices, acknowledgements and packets survive the wire"
   CHECK(notice->last);
   CHECK(!notice->abandoned);
   CHECK(notice->pieces.at(0).at == n.pieces[0].at);
+  CHECK(notice->pieces[0].source_offset == 6);
+  CHECK(notice->sums == n.sums);
   bytes.pop_back();
   CHECK(!parse_notice(bytes));
 

@@ -2,17 +2,19 @@
 // The memory that two processes of a host share for one link, besides the regions themselves: two rings of
 // messages and a gate. The owner of the regions makes it; the initiator maps it.
 //
-//   initiator ── notices: "these bytes lie in your memory" ──► owner
-//             ◄── acknowledgements ──────────────────────────
+//   initiator ── notices: "take these bytes", "these bytes lie in your memory" ──► owner
+//             ◄── acknowledgements ───────────────────────────────────────────────
 //
-// The gate is the fence. The initiator enters it around every copy; the owner revokes it and waits until the
-// initiator is out, or dead. No message is needed, so a busy or hung event loop cannot delay it.
+// The gate is the fence. Whoever copies enters it around every copy, and either side revokes it: the owner
+// waits until the initiator is out, or dead, the initiator until the owner is. No message is needed, so a
+// busy or hung event loop cannot delay it.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/posix.hpp"
@@ -81,6 +83,21 @@ class shared_mapping {
  private:
   std::byte* base_ = nullptr;
   std::uint64_t size_ = 0;
+};
+
+/// Memfds of a peer, each mapped once however many regions lie in it.
+class peer_memory {
+ public:
+  /// Where `length` bytes at `offset` of a memfd lie here.
+  /// @param inode  as the peer names the memfd
+  /// @error `ec::corrupt` if the numbers contradict each other or the mapping; `ec::invalid_argument` for a
+  /// descriptor that could be cut short.
+  result<std::byte*> map(int fd, std::uint64_t inode, std::uint64_t fd_size, std::uint64_t offset,
+                         std::uint64_t length);
+  void unmap(std::uint64_t inode) { mappings_.erase(inode); }
+
+ private:
+  std::unordered_map<std::uint64_t, shared_mapping> mappings_;
 };
 
 /// A new memfd of `bytes` whose size is sealed.

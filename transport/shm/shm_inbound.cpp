@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <thread>
@@ -13,7 +14,10 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t assemblies_max = 4096;
+constexpr std::size_t offers_max = 64 * 1024;
+constexpr std::size_t pieces_max = 1024 * 1024;  // of one transfer
 constexpr int notices_per_poll = 16;
+constexpr std::uint64_t bytes_per_poll = 4 * MiB;  // then everybody else has a turn
 
 }  // namespace
 
@@ -36,8 +40,6 @@ void shm_inbound::end(const error&) {
   loop_.remove(token_);
   if (memory_) memory_->revoked.store(1);
   ::shutdown(socket_.get(), SHUT_RDWR);
-  for (const auto& [id, a] : assemblies_)
-    if (a.ours) node_.landings.release(peer(), peer_incarnation_, id);
   assemblies_.clear();
   on_ended_(*this);
 }
@@ -88,6 +90,11 @@ result<void> shm_inbound::on_packet(const std::vector<std::byte>& bytes, std::ve
     return {};
   }
   if (p->type == shm_packet_type::map_request) return grant(*p);
+  if (p->type == shm_packet_type::offer) return accept_offer(*p, fds);
+  if (p->type == shm_packet_type::withdraw) {
+    withdraw(p->region);
+    return {};
+  }
   return fail(ec::corrupt, "unexpected packet on a shared-memory link");
 }
 
@@ -153,6 +160,31 @@ result<void> shm_inbound::grant(const shm_packet& request) {
   return send(reply, fds);
 }
 
+result<void> shm_inbound::accept_offer(const shm_packet& offer, const std::vector<unique_fd>& fds) {
+  shm_packet reply{.type = shm_packet_type::offer_reply, .region = offer.region};
+  const auto at =
+      fds.size() == 1 && offers_.size() < offers_max
+          ? peer_memory_.map(fds[0].get(), offer.fd_inode, offer.fd_size, offer.fd_offset, offer.length)
+          : fail(ec::invalid_argument, "an offer without a descriptor, or one too many");
+  if (at) {
+    offers_[offer.region] = {*at, offer.length, offer.fd_inode};
+  } else {
+    reply.status = at.error().code;
+    reply.detail = at.error().detail;
+  }
+  node_.stats.update(peer(), transfer_path::shm, [](path_stats& s) { ++s.control_messages; });
+  return send(reply, {});
+}
+
+void shm_inbound::withdraw(region_id region) {
+  const auto it = offers_.find(region);
+  if (it == offers_.end()) return;
+  const auto inode = it->second.inode;
+  offers_.erase(it);
+  const auto shares = [&](const auto& o) { return o.second.inode == inode; };
+  if (std::none_of(offers_.begin(), offers_.end(), shares)) peer_memory_.unmap(inode);
+}
+
 result<void> shm_inbound::send(const shm_packet& p, std::span<const int> fds) {
   // A peer that lets its queue of packets fill up is not one of ours.
   if (send_packet(socket_.get(), encode_packet(p), fds) == packet_status::ok) return {};
@@ -165,6 +197,7 @@ result<void> shm_inbound::send(const shm_packet& p, std::span<const int> fds) {
 bool shm_inbound::poll() {
   if (!memory_ || ended_) return false;
   ring_reader notices{memory_->notices};
+  std::uint64_t bytes = 0;
   for (int i = 0; i < notices_per_poll; ++i) {
     const auto status = notices.take(record_);
     if (status == ring_reader::status::empty) return i > 0;
@@ -179,6 +212,8 @@ bool shm_inbound::poll() {
       return true;
     }
     if (ended_) return true;
+    for (const auto& p : n->pieces) bytes += p.at.length;
+    if (bytes >= bytes_per_poll) return true;
   }
   return true;
 }
@@ -196,13 +231,19 @@ result<void> shm_inbound::on_notice(const shm_notice& n) {
     if (assemblies_.size() >= assemblies_max)
       return fail(ec::overloaded, "the peer has too many transfers open");
     it = assemblies_.try_emplace(n.id).first;
-    it->second.ours = node_.landings.claim(peer(), peer_incarnation_, n.id) == landing_log::state::fresh;
+    // Not claimed before its end: a peer that broke this link may bring the transfer over another path before
+    // we hear of it. It copied nothing more here by then, since it closed the gate.
+    it->second.ours = node_.landings.look(peer(), peer_incarnation_, n.id) == landing_log::state::fresh;
   }
   auto& a = it->second;
-  if (a.ours && a.cause.code == ec::none && !n.abandoned) verify(n, a);
+  if (a.ours && a.cause.code == ec::none && !n.abandoned)
+    if (const auto r = verify(n, a); !r) return r;
   if (n.abandoned) {
     if (a.ours) node_.landings.finish(peer(), peer_incarnation_, n.id, false);
+    if (n.pulled)
+      if (const auto r = acknowledge(n.id, {ec::cancelled, {}}); !r) return r;
   } else if (n.last) {
+    a.ours = a.ours && node_.landings.claim(peer(), peer_incarnation_, n.id) == landing_log::state::fresh;
     if (const auto r = conclude(n, a); !r) return r;
   } else {
     return {};
@@ -211,18 +252,53 @@ result<void> shm_inbound::on_notice(const shm_notice& n) {
   return {};
 }
 
-void shm_inbound::verify(const shm_notice& n, assembly& a) {
+// @error: the link is no good.
+result<void> shm_inbound::verify(const shm_notice& n, assembly& a) {
+  if (n.pieces.size() > pieces_max - std::min(a.sums.size(), pieces_max))
+    return fail(ec::overloaded, "the peer cuts a transfer into too many pieces");
+  const bool checks = n.has_checksums && node_.options.checksums;
   for (const auto& p : n.pieces) {
     const auto at = node_.regions.resolve(p.at);
     if (!at) {
       a.cause = at.error();
-      return;
+      return {};
     }
     a.bytes += p.at.length;
-    if (n.has_checksums && node_.options.checksums && wide_checksum(*at, p.at.length) != p.checksum)
-      a.corrupt = true;
+    if (p.at.length == 0) continue;
+    if (n.pulled) {
+      const auto sum = take_piece(p, *at);
+      if (!sum) return fail(sum.error());
+      a.sums.push_back(*sum);
+    } else if (checks) {
+      a.sums.push_back(wide_checksum(*at, p.at.length));
+    }
   }
-  if (n.last && a.bytes != n.total_bytes) a.cause = {ec::corrupt, "the pieces do not add up to the transfer"};
+  if (checks)
+    for (const auto stated : n.sums)
+      a.corrupt |= a.compared >= a.sums.size() || a.sums[a.compared++] != stated;
+  if (!n.last) return {};
+  if (checks && a.compared != a.sums.size()) a.corrupt = true;
+  if (a.bytes != n.total_bytes) a.cause = {ec::corrupt, "the pieces do not add up to the transfer"};
+  return {};
+}
+
+// The peer has shown the key of every region that it was granted.
+result<std::uint64_t> shm_inbound::take_piece(const shm_piece& p, std::byte* to) {
+  const auto source = offers_.find(p.source);
+  if (source == offers_.end() || !granted(p.at.region) ||
+      !check_bounds({p.source, p.source_offset, p.at.length}, source->second.length, "offered"))
+    return fail(ec::corrupt,
+                "the peer wants bytes copied that it did not offer, or to where it may not write");
+  memory_->inside.fetch_add(1);
+  std::uint64_t sum = 0;
+  const bool revoked = memory_->revoked.load() != 0;
+  if (!revoked) {
+    sum = stream_copy_checksum(to, source->second.base + p.source_offset, p.at.length);
+    fence_streamed_stores();
+  }
+  memory_->inside.fetch_sub(1);
+  if (revoked) return fail(ec::peer_lost, "the link was revoked");
+  return sum;
 }
 
 // The landing is announced before the sender hears of it.

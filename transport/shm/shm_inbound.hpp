@@ -17,7 +17,8 @@
 
 namespace mooncaf {
 
-/// @thread  the transport's loop, except where stated
+/// @thread  the transport's loop, except where stated. What is pulled is copied there, so an ended link
+/// copies nothing.
 class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
  public:
   /// Decides about an authenticated initiator.
@@ -46,6 +47,8 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
  private:
   struct assembly {
     std::uint64_t bytes = 0;
+    std::vector<std::uint64_t> sums;  // of the pieces, as this end computed them
+    std::size_t compared = 0;
     bool ours = false;
     bool corrupt = false;
     error cause;
@@ -56,8 +59,11 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   result<void> on_handshake(const std::vector<std::byte>& bytes);
   result<void> welcome();
   result<void> grant(const shm_packet& request);
+  result<void> accept_offer(const shm_packet& offer, const std::vector<unique_fd>& fds);
+  void withdraw(region_id region);
   result<void> on_notice(const shm_notice& n);
-  void verify(const shm_notice& n, assembly& a);
+  result<void> verify(const shm_notice& n, assembly& a);
+  result<std::uint64_t> take_piece(const shm_piece& p, std::byte* to);
   result<void> conclude(const shm_notice& n, const assembly& a);
   result<void> send(const shm_packet& p, std::span<const int> fds);
   result<void> acknowledge(transfer_id id, error outcome);
@@ -74,6 +80,13 @@ class shm_inbound : public std::enable_shared_from_this<shm_inbound> {
   shared_mapping mapping_;
   link_memory* memory_ = nullptr;
   std::unordered_map<transfer_id, assembly> assemblies_;
+  struct offered {
+    std::byte* base = nullptr;
+    std::uint64_t length = 0;
+    std::uint64_t inode = 0;
+  };
+  peer_memory peer_memory_;
+  std::unordered_map<region_id, offered> offers_;
   std::vector<std::byte> record_;
   bool ended_ = false;
 

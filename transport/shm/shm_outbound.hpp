@@ -3,12 +3,20 @@
 //
 //   connecting ─► handshake ─► welcome ─► open ─► ended
 //
-//   queued ─► copying, piece by piece ─► noticed ─► acknowledged ─► completion      (write)
-//   queued ─► copying ─► completion                                                 (read)
+//   queued ─► told ─► hashed here, copied and hashed there ─► acknowledged ─► completion   (write)
+//   queued ─► copied ─► completion                                                         (read)
+//
+// A write with checksums is pulled: this end tells where the pieces are and hashes them while the owner
+// copies and hashes them in one pass; then the owner compares. So what was verified is what the owner wrote,
+// and no byte is looked at a second time after it was written. (Handing each piece over through the shared
+// cache, hashed here first, measured slower: reading what lies in another core's cache costs more than
+// reading memory.) Where the owner cannot map the source, or with checksums off, this end copies and the
+// owner verifies what lies there.
 
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -39,6 +47,8 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   bool tick(time_point now);
   void end(const error& why);
   node_id peer() const noexcept { return peer_->address.node; }
+  /// A region of this node is gone: the peer lets go of it.
+  void withdraw(region_id region);
   /// Learns regions that were announced after the link was made. @returns false if the address is another
   /// one.
   bool update(const std::shared_ptr<const peer_info>& peer);
@@ -52,8 +62,13 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
     std::uint32_t piece_index = 0;
     std::uint64_t bytes = 0;
     std::uint64_t unnoticed_bytes = 0;
+    std::size_t told_slice = 0;  // pulled: the next piece that the owner is not told of yet
+    std::uint64_t told_offset = 0;
+    bool prepared = false;
+    bool pulled = false;
     bool noticed_some = false;
-    bool lost = false;  // fault injection: the rest never arrives
+    bool lost = false;             // fault injection: the rest never arrives
+    std::optional<error> verdict;  // given up; the owner has yet to say that it copies nothing of it any more
     shm_notice notice;
     time_point hold_until{};
   };
@@ -64,6 +79,10 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
     std::byte* base = nullptr;
     std::uint64_t length = 0;
   };
+  struct offered_region {
+    bool pending = false;
+    bool usable = false;
+  };
   enum class stage { handshaking, welcoming, open, ended };
   enum class step { worked, waits, finished };
 
@@ -72,20 +91,26 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   result<void> on_handshake(const std::vector<std::byte>& bytes);
   result<void> on_welcome(const std::vector<unique_fd>& fds);
   result<void> on_map_reply(const shm_packet& p, const std::vector<unique_fd>& fds);
+  result<void> on_offer_reply(const shm_packet& p);
   result<void> send(const shm_packet& p, std::span<const int> fds = {});
 
   bool take_acks();
   bool work();
-  step map_regions(job& j);
+  step prepare(std::size_t index);
+  step map_regions(std::size_t index);
+  step offer_regions(job& j);
+  result<offered_region> offer(region_id id);
+  step tell(std::size_t index);
   step copy_some(job& j);
   step copy_piece(job& j, const slice_pair& pair, std::uint64_t n);
   result<std::uint64_t> copy_through_gate(std::byte* to, const std::byte* from, std::uint64_t n,
                                           bool checksum);
   bool publish(job& j, bool last);
   result<void> check_slice(const job& j, const slice_pair& pair, std::uint64_t piece_sum);
-  void abandon(job& j);
-  void finish(job j, result<void> outcome);
-  void finish_front(result<void> outcome);
+  void give_up(job j, error why);
+  bool pulling_stopped();
+  void finish(job j, result<void> outcome, bool fenced = true);
+  void finish_at(std::size_t index, result<void> outcome);
 
   node_state& node_;
   event_loop& loop_;
@@ -99,11 +124,13 @@ class shm_outbound : public std::enable_shared_from_this<shm_outbound> {
   shared_mapping link_mapping_;
   link_memory* memory_ = nullptr;
   unique_fd peer_wake_;
-  std::unordered_map<std::uint64_t, shared_mapping> mappings_;  // by inode of the memfd
+  peer_memory mappings_;
   std::unordered_map<region_id, mapped_region> regions_;
+  std::unordered_map<region_id, offered_region> offers_;
 
   std::deque<job> queue_;                         // the front is being copied
   std::unordered_map<transfer_id, job> noticed_;  // wait for their acknowledgement
+  bool peer_closed_ = false;
   std::vector<std::byte> record_;
   time_point progress_at_ = clock_type::now();
 };

@@ -74,8 +74,11 @@ transport_capabilities shm_transport::capabilities(node_id peer) const {
 result<std::vector<std::byte>> shm_transport::register_region(region_id) { return std::vector<std::byte>{}; }
 
 // A mapping cannot be taken back from another process: its link is, and the next one does not offer the
-// region.
+// region. Peers that took bytes from it let go of it when they hear of it; no transfer uses it any more.
 result<void> shm_transport::unregister_region(region_id id) {
+  loop_->run([&] {
+    for (const auto& [node, l] : std::unordered_map{outgoing_}) l->withdraw(id);
+  });
   std::vector<std::shared_ptr<shm_inbound>> links;
   {
     std::lock_guard lock{incoming_mutex_};
@@ -106,10 +109,9 @@ result<void> shm_transport::fence(const std::vector<std::shared_ptr<shm_inbound>
   result<void> outcome;
   for (const auto& l : links)
     if (!l->revoke(node_.options.close_timeout))
-      outcome =
-          fail(ec::timed_out, "node " + to_string(l->peer()) +
-                                  " is in the middle of a copy into our memory and neither ends it nor dies; "
-                                  "do not reuse what it was given");
+      outcome = fail(ec::timed_out, "node " + to_string(l->peer()) +
+                                        " is in the middle of a copy and neither ends it nor dies; "
+                                        "do not reuse what it was given");
   loop_->run([&] {
     for (const auto& l : links) l->end({ec::peer_lost, "this node revoked the link"});
   });

@@ -5,7 +5,8 @@
 namespace mooncaf {
 namespace {
 
-constexpr std::size_t piece_bytes = 32;
+constexpr std::size_t piece_bytes = 40;
+constexpr std::size_t sum_bytes = 8;
 
 bool get_code(byte_reader& in, ec& code) {
   const auto value = in.get<std::uint32_t>();
@@ -43,14 +44,14 @@ result<shm_packet> parse_packet(std::span<const std::byte> bytes) {
   p.fd_inode = in.get<std::uint64_t>();
   p.length = in.get<std::uint64_t>();
   p.detail = in.get_text();
-  if (!in.ok() || in.left() != 0 || !known || type < 1 || type > 4)
+  if (!in.ok() || in.left() != 0 || !known || type < 1 || type > 7)
     return fail(ec::corrupt, "malformed packet on a shared-memory link");
   return p;
 }
 
 void encode_notice(const shm_notice& n, std::vector<std::byte>& bytes) {
   bytes.clear();
-  bytes.reserve(64 + n.pieces.size() * piece_bytes);
+  bytes.reserve(64 + n.pieces.size() * piece_bytes + n.sums.size() * sum_bytes);
   byte_writer out{bytes};
   out.put(n.id.value);
   out.put(n.tag.request.value);
@@ -58,14 +59,18 @@ void encode_notice(const shm_notice& n, std::vector<std::byte>& bytes) {
   out.put(n.tag.layer);
   out.put(n.tag.kind);
   out.put(n.total_bytes);
-  out.put(static_cast<std::uint32_t>((n.last ? 1 : 0) | (n.has_checksums ? 2 : 0) | (n.abandoned ? 4 : 0)));
+  out.put(static_cast<std::uint32_t>((n.last ? 1 : 0) | (n.has_checksums ? 2 : 0) | (n.abandoned ? 4 : 0) |
+                                     (n.pulled ? 8 : 0)));
   out.put(static_cast<std::uint32_t>(n.pieces.size()));
+  out.put(static_cast<std::uint32_t>(n.sums.size()));
   for (const auto& p : n.pieces) {
     out.put(p.at.region.value);
     out.put(p.at.offset);
     out.put(p.at.length);
-    out.put(p.checksum);
+    out.put(p.source.value);
+    out.put(p.source_offset);
   }
+  for (const auto sum : n.sums) out.put(sum);
 }
 
 result<shm_notice> parse_notice(std::span<const std::byte> record) {
@@ -79,18 +84,24 @@ result<shm_notice> parse_notice(std::span<const std::byte> record) {
   n.total_bytes = in.get<std::uint64_t>();
   const auto flags = in.get<std::uint32_t>();
   const auto count = in.get<std::uint32_t>();
-  if (!in.ok() || !n.id || flags > 7 || count > shm_notice::pieces_max || in.left() != count * piece_bytes)
+  const auto sums = in.get<std::uint32_t>();
+  if (!in.ok() || !n.id || flags > 15 || count > shm_notice::pieces_max || sums > shm_notice::pieces_max ||
+      in.left() != count * piece_bytes + sums * sum_bytes)
     return fail(ec::corrupt, "malformed notice on a shared-memory link");
   n.last = (flags & 1) != 0;
   n.has_checksums = (flags & 2) != 0;
   n.abandoned = (flags & 4) != 0;
+  n.pulled = (flags & 8) != 0;
   n.pieces.resize(count);
   for (auto& p : n.pieces) {
     p.at.region.value = in.get<std::uint64_t>();
     p.at.offset = in.get<std::uint64_t>();
     p.at.length = in.get<std::uint64_t>();
-    p.checksum = in.get<std::uint64_t>();
+    p.source.value = in.get<std::uint64_t>();
+    p.source_offset = in.get<std::uint64_t>();
   }
+  n.sums.resize(sums);
+  for (auto& sum : n.sums) sum = in.get<std::uint64_t>();
   return n;
 }
 

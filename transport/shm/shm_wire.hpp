@@ -18,6 +18,9 @@ enum class shm_packet_type : std::uint32_t {
   hello = 2,        ///< initiator; carries its wake descriptor
   map_request = 3,  ///< initiator: region and key
   map_reply = 4,    ///< owner; carries the memfd, or says why not
+  offer = 5,        ///< initiator: a region of its own that it will write from; carries the memfd
+  offer_reply = 6,  ///< owner: mapped it, or says why not
+  withdraw = 7,     ///< initiator: that region is gone
 };
 
 struct shm_packet {
@@ -34,13 +37,16 @@ struct shm_packet {
 std::vector<std::byte> encode_packet(const shm_packet& p);
 result<shm_packet> parse_packet(std::span<const std::byte> bytes);
 
-/// A copied piece, for the owner to verify.
+/// A part of a transfer that the owner verifies.
 struct shm_piece {
-  slice at;  ///< in the owner's region
-  std::uint64_t checksum = 0;
+  slice at;          ///< in the owner's region
+  region_id source;  ///< pulled only: where the bytes are, in a region that the initiator offered
+  std::uint64_t source_offset = 0;
 };
 
-/// "These pieces lie in your memory." A long transfer is told in several notices.
+/// "These pieces lie in your memory", or, of a pulled transfer: "take these pieces from mine"; and the
+/// checksums of pieces, in order, in the same notice or a later one. A long transfer is told in several
+/// notices.
 struct shm_notice {
   static constexpr std::size_t pieces_max = 512;
 
@@ -48,9 +54,11 @@ struct shm_notice {
   transfer_tag tag;
   std::uint64_t total_bytes = 0;
   bool last = false;
-  bool abandoned = false;  ///< no more comes of it; forget it without an answer
+  bool abandoned = false;  ///< no more comes of it; forget it, and answer only if it was pulled
   bool has_checksums = false;
+  bool pulled = false;  ///< the owner copies
   std::vector<shm_piece> pieces;
+  std::vector<std::uint64_t> sums;
 };
 void encode_notice(const shm_notice& n, std::vector<std::byte>& out);
 result<shm_notice> parse_notice(std::span<const std::byte> record);
