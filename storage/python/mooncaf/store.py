@@ -5,6 +5,7 @@ What is not there answers NOT_SUPPORTED (-1012), or what a caller of that method
 every call with -600: open another.
 """
 
+import ctypes
 import enum
 import os
 
@@ -269,12 +270,16 @@ class MooncakeDistributedStore:
 
     def put_batch(self, keys, values, config=None):
         keys, values = _keys(keys), list(values)
-        if len(keys) != len(values) or not keys:
+        if len(keys) != len(values):
             return INVALID_PARAMETERS
+        if not keys:
+            return OK
         codes = self._put(keys, [[v] for v in values], self._put_policy(config), staged=True)
         return next((c for c in codes if c), OK)
 
     def put_from(self, key, buffer_ptr, size, config=None):
+        if size == 0 and self._usable() is not None:
+            return OK  # as the reference has it: nothing is stored
         return self._put([_key(key)], [[(buffer_ptr, size)]], _policy(config))[0]
 
     def put_from_with_metadata(self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config=None):
@@ -318,6 +323,8 @@ class MooncakeDistributedStore:
         client, keys = self._usable(), _keys(keys)
         if client is None or self._staging == 0:
             return [b""] * len(keys)
+        if not keys:
+            return [b""]  # as the reference has it
         return [b"" if data is None else data for data in client.get(keys)]
 
     def get_buffer(self, key):
@@ -342,6 +349,38 @@ class MooncakeDistributedStore:
         keys = _keys(keys)
         parts = self._zip_parts(keys, all_buffer_ptrs, all_sizes)
         return self._get_into(keys, parts) if parts is not None else [INVALID_PARAMETERS] * len(keys)
+
+    def get_into_ranges(self, buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes):
+        """Parts of objects into parts of buffers: of each buffer for each key a list of ranges. The objects are read as a
+        whole, because their checksum is of the whole.
+
+        Returns for each buffer, key and range the bytes that were copied, or a code.
+        """
+        nested = (all_keys, all_dst_offsets, all_src_offsets, all_sizes)
+        if any(len(n) != len(buffer_ptrs) for n in nested):
+            return [[[INVALID_PARAMETERS] for _ in keys] for keys in all_keys]
+        return [self._ranges_of(*one) for one in zip(buffer_ptrs, *nested)]
+
+    def _ranges_of(self, buffer_ptr, keys, all_dst, all_src, all_sizes):
+        if not len(keys) == len(all_dst) == len(all_src) == len(all_sizes):
+            return [[INVALID_PARAMETERS] for _ in keys]
+        client, answers = self._usable(), []
+        values = client.get(_keys(keys)) if client is not None else [None] * len(keys)
+        for value, to, at, sizes in zip(values, all_dst, all_src, all_sizes):
+            if not len(to) == len(at) == len(sizes) or client is None or not buffer_ptr:
+                answers.append([INVALID_PARAMETERS] * len(sizes))
+                continue
+            answers.append([self._copy_range(value, buffer_ptr, *r) for r in zip(to, at, sizes)])
+        return answers
+
+    @staticmethod
+    def _copy_range(value, buffer_ptr, to, at, size):
+        if value is None:
+            return REPLICA_NOT_FOUND
+        if min(to, at, size) < 0 or at + size > len(value):
+            return INVALID_PARAMETERS
+        ctypes.memmove(buffer_ptr + to, _store.address_of(value) + at, size)
+        return size
 
     def _get_into(self, keys, parts):
         client = self._usable()

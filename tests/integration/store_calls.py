@@ -1,0 +1,166 @@
+"""Calls of `mooncake.store`, one after the other, whoever provides it: what each answered, as JSON lines on standard output.
+
+Left out is what ends the reference's process (0.3.13: any put before `setup` or after `close`).
+
+    python3 store_calls.py HOST:PORT-of-the-directory-or-master
+"""
+import ctypes
+import json
+import sys
+
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+
+MIB = 1 << 20
+
+
+def plain(answer):
+    if isinstance(answer, (bytes, bytearray, memoryview)):
+        return "bytes " + bytes(answer)[:16].hex() + f" of {len(answer)}"
+    if isinstance(answer, (list, tuple)):
+        return [plain(a) for a in answer]
+    if isinstance(answer, dict):
+        return {str(k): plain(v) for k, v in answer.items()}
+    if hasattr(answer, "is_memory_replica"):
+        d = answer.get_memory_descriptor().buffer_descriptor
+        return {"memory": answer.is_memory_replica(), "disk": answer.is_disk_replica(), "local disk": answer.is_local_disk_replica(),
+                "status": int(answer.status) if not hasattr(answer.status, "name") else str(answer.status.name), "size": d.size}
+    if hasattr(answer, "ptr") and hasattr(answer, "size"):
+        return "handle " + ctypes.string_at(answer.ptr(), answer.size())[:16].hex() + f" of {answer.size()}"
+    return answer if answer is None or isinstance(answer, (int, str, bool)) else type(answer).__name__
+
+
+def config(**fields):
+    c = ReplicateConfig()
+    for name, value in fields.items():
+        setattr(c, name, value)
+    return c
+
+
+def calls(address):
+    """Label and call, in order: what a call finds is what those before it left."""
+    new, s = MooncakeDistributedStore(), MooncakeDistributedStore()
+    size = 300_000
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    there = ctypes.create_string_buffer(data, size)
+    back = ctypes.create_string_buffer(size)
+    a, b = ctypes.addressof(there), ctypes.addressof(back)
+    space = ctypes.create_string_buffer(80 * MIB)
+    huge = ctypes.addressof(space)
+    own = ("127.0.0.1", "P2PHANDSHAKE", 64 * MIB, 16 * MIB, "tcp", "", address)
+
+    def filled():
+        """How much of the target agrees, and empties it."""
+        same = back.raw == data
+        ctypes.memset(b, 0, size)
+        return same
+
+    yield "before setup: health_check", new.health_check
+    yield "before setup: close", new.close
+    yield "setup", lambda: s.setup(*own)
+    yield "health_check", s.health_check
+    yield "get_hostname names a port", lambda: ":" in s.get_hostname()
+    yield "put", lambda: s.put("k", data)
+    yield "put of a key that exists", lambda: s.put("k", b"other")
+    yield "get of what was put first", lambda: s.get("k")
+    yield "get of an absent key", lambda: s.get("absent")
+    yield "put of no bytes", lambda: s.put("empty", b"")
+    yield "put under no key", lambda: s.put("", b"v")
+    yield "get under no key", lambda: s.get("")
+    yield "put of a bytearray", lambda: s.put("bytearray", bytearray(b"abc"))
+    yield "put of a memoryview", lambda: s.put("memoryview", memoryview(b"abc"))
+    yield "put of text", lambda: s.put("text", "abc")
+    yield "put under a number", lambda: s.put(5, b"abc")
+    yield "put with two replicas where there is one segment", lambda: s.put("two", b"abc", config(replica_num=2))
+    yield "put with no replica", lambda: s.put("none", b"abc", config(replica_num=0))
+    yield "put on the same node", lambda: s.put("same", b"abc", config(prefer_alloc_in_same_node=True))
+    yield "put of more than the local buffer holds", lambda: s.put("huge", bytes(80 * MIB))
+    yield "put with a hard pin", lambda: s.put("hard", b"abc", config(with_hard_pin=True))
+    yield "put_parts", lambda: s.put_parts("parts", data[:7], bytearray(data[7:9]), memoryview(data)[9:])
+    yield "get of parts", lambda: s.get("parts")
+    yield "put_parts of nothing", lambda: s.put_parts("nothing")
+    yield "put_parts of empty parts", lambda: s.put_parts("nothing", b"", b"")
+    yield "put_batch", lambda: s.put_batch(["b1", "b2"], [data, b"x"])
+    yield "put_batch of other lengths", lambda: s.put_batch(["b3", "b4"], [b"x"])
+    yield "put_batch of nothing", lambda: s.put_batch([], [])
+    yield "register_buffer", lambda: s.register_buffer(a, size)
+    yield "register_buffer of the target", lambda: s.register_buffer(b, size)
+    yield "put_from", lambda: s.put_from("from", a, size)
+    yield "put_from of nothing", lambda: s.put_from("from0", a, 0)
+    yield "is_exist of what was put from nothing", lambda: s.is_exist("from0")
+    yield "put_from of more than a segment holds", lambda: s.put_from("huge", huge, 80 * MIB)
+    yield "put_from_with_metadata", lambda: s.put_from_with_metadata("meta", a, b, 100, 8)
+    yield "batch_put_from", lambda: s.batch_put_from(["f1", "f2"], [a, a + 100], [100, 200])
+    yield "batch_put_from of other lengths", lambda: s.batch_put_from(["f3", "f4"], [a], [1])
+    yield "batch_put_from of keys that exist", lambda: s.batch_put_from(["f1", "f5"], [a, a], [100, 5])
+    yield "batch_put_from_multi_buffers", lambda: s.batch_put_from_multi_buffers(["m"], [[a, a + 200_000]], [[200_000, 100_000]])
+    yield "batch_put_from_multi_buffers of other lengths", lambda: s.batch_put_from_multi_buffers(["m2", "m3"], [[a]], [[5]])
+    yield "get_into", lambda: s.get_into("from", b, size)
+    yield "what it brought", filled
+    yield "get_into more than there is", lambda: s.get_into("f1", b, size)
+    yield "get_into too little room", lambda: s.get_into("from", b, size - 1)
+    yield "get_into of an absent key", lambda: s.get_into("absent", b, size)
+    yield "batch_get_into", lambda: s.batch_get_into(["from", "absent"], [b, b], [size, size])
+    yield "batch_get_into of other lengths", lambda: s.batch_get_into(["from", "f1"], [b], [size])
+    yield "batch_get_into_multi_buffers", lambda: s.batch_get_into_multi_buffers(["m"], [[b, b + 7]], [[7, size - 7]])
+    yield "what they brought", filled
+    yield "get_batch", lambda: s.get_batch(["b1", "absent", "b2"])
+    yield "get_batch of nothing", lambda: s.get_batch([])
+    yield "get_buffer", lambda: s.get_buffer("f2")
+    yield "get_buffer of an absent key", lambda: s.get_buffer("absent")
+    yield "batch_get_buffer", lambda: s.batch_get_buffer(["f1", "absent"])
+    yield "get_into_ranges", lambda: s.get_into_ranges([b], [["from", "absent"]], [[[0, 50], [100]]], [[[10, 1000], [0]]],
+                                                       [[[20, 30], [5]]])
+    yield "what the ranges brought", lambda: back.raw[:20] == data[10:30] and back.raw[50:80] == data[1000:1030]
+    yield "get_into_ranges behind the end", lambda: s.get_into_ranges([b], [["f1"]], [[[0]]], [[[90]]], [[[20]]])
+    yield "get_into_ranges of other lengths", lambda: s.get_into_ranges([b], [["f1"]], [[[0]]], [[[90, 5]]], [[[20]]])
+    yield "upsert of a new key", lambda: s.upsert("up", b"first")
+    yield "upsert of a key that exists", lambda: s.upsert("up", b"later")
+    yield "get of what was upserted", lambda: s.get("up")
+    yield "upsert_parts", lambda: s.upsert_parts("up2", b"a", b"b")
+    yield "upsert_from", lambda: s.upsert_from("up3", a, 100)
+    yield "upsert_batch", lambda: s.upsert_batch(["up4", "up5"], [b"a", b"b"])
+    yield "batch_upsert_from", lambda: s.batch_upsert_from(["up6", "up7"], [a, a], [10, 10])
+    yield "is_exist", lambda: s.is_exist("k")
+    yield "is_exist of an absent key", lambda: s.is_exist("absent")
+    yield "batch_is_exist", lambda: s.batch_is_exist(["k", "absent", "b1"])
+    yield "batch_is_exist of nothing", lambda: s.batch_is_exist([])
+    yield "get_size", lambda: s.get_size("from")
+    yield "get_size of an absent key", lambda: s.get_size("absent")
+    yield "get_replica_desc", lambda: s.get_replica_desc("f1")
+    yield "get_replica_desc of an absent key", lambda: s.get_replica_desc("absent")
+    yield "batch_get_replica_desc", lambda: s.batch_get_replica_desc(["f1", "absent"])
+    yield "remove of what is leased", lambda: s.remove("k")
+    yield "remove of what is leased, by force", lambda: s.remove("k", True)
+    yield "get of what was removed", lambda: s.get("k")
+    yield "put again", lambda: s.put("k", b"again")
+    yield "get of what was put again", lambda: s.get("k")
+    yield "remove of an absent key", lambda: s.remove("absent")
+    yield "batch_remove", lambda: s.batch_remove(["b2", "absent"], True)
+    yield "put for the expression", lambda: [s.put(f"re/{i}", b"v") for i in range(3)]
+    yield "remove_by_regex", lambda: s.remove_by_regex("^re/[01]$")
+    yield "remove_by_regex of no expression", lambda: s.remove_by_regex("(")
+    yield "query_task of none", lambda: s.query_task("00000000-0000-0000-0000-000000000000")
+    yield "alloc_from_mem_pool", lambda: s.alloc_from_mem_pool(64)
+    yield "get_offload_rpc_read_count", s.get_offload_rpc_read_count
+    yield "batch_replica_clear of an absent key", lambda: s.batch_replica_clear(["absent"])
+    yield "unregister_buffer", lambda: s.unregister_buffer(b)
+    yield "remove_all, not of what is leased", lambda: s.remove_all() >= 0 and s.is_exist("m") == 1
+    yield "remove_all by force", lambda: s.remove_all(True) > 5
+    yield "is_exist after it", lambda: s.batch_is_exist(["m", "hard", "from"])
+    yield "soft pin for too short", lambda: setattr(config(), "soft_pin_ttl_ms", -1)
+    yield "soft pin that is none", lambda: s.put("soft", b"v", config(soft_pin_ttl_ms=5))
+    yield "close", s.close
+    yield "close again", s.close
+    yield "get after close", lambda: s.get("k")
+
+
+def main():
+    for label, call in calls(sys.argv[1]):
+        try:
+            answer = plain(call())
+        except Exception as e:  # noqa: BLE001
+            answer = f"raises {type(e).__name__}"
+        print("CALL " + json.dumps([label, answer]), flush=True)
+
+
+main()

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""The same calls to the Python package of Mooncake Store, over TCP, and to ours: every answer is the same, or stands in the
+table of storage/python/README.md.
+
+Skipped where the reference is not installed: `pip install --target DIR mooncake-transfer-engine-non-cuda`, and
+MOONCAF_REFERENCE_STORE=DIR.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, free_port, main, wait_until  # noqa: E402
+from store import ROOT, Store, package  # noqa: E402
+
+REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
+CALLS = str(pathlib.Path(__file__).with_name("store_calls.py"))
+
+
+def answers(address, path, **env):
+    done = subprocess.run([sys.executable, CALLS, address], env={**os.environ, "PYTHONPATH": path, **env}, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-2000:])
+    return [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("CALL ")]
+
+
+def of_the_reference():
+    port = free_port()
+    master = subprocess.Popen([sys.executable, "-c", "import sys; from mooncake.cli import main; sys.argv[0] = 'mooncake_master'; sys.exit(main())",
+                               f"--rpc_port={port}", f"--metrics_port={free_port()}"],
+                              env={**os.environ, "PYTHONPATH": REFERENCE}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        import socket
+
+        def listens():
+            with socket.socket() as s:
+                return s.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until("the reference's master listens", listens, 30)
+        return answers(f"127.0.0.1:{port}", REFERENCE)
+    finally:
+        master.kill()
+        master.wait()
+
+
+def table():
+    """Rows of the README: what each of the two answers, by call."""
+    text = (ROOT / "storage/python/README.md").read_text()
+    rows = text.split("<!-- differences")[1].split("<!-- end")[0].splitlines()[3:]
+    cells = [re.split(r"(?<!\\) \| ", row.strip("| \n")) for row in rows if row.startswith("| ")]
+    return {name: (json.loads(theirs.strip("`")), json.loads(ours.strip("`"))) for name, theirs, ours, why in cells if why}
+
+
+def test_every_answer_is_the_reference_s_or_in_the_table():
+    if not REFERENCE:
+        print("the reference is not installed: MOONCAF_REFERENCE_STORE is not set", flush=True)
+        return "skipped"
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        ours = answers(world.at, os.pathsep.join(sys.path[:2]), MOONCAF_CLUSTER_SECRET_FILE=world.secret)
+    theirs = of_the_reference()
+    assert [label for label, _ in theirs] == [label for label, _ in ours] and len(ours) > 80
+    found = {label: (a, b) for (label, a), (_, b) in zip(theirs, ours) if a != b}
+    expected = table()
+    for label in sorted(found.keys() | expected.keys()):
+        if found.get(label) != expected.get(label):
+            print(f"{label}: found {json.dumps(found.get(label))}, the table has {json.dumps(expected.get(label))}", flush=True)
+    assert found == expected
+
+
+if __name__ == "__main__":
+    package()
+    main([test_every_answer_is_the_reference_s_or_in_the_table])
