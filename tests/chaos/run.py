@@ -103,6 +103,9 @@ def afterwards(world, expected, before, out):
             wait_until("idle", lambda: held.update(world.client(gateway).integrity()) or held["idle"], 40)
         except AssertionError:
             out["violations"].append(("leak", f"40 s after the last request {gateway} says {held}"))
+    for path in world.client(world.gateways()[0]).cluster()["paths"]:
+        key = f"KiB by {path['path']}"
+        out[key] = out.get(key, 0) + (path["bytes"] >> 10)
     try:
         wait_until("agreed", lambda: not disagreements(world), 10)
     except AssertionError:

@@ -25,6 +25,7 @@ def make(seed, brief=False):
             node["dram_mib"] = dice.choice((1, 2, 8, 32))
             if dice.random() < 0.4:
                 node["ssd"] = dice.choice(("roomy", "roomy", "small"))
+    share_hosts(random.Random(f"hosts of {seed}"), nodes)
     scenario = {
         "seed": seed, "brief": brief, "device": device, "coupled": coupled, "nodes": nodes,
         "policy": dice.choice(("kvcache_centric", "kvcache_centric", "cache_aware", "load_balancing", "random")),
@@ -61,6 +62,15 @@ def topology(dice, coupled):
     if dice.random() < 0.5:
         nodes.append({"name": "cache0", "roles": "cache"})
     return nodes
+
+
+def share_hosts(dice, nodes):
+    """Some processes that hold KV live on one host, where it moves through shared memory."""
+    alike = [n for n in nodes if n["name"] != "front" and "gateway" not in n["roles"]]
+    if len(alike) > 1 and dice.random() < 0.4:
+        for node in alike[1:]:
+            if dice.random() < 0.7:
+                node["host"] = alike[0]["name"]
 
 
 def come_and_go(dice, nodes, span, coupled):
@@ -131,7 +141,8 @@ def simpler(scenario):
         yield {**scenario, "clients": 1}
     named = {name for f in faults for name in (f["node"], f.get("other"))}
     for node in scenario["nodes"][1:]:
-        if node["name"] not in named and not last_of_a_role(node, scenario["nodes"]):
+        hosts_others = any(n.get("host") == node["name"] for n in scenario["nodes"])
+        if node["name"] not in named and not hosts_others and not last_of_a_role(node, scenario["nodes"]):
             yield {**scenario, "nodes": [n for n in scenario["nodes"] if n is not node]}
     for node in scenario["nodes"]:
         if "ssd" in node and not any(f["kind"] in DISK_FAULTS and f["node"] == node["name"] for f in faults):
@@ -141,7 +152,8 @@ def simpler(scenario):
 
 def describe(scenario):
     """One line for people."""
-    nodes = " ".join(n["name"] + ("+ssd" if "ssd" in n else "") for n in scenario["nodes"])
+    nodes = " ".join(n["name"] + ("+ssd" if "ssd" in n else "") + ("@" + n["host"] if "host" in n else "")
+                     for n in scenario["nodes"])
     faults = ", ".join(
         f"{f['at']:.1f}s {f['kind']} {f['node']}" + (f"-{f['other']}" if "other" in f else "") +
         (f" {f['for']:.1f}s" if "for" in f else "") for f in scenario["faults"])

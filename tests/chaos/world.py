@@ -1,5 +1,5 @@
-"""Hosts, processes and faults of one scenario: each node is a process in a network namespace of its own, with a
-monotonic clock that began at another time than the others'.
+"""Hosts, processes and faults of one scenario: each host is a network namespace, with a monotonic clock that began at
+another time than the others'; most have one process, which is a node.
 
 Faults of the network are routes that lead nowhere, a narrow queue, a cable that is pulled, or `relay.BadLink`; those of
 clocks and disks come from `fault_shim.cpp`.
@@ -69,9 +69,12 @@ class World:
     def __enter__(self):
         self.network = hosts.network(len(self.nodes) + 1)  # the clients have a host of their own
         names, addresses, self.switch = self.network.__enter__()
-        self.number = {name: i + 1 for i, name in enumerate(self.nodes)}
+        places = {name: i + 1 for i, name in enumerate(self.nodes)}
+        self.number = {name: places[node.get("host", name)] for name, node in self.nodes.items()}
+        self.port = {name: 7400 + i for name, i in places.items()}
         self.namespace = {name: names[i] for name, i in self.number.items()}
         self.address = {name: addresses[i] for name, i in self.number.items()}
+        self.clock = {i: own_clock(self.dice) for i in places.values()}
         self.secret = hosts.secret_in(self.cluster, "secret", SECRET)
         self.common = common_options(self.scenario["device"], self.cluster.folder.name)
         for node in self.nodes.values():
@@ -110,13 +113,13 @@ class World:
 
     def launch(self, node):
         name, address, front = node["name"], self.address[node["name"]], next(iter(self.nodes))
-        args = [*self.common, "--role", node["roles"], "--name", name, "--listen", f"{address}:7400", "--data-listen",
+        args = [*self.common, "--role", node["roles"], "--name", name, "--listen", f"{address}:{self.port[name]}", "--data-listen",
                 f"{address}:0", "--metrics-listen", "127.0.0.1:0", "--cluster-secret-file", self.secret, "--policy",
                 self.scenario["policy"]]
         if self.scenario["coupled"]:
             args += ["--mode", "coupled"]
         if name != front:
-            args += ["--join", f"{self.address[front]}:7400"]
+            args += ["--join", f"{self.address[front]}:{self.port[front]}"]
         if "gateway" in node["roles"]:
             args += ["--http", f"{address}:{HTTP_PORT}"]
         if "dram_mib" in node:
@@ -130,7 +133,7 @@ class World:
             self.tell_shim(name)
             env = {"LD_PRELOAD": os.path.abspath(SHIM), "MOONCAF_FAULTS": self.orders[name],
                    "MOONCAF_FAULTS_FOLDER": self.ssd_folder(name)}
-        self.cluster.start(name, *args, netns=self.namespace[name], env=env, prefix=own_clock(self.dice))
+        self.cluster.start(name, *args, netns=self.namespace[name], env=env, prefix=self.clock[self.number[name]])
 
     def tell_shim(self, name, clock_s=0, disk=0, delay_us=0):
         if not os.path.exists(SHIM):
