@@ -45,20 +45,8 @@ float* attention_scratch(std::size_t floats) {
 
 result<std::unique_ptr<weight>> make_host_weight(host_core& core, ggml_type type, std::size_t rows,
                                                  std::size_t cols, std::span<const std::byte> data) {
-  if (block_elements(type) == 0) {
-    return fail(ec::unsupported, "tensor type number " + std::to_string(static_cast<std::uint32_t>(type)));
-  }
+  if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
   const auto stride = row_bytes(type, cols);
-  if (rows == 0 || stride == 0) {
-    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(cols) +
-                                          " elements of type " + std::string{to_string(type)} +
-                                          ", which come in blocks of " +
-                                          std::to_string(block_elements(type)));
-  }
-  if (data.size() / stride != rows || data.size() % stride != 0) {
-    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(stride) +
-                                          " bytes, but " + std::to_string(data.size()) + " bytes of data");
-  }
   auto made = std::make_unique<host_weight>();
   made->type_ = type;
   made->rows_ = rows;

@@ -14,13 +14,6 @@ namespace {
 
 using u8 = std::uint8_t;
 
-/// A group of columns of one row: what the packed form stores for it.
-struct group_values {
-  float scale = 0;
-  float minimum = 0;
-  u8 quants[32] = {};
-};
-
 float half_at(const u8* p) {
   std::uint16_t bits;
   std::memcpy(&bits, p, 2);
@@ -32,7 +25,41 @@ void k_scale_min(const u8* s, int j, int& scale, int& min) {
   min = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) | (s[j] >> 6) << 4;
 }
 
-/// Group `g` of a row in GGUF's form.
+void put_scale(std::byte* at, float value, unsigned size) {
+  if (size == 4) {
+    std::memcpy(at, &value, 4);
+  } else {
+    const auto half = float_to_half(value);
+    std::memcpy(at, &half, 2);
+  }
+}
+
+void pack_tile(const packed_matrix& m, ggml_type type, std::span<const std::byte> data, std::size_t tile) {
+  const auto stride = row_bytes(type, m.cols);
+  auto* out = m.data.get() + tile * m.tile_bytes();
+  for (std::size_t g = 0; g < m.groups(); ++g, out += m.group_bytes()) {
+    auto* quants = reinterpret_cast<u8*>(out + 2 * packed_matrix::tile_rows * m.scale_size);
+    std::memset(out, 0, m.group_bytes());
+    for (std::size_t r = 0; r < packed_matrix::tile_rows; ++r) {
+      const auto row = tile * packed_matrix::tile_rows + r;
+      if (row >= m.rows) break;
+      const auto v = read_group(type, reinterpret_cast<const u8*>(data.data()) + row * stride, g);
+      put_scale(out + r * m.scale_size, v.scale, m.scale_size);
+      put_scale(out + (packed_matrix::tile_rows + r) * m.scale_size, v.minimum, m.scale_size);
+      for (unsigned c = 0; c < m.group; ++c) {
+        const auto half = m.group / 2;
+        if (m.bits == 8) {
+          quants[c / 4 * 64 + r * 4 + c % 4] = v.quants[c];
+        } else if (c < half) {
+          quants[c / 4 * 64 + r * 4 + c % 4] = static_cast<u8>(v.quants[c] | v.quants[c + half] << 4);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
 group_values read_group(ggml_type type, const u8* row, std::size_t g) {
   group_values v;
   switch (type) {
@@ -90,40 +117,23 @@ group_values read_group(ggml_type type, const u8* row, std::size_t g) {
   return v;
 }
 
-void put_scale(std::byte* at, float value, unsigned size) {
-  if (size == 4) {
-    std::memcpy(at, &value, 4);
-  } else {
-    const auto half = float_to_half(value);
-    std::memcpy(at, &half, 2);
+result<void> check_matrix(ggml_type type, std::size_t rows, std::size_t cols, std::span<const std::byte> data) {
+  if (block_elements(type) == 0) {
+    return fail(ec::unsupported, "tensor type number " + std::to_string(static_cast<std::uint32_t>(type)));
   }
-}
-
-void pack_tile(const packed_matrix& m, ggml_type type, std::span<const std::byte> data, std::size_t tile) {
-  const auto stride = row_bytes(type, m.cols);
-  auto* out = m.data.get() + tile * m.tile_bytes();
-  for (std::size_t g = 0; g < m.groups(); ++g, out += m.group_bytes()) {
-    auto* quants = reinterpret_cast<u8*>(out + 2 * packed_matrix::tile_rows * m.scale_size);
-    std::memset(out, 0, m.group_bytes());
-    for (std::size_t r = 0; r < packed_matrix::tile_rows; ++r) {
-      const auto row = tile * packed_matrix::tile_rows + r;
-      if (row >= m.rows) break;
-      const auto v = read_group(type, reinterpret_cast<const u8*>(data.data()) + row * stride, g);
-      put_scale(out + r * m.scale_size, v.scale, m.scale_size);
-      put_scale(out + (packed_matrix::tile_rows + r) * m.scale_size, v.minimum, m.scale_size);
-      for (unsigned c = 0; c < m.group; ++c) {
-        const auto half = m.group / 2;
-        if (m.bits == 8) {
-          quants[c / 4 * 64 + r * 4 + c % 4] = v.quants[c];
-        } else if (c < half) {
-          quants[c / 4 * 64 + r * 4 + c % 4] = static_cast<u8>(v.quants[c] | v.quants[c + half] << 4);
-        }
-      }
-    }
+  const auto stride = row_bytes(type, cols);
+  if (rows == 0 || stride == 0) {
+    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(cols) +
+                                          " elements of type " + std::string{to_string(type)} +
+                                          ", which come in blocks of " +
+                                          std::to_string(block_elements(type)));
   }
+  if (data.size() / stride != rows || data.size() % stride != 0) {
+    return fail(ec::invalid_argument, std::to_string(rows) + " rows of " + std::to_string(stride) +
+                                          " bytes, but " + std::to_string(data.size()) + " bytes of data");
+  }
+  return {};
 }
-
-}  // namespace
 
 bool can_pack(ggml_type type) noexcept {
   return type != ggml_type::f32 && type != ggml_type::f16 && type != ggml_type::bf16;

@@ -39,6 +39,19 @@ struct packed_matrix {
   const std::byte* tile(std::size_t i) const noexcept { return data.get() + i * tile_bytes(); }
 };
 
+/// A group of columns of one row: what packed forms store for it.
+struct group_values {
+  float scale = 0;
+  float minimum = 0;
+  std::uint8_t quants[32] = {};
+};
+
+/// Group `g` of a row in GGUF's form: 16 columns of Q6_K, 32 of the other types that `can_pack` takes.
+group_values read_group(ggml_type type, const std::uint8_t* row, std::size_t g);
+
+/// Whether these are the bytes of such a matrix. @error as `device::load_weight`.
+result<void> check_matrix(ggml_type type, std::size_t rows, std::size_t cols, std::span<const std::byte> data);
+
 /// Whether `pack` takes this type.
 bool can_pack(ggml_type type) noexcept;
 

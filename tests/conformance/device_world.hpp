@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/cuda/cuda_device.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "tests/gpu/gpu_fixture.hpp"
+#include "tests/support/simt/simt_accelerator.hpp"
 
 namespace mooncaf::testing {
 
@@ -35,11 +37,13 @@ inline linked_device_options linked_options(bool exact) {
 
 inline const std::vector<device_kind>& device_kinds() {
   static const tolerance host_within{5e-3, 2e-6, 5e-4};
+  static const tolerance cuda_within{1e-3, 2e-6, 1e-3};
   static const std::vector<device_kind> kinds{
       {"exact", [] { return reference(); }, {}},
       {"host", [] { return host(2); }, host_within},
       {"linked exact", [] { return unwrap(make_linked_device(linked_options(true))); }, {}},
       {"linked", [] { return unwrap(make_linked_device(linked_options(false))); }, host_within},
+      {"cuda kernels", [] { return cuda::make_device(simt::make_simt_accelerator(), 1); }, cuda_within},
   };
   return kinds;
 }

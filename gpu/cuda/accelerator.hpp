@@ -1,0 +1,68 @@
+#pragma once
+// What a CUDA device is to the code that launches on it: memory, streams, kernels by number. The driver implements it
+// (cuda_driver.cpp), and the harness of the tests does, so that both run the same launches of the same kernels.
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "gpu/copy_queue.hpp"
+#include "gpu/cuda/kernel_list.hpp"
+#include "runtime/base/result.hpp"
+
+namespace mooncaf::cuda {
+
+/// The device cannot go on: out of memory amid a pass, a fault of a kernel, an error of the memory, a card that is no
+/// longer there. Nothing that it holds can be trusted; whoever computes with it ends.
+class device_failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct grid {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+};
+
+/// Work in order. Calls return before their work is done. @throws device_failure. @thread  One at a time.
+class stream {
+ public:
+  virtual ~stream() = default;
+  /// @param params  the kernel's parameters, read before the call returns
+  virtual void launch(kernel which, grid blocks, const void* params) = 0;
+  /// @param from  host memory, read before the call returns
+  virtual void write(std::byte* to, const void* from, std::size_t bytes) = 0;
+  /// Host memory that must live, and be left alone, until the work is done.
+  virtual void upload(std::byte* to, const void* from, std::size_t bytes) = 0;
+  virtual void download(void* to, const std::byte* from, std::size_t bytes) = 0;
+  virtual void load(const kv_copy& copy) = 0;
+  virtual void store(const kv_copy& copy) = 0;
+  /// What is handed over from now on begins after `e`, which may be another stream's, or another device's.
+  virtual void wait(const event_ptr& e) = 0;
+  virtual event_ptr record() = 0;
+  virtual void synchronize() = 0;
+};
+
+struct accelerator_info {
+  std::string name;  ///< "NVIDIA H100 80GB HBM3"
+  std::string isa;   ///< "sm_90"
+  std::size_t memory_bytes = 0;
+  unsigned processors = 1;  ///< blocks of threads that run side by side at least
+};
+
+/// @thread  Safe. Outlives its streams and memory.
+class accelerator {
+ public:
+  virtual ~accelerator() = default;
+  virtual accelerator_info info() const = 0;
+  /// @error `ec::out_of_space`; `ec::unavailable` if the device has failed.
+  virtual result<std::byte*> allocate(std::size_t bytes) = 0;
+  /// Waits until nothing uses it.
+  virtual void release(std::byte* memory) noexcept = 0;
+  /// @param priority  lower goes first where two streams could run
+  virtual std::unique_ptr<stream> make_stream(int priority) = 0;
+};
+
+}  // namespace mooncaf::cuda

@@ -1,0 +1,319 @@
+#pragma once
+// Paged attention on tensor cores with an online softmax.
+//
+// A warp has sixteen rows, a row being one query head of one token; the block's four warps share tiles of keys and
+// values, which arrive while the tile before them is computed with. What a row comes to depends on nothing but its own
+// context: tiles lie at absolute positions, positions that a row does not see add exact zeros, and the sums of each
+// `attention_split` positions join the total in order, be it in this kernel or in `combine`.
+
+#include "gpu/cuda/kernel_params.hpp"
+#include "gpu/cuda/simt.hpp"
+
+namespace mooncaf::cuda {
+
+using namespace mooncaf::simt;
+
+/// Lower than any score, and finite: its difference to itself is zero.
+inline constexpr float no_peak = -1e30f;
+
+/// A softmax under way: the largest score, and the sum of exp2(score - peak).
+struct softmax_state {
+  float peak;
+  float total;
+};
+
+/// What sums of `a` and `b` are multiplied with before they are added; `a` becomes the state of both.
+struct join_factors {
+  float a;
+  float b;
+};
+MOONCAF_DEVICE join_factors join(softmax_state& a, const softmax_state& b) {
+  const float peak = larger(a.peak, b.peak);
+  const join_factors f{exponential2(a.peak - peak), exponential2(b.peak - peak)};
+  a.total = fused(a.total, f.a, b.total * f.b);
+  a.peak = peak;
+  return f;
+}
+MOONCAF_DEVICE float joined(float a, float b, const join_factors& f) { return fused(a, f.a, b * f.b); }
+
+/// A tile of keys or values to shared memory, as f16, zeros behind the context and behind the last dimension.
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& t, unsigned first, unsigned plane,
+                               std::uint16_t* to) {
+  constexpr unsigned pieces = Dim / 8, pitch = Dim + 8;
+  for (unsigned i = thread_index(); i < Tile * pieces; i += attention_threads) {
+    const unsigned position = first + i / pieces, piece = i % pieces;
+    std::uint16_t* at = to + i / pieces * pitch + 8 * piece;
+    const bool there = position < t.kv_tokens && 8 * piece < p.kv.head_dim;
+    const std::byte* from = p.blocks[t.first_block + (there ? position / p.kv.block_tokens : 0)];
+    from += p.kv.layer_offset + std::size_t{plane} * p.kv.plane_bytes;
+    const std::size_t element =
+        there ? std::size_t{position % p.kv.block_tokens} * p.kv.head_dim + 8 * piece : 0;
+    if (p.kv.wide == 0) {
+      copy_async16(at, from + 2 * element, there);
+      continue;
+    }
+    for (unsigned j = 0; j < 2; ++j) {
+      const words4 four = there ? load16(from + 4 * element + 16 * j) : words4{};
+      auto* halves = reinterpret_cast<std::uint32_t*>(at + 4 * j);
+      halves[0] = pack_half2(float_from_bits(four.w[0]), float_from_bits(four.w[1]));
+      halves[1] = pack_half2(float_from_bits(four.w[2]), float_from_bits(four.w[3]));
+    }
+  }
+  commit_async();
+}
+
+/// Two rows of a warp's sixteen, as a lane has them: which they are and what they see.
+struct row_pair {
+  bool there[2];
+  unsigned token[2];     ///< row of q
+  unsigned head[2];
+  unsigned position[2];  ///< the last that it sees
+};
+
+MOONCAF_DEVICE row_pair rows_of(const attention_params& p, const attention_tile& t) {
+  row_pair r;
+  const unsigned warp = thread_index() / warp_threads, group = thread_index() % warp_threads / 4;
+  MOONCAF_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned row = t.first_row + 16 * warp + group + 8 * i;
+    r.there[i] = row < t.q_tokens * p.group;
+    const unsigned token = r.there[i] ? row / p.group : 0;
+    r.token[i] = t.q_begin + token;
+    r.head[i] = block_y() * p.group + row % p.group;
+    r.position[i] = t.kv_tokens - t.q_tokens + token;
+  }
+  return r;
+}
+
+/// The warp's queries as fragments, scaled.
+template <unsigned Dim>
+MOONCAF_DEVICE void load_queries(const attention_params& p, const row_pair& r, std::uint32_t (&q)[Dim / 16][4]) {
+  const unsigned part = thread_index() % 4;
+  MOONCAF_UNROLL
+  for (unsigned s = 0; s < Dim / 16; ++s)
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned dim = 16 * s + 2 * part + i / 2 * 8;
+      q[s][i] = 0;
+      if (r.there[i % 2] && dim < p.kv.head_dim) {
+        const float* at = p.q + r.token[i % 2] * p.q_stride + std::size_t{r.head[i % 2]} * p.kv.head_dim + dim;
+        q[s][i] = pack_half2(at[0] * p.scale, at[1] * p.scale);
+      }
+    }
+}
+
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void score_tile(const std::uint32_t (&q)[Dim / 16][4], const std::uint16_t* keys,
+                               float (&scores)[Tile / 8][4]) {
+  const unsigned lane = thread_index() % warp_threads;
+  MOONCAF_UNROLL
+  for (unsigned j = 0; j < Tile / 8; ++j) {
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 4; ++i) scores[j][i] = 0;
+    MOONCAF_UNROLL
+    for (unsigned s = 0; s < Dim / 16; s += 2) {
+      const words4 k = load_matrices(keys + (8 * j + lane % 8) * (Dim + 8) + 16 * s + lane / 8 * 8);
+      mma_16x8x16(scores[j], q[s], k.w[0], k.w[1]);
+      mma_16x8x16(scores[j], q[s + 1], k.w[2], k.w[3]);
+    }
+  }
+}
+
+/// Scores of a tile become weights: what a row does not see is masked, the state takes them in, and sums so far are
+/// brought to the new peak.
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void weigh_tile(const row_pair& r, unsigned first, float (&scores)[Tile / 8][4],
+                               softmax_state (&state)[2], float (&sums)[Dim / 8][4]) {
+  const unsigned part = thread_index() % 4;
+  MOONCAF_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    float peak = state[i].peak;
+    MOONCAF_UNROLL
+    for (unsigned j = 0; j < Tile / 8; ++j)
+      MOONCAF_UNROLL
+      for (unsigned c = 2 * i; c < 2 * i + 2; ++c) {
+        if (first + 8 * j + 2 * part + c % 2 > r.position[i]) scores[j][c] = 2 * no_peak;
+        peak = larger(peak, scores[j][c]);
+      }
+    peak = larger(peak, shuffle_xor(peak, 1));
+    peak = larger(peak, shuffle_xor(peak, 2));
+    const float factor = exponential2(state[i].peak - peak);
+    float total = state[i].total * factor;  // of this lane's positions alone, until the split ends
+    MOONCAF_UNROLL
+    for (unsigned j = 0; j < Tile / 8; ++j)
+      MOONCAF_UNROLL
+      for (unsigned c = 2 * i; c < 2 * i + 2; ++c) total += scores[j][c] = exponential2(scores[j][c] - peak);
+    MOONCAF_UNROLL
+    for (unsigned d = 0; d < Dim / 8; ++d)
+      MOONCAF_UNROLL
+      for (unsigned c = 2 * i; c < 2 * i + 2; ++c) sums[d][c] *= factor;
+    state[i] = {peak, total};
+  }
+}
+
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void add_values(const float (&weights)[Tile / 8][4], const std::uint16_t* values,
+                               float (&sums)[Dim / 8][4]) {
+  const unsigned lane = thread_index() % warp_threads;
+  MOONCAF_UNROLL
+  for (unsigned t = 0; t < Tile / 16; ++t) {
+    const std::uint32_t a[4] = {pack_half2(weights[2 * t][0], weights[2 * t][1]),
+                                pack_half2(weights[2 * t][2], weights[2 * t][3]),
+                                pack_half2(weights[2 * t + 1][0], weights[2 * t + 1][1]),
+                                pack_half2(weights[2 * t + 1][2], weights[2 * t + 1][3])};
+    MOONCAF_UNROLL
+    for (unsigned d = 0; d < Dim / 8; d += 2) {
+      const words4 v = load_matrices_turned(values + (16 * t + lane % 16) * (Dim + 8) + 8 * d + lane / 16 * 8);
+      mma_16x8x16(sums[d], a, v.w[0], v.w[1]);
+      mma_16x8x16(sums[d + 1], a, v.w[2], v.w[3]);
+    }
+  }
+}
+
+/// A split's sums go to where `combine` finds them.
+template <unsigned Dim>
+MOONCAF_DEVICE void leave_split(const attention_params& p, const row_pair& r, unsigned split,
+                                const softmax_state (&state)[2], const float (&sums)[Dim / 8][4]) {
+  const unsigned part = thread_index() % 4;
+  MOONCAF_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    if (!r.there[i]) continue;
+    const std::size_t row = (std::size_t{split} * p.tokens + r.token[i]) * p.heads + r.head[i];
+    float* out = p.sums + row * p.kv.head_dim;
+    MOONCAF_UNROLL
+    for (unsigned d = 0; d < Dim / 8; ++d) {
+      if (8 * d >= p.kv.head_dim) break;
+      out[8 * d + 2 * part] = sums[d][2 * i];
+      out[8 * d + 2 * part + 1] = sums[d][2 * i + 1];
+    }
+    if (part == 0) {
+      p.peaks[2 * row] = state[i].peak;
+      p.peaks[2 * row + 1] = state[i].total;
+    }
+  }
+}
+
+/// A split's sums join the total, which lies in `out` itself until the last split divides it.
+template <unsigned Dim>
+MOONCAF_DEVICE void join_split(const attention_params& p, const row_pair& r, bool is_first, bool is_last,
+                               softmax_state (&total)[2], const softmax_state (&state)[2],
+                               const float (&sums)[Dim / 8][4]) {
+  const unsigned part = thread_index() % 4;
+  MOONCAF_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    join_factors f{};
+    if (is_first) total[i] = state[i];
+    else f = join(total[i], state[i]);
+    if (!r.there[i]) continue;
+    float* out = p.out + r.token[i] * p.out_stride + std::size_t{r.head[i]} * p.kv.head_dim;
+    const float scale = is_last ? 1 / total[i].total : 1;
+    MOONCAF_UNROLL
+    for (unsigned d = 0; d < Dim / 8; ++d) {
+      if (8 * d >= p.kv.head_dim) break;
+      MOONCAF_UNROLL
+      for (unsigned c = 0; c < 2; ++c) {
+        float& at = out[8 * d + 2 * part + c];
+        const float sum = is_first ? sums[d][2 * i + c] : joined(at, sums[d][2 * i + c], f);
+        at = sum * scale;
+      }
+    }
+  }
+}
+
+/// grid: tiles, KV heads, and splits or 1
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::uint16_t* values) {
+  const attention_tile t = p.tiles[block_x()];
+  const unsigned last_row = t.first_row + attention_rows < t.q_tokens * p.group ? t.first_row + attention_rows - 1
+                                                                                : t.q_tokens * p.group - 1;
+  const unsigned context = t.kv_tokens - t.q_tokens + last_row / p.group + 1;
+  const unsigned splits = (context + attention_split - 1) / attention_split;
+  const bool apart = p.sums != nullptr;
+  const unsigned first_split = apart ? block_z() : 0, last_split = apart ? block_z() + 1 : splits;
+  if (first_split >= splits) return;
+  const row_pair r = rows_of(p, t);
+  const bool busy = t.first_row + thread_index() / warp_threads * 16 < t.q_tokens * p.group;
+  std::uint32_t q[Dim / 16][4];
+  load_queries<Dim>(p, r, q);
+  const unsigned key_plane = 2 * block_y(), value_plane = key_plane + 1;
+  const unsigned begin = first_split * attention_split;
+  const unsigned end = last_split * attention_split < context ? last_split * attention_split : context;
+  softmax_state total[2] = {}, state[2] = {{no_peak, 0}, {no_peak, 0}};
+  float sums[Dim / 8][4] = {};
+  fetch_tile<Dim, Tile>(p, t, begin, key_plane, keys);
+  fetch_tile<Dim, Tile>(p, t, begin, value_plane, values);
+  for (unsigned first = begin; first < end; first += Tile) {
+    const bool more = first + Tile < end;
+    float scores[Tile / 8][4];
+    wait_async<1>();
+    sync_block();
+    if (busy) {
+      score_tile<Dim, Tile>(q, keys, scores);
+      weigh_tile<Dim, Tile>(r, first, scores, state, sums);
+    }
+    sync_block();
+    if (more) {
+      fetch_tile<Dim, Tile>(p, t, first + Tile, key_plane, keys);
+      wait_async<1>();
+    } else {
+      wait_async<0>();
+    }
+    sync_block();
+    if (busy) add_values<Dim, Tile>(scores, values, sums);
+    sync_block();
+    if (more) fetch_tile<Dim, Tile>(p, t, first + Tile, value_plane, values);
+    if (more && (first + Tile) % attention_split != 0) continue;
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 2; ++i) {
+      state[i].total += shuffle_xor(state[i].total, 1);
+      state[i].total += shuffle_xor(state[i].total, 2);
+    }
+    const unsigned split = first / attention_split;
+    if (apart) leave_split<Dim>(p, r, split, state, sums);
+    else join_split<Dim>(p, r, split == 0, !more, total, state, sums);
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 2; ++i) state[i] = {no_peak, 0};
+    MOONCAF_UNROLL
+    for (unsigned d = 0; d < Dim / 8; ++d)
+      MOONCAF_UNROLL
+      for (unsigned c = 0; c < 4; ++c) sums[d][c] = 0;
+  }
+}
+
+}  // namespace mooncaf::cuda
+
+/// Heads of up to DIM dimensions, TILE positions at a time; what the two arrays take stays below the 48 KiB that a
+/// block gets without asking.
+#define MOONCAF_ATTENTION(DIM, TILE)                                                                         \
+  MOONCAF_KERNEL(mooncaf_attention_##DIM, mooncaf::cuda::attention_params, mooncaf::cuda::attention_threads) { \
+    using namespace mooncaf::cuda;                                                                           \
+    MOONCAF_SHARED(std::uint16_t, keys, TILE*(DIM + 8));                                                     \
+    MOONCAF_SHARED(std::uint16_t, values, TILE*(DIM + 8));                                                   \
+    attend<DIM, TILE>(p, keys, values);                                                                      \
+  }
+MOONCAF_ATTENTION(64, 64)
+MOONCAF_ATTENTION(128, 64)
+MOONCAF_ATTENTION(256, 32)
+
+/// The splits of each row and head, joined in order. grid: tokens, heads
+MOONCAF_KERNEL(mooncaf_combine, mooncaf::cuda::combine_params, mooncaf::cuda::combine_threads) {
+  using namespace mooncaf::cuda;
+  const unsigned splits = (p.contexts[block_x()] + attention_split - 1) / attention_split;
+  for (unsigned dim = thread_index(); dim < p.head_dim; dim += combine_threads) {
+    softmax_state total{};
+    float sum = 0;
+    for (unsigned split = 0; split < splits; ++split) {
+      const std::size_t row = (std::size_t{split} * p.tokens + block_x()) * p.heads + block_y();
+      const softmax_state state{p.peaks[2 * row], p.peaks[2 * row + 1]};
+      const float part = p.sums[row * p.head_dim + dim];
+      if (split == 0) {
+        total = state;
+        sum = part;
+      } else {
+        sum = joined(sum, part, join(total, state));
+      }
+    }
+    p.out[block_x() * p.out_stride + std::size_t{block_y()} * p.head_dim + dim] = sum * (1 / total.total);
+  }
+}

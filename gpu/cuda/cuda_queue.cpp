@@ -1,0 +1,236 @@
+#include "gpu/cuda/cuda_queue.hpp"
+
+#include <algorithm>
+
+#include "gpu/cuda/cuda_weight.hpp"
+
+namespace mooncaf::cuda {
+
+namespace {
+
+/// Tokens up to which the kernel with one tile of tokens is taken: behind that its reading the weights again for each
+/// eight tokens costs more than the other's larger tiles.
+constexpr std::size_t few_tokens = 8;
+
+/// Scratch for splits that are computed apart: as long a context as that is worth it for.
+constexpr std::size_t most_split_floats = std::size_t{64} << 20;
+
+constexpr double log2_e = 1.4426950408889634;
+
+const weight_view& view_of(const weight& w) { return static_cast<const cuda_weight&>(w).view(); }
+
+unsigned blocks_of(std::size_t n, std::size_t each) { return static_cast<unsigned>((n + each - 1) / each); }
+
+unsigned count_of(std::size_t n) { return static_cast<unsigned>(n); }
+
+kernel product_kernel(weight_form form, bool few) {
+  switch (form) {
+    case weight_form::nibbles:
+      return few ? kernel::product_nibbles_few : kernel::product_nibbles_many;
+    case weight_form::bytes:
+      return few ? kernel::product_bytes_few : kernel::product_bytes_many;
+    case weight_form::bytes_by_sixteen:
+      return few ? kernel::product_bytes_by_sixteen_few : kernel::product_bytes_by_sixteen_many;
+    case weight_form::f16:
+      return few ? kernel::product_f16_few : kernel::product_f16_many;
+    case weight_form::bf16:
+      return few ? kernel::product_bf16_few : kernel::product_bf16_many;
+    case weight_form::f32:
+      break;
+  }
+  return few ? kernel::product_f32_few : kernel::product_f32_many;
+}
+
+kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
+  if (layout.head_dim % 8 != 0 || layout.head_dim > 256)
+    throw device_failure("attention heads of " + std::to_string(layout.head_dim) +
+                         " dimensions: this device takes multiples of 8 up to 256");
+  kv_view v;
+  v.layer_offset = layout.offset(layer, 0, false, 0);
+  v.plane_bytes = count_of(layout.plane_bytes());
+  v.block_tokens = layout.block_tokens;
+  v.kv_heads = layout.n_kv_heads;
+  v.head_dim = layout.head_dim;
+  v.wide = layout.dtype == kv_dtype::f32 ? 1 : 0;
+  return v;
+}
+
+}  // namespace
+
+cuda_queue::cuda_queue(accelerator& gpu, int priority)
+    : processors_(gpu.info().processors),
+      stream_(gpu.make_stream(priority)),
+      halves_(gpu),
+      halve_scales_(gpu),
+      sums_(gpu),
+      peaks_(gpu),
+      tokens_(gpu),
+      positions_(gpu),
+      frequencies_(gpu),
+      write_blocks_(gpu),
+      write_offsets_(gpu),
+      tiles_(gpu),
+      read_blocks_(gpu),
+      contexts_(gpu) {}
+
+void cuda_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
+  if (tokens.empty()) return;
+  const embed_params p{view_of(table), tokens_.put(*stream_, tokens), out.data, out.stride, count_of(table.cols())};
+  stream_->launch(kernel::embed, {count_of(tokens.size())}, &p);
+}
+
+void cuda_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
+  if (x.rows == 0) return;
+  const norm_params p{x.data, gain, out.data, x.stride, out.stride, 1, count_of(x.cols), eps};
+  stream_->launch(kernel::norm, {count_of(x.rows)}, &p);
+}
+
+void cuda_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain, float eps) {
+  if (x.rows == 0) return;
+  const norm_params p{x.data, gain, x.data, x.stride, x.stride, heads, head_dim, eps};
+  stream_->launch(kernel::norm, {count_of(x.rows), heads}, &p);
+}
+
+void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
+  if (x.rows == 0 || jobs.empty()) return;
+  const auto chunks = blocks_of(x.cols, chunk_columns);
+  const halve_params h{x.data,   halves_.of(x.rows * chunks * chunk_columns),
+                       halve_scales_.of(x.rows), x.stride, count_of(x.cols), chunks};
+  stream_->launch(kernel::halve, {count_of(x.rows)}, &h);
+  const bool few = x.rows <= few_tokens;
+  for (const auto& job : jobs) {
+    product_params p;
+    p.w = view_of(*job.w);
+    p.x = h.halves;
+    p.x_scale = h.scale;
+    p.bias = job.bias;
+    p.out = job.out.data;
+    p.out_stride = job.out.stride;
+    p.tokens = count_of(x.rows);
+    stream_->launch(product_kernel(p.w.form, few),
+                    {blocks_of(p.w.rows, few ? 16 : 32), blocks_of(x.rows, few ? 8 : 64)}, &p);
+  }
+}
+
+void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
+                      const rope_params& rope) {
+  if (x.rows == 0) return;
+  rope_launch p;
+  p.x = x.data;
+  p.positions = positions_.put(*stream_, positions);
+  p.inv_freq = frequencies_.put(*stream_, rope.inv_freq);
+  p.stride = x.stride;
+  p.heads = heads;
+  p.half = head_dim / 2;
+  p.neox = rope.neox ? 1 : 0;
+  p.scale = rope.attention_scale;
+  stream_->launch(kernel::rope, {count_of(x.rows)}, &p);
+}
+
+void cuda_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                          std::span<const attention_seq> seqs) {
+  if (k.rows == 0) return;
+  row_blocks_.assign(k.rows, nullptr);
+  row_offsets_.assign(k.rows, 0);
+  for (const auto& seq : seqs) {
+    for (std::uint32_t i = 0; i < seq.q_tokens; ++i) {
+      const auto position = seq.kv_tokens - seq.q_tokens + i;
+      row_blocks_[seq.q_begin + i] = seq.blocks[position / layout.block_tokens].at;
+      row_offsets_[seq.q_begin + i] = count_of(position % layout.block_tokens * layout.row_bytes());
+    }
+  }
+  kv_write_params p;
+  p.k = k.data;
+  p.v = v.data;
+  p.k_stride = k.stride;
+  p.v_stride = v.stride;
+  p.blocks = write_blocks_.put(*stream_, row_blocks_);
+  p.row_offsets = write_offsets_.put(*stream_, row_offsets_);
+  p.kv = view_of(layout, layer);
+  stream_->launch(kernel::kv_write, {count_of(k.rows)}, &p);
+}
+
+void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group) {
+  plan_.tiles.clear();
+  plan_.blocks.clear();
+  plan_.contexts.assign(rows, 0);
+  plan_.longest = 0;
+  for (const auto& seq : seqs) {
+    if (seq.q_tokens == 0) continue;
+    const attention_tile whole{seq.q_begin, seq.q_tokens, seq.kv_tokens, count_of(plan_.blocks.size()), 0};
+    for (std::uint32_t row = 0; row < seq.q_tokens * group; row += attention_rows) {
+      plan_.tiles.push_back(whole);
+      plan_.tiles.back().first_row = row;
+    }
+    for (const auto& block : seq.blocks) plan_.blocks.push_back(block.at);
+    for (std::uint32_t i = 0; i < seq.q_tokens; ++i)
+      plan_.contexts[seq.q_begin + i] = seq.kv_tokens - seq.q_tokens + i + 1;
+    plan_.longest = std::max(plan_.longest, seq.kv_tokens);
+  }
+  // Tiles start in order, and those of long contexts take longest.
+  std::ranges::stable_sort(plan_.tiles, std::greater{}, &attention_tile::kv_tokens);
+}
+
+void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
+                                 tensor q, std::span<const attention_seq> seqs, tensor out) {
+  attention_params p;
+  p.kv = view_of(layout, layer);
+  p.group = n_heads / layout.n_kv_heads;
+  make_plan(seqs, q.rows, p.group);
+  if (plan_.tiles.empty()) return;
+  p.q = q.data;
+  p.out = out.data;
+  p.q_stride = q.stride;
+  p.out_stride = out.stride;
+  p.tiles = tiles_.put(*stream_, plan_.tiles);
+  p.blocks = read_blocks_.put(*stream_, plan_.blocks);
+  p.tokens = count_of(q.rows);
+  p.heads = n_heads;
+  p.scale = static_cast<float>(scale * log2_e);
+  // Where there is less work than processors, splits are computed side by side; the bits are the same.
+  const auto splits = blocks_of(plan_.longest, attention_split);
+  const auto sums = std::size_t{splits} * q.rows * n_heads * layout.head_dim;
+  const bool apart =
+      splits > 1 && plan_.tiles.size() * layout.n_kv_heads < 2 * processors_ && sums <= most_split_floats;
+  if (apart) {
+    p.sums = sums_.of(sums);
+    p.peaks = peaks_.of(std::size_t{2} * splits * q.rows * n_heads);
+  }
+  const auto which = layout.head_dim <= 64    ? kernel::attention_64
+                     : layout.head_dim <= 128 ? kernel::attention_128
+                                              : kernel::attention_256;
+  stream_->launch(which, {count_of(plan_.tiles.size()), layout.n_kv_heads, apart ? splits : 1}, &p);
+  if (!apart) return;
+  combine_params c;
+  c.sums = p.sums;
+  c.peaks = p.peaks;
+  c.out = out.data;
+  c.contexts = contexts_.put(*stream_, plan_.contexts);
+  c.out_stride = out.stride;
+  c.tokens = p.tokens;
+  c.heads = n_heads;
+  c.head_dim = layout.head_dim;
+  stream_->launch(kernel::combine, {p.tokens, n_heads}, &c);
+}
+
+void cuda_queue::swiglu(tensor gate, tensor up, tensor out) {
+  if (gate.rows == 0) return;
+  const swiglu_params p{gate.data, up.data, out.data, gate.stride, up.stride, out.stride, count_of(gate.cols)};
+  stream_->launch(kernel::swiglu, {count_of(gate.rows)}, &p);
+}
+
+void cuda_queue::add(tensor x, tensor y) {
+  if (x.rows == 0) return;
+  const add_params p{x.data, y.data, x.stride, y.stride, count_of(x.cols)};
+  stream_->launch(kernel::add, {count_of(x.rows)}, &p);
+}
+
+void cuda_queue::upload(std::span<const float> from, float* to) {
+  stream_->upload(reinterpret_cast<std::byte*>(to), from.data(), from.size_bytes());
+}
+
+void cuda_queue::download(const float* from, std::span<float> to) {
+  stream_->download(to.data(), reinterpret_cast<const std::byte*>(from), to.size_bytes());
+}
+
+}  // namespace mooncaf::cuda

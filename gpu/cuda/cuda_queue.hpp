@@ -1,0 +1,89 @@
+#pragma once
+// The operations of gpu/device.hpp as launches of kernels.
+
+#include <vector>
+
+#include "gpu/cuda/device_array.hpp"
+#include "gpu/device.hpp"
+
+namespace mooncaf::cuda {
+
+/// One stream. Its scratch memory is its own, so that queues run side by side.
+///
+/// Turns are nothing here: work is handed over long before it is done, and the device takes the blocks of threads of
+/// the stream with the better priority first, which is sooner than at the next layer.
+/// @throws device_failure from any call.
+class cuda_queue final : public compute_queue {
+ public:
+  cuda_queue(accelerator& gpu, int priority);
+
+  void embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) override;
+  void rms_norm(tensor x, const float* gain, float eps, tensor out) override;
+  void rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                      float eps) override;
+  void linear(tensor x, std::span<const linear_job> jobs) override;
+  void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
+            const rope_params& rope) override;
+  void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
+                std::span<const attention_seq> seqs) override;
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
+                       tensor q, std::span<const attention_seq> seqs, tensor out) override;
+  void swiglu(tensor gate, tensor up, tensor out) override;
+  void add(tensor x, tensor y) override;
+  void upload(std::span<const float> from, float* to) override;
+  void download(const float* from, std::span<float> to) override;
+  void synchronize() override { stream_->synchronize(); }
+  void wait(const event_ptr& e) override { stream_->wait(e); }
+  event_ptr record() override { return stream_->record(); }
+  void begin_turn() override {}
+  void end_turn() override {}
+
+ private:
+  /// What an attention call's sequences come to, in tables of the host's.
+  struct plan {
+    std::vector<attention_tile> tiles;
+    std::vector<const std::byte*> blocks;
+    std::vector<std::uint32_t> contexts;  ///< of each row of q; 0: of no sequence
+    std::uint32_t longest = 0;
+  };
+  void make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group);
+
+  const unsigned processors_;
+  std::unique_ptr<stream> stream_;
+  plan plan_;
+  std::vector<std::byte*> row_blocks_;
+  std::vector<std::uint32_t> row_offsets_;
+
+  device_room<std::uint16_t> halves_;
+  device_room<float> halve_scales_;
+  device_room<float> sums_;
+  device_room<float> peaks_;
+  device_table<std::int32_t> tokens_;
+  device_table<std::int32_t> positions_;
+  device_table<float> frequencies_;
+  device_table<std::byte*> write_blocks_;
+  device_table<std::uint32_t> write_offsets_;
+  device_table<attention_tile> tiles_;
+  device_table<const std::byte*> read_blocks_;
+  device_table<std::uint32_t> contexts_;
+};
+
+/// Copies on a stream of their own.
+class cuda_copies final : public copy_queue {
+ public:
+  explicit cuda_copies(std::unique_ptr<stream> on) : stream_(std::move(on)) {}
+
+  void load(std::span<const kv_copy> copies) override {
+    for (const auto& c : copies) stream_->load(c);
+  }
+  void store(std::span<const kv_copy> copies) override {
+    for (const auto& c : copies) stream_->store(c);
+  }
+  void wait(const event_ptr& e) override { stream_->wait(e); }
+  event_ptr record() override { return stream_->record(); }
+
+ private:
+  std::unique_ptr<stream> stream_;
+};
+
+}  // namespace mooncaf::cuda

@@ -1,0 +1,108 @@
+#include "gpu/cuda/cuda_weight.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "gpu/host/dequantize.hpp"
+#include "gpu/host/packed_matrix.hpp"
+#include "gpu/host/thread_pool.hpp"
+
+namespace mooncaf::cuda {
+
+namespace {
+
+/// A form with what follows from it.
+struct form_shape {
+  weight_form form;
+  unsigned bits;         ///< of a weight
+  unsigned group;        ///< columns under one scale; 0: none
+  unsigned scale_bytes;  ///< of a scale and a minimum together
+};
+
+form_shape shape_of(ggml_type type) {
+  switch (type) {
+    case ggml_type::q4_0:
+    case ggml_type::q4_1:
+      return {weight_form::nibbles, 4, 32, 4};
+    case ggml_type::q4_k:
+      return {weight_form::nibbles, 4, 32, 8};
+    case ggml_type::q8_0:
+      return {weight_form::bytes, 8, 32, 4};
+    case ggml_type::q5_k:
+      return {weight_form::bytes, 8, 32, 8};
+    case ggml_type::q6_k:
+      return {weight_form::bytes_by_sixteen, 8, 16, 8};
+    case ggml_type::f16:
+      return {weight_form::f16, 16, 0, 0};
+    case ggml_type::bf16:
+      return {weight_form::bf16, 16, 0, 0};
+    case ggml_type::f32:
+      break;
+  }
+  return {weight_form::f32, 32, 0, 0};
+}
+
+std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// A group's weights to where they lie in a row. Nibbles: of each 16 columns, column j and j + 8 share a byte.
+void put_quants(const group_values& v, const form_shape& s, std::byte* row, std::size_t first) {
+  for (unsigned c = 0; c < s.group; ++c) {
+    const auto column = first + c;
+    if (s.bits == 8) {
+      row[column] = static_cast<std::byte>(v.quants[c]);
+    } else if (column % 16 < 8) {
+      row[column / 16 * 8 + column % 8] = static_cast<std::byte>(v.quants[c] | v.quants[c + 8] << 4);
+    }
+  }
+}
+
+void put_scales(const group_values& v, const form_shape& s, std::byte* at) {
+  if (s.scale_bytes == 8) {
+    const float pair[2] = {v.scale, v.minimum};
+    std::memcpy(at, pair, sizeof pair);
+  } else {
+    const std::uint16_t pair[2] = {float_to_half(v.scale), float_to_half(v.minimum)};
+    std::memcpy(at, pair, sizeof pair);
+  }
+}
+
+}  // namespace
+
+result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool, ggml_type type,
+                                                 std::size_t rows, std::size_t cols, std::span<const std::byte> data) {
+  if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
+  if (rows > std::numeric_limits<std::uint32_t>::max() - row_padding ||
+      cols > std::numeric_limits<std::uint32_t>::max() - chunk_columns)
+    return fail(ec::unsupported, std::to_string(rows) + " rows of " + std::to_string(cols) + " are beyond 32 bits");
+  const auto s = shape_of(type);
+  const auto padded = round_up(rows, row_padding), chunks = (cols + chunk_columns - 1) / chunk_columns;
+  const auto value_stride = chunks * chunk_columns * s.bits / 8;
+  const auto scale_stride = s.group == 0 ? 0 : chunks * chunk_columns / s.group * s.scale_bytes;
+  const auto source_stride = row_bytes(type, cols);
+  std::vector<std::byte> packed(padded * (value_stride + scale_stride));
+  std::byte* const scales = packed.data() + padded * value_stride;
+  pool.run(rows, [&](std::size_t r) {
+    const auto* from = data.data() + r * source_stride;
+    auto* to = packed.data() + r * value_stride;
+    if (s.group == 0) std::memcpy(to, from, source_stride);
+    for (std::size_t g = 0; s.group != 0 && g < cols / s.group; ++g) {
+      const auto v = read_group(type, reinterpret_cast<const std::uint8_t*>(from), g);
+      put_quants(v, s, to, g * s.group);
+      put_scales(v, s, scales + r * scale_stride + g * s.scale_bytes);
+    }
+  });
+  auto memory = device_memory::make(gpu, packed.size());
+  if (!memory) return fail(memory.error());
+  weight_view view;
+  view.values = memory->at();
+  view.scales = s.group == 0 ? nullptr : memory->at() + padded * value_stride;
+  view.form = s.form;
+  view.wide_scales = s.scale_bytes == 8 ? 1 : 0;
+  view.rows = static_cast<std::uint32_t>(rows);
+  view.chunks = static_cast<std::uint32_t>(chunks);
+  on.upload(memory->at(), packed.data(), packed.size());
+  on.synchronize();
+  return std::make_unique<cuda_weight>(std::move(*memory), view, cols);
+}
+
+}  // namespace mooncaf::cuda

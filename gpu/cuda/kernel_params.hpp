@@ -1,0 +1,178 @@
+#pragma once
+// What kernels are told: one plain struct each, equal on both sides of a launch. Pointers are device addresses.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace mooncaf::cuda {
+
+/// How a weight matrix lies in device memory: rows one behind the other, each padded to whole chunks with zeros.
+enum class weight_form : std::uint32_t {
+  nibbles,          ///< 4 bits; scale and minimum per 32 columns
+  bytes,            ///< 8 bits; scale and minimum per 32 columns
+  bytes_by_sixteen, ///< 8 bits; scale and minimum per 16 columns
+  f16,
+  bf16,
+  f32,
+};
+
+/// Columns that a warp multiplies at a time: 16 for each of the four lanes that share a row.
+inline constexpr unsigned chunk_columns = 64;
+/// Rows of weights are padded to a multiple of this.
+inline constexpr unsigned row_padding = 32;
+/// Warps that share the columns of a product, chunks taking turns: part of the order of summation, so that it is the
+/// same for one token and for a thousand.
+inline constexpr unsigned product_warps = 4;
+inline constexpr unsigned product_threads = 32 * product_warps;
+
+struct weight_view {
+  const std::byte* values = nullptr;  ///< [rows][chunks][64] in `form`
+  /// [rows][groups] of (scale, minimum); f16 or f32. A weight is scale · quant + minimum. Null for plain forms.
+  const std::byte* scales = nullptr;
+  weight_form form = weight_form::f32;
+  std::uint32_t wide_scales = 0;  ///< 1: scales are f32
+  std::uint32_t rows = 0;
+  std::uint32_t chunks = 0;
+};
+
+struct embed_params {
+  weight_view table;
+  const std::int32_t* tokens = nullptr;
+  float* out = nullptr;
+  std::size_t stride = 0;
+  std::uint32_t cols = 0;
+};
+
+/// out = x / sqrt(mean(x²) + eps) · gain for each of `heads` parts of each row.
+struct norm_params {
+  const float* x = nullptr;
+  const float* gain = nullptr;
+  float* out = nullptr;
+  std::size_t x_stride = 0;
+  std::size_t out_stride = 0;
+  std::uint32_t heads = 1;
+  std::uint32_t dim = 0;
+  float eps = 0;
+};
+
+/// Rows of activations as f16, each divided by a power of two that brings its largest value below 2^15.
+struct halve_params {
+  const float* x = nullptr;
+  std::uint16_t* halves = nullptr;  ///< [tokens][chunks][64], zero behind the last column
+  float* scale = nullptr;           ///< [tokens]: what a row was divided by
+  std::size_t stride = 0;
+  std::uint32_t cols = 0;
+  std::uint32_t chunks = 0;
+};
+
+struct product_params {
+  weight_view w;
+  const std::uint16_t* x = nullptr;
+  const float* x_scale = nullptr;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+  std::uint32_t tokens = 0;
+};
+
+struct rope_launch {
+  float* x = nullptr;
+  const std::int32_t* positions = nullptr;
+  const float* inv_freq = nullptr;
+  std::size_t stride = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t half = 0;  ///< head_dim / 2
+  std::uint32_t neox = 0;
+  float scale = 1;
+};
+
+/// Where keys and values lie: the sizes of gpu's `kv_layout`, and the layer's place in a block.
+struct kv_view {
+  std::size_t layer_offset = 0;
+  std::uint32_t plane_bytes = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t wide = 0;  ///< 1: f32, 0: f16
+};
+
+struct kv_write_params {
+  const float* k = nullptr;
+  const float* v = nullptr;
+  std::size_t k_stride = 0;
+  std::size_t v_stride = 0;
+  /// Of each token: its block, and its row's offset inside a plane; null where a row belongs to no sequence.
+  std::byte* const* blocks = nullptr;
+  const std::uint32_t* row_offsets = nullptr;
+  kv_view kv;
+};
+
+/// Queries of one sequence that a block of threads takes: rows [first_row, first_row + attention_rows) of its
+/// q_tokens · (query heads per KV head).
+struct attention_tile {
+  std::uint32_t q_begin = 0;
+  std::uint32_t q_tokens = 0;
+  std::uint32_t kv_tokens = 0;
+  std::uint32_t first_block = 0;  ///< in the table of blocks
+  std::uint32_t first_row = 0;
+};
+
+inline constexpr unsigned attention_warps = 4;
+inline constexpr unsigned attention_threads = 32 * attention_warps;
+inline constexpr unsigned attention_rows = 16 * attention_warps;
+/// Positions whose softmax is summed up for itself before it joins the total: the order of summation, so that a context
+/// may be cut here and nowhere else.
+inline constexpr unsigned attention_split = 256;
+
+struct attention_params {
+  const float* q = nullptr;
+  float* out = nullptr;
+  std::size_t q_stride = 0;
+  std::size_t out_stride = 0;
+  const attention_tile* tiles = nullptr;
+  const std::byte* const* blocks = nullptr;
+  /// Null: a block of threads takes all splits, one after the other. Else each takes the split of its z, and leaves
+  /// [split][token][head][head_dim] sums and [split][token][head][2] peak and total for `combine`.
+  float* sums = nullptr;
+  float* peaks = nullptr;
+  std::uint32_t tokens = 0;  ///< rows of q
+  std::uint32_t heads = 0;
+  std::uint32_t group = 1;  ///< query heads per KV head
+  float scale = 1;          ///< of scores, times log2(e)
+  kv_view kv;
+};
+
+struct combine_params {
+  const float* sums = nullptr;
+  const float* peaks = nullptr;
+  float* out = nullptr;
+  const std::uint32_t* contexts = nullptr;  ///< positions that each row of q sees
+  std::size_t out_stride = 0;
+  std::uint32_t tokens = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t head_dim = 0;
+};
+
+struct swiglu_params {
+  const float* gate = nullptr;
+  const float* up = nullptr;
+  float* out = nullptr;
+  std::size_t gate_stride = 0;
+  std::size_t up_stride = 0;
+  std::size_t out_stride = 0;
+  std::uint32_t cols = 0;
+};
+
+struct add_params {
+  float* x = nullptr;
+  const float* y = nullptr;
+  std::size_t x_stride = 0;
+  std::size_t y_stride = 0;
+  std::uint32_t cols = 0;
+};
+
+/// Threads of the kernels that go through rows.
+inline constexpr unsigned row_threads = 256;
+inline constexpr unsigned combine_threads = 128;
+
+}  // namespace mooncaf::cuda

@@ -1,0 +1,180 @@
+#pragma once
+// Kernels that go through rows of activations: one block of threads per row.
+
+#include "gpu/cuda/kernel_params.hpp"
+#include "gpu/cuda/simt.hpp"
+#include "gpu/cuda/weights.cuh"
+
+namespace mooncaf::cuda {
+
+/// The value of all threads of the block, equal in all: sums of warps are added in their order.
+/// @param parts  shared, one for each warp; free again behind the next barrier
+MOONCAF_DEVICE float block_sum(float x, float* parts) {
+  x = warp_sum(x);
+  if (thread_index() % warp_threads == 0) parts[thread_index() / warp_threads] = x;
+  sync_block();
+  float total = 0;
+  for (unsigned i = 0; i < row_threads / warp_threads; ++i) total += parts[i];
+  return total;
+}
+MOONCAF_DEVICE float block_max(float x, float* parts) {
+  x = warp_max(x);
+  if (thread_index() % warp_threads == 0) parts[thread_index() / warp_threads] = x;
+  sync_block();
+  float most = parts[0];
+  for (unsigned i = 1; i < row_threads / warp_threads; ++i) most = larger(most, parts[i]);
+  return most;
+}
+
+template <weight_form Form>
+MOONCAF_DEVICE void embed_row(const embed_params& p) {
+  const auto row = static_cast<std::size_t>(p.tokens[block_x()]);
+  float* out = p.out + block_x() * p.stride;
+  for (unsigned i = thread_index(); 16 * i < p.cols; i += row_threads) {
+    float values[16];
+    load_weights<Form>(p.table, row, i / 4, i % 4, values);
+    MOONCAF_UNROLL
+    for (unsigned j = 0; j < 16; ++j)
+      if (16 * i + j < p.cols) out[16 * i + j] = values[j];
+  }
+}
+
+/// Cosine and sine of an angle in radians, to a unit in the last place of f32. In f64 down to a quarter turn, and then
+/// polynomials that are short there: the library's functions keep a table on the stack for angles beyond 10^5.
+MOONCAF_DEVICE void turn(float angle, float& cosine, float& sine) {
+  const double quarters = nearest(static_cast<double>(angle) * 0.63661977236758134308);
+  const double rest = fused(-quarters, 1.57079632679489661923, static_cast<double>(angle));
+  const auto x = static_cast<float>(rest);
+  const float z = x * x;
+  float s = fused(z, 2.7557319e-6f, -1.9841270e-4f);
+  s = fused(z, s, 8.3333333e-3f);
+  s = fused(z, s, -1.6666667e-1f);
+  s = fused(z * x, s, x);
+  float c = fused(z, -2.7557319e-7f, 2.4801587e-5f);
+  c = fused(z, c, -1.3888889e-3f);
+  c = fused(z, c, 4.1666667e-2f);
+  c = fused(z, c, -0.5f);
+  c = fused(z, c, 1.0f);
+  const auto quadrant = static_cast<unsigned>(static_cast<long long>(quarters)) & 3u;
+  const bool swapped = (quadrant & 1u) != 0;
+  cosine = swapped ? s : c;
+  sine = swapped ? c : s;
+  if (quadrant == 1 || quadrant == 2) cosine = -cosine;
+  if (quadrant >= 2) sine = -sine;
+}
+
+}  // namespace mooncaf::cuda
+
+/// grid: tokens
+MOONCAF_KERNEL(mooncaf_embed, mooncaf::cuda::embed_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  switch (p.table.form) {
+    case weight_form::nibbles:
+      return embed_row<weight_form::nibbles>(p);
+    case weight_form::bytes:
+      return embed_row<weight_form::bytes>(p);
+    case weight_form::bytes_by_sixteen:
+      return embed_row<weight_form::bytes_by_sixteen>(p);
+    case weight_form::f16:
+      return embed_row<weight_form::f16>(p);
+    case weight_form::bf16:
+      return embed_row<weight_form::bf16>(p);
+    case weight_form::f32:
+      return embed_row<weight_form::f32>(p);
+  }
+}
+
+/// grid: tokens, heads
+MOONCAF_KERNEL(mooncaf_norm, mooncaf::cuda::norm_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(float, parts, row_threads / warp_threads);
+  const std::size_t head = std::size_t{block_y()} * p.dim;
+  const float* x = p.x + block_x() * p.x_stride + head;
+  float* out = p.out + block_x() * p.out_stride + head;
+  float squares = 0;
+  for (unsigned i = thread_index(); i < p.dim; i += row_threads) squares = fused(x[i], x[i], squares);
+  squares = block_sum(squares, parts);
+  const float factor = 1 / square_root(squares / static_cast<float>(p.dim) + p.eps);
+  for (unsigned i = thread_index(); i < p.dim; i += row_threads) out[i] = x[i] * factor * p.gain[i];
+}
+
+/// grid: tokens
+MOONCAF_KERNEL(mooncaf_halve, mooncaf::cuda::halve_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(float, parts, row_threads / warp_threads);
+  const float* x = p.x + block_x() * p.stride;
+  float most = 0;
+  for (unsigned i = thread_index(); i < p.cols; i += row_threads) most = larger(most, magnitude(x[i]));
+  most = block_max(most, parts);
+  // Exponents of f32 with their bias of 127; 14 is the largest of a half's that leaves room to round up.
+  int shift = static_cast<int>(bits_of(most) >> 23) - 127 - 14;
+  shift = most == 0 ? 0 : shift < -100 ? -100 : shift > 100 ? 100 : shift;
+  const float down = float_from_bits(static_cast<std::uint32_t>(127 - shift) << 23);
+  auto* out = reinterpret_cast<std::uint32_t*>(p.halves + std::size_t{block_x()} * p.chunks * chunk_columns);
+  for (unsigned i = thread_index(); i < p.chunks * chunk_columns / 2; i += row_threads) {
+    const float a = 2 * i < p.cols ? x[2 * i] * down : 0, b = 2 * i + 1 < p.cols ? x[2 * i + 1] * down : 0;
+    out[i] = pack_half2(a, b);
+  }
+  if (thread_index() == 0) p.scale[block_x()] = float_from_bits(static_cast<std::uint32_t>(127 + shift) << 23);
+}
+
+/// grid: tokens
+MOONCAF_KERNEL(mooncaf_rope, mooncaf::cuda::rope_launch, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  float* row = p.x + block_x() * p.stride;
+  const auto position = static_cast<float>(p.positions[block_x()]);
+  for (unsigned i = thread_index(); i < p.heads * p.half; i += row_threads) {
+    const unsigned pair = i % p.half;
+    float* head = row + std::size_t{2} * (i - pair);
+    float cosine, sine;
+    turn(position * p.inv_freq[pair], cosine, sine);
+    cosine *= p.scale;
+    sine *= p.scale;
+    float& a = head[p.neox != 0 ? pair : 2 * pair];
+    float& b = head[p.neox != 0 ? pair + p.half : 2 * pair + 1];
+    const float before = a, beside = b;
+    a = fused(before, cosine, -(beside * sine));
+    b = fused(before, sine, beside * cosine);
+  }
+}
+
+/// grid: tokens. A thread writes two numbers.
+MOONCAF_KERNEL(mooncaf_kv_write, mooncaf::cuda::kv_write_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  std::byte* block = p.blocks[block_x()];
+  if (block == nullptr) return;
+  block += p.kv.layer_offset + p.row_offsets[block_x()];
+  const unsigned pairs = p.kv.head_dim / 2;
+  for (unsigned i = thread_index(); i < 2 * p.kv.kv_heads * pairs; i += row_threads) {
+    const unsigned plane = i / pairs, pair = i % pairs, head = plane / 2;
+    const float* from = plane % 2 == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
+    from += std::size_t{head} * p.kv.head_dim + 2 * pair;
+    std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
+    if (p.kv.wide != 0) {
+      auto* at = reinterpret_cast<float*>(to) + 2 * pair;
+      at[0] = from[0];
+      at[1] = from[1];
+    } else {
+      reinterpret_cast<std::uint32_t*>(to)[pair] = pack_half2(from[0], from[1]);
+    }
+  }
+}
+
+/// grid: rows
+MOONCAF_KERNEL(mooncaf_swiglu, mooncaf::cuda::swiglu_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  const float* gate = p.gate + block_x() * p.gate_stride;
+  const float* up = p.up + block_x() * p.up_stride;
+  float* out = p.out + block_x() * p.out_stride;
+  for (unsigned i = thread_index(); i < p.cols; i += row_threads) {
+    const float g = gate[i];
+    out[i] = g / (1 + exponential(-g)) * up[i];
+  }
+}
+
+/// grid: rows
+MOONCAF_KERNEL(mooncaf_add, mooncaf::cuda::add_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  for (unsigned i = thread_index(); i < p.cols; i += row_threads)
+    p.x[block_x() * p.x_stride + i] += p.y[block_x() * p.y_stride + i];
+}
