@@ -12,6 +12,8 @@
 
 #include "actors/cluster/tcp_socket.hpp"
 #include "actors/http/api_keys.hpp"
+#include "config/device_name.hpp"
+#include "gpu/cuda/cuda_device.hpp"
 #include "storage/memory_room.hpp"
 
 namespace mooncaf {
@@ -27,9 +29,13 @@ const char* advice(int number) {
   return "";
 }
 
+/// Also opens the driver and loads the kernels: what is wrong with them is said before the weights are read.
 result<void> check_device(const std::string& device) {
-  if (device != "cuda") return {};
-  return fail(ec::unsupported, "device: this build computes on the host alone; give --device host, or auto");
+  const auto gpu = config::cuda_ordinal(device);
+  if (!gpu) return {};
+  const auto opened = cuda::open_cuda_driver(*gpu);
+  if (opened) return {};
+  return fail(opened.error().code, "device: " + opened.error().detail);
 }
 
 /// Opens the address and closes it again.
@@ -77,6 +83,7 @@ result<void> check_folder(const std::string& path) {
 
 std::optional<preflight_error> check_before_loading(const options& o, std::vector<std::string>& warnings) {
   const bool stores = o.cluster.cache || o.cluster.prefill || o.cluster.decode;
+  const bool computes = o.cluster.prefill || o.cluster.decode;
   const auto room = [&]() -> result<void> {
     const auto known = memory_room_now();
     if (!stores || !known) return {};
@@ -89,7 +96,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
     return wanted ? check_can_listen(option, at) : result<void>{};
   };
   const std::pair<exit_code, std::function<result<void>()>> steps[] = {
-      {exit_code::options, [&] { return check_device(o.model.device); }},
+      {exit_code::options, [&] { return computes ? check_device(o.model.device) : result<void>{}; }},
       {exit_code::address, [&] { return listen(true, "listen", o.cluster.listen); }},
       {exit_code::address, [&] { return listen(o.cluster.gateway, "http", o.gateway.http); }},
       {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},

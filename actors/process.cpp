@@ -21,6 +21,9 @@
 #include "actors/serve.hpp"
 #include "actors/served_model.hpp"
 #include "actors/wire.hpp"
+#include "config/device_name.hpp"
+#include "gpu/cuda/cuda_device.hpp"
+#include "gpu/device_failure.hpp"
 #include "gpu/host/host_device.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/sched/block_hash.hpp"
@@ -72,8 +75,10 @@ std::unique_ptr<caf::actor_system> start_actor_system(caf::actor_system_config& 
 /// What `--device` names, where something is computed.
 result<std::shared_ptr<device>> open_device(const model_options& m) {
   const host_device_options host{m.threads, false, {}};
-  if (m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
-  auto made = make_linked_device({host, {m.link_bytes_per_s, m.link_latency}, m.copy_engines});
+  const auto gpu = config::cuda_ordinal(m.device);
+  if (!gpu && m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
+  auto made = gpu ? make_cuda_device({*gpu, m.threads})
+                  : make_linked_device({host, {m.link_bytes_per_s, m.link_latency}, m.copy_engines});
   if (!made) return fail(made.error());
   return std::shared_ptr<device>{std::move(*made)};
 }
@@ -289,6 +294,8 @@ result<void> process::build_with_what_there_is() {
     return step(exit_code::resources, out_of_resources("memory"));
   } catch (const std::system_error& e) {  // what std::thread throws
     return step(exit_code::resources, out_of_resources(e.what()));
+  } catch (const device_failure& f) {
+    return step(exit_code::failed, fail(ec::unavailable, std::string{"device: "} + f.what()));
   }
 }
 

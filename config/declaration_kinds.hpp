@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/declaration.hpp"
+#include "config/device_name.hpp"
 #include "config/value.hpp"
 #include "runtime/base/utf8.hpp"
 
@@ -179,10 +180,10 @@ declaration text(naming n, const std::string& section, place<Section, std::strin
 template <class Section>
 declaration device(naming n, const std::string& section, place<Section, std::string> at) {
   declaration d = text(std::move(n), section, at, "DEVICE");
-  d.allowed = "auto, host, linked, cuda or model:PROFILE";
+  d.allowed = "auto, host, linked, cuda, cuda:N or model:PROFILE";
   d.set = [set = d.set](options& o, std::string_view given) -> std::optional<std::string> {
     const bool modelled = given.starts_with("model:") && given.size() > 6;
-    if (given != "auto" && given != "host" && given != "linked" && given != "cuda" && !modelled)
+    if (given != "auto" && given != "host" && given != "linked" && !cuda_ordinal(given) && !modelled)
       return quoted(given) + " is no device";
     return set(o, given);
   };

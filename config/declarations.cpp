@@ -136,7 +136,7 @@ void add_model(table& t) {
                       s, at(m, &model_options::block_tokens), 16u, 512u, "tokens"));
   t.push_back(device(
       {"device", "device",
-       "Where to compute; auto takes the best that this build has, which is the host: cuda is refused; "
+       "Where to compute; auto is the host; cuda:N is the Nth GPU that NVIDIA's driver shows, from 0; "
        "linked is the host with memory of its own behind a link, as a graphics card has it; "
        "model:PROFILE computes nothing and waits as long as a profile of "
        "mooncaf simulate says, built-in or FILE.toml"},
@@ -146,7 +146,7 @@ void add_model(table& t) {
                    s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
   t.push_back(
       size({"device-kv", "device_kv",
-            "Memory for KV of each instance on a linked device; the longest context must fit", compute},
+            "Memory for KV of each instance on a cuda or linked device; the longest context must fit", compute},
            s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "config/declaration.hpp"
+#include "config/device_name.hpp"
 #include "config/toml.hpp"
 #include "config/value.hpp"
 
@@ -267,14 +268,17 @@ result<void> check_serving(const options& o) {
                 "time-scale: only a modelled device's time can be scaled; give --device "
                 "model:PROFILE");
   const auto& usual = default_options().model;
+  const bool linked = o.model.device == "linked";
+  if (!linked && !config::cuda_ordinal(o.model.device) && o.model.device_kv_bytes != usual.device_kv_bytes)
+    return fail(ec::invalid_argument,
+                "device-kv: only a device with memory of its own has it; give --device cuda, or --device linked");
   const auto of_link = [](const model_options& m) {
-    return std::tuple{m.device_kv_bytes, m.link_bytes_per_s, m.link_latency, m.copy_engines};
+    return std::tuple{m.link_bytes_per_s, m.link_latency, m.copy_engines};
   };
-  if (o.model.device != "linked" && of_link(o.model) != of_link(usual))
-    return fail(
-        ec::invalid_argument,
-        "device-kv, link-bandwidth, link-latency and copy-engines: only a linked device has them; give "
-        "--device linked");
+  if (!linked && of_link(o.model) != of_link(usual))
+    return fail(ec::invalid_argument,
+                "link-bandwidth, link-latency and copy-engines: only a linked device has them; give "
+                "--device linked");
   if (!modelled && o.model.path.empty() && (c.prefill || c.decode || c.gateway))
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "

@@ -4,21 +4,14 @@
 
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include "gpu/copy_queue.hpp"
 #include "gpu/cuda/kernel_list.hpp"
+#include "gpu/device_failure.hpp"
 #include "runtime/base/result.hpp"
 
 namespace mooncaf::cuda {
-
-/// The device cannot go on: out of memory amid a pass, a fault of a kernel, an error of the memory, a card that is no
-/// longer there. Nothing that it holds can be trusted; whoever computes with it ends.
-class device_failure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct grid {
   unsigned x = 1;

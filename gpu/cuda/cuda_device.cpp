@@ -44,7 +44,11 @@ class cuda_device final : public device {
   result<std::unique_ptr<weight>> load_weight(ggml_type type, std::size_t rows, std::size_t cols,
                                               std::span<const std::byte> data) override {
     const std::lock_guard lock{load_mutex_};
-    return load_cuda_weight(*gpu_, *loading_, pool_, type, rows, cols, data);
+    try {
+      return load_cuda_weight(*gpu_, *loading_, pool_, type, rows, cols, data);
+    } catch (const device_failure& f) {
+      return fail(ec::unavailable, f.what());
+    }
   }
 
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override {

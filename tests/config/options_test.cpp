@@ -224,18 +224,31 @@ TEST_CASE("a modelled device brings its own model, and only its time can be scal
     const auto refused = parse_options(arguments{std::string{"--device="} + given}, {}, "f.toml");
     REQUIRE(!refused);
     CHECK(refused.error().detail.find(said) != std::string::npos);
-    CHECK(refused.error().detail.find("auto, host, linked, cuda or model:PROFILE") != std::string::npos);
+    CHECK(refused.error().detail.find("auto, host, linked, cuda, cuda:N or model:PROFILE") != std::string::npos);
   }
 }
 
-TEST_CASE("only a linked device has a link and KV memory of its own") {
+TEST_CASE("GPUs are named by their number") {
+  for (const char* device : {"cuda", "cuda:0", "cuda:7"}) {
+    CAPTURE(device);
+    CHECK(good({"--device", device}).model.device == device);
+    CHECK(check_serving(good({"--model=m", "--device", device, "--device-kv=64MiB"})));
+    CHECK_FALSE(check_serving(good({"--model=m", "--device", device, "--link-latency=1ms"})));
+  }
+  for (const char* device : {"cuda:", "cuda:-1", "cuda:1x", "cuda:70000", "cuda0"}) {
+    CAPTURE(device);
+    CHECK_FALSE(parse_options(arguments{"--device", device}, {}, "f.toml"));
+  }
+}
+
+TEST_CASE("only a linked device has a link, and the host has no KV memory of its own") {
   for (const char* given :
        {"--device-kv=64MiB", "--link-bandwidth=1GiB", "--link-latency=1ms", "--copy-engines=1"}) {
     CAPTURE(given);
     CHECK(check_serving(good({"--model=m", "--device=linked", given})));
     const auto refused = check_serving(good({"--model=m", given}));
     REQUIRE(!refused);
-    CHECK(refused.error().detail.find("give --device linked") != std::string::npos);
+    CHECK(refused.error().detail.find("--device linked") != std::string::npos);
   }
 }
 

@@ -72,7 +72,7 @@ def what_is_wrong_is_said_before_the_model_is_loaded():
         refused([*usual, "--api-key-file", f"{folder}/key"], 8, f"{folder}/key", "No such file")
         refused([*usual, "--ssd-path", "/proc/ssd"], 8, "/proc/ssd", "--ssd-path")
         refused([*usual, "--cache-dram", "1TiB"], 6, "cache-dram", "1048576 MiB", "MiB that")
-        refused([*usual, "--device", "cuda"], 2, "device", "host alone")
+        refused([*usual, "--device", "cuda:4000"], 2, "device: ", "CUDA")  # no build, driver or GPU
         secret = pathlib.Path(folder, "secret")
         secret.write_text("0123456789abcdef" * 4)
         secret.chmod(0o644)

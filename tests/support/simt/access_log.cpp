@@ -30,7 +30,7 @@ access_log::verdict access_log::read(std::size_t at, std::size_t bytes, const mo
       return c.write.barrier == in_flight ? verdict::on_its_way : verdict::races_with_write;
     auto& r = c.read;
     if (r.block == several && r.barrier == now.launch) continue;
-    if (r.block >= now.launch && r.block != now.block) r = {several, now.launch, several};
+    if (r.block != several && r.block >= now.launch && r.block != now.block) r = {several, now.launch, several};
     else if (r.block == now.block && r.barrier == now.barrier && r.thread != now.thread) r.thread = several;
     else r = {now.block, now.barrier, now.thread};
   }

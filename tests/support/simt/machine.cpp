@@ -82,8 +82,8 @@ void machine::copy(void* to, const void* from, std::size_t bytes) {
   ::mprotect(memory_, capacity_, PROT_NONE);
 }
 
-void machine::launch(const char* name, kernel_entry_fn entry, const void* params, unsigned threads,
-                     dimensions grid) {
+void machine::launch(const char* name, kernel_entry_fn entry, std::span<const std::byte> params,
+                     unsigned threads, dimensions grid) {
   const std::lock_guard lock{mutex_};
   if (threads == 0 || threads > 1024 || threads % 32 != 0)
     throw kernel_fault(std::string{name} + ": blocks of " + std::to_string(threads) + " threads");
@@ -91,7 +91,7 @@ void machine::launch(const char* name, kernel_entry_fn entry, const void* params
     throw kernel_fault(std::string{name} + ": an impossible grid");
   kernel_ = name;
   entry_ = entry;
-  params_ = params;
+  params_.assign(params.begin(), params.end());
   threads_ = threads;
   while (states_.size() < threads) states_.push_back(std::make_unique<thread_state>());
   warps_.resize(std::max<std::size_t>(warps_.size(), threads / 32));
@@ -119,7 +119,7 @@ bool machine::is_running() { return on_this_processor != nullptr; }
 
 void machine::thread_main(void* self) {
   auto& m = *static_cast<machine*>(self);
-  m.entry_(m.params_);
+  m.entry_(m.params_.data());
   m.wait_here(standing::ended, "its end", 0);
 }
 
@@ -231,8 +231,9 @@ const std::byte* machine::collect(const char* what, int line, const void* mine, 
   return w.out[parity][lane];
 }
 
-access_place machine::find(std::uintptr_t at, std::size_t bytes) {
+access_place machine::find(std::uintptr_t at, std::size_t bytes, bool write) {
   if (states_[current_]->runs.has(at)) return {};
+  if (!write && at - reinterpret_cast<std::uintptr_t>(params_.data()) < params_.size()) return {};
   if (const auto offset = at - reinterpret_cast<std::uintptr_t>(shared_); offset < shared_room) {
     for (const auto& r : ranges_)
       if (offset >= r.at && offset + bytes <= r.at + r.bytes) return {&shared_log_, offset, true};
@@ -263,7 +264,7 @@ moment machine::moment_of(const access_place& place) const {
 
 void machine::access(std::uintptr_t at, std::size_t bytes, bool write) {
   now_.thread = current_;
-  const auto place = find(at, bytes);
+  const auto place = find(at, bytes, write);
   if (place.log == nullptr) return;
   if (bytes <= 16 && at % bytes != 0)
     fault("is at an address that is no multiple of its " + std::to_string(bytes) + " bytes");
@@ -296,7 +297,7 @@ void machine::copy_async(void* shared, const void* global, bool there) {
   }
   const auto at = reinterpret_cast<std::uintptr_t>(shared);
   access(at, 16, true);  // what a plain write must not do, this must not either
-  const auto place = find(at, 16);
+  const auto place = find(at, 16, true);
   if (!place.shared) fault("copies asynchronously to memory that is not shared");
   std::uint32_t other = 0;
   place.log->begin_copy(place.at, 16, moment_of(place), other);

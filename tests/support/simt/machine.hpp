@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -57,8 +58,10 @@ class machine {
   void release(std::byte* memory);
   /// Like memcpy, with either side on the device.
   void copy(void* to, const void* from, std::size_t bytes);
+  /// Hands the kernel a copy of `params`, which it may read.
   /// @throws kernel_fault
-  void launch(const char* name, kernel_entry_fn entry, const void* params, unsigned threads, dimensions grid);
+  void launch(const char* name, kernel_entry_fn entry, std::span<const std::byte> params, unsigned threads,
+              dimensions grid);
 
   /// What kernels call; see gpu/cuda/simt_plain.hpp.
   static machine& running();
@@ -112,7 +115,7 @@ class machine {
   std::string where(unsigned thread) const;
   void wait_here(standing how, const char* what, int line);
   moment moment_of(const access_place& place) const;
-  access_place find(std::uintptr_t at, std::size_t bytes);
+  access_place find(std::uintptr_t at, std::size_t bytes, bool write);
   static void thread_main(void* self);
 
   std::mutex mutex_;
@@ -126,7 +129,7 @@ class machine {
   std::vector<shared_range> ranges_;
 
   kernel_entry_fn entry_ = nullptr;
-  const void* params_ = nullptr;
+  std::vector<std::byte> params_;
   const char* kernel_ = "";
   dimensions block_;
   unsigned threads_ = 0;

@@ -10,15 +10,11 @@ namespace mooncaf::simt {
 
 namespace {
 
-/// Largest parameters of a kernel.
-constexpr std::size_t params_bytes = [] {
-  std::size_t most = 0;
-#define MOONCAF_SIZE(NAME, PARAMS, THREADS) most = sizeof(cuda::PARAMS) > most ? sizeof(cuda::PARAMS) : most;
-  MOONCAF_CUDA_KERNELS(MOONCAF_SIZE)
+constexpr std::size_t params_bytes[] = {
+#define MOONCAF_SIZE(NAME, PARAMS, THREADS) sizeof(cuda::PARAMS),
+    MOONCAF_CUDA_KERNELS(MOONCAF_SIZE)
 #undef MOONCAF_SIZE
-  return most;
-}();
-static_assert(params_bytes <= 4096, "what CUDA takes at a launch");
+};
 
 /// Does what it is given at once.
 class simt_stream final : public cuda::stream {
@@ -27,8 +23,9 @@ class simt_stream final : public cuda::stream {
 
   void launch(cuda::kernel which, cuda::grid blocks, const void* params) override {
     const auto& k = cuda::kernel_table[static_cast<unsigned>(which)];
+    const std::span all{static_cast<const std::byte*>(params), params_bytes[static_cast<unsigned>(which)]};
     guarded([&] {
-      machine_.launch(k.symbol, kernel_function(which), params, k.threads, {blocks.x, blocks.y, blocks.z});
+      machine_.launch(k.symbol, kernel_function(which), all, k.threads, {blocks.x, blocks.y, blocks.z});
     });
   }
   void write(std::byte* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
@@ -52,7 +49,7 @@ class simt_stream final : public cuda::stream {
     try {
       work();
     } catch (const kernel_fault& f) {
-      throw cuda::device_failure(f.what());
+      throw device_failure(f.what());
     }
   }
   void copy(void* to, const void* from, std::size_t bytes) {

@@ -1,0 +1,121 @@
+// What the CUDA device promises beyond the conformance suite, on the machine of tests/support/simt.
+
+#include "gpu/cuda/cuda_device.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+
+#include "gpu/device_failure.hpp"
+#include "tests/conformance/device_world.hpp"
+#include "tests/support/simt/simt_accelerator.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::testing;
+
+namespace {
+
+std::unique_ptr<device> gpu_of(unsigned processors) {
+  return cuda::make_device(simt::make_simt_accelerator(processors), 1);
+}
+
+/// A prompt's end and one token far into another context.
+matrix attend(device& d, const kv_layout& layout, std::uint32_t heads) {
+  constexpr std::uint32_t longest = 600, shorter = 290, chunk = 20;
+  random_source r(11);
+  auto k = matrix::random(r, longest + shorter, layout.n_kv_heads * layout.head_dim);
+  auto v = matrix::random(r, longest + shorter, layout.n_kv_heads * layout.head_dim);
+  auto q = matrix::random(r, chunk + 1, heads * layout.head_dim);
+  for (auto& f : q.values) f *= 4;
+  device_world w(d);
+  const auto a = w.blocks(layout, longest), b = w.blocks(layout, shorter);
+  const auto keys = w.put(k), values = w.put(v), queries = w.put(q), out = w.room(chunk + 1, q.cols_);
+  const std::array writes{attention_seq{0, longest, longest, a}, attention_seq{longest, shorter, shorter, b}};
+  const std::array reads{attention_seq{0, chunk, longest, a}, attention_seq{chunk, 1, shorter, b}};
+  const device_turn turn(w.queue());
+  w.queue().kv_write(layout, 0, keys, values, writes);
+  w.queue().paged_attention(layout, 0, heads, 0.125f, queries, reads, out);
+  return w.get(out);
+}
+
+}  // namespace
+
+TEST_CASE("a long context comes to the same bits whether its splits are computed in turn or side by side") {
+  for (const std::uint32_t head_dim : {32u, 64u, 96u, 128u, 256u}) {
+    CAPTURE(head_dim);
+    const kv_layout layout{1, 2, head_dim, 32, kv_dtype::f16};
+    const auto many = gpu_of(1000), one = gpu_of(1);
+    auto apart = attend(*many, layout, 6), in_turn = attend(*one, layout, 6);
+    CHECK(apart.values == in_turn.values);
+    const auto exact = reference();
+    auto want = attend(*exact, layout, 6);
+    CHECK(worst_difference(apart, want) <= 1e-3);
+  }
+}
+
+TEST_CASE("rows of activations of any size keep their digits") {
+  random_source r(12);
+  const auto data = random_weights(r, ggml_type::f32, 24, 96);
+  auto x = matrix::random(r, 5, 96);
+  const std::array<float, 5> sizes{1e-30f, 1e-6f, 1, 1e6f, 1e30f};
+  for (std::size_t t = 0; t < 5; ++t)
+    for (std::size_t i = 0; i < 96; ++i) x.view().row(t)[i] *= sizes[t];
+  const auto product = [&](device& d) {
+    device_world w(d);
+    const auto weight = unwrap(d.load_weight(ggml_type::f32, 24, 96, data));
+    const auto in = w.put(x), out = w.room(5, 24);
+    const linear_job job{weight.get(), nullptr, out};
+    {
+      const device_turn turn(w.queue());
+      w.queue().linear(in, {&job, 1});
+    }
+    auto got = w.get(out);
+    for (std::size_t t = 0; t < 5; ++t)
+      for (std::size_t i = 0; i < 24; ++i) got.view().row(t)[i] /= sizes[t];
+    return got;
+  };
+  const auto exact = reference(), gpu = gpu_of(4);
+  auto want = product(*exact), got = product(*gpu);
+  CHECK(worst_difference(got, want) <= 5e-3);
+}
+
+TEST_CASE("weights of a shape that is no shape are refused as every device refuses them") {
+  const auto gpu = gpu_of(4);
+  const std::vector<std::byte> bytes(36);
+  CHECK(gpu->load_weight(static_cast<ggml_type>(99), 1, 32, bytes).error() == ec::unsupported);
+  CHECK(gpu->load_weight(ggml_type::q4_0, 2, 33, bytes).error() == ec::invalid_argument);
+  CHECK(gpu->load_weight(ggml_type::q4_0, 3, 32, bytes).error() == ec::invalid_argument);
+  CHECK(gpu->load_weight(ggml_type::q4_0, 2, 32, bytes).has_value());
+}
+
+TEST_CASE("a device without room says so when it loads, and fails when it computes") {
+  const auto small = cuda::make_device(simt::make_simt_accelerator(4, 64 << 10), 1);
+  random_source r(13);
+  const auto data = random_weights(r, ggml_type::f16, 256, 256);
+  const auto loaded = small->load_weight(ggml_type::f16, 256, 256, data);
+  REQUIRE(!loaded);
+  CHECK(loaded.error() == ec::out_of_space);
+  const auto some = unwrap(small->load_weight(ggml_type::f16, 32, 64, std::span{data}.first(4096)));
+  const auto x = unwrap(small->allocate(40 << 10));
+  const auto queue = small->make_queue(0);
+  const linear_job job{some.get(), nullptr, {x->data(), 160, 32, 64}};
+  CHECK_THROWS_AS(queue->linear({x->data(), 160, 64, 64}, {&job, 1}), device_failure);
+}
+
+TEST_CASE("heads that no kernel takes are refused with their size") {
+  const auto gpu = gpu_of(4);
+  device_world w(*gpu);
+  const kv_layout layout{1, 1, 320, 16, kv_dtype::f16};
+  const auto x = w.room(1, 320);
+  const attention_seq none{0, 0, 0, {}};
+  CHECK_THROWS_WITH_AS(w.queue().paged_attention(layout, 0, 1, 1, x, {&none, 1}, x),
+                       "attention heads of 320 dimensions: this device takes multiples of 8 up to 256",
+                       device_failure);
+}
+
+TEST_CASE("without a driver, or without the GPU that is asked for, the device says why") {
+  const auto none = make_cuda_device({4000, 1});
+  REQUIRE(!none);
+  CHECK(none.error().detail.find("CUDA") != std::string::npos);
+}
