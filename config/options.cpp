@@ -270,8 +270,9 @@ result<void> check_serving(const options& o) {
   const auto& usual = default_options().model;
   const bool linked = o.model.device == "linked";
   if (!linked && !config::cuda_ordinal(o.model.device) && o.model.device_kv_bytes != usual.device_kv_bytes)
-    return fail(ec::invalid_argument,
-                "device-kv: only a device with memory of its own has it; give --device cuda, or --device linked");
+    return fail(
+        ec::invalid_argument,
+        "device-kv: only a device with memory of its own has it; give --device cuda, or --device linked");
   const auto of_link = [](const model_options& m) {
     return std::tuple{m.link_bytes_per_s, m.link_latency, m.copy_engines};
   };

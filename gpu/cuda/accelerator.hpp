@@ -1,6 +1,7 @@
 #pragma once
-// What a CUDA device is to the code that launches on it: memory, streams, kernels by number. The driver implements it
-// (cuda_driver.cpp), and the harness of the tests does, so that both run the same launches of the same kernels.
+// What a CUDA device is to the code that launches on it: memory, streams, kernels by number. The driver
+// implements it (cuda_driver.cpp), and the harness of the tests does, so that both run the same launches of
+// the same kernels.
 
 #include <cstddef>
 #include <memory>

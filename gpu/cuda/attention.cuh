@@ -1,10 +1,11 @@
 #pragma once
 // Paged attention on tensor cores with an online softmax.
 //
-// A warp has sixteen rows, a row being one query head of one token; the block's four warps share tiles of keys and
-// values, which arrive while the tile before them is computed with. What a row comes to depends on nothing but its own
-// context: tiles lie at absolute positions, positions that a row does not see add exact zeros, and the sums of each
-// `attention_split` positions join the total in order, be it in this kernel or in `combine`.
+// A warp has sixteen rows, a row being one query head of one token; the block's four warps share tiles of
+// keys and values, which arrive while the tile before them is computed with. What a row comes to depends on
+// nothing but its own context: tiles lie at absolute positions, positions that a row does not see add exact
+// zeros, and the sums of each `attention_split` positions join the total in order, be it in this kernel or in
+// `combine`.
 
 #include "gpu/cuda/kernel_params.hpp"
 #include "gpu/cuda/simt.hpp"
@@ -38,8 +39,8 @@ MOONCAF_DEVICE float joined(float a, float b, const join_factors& f) { return fu
 
 /// A tile of keys or values to shared memory, as f16, zeros behind the context and behind the last dimension.
 template <unsigned Dim, unsigned Tile>
-MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& t, unsigned first, unsigned plane,
-                               std::uint16_t* to) {
+MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& t, unsigned first,
+                               unsigned plane, std::uint16_t* to) {
   constexpr unsigned pieces = Dim / 8, pitch = Dim + 8;
   for (unsigned i = thread_index(); i < Tile * pieces; i += attention_threads) {
     const unsigned position = first + i / pieces, piece = i % pieces;
@@ -66,7 +67,7 @@ MOONCAF_DEVICE void fetch_tile(const attention_params& p, const attention_tile& 
 /// Two rows of a warp's sixteen, as a lane has them: which they are and what they see.
 struct row_pair {
   bool there[2];
-  unsigned token[2];     ///< row of q
+  unsigned token[2];  ///< row of q
   unsigned head[2];
   unsigned position[2];  ///< the last that it sees
 };
@@ -86,42 +87,71 @@ MOONCAF_DEVICE row_pair rows_of(const attention_params& p, const attention_tile&
   return r;
 }
 
-/// The warp's queries as fragments, scaled.
-template <unsigned Dim>
-MOONCAF_DEVICE void load_queries(const attention_params& p, const row_pair& r, std::uint32_t (&q)[Dim / 16][4]) {
-  const unsigned part = thread_index() % 4;
+/// Sixteen dimensions of the warp's queries as a fragment, scaled.
+MOONCAF_DEVICE void load_query(const attention_params& p, const row_pair& r, unsigned step,
+                               std::uint32_t (&q)[4]) {
   MOONCAF_UNROLL
-  for (unsigned s = 0; s < Dim / 16; ++s)
-    MOONCAF_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned dim = 16 * s + 2 * part + i / 2 * 8;
-      q[s][i] = 0;
-      if (r.there[i % 2] && dim < p.kv.head_dim) {
-        const float* at = p.q + r.token[i % 2] * p.q_stride + std::size_t{r.head[i % 2]} * p.kv.head_dim + dim;
-        q[s][i] = pack_half2(at[0] * p.scale, at[1] * p.scale);
-      }
-    }
-}
-
-template <unsigned Dim, unsigned Tile>
-MOONCAF_DEVICE void score_tile(const std::uint32_t (&q)[Dim / 16][4], const std::uint16_t* keys,
-                               float (&scores)[Tile / 8][4]) {
-  const unsigned lane = thread_index() % warp_threads;
-  MOONCAF_UNROLL
-  for (unsigned j = 0; j < Tile / 8; ++j) {
-    MOONCAF_UNROLL
-    for (unsigned i = 0; i < 4; ++i) scores[j][i] = 0;
-    MOONCAF_UNROLL
-    for (unsigned s = 0; s < Dim / 16; s += 2) {
-      const words4 k = load_matrices(keys + (8 * j + lane % 8) * (Dim + 8) + 16 * s + lane / 8 * 8);
-      mma_16x8x16(scores[j], q[s], k.w[0], k.w[1]);
-      mma_16x8x16(scores[j], q[s + 1], k.w[2], k.w[3]);
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned dim = 16 * step + 2 * (thread_index() % 4) + i / 2 * 8;
+    q[i] = 0;
+    if (r.there[i % 2] && dim < p.kv.head_dim) {
+      const float* at = p.q + r.token[i % 2] * p.q_stride + std::size_t{r.head[i % 2]} * p.kv.head_dim + dim;
+      q[i] = pack_half2(at[0] * p.scale, at[1] * p.scale);
     }
   }
 }
 
-/// Scores of a tile become weights: what a row does not see is masked, the state takes them in, and sums so far are
-/// brought to the new peak.
+/// The warp's queries: in registers where there is room for them beside the sums, else read again for each
+/// tile.
+template <unsigned Dim>
+struct queries {
+  static constexpr bool kept = Dim <= 128;
+  std::uint32_t fragments[kept ? Dim / 16 : 1][4];
+
+  MOONCAF_DEVICE queries(const attention_params& p, const row_pair& r) {
+    MOONCAF_UNROLL
+    for (unsigned s = 0; kept && s < Dim / 16; ++s) load_query(p, r, s, fragments[kept ? s : 0]);
+  }
+  MOONCAF_DEVICE void get(const attention_params& p, const row_pair& r, unsigned step,
+                          std::uint32_t (&q)[4]) const {
+    if constexpr (kept) {
+      MOONCAF_UNROLL
+      for (unsigned i = 0; i < 4; ++i) q[i] = fragments[step][i];
+    } else {
+      load_query(p, r, step, q);
+    }
+  }
+};
+
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void score_tile(const attention_params& p, const row_pair& r, const queries<Dim>& all,
+                               const std::uint16_t* keys, float (&scores)[Tile / 8][4]) {
+  const unsigned lane = thread_index() % warp_threads;
+  MOONCAF_UNROLL
+  for (unsigned j = 0; j < Tile / 8; ++j) MOONCAF_UNROLL
+  for (unsigned i = 0; i < 4; ++i) scores[j][i] = 0;
+  const auto two_steps = [&](unsigned s) {
+    std::uint32_t q[2][4];
+    all.get(p, r, s, q[0]);
+    all.get(p, r, s + 1, q[1]);
+    MOONCAF_UNROLL
+    for (unsigned j = 0; j < Tile / 8; ++j) {
+      const words4 k = load_matrices(keys + (8 * j + lane % 8) * (Dim + 8) + 16 * s + lane / 8 * 8);
+      mma_16x8x16(scores[j], q[0], k.w[0], k.w[1]);
+      mma_16x8x16(scores[j], q[1], k.w[2], k.w[3]);
+    }
+  };
+  if constexpr (queries<Dim>::kept) {
+    MOONCAF_UNROLL
+    for (unsigned s = 0; s < Dim / 16; s += 2) two_steps(s);
+  } else {
+    MOONCAF_ROLLED
+    for (unsigned s = 0; s < Dim / 16; s += 2) two_steps(s);
+  }
+}
+
+/// Scores of a tile become weights: what a row does not see is masked, the state takes them in, and sums so
+/// far are brought to the new peak.
 template <unsigned Dim, unsigned Tile>
 MOONCAF_DEVICE void weigh_tile(const row_pair& r, unsigned first, float (&scores)[Tile / 8][4],
                                softmax_state (&state)[2], float (&sums)[Dim / 8][4]) {
@@ -130,24 +160,21 @@ MOONCAF_DEVICE void weigh_tile(const row_pair& r, unsigned first, float (&scores
   for (unsigned i = 0; i < 2; ++i) {
     float peak = state[i].peak;
     MOONCAF_UNROLL
-    for (unsigned j = 0; j < Tile / 8; ++j)
-      MOONCAF_UNROLL
-      for (unsigned c = 2 * i; c < 2 * i + 2; ++c) {
-        if (first + 8 * j + 2 * part + c % 2 > r.position[i]) scores[j][c] = 2 * no_peak;
-        peak = larger(peak, scores[j][c]);
-      }
+    for (unsigned j = 0; j < Tile / 8; ++j) MOONCAF_UNROLL
+    for (unsigned c = 2 * i; c < 2 * i + 2; ++c) {
+      if (first + 8 * j + 2 * part + c % 2 > r.position[i]) scores[j][c] = 2 * no_peak;
+      peak = larger(peak, scores[j][c]);
+    }
     peak = larger(peak, shuffle_xor(peak, 1));
     peak = larger(peak, shuffle_xor(peak, 2));
     const float factor = exponential2(state[i].peak - peak);
     float total = state[i].total * factor;  // of this lane's positions alone, until the split ends
     MOONCAF_UNROLL
-    for (unsigned j = 0; j < Tile / 8; ++j)
-      MOONCAF_UNROLL
-      for (unsigned c = 2 * i; c < 2 * i + 2; ++c) total += scores[j][c] = exponential2(scores[j][c] - peak);
+    for (unsigned j = 0; j < Tile / 8; ++j) MOONCAF_UNROLL
+    for (unsigned c = 2 * i; c < 2 * i + 2; ++c) total += scores[j][c] = exponential2(scores[j][c] - peak);
     MOONCAF_UNROLL
-    for (unsigned d = 0; d < Dim / 8; ++d)
-      MOONCAF_UNROLL
-      for (unsigned c = 2 * i; c < 2 * i + 2; ++c) sums[d][c] *= factor;
+    for (unsigned d = 0; d < Dim / 8; ++d) MOONCAF_UNROLL
+    for (unsigned c = 2 * i; c < 2 * i + 2; ++c) sums[d][c] *= factor;
     state[i] = {peak, total};
   }
 }
@@ -164,7 +191,8 @@ MOONCAF_DEVICE void add_values(const float (&weights)[Tile / 8][4], const std::u
                                 pack_half2(weights[2 * t + 1][2], weights[2 * t + 1][3])};
     MOONCAF_UNROLL
     for (unsigned d = 0; d < Dim / 8; d += 2) {
-      const words4 v = load_matrices_turned(values + (16 * t + lane % 16) * (Dim + 8) + 8 * d + lane / 16 * 8);
+      const words4 v =
+          load_matrices_turned(values + (16 * t + lane % 16) * (Dim + 8) + 8 * d + lane / 16 * 8);
       mma_16x8x16(sums[d], a, v.w[0], v.w[1]);
       mma_16x8x16(sums[d + 1], a, v.w[2], v.w[3]);
     }
@@ -225,8 +253,9 @@ MOONCAF_DEVICE void join_split(const attention_params& p, const row_pair& r, boo
 template <unsigned Dim, unsigned Tile>
 MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::uint16_t* values) {
   const attention_tile t = p.tiles[block_x()];
-  const unsigned last_row = t.first_row + attention_rows < t.q_tokens * p.group ? t.first_row + attention_rows - 1
-                                                                                : t.q_tokens * p.group - 1;
+  const unsigned last_row = t.first_row + attention_rows < t.q_tokens * p.group
+                                ? t.first_row + attention_rows - 1
+                                : t.q_tokens * p.group - 1;
   const unsigned context = t.kv_tokens - t.q_tokens + last_row / p.group + 1;
   const unsigned splits = (context + attention_split - 1) / attention_split;
   const bool apart = p.sums != nullptr;
@@ -234,8 +263,7 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
   if (first_split >= splits) return;
   const row_pair r = rows_of(p, t);
   const bool busy = t.first_row + thread_index() / warp_threads * 16 < t.q_tokens * p.group;
-  std::uint32_t q[Dim / 16][4];
-  load_queries<Dim>(p, r, q);
+  const queries<Dim> q(p, r);
   const unsigned key_plane = 2 * block_y(), value_plane = key_plane + 1;
   const unsigned begin = first_split * attention_split;
   const unsigned end = last_split * attention_split < context ? last_split * attention_split : context;
@@ -249,7 +277,7 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
     wait_async<1>();
     sync_block();
     if (busy) {
-      score_tile<Dim, Tile>(q, keys, scores);
+      score_tile<Dim, Tile>(p, r, q, keys, scores);
       weigh_tile<Dim, Tile>(r, first, scores, state, sums);
     }
     sync_block();
@@ -275,22 +303,22 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
     MOONCAF_UNROLL
     for (unsigned i = 0; i < 2; ++i) state[i] = {no_peak, 0};
     MOONCAF_UNROLL
-    for (unsigned d = 0; d < Dim / 8; ++d)
-      MOONCAF_UNROLL
-      for (unsigned c = 0; c < 4; ++c) sums[d][c] = 0;
+    for (unsigned d = 0; d < Dim / 8; ++d) MOONCAF_UNROLL
+    for (unsigned c = 0; c < 4; ++c) sums[d][c] = 0;
   }
 }
 
 }  // namespace mooncaf::cuda
 
-/// Heads of up to DIM dimensions, TILE positions at a time; what the two arrays take stays below the 48 KiB that a
-/// block gets without asking.
-#define MOONCAF_ATTENTION(DIM, TILE)                                                                         \
-  MOONCAF_KERNEL(mooncaf_attention_##DIM, mooncaf::cuda::attention_params, mooncaf::cuda::attention_threads) { \
-    using namespace mooncaf::cuda;                                                                           \
-    MOONCAF_SHARED(std::uint16_t, keys, TILE*(DIM + 8));                                                     \
-    MOONCAF_SHARED(std::uint16_t, values, TILE*(DIM + 8));                                                   \
-    attend<DIM, TILE>(p, keys, values);                                                                      \
+/// Heads of up to DIM dimensions, TILE positions at a time; what the two arrays take stays below the 48 KiB
+/// that a block gets without asking.
+#define MOONCAF_ATTENTION(DIM, TILE)                                       \
+  MOONCAF_KERNEL(mooncaf_attention_##DIM, mooncaf::cuda::attention_params, \
+                 mooncaf::cuda::attention_threads) {                       \
+    using namespace mooncaf::cuda;                                         \
+    MOONCAF_SHARED(std::uint16_t, keys, TILE*(DIM + 8));                   \
+    MOONCAF_SHARED(std::uint16_t, values, TILE*(DIM + 8));                 \
+    attend<DIM, TILE>(p, keys, values);                                    \
   }
 MOONCAF_ATTENTION(64, 64)
 MOONCAF_ATTENTION(128, 64)

@@ -13,8 +13,8 @@ struct cuda_device_options {
   unsigned threads = 0;  ///< that pack weights; 0: one per core
 };
 
-/// @error `ec::unsupported`: no CUDA in this build, no driver, or one that is too old or does not know the kernels'
-/// form; `ec::not_found`: no such GPU; `ec::unavailable`: it does not answer.
+/// @error `ec::unsupported`: no CUDA in this build, no driver, or one that is too old or does not know the
+/// kernels' form; `ec::not_found`: no such GPU; `ec::unavailable`: it does not answer.
 result<std::unique_ptr<device>> make_cuda_device(const cuda_device_options& options);
 
 namespace cuda {

@@ -14,19 +14,21 @@ namespace mooncaf::cuda {
 
 namespace {
 
-#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                                \
-  X(cuInit) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)            \
-  X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)             \
-  X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)   \
-  X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpy2DAsync)                          \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate)    \
-  X(cuEventDestroy) X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
+#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                          \
+  X(cuInit)                                                                                                  \
+  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)                \
+      X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)   \
+          X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload)            \
+              X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)    \
+                  X(cuMemcpy2DAsync) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) \
+                      X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)               \
+                          X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
 
 #define MOONCAF_TEXT(NAME) MOONCAF_TEXT_OF(NAME)
 #define MOONCAF_TEXT_OF(NAME) #NAME
 
-/// The functions of libcuda.so.1 that are used here; macros of cuda.h give each the name of its present version. Never
-/// unloaded: it has threads.
+/// The functions of libcuda.so.1 that are used here; macros of cuda.h give each the name of its present
+/// version. Never unloaded: it has threads.
 struct library {
 #define MOONCAF_MEMBER(NAME) std::decay_t<decltype(::NAME)> NAME##_ = nullptr;
   MOONCAF_DRIVER_FUNCTIONS(MOONCAF_MEMBER)
@@ -41,14 +43,15 @@ struct library {
                 "); install NVIDIA's driver, or give --device host";
       return;
     }
-#define MOONCAF_LOAD(NAME)                                                                 \
-  NAME##_ = reinterpret_cast<decltype(NAME##_)>(::dlsym(handle, MOONCAF_TEXT(NAME)));      \
-  if (NAME##_ == nullptr && missing.empty())                                               \
+#define MOONCAF_LOAD(NAME)                                                            \
+  NAME##_ = reinterpret_cast<decltype(NAME##_)>(::dlsym(handle, MOONCAF_TEXT(NAME))); \
+  if (NAME##_ == nullptr && missing.empty())                                          \
     missing = std::string{"the CUDA driver is too old: it has no "} + MOONCAF_TEXT(NAME);
     MOONCAF_DRIVER_FUNCTIONS(MOONCAF_LOAD)
 #undef MOONCAF_LOAD
     if (!missing.empty()) return;
-    if (const auto code = cuInit_(0); code != CUDA_SUCCESS) missing = "the CUDA driver does not start: " + name(code);
+    if (const auto code = cuInit_(0); code != CUDA_SUCCESS)
+      missing = "the CUDA driver does not start: " + name(code);
   }
   std::string name(CUresult code) const {
     const char *id = nullptr, *text = nullptr;
@@ -107,11 +110,13 @@ struct loaded_kernels {
 
 class cuda_stream final : public stream {
  public:
-  cuda_stream(CUcontext context, const loaded_kernels& kernels, int priority) : context_(context), kernels_(kernels) {
+  cuda_stream(CUcontext context, const loaded_kernels& kernels, int priority)
+      : context_(context), kernels_(kernels) {
     bind();
     int least = 0, greatest = 0;  // a greater priority is a lower number
     must(driver().cuCtxGetStreamPriorityRange_(&least, &greatest), "priorities");
-    must(driver().cuStreamCreateWithPriority_(&stream_, CU_STREAM_NON_BLOCKING, priority == 0 ? greatest : least),
+    must(driver().cuStreamCreateWithPriority_(&stream_, CU_STREAM_NON_BLOCKING,
+                                              priority == 0 ? greatest : least),
          "stream");
   }
   ~cuda_stream() override {
@@ -126,8 +131,8 @@ class cuda_stream final : public stream {
     bind();
     const auto i = static_cast<std::size_t>(which);
     void* all[] = {const_cast<void*>(params)};
-    must(driver().cuLaunchKernel_(kernels_.functions[i], blocks.x, blocks.y, blocks.z, kernel_table[i].threads, 1, 1,
-                                  0, stream_, all, nullptr),
+    must(driver().cuLaunchKernel_(kernels_.functions[i], blocks.x, blocks.y, blocks.z,
+                                  kernel_table[i].threads, 1, 1, 0, stream_, all, nullptr),
          kernel_table[i].symbol);
   }
   /// Memory that is not pinned is copied away before the driver returns.
@@ -240,7 +245,8 @@ result<accelerator_info> describe(CUdevice device) {
       d.cuDeviceGetName_(name.data(), static_cast<int>(name.size()) - 1, device) == CUDA_SUCCESS &&
       d.cuDeviceGetAttribute_(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) == CUDA_SUCCESS &&
       d.cuDeviceGetAttribute_(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) == CUDA_SUCCESS &&
-      d.cuDeviceGetAttribute_(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) == CUDA_SUCCESS &&
+      d.cuDeviceGetAttribute_(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) ==
+          CUDA_SUCCESS &&
       d.cuDeviceTotalMem_(&bytes, device) == CUDA_SUCCESS;
   if (!known) return fail(ec::unavailable, "the GPU does not say what it is");
   return accelerator_info{name.data(), "sm_" + std::to_string(major) + std::to_string(minor), bytes,
@@ -274,7 +280,8 @@ result<std::unique_ptr<accelerator>> open_cuda_driver(unsigned ordinal) {
   auto code = d.cuCtxSetCurrent_(context);
   if (code == CUDA_SUCCESS) code = d.cuModuleLoadData_(&module, fat_binary());
   if (code != CUDA_SUCCESS)
-    return refuse(("kernels for compute capability 8.0 and later cannot be loaded on " + info->isa).c_str(), code);
+    return refuse(("kernels for compute capability 8.0 and later cannot be loaded on " + info->isa).c_str(),
+                  code);
   loaded_kernels kernels;
   for (std::size_t i = 0; i < kernel_count; ++i) {
     code = d.cuModuleGetFunction_(&kernels.functions[i], module, kernel_table[i].symbol);

@@ -8,8 +8,8 @@ namespace mooncaf::cuda {
 
 namespace {
 
-/// Tokens up to which the kernel with one tile of tokens is taken: behind that its reading the weights again for each
-/// eight tokens costs more than the other's larger tiles.
+/// Tokens up to which the kernel with one tile of tokens is taken: behind that its reading the weights again
+/// for each eight tokens costs more than the other's larger tiles.
 constexpr std::size_t few_tokens = 8;
 
 /// Scratch for splits that are computed apart: as long a context as that is worth it for.
@@ -75,7 +75,8 @@ cuda_queue::cuda_queue(accelerator& gpu, int priority)
 
 void cuda_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   if (tokens.empty()) return;
-  const embed_params p{view_of(table), tokens_.put(*stream_, tokens), out.data, out.stride, count_of(table.cols())};
+  const embed_params p{view_of(table), tokens_.put(*stream_, tokens), out.data, out.stride,
+                       count_of(table.cols())};
   stream_->launch(kernel::embed, {count_of(tokens.size())}, &p);
 }
 
@@ -85,7 +86,8 @@ void cuda_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
   stream_->launch(kernel::norm, {count_of(x.rows)}, &p);
 }
 
-void cuda_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain, float eps) {
+void cuda_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
+                                float eps) {
   if (x.rows == 0) return;
   const norm_params p{x.data, gain, x.data, x.stride, x.stride, heads, head_dim, eps};
   stream_->launch(kernel::norm, {count_of(x.rows), heads}, &p);
@@ -94,8 +96,12 @@ void cuda_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t hea
 void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
   if (x.rows == 0 || jobs.empty()) return;
   const auto chunks = blocks_of(x.cols, chunk_columns);
-  const halve_params h{x.data,   halves_.of(x.rows * chunks * chunk_columns),
-                       halve_scales_.of(x.rows), x.stride, count_of(x.cols), chunks};
+  const halve_params h{x.data,
+                       halves_.of(x.rows * chunks * chunk_columns),
+                       halve_scales_.of(x.rows),
+                       x.stride,
+                       count_of(x.cols),
+                       chunks};
   stream_->launch(kernel::halve, {count_of(x.rows)}, &h);
   const bool few = x.rows <= few_tokens;
   for (const auto& job : jobs) {
@@ -112,8 +118,8 @@ void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
   }
 }
 
-void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim, std::span<const std::int32_t> positions,
-                      const rope_params& rope) {
+void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
+                      std::span<const std::int32_t> positions, const rope_params& rope) {
   if (x.rows == 0) return;
   rope_launch p;
   p.x = x.data;
@@ -171,8 +177,8 @@ void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows
   std::ranges::stable_sort(plan_.tiles, std::greater{}, &attention_tile::kv_tokens);
 }
 
-void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
-                                 tensor q, std::span<const attention_seq> seqs, tensor out) {
+void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
+                                 float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
   attention_params p;
   p.kv = view_of(layout, layer);
   p.group = n_heads / layout.n_kv_heads;
@@ -215,7 +221,8 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, s
 
 void cuda_queue::swiglu(tensor gate, tensor up, tensor out) {
   if (gate.rows == 0) return;
-  const swiglu_params p{gate.data, up.data, out.data, gate.stride, up.stride, out.stride, count_of(gate.cols)};
+  const swiglu_params p{gate.data, up.data,    out.data,           gate.stride,
+                        up.stride, out.stride, count_of(gate.cols)};
   stream_->launch(kernel::swiglu, {count_of(gate.rows)}, &p);
 }
 

@@ -10,8 +10,8 @@ namespace mooncaf::cuda {
 
 /// One stream. Its scratch memory is its own, so that queues run side by side.
 ///
-/// Turns are nothing here: work is handed over long before it is done, and the device takes the blocks of threads of
-/// the stream with the better priority first, which is sooner than at the next layer.
+/// Turns are nothing here: work is handed over long before it is done, and the device takes the blocks of
+/// threads of the stream with the better priority first, which is sooner than at the next layer.
 /// @throws device_failure from any call.
 class cuda_queue final : public compute_queue {
  public:

@@ -44,7 +44,8 @@ form_shape shape_of(ggml_type type) {
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
-/// A group's weights to where they lie in a row. Nibbles: of each 16 columns, column j and j + 8 share a byte.
+/// A group's weights to where they lie in a row. Nibbles: of each 16 columns, column j and j + 8 share a
+/// byte.
 void put_quants(const group_values& v, const form_shape& s, std::byte* row, std::size_t first) {
   for (unsigned c = 0; c < s.group; ++c) {
     const auto column = first + c;
@@ -68,12 +69,14 @@ void put_scales(const group_values& v, const form_shape& s, std::byte* at) {
 
 }  // namespace
 
-result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool, ggml_type type,
-                                                 std::size_t rows, std::size_t cols, std::span<const std::byte> data) {
+result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool,
+                                                 ggml_type type, std::size_t rows, std::size_t cols,
+                                                 std::span<const std::byte> data) {
   if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
   if (rows > std::numeric_limits<std::uint32_t>::max() - row_padding ||
       cols > std::numeric_limits<std::uint32_t>::max() - chunk_columns)
-    return fail(ec::unsupported, std::to_string(rows) + " rows of " + std::to_string(cols) + " are beyond 32 bits");
+    return fail(ec::unsupported,
+                std::to_string(rows) + " rows of " + std::to_string(cols) + " are beyond 32 bits");
   const auto s = shape_of(type);
   const auto padded = round_up(rows, row_padding), chunks = (cols + chunk_columns - 1) / chunk_columns;
   const auto value_stride = chunks * chunk_columns * s.bits / 8;

@@ -27,7 +27,8 @@ class cuda_weight final : public weight {
 /// Packs a matrix on the host and sends it.
 /// @param pool  used by nobody else meanwhile
 /// @error as `device::load_weight`; `ec::out_of_space` of the device.
-result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool, ggml_type type,
-                                                 std::size_t rows, std::size_t cols, std::span<const std::byte> data);
+result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool,
+                                                 ggml_type type, std::size_t rows, std::size_t cols,
+                                                 std::span<const std::byte> data);
 
 }  // namespace mooncaf::cuda

@@ -65,7 +65,8 @@ class device_room {
   std::size_t count_ = 0;
 };
 
-/// A table of the host's that kernels read. Layers of a pass name the same one again and again; it travels once.
+/// A table of the host's that kernels read. Layers of a pass name the same one again and again; it travels
+/// once.
 template <class T>
 class device_table {
  public:
@@ -73,7 +74,8 @@ class device_table {
 
   const T* put(stream& on, std::span<const T> values) {
     T* at = room_.of(values.size());
-    if (held_.size() == values.size() && std::memcmp(held_.data(), values.data(), values.size_bytes()) == 0) return at;
+    if (held_.size() == values.size() && std::memcmp(held_.data(), values.data(), values.size_bytes()) == 0)
+      return at;
     on.write(reinterpret_cast<std::byte*>(at), values.data(), values.size_bytes());
     held_.assign(values.begin(), values.end());
     return at;

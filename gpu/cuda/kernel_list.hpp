@@ -4,29 +4,29 @@
 #include "gpu/cuda/kernel_params.hpp"
 
 // X(name, parameters, threads of a block); the function is mooncaf_NAME.
-#define MOONCAF_CUDA_KERNELS(X)                                              \
-  X(embed, embed_params, row_threads)                                        \
-  X(norm, norm_params, row_threads)                                          \
-  X(halve, halve_params, row_threads)                                        \
-  X(rope, rope_launch, row_threads)                                          \
-  X(kv_write, kv_write_params, row_threads)                                  \
-  X(swiglu, swiglu_params, row_threads)                                      \
-  X(add, add_params, row_threads)                                            \
-  X(attention_64, attention_params, attention_threads)                       \
-  X(attention_128, attention_params, attention_threads)                      \
-  X(attention_256, attention_params, attention_threads)                      \
-  X(combine, combine_params, combine_threads)                                \
-  X(product_nibbles_few, product_params, product_threads)                    \
-  X(product_nibbles_many, product_params, product_threads)                   \
-  X(product_bytes_few, product_params, product_threads)                      \
-  X(product_bytes_many, product_params, product_threads)                     \
-  X(product_bytes_by_sixteen_few, product_params, product_threads)           \
-  X(product_bytes_by_sixteen_many, product_params, product_threads)          \
-  X(product_f16_few, product_params, product_threads)                        \
-  X(product_f16_many, product_params, product_threads)                       \
-  X(product_bf16_few, product_params, product_threads)                       \
-  X(product_bf16_many, product_params, product_threads)                      \
-  X(product_f32_few, product_params, product_threads)                        \
+#define MOONCAF_CUDA_KERNELS(X)                                     \
+  X(embed, embed_params, row_threads)                               \
+  X(norm, norm_params, row_threads)                                 \
+  X(halve, halve_params, row_threads)                               \
+  X(rope, rope_launch, row_threads)                                 \
+  X(kv_write, kv_write_params, row_threads)                         \
+  X(swiglu, swiglu_params, row_threads)                             \
+  X(add, add_params, row_threads)                                   \
+  X(attention_64, attention_params, attention_threads)              \
+  X(attention_128, attention_params, attention_threads)             \
+  X(attention_256, attention_params, attention_threads)             \
+  X(combine, combine_params, combine_threads)                       \
+  X(product_nibbles_few, product_params, product_threads)           \
+  X(product_nibbles_many, product_params, product_threads)          \
+  X(product_bytes_few, product_params, product_threads)             \
+  X(product_bytes_many, product_params, product_threads)            \
+  X(product_bytes_by_sixteen_few, product_params, product_threads)  \
+  X(product_bytes_by_sixteen_many, product_params, product_threads) \
+  X(product_f16_few, product_params, product_threads)               \
+  X(product_f16_many, product_params, product_threads)              \
+  X(product_bf16_few, product_params, product_threads)              \
+  X(product_bf16_many, product_params, product_threads)             \
+  X(product_f32_few, product_params, product_threads)               \
   X(product_f32_many, product_params, product_threads)
 
 namespace mooncaf::cuda {

@@ -1,16 +1,18 @@
 #pragma once
-// What kernels are told: one plain struct each, equal on both sides of a launch. Pointers are device addresses.
+// What kernels are told: one plain struct each, equal on both sides of a launch. Pointers are device
+// addresses.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace mooncaf::cuda {
 
-/// How a weight matrix lies in device memory: rows one behind the other, each padded to whole chunks with zeros.
+/// How a weight matrix lies in device memory: rows one behind the other, each padded to whole chunks with
+/// zeros.
 enum class weight_form : std::uint32_t {
-  nibbles,          ///< 4 bits; scale and minimum per 32 columns
-  bytes,            ///< 8 bits; scale and minimum per 32 columns
-  bytes_by_sixteen, ///< 8 bits; scale and minimum per 16 columns
+  nibbles,           ///< 4 bits; scale and minimum per 32 columns
+  bytes,             ///< 8 bits; scale and minimum per 32 columns
+  bytes_by_sixteen,  ///< 8 bits; scale and minimum per 16 columns
   f16,
   bf16,
   f32,
@@ -20,14 +22,15 @@ enum class weight_form : std::uint32_t {
 inline constexpr unsigned chunk_columns = 64;
 /// Rows of weights are padded to a multiple of this.
 inline constexpr unsigned row_padding = 32;
-/// Warps that share the columns of a product, chunks taking turns: part of the order of summation, so that it is the
-/// same for one token and for a thousand.
+/// Warps that share the columns of a product, chunks taking turns: part of the order of summation, so that it
+/// is the same for one token and for a thousand.
 inline constexpr unsigned product_warps = 4;
 inline constexpr unsigned product_threads = 32 * product_warps;
 
 struct weight_view {
   const std::byte* values = nullptr;  ///< [rows][chunks][64] in `form`
-  /// [rows][groups] of (scale, minimum); f16 or f32. A weight is scale · quant + minimum. Null for plain forms.
+  /// [rows][groups] of (scale, minimum); f16 or f32. A weight is scale · quant + minimum. Null for plain
+  /// forms.
   const std::byte* scales = nullptr;
   weight_form form = weight_form::f32;
   std::uint32_t wide_scales = 0;  ///< 1: scales are f32
@@ -120,8 +123,8 @@ struct attention_tile {
 inline constexpr unsigned attention_warps = 4;
 inline constexpr unsigned attention_threads = 32 * attention_warps;
 inline constexpr unsigned attention_rows = 16 * attention_warps;
-/// Positions whose softmax is summed up for itself before it joins the total: the order of summation, so that a context
-/// may be cut here and nowhere else.
+/// Positions whose softmax is summed up for itself before it joins the total: the order of summation, so that
+/// a context may be cut here and nowhere else.
 inline constexpr unsigned attention_split = 256;
 
 struct attention_params {
@@ -131,8 +134,8 @@ struct attention_params {
   std::size_t out_stride = 0;
   const attention_tile* tiles = nullptr;
   const std::byte* const* blocks = nullptr;
-  /// Null: a block of threads takes all splits, one after the other. Else each takes the split of its z, and leaves
-  /// [split][token][head][head_dim] sums and [split][token][head][2] peak and total for `combine`.
+  /// Null: a block of threads takes all splits, one after the other. Else each takes the split of its z, and
+  /// leaves [split][token][head][head_dim] sums and [split][token][head][2] peak and total for `combine`.
   float* sums = nullptr;
   float* peaks = nullptr;
   std::uint32_t tokens = 0;  ///< rows of q

@@ -1,4 +1,5 @@
-// Every kernel, in one translation unit: nvcc makes one fat binary of it, the harness of the tests plain functions.
+// Every kernel, in one translation unit: nvcc makes one fat binary of it, the harness of the tests plain
+// functions.
 
 #include "gpu/cuda/attention.cuh"
 #include "gpu/cuda/products.cuh"

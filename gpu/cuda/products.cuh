@@ -1,9 +1,10 @@
 #pragma once
 // out = x · wᵀ on tensor cores: weights are the 16-row operand, tokens the 8-column one.
 //
-// One order of summation for every number of tokens: warp i of a block takes chunks i, i + 4, ...; in a chunk four
-// steps of sixteen columns each (columns 16 part + 4 step + {0..3} of all four parts); at the end the four warps' sums
-// are added as (0 + 1) + (2 + 3). A token's column of the operand has no influence on its neighbours'.
+// One order of summation for every number of tokens: warp i of a block takes chunks i, i + 4, ...; in a chunk
+// four steps of sixteen columns each (columns 16 part + 4 step + {0..3} of all four parts); at the end the
+// four warps' sums are added as (0 + 1) + (2 + 3). A token's column of the operand has no influence on its
+// neighbours'.
 
 #include "gpu/cuda/weights.cuh"
 
@@ -49,19 +50,16 @@ MOONCAF_DEVICE void multiply(const product_params& p, float* sums) {
         x[1] = load16(at + 8);
       }
       MOONCAF_UNROLL
-      for (unsigned step = 0; step < 4; ++step)
-        MOONCAF_UNROLL
-        for (unsigned m = 0; m < RowTiles; ++m)
-          mma_16x8x16(acc[m][n], a[m][step], x[step / 2].w[step % 2 * 2], x[step / 2].w[step % 2 * 2 + 1]);
+      for (unsigned step = 0; step < 4; ++step) MOONCAF_UNROLL
+      for (unsigned m = 0; m < RowTiles; ++m)
+        mma_16x8x16(acc[m][n], a[m][step], x[step / 2].w[step % 2 * 2], x[step / 2].w[step % 2 * 2 + 1]);
     }
   }
   MOONCAF_UNROLL
-  for (unsigned m = 0; m < RowTiles; ++m)
-    MOONCAF_UNROLL
-    for (unsigned n = 0; n < TokenTiles; ++n)
-      MOONCAF_UNROLL
-      for (unsigned i = 0; i < 4; ++i)
-        sums[(warp * tokens + 8 * n + 2 * part + i % 2) * pitch + 16 * m + group + i / 2 * 8] = acc[m][n][i];
+  for (unsigned m = 0; m < RowTiles; ++m) MOONCAF_UNROLL
+  for (unsigned n = 0; n < TokenTiles; ++n) MOONCAF_UNROLL
+  for (unsigned i = 0; i < 4; ++i)
+    sums[(warp * tokens + 8 * n + 2 * part + i % 2) * pitch + 16 * m + group + i / 2 * 8] = acc[m][n][i];
   sync_block();
   for (unsigned i = thread_index(); i < rows * tokens; i += product_threads) {
     const unsigned row = i % rows, token = i / rows;
@@ -77,14 +75,15 @@ MOONCAF_DEVICE void multiply(const product_params& p, float* sums) {
 
 }  // namespace mooncaf::cuda
 
-#define MOONCAF_PRODUCT(FORM, SIZE, ROW_TILES, TOKEN_TILES)                                                       \
-  MOONCAF_KERNEL(mooncaf_product_##FORM##_##SIZE, mooncaf::cuda::product_params, mooncaf::cuda::product_threads) { \
-    using namespace mooncaf::cuda;                                                                                \
-    MOONCAF_SHARED(float, sums, product_warps * 8 * TOKEN_TILES * (16 * ROW_TILES + 4));                          \
-    multiply<weight_form::FORM, ROW_TILES, TOKEN_TILES>(p, sums);                                                 \
+#define MOONCAF_PRODUCT(FORM, SIZE, ROW_TILES, TOKEN_TILES)                              \
+  MOONCAF_KERNEL(mooncaf_product_##FORM##_##SIZE, mooncaf::cuda::product_params,         \
+                 mooncaf::cuda::product_threads) {                                       \
+    using namespace mooncaf::cuda;                                                       \
+    MOONCAF_SHARED(float, sums, product_warps * 8 * TOKEN_TILES * (16 * ROW_TILES + 4)); \
+    multiply<weight_form::FORM, ROW_TILES, TOKEN_TILES>(p, sums);                        \
   }
 // Few tokens, where memory is the limit, and many, where tensor cores are (kernels.hpp: `few_tokens`).
-#define MOONCAF_PRODUCTS(FORM)      \
+#define MOONCAF_PRODUCTS(FORM)     \
   MOONCAF_PRODUCT(FORM, few, 1, 1) \
   MOONCAF_PRODUCT(FORM, many, 2, 8)
 

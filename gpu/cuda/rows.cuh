@@ -39,8 +39,9 @@ MOONCAF_DEVICE void embed_row(const embed_params& p) {
   }
 }
 
-/// Cosine and sine of an angle in radians, to a unit in the last place of f32. In f64 down to a quarter turn, and then
-/// polynomials that are short there: the library's functions keep a table on the stack for angles beyond 10^5.
+/// Cosine and sine of an angle in radians, to a unit in the last place of f32. In f64 down to a quarter turn,
+/// and then polynomials that are short there: the library's functions keep a table on the stack for angles
+/// beyond 10^5.
 MOONCAF_DEVICE void turn(float angle, float& cosine, float& sine) {
   const double quarters = nearest(static_cast<double>(angle) * 0.63661977236758134308);
   const double rest = fused(-quarters, 1.57079632679489661923, static_cast<double>(angle));
@@ -115,7 +116,8 @@ MOONCAF_KERNEL(mooncaf_halve, mooncaf::cuda::halve_params, mooncaf::cuda::row_th
     const float a = 2 * i < p.cols ? x[2 * i] * down : 0, b = 2 * i + 1 < p.cols ? x[2 * i + 1] * down : 0;
     out[i] = pack_half2(a, b);
   }
-  if (thread_index() == 0) p.scale[block_x()] = float_from_bits(static_cast<std::uint32_t>(127 + shift) << 23);
+  if (thread_index() == 0)
+    p.scale[block_x()] = float_from_bits(static_cast<std::uint32_t>(127 + shift) << 23);
 }
 
 /// grid: tokens

@@ -2,10 +2,10 @@
 // The language that kernels are written in: CUDA where nvcc compiles them, plain C++ under the harness of
 // tests/support/simt everywhere else. A kernel uses what is here and nothing else of either.
 //
-// A kernel has one parameter, a plain struct, and as many threads per block as its declaration says, a multiple of 32.
-// Barriers and warp functions are for all threads of the block or warp: there are no masks. Memory that threads share
-// comes from MOONCAF_SHARED alone. Where a multiply-add is fused is written down (`fused`), never left to a compiler:
-// two kernels that must agree on every bit say the same.
+// A kernel has one parameter, a plain struct, and as many threads per block as its declaration says, a
+// multiple of 32. Barriers and warp functions are for all threads of the block or warp: there are no masks.
+// Memory that threads share comes from MOONCAF_SHARED alone. Where a multiply-add is fused is written down
+// (`fused`), never left to a compiler: two kernels that must agree on every bit say the same.
 
 #include <cstddef>
 #include <cstdint>

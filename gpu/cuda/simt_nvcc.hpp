@@ -6,6 +6,7 @@
   extern "C" __global__ void __launch_bounds__(THREADS) NAME(const __grid_constant__ PARAMS p)
 #define MOONCAF_SHARED(TYPE, NAME, COUNT) __shared__ __align__(16) TYPE NAME[COUNT]
 #define MOONCAF_UNROLL _Pragma("unroll")
+#define MOONCAF_ROLLED _Pragma("unroll 1")
 
 namespace mooncaf::simt {
 
@@ -54,7 +55,8 @@ MOONCAF_DEVICE words2 load8(const void* at) {
   return {{v.x, v.y}};
 }
 
-MOONCAF_DEVICE void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+MOONCAF_DEVICE void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -81,7 +83,8 @@ MOONCAF_DEVICE words4 load_matrices_turned(const std::uint16_t* row) {
 MOONCAF_DEVICE void copy_async16(void* shared, const void* global, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
-               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))), "l"(global), "r"(there ? 16 : 0)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))), "l"(global),
+                 "r"(there ? 16 : 0)
                : "memory");
 }
 MOONCAF_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -1,6 +1,6 @@
 #pragma once
-// gpu/cuda/simt.hpp as plain C++: what a thread cannot do alone is declared here and defined by the harness that runs
-// it (tests/support/simt). The product never compiles this.
+// gpu/cuda/simt.hpp as plain C++: what a thread cannot do alone is declared here and defined by the harness
+// that runs it (tests/support/simt). The product never compiles this.
 
 #include <bit>
 #include <cmath>
@@ -10,6 +10,7 @@
 #define MOONCAF_SHARED(TYPE, NAME, COUNT) \
   TYPE* const NAME = static_cast<TYPE*>(::mooncaf::simt::shared_array(#NAME, sizeof(TYPE) * (COUNT)))
 #define MOONCAF_UNROLL
+#define MOONCAF_ROLLED
 
 namespace mooncaf::simt {
 
@@ -21,21 +22,22 @@ unsigned block_z();
 /// The array of this name of the running block.
 void* shared_array(const char* name, std::size_t bytes);
 
-/// All threads of the block; what was written before can be read by all behind it. `line` tells barriers apart.
+/// All threads of the block; what was written before can be read by all behind it. `line` tells barriers
+/// apart.
 void sync_block(int line = __builtin_LINE());
 float shuffle_xor(float x, unsigned mask, int line = __builtin_LINE());
 
-/// d += a · b on the whole warp: a is 16 x 16, b 16 x 8 of f16, d 16 x 8 of f32, spread over the lanes as PTX says for
-/// mma.m16n8k16.
+/// d += a · b on the whole warp: a is 16 x 16, b 16 x 8 of f16, d 16 x 8 of f32, spread over the lanes as PTX
+/// says for mma.m16n8k16.
 void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                  int line = __builtin_LINE());
-/// Four 8 x 8 matrices of f16 in shared memory: lane l names row l % 8 of matrix l / 8, and gets of each matrix
-/// elements 2 (l % 4) and the next of row l / 4; "turned": of the transposed matrix.
+/// Four 8 x 8 matrices of f16 in shared memory: lane l names row l % 8 of matrix l / 8, and gets of each
+/// matrix elements 2 (l % 4) and the next of row l / 4; "turned": of the transposed matrix.
 words4 load_matrices(const std::uint16_t* row, int line = __builtin_LINE());
 words4 load_matrices_turned(const std::uint16_t* row, int line = __builtin_LINE());
 
-/// Sixteen bytes from global to shared memory, or zeros where nothing is there. They arrive when the thread waits for
-/// the group that they were committed in, and others see them behind the next barrier.
+/// Sixteen bytes from global to shared memory, or zeros where nothing is there. They arrive when the thread
+/// waits for the group that they were committed in, and others see them behind the next barrier.
 void copy_async16(void* shared, const void* global, bool there);
 void commit_async();
 void wait_async_until(int pending);

@@ -31,7 +31,8 @@ template <weight_form Form>
 MOONCAF_DEVICE void load_weights(const weight_view& w, std::size_t row, unsigned chunk, unsigned part,
                                  float (&out)[16]) {
   const std::size_t at = (row * w.chunks + chunk) * chunk_columns + 16 * part;
-  if constexpr (Form == weight_form::nibbles || Form == weight_form::bytes || Form == weight_form::bytes_by_sixteen) {
+  if constexpr (Form == weight_form::nibbles || Form == weight_form::bytes ||
+                Form == weight_form::bytes_by_sixteen) {
     constexpr unsigned groups = Form == weight_form::bytes_by_sixteen ? 4 : 2;
     const auto s = load_scales(w, (row * w.chunks + chunk) * groups + part * groups / 4);
     if constexpr (Form == weight_form::nibbles) {
@@ -44,7 +45,8 @@ MOONCAF_DEVICE void load_weights(const weight_view& w, std::size_t row, unsigned
     } else {
       const words4 packed = load16(w.values + at);
       MOONCAF_UNROLL
-      for (unsigned i = 0; i < 16; ++i) out[i] = fused(byte_value(packed.w[i / 4], i % 4), s.scale, s.minimum);
+      for (unsigned i = 0; i < 16; ++i)
+        out[i] = fused(byte_value(packed.w[i / 4], i % 4), s.scale, s.minimum);
     }
   } else if constexpr (Form == weight_form::f32) {
     MOONCAF_UNROLL

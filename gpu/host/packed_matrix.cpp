@@ -117,7 +117,8 @@ group_values read_group(ggml_type type, const u8* row, std::size_t g) {
   return v;
 }
 
-result<void> check_matrix(ggml_type type, std::size_t rows, std::size_t cols, std::span<const std::byte> data) {
+result<void> check_matrix(ggml_type type, std::size_t rows, std::size_t cols,
+                          std::span<const std::byte> data) {
   if (block_elements(type) == 0) {
     return fail(ec::unsupported, "tensor type number " + std::to_string(static_cast<std::uint32_t>(type)));
   }

@@ -50,7 +50,8 @@ struct group_values {
 group_values read_group(ggml_type type, const std::uint8_t* row, std::size_t g);
 
 /// Whether these are the bytes of such a matrix. @error as `device::load_weight`.
-result<void> check_matrix(ggml_type type, std::size_t rows, std::size_t cols, std::span<const std::byte> data);
+result<void> check_matrix(ggml_type type, std::size_t rows, std::size_t cols,
+                          std::span<const std::byte> data);
 
 /// Whether `pack` takes this type.
 bool can_pack(ggml_type type) noexcept;

@@ -224,7 +224,8 @@ TEST_CASE("a modelled device brings its own model, and only its time can be scal
     const auto refused = parse_options(arguments{std::string{"--device="} + given}, {}, "f.toml");
     REQUIRE(!refused);
     CHECK(refused.error().detail.find(said) != std::string::npos);
-    CHECK(refused.error().detail.find("auto, host, linked, cuda, cuda:N or model:PROFILE") != std::string::npos);
+    CHECK(refused.error().detail.find("auto, host, linked, cuda, cuda:N or model:PROFILE") !=
+          std::string::npos);
   }
 }
 

@@ -1,5 +1,5 @@
-// A whole model on the CUDA device, by way of tests/support/simt: its logits, its tokens, and that nothing depends on
-// what shares a pass.
+// A whole model on the CUDA device, by way of tests/support/simt: its logits, its tokens, and that nothing
+// depends on what shares a pass.
 
 #include <doctest/doctest.h>
 
@@ -27,7 +27,9 @@ struct set_up {
     options.context_tokens = 96;
     options.device_kv_bytes = 12 * options.layout.block_bytes();
   }
-  static set_up exact(std::string_view spec) { return {make_host_device({.threads = 1, .exact = true}), spec}; }
+  static set_up exact(std::string_view spec) {
+    return {make_host_device({.threads = 1, .exact = true}), spec};
+  }
   static set_up cuda(std::string_view spec) {
     return {mooncaf::cuda::make_device(simt::make_simt_accelerator(), 1), spec};
   }
@@ -40,7 +42,8 @@ constexpr std::string_view specs[] = {
 };
 
 /// Tokens that follow greedily, and the logits of the first.
-std::pair<std::vector<std::size_t>, std::vector<float>> greedy(const set_up& s, std::span<const std::int32_t> prompt) {
+std::pair<std::vector<std::size_t>, std::vector<float>> greedy(const set_up& s,
+                                                               std::span<const std::int32_t> prompt) {
   const auto runner = s.runner();
   const kv_space kv(s.options.layout, prompt.size() + 8);
   auto logits = feed(*runner, kv, prompt, 512);

@@ -15,8 +15,8 @@ const faulty_params& of(const void* params) { return *static_cast<const faulty_p
 }  // namespace
 
 // Parameters are copied to a thread's own memory, as a launch does.
-#define KERNEL(NAME)                       \
-  static void NAME##_body(faulty_params p); \
+#define KERNEL(NAME)                                         \
+  static void NAME##_body(faulty_params p);                  \
   void NAME(const void* params) { NAME##_body(of(params)); } \
   void NAME##_body([[maybe_unused]] faulty_params p)
 
@@ -31,8 +31,8 @@ KERNEL(stream_kernel) {
   MOONCAF_SHARED(float, tiles, 2 * 4 * threads);
   const unsigned steps = p.count / (4 * threads);
   const auto fetch = [&](unsigned step) {
-    copy_async16(tiles + (step % 2 * threads + thread_index()) * 4, p.data + (step * threads + thread_index()) * 4,
-                 step < steps);
+    copy_async16(tiles + (step % 2 * threads + thread_index()) * 4,
+                 p.data + (step * threads + thread_index()) * 4, step < steps);
     commit_async();
   };
   fetch(0);

@@ -12,14 +12,14 @@ struct faulty_params {
   unsigned which = 0;  ///< the thread, or the block, that makes the mistake
 };
 
-void reverse_kernel(const void* params);         ///< right: data of a block, back to front
-void stream_kernel(const void* params);          ///< right: adds 1 by way of asynchronous copies, two under way
+void reverse_kernel(const void* params);  ///< right: data of a block, back to front
+void stream_kernel(const void* params);   ///< right: adds 1 by way of asynchronous copies, two under way
 void past_global_kernel(const void* params);
 void past_shared_kernel(const void* params);
 void misaligned_kernel(const void* params);
 void unwritten_shared_kernel(const void* params);
 void missing_barrier_kernel(const void* params);
-void late_barrier_kernel(const void* params);    ///< reads and then writes the same, with no barrier between
+void late_barrier_kernel(const void* params);  ///< reads and then writes the same, with no barrier between
 void racing_blocks_kernel(const void* params);
 void two_barriers_kernel(const void* params);
 void early_end_kernel(const void* params);

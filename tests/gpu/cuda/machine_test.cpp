@@ -70,7 +70,8 @@ TEST_CASE("kernels that keep the rules do their work") {
 
 TEST_CASE("an access outside of memory, or across it, is stopped before it is made") {
   device_floats d(threads);
-  CHECK(says(d.complaint(past_global_kernel, 7), {"kernel: thread 7 of block (0, 0, 0)", "outside the device's memory"}));
+  CHECK(says(d.complaint(past_global_kernel, 7),
+             {"kernel: thread 7 of block (0, 0, 0)", "outside the device's memory"}));
   CHECK(says(d.complaint(past_shared_kernel, 63), {"thread 63", "byte 256 of first, which has 256"}));
   CHECK(says(d.complaint(misaligned_kernel, 9), {"thread 9", "no multiple of its 4 bytes"}));
   CHECK(says(d.complaint(host_memory_kernel), {"outside the device's memory"}));
@@ -97,8 +98,9 @@ TEST_CASE("threads that meet in memory without a barrier between them are told")
 
 TEST_CASE("threads of a block that wait for different things are told") {
   device_floats d(threads);
-  CHECK(says(d.complaint(two_barriers_kernel, 40), {"wait for each other", "thread 0 is at the barrier of line",
-                                                    "thread 40 is at the barrier of line"}));
+  CHECK(says(
+      d.complaint(two_barriers_kernel, 40),
+      {"wait for each other", "thread 0 is at the barrier of line", "thread 40 is at the barrier of line"}));
   CHECK(says(d.complaint(early_end_kernel, 33), {"thread 33 is at its end", "thread 0 is at the barrier"}));
   CHECK(says(d.complaint(torn_warp_kernel, 1), {"thread 0 is at a shuffle", "thread 1 is at the barrier"}));
   CHECK(says(d.complaint(two_warp_functions_kernel, 4), {"a shuffle of line", "other lanes of its warp"}));

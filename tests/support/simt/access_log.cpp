@@ -22,7 +22,8 @@ bool access_log::conflicts(const mark& m, const moment& now) {
   return m.barrier == in_flight || (m.barrier == now.barrier && m.thread != now.thread);
 }
 
-access_log::verdict access_log::read(std::size_t at, std::size_t bytes, const moment& now, std::uint32_t& other) {
+access_log::verdict access_log::read(std::size_t at, std::size_t bytes, const moment& now,
+                                     std::uint32_t& other) {
   for (auto i = at / 2; 2 * i < at + bytes; ++i) {
     auto& c = cells_[i];
     other = c.write.thread;
@@ -30,14 +31,16 @@ access_log::verdict access_log::read(std::size_t at, std::size_t bytes, const mo
       return c.write.barrier == in_flight ? verdict::on_its_way : verdict::races_with_write;
     auto& r = c.read;
     if (r.block == several && r.barrier == now.launch) continue;
-    if (r.block != several && r.block >= now.launch && r.block != now.block) r = {several, now.launch, several};
+    if (r.block != several && r.block >= now.launch && r.block != now.block)
+      r = {several, now.launch, several};
     else if (r.block == now.block && r.barrier == now.barrier && r.thread != now.thread) r.thread = several;
     else r = {now.block, now.barrier, now.thread};
   }
   return verdict::fine;
 }
 
-access_log::verdict access_log::write(std::size_t at, std::size_t bytes, const moment& now, std::uint32_t& other) {
+access_log::verdict access_log::write(std::size_t at, std::size_t bytes, const moment& now,
+                                      std::uint32_t& other) {
   for (auto i = at / 2; 2 * i < at + bytes; ++i) {
     auto& c = cells_[i];
     other = c.write.thread;

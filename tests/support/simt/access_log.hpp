@@ -6,8 +6,8 @@
 
 namespace mooncaf::simt {
 
-/// When an access happens: the launch's first block and this one, counted since the machine began; barriers of the block
-/// so far; and the thread.
+/// When an access happens: the launch's first block and this one, counted since the machine began; barriers
+/// of the block so far; and the thread.
 struct moment {
   std::uint32_t launch = 1;
   std::uint32_t block = 1;
@@ -15,8 +15,8 @@ struct moment {
   std::uint32_t thread = 0;
 };
 
-/// Of each two bytes of a memory, the last write and who has read since. Two bytes are one place: threads that write
-/// neighbouring single bytes count as racing.
+/// Of each two bytes of a memory, the last write and who has read since. Two bytes are one place: threads
+/// that write neighbouring single bytes count as racing.
 class access_log {
  public:
   /// Address range for `bytes` of memory, from the system as it is used.
@@ -40,7 +40,7 @@ class access_log {
   static constexpr std::uint32_t in_flight = several - 1;
 
   struct mark {
-    std::uint32_t block;    ///< 0: none; `several`: more than one of the launch whose number `barrier` is then
+    std::uint32_t block;  ///< 0: none; `several`: more than one of the launch whose number `barrier` is then
     std::uint32_t barrier;  ///< `in_flight`: an asynchronous copy that was not waited for
     std::uint32_t thread;   ///< `several` of this block since this barrier
   };

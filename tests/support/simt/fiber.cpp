@@ -8,7 +8,8 @@
 #error "fibers switch stacks in the assembler of x86-64"
 #endif
 
-// void mooncaf_switch(void** save, void* to): keeps what a function must keep on this stack, and continues on another.
+// void mooncaf_switch(void** save, void* to): keeps what a function must keep on this stack, and continues on
+// another.
 asm(R"(
 .text
 .type mooncaf_switch, @function
@@ -53,12 +54,12 @@ void fiber::start(void (*main)(void*), void* argument) {
   *--top = nullptr;  // a call finds the stack 16-byte aligned
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(mooncaf_begin);
-  *--top = nullptr;                         // rbp
-  *--top = nullptr;                         // rbx
-  *--top = argument;                        // r12
-  *--top = reinterpret_cast<void*>(main);   // r13
-  *--top = nullptr;                         // r14
-  *--top = nullptr;                         // r15
+  *--top = nullptr;                        // rbp
+  *--top = nullptr;                        // rbx
+  *--top = argument;                       // r12
+  *--top = reinterpret_cast<void*>(main);  // r13
+  *--top = nullptr;                        // r14
+  *--top = nullptr;                        // r15
   at_ = top;
 }
 

@@ -6,7 +6,8 @@
 
 namespace mooncaf::simt {
 
-/// Runs a function that may be left at any point, and resumed or forgotten: nothing on its stack is destroyed.
+/// Runs a function that may be left at any point, and resumed or forgotten: nothing on its stack is
+/// destroyed.
 class fiber {
  public:
   static constexpr std::size_t stack_bytes = 64 << 10;

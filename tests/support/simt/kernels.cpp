@@ -1,6 +1,7 @@
 // The kernels of the product as functions, each access of theirs a call (see CMakeLists.txt).
 
 #include "gpu/cuda/kernels.cu"
+
 #include "tests/support/simt/kernel_functions.hpp"
 
 namespace mooncaf::simt {

@@ -75,7 +75,8 @@ void machine::copy(void* to, const void* from, std::size_t bytes) {
     if (at - reinterpret_cast<std::uintptr_t>(memory_) >= capacity_) continue;
     auto next = taken_.upper_bound(at);
     if (next == taken_.begin() || (--next, at + bytes > next->first + next->second))
-      throw kernel_fault("a copy of " + std::to_string(bytes) + " bytes at " + hex(at) + ", which is not allocated");
+      throw kernel_fault("a copy of " + std::to_string(bytes) + " bytes at " + hex(at) +
+                         ", which is not allocated");
   }
   ::mprotect(memory_, capacity_, PROT_READ | PROT_WRITE);
   std::memcpy(to, from, bytes);
@@ -215,8 +216,8 @@ const std::byte* machine::collect(const char* what, int line, const void* mine, 
     w.what = what;
     w.line = line;
   } else if (w.what != what || w.line != line) {
-    fault(std::string{"is in "} + what + " of line " + std::to_string(line) + ", other lanes of its warp in " +
-          w.what + " of line " + std::to_string(w.line));
+    fault(std::string{"is in "} + what + " of line " + std::to_string(line) +
+          ", other lanes of its warp in " + w.what + " of line " + std::to_string(w.line));
   }
   std::memcpy(w.in[parity][lane], mine, bytes);
   if (++w.arrived < 32) {
@@ -226,8 +227,7 @@ const std::byte* machine::collect(const char* what, int line, const void* mine, 
   finish(w.in[parity], w.out[parity]);
   w.arrived = 0;
   w.parity ^= 1;
-  for (unsigned i = current_ - lane; i < current_ - lane + 32; ++i)
-    states_[i]->at = standing::ready;
+  for (unsigned i = current_ - lane; i < current_ - lane + 32; ++i) states_[i]->at = standing::ready;
   return w.out[parity][lane];
 }
 
@@ -237,8 +237,8 @@ access_place machine::find(std::uintptr_t at, std::size_t bytes, bool write) {
   if (const auto offset = at - reinterpret_cast<std::uintptr_t>(shared_); offset < shared_room) {
     for (const auto& r : ranges_)
       if (offset >= r.at && offset + bytes <= r.at + r.bytes) return {&shared_log_, offset, true};
-    const auto near = std::find_if(ranges_.rbegin(), ranges_.rend(),
-                                   [&](const shared_range& r) { return r.at <= offset; });
+    const auto near =
+        std::find_if(ranges_.rbegin(), ranges_.rend(), [&](const shared_range& r) { return r.at <= offset; });
     fault("is outside shared memory: byte " + std::to_string(offset - near->at) + " of " + near->name +
           ", which has " + std::to_string(near->bytes));
   }
@@ -271,8 +271,8 @@ void machine::access(std::uintptr_t at, std::size_t bytes, bool write) {
   const char* const memory = place.shared ? "shared" : "global";
   std::uint32_t other = 0;
   const auto when = moment_of(place);
-  const auto seen = write ? place.log->write(place.at, bytes, when, other)
-                          : place.log->read(place.at, bytes, when, other);
+  const auto seen =
+      write ? place.log->write(place.at, bytes, when, other) : place.log->read(place.at, bytes, when, other);
   const auto whom = " thread " + (other == ~std::uint32_t{0} ? "of several" : std::to_string(other));
   switch (seen) {
     case access_log::verdict::fine:
@@ -309,7 +309,9 @@ void machine::commit_async() { ++states_[current_]->groups; }
 void machine::wait_async(int pending) {
   auto& t = *states_[current_];
   now_.thread = current_;
-  const auto arrived = [&](const async_copy& c) { return c.group + static_cast<unsigned>(pending) < t.groups; };
+  const auto arrived = [&](const async_copy& c) {
+    return c.group + static_cast<unsigned>(pending) < t.groups;
+  };
   for (const auto& c : t.copies) {
     if (!arrived(c)) continue;
     std::memcpy(c.to, c.data, 16);

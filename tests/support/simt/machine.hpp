@@ -1,16 +1,19 @@
 #pragma once
 // Runs kernels of gpu/cuda on the processor, and looks at every access that they make.
 //
-// A block's threads are fibers of one thread of the host: each runs until it waits at a barrier or in a function of its
-// warp. Sources with kernels are compiled so that each access to memory calls the machine (GCC's -fsanitize=thread, with
-// what it calls defined in accesses.cpp), so kernels use plain pointers and are checked all the same. A kernel that
-// breaks a rule ends with `kernel_fault`, before the access is made:
+// A block's threads are fibers of one thread of the host: each runs until it waits at a barrier or in a
+// function of its warp. Sources with kernels are compiled so that each access to memory calls the machine
+// (GCC's -fsanitize=thread, with what it calls defined in accesses.cpp), so kernels use plain pointers and
+// are checked all the same. A kernel that breaks a rule ends with `kernel_fault`, before the access is made:
 //
-//  - memory: an address outside every allocation and shared array, or not aligned for its access; shared memory that
+//  - memory: an address outside every allocation and shared array, or not aligned for its access; shared
+//  memory that
 //    this block has not written
-//  - barriers: threads of a block at different barriers, or some at one and others at their end; lanes of a warp in
+//  - barriers: threads of a block at different barriers, or some at one and others at their end; lanes of a
+//  warp in
 //    different warp functions
-//  - races: two threads at the same place, one of them writing, without a barrier between them; two blocks at the same
+//  - races: two threads at the same place, one of them writing, without a barrier between them; two blocks at
+//  the same
 //    place in one launch, one of them writing
 //  - asynchronous copies: their target touched before they were waited for
 //
@@ -52,8 +55,8 @@ class machine {
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
 
-  /// Memory that only kernels and `copy` can touch: from the host, following its address is a segmentation fault. Null if
-  /// there is no such room.
+  /// Memory that only kernels and `copy` can touch: from the host, following its address is a segmentation
+  /// fault. Null if there is no such room.
   std::byte* allocate(std::size_t bytes);
   void release(std::byte* memory);
   /// Like memcpy, with either side on the device.
@@ -70,8 +73,8 @@ class machine {
   dimensions block() const { return block_; }
   void* shared_array(const char* name, std::size_t bytes);
   void barrier(int line);
-  /// Hands `mine` to all lanes of the warp. The last one to come calls finish(all, results) on arrays of 32 slots; each
-  /// gets its result's address, good until its next but one call.
+  /// Hands `mine` to all lanes of the warp. The last one to come calls finish(all, results) on arrays of 32
+  /// slots; each gets its result's address, good until its next but one call.
   using slot = std::byte[64];
   const std::byte* collect(const char* what, int line, const void* mine, std::size_t bytes,
                            void (*finish)(const slot* all, slot* results));

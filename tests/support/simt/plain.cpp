@@ -44,8 +44,8 @@ struct fragments {
   std::uint32_t b[2];
 };
 
-/// Products are exact and added up in double, rounded once. A tensor core cuts off more than that, and has an order of
-/// its own.
+/// Products are exact and added up in double, rounded once. A tensor core cuts off more than that, and has an
+/// order of its own.
 void multiply_fragments(const slot* all, slot* results) {
   const auto& half = half_values();
   float a[16][16], b[16][8];
@@ -101,10 +101,11 @@ void sync_block(int line) { kernel_runs()->barrier(line); }
 
 float shuffle_xor(float x, unsigned mask, int line) {
   const exchange mine{x, mask};
-  return as<float>(kernel_runs()->collect("a shuffle", line, &mine, sizeof mine, [](const slot* all, slot* results) {
-    for (unsigned lane = 0; lane < 32; ++lane)
-      as<float>(results[lane]) = as<exchange>(all[lane ^ (as<exchange>(all[lane]).mask % 32)]).value;
-  }));
+  return as<float>(
+      kernel_runs()->collect("a shuffle", line, &mine, sizeof mine, [](const slot* all, slot* results) {
+        for (unsigned lane = 0; lane < 32; ++lane)
+          as<float>(results[lane]) = as<exchange>(all[lane ^ (as<exchange>(all[lane]).mask % 32)]).value;
+      }));
 }
 
 void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, int line) {
@@ -119,7 +120,9 @@ words4 load_matrices_turned(const std::uint16_t* row, int line) {
   return load_rows(row, "a load of turned matrices", line, spread_matrices<true>);
 }
 
-void copy_async16(void* shared, const void* global, bool there) { kernel_runs()->copy_async(shared, global, there); }
+void copy_async16(void* shared, const void* global, bool there) {
+  kernel_runs()->copy_async(shared, global, there);
+}
 void commit_async() { kernel_runs()->commit_async(); }
 void wait_async_until(int pending) { kernel_runs()->wait_async(pending); }
 
@@ -137,15 +140,16 @@ float half_value(std::uint16_t bits) { return half_values()[bits]; }
 
 }  // namespace mooncaf::simt
 
+#ifndef MOONCAF_UNCHECKED_KERNELS
 // GCC's names for "this is about to be read or written".
 extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
-#define MOONCAF_ACCESS(NAME, BYTES, WRITE)                                                                    \
-  void __tsan_##NAME(void* at) {                                                                              \
-    if (mooncaf::simt::machine::is_running())                                                                 \
-      mooncaf::simt::machine::running().access(reinterpret_cast<std::uintptr_t>(at), BYTES, WRITE);           \
+#define MOONCAF_ACCESS(NAME, BYTES, WRITE)                                                          \
+  void __tsan_##NAME(void* at) {                                                                    \
+    if (mooncaf::simt::machine::is_running())                                                       \
+      mooncaf::simt::machine::running().access(reinterpret_cast<std::uintptr_t>(at), BYTES, WRITE); \
   }
 MOONCAF_ACCESS(read1, 1, false)
 MOONCAF_ACCESS(read2, 2, false)
@@ -166,3 +170,4 @@ void __tsan_write_range(void* at, std::size_t bytes) {
     mooncaf::simt::machine::running().access(reinterpret_cast<std::uintptr_t>(at), bytes, true);
 }
 }
+#endif

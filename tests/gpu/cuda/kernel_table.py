@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What nvcc made of each kernel, and what its launches could reach on an H100.
+
+    kernel_table.py REPORT PAGE NVCC
+
+Reads ptxas' report of the build: fails on a spill, a stack frame, a warning, more shared memory than a block gets without
+asking, or fewer resident warps than a kernel of its kind needs. Prints the tables of PAGE and fails if PAGE holds others,
+where nvcc is the version that the page names; MOONCAF_REWRITE_GOLDEN=1 writes them into it instead.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+# Per multiprocessor: warps, 32-bit registers, bytes of shared memory of which each block costs 1 KiB more, blocks.
+LIMITS = {"sm_80": (64, 65536, 164 << 10, 32), "sm_90": (64, 65536, 228 << 10, 32), "sm_100": (64, 65536, 228 << 10, 32)}
+THREADS = {"product": 128, "attention": 128, "combine": 128}  # of a block; other kernels have 256
+LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64", 12), ("attention", 8), ("", 48))
+# An H100 SXM: multiprocessors, clock, bytes of memory per second, dense f16 operations per second, bytes of L1 and shared
+# memory per multiprocessor and cycle, lanes; and the time that memory takes to answer.
+SMS, CLOCK, MEMORY, TENSOR, L1, LANES, LATENCY = 132, 1.755e9, 3.35e12, 989.4e12, 128, 128, 0.7e-6
+# Llama 3 8B in 4-bit weights with f16 scales: 5 bits each.
+DIM, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, WEIGHT_BYTES = 4096, 14336, 32, 8, 128, 32, 128256, 5 / 8
+
+ENTRY = re.compile(r"Compiling entry function 'mooncaf_(\w+)' for '(sm_\d+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+
+
+def read_report(text):
+    """{(kernel, architecture): (registers, shared bytes)}; problems"""
+    kernels, problems, current = {}, [], None
+    for line in text.splitlines():
+        if "warning" in line.lower():
+            problems.append(line)
+        if found := ENTRY.search(line):
+            current = found.groups()
+        elif (found := STACK.search(line)) and any(int(n) for n in found.groups()):
+            problems.append(f"{current}: {line.strip()}")
+        elif found := USED.search(line):
+            kernels[current] = (int(found[1]), int(found[2] or 0))
+    return kernels, problems
+
+
+def threads_of(kernel):
+    return THREADS.get(kernel.split("_")[0], 256)
+
+
+def resident_warps(kernel, registers, shared, architecture):
+    warps, all_registers, all_shared, blocks = LIMITS[architecture]
+    own = threads_of(kernel) // 32
+    by_registers = all_registers // (-(-registers // 8) * 8 * 32) // own
+    by_shared = all_shared // (shared + 1024) if shared else blocks
+    return min(blocks, warps // own, by_registers, by_shared) * own
+
+
+def resource_table(kernels):
+    rows = ["| kernel | threads | shared memory | " + " | ".join(f"{a}: registers, warps" for a in ARCHITECTURES) + " |",
+            "| --- | --- | --- |" + " --- |" * len(ARCHITECTURES)]
+    problems = []
+    for name in sorted({k for k, _ in kernels}):
+        cells = []
+        for a in ARCHITECTURES:
+            registers, shared = kernels[name, a]
+            warps = resident_warps(name, registers, shared, a)
+            least = next(n for pattern, n in LEAST_WARPS if re.match(pattern, name))
+            if warps < least:
+                problems.append(f"{name} on {a}: {warps} warps fit on a multiprocessor, it needs {least}")
+            if shared > 48 << 10:
+                problems.append(f"{name} on {a}: {shared} bytes of shared memory")
+            cells.append(f"{registers}, {warps}")
+        rows.append(f"| {name} | {threads_of(name)} | {kernels[name, 'sm_90'][1]} | " + " | ".join(cells) + " |")
+    return rows, problems
+
+
+def reach(kernels, name, tokens, flops, bytes_, in_flight, blocks, cycles=None):
+    """A row of the roofline. in_flight: bytes that each resident warp has asked memory for. cycles: of one
+    multiprocessor for all its share of tensor work, and of what else it must do meanwhile."""
+    warps = min(resident_warps(name, *kernels[name, "sm_90"], "sm_90"), blocks * threads_of(name) / 32 / SMS)
+    by_memory = min(1, warps * in_flight / (MEMORY / SMS * LATENCY))
+    limit = max(bytes_ / MEMORY, flops / TENSOR)
+    time = bytes_ / MEMORY / by_memory
+    if cycles:
+        time = max(time, flops / TENSOR * max(cycles) / cycles[0])
+    wall = "memory" if bytes_ / MEMORY >= flops / TENSOR else "tensor cores"
+    return (f"| {name} | {tokens} | {flops / tokens / 1e6:.1f} | {bytes_ / tokens / 1e6:.2f} | {limit * 1e6:.1f} | {wall} | "
+            f"{100 * limit / time:.0f} % |")
+
+
+def roofline(kernels):
+    rows = ["| kernel | tokens | MFLOP per token | MB per token | µs at the limit | limit | reachable |",
+            "| --- | --- | --- | --- | --- | --- | --- |"]
+    matrices = LAYERS * (2 * DIM * DIM + 2 * DIM * KV_HEADS * HEAD_DIM + 3 * DIM * FFN) + DIM * VOCAB
+    for tokens in (1, 8):
+        moved = matrices * WEIGHT_BYTES + tokens * 4 * matrices / DIM
+        # A warp waits for one chunk at a time: 16 rows of 32 bytes, and their scales.
+        rows.append(reach(kernels, "product_nibbles_few", tokens, 2 * tokens * matrices, moved, 16 * 32 + 16 * 8, FFN / 16))
+    for tokens in (64, 512, 2048):
+        # Weights are read again for each 64 tokens; taken to miss the second-level cache one time in five.
+        moved = matrices * WEIGHT_BYTES * (0.8 + 0.2 * -(-tokens // 64)) + tokens * 6 * matrices / DIM
+        # Of one chunk and warp: 64 tensor instructions; tokens and weights by way of L1; four operations per weight, two
+        # for each pair that is packed.
+        tensor = 64 * 4096 / (TENSOR / SMS / CLOCK)
+        others = ((64 * 128 + 32 * 40) / L1, (2048 * 4 + 64 * 32 * 2) / LANES)
+        rows.append(reach(kernels, "product_nibbles_many", tokens, 2 * tokens * matrices, moved, 32 * 40,
+                          FFN / 32 * -(-tokens // 64), (tensor, *others)))
+    context = 4096
+    kv = context * 2 * KV_HEADS * HEAD_DIM * 2 * LAYERS
+    score = 4 * context * HEADS * HEAD_DIM * LAYERS
+    for tokens in (1, 64):
+        splits = context / 256 if tokens * KV_HEADS < 2 * SMS else 1
+        # Half of a block's two tiles is on its way while it computes with the other half.
+        rows.append(reach(kernels, "attention_128", tokens, tokens * score, tokens * kv, 64 * 128 * 2 / 4,
+                          tokens * KV_HEADS * splits))
+    # A prompt's chunk of 512 at that context: 16 tokens of 4 heads share a tile.
+    tensor = 2 * 64 * 16 * 128 * 2 / (TENSOR / SMS / CLOCK) * 4
+    others = (4 * 2 * 64 * 128 * 2 / L1, 64 * 64 * 12 / LANES)
+    rows.append(reach(kernels, "attention_128", 512, 512 * score, kv * 512 / 16 * 0.1, 64 * 128 * 2 / 4,
+                      512 / 16 * KV_HEADS, (tensor, *others)))
+    for name, moved in (("norm", 2 * 4 * DIM), ("halve", 6 * DIM), ("swiglu", 3 * 4 * FFN), ("add", 3 * 4 * DIM),
+                        ("rope", 2 * 4 * DIM), ("kv_write", 6 * 2 * KV_HEADS * HEAD_DIM)):
+        rows.append(reach(kernels, name, 512, 0, 512 * moved, 32 * 4 * 2, 512))
+    return rows
+
+
+def main():
+    report, page, nvcc = sys.argv[1:]
+    kernels, problems = read_report(pathlib.Path(report).read_text())
+    assert read_report("ptxas info : Compiling entry function 'mooncaf_x' for 'sm_80'\n 8 bytes stack frame, 0 bytes spill "
+                       "stores, 0 bytes spill loads\n")[1], "it would find nothing"
+    problems += [f"{k} was not compiled for {a}" for k in {k for k, _ in kernels} for a in ARCHITECTURES
+                 if (k, a) not in kernels]
+    if not kernels:
+        problems.append(f"{report} names no kernel")
+    if problems:
+        sys.exit("\n".join(problems))
+    resources, problems = resource_table(kernels)
+    tables = {"resources": "\n".join(resources), "roofline": "\n".join(roofline(kernels))}
+    text = pathlib.Path(page).read_text()
+    version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout)[1]
+    for name, table in tables.items():
+        print(f"{table}\n")
+        begin, end = f"<!-- {name} of nvcc {version} -->\n", f"<!-- end of {name} -->"
+        if begin not in text:
+            print(f"{page} has the {name} of another nvcc than {version}\n")
+            continue
+        before, rest = text.split(begin)
+        held, after = rest.split(end)
+        if os.environ.get("MOONCAF_REWRITE_GOLDEN"):
+            text = before + begin + table + "\n" + end + after
+            pathlib.Path(page).write_text(text)
+        elif held.strip() != table:
+            problems.append(f"{page}: its {name} are not what was built (MOONCAF_REWRITE_GOLDEN=1 writes them)")
+    for problem in problems:
+        print(problem)
+    print(f"{len(kernels) - len(problems)} passed, {len(problems)} failed, 0 skipped")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
