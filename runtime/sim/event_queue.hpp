@@ -22,6 +22,7 @@ enum class event_kind : std::uint8_t {
   decode_turn,    ///< `target` instance: the steps planned under number `stamp` are done
   copy_arrived,   ///< `target` copy of hot blocks: it is at its node
   coupled_turn,   ///< `target` coupled instance: likewise
+  disturbance,    ///< `target` of the options' disturbances begins, goes on or ends
   sample,         ///< loads are written down
 };
 

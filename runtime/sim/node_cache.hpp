@@ -37,6 +37,11 @@ class node_cache {
   node_cache(const node_cache_options& options, conductor_core& conductor, node_id node)
       : options_(options), conductor_(&conductor), node_(node), dram_(options.dram), ssd_(options.ssd) {}
 
+  /// What memory held is gone; nothing may be pinned. The conductor has been told.
+  void clear() {
+    dram_ = eviction_index{options_.dram};
+    ssd_ = eviction_index{options_.ssd};
+  }
   /// What `pin` of all of them would find; changes nothing.
   cache_hit match(std::span<const block_key> keys) const noexcept;
   /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of

@@ -33,6 +33,13 @@ result<void> check_options(const simulation_options& o) {
   }
   if (!(o.hot_copy_share >= 0) || o.hot_copy_share > 0.5)
     return bad("hot copies may take 0 to 0.5 of memory");
+  for (const auto& d : o.disturbances) {
+    if (!split && d.kind != disturbance_kind::burst)
+      return bad("'" + to_string(d) +
+                 "': coupled instances cannot be disturbed; prefill and decode of their own can");
+    if (d.kind != disturbance_kind::burst && d.first >= (d.prefill ? o.prefill : o.decode))
+      return bad("'" + to_string(d) + "': there is no such instance");
+  }
   if (!(o.balancing_threshold >= 1)) return bad("the balancing threshold must be at least 1");
   return {};
 }

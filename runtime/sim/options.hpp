@@ -9,6 +9,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/policy.hpp"
+#include "runtime/sim/disturbance.hpp"
 #include "runtime/sim/profile.hpp"
 #include "runtime/sim/step_history.hpp"
 #include "storage/eviction.hpp"
@@ -57,6 +58,8 @@ struct simulation_options {
   double high_share = 0;            ///< of requests with high, and with low priority
   double low_share = 0;
   double report_interval_s = 1;  ///< at which instances report their load
+
+  std::vector<disturbance> disturbances;  ///< of instances of their own role: not of coupled ones
 
   double speed = 1;   ///< of the replay
   double jitter = 0;  ///< relative standard deviation of step times

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
+#include "runtime/sim/disturbance.hpp"
 #include "runtime/sim/log_histogram.hpp"
 #include "runtime/sim/timeline.hpp"
 
@@ -80,6 +82,8 @@ struct outcome {
   double busiest = 0;                                ///< largest such share of any instance; never above 1
   std::uint64_t peak_live = 0;                       ///< requests under way at once
   std::uint64_t events = 0;
+
+  std::vector<absence> absences;  ///< of instances that were restarted
 
   timeline history;
   std::uint32_t prefill_instances = 0, decode_instances = 0;

@@ -117,6 +117,13 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   series(data, "rejected", o, &timeline_row::rejected);
   series(data, "decode_batch", o, &timeline_row::decode_batch);
   series(data, "decode_memory", o, &timeline_row::decode_memory);
+  // Where something went wrong, lines stand in the plots over time.
+  data += "\"marks\":[";
+  for (std::size_t i = 0; i < options.disturbances.size(); ++i) {
+    const auto& d = options.disturbances[i];
+    data += (i > 0 ? "," : "") + number(d.at_s) + "," + number(d.at_s + d.for_s);
+  }
+  data += "],";
   busy(data, busy_of(o, options.coupled != coupled_mode::off));
   rows_of(data, "replicas", o, &timeline_row::replicas, options.watch.size());
   data += "\"watch\":[";

@@ -59,6 +59,9 @@ std::string json_of(const simulation_options& o) {
   j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first);
   j.text("write_policy", to_string(o.write)).count("selective_hits", o.selective_hits);
   j.flag("layerwise", o.layerwise).number("high_share", o.high_share).number("low_share", o.low_share);
+  std::vector<std::string> disturbed;
+  for (const auto& d : o.disturbances) disturbed.push_back(json_text(to_string(d)));
+  j.raw("disturbances", json_list(disturbed));
   j.number("report_interval_s", o.report_interval_s).number("speed", o.speed).number("jitter", o.jitter);
   return j.count("seed", o.seed).done();
 }
@@ -143,6 +146,16 @@ std::string to_json(const simulation_options& options, const outcome& o) {
       .number("network_busy", o.network_busy);
   j.number("decode_batch", o.decode_batch).number("decode_memory", o.decode_memory);
   j.number("decode_memory_most", o.decode_memory_most).number("decode_step", o.decode_step);
+  std::vector<std::string> away;
+  for (const auto& a : o.absences) {
+    away.push_back(json_object{}
+                       .text("role", a.prefill ? "prefill" : "decode")
+                       .count("instance", a.instance)
+                       .number("from_s", a.from_s)
+                       .number("until_s", a.until_s)
+                       .done());
+  }
+  j.raw("absences", json_list(away));
   std::vector<std::string> watched;
   for (const auto id : options.watch) watched.push_back(json_text(std::to_string(id)));
   j.raw("watched_blocks", json_list(watched)).raw("history", to_json(o.history));

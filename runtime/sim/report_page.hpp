@@ -80,6 +80,7 @@ function over(title,unit,sets,none,top){
   if(data.at.length<2||most<=0)return nothing(title,data.at.length<2?'over within a second':none);
   const hi=top||most*1.05;
   const f=frame(title,span,{lo:0,hi,unit},t=>{const k=row(t);return label(data.at[k])+' s: '+sets.map(s=>s.name+' '+(s.values[k]==null?'–':label(s.values[k]))).join(', ')});
+  for(const m of data.marks)if(m>=span.lo&&m<=span.hi)f.svg.append(node('line',{class:'mark',x1:f.sx(m),x2:f.sx(m),y1:T,y2:H-B}));
   sets.forEach((s,i)=>line(f,data.at,s.values.map(v=>v==null?v:Math.min(v,hi)),i));if(sets.length>1)key(f.box,sets.map(s=>s.name));f.end()}
 function heat(title,rows,names,colour,hi,scale,note){
   const n=rows.length,c=data.at.length;if(!n||c<2)return;

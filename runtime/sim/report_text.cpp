@@ -125,6 +125,11 @@ std::string to_table(const simulation_options& options, const outcome& o) {
       "SLO with a step\n",
       100 * o.decode_batch, 100 * o.decode_memory, 100 * o.decode_memory_most, 100 * o.decode_step);
   for (const auto& value : options.assumed) put(out, "not in the profile   %s is assumed\n", value.c_str());
+  for (const auto& d : options.disturbances) put(out, "disturbed            %s\n", to_string(d).c_str());
+  for (const auto& a : o.absences) {
+    put(out, "away                 %s %u from %.1f to %.1f s\n", a.prefill ? "prefill" : "decode", a.instance,
+        a.from_s, a.until_s);
+  }
   return out;
 }
 

@@ -15,6 +15,7 @@ namespace mooncaf::sim {
 /// A request between its arrival and its end.
 struct request_state_record {
   request_id id;
+  std::uint64_t session = 0;  ///< of its source, if that follows answers
   ticks arrival = 0;
   ticks first_token = 0;
   ticks joined = 0;             ///< its decode batch
@@ -32,6 +33,7 @@ struct request_state_record {
   std::uint32_t fetched_to = 0;           ///< blocks [local_blocks, fetched_to) come from elsewhere
   std::uint8_t priority = 1;
   bool live = false;
+  bool placed = false;
   std::vector<block_key> keys;               ///< of its full blocks
   std::vector<eviction_index::handle> pins;  ///< in its prefill node's cache
 };

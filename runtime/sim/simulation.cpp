@@ -111,6 +111,7 @@ void simulation::add_instances() {
   }
   const auto nodes = options_.prefill + options_.decode;
   links_.resize(nodes);
+  conditions_.resize(nodes);
   reported_.resize(nodes);
   sampled_busy_.resize(nodes);
   const auto cache = cache_options_of(options_);
@@ -137,36 +138,80 @@ result<bool> simulation::take_next(trace_source& source) {
     arriving_ = false;
     return more;
   }
+  take_keys();
+  const auto at = from_sec(with_bursts(options_.disturbances,
+                                       static_cast<double>(upcoming_.timestamp_ms) * 1e-3 / options_.speed));
+  events_.push(std::max(at, now_), event_kind::arrival, 0);
+  return true;
+}
+
+/// Keys of the full blocks of what was taken.
+void simulation::take_keys() {
   const auto full = std::min<std::size_t>(upcoming_.input_tokens / options_.hardware.block_tokens,
                                           upcoming_.hash_ids.size());
   upcoming_keys_.clear();
   for (const auto id : std::span{upcoming_.hash_ids}.first(full)) upcoming_keys_.push_back(key_of(id));
   conductor_.prefetch(upcoming_keys_);
-  const auto at = from_sec(static_cast<double>(upcoming_.timestamp_ms) * 1e-3 / options_.speed);
-  events_.push(std::max(at, now_), event_kind::arrival, 0);
-  return true;
+}
+
+/// Where requests follow from answers, an earlier one may become known at any time: its event overtakes the
+/// one that was expected, which is void then.
+void simulation::expect_arrival() {
+  const double due = source_->due_s();
+  arriving_ = arriving_ && source_->share_given() < 1;
+  if (std::isinf(due)) return;
+  const auto at = std::max(from_sec(due), now_);
+  if (expected_ > 0 && expected_ <= at) return;
+  expected_ = std::max<ticks>(at, 1);
+  events_.push(expected_, event_kind::arrival, 0);
+}
+
+/// A request comes; then the next one is known, or waits for an answer.
+result<void> simulation::arrivals(trace_source& source, const event& e) {
+  if (!source.follows_answers()) {
+    arrive();
+    const auto more = take_next(source);
+    return more ? result<void>{} : fail(more.error());
+  }
+  if (e.at != expected_) return {};
+  expected_ = 0;
+  const auto more = source.next(upcoming_);
+  if (!more) return fail(more.error());
+  if (*more) {
+    take_keys();
+    arrive();
+  }
+  expect_arrival();
+  return {};
 }
 
 result<outcome> simulation::run(trace_source& source, const std::function<void(std::uint64_t)>& progress) {
   constexpr std::uint64_t progress_every = 4096;
-  auto more = take_next(source);
-  if (!more) return fail(more.error());
-  if (*more) now_ = events_.next().at;
+  source_ = &source;
+  if (source.follows_answers()) {
+    expect_arrival();
+  } else if (const auto more = take_next(source); !more) {
+    return fail(more.error());
+  }
+  if (!events_.empty()) now_ = events_.next().at;
+  expect_disturbances();
   const auto begin = now_;
   sampled_at_ = begin;
   events_.push(begin + out_.history.interval(), event_kind::sample, 0);
   while (!events_.empty() && !hopeless()) {
     const auto e = events_.pop();
+    const bool over = !arriving_ && requests_.live() == 0;
+    if (over && e.kind == event_kind::disturbance) continue;  // of nobody's request
     now_ = e.at;
     ++out_.events;
     if (e.kind == event_kind::arrival) {
-      arrive();
-      out_.last_arrival_s = to_sec(now_ - begin);
+      const auto before = number_;
+      if (const auto came = arrivals(source, e); !came) return fail(came.error());
+      if (number_ > before) out_.last_arrival_s = to_sec(now_ - begin);
       if (progress && number_ % progress_every == 0) progress(number_);
-      if (more = take_next(source); !more) return fail(more.error());
     } else if (e.kind == event_kind::sample) {
       sample();
-      if (!events_.empty()) events_.push(now_ + out_.history.interval(), event_kind::sample, 0);
+      if (!events_.empty() && !over) events_.push(now_ + out_.history.interval(), event_kind::sample, 0);
     } else {
       dispatch(e);
       if (queue_.size() > 0) {
@@ -202,6 +247,8 @@ void simulation::dispatch(const event& e) {
       return copy_arrived(e.target);
     case event_kind::coupled_turn:
       return coupled_turn(e.target, e.stamp);
+    case event_kind::disturbance:
+      return disturbed(e.target, e.stamp);
     case event_kind::arrival:
     case event_kind::sample:
       return;

@@ -53,10 +53,20 @@ class simulation {
     ticks worked = 0;                          ///< time spent sending
   };
 
+  /// How a node fares.
+  struct condition {
+    double slower = 1;  ///< its steps take so many times as long
+    double link = 1;    ///< its network has so many times its speed
+    bool restarting = false, away = false;
+  };
+
   bool is_coupled() const noexcept { return options_.coupled != coupled_mode::off; }
   void add_instances();
   void add_instance(worker_id id, node_id node, instance_role role);
   result<bool> take_next(trace_source& source);
+  void take_keys();
+  result<void> arrivals(trace_source& source, const event& e);
+  void expect_arrival();
   void dispatch(const event& e);
   bool hopeless() const noexcept;
 
@@ -88,6 +98,14 @@ class simulation {
   void close(std::uint32_t slot);
   void report(std::uint32_t worker, const instance_load& load);
 
+  void expect_disturbances();
+  void disturbed(std::uint32_t number, std::uint32_t stamp);
+  void change_pace(std::uint32_t instance);
+  worker_id id_of(const disturbance& d, std::uint32_t instance) const noexcept;
+  void begin_restart(std::uint32_t number, std::uint32_t instance);
+  void go_on_restarting(std::uint32_t number, std::uint32_t instance);
+  bool is_needed(bool prefill, std::uint32_t instance) const;
+
   void sample();
   void add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context, std::size_t instances);
   void sum_up();
@@ -111,9 +129,12 @@ class simulation {
   std::vector<decode_instance> decodes_;
   std::vector<coupled_instance> coupled_;  // instead of both
   coupled_instance::news news_;
-  std::vector<node_cache> caches_;  // of the prefill nodes
-  std::vector<node_links> links_;   // of all nodes
-  std::vector<ticks> reported_;     // by worker
+  std::vector<node_cache> caches_;     // of the prefill nodes
+  std::vector<node_links> links_;      // of all nodes
+  std::vector<condition> conditions_;  // likewise
+  std::vector<ticks> reported_;        // by worker
+  trace_source* source_ = nullptr;     // while `run` lasts
+  ticks expected_ = 0;  // when the next request comes, if that follows from answers; 0: none is known
   workload_record upcoming_;
   std::vector<block_key> upcoming_keys_;                // of its full blocks
   std::unordered_map<std::uint32_t, hot_copy> copies_;  // on their way, by number

@@ -38,7 +38,8 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
   if (!d.is_current(stamp)) return;
   finished_.clear();
   const bool slowed = instance < prefills_.size() && prefills_[instance].computing();
-  const double slowdown = slowed ? decode_costs_.decode_beside_prefill() : 1;
+  const double slowdown =
+      conditions_[options_.prefill + instance].slower * (slowed ? decode_costs_.decode_beside_prefill() : 1);
   const auto next = d.turn(now_, slowdown, random_, requests_, out_.gap, finished_);
   for (const auto slot : finished_) {
     const auto& r = requests_[slot];
@@ -69,7 +70,13 @@ void simulation::finish(std::uint32_t slot, double tbt) {
   close(slot);
 }
 
-void simulation::close(std::uint32_t slot) { requests_.close(slot); }
+void simulation::close(std::uint32_t slot) {
+  const auto session = requests_[slot].session;
+  requests_.close(slot);
+  if (!source_->follows_answers()) return;
+  source_->answered(session, to_sec(now_));
+  expect_arrival();
+}
 
 void simulation::report(std::uint32_t worker, const instance_load& load) {
   auto& last = reported_[worker - 1];

@@ -12,6 +12,7 @@ void simulation::arrive() {
   auto& r = requests_[slot];
   out_.peak_live = std::max<std::uint64_t>(out_.peak_live, requests_.live());
   r.arrival = now_;
+  r.session = source_->session_given();
   r.prompt_tokens = upcoming_.input_tokens;
   r.output_tokens = upcoming_.output_tokens;
   if (options_.high_share > 0 || options_.low_share > 0) {
@@ -97,6 +98,7 @@ load_plan simulation::plan(const request_state_record& r, const placement& where
 
 void simulation::place(std::uint32_t slot, const placement& where) {
   auto& r = requests_[slot];
+  r.placed = true;
   r.prefill = static_cast<std::uint32_t>(where.prefill.value - 1);
   r.decode = static_cast<std::uint32_t>(where.decode.value - 1 - options_.prefill);
   const auto reusable = (r.prompt_tokens - 1) / options_.hardware.block_tokens;
@@ -168,12 +170,14 @@ void simulation::copy_hot_blocks() {
 
 void simulation::copy_arrived(std::uint32_t number) {
   const auto copy = std::move(copies_.extract(number).mapped());
+  if (conditions_[copy.target.value - 1].away) return;
   caches_[copy.target.value - 1].copy(copy.blocks, static_cast<std::uint64_t>(now_));
 }
 
 double simulation::link_speed(std::uint32_t node) const noexcept {
-  return node < options_.prefill ? options_.hardware.nic_bytes_per_s * options_.pipeline
-                                 : options_.decode_profile().nic_bytes_per_s;
+  return conditions_[node].link * (node < options_.prefill
+                                       ? options_.hardware.nic_bytes_per_s * options_.pipeline
+                                       : options_.decode_profile().nic_bytes_per_s);
 }
 
 /// Both ends work off what they had before. @returns when the last byte is there.

@@ -28,7 +28,8 @@ void simulation::enter_prefill(std::uint32_t slot) {
 void simulation::start_prefill(std::uint32_t instance) {
   auto& p = prefills_[instance];
   const bool slowed = instance < decodes_.size() && decodes_[instance].running() > 0;
-  const auto step = p.start(now_, slowed ? costs_.prefill_beside_decode() : 1, random_, requests_);
+  const double slower = conditions_[instance].slower * (slowed ? costs_.prefill_beside_decode() : 1);
+  const auto step = p.start(now_, slower, random_, requests_);
   neighbour_changed(instance);
   if (!step) return;
   if (p.stages() > 1) events_.push(step->free, event_kind::prefill_free, instance);

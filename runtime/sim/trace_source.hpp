@@ -2,6 +2,7 @@
 // Where the requests of a simulation come from: a file, standard input, or memory, one at a time.
 
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,17 @@ class trace_source {
   virtual double share_given() const { return -1; }
   /// Tokens of a block of what has been given; 0: not known (yet).
   virtual std::uint32_t block_tokens() const { return 0; }
+
+  // ---- where requests follow from answers: times are those of the replay, seconds ----
+  /// Whether it must be told of every end; else the three below have no meaning.
+  virtual bool follows_answers() const { return false; }
+  /// When the next request comes, by what has been told so far; infinity while all wait for answers, and at
+  /// the end.
+  virtual double due_s() const { return std::numeric_limits<double>::infinity(); }
+  /// Whose turn `next` gave last.
+  virtual std::uint64_t session_given() const { return 0; }
+  /// Its turn has been answered or refused. @param at_s  now.
+  virtual void answered(std::uint64_t /*session*/, double /*at_s*/) {}
 };
 
 /// Replays records that somebody holds, `copies` times one after the other, with fresh block ids per copy.

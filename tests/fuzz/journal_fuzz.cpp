@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "runtime/sched/journal/reader.hpp"
+#include "runtime/sched/journal/requests.hpp"
 
 using namespace mooncaf;
 
@@ -24,6 +25,11 @@ void read_all(std::string_view bytes) {
     last = from.offset();
   }
   if (from.torn_bytes() > bytes.size()) std::abort();
+  if (const auto trace = journal::requests_of(bytes, "j")) {
+    for (const auto& r : trace->records) {
+      if (r.timestamp_ms < 0 || r.hash_ids.size() > bytes.size() + 1) std::abort();
+    }
+  }
 }
 
 }  // namespace

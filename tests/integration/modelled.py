@@ -230,6 +230,12 @@ def a_journal_of_a_served_trace_replays():
         cluster.processes["front"].stop()
         assert stat.S_IMODE(journal.stat().st_mode) == 0o600
         check_journal(journal, len(rows) + 1)
+        # Its requests, as a trace: the last one is not of `rows`.
+        made = subprocess.run([BINARY, "trace", "from-journal", str(journal)], capture_output=True, text=True, check=True)
+        asked = [json.loads(line) for line in made.stdout.splitlines()]
+        lengths = sorted((r["input_length"], r["output_length"]) for r in asked)
+        sent = sorted([*((r["input_length"], r["output_length"]) for r in rows), (2100, 5)])
+        assert lengths == sent, (lengths, sent, made.stderr)
         explained = replay(journal, "--explain", f"#{len(rows)}")
         assert explained.stdout.count("\n> ") == 2 and "prefill instance" in explained.stdout, explained.stdout
         # As after a power cut in mid-write.

@@ -48,6 +48,10 @@ EXPECTED = [
     ("mooncaf simulate", wrote("uneven.json", r'^\{"options"')),
     ("mooncaf simulate --compare", lambda out, folder: (says(r"prefill +8 +12", r"plots: both.html")(out, folder),
                                                         wrote("both.html", r"2 runs side by side")(out, folder))),
+    ("mooncaf simulate examples/plan/chat.toml", lambda out, folder: (
+        says(r"completed +3000  100.0 %", r"(away +prefill \d from .*\n){6}", r"plots: afternoon.html")(out, folder),
+        wrote("afternoon.html", r'"marks":\[60,180,')(out, folder))),
+    ("mooncaf trace fit", wrote("like.toml", r"^# Fitted to trace.jsonl: \d+ conversations of 3000", r"requests = 3000\n")),
     ("mooncaf calibrate", wrote("here.toml", r"off by", r"prefill passes \(\d+ shapes\) +\d", r"block_tokens = 64")),
     ("mooncaf simulate", says(r"arrived +3000  100.0 %")),
 ]
@@ -155,10 +159,11 @@ def main():
             assert command.startswith(begin), f"{command}: {begin} expected"
             check(shell(command, folder), folder)
         look_at(folder / "out.html", 7, "none was rejected")
+        look_at(folder / "afternoon.html", 7, "restart one_by_one prefill all")
         look_at(folder / "both.html", 7, "inside both SLOs", "uneven")
         serve_planned(folder / "cluster")
         examples = worked_examples(folder)
-    print(f"{len(found) + 3 + examples} passed, 0 failed, 0 skipped")
+    print(f"{len(found) + 4 + examples} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

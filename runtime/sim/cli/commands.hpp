@@ -27,6 +27,9 @@ int simulate_command(std::span<const std::string> args, const console& io);
 int compare_command(std::span<const std::string> args, const console& io);
 int plan_command(std::span<const std::string> args, const console& io);
 int trace_command(std::span<const std::string> args, const console& io);
+/// `trace fit`, `trace from-journal`.
+int trace_fit_command(std::span<const std::string> args, const console& io);
+int trace_from_journal_command(std::span<const std::string> args, const console& io);
 int calibrate_command(std::span<const std::string> args, const console& io);
 int replay_command(std::span<const std::string> args, const console& io);
 

@@ -8,6 +8,7 @@
 #include "runtime/sim/plan_report.hpp"
 #include "runtime/sim/planner.hpp"
 #include "runtime/sim/price_list.hpp"
+#include "runtime/sim/session_workload.hpp"
 
 namespace mooncaf::sim {
 
@@ -135,6 +136,18 @@ result<std::string> read_kinds(plan_call& r) {
   return r.prices.empty() ? std::string{} : prices.currency;
 }
 
+/// The trace; of a description one that is made up, whose answers need half of the TBT SLO for a token.
+result<std::vector<workload_record>> requests_of(const plan_call& r) {
+  if (!r.trace.ends_with(".toml")) return load_trace(r.trace, r.format);
+  const auto described = load_workload(r.trace);
+  if (!described) return fail(described.error());
+  const auto& o = r.problem.base;
+  const auto source = play_sessions(*described, {r.format.block_tokens, 1, o.seed, o.tbt_slo_s / 2});
+  std::vector<workload_record> all;
+  for (workload_record record; *source->next(record);) all.push_back(record);
+  return all;
+}
+
 /// `--out`. @returns how it is started.
 result<std::string> write_cluster(const plan_call& r, const plan_answer& found) {
   const auto files = cluster_files(r.problem, found.cluster);
@@ -158,7 +171,7 @@ int plan_command(std::span<const std::string> args, const console& io) {
   const auto currency = read_kinds(r);
   if (!currency) return here.wrong(currency.error(), 2);
   r.format.block_tokens = p.kinds.front().hardware.block_tokens;
-  const auto records = load_trace(r.trace, r.format);
+  const auto records = requests_of(r);
   if (!records) return here.wrong(records.error(), 1);
   if (records->empty()) return here.wrong({ec::invalid_argument, r.trace + " holds no request"}, 1);
   const auto found = plan(p, *records, [&](std::uint64_t runs, const plan_cluster& c) {

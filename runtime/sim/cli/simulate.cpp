@@ -5,6 +5,7 @@
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"
 #include "runtime/sim/report.hpp"
+#include "runtime/sim/session_workload.hpp"
 #include "runtime/sim/simulation.hpp"
 #include "runtime/sim/trace_stats.hpp"
 
@@ -23,7 +24,9 @@ command_line simulate_line(simulate_request& r) {
   command_line line;
   line.usage = "mooncaf simulate FILE [options]\n       mooncaf simulate --compare A.json B.json [...]";
   line.summary =
-      "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines.\n"
+      "Plays a trace in Mooncake's format through the scheduler on a virtual clock, with modelled machines. "
+      "Of a\n"
+      "workload's description (FILE.toml) conversations wait for their answers.\n"
       "--compare puts runs that --json wrote side by side; its own --help explains.";
   line.arguments.push_back(
       text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", r.trace));
@@ -42,6 +45,11 @@ result<outcome> run(const simulate_request& r, simulation_options& options, cons
       if (bar) bar(source.share_given());
     });
   };
+  if (r.trace.ends_with(".toml")) {
+    const auto described = load_workload(r.trace);
+    if (!described) return fail(described.error());
+    return play(*play_sessions(*described, {options.hardware.block_tokens, options.speed, options.seed, 0}));
+  }
   if (r.report.empty()) {
     auto source = open_trace(r.trace, format);
     if (!source) return fail(source.error());

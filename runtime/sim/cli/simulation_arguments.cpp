@@ -84,6 +84,11 @@ argument trace_blocks(std::uint32_t& at) {
 std::vector<argument> simulation_arguments(simulation_request& r) {
   auto all = cluster_arguments(r);
   for (auto& a : policy_arguments(r)) all.push_back(std::move(a));
+  all.push_back(text("disturb", "FILE",
+                     "what goes wrong, a line each: AT FOR slow|link|restart|burst WHOM HOW_MUCH, such as\n" +
+                         std::string(26, ' ') +
+                         "\"100s 60s slow prefill 0-3 x2\" (runtime/sim/disturbance.hpp)",
+                     r.disturbances));
   all.push_back(real("speed", "of the replay: 2 plays an hour in half an hour", r.options.speed, 1e-3, 1e6));
   all.push_back(real("jitter", "relative standard deviation of step times", r.options.jitter, 0, 1));
   all.push_back(whole("seed", "of everything that is drawn", r.options.seed, 0, ~std::uint64_t{0}));
@@ -106,6 +111,11 @@ result<simulation_options> resolve(const simulation_request& r) {
   if (r.nic_gbit_per_s > 0) options.hardware.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
   if (r.dram_tokens > 0) options.hardware.dram_tokens = r.dram_tokens;
   if (r.ssd_tokens > 0) options.hardware.ssd_tokens = r.ssd_tokens;
+  if (!r.disturbances.empty()) {
+    auto read = load_disturbances(r.disturbances);
+    if (!read) return fail(read.error());
+    options.disturbances = std::move(*read);
+  }
   options.layerwise = !r.no_layerwise;
   options.local_cache = !r.no_cache;
   options.leaf_first = !r.any_victim;

@@ -14,6 +14,7 @@ struct simulation_request {
   simulation_options options;
   std::string profile = "a800x8-llama70b";
   std::string decode_profile;  ///< empty: the same
+  std::string disturbances;    ///< a file; empty: nothing goes wrong
   double nic_gbit_per_s = 0;   ///< 0: the profile's; likewise below
   std::uint64_t dram_tokens = 0;
   std::uint64_t ssd_tokens = 0;

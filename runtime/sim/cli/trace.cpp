@@ -8,6 +8,7 @@
 #include "runtime/sim/cli/simulation_arguments.hpp"
 #include "runtime/sim/hit_ratio.hpp"
 #include "runtime/sim/json_object.hpp"
+#include "runtime/sim/session_workload.hpp"
 #include "runtime/sim/trace_stats.hpp"
 #include "runtime/sim/workload_generator.hpp"
 
@@ -38,24 +39,39 @@ int stats(std::span<const std::string> args, const console& io) {
   return 0;
 }
 
+/// The requests of a description, if one is named, else of a kind of workload.
+result<std::unique_ptr<trace_source>> made_up(const workload_options& o, const std::string& described,
+                                              double token_s) {
+  if (described.empty()) return generate(o);
+  const auto d = load_workload(described);
+  if (!d) return fail(d.error());
+  return play_sessions(*d, {o.block_tokens, 1, o.seed, token_s});
+}
+
 int make(std::span<const std::string> args, const console& io) {
   workload_options o;
+  std::string described;
+  double token_s = 0.05;
   command_line line{
       "mooncaf trace generate [options]",
       "Writes a made-up trace to standard output; the same options give the same trace.",
       {choice("kind", "of workload", {"chat", "agent", "long_doc"}, o.kind),
+       text("workload", "FILE.toml", "a description instead; of the options below it heeds the last three",
+            described),
        whole("requests", "how many", o.requests, 1, 1'000'000'000),
        real("rate", "requests a second, on average", o.rate, 1e-6, 1e6),
        real("burstiness", "0 is Poisson; b makes bursts of 1 + b sessions on average", o.burstiness, 0, 1e4),
        real("input-mean", "tokens of a prompt; 0: the kind's own", o.input_mean, 0, 1e7),
        real("output-mean", "tokens of an answer; 0: the kind's own", o.output_mean, 0, 8192),
        whole("input-max", "longest prompt", o.input_max, 1, 1u << 26),
+       seconds("token-time", "with --workload: what answers need for a token, before the next turn", token_s,
+               1e-6, 10),
        whole("block-tokens", "tokens of a block", o.block_tokens, 1, 65'536),
        whole("seed", "of everything that is drawn", o.seed, 0, ~std::uint64_t{0})},
       {}};
   const invocation here{io, "trace generate"};
   if (const auto status = here.begin(line, args, 0)) return *status;
-  auto source = generate(o);
+  auto source = made_up(o, described, token_s);
   if (!source) return here.wrong(source.error(), 2);
   for (workload_record r; *(*source)->next(r);) {
     io.out << to_json_line(r) << '\n';
@@ -153,9 +169,12 @@ int trace_command(std::span<const std::string> args, const console& io) {
   if (command == "stats") return stats(rest, io);
   if (command == "generate") return make(rest, io);
   if (command == "hitrate") return hit_rate(rest, io);
+  if (command == "fit") return trace_fit_command(rest, io);
+  if (command == "from-journal") return trace_from_journal_command(rest, io);
   const bool asked = command == "--help" || command == "-h";
-  (asked ? io.out : io.err) << "usage: mooncaf trace stats FILE | generate [options] | hitrate FILE; each "
-                               "explains itself with --help\n";
+  (asked ? io.out : io.err)
+      << "usage: mooncaf trace stats FILE | generate [options] | hitrate FILE | fit FILE | "
+         "from-journal FILE; each explains itself with --help\n";
   return asked ? 0 : 2;
 }
 

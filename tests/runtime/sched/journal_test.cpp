@@ -5,6 +5,7 @@
 #include "runtime/sched/journal/explain.hpp"
 #include "runtime/sched/journal/recorded_core.hpp"
 #include "runtime/sched/journal/replay.hpp"
+#include "runtime/sched/journal/requests.hpp"
 #include "tests/runtime/sched/world.hpp"
 
 using namespace mooncaf;
@@ -280,4 +281,56 @@ TEST_CASE("an explanation lists every instance, and the first is what the policy
     REQUIRE(again);
     CHECK(compared > 20);
   }
+}
+
+TEST_CASE(
+    "a journal's requests are a trace: each once, with its arrival, blocks and answer, however often it was "
+    "placed") {
+  std::string file;
+  recorded_core core{small_options()};
+  core.record_to(into(file));
+  REQUIRE(core.add_node(node_id{1}));
+  REQUIRE(core.add_instance(prefill_instance(1, node_id{1})));
+  REQUIRE(core.add_instance(decode_instance(2, node_id{1})));
+  const auto at = [](int ms) { return time_point{} + std::chrono::milliseconds(1000 + ms); };
+  const auto keys = chain(7, 5);
+  const auto block = core.options().block_tokens;
+  const auto ask = [&](std::uint64_t id, std::size_t blocks, std::uint32_t more_tokens, int arrival, int now,
+                       bool resumed) {
+    schedule_request r;
+    r.id = request_id{id};
+    r.keys = std::span{keys}.first(blocks);
+    r.prompt_tokens = static_cast<std::uint32_t>(blocks) * block + more_tokens;
+    r.gateway = node_id{9};
+    r.arrival = at(arrival);
+    r.resumed = resumed;
+    static_cast<void>(core.schedule(r, at(now)));
+  };
+  ask(11, 3, 5, 100, 900, false);
+  ask(12, 2, 0, 40, 910, false);  // came earlier, and waited
+  ask(12, 2, 0, 40, 950, false);  // asked again while it waits
+  ask(13, 1, 1, 300, 960, false);
+  core.failed(request_id{11}, at(970));  // its worker was lost: the rest of it has another id
+  ask(14, 3, 9, 100, 980, true);
+  core.finished(request_id{12}, at(2000), 20);
+  core.finished(request_id{14}, at(3000), 30);
+  core.cancelled(request_id{13}, at(3000));
+  core.flush_journal();
+
+  const auto found = journal::requests_of(file, "j");
+  REQUIRE(found);
+  CHECK(found->left_out == 1);
+  REQUIRE(found->records.size() == 2);
+  const auto& first = found->records[0];
+  const auto& second = found->records[1];
+  CHECK(first.timestamp_ms == 0);
+  CHECK(second.timestamp_ms == 60);
+  CHECK(first.input_tokens == 2 * block);
+  CHECK(first.output_tokens == 20);
+  CHECK(second.input_tokens == 3 * block + 5);
+  CHECK(second.output_tokens == 30);
+  REQUIRE(first.hash_ids.size() == 2);
+  REQUIRE(second.hash_ids.size() == 4);
+  CHECK(std::equal(first.hash_ids.begin(), first.hash_ids.end(), second.hash_ids.begin()));
+  CHECK_FALSE(journal::requests_of("hello", "j"));
 }
