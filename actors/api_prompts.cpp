@@ -1,7 +1,10 @@
 #include "actors/api_prompts.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <span>
+
+#include "runtime/text/chat_template.hpp"
 
 namespace mooncaf {
 
@@ -78,10 +81,11 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const prompt_input
   return ids;
 }
 
-api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(
-    const std::vector<chat_message>& messages) const {
+api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt& conversation) const {
+  const auto& messages = conversation.messages;
   if (!context_->chat) {
-    return refuse(ec::unsupported, "this model has no chat template that is known here; set --chat-template");
+    return refuse(ec::unsupported,
+                  "this model has no chat template that is understood here; set --chat-template");
   }
   // A message costs a token at least, however empty.
   if (messages.size() > context_length_) {
@@ -91,9 +95,18 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(
                   too_long);
   }
   std::size_t bytes = 0;
-  for (const auto& m : messages) bytes += m.content.size();
+  for (const auto& m : messages) {
+    bytes += m.content.size();
+    for (const auto& c : m.tool_calls) bytes += c.arguments.size();
+  }
   if (const auto fits = may_fit(bytes, "messages"); !fits) return tl::unexpected(fits.error());
-  auto rendered = context_->chat->render(messages);
+  chat_render_options options;
+  options.add_generation_prompt = conversation.add_generation_prompt;
+  options.continue_final_message = conversation.continue_final_message;
+  options.variables = conversation.variables;
+  const auto now = std::time(nullptr);
+  ::localtime_r(&now, &options.now);
+  auto rendered = context_->chat->render(messages, options);
   if (!rendered) return tl::unexpected(api_refusal{rendered.error()});
   return std::move(*rendered);
 }

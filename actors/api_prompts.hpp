@@ -27,7 +27,7 @@ class prompt_maker {
  public:
   explicit prompt_maker(context_ptr context);
 
-  api_result<std::vector<std::int32_t>> tokens_of(const std::vector<chat_message>& messages) const;
+  api_result<std::vector<std::int32_t>> tokens_of(const chat_prompt& conversation) const;
   api_result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt,
                                                   const prompt_reading& how) const;
   /// The text of a prompt as `echo` repeats it: special tokens are part of it, but for the model's first.

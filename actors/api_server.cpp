@@ -337,7 +337,7 @@ void api_server::impl::chat(const call& c) {
   const auto parsed = parse_chat(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
-  auto tokens = prompts_.tokens_of(parsed->messages);
+  auto tokens = prompts_.tokens_of(*parsed);
   if (!tokens) return c.fail(tokens.error());
   submit(*parsed, {api_kind::chat, "messages", {std::move(*tokens)}, {{}}}, c);
 }
@@ -402,9 +402,9 @@ void api_server::impl::tokenize(const call& c) {
   const auto parsed = parse_tokenize(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
-  const auto* messages = std::get_if<std::vector<chat_message>>(&parsed->input);
-  const auto tokens = messages
-                          ? prompts_.tokens_of(*messages)
+  const auto* conversation = std::get_if<chat_prompt>(&parsed->input);
+  const auto tokens = conversation
+                          ? prompts_.tokens_of(*conversation)
                           : prompts_.tokens_of(prompt_input{std::get<std::string>(parsed->input)}, *parsed);
   if (!tokens) return c.fail(tokens.error());
   c.json(format_tokens(*tokens, prompts_.context_length()));

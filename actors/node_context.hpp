@@ -10,13 +10,13 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/grammar/grammar_cache.hpp"
 #include "runtime/model/model.hpp"
-#include "runtime/text/chat_template.hpp"
 #include "runtime/text/tokenizer.hpp"
 #include "storage/arena.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
 
+class chat_template;
 class link_book;
 class metrics;
 

@@ -1,5 +1,9 @@
 #include "actors/served_model.hpp"
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "actors/log.hpp"
@@ -67,6 +71,18 @@ result<weights_and_words> load_file(device* dev, const std::string& path, const 
   return out;
 }
 
+result<chat_template> template_of_file(std::shared_ptr<const tokenizer> text, const std::string& path) {
+  std::ifstream in{path, std::ios::binary};
+  std::string source{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad())
+    return fail(ec::io_error, "chat-template: " + path +
+                                  " is neither auto, chatml, llama3 or none, nor a file " +
+                                  "that can be read: " + std::strerror(errno));
+  auto made = chat_template::from_source(std::move(text), std::move(source));
+  if (!made) return fail(made.error().code, "chat-template: " + path + ": " + made.error().detail);
+  return made;
+}
+
 }  // namespace
 
 result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
@@ -78,7 +94,9 @@ result<served_model> load_served_model(device* dev, const std::string& path, con
   auto text = tokenizer::from_vocab(std::move(*parts->vocab));
   if (!text) return fail(text.error());
   out.text = std::move(*text);
-  auto chat = chat_template::recognise(out.text, template_name);
+  const bool ours = template_name == "auto" || !builtin_chat_template(template_name, false).empty();
+  auto chat =
+      ours ? chat_template::recognise(out.text, template_name) : template_of_file(out.text, template_name);
   if (chat) {
     out.chat = std::make_shared<chat_template>(std::move(*chat));
   } else if (template_name != "auto") {

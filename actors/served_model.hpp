@@ -23,14 +23,14 @@ struct served_model {
   model_identity identity;
   std::shared_ptr<const model> net;           ///< null without `weights`
   std::shared_ptr<const tokenizer> text;      ///< null without `vocabulary`
-  std::shared_ptr<const chat_template> chat;  ///< null, too, if the file's is of no known family
+  std::shared_ptr<const chat_template> chat;  ///< null, too, if the file's is not understood
 };
 
 /// Maps a GGUF file, or makes a model with random weights, as far as it is needed. Without `weights` the
 /// mapping is given back: what stays is the shape, the fingerprint and the vocabulary.
 /// @param dev       for the weights; may be null without them.
 /// @param path      a file, or a dummy's shape (`dummy_shape`).
-/// @param template_name  what `chat_template::recognise` takes.
+/// @param template_name  what `chat_template::recognise` takes, or the path of a file with a template.
 /// @error What the file's reader, `dummy_shape` or the tokenizer says, naming the file or the option.
 result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,
                                        const model_needs& needs);

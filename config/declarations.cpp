@@ -118,11 +118,10 @@ void add_model(table& t) {
   t.push_back(text({"served-model-name", "served_name",
                     "Name that clients call the model by; empty: from the file", "gateway"},
                    s, at(m, &model_options::served_model_name), "NAME"));
-  t.push_back(choice<model_options, std::string>(
-      {"chat-template", "chat_template", "Prompt format of chats; auto: what the model file names",
-       "gateway"},
-      s, at(m, &model_options::chat_template),
-      {{"auto", "auto"}, {"chatml", "chatml"}, {"llama3", "llama3"}, {"none", "none"}}));
+  t.push_back(text(
+      {"chat-template", "chat_template",
+       "Jinja template of chats: a file, or chatml, llama3 or none; auto: the model file's own", "gateway"},
+      s, at(m, &model_options::chat_template), "FILE"));
   t.push_back(integer(
       {"context-length", "context_length", "Longest prompt and answer together; 0: the model's own", who}, s,
       at(m, &model_options::context_length), 0u, 16'777'216u, "tokens"));

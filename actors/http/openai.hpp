@@ -46,13 +46,19 @@ struct completion_request : api_request, prompt_reading {
   bool echo = false;
 };
 
-struct chat_request : api_request {
+/// A conversation, and what its template is told.
+struct chat_prompt {
   std::vector<chat_message> messages;
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  std::string variables;  ///< JSON text of an object; empty: none
 };
+
+struct chat_request : api_request, chat_prompt {};
 
 struct tokenize_request : prompt_reading {
   std::string model;
-  std::variant<std::string, std::vector<chat_message>> input;
+  std::variant<std::string, chat_prompt> input;
 };
 
 struct detokenize_request {

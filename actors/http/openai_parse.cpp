@@ -3,6 +3,7 @@
 
 #include "actors/http/answer_form.hpp"
 #include "actors/http/body_reader.hpp"
+#include "actors/http/chat_messages.hpp"
 #include "actors/http/json_body.hpp"
 #include "actors/http/openai.hpp"
 
@@ -168,44 +169,6 @@ void read_prompts(reader& in, completion_request& out) {
   }
 }
 
-/// Content is a string, or a list of text parts, which are joined by line ends, as vLLM does.
-std::optional<std::string> content_of(const json& message) {
-  const auto i = message.find("content");
-  if (i == message.end() || i->is_null()) return std::string{};
-  if (i->is_string()) return i->get<std::string>();
-  if (!i->is_array()) return std::nullopt;
-  std::string out;
-  for (const auto& part : *i) {
-    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      return std::nullopt;
-    }
-    if (&part != &i->front()) out += '\n';
-    out += part["text"].get_ref<const std::string&>();
-  }
-  return out;
-}
-
-void read_messages(reader& in, std::vector<chat_message>& out) {
-  const auto* v = in.find("messages");
-  if (!v) return in.complain("messages", "is required");
-  if (!v->is_array() || v->empty()) return in.complain("messages", "must be a list of at least one message");
-  for (std::size_t i = 0; i < v->size(); ++i) {
-    const auto& m = (*v)[i];
-    const auto where = "messages[" + std::to_string(i) + "]";
-    if (!m.is_object() || !m.contains("role") || !m["role"].is_string())
-      return in.complain(where, "needs a role");
-    for (const auto* call : {"tool_calls", "function_call"}) {
-      const auto given = m.find(call);
-      if (given == m.end() || given->is_null() || (given->is_array() && given->empty())) continue;
-      return in.complain(where + "." + call, "is not supported (tool calls)");
-    }
-    const auto content = content_of(m);
-    if (!content) return in.complain(where + ".content", "must be a string or a list of text parts");
-    out.push_back({m["role"].get<std::string>(), *content});
-  }
-}
-
 }  // namespace
 
 result<completion_request> parse_completion(std::string_view body) {
@@ -231,7 +194,8 @@ result<chat_request> parse_chat(std::string_view body) {
   reader in{*parsed};
   chat_request out;
   read_common(in, out, 1);
-  read_messages(in, out.messages);
+  read_messages(in, out);
+  read_template_options(in, out);
   bool wanted = false;
   std::int32_t top = 0;
   in.boolean("logprobs", wanted);
@@ -250,10 +214,11 @@ result<tokenize_request> parse_tokenize(std::string_view body) {
   in.string("model", out.model);
   in.boolean("add_special_tokens", out.add_special_tokens);
   in.boolean("parse_special", out.parse_special);
+  chat_prompt conversation;
+  read_template_options(in, conversation);
   if (in.find("messages")) {
-    std::vector<chat_message> messages;
-    read_messages(in, messages);
-    out.input = std::move(messages);
+    read_messages(in, conversation);
+    out.input = std::move(conversation);
   } else {
     std::string text;
     if (!in.find("prompt")) in.complain("prompt", "is required");

@@ -1,130 +1,204 @@
 #include "runtime/text/chat_template.hpp"
 
-#include <optional>
+#include <algorithm>
+#include <utility>
 
-#include "runtime/text/prompt_builder.hpp"
+#include "runtime/base/utf8.hpp"
+#include "runtime/text/jinja/interpreter.hpp"
 
 namespace mooncaf {
 
 namespace {
 
-/// What Llama 3.1's template says when nobody tells it the day.
-constexpr std::string_view llama_default_date = "26 Jul 2024";
-constexpr std::string_view llama_knowledge_date = "December 2023";
+using jinja::foreign;
+using jinja::from_utf8;
+using jinja::value;
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
+constexpr std::size_t most_source_bytes = 1 << 20;
 
-/// The literal system turn that a ChatML template puts first when the conversation brings none. Templates
-/// build other turns from expressions, so the one without a quote or a brace between its markers is the
-/// default.
-std::string default_system_of(std::string_view text) {
-  constexpr std::string_view open = "<|im_start|>system", close = "<|im_end|>";
-  for (std::size_t at = text.find(open); at != std::string_view::npos; at = text.find(open, at + 1)) {
-    std::string_view rest = text.substr(at + open.size());
-    if (rest.starts_with("\n")) rest.remove_prefix(1);
-    else if (rest.starts_with("\\n")) rest.remove_prefix(2);
-    else continue;
-    const std::string_view body = rest.substr(0, rest.find(close));
-    if (body.size() < rest.size() && body.find_first_of("'\"{}") == std::string_view::npos) {
-      std::string said;
-      for (std::size_t i = 0; i < body.size(); ++i) {
-        const bool newline = body.substr(i, 2) == "\\n";
-        said += newline ? '\n' : body[i];
-        i += newline;
-      }
-      return said;
-    }
-  }
-  return {};
-}
-
-/// `text` from behind the last `mark` on, or all of it.
-std::string_view after_last(std::string_view text, std::string_view mark) {
-  const std::size_t at = text.rfind(mark);
-  return at == std::string_view::npos ? text : text.substr(at + mark.size());
-}
-
-std::string_view strip_newlines(std::string_view text) {
-  while (text.starts_with('\n')) text.remove_prefix(1);
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  return text;
-}
+constexpr std::string_view chatml_source =
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
+constexpr std::string_view llama3_source =
+    "{{- bos_token }}"
+    "{%- for message in messages %}"
+    "{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + (message.content or '') | trim + "
+    "'<|eot_id|>' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}";
+constexpr std::string_view plain_source = "{{- messages | map(attribute='content') | select | join('\\n') }}";
 
 bool is_role(std::string_view role) {
   return role == "system" || role == "developer" || role == "user" || role == "assistant" || role == "tool";
 }
 
-std::string_view spoken_role(std::string_view role) { return role == "developer" ? "system" : role; }
-
-/// Qwen3: the last message in which a person asks; answers after it keep their thinking.
-std::size_t last_query(std::span<const chat_message> messages) {
-  for (std::size_t i = messages.size(); i-- > 0;) {
-    const std::string_view content = messages[i].content;
-    const bool tool_result = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
-    if (messages[i].role == "user" && !tool_result) return i;
+/// Collects the members of a dict that a template sees.
+class dict {
+ public:
+  explicit dict(jinja::heap& memory) : memory_(memory) {}
+  dict& set(std::string_view name, value v) {
+    made_.items.emplace_back(memory_.keep(from_utf8(name)), v);
+    return *this;
   }
-  return messages.size() - 1;
+  dict& text(std::string_view name, std::string_view said, char32_t mark = foreign) {
+    return set(name, memory_.keep(from_utf8(said, mark)));
+  }
+  value done() { return memory_.keep_map(std::move(made_)); }
+
+ private:
+  jinja::heap& memory_;
+  jinja::map_data made_;
+};
+
+/// Arguments are shown to templates as the object that they are; what is no object stays text.
+value arguments_value(jinja::heap& memory, const std::string& said) {
+  if (said.find_first_not_of(" \t\r\n") != std::string::npos) {
+    try {
+      const auto v = jinja::from_json(memory, said);
+      if (v.is(jinja::kind::map)) return v;
+    } catch (const jinja::template_error&) {
+    }
+  }
+  return memory.keep(from_utf8(said, foreign));
 }
 
-/// Qwen3: an earlier answer without its thinking; the one after the last question with it, in the form it was
-/// learnt.
-std::string thinking_answer(std::string_view content, bool after_query, bool last) {
-  std::string_view answer = content, thinking;
-  if (const std::size_t end = content.find("</think>"); end != std::string_view::npos) {
-    thinking = strip_newlines(after_last(content.substr(0, end), "<think>"));
-    answer = after_last(content, "</think>");
-    while (answer.starts_with('\n')) answer.remove_prefix(1);
+/// `said` up to the end of `last`, the message that goes on, as transformers cuts it.
+result<jinja::text> cut_behind(jinja::text said, const std::string& last) {
+  const auto whole = from_utf8(last);
+  const jinja::text_view content = whole, trimmed = jinja::strip(content, nullptr, true, true);
+  const auto at = said.rfind(trimmed);
+  if (at == jinja::text::npos) {
+    return fail(ec::invalid_argument,
+                "continue_final_message: the template does not say the last message as it is");
   }
-  if (!after_query || (!last && thinking.empty())) return std::string{answer};
-  while (answer.starts_with('\n')) answer.remove_prefix(1);
-  return "<think>\n" + std::string{thinking} + "\n</think>\n\n" + std::string{answer};
+  const auto right = jinja::strip(content, nullptr, true, false);
+  const bool with_space = jinja::text_view{said}.substr(at, right.size()) == right;
+  said.resize(at + (with_space ? right.size() : trimmed.size()));
+  return said;
+}
+
+/// The parts of `bytes` that the template wrote, as [begin, end).
+std::vector<std::pair<std::size_t, std::size_t>> own_parts(const jinja::text& said, std::string& bytes) {
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  bool inside = false;
+  for (const char32_t c : said) {
+    const bool is_own = !(c & foreign);
+    if (is_own && !inside) own.emplace_back(bytes.size(), 0);
+    if (!is_own && inside) own.back().second = bytes.size();
+    inside = is_own;
+    utf8::append(bytes, jinja::bare(c));
+  }
+  if (inside) own.back().second = bytes.size();
+  return own;
 }
 
 }  // namespace
 
+std::string builtin_chat_template(std::string_view name, bool bos) {
+  if (name == "chatml") return std::string{chatml_source};
+  if (name == "llama3") return std::string{llama3_source};
+  if (name == "none") return (bos ? "{{- bos_token }}" : "") + std::string{plain_source};
+  return {};
+}
+
 result<chat_template> chat_template::recognise(std::shared_ptr<const tokenizer> tok,
                                                std::string_view wanted) {
-  const std::string_view text = tok->chat_template_text();
   if (wanted == "auto") {
-    if (contains(text, "<|im_start|>")) wanted = "chatml";
-    else if (contains(text, "<|start_header_id|>")) wanted = "llama3";
-    else
+    if (tok->chat_template_text().empty()) {
+      return fail(
+          ec::unsupported,
+          "the model file has no chat template; choose one with --chat-template: a file, or chatml, llama3 "
+          "or none");
+    }
+    auto source = tok->chat_template_text();
+    auto made = from_source(std::move(tok), std::move(source));
+    if (!made) {
       return fail(ec::unsupported,
-                  std::string{text.empty() ? "the model file has no chat template"
-                                           : "the model file's chat template is of no known family"} +
-                      "; choose one with --chat-template chatml, llama3 or none");
+                  "the model file's chat template is not understood (" + made.error().detail +
+                      "); choose another with --chat-template: a file, or chatml, llama3 or none");
+    }
+    return made;
   }
-  chat_template made;
-  if (wanted == "chatml") made.family_ = chat_family::chatml;
-  else if (wanted == "llama3") made.family_ = chat_family::llama3;
-  else if (wanted != "none")
+  auto source = builtin_chat_template(wanted, tok->add_bos());
+  if (source.empty())
     return fail(ec::invalid_argument,
                 "chat template \"" + std::string{wanted} + "\" is not one of auto, chatml, llama3, none");
-  const auto marker = [&](std::string_view name, std::int32_t& id) -> result<void> {
-    const auto found = tok->find(name);
-    if (!found)
-      return fail(ec::unsupported, "the vocabulary has no " + std::string{name} + ", which chat template " +
+  for (const std::string_view marker :
+       {"<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}) {
+    if (source.find(marker) != std::string::npos && !tok->find(marker)) {
+      return fail(ec::unsupported, "the vocabulary has no " + std::string{marker} + ", which chat template " +
                                        std::string{wanted} + " needs; choose another with --chat-template");
-    id = *found;
-    return {};
-  };
-  result<void> ok;
-  if (made.family_ == chat_family::chatml) {
-    ok = marker("<|im_start|>", made.open_).and_then([&] { return marker("<|im_end|>", made.close_); });
-    made.default_system_ = default_system_of(text);
-    made.tool_response_ = contains(text, "<tool_response>");
-    made.strip_thinking_ = contains(text, "</think>");
-  } else if (made.family_ == chat_family::llama3) {
-    ok = marker("<|start_header_id|>", made.open_)
-             .and_then([&] { return marker("<|end_header_id|>", made.header_end_); })
-             .and_then([&] { return marker("<|eot_id|>", made.close_); });
-    made.states_date_ = contains(text, "Cutting Knowledge Date");
+    }
   }
-  if (!ok) return fail(ok.error());
+  return from_source(std::move(tok), std::move(source));
+}
+
+result<chat_template> chat_template::from_source(std::shared_ptr<const tokenizer> tok, std::string source) {
+  if (source.size() > most_source_bytes)
+    return fail(ec::unsupported,
+                "a chat template of " + std::to_string(source.size()) + " bytes is too long");
+  chat_template made;
+  if (!utf8::is_well_formed(source)) source = utf8::to_well_formed(source);
+  try {
+    made.program_ = std::make_shared<const jinja::block>(jinja::parse(source));
+  } catch (const jinja::template_error& e) {
+    return fail(ec::unsupported, e.what);
+  }
   made.tokenizer_ = std::move(tok);
+  made.source_ = std::move(source);
   return made;
+}
+
+value chat_template::message_value(jinja::heap& memory, const chat_message& m) const {
+  dict out{memory};
+  // Roles are ours (`is_role`), so they may be part of a marker: "<|" + role + "|>".
+  const bool as_system = m.role == "developer" && source_.find("developer") == std::string::npos;
+  out.text("role", as_system ? "system" : m.role, 0);
+  if (m.content.empty() && !m.tool_calls.empty()) out.set("content", value::none());
+  else out.text("content", m.content);
+  if (!m.name.empty()) out.text("name", m.name);
+  if (!m.reasoning_content.empty()) out.text("reasoning_content", m.reasoning_content);
+  if (!m.tool_call_id.empty()) out.text("tool_call_id", m.tool_call_id);
+  if (!m.tool_calls.empty()) {
+    std::vector<value> calls;
+    for (const auto& c : m.tool_calls) {
+      const auto function =
+          dict{memory}.text("name", c.name).set("arguments", arguments_value(memory, c.arguments)).done();
+      calls.push_back(
+          dict{memory}.text("type", "function").text("id", c.id).set("function", function).done());
+    }
+    out.set("tool_calls", memory.keep_list(std::move(calls)));
+  }
+  return out.done();
+}
+
+result<jinja::text> chat_template::render_text(std::span<const chat_message> messages,
+                                               const chat_render_options& options) const {
+  jinja::heap memory;
+  jinja::interpreter in{memory, options.now};
+  try {
+    // What is fixed below comes after what a client names, and so stands.
+    in.define("documents", value::none());
+    if (!options.variables.empty()) {
+      const auto given = jinja::from_json(memory, options.variables);
+      for (const auto& [name, v] : given.map->items) in.define(memory.keep_name(*name.string), v);
+    }
+    std::vector<value> all;
+    for (const auto& m : messages) all.push_back(message_value(memory, m));
+    in.define("messages", memory.keep_list(std::move(all)));
+    in.define("tools", options.tools.empty() ? value::none() : jinja::from_json(memory, options.tools));
+    in.define("add_generation_prompt",
+              value::of(options.add_generation_prompt && !options.continue_final_message));
+    for (const auto& [name, id] :
+         {std::pair{"bos_token", tokenizer_->bos()}, {"eos_token", tokenizer_->eos()}}) {
+      if (id >= 0) in.define(name, memory.keep(from_utf8(tokenizer_->piece(id))));
+    }
+    return in.run(*program_);
+  } catch (const jinja::template_error& e) {
+    return fail(ec::invalid_argument, "messages: the chat template says: " + e.what);
+  }
 }
 
 result<std::vector<std::int32_t>> chat_template::render(std::span<const chat_message> messages,
@@ -135,65 +209,12 @@ result<std::vector<std::int32_t>> chat_template::render(std::span<const chat_mes
       return fail(ec::invalid_argument, "messages[" + std::to_string(i) + "].role is \"" + messages[i].role +
                                             "\"; it must be system, developer, user, assistant or tool");
   }
-  switch (family_) {
-    case chat_family::chatml:
-      return render_chatml(messages, options);
-    case chat_family::llama3:
-      return render_llama3(messages, options);
-    case chat_family::none:
-      break;
-  }
-  std::string text;
-  for (const auto& m : messages) text += (text.empty() ? "" : "\n") + m.content;
-  return tokenizer_->encode_prompt(text);
-}
-
-std::vector<std::int32_t> chat_template::render_chatml(std::span<const chat_message> messages,
-                                                       const chat_render_options& options) const {
-  prompt_builder prompt(*tokenizer_);
-  const auto turn = [&](std::string_view role, std::string_view content) {
-    prompt.marker(open_).text(role).text("\n").text(content).marker(close_).text("\n");
-  };
-  if (spoken_role(messages[0].role) != "system" && !default_system_.empty()) turn("system", default_system_);
-  const std::size_t query = strip_thinking_ ? last_query(messages) : 0;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const chat_message& m = messages[i];
-    if (m.role == "tool" && tool_response_) {
-      if (i == 0 || messages[i - 1].role != "tool") prompt.marker(open_).text("user");
-      prompt.text("\n<tool_response>\n").text(m.content).text("\n</tool_response>");
-      if (i + 1 == messages.size() || messages[i + 1].role != "tool") prompt.marker(close_).text("\n");
-    } else if (m.role == "assistant" && strip_thinking_) {
-      turn(m.role, thinking_answer(m.content, i > query, i + 1 == messages.size()));
-    } else {
-      turn(spoken_role(m.role), m.content);
-    }
-  }
-  if (options.add_generation_prompt) prompt.marker(open_).text("assistant\n");
-  return prompt.take();
-}
-
-std::vector<std::int32_t> chat_template::render_llama3(std::span<const chat_message> messages,
-                                                       const chat_render_options& options) const {
-  prompt_builder prompt(*tokenizer_);
-  const auto header = [&](std::string_view role) -> prompt_builder& {
-    return prompt.marker(open_).text(role).marker(header_end_).text("\n\n");
-  };
-  if (tokenizer_->bos() >= 0) prompt.marker(tokenizer_->bos());
-  if (states_date_) {
-    const bool has_system = spoken_role(messages[0].role) == "system";
-    header("system").text("Cutting Knowledge Date: ").text(llama_knowledge_date).text("\nToday Date: ");
-    prompt.text(options.date.empty() ? llama_default_date : std::string_view{options.date}).text("\n\n");
-    if (has_system) prompt.text(trim(messages[0].content));
-    prompt.marker(close_);
-    if (has_system) messages = messages.subspan(1);
-  }
-  for (const auto& m : messages) {
-    // Llama calls a tool's result "ipython" and, from 3.1 on, quotes it as JSON.
-    if (m.role == "tool" && states_date_) header("ipython").text(json_quoted(m.content)).marker(close_);
-    else header(spoken_role(m.role)).text(trim(m.content)).marker(close_);
-  }
-  if (options.add_generation_prompt) header("assistant");
-  return prompt.take();
+  auto said = render_text(messages, options);
+  if (said && options.continue_final_message) said = cut_behind(std::move(*said), messages.back().content);
+  if (!said) return fail(said.error());
+  std::string bytes;
+  const auto own = own_parts(*said, bytes);
+  return tokenizer_->encode_composed(bytes, own);
 }
 
 }  // namespace mooncaf

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "runtime/text/byte_alphabet.hpp"
+#include "runtime/text/chat_template.hpp"
 
 namespace mooncaf {
 
@@ -26,7 +27,7 @@ result<tokenizer_vocab> dummy_vocab(std::uint32_t size) {
   while (v.tokens.size() < size) {
     v.tokens.push_back(byte_alphabet::text(' ') + "w" + std::to_string(v.tokens.size()));
   }
-  v.chat_template = "<|im_start|>";
+  v.chat_template = builtin_chat_template("chatml", false);
   return v;
 }
 

@@ -190,6 +190,31 @@ std::vector<std::int32_t> tokenizer::encode_prompt(std::string_view text, specia
   return ids;
 }
 
+std::vector<std::int32_t> tokenizer::encode_composed(
+    std::string_view text, std::span<const std::pair<std::size_t, std::size_t>> own) const {
+  std::vector<std::int32_t> ids;
+  std::size_t done = 0;
+  const auto encode_to = [&](std::size_t end) {
+    // Words may span what is ours and what is not, as they do in a text that was rendered first.
+    const auto part = encode(text.substr(done, end - done), special_tokens::as_text);
+    ids.insert(ids.end(), part.begin(), part.end());
+  };
+  for (const auto& [begin, end] : own) {
+    const auto ours = text.substr(0, end);
+    for (std::size_t pos = begin; pos < end;) {
+      const auto special = impl_->specials.find(ours, pos, true);
+      if (special.length == 0) break;
+      pos = special.begin + special.length;
+      if (!is_special(special.id)) continue;  // text in any mode
+      encode_to(special.begin);
+      ids.push_back(special.id);
+      done = pos;
+    }
+  }
+  encode_to(text.size());
+  return ids;
+}
+
 std::string tokenizer::decode(std::span<const std::int32_t> ids, special_text how) const {
   std::string text;
   bool strip_space = adds_space_prefix();
@@ -215,6 +240,7 @@ std::int32_t tokenizer::vocab_size() const noexcept {
   return static_cast<std::int32_t>(impl_->vocab.tokens.size());
 }
 std::int32_t tokenizer::bos() const noexcept { return impl_->vocab.bos; }
+std::int32_t tokenizer::eos() const noexcept { return impl_->vocab.eos; }
 bool tokenizer::add_bos() const noexcept { return impl_->vocab.add_bos && impl_->vocab.bos >= 0; }
 bool tokenizer::adds_space_prefix() const noexcept {
   return impl_->vocab.kind == vocab_kind::sentencepiece && impl_->vocab.add_space_prefix;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/result.hpp"
@@ -55,6 +56,12 @@ class tokenizer {
   std::vector<std::int32_t> encode_prompt(std::string_view text,
                                           special_tokens how = special_tokens::as_text) const;
 
+  /// Token ids of a text that we composed around what others wrote: control tokens are read where they lie
+  /// wholly within one of `own`, the parts that are ours. Neither `bos` nor `eos` is added.
+  /// @param own  [begin, end) in bytes, ascending, apart from one another.
+  std::vector<std::int32_t> encode_composed(std::string_view text,
+                                            std::span<const std::pair<std::size_t, std::size_t>> own) const;
+
   /// Well-formed text of `ids`; ids outside [0, vocab_size()) add nothing. A SentencePiece vocabulary's space
   /// prefix is taken off again.
   std::string decode(std::span<const std::int32_t> ids, special_text how = special_text::hide) const;
@@ -65,6 +72,7 @@ class tokenizer {
 
   std::int32_t vocab_size() const noexcept;
   std::int32_t bos() const noexcept;  ///< -1: none
+  std::int32_t eos() const noexcept;  ///< -1: none
   bool add_bos() const noexcept;      ///< whether a plain prompt starts with `bos`
   bool adds_space_prefix() const noexcept;
   /// The tokens that end a generation, ascending: eos, eot and the usual end markers that the vocabulary has.
@@ -73,7 +81,7 @@ class tokenizer {
   bool is_special(std::int32_t id) const noexcept;
   /// Id of the token written exactly `text` in the vocabulary file, e.g. find("<|im_start|>").
   std::optional<std::int32_t> find(std::string_view text) const;
-  /// The Jinja text of the model file, for `chat_template::recognise`.
+  /// The Jinja text of the model file; may be empty.
   const std::string& chat_template_text() const noexcept;
 
   tokenizer(const tokenizer&) = delete;

@@ -306,13 +306,53 @@ TEST_CASE("messages have a role, and text or parts of text") {
   CHECK(m[2].content.empty());
 }
 
-TEST_CASE("a message that holds tool calls is refused: they would vanish from the prompt") {
-  CHECK(messages_complaint(R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}])")
-            .starts_with("messages[0].tool_calls: is not supported"));
+TEST_CASE("calls of tools and their results are part of a conversation") {
+  const auto r = parse_chat(R"({"messages":[{"role":"user","content":"x"},
+      {"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[
+        {"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},
+        {"id":"c2","type":"function","function":{"name":"g","arguments":{"b":[2]}}},{"function":{"name":"h"}}]},
+      {"role":"tool","tool_call_id":"c1","name":"f","content":[{"type":"text","text":"done"}]}]})");
+  REQUIRE_MESSAGE(r.has_value(), (r ? "" : r.error().detail));
+  const auto& calls = r->messages[1].tool_calls;
+  REQUIRE(calls.size() == 3);
+  CHECK(calls[0].id == "c1");
+  CHECK(calls[0].name == "f");
+  CHECK(calls[0].arguments == R"({"a": 1})");
+  CHECK(calls[1].arguments == R"({"b":[2]})");
+  CHECK(calls[2].arguments == "{}");
+  CHECK(r->messages[1].reasoning_content == "hm");
+  CHECK(r->messages[2].tool_call_id == "c1");
+  CHECK(r->messages[2].content == "done");
+  for (const std::string bad : {R"("no list")", R"([7])", R"([{}])", R"([{"function":{"name":""}}])",
+                                R"([{"function":{"name":5}}])"}) {
+    CHECK(messages_complaint(R"([{"role":"assistant","tool_calls":)" + bad + "}]")
+              .starts_with("messages[0].tool_calls: "));
+  }
+  CHECK(messages_complaint(R"([{"role":"user","tool_calls":[{"function":{"name":"f"}}]}])")
+            .starts_with("messages[0].tool_calls: "));
   CHECK(messages_complaint(R"([{"role":"assistant","content":"x","function_call":{"name":"f"}}])")
             .starts_with("messages[0].function_call: is not supported"));
+  CHECK(messages_complaint(R"([{"role":"user","content":"x","name":5}])").starts_with("messages[0].name: "));
   CHECK(parse_chat(
       R"({"messages":[{"role":"assistant","content":"x","tool_calls":[],"function_call":null}]})"));
+}
+
+TEST_CASE("what a chat template is told comes from the request") {
+  CHECK(chat("").add_generation_prompt);
+  CHECK(chat("").variables.empty());
+  CHECK(chat(R"("chat_template_kwargs":{"enable_thinking":false,"a":[1]})").variables ==
+        R"({"enable_thinking":false,"a":[1]})");
+  CHECK_FALSE(chat(R"("add_generation_prompt":false)").add_generation_prompt);
+  const auto goes_on = chat(R"("continue_final_message":true)");
+  CHECK(goes_on.continue_final_message);
+  CHECK_FALSE(goes_on.add_generation_prompt);
+  const auto refused = [](const std::string& fields) {
+    return complaint(parse_chat(R"({"messages":[{"role":"user","content":"x"}],)" + fields + "}"));
+  };
+  CHECK(refused(R"("continue_final_message":true,"add_generation_prompt":true)")
+            .starts_with("continue_final_message: "));
+  CHECK(refused(R"("chat_template_kwargs":[1])").starts_with("chat_template_kwargs: "));
+  CHECK(refused(R"("add_generation_prompt":"no")").starts_with("add_generation_prompt: "));
 }
 
 TEST_CASE("a message of another shape is refused by its index") {
@@ -338,7 +378,7 @@ TEST_CASE("tokenize takes text or messages") {
   CHECK_FALSE(text->add_special_tokens);
   const auto messages = parse_tokenize(R"({"messages":[{"role":"user","content":"x"}]})");
   REQUIRE(messages.has_value());
-  CHECK(std::get<std::vector<chat_message>>(messages->input).size() == 1);
+  CHECK(std::get<chat_prompt>(messages->input).messages.size() == 1);
   CHECK(complaint(parse_tokenize("{}")) == "prompt: is required");
   CHECK(complaint(parse_tokenize(R"({"prompt":["a"]})")).starts_with("prompt: "));
   CHECK(complaint(parse_tokenize(R"({"prompt":"a","add_special_tokens":1})"))

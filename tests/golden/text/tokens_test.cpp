@@ -99,7 +99,7 @@ TEST_CASE("conversations are rendered to the ids of apply_chat_template") {
     const auto chat = chat_template::recognise(tok);
     REQUIRE_MESSAGE(chat.has_value(), (chat ? "" : to_string(chat.error())));
     std::vector<chat_message> messages;
-    for (const auto& m : c["messages"]) messages.push_back({m["role"], m["content"]});
+    for (const auto& m : c["messages"]) messages.push_back({m["role"], m["content"], {}, "", "", ""});
     chat_render_options options;
     options.add_generation_prompt = c["generation_prompt"];
     const auto ids = chat->render(messages, options);

@@ -1,0 +1,17 @@
+#pragma once
+// The conversation of a body, and how it becomes a prompt. For the sources of this folder.
+
+#include "actors/http/body_reader.hpp"
+#include "actors/http/openai.hpp"
+
+namespace mooncaf {
+
+/// Fills in the messages of `out`.
+void read_messages(body_reader& in, chat_prompt& out);
+/// Fills in `out` from chat_template_kwargs, add_generation_prompt and continue_final_message.
+void read_template_options(body_reader& in, chat_prompt& out);
+
+/// `v` as JSON text; what is not UTF-8 is replaced.
+std::string text_of_json(const body_json& v);
+
+}  // namespace mooncaf
