@@ -71,6 +71,7 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
   static const std::map<std::string, entry> commands{
       {"directory", {serve_directory, "knows where every object is; one process of the store"}},
       {"lend", {lend_segment, "lends memory of this machine to the store, until it is stopped"}},
+      {"door", {serve_door, "the store over HTTP, and its metrics"}},
       {"put", {put_object, "stores a file under a key"}},
       {"get", {get_object, "writes an object to a file"}},
       {"stat", {stat_objects, "size, checksum and places of objects"}},

@@ -39,6 +39,7 @@ std::optional<int> begin(sim::command_line& line, std::span<const std::string> a
 std::string readable(std::uint64_t bytes);
 
 int serve_directory(std::span<const std::string> args, const sim::console& io);
+int serve_door(std::span<const std::string> args, const sim::console& io);
 int lend_segment(std::span<const std::string> args, const sim::console& io);
 int put_object(std::span<const std::string> args, const sim::console& io);
 int get_object(std::span<const std::string> args, const sim::console& io);

@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <fstream>
+
 #include "actors/cluster/shutdown.hpp"
 #include "actors/exit_codes.hpp"
 #include "actors/log.hpp"
 #include "actors/store/store_command.hpp"
+#include "actors/store/store_door.hpp"
 #include "config/value.hpp"
 #include "storage/memory_room.hpp"
 #include "storage/objects/directory_server.hpp"
@@ -74,6 +77,42 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   const auto server = directory_server::start(std::move(options));
   if (!server) return complain(io, server.error(), static_cast<int>(exit_code::address));
   return until_stopped("directory", at->host + ":" + std::to_string((*server)->port()));
+}
+
+int serve_door(std::span<const std::string> args, const sim::console& io) {
+  common_arguments common;
+  door_options options;
+  std::string listen = "127.0.0.1:7461", token_file;
+  sim::command_line line{
+      "mooncaf store door [options]",
+      "The store over HTTP: /objects/KEY, /segments, /get_all_segments, /metrics, /health.",
+      {},
+      {}};
+  line.arguments =
+      joined(common.list(),
+             {sim::text("listen", "HOST:PORT", "where it answers, 127.0.0.1:7461 by default", listen),
+              sim::text("token-file", "FILE",
+                        "its first line is what clients must bring: Authorization: Bearer …", token_file)});
+  std::erase_if(line.arguments, [](const sim::argument& a) { return a.name == "json"; });
+  if (const auto status = begin(line, args, io)) return *status;
+  const auto at = config::parse_endpoint(listen);
+  if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
+  std::ifstream file{token_file};
+  if (!token_file.empty() && (!std::getline(file, options.token) || options.token.empty()))
+    return complain(io, {ec::io_error, token_file + ": has no first line"},
+                    static_cast<int>(exit_code::files));
+  if (!config::is_loopback(at->host) && options.token.empty())
+    return complain(
+        io, {ec::invalid_argument, "--token-file is needed once " + at->host + " is no loopback address"}, 2);
+  auto store = common.connect();
+  if (!store) return complain(io, store.error(), 1);
+  options.host = at->host;
+  options.port = at->port;
+  claim_stop_signals();
+  configure_log(log_level::info, false, "door");
+  const auto door = store_door::start(std::move(options), std::move(*store));
+  if (!door) return complain(io, door.error(), static_cast<int>(exit_code::address));
+  return until_stopped("door", at->host + ":" + std::to_string((*door)->port()));
 }
 
 int lend_segment(std::span<const std::string> args, const sim::console& io) {

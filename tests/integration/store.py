@@ -376,6 +376,56 @@ def test_the_commands_show_and_change_what_is_there():
         assert rates["exists"]["pipelined"]["per_s"] > 0 and len(rates["objects"]) == 4
 
 
+def test_the_door_speaks_http():
+    import http.client
+
+    with Cluster() as cluster:
+        world = Store(cluster)
+        port, data = free_port(), noise(100_000, 6)
+        token = os.path.join(world.folder, "token")
+        pathlib.Path(token).write_text("a-token-of-this-test\n")
+        door = ("store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen")
+        for name, at, more in (("door", port, ()), ("locked", free_port(), ("--token-file", token))):
+            ready(world.start(name, *door, f"127.0.0.1:{at}", *more))
+            locked = at
+
+        def ask(method, path, body=None, headers=None, at=port):
+            connection = http.client.HTTPConnection("127.0.0.1", at, timeout=30)
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read(), answer.headers
+
+        key = "/objects/a%2Fb%00%ff"
+        assert ask("GET", key)[0] == 404 and ask("PUT", key, data)[0] == 201 and ask("PUT", key, b"other")[0] == 200
+        status, body, headers = ask("GET", key)
+        assert status == 200 and body == data
+        for wanted, part in (("bytes=10-19", data[10:20]), ("bytes=99990-", data[99990:]), ("bytes=-5", data[-5:]), ("bytes=5-999999", data[5:])):
+            status, body, headers = ask("GET", key, headers={"Range": wanted})
+            assert status == 206 and body == part and headers["Content-Range"].endswith("/100000"), wanted
+        assert ask("GET", key, headers={"Range": "bytes=100000-"})[0] == 416 and ask("GET", key, headers={"Range": "lines=1-2"})[1] == data
+        status, body, headers = ask("HEAD", key)
+        assert status == 200 and headers["X-Object-Bytes"] == "100000"
+        assert ask("PUT", "/objects/two?replicas=2", b"x")[0] == 201 and len(world.json("stat", "two")[0]["places"]) == 2
+        assert ask("DELETE", key)[0] == 409 and ask("DELETE", key + "?force=1")[0] == 200 and ask("HEAD", key)[0] == 404
+        assert ask("PUT", "/objects/", b"x")[0] == 400 and ask("PUT", "/objects/empty", b"")[0] == 400 and ask("GET", "/objects/%4")[0] == 400
+        assert ask("PUT", "/objects/large", bytes(65 << 20))[0] == 507 and ask("POST", key, b"x")[0] == 405 and ask("GET", "/other")[0] == 404
+        assert sorted(s["name"] for s in json.loads(ask("GET", "/segments")[1])) == ["s0", "s1"]
+        assert sorted(ask("GET", "/get_all_segments")[1].split()) == [b"s0", b"s1"]
+        text = ask("GET", "/metrics")[1].decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        assert values["mooncaf_store_objects"] == values["master_key_count"] == "1"
+        assert int(values["mooncaf_store_capacity_bytes"]) == int(values["master_total_capacity_bytes"]) == 128 << 20
+        assert int(values['segment_allocated_bytes{segment="s0"}']) > 0 and int(values["mooncaf_store_hits_total"]) >= 6
+        assert ask("GET", "/health")[0] == 200
+        # Web pages of elsewhere are refused, and with a token so is whoever has none.
+        assert ask("GET", "/metrics", headers={"Host": "example.com"})[0] == 403
+        assert ask("GET", "/metrics", headers={"Origin": "http://example.com"})[0] == 403
+        assert ask("GET", "/metrics", at=locked)[0] == 401 and ask("GET", "/health", at=locked)[0] == 200
+        assert ask("GET", "/metrics", headers={"Authorization": "Bearer a-token-of-this-test"}, at=locked)[0] == 200
+        world.directory.kill9()
+        assert ask("GET", "/objects/two")[0] == 503 and ask("GET", "/health")[0] == 503
+
+
 def package():
     """The package as it is installed: its sources and the extension in one folder."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mooncaf-package-"))

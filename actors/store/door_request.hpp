@@ -1,0 +1,24 @@
+#pragma once
+// What stands in a request to the store's door: pure parsers of what any client may send.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace mooncaf::store {
+
+/// @returns nothing for a percent sign without two hexadecimal digits behind it.
+std::optional<std::string> percent_decoded(std::string_view text);
+/// Value of a whole number in a query; nothing if it is not there, or none.
+std::optional<std::uint32_t> query_number(std::string_view query, std::string_view name);
+
+/// The part of a value that a `Range` header asks for. @returns all of it for a header that says nothing that
+/// is understood, as HTTP wants it; nothing where the range lies outside.
+struct byte_range {
+  std::uint64_t begin = 0, end = 0;  ///< end: behind the last byte
+  bool partial = false;
+};
+std::optional<byte_range> parse_range(std::string_view header, std::uint64_t size);
+
+}  // namespace mooncaf::store

@@ -1,0 +1,285 @@
+#include "actors/store/store_door.hpp"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "actors/http/api_keys.hpp"
+#include "actors/http/web_guard.hpp"
+#include "actors/http/work_pool.hpp"
+#include "actors/store/door_request.hpp"
+
+namespace mooncaf::store {
+
+namespace {
+
+using nlohmann::json;
+
+unsigned status_of(store_code code) {
+  switch (code) {
+    case store_code::ok:
+      return 200;
+    case store_code::not_found:
+    case store_code::replica_not_ready:
+      return 404;
+    case store_code::has_lease:
+      return 409;
+    case store_code::invalid_key:
+    case store_code::invalid_parameters:
+      return 400;
+    case store_code::no_space:
+      return 507;
+    case store_code::directory_unreachable:
+    case store_code::timed_out:
+      return 503;
+    default:
+      return 502;
+  }
+}
+
+void say(http_responder& out, unsigned status, std::string_view what) {
+  http_headers headers{{"Content-Type", "text/plain; charset=utf-8"}};
+  if (status == 401) headers.push_back({"WWW-Authenticate", "Bearer"});
+  if (status == 503) headers.push_back({"Retry-After", "1"});
+  out.respond(status, std::move(headers), std::string{what} + "\n");
+}
+
+void say(http_responder& out, store_code code) { say(out, status_of(code), to_string(code)); }
+
+}  // namespace
+
+class store_door::impl {
+ public:
+  impl(door_options options, std::unique_ptr<store_client> store)
+      : options_(std::move(options)),
+        store_(std::move(store)),
+        guard_("", options_.token.empty() ? "local" : "*", {}),
+        keys_(keys(options_.token)),
+        pool_(2, 2 * options_.object_bytes_max) {}
+
+  result<void> listen() {
+    http_options http;
+    http.host = options_.host;
+    http.port = options_.port;
+    http.max_connections = 256;
+    http.max_body_bytes = options_.object_bytes_max;
+    auto started =
+        http_server::start(http, [this](http_request request, std::shared_ptr<http_responder> out) {
+          take(std::move(request), std::move(out));
+        });
+    if (!started) return fail(started.error());
+    server_ = std::move(*started);
+    return {};
+  }
+  std::uint16_t port() const noexcept { return server_->port(); }
+
+ private:
+  static std::vector<tenant_settings> keys(const std::string& token) {
+    std::vector<tenant_settings> all;
+    if (token.empty()) return all;
+    tenant_settings one;
+    one.key = token;
+    all.push_back(one);
+    return all;
+  }
+
+  /// On an I/O thread: what asks the store waits for its answer elsewhere.
+  void take(http_request request, std::shared_ptr<http_responder> out) {
+    if (!guard_.may_ask(request.header("Origin"), request.header("Host")) ||
+        !guard_.host_allowed(request.header("Host")))
+      return say(*out, 403, "this host or origin is not served");
+    if (!keys_.find(request.header("Authorization")) && request.path != "/health")
+      return say(*out, 401, "a token is needed: Authorization: Bearer TOKEN");
+    const auto bytes = request.body.size() + 1024;
+    auto task = [this, asked = std::make_shared<http_request>(std::move(request)), out] {
+      serve(*asked, *out);
+    };
+    if (!pool_.post(bytes, std::move(task))) say(*out, 503, "too much waits already");
+  }
+
+  void serve(const http_request& r, http_responder& out) {
+    constexpr std::string_view objects = "/objects/";
+    if (r.path.compare(0, objects.size(), objects) == 0) {
+      const auto key = percent_decoded(std::string_view{r.path}.substr(objects.size()));
+      if (!key) return say(out, 400, "the key is not percent-encoded");
+      return serve_object(r, *key, out);
+    }
+    if (r.method != "GET" && r.method != "HEAD") return say(out, 405, "GET it");
+    if (r.path == "/metrics" || r.path == "/health") return serve_figures(r.path == "/metrics", out);
+    if (r.path == "/segments" || r.path == "/get_all_segments")
+      return serve_segments(r.path == "/segments", out);
+    say(out, 404, "see /objects/KEY, /segments, /get_all_segments, /metrics, /health");
+  }
+
+  void serve_object(const http_request& r, const std::string& key, http_responder& out) {
+    const std::string_view one = key;
+    if (r.method == "GET") return get(r, one, out);
+    if (r.method == "PUT") return put(r, one, out);
+    if (r.method == "DELETE")
+      return say(out, store_->remove({&one, 1}, query_number(r.query, "force").value_or(0) != 0).at(0));
+    if (r.method != "HEAD") return say(out, 405, "GET, HEAD, PUT or DELETE it");
+    const auto seen = store_->look({&one, 1}).at(0);
+    if (seen.code != store_code::ok) return say(out, seen.code);
+    out.respond(200, {{"X-Object-Bytes", std::to_string(seen.size)}}, {});
+  }
+
+  void get(const http_request& r, std::string_view key, http_responder& out) {
+    const auto found = store_->find({&key, 1}).at(0);
+    if (found.code != store_code::ok) return say(out, found.code);
+    if (found.size > options_.object_bytes_max) return say(out, 413, "the object is too large for this door");
+    const auto range = parse_range(r.header("Range"), found.size);
+    if (!range) {
+      return out.respond(416, {{"Content-Range", "bytes */" + std::to_string(found.size)}}, {});
+    }
+    std::string value(found.size, '\0');  // all of it, so that the checksum can tell
+    const auto whole = std::as_writable_bytes(std::span{value});
+    if (const auto code = store_->read(found, {&whole, 1}); code != store_code::ok) return say(out, code);
+    http_headers headers{{"Content-Type", "application/octet-stream"}, {"Accept-Ranges", "bytes"}};
+    if (range->partial) {
+      headers.push_back({"Content-Range", "bytes " + std::to_string(range->begin) + "-" +
+                                              std::to_string(range->end - 1) + "/" +
+                                              std::to_string(found.size)});
+      value = value.substr(range->begin, range->end - range->begin);
+    }
+    out.respond(range->partial ? 206 : 200, std::move(headers), std::move(value));
+  }
+
+  void put(const http_request& r, std::string_view key, http_responder& out) {
+    put_policy policy;
+    policy.replicas = query_number(r.query, "replicas").value_or(1);
+    const outgoing_object item{key, {std::as_bytes(std::span{r.body})}};
+    const auto code = r.body.empty() ? store_code::invalid_parameters : store_->put({&item, 1}, policy).at(0);
+    if (code == store_code::ok) return say(out, 201, "stored");
+    if (code == store_code::already_exists) return say(out, 200, "it exists already, and stays as it is");
+    say(out, code);
+  }
+
+  void serve_figures(bool metrics, http_responder& out) {
+    const auto counts = store_->counts();
+    const auto segments = store_->segments();
+    if (!counts || !segments) return say(out, 503, "the directory does not answer");
+    if (!metrics) return say(out, 200, "ok");
+    out.respond(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                metrics_text(*counts, *segments));
+  }
+
+  void serve_segments(bool as_json, http_responder& out) {
+    const auto segments = store_->segments();
+    if (!segments) return say(out, 503, "the directory does not answer");
+    json all = json::array();
+    std::string names;
+    for (const auto& s : *segments) {
+      all.push_back({{"name", s.view.name},
+                     {"host", s.view.host},
+                     {"bytes", s.view.bytes},
+                     {"used_bytes", s.view.bytes - s.view.free_bytes}});
+      names += s.view.name + "\n";
+    }
+    if (!as_json) return out.respond(200, {{"Content-Type", "text/plain; charset=utf-8"}}, names);
+    out.respond(200, {{"Content-Type", "application/json"}},
+                all.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  }
+
+  door_options options_;
+  std::unique_ptr<store_client> store_;
+  web_guard guard_;
+  api_keys keys_;
+  work_pool pool_;
+  std::unique_ptr<http_server> server_;  // first to go: its requests use all others
+};
+
+store_door::store_door(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+store_door::~store_door() = default;
+std::uint16_t store_door::port() const noexcept { return impl_->port(); }
+
+result<std::unique_ptr<store_door>> store_door::start(door_options options,
+                                                      std::unique_ptr<store_client> store) {
+  auto made = std::make_unique<impl>(std::move(options), std::move(store));
+  if (const auto ok = made->listen(); !ok) return fail(ok.error());
+  return std::unique_ptr<store_door>{new store_door(std::move(made))};
+}
+
+namespace {
+
+class exposition {
+ public:
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    name_ = name;
+    text_ +=
+        "# HELP " + name_ + " " + std::string{help} + "\n# TYPE " + name_ + " " + std::string{type} + "\n";
+  }
+  void sample(std::uint64_t value, const std::string& labels = {}) {
+    text_ += name_ + (labels.empty() ? "" : "{" + labels + "}") + " " + std::to_string(value) + "\n";
+  }
+  void gauge(std::string_view name, std::string_view help, std::uint64_t value) {
+    family(name, "gauge", help);
+    sample(value);
+  }
+  void counter(std::string_view name, std::string_view help, std::uint64_t value) {
+    family(name, "counter", help);
+    sample(value);
+  }
+  std::string text() && { return std::move(text_); }
+
+ private:
+  std::string name_, text_;
+};
+
+std::string label(std::string_view name, std::string_view value) {
+  std::string out{name};
+  out += "=\"";
+  for (const char c : value) {
+    if (c == '\n') out += "\\n";
+    else if (c == '"' || c == '\\') out += std::string{'\\'} + c;
+    else out += c;
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+std::string metrics_text(const object_counts& c, const std::vector<store_wire::mounted_segment>& segments) {
+  exposition e;
+  const auto allocated = c.total_bytes - c.free_bytes;
+  e.gauge("mooncaf_store_objects", "Objects that can be read.", c.objects);
+  e.gauge("mooncaf_store_reservations", "Puts under way.", c.reserved);
+  e.gauge("mooncaf_store_object_bytes", "Bytes of objects, each counted once.", c.object_bytes);
+  e.gauge("mooncaf_store_capacity_bytes", "Memory that is lent.", c.total_bytes);
+  e.gauge("mooncaf_store_allocated_bytes", "Memory that is taken, by replicas or resting.", allocated);
+  e.gauge("mooncaf_store_resting_bytes", "Memory of removed objects that somebody may still use.",
+          c.quarantined_bytes);
+  e.counter("mooncaf_store_hits_total", "Keys that were asked for and found.", c.hits);
+  e.counter("mooncaf_store_misses_total", "Keys that were asked for and not found.", c.misses);
+  e.counter("mooncaf_store_evictions_total", "Objects that made way for others.", c.evictions);
+  e.counter("mooncaf_store_evicted_bytes_total", "Bytes of objects that made way.", c.evicted_bytes);
+  e.counter("mooncaf_store_expired_total", "Objects that outlived their time.", c.expired);
+  e.counter("mooncaf_store_lost_total", "Objects that went with the last segment that held them.", c.lost);
+  e.counter("mooncaf_store_refused_puts_total", "Puts that found no room.", c.refused);
+  e.counter("mooncaf_store_recovered_replicas_total", "Replicas known from an earlier directory.",
+            c.recovered);
+  e.gauge("master_key_count", "As Mooncake's master has it: objects.", c.objects);
+  e.gauge("master_allocated_bytes", "The same: memory that is taken.", allocated);
+  e.gauge("master_total_capacity_bytes", "The same: memory that is lent.", c.total_bytes);
+  e.counter("mem_cache_hit_nums_", "The same: gets that memory answered.", c.hits);
+  e.counter("valid_get_nums_", "The same: gets that found something.", c.hits);
+  e.counter("total_get_nums_", "The same: gets.", c.hits + c.misses);
+  e.counter("master_evicted_key_count", "The same: objects that made way.", c.evictions);
+  e.counter("master_evicted_size_bytes", "The same: their bytes.", c.evicted_bytes);
+  const auto by_segment = [&](std::string_view name, std::string_view help, bool capacity, bool with_host) {
+    e.family(name, "gauge", help);
+    for (const auto& s : segments) {
+      auto labels = label("segment", s.view.name);
+      if (with_host) labels += "," + label("host", s.view.host);
+      e.sample(capacity ? s.view.bytes : s.view.bytes - s.view.free_bytes, labels);
+    }
+  };
+  by_segment("mooncaf_store_segment_capacity_bytes", "Memory of a segment.", true, true);
+  by_segment("mooncaf_store_segment_allocated_bytes", "Memory of a segment that is taken.", false, true);
+  by_segment("segment_total_capacity_bytes", "As Mooncake's master has it: memory of a segment.", true,
+             false);
+  by_segment("segment_allocated_bytes", "The same: what of it is taken.", false, false);
+  return std::move(e).text();
+}
+
+}  // namespace mooncaf::store

@@ -1,0 +1,45 @@
+#pragma once
+// The object store over HTTP, for scripts, dashboards and Prometheus: a client of the directory with a port.
+
+#include <memory>
+#include <string>
+
+#include "actors/http/http_server.hpp"
+#include "storage/objects/store_client.hpp"
+
+namespace mooncaf::store {
+
+struct door_options {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  ///< 0: any free one
+  /// Who asks for objects must bring it (Authorization: Bearer …). Empty: nobody is asked, and web pages of
+  /// other machines are refused.
+  std::string token;
+  std::uint64_t object_bytes_max = 256 * MiB;  ///< of a value, in and out: it is held in memory meanwhile
+};
+
+/// | path | |
+/// | --- | --- |
+/// | `/objects/KEY` | GET (with `Range`), HEAD, PUT (`?replicas=N`), DELETE (`?force=1`); KEY percent-encoded
+/// | | `/segments` | the memory that is lent, as JSON | | `/get_all_segments` | names of segments, a line
+/// each, as SGLang asks Mooncake's master | | `/metrics` | Prometheus text: mooncaf's names, and Mooncake's |
+/// | `/health` | 200 if the directory answers |
+/// @thread  construction and destruction only
+class store_door {
+ public:
+  /// @error `ec::io_error` with the address, if it cannot be had.
+  static result<std::unique_ptr<store_door>> start(door_options options, std::unique_ptr<store_client> store);
+  ~store_door();
+  std::uint16_t port() const noexcept;
+
+ private:
+  class impl;
+  explicit store_door(std::unique_ptr<impl> i);
+  std::unique_ptr<impl> impl_;
+};
+
+/// Prometheus's text of the store.
+std::string metrics_text(const object_counts& counts,
+                         const std::vector<store_wire::mounted_segment>& segments);
+
+}  // namespace mooncaf::store
