@@ -58,7 +58,9 @@ class line_reader {
   std::string time(double& seconds, const char* what) {
     const auto word = take();
     const auto t = config::parse_duration(word);
-    if (!t || t->count() < 0) return "'" + word + "' is not a time with its unit: " + what;
+    constexpr auto most = std::chrono::hours{250};
+    if (!t || t->count() < 0 || *t > most)
+      return "'" + word + "' is not a time of at most 250h with its unit: " + what;
     seconds = static_cast<double>(t->count()) * 1e-9;
     return {};
   }

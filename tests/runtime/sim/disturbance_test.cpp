@@ -151,7 +151,7 @@ TEST_CASE("a line that is none is refused with its number and what is wrong, and
     return all.error().detail;
   };
   CHECK(said("# nothing\n\n5 60s slow prefill 1 x2\n") ==
-        "d:3: '5' is not a time with its unit: when it begins");
+        "d:3: '5' is not a time of at most 250h with its unit: when it begins");
   CHECK(said("5s 0s slow prefill 1 x2") == "d:1: it must last longer than 0s");
   CHECK(said("5s 1s break prefill 1") == "d:1: 'break' is none of slow, link, restart, burst");
   CHECK(said("5s 1s slow router 1 x2") == "d:1: 'router' is neither prefill nor decode");
