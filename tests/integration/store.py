@@ -376,6 +376,28 @@ def test_the_commands_show_and_change_what_is_there():
         assert rates["exists"]["pipelined"]["per_s"] > 0 and len(rates["objects"]) == 4
 
 
+def test_coroutines_share_a_store():
+    import asyncio
+
+    from mooncake.async_store import MooncakeDistributedStoreAsync
+
+    async def talk(at):
+        store = MooncakeDistributedStoreAsync()
+        assert await store.async_setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", at) == 0
+        values = {f"k{i}": noise(1000 + i, i) for i in range(50)}
+        assert await asyncio.gather(*(store.async_put(k, v) for k, v in values.items())) == [0] * 50
+        assert await asyncio.gather(*(store.async_get(k) for k in values)) == list(values.values())
+        assert await store.async_is_exist("absent") == 0 and await store.async_remove("absent") == NOT_FOUND
+        assert await store.async_close() == 0
+        for name in ("put", "async_nothing"):
+            assert not hasattr(store, name)
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = world.secret
+        asyncio.run(talk(world.at))
+
+
 def test_the_door_speaks_http():
     import http.client
 
