@@ -4,9 +4,11 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
+#include "gpu/device_failure.hpp"
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
@@ -66,11 +68,20 @@ class timed_passes {
       changed_.wait(lock, [&] { return asked_ || over_; });
       if (over_) return;
       lock.unlock();
-      auto outcome = runner_.forward(items_, logits_);
+      auto outcome = pass();
       lock.lock();
       outcome_ = std::move(outcome);
       asked_ = false;
       changed_.notify_all();
+    }
+  }
+
+  /// Nobody would catch what this thread throws.
+  result<void> pass() {
+    try {
+      return runner_.forward(items_, logits_);
+    } catch (const device_failure& f) {
+      return fail(ec::unavailable, std::string{"device: "} + f.what());
     }
   }
 

@@ -1,0 +1,259 @@
+// A library with the name and the functions of NVIDIA's driver, as far as gpu/cuda uses them, over the
+// machine of this folder: what the product opens is this one where LD_LIBRARY_PATH names its folder. So the
+// product itself computes with
+// `--device cuda` in tests, all of its dealings with the driver included.
+//
+// It refuses what the driver would: a call without a context, a handle that it did not make, an unknown
+// kernel. What the driver does later is done at once. MOONCAF_FAKE_CUDA says what it is to go wrong with:
+// "init", "none" (no GPU), "broken:FILE" (launches find the memory broken once there is such a file).
+
+#include <cuda.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "tests/support/simt/kernel_functions.hpp"
+
+struct CUctx_st {
+  mooncaf::simt::machine gpu{std::size_t{1} << 30};
+};
+struct CUstream_st {};
+struct CUevent_st {
+  std::atomic<bool> recorded{false};
+};
+
+namespace {
+
+using namespace mooncaf;
+
+constexpr std::size_t memory_bytes = std::size_t{1} << 30;
+constexpr std::size_t params_bytes[] = {
+#define MOONCAF_SIZE(NAME, PARAMS, THREADS) sizeof(cuda::PARAMS),
+    MOONCAF_CUDA_KERNELS(MOONCAF_SIZE)
+#undef MOONCAF_SIZE
+};
+
+bool started = false;
+thread_local CUcontext current = nullptr;
+
+/// What this process was told to go wrong with.
+std::string trouble() {
+  const char* said = std::getenv("MOONCAF_FAKE_CUDA");
+  return said == nullptr ? "" : said;
+}
+bool broken() {
+  static const std::string file = trouble().starts_with("broken:") ? trouble().substr(7) : "";
+  return !file.empty() && ::access(file.c_str(), F_OK) == 0;
+}
+
+/// Handles that are alive.
+std::mutex handles_mutex;
+std::set<const void*> handles;
+template <class T>
+T* remember(T* handle) {
+  const std::lock_guard lock{handles_mutex};
+  handles.insert(handle);
+  return handle;
+}
+bool known(const void* handle) {
+  const std::lock_guard lock{handles_mutex};
+  return handles.contains(handle);
+}
+template <class T>
+CUresult forget(T* handle) {
+  {
+    const std::lock_guard lock{handles_mutex};
+    if (handles.erase(handle) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  }
+  delete handle;
+  return CUDA_SUCCESS;
+}
+
+CUcontext the_context() {
+  static CUctx_st context;
+  return &context;
+}
+
+/// work() on the current context, if there is one and the handle is alive.
+template <class Work>
+CUresult in_context(const void* handle, const Work& work) {
+  if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (handle != nullptr && !known(handle)) return CUDA_ERROR_INVALID_HANDLE;
+  try {
+    return work(current->gpu);
+  } catch (const simt::kernel_fault& f) {
+    std::fprintf(stderr, "%s\n", f.what());
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+}
+
+CUresult copy(CUstream stream, void* to, const void* from, std::size_t bytes) {
+  return in_context(stream, [&](simt::machine& gpu) {
+    gpu.copy(to, from, bytes);
+    return CUDA_SUCCESS;
+  });
+}
+
+std::byte* memory(CUdeviceptr at) { return reinterpret_cast<std::byte*>(at); }
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuInit(unsigned) {
+  if (trouble() == "init") return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  started = true;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGetErrorName(CUresult code, const char** name) {
+  *name = code == CUDA_ERROR_ECC_UNCORRECTABLE        ? "CUDA_ERROR_ECC_UNCORRECTABLE"
+          : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+          : code == CUDA_ERROR_OUT_OF_MEMORY          ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                                      : "CUDA_ERROR";
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGetErrorString(CUresult code, const char** text) {
+  *text = code == CUDA_ERROR_ECC_UNCORRECTABLE ? "uncorrectable ECC error encountered" : "an error";
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGetCount(int* count) {
+  if (!started) return CUDA_ERROR_NOT_INITIALIZED;
+  *count = trouble() == "none" ? 0 : 1;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice) {
+  std::strncpy(name, "fake", static_cast<std::size_t>(length));
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
+  *value = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
+           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 4
+                                                                 : 0;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
+  *bytes = memory_bytes;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  *context = the_context();
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+  current = context;
+  return context == nullptr || context == the_context() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
+  // What nvcc's fat binaries begin with.
+  if (std::memcmp(image, "\x50\xed\x55\xba", 4) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  *module = reinterpret_cast<CUmodule>(the_context());
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  for (const auto& entry : cuda::kernel_table) {
+    if (std::strcmp(entry.symbol, name) != 0) continue;
+    *function = reinterpret_cast<CUfunction>(const_cast<cuda::kernel_entry*>(&entry));
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+CUresult CUDAAPI cuMemAlloc(CUdeviceptr* at, std::size_t bytes) {
+  return in_context(nullptr, [&](simt::machine& gpu) {
+    *at = reinterpret_cast<CUdeviceptr>(gpu.allocate(bytes));
+    return *at == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuMemFree(CUdeviceptr at) {
+  return in_context(nullptr, [&](simt::machine& gpu) {
+    gpu.release(memory(at));
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+  return copy(stream, memory(to), from, bytes);
+}
+CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return copy(stream, to, memory(from), bytes);
+}
+CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* c, CUstream stream) {
+  const bool in = c->srcMemoryType == CU_MEMORYTYPE_HOST && c->dstMemoryType == CU_MEMORYTYPE_DEVICE;
+  const bool out = c->srcMemoryType == CU_MEMORYTYPE_DEVICE && c->dstMemoryType == CU_MEMORYTYPE_HOST;
+  if ((!in && !out) || c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  const auto* from = in ? static_cast<const std::byte*>(c->srcHost) : memory(c->srcDevice);
+  auto* to = in ? memory(c->dstDevice) : static_cast<std::byte*>(c->dstHost);
+  for (std::size_t row = 0; row < c->Height; ++row) {
+    const auto done = copy(stream, to + row * c->dstPitch, from + row * c->srcPitch, c->WidthInBytes);
+    if (done != CUDA_SUCCESS) return done;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* stream, unsigned, int priority) {
+  return in_context(nullptr, [&](simt::machine&) {
+    if (priority > 0 || priority < -5) return CUDA_ERROR_INVALID_VALUE;
+    *stream = remember(new CUstream_st);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuStreamDestroy(CUstream stream) { return forget(stream); }
+CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
+  return in_context(stream, [](simt::machine&) { return CUDA_SUCCESS; });
+}
+CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  return in_context(stream,
+                    [&](simt::machine&) { return known(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; });
+}
+CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned) {
+  return in_context(nullptr, [&](simt::machine&) {
+    *event = remember(new CUevent_st);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuEventDestroy(CUevent event) { return forget(event); }
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
+  return in_context(stream, [&](simt::machine&) {
+    if (!known(event)) return CUDA_ERROR_INVALID_HANDLE;
+    event->recorded = true;
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuEventSynchronize(CUevent event) {
+  return in_context(
+      event, [&](simt::machine&) { return event->recorded ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
+}
+CUresult CUDAAPI cuEventQuery(CUevent event) {
+  return in_context(event, [](simt::machine&) { return CUDA_SUCCESS; });
+}
+CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                                unsigned ty, unsigned tz, unsigned shared, CUstream stream, void** params,
+                                void** extra) {
+  return in_context(stream, [&](simt::machine& gpu) {
+    if (broken()) return CUDA_ERROR_ECC_UNCORRECTABLE;
+    const auto* entry = reinterpret_cast<const cuda::kernel_entry*>(function);
+    const auto index = static_cast<std::size_t>(entry - cuda::kernel_table);
+    if (index >= cuda::kernel_count || ty != 1 || tz != 1 || shared != 0 || extra != nullptr)
+      return CUDA_ERROR_INVALID_VALUE;
+    gpu.launch(entry->symbol, simt::kernel_function(static_cast<cuda::kernel>(index)),
+               {static_cast<const std::byte*>(params[0]), params_bytes[index]}, threads, {x, y, z});
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"
