@@ -15,30 +15,15 @@
 
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/model/model_runner.hpp"
-#include "storage/mapped_file.hpp"
+#include "tests/bench/bench_model.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::bench;
 
 namespace {
 
 constexpr std::uint32_t prompt_tokens = 2048;
 constexpr int rounds = 5;
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "%s\n", what.c_str());
-  std::exit(2);
-}
-template <class T>
-T unwrap(result<T> r) {
-  if (!r) die(to_string(r.error()));
-  return std::move(*r);
-}
-
-std::shared_ptr<const model> load_model(device& dev, const std::string& spec) {
-  if (is_dummy_spec(spec)) return unwrap(model::dummy(dev, unwrap(dummy_shape(spec)), 1));
-  auto mapped = std::make_shared<const mapped_file>(unwrap(mapped_file::open(spec)));
-  return unwrap(model::load(dev, unwrap(parse_gguf(mapped->bytes(), spec)), mapped));
-}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -18,10 +18,11 @@
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "runtime/model/sampler.hpp"
-#include "storage/mapped_file.hpp"
+#include "tests/bench/bench_model.hpp"
 #include "tests/bench/model_profile.hpp"
 
 using namespace mooncaf;
+using namespace mooncaf::bench;
 
 namespace {
 
@@ -33,16 +34,6 @@ struct settings {
   bool profile = false;
   bool figures = false;
 };
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "%s\n", what.c_str());
-  std::exit(2);
-}
-template <class T>
-T unwrap(result<T> r) {
-  if (!r) die(to_string(r.error()));
-  return std::move(*r);
-}
 
 settings parse(int argc, char** argv) {
   settings s;
@@ -70,12 +61,6 @@ settings parse(int argc, char** argv) {
   return s;
 }
 
-std::shared_ptr<const model> load(device& dev, const std::string& spec) {
-  if (is_dummy_spec(spec)) return unwrap(model::dummy(dev, unwrap(dummy_shape(spec)), 1));
-  auto mapped = std::make_shared<const mapped_file>(unwrap(mapped_file::open(spec)));
-  return unwrap(model::load(dev, unwrap(parse_gguf(mapped->bytes(), spec)), mapped));
-}
-
 /// KV memory of one sequence.
 struct sequence {
   std::vector<std::byte> memory;
@@ -99,7 +84,7 @@ class model_bench {
       : settings_(s),
         device_(unwrap(try_make_host_device({.threads = s.threads, .isa = s.isa}))),
         profiled_(*device_, times_),
-        model_(load(*device_, s.model_spec)) {
+        model_(load_model(*device_, s.model_spec)) {
     runner_options options;
     options.layout = model_->layout(64, kv_dtype::f16);
     options.max_batch_tokens = std::max(s.chunk_tokens, 8u);

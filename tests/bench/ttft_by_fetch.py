@@ -11,10 +11,10 @@ import os
 import random
 import statistics
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
 from cluster import Cluster, free_port, wait_until  # noqa: E402
+from first_token import ttft  # noqa: E402
 
 MODEL = "dummy:layers=16,dim=512,heads=8,kv_heads=8,ffn=512,vocab=512,ctx=8192"
 BYTES_PER_TOKEN = 16 * 2 * 512 * 2
@@ -38,18 +38,6 @@ def start(cluster, path):
     client = cluster.wait_healthy("127.0.0.1", port)
     wait_until("three members", lambda: len(client.cluster()["nodes"]) == 3, 60)
     return client
-
-
-def ttft(client, ids):
-    """Milliseconds to the first token, and prompt tokens that were cached."""
-    began, first, cached = time.perf_counter(), None, 0
-    for event in client.stream("/v1/completions", {"prompt": ids, "max_tokens": 2, "ignore_eos": True, "temperature": 0,
-                                                   "stream_options": {"include_usage": True}}):
-        if event and event["choices"] and first is None:
-            first = (time.perf_counter() - began) * 1e3
-        if event and event.get("usage"):
-            cached = event["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return first, cached
 
 
 def rate_of(client, path):

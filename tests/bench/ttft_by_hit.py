@@ -9,25 +9,19 @@ import os
 import random
 import statistics
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
 from cluster import Cluster, wait_until  # noqa: E402
+from first_token import ttft  # noqa: E402
 from serving import one_process  # noqa: E402
 
 PROMPT, ROUNDS = 4096, 5
 SHARES = (0, 50, 90, 99)
 
 
-def ttft(client, ids):
+def measure(client, ids):
     """Milliseconds to the first token at the client, of it computing the prompt's rest, tokens that were cached."""
-    began, first, cached = time.perf_counter(), None, 0
-    for event in client.stream("/v1/completions", {"prompt": ids, "max_tokens": 2, "ignore_eos": True, "temperature": 0,
-                                                   "stream_options": {"include_usage": True}}):
-        if event and event["choices"] and first is None:
-            first = (time.perf_counter() - began) * 1e3
-        if event and event.get("usage"):
-            cached = event["usage"]["prompt_tokens_details"]["cached_tokens"]
+    first, cached = ttft(client, ids)
     # The conductor hears of the first token from the gateway, beside the answer.
     wait_until("the conductor knows", lambda: client.cluster()["recent"][0]["prefill_ms"] > 0)
     return first, client.cluster()["recent"][0]["prefill_ms"], cached
@@ -42,12 +36,12 @@ def main():
     times = {share: [] for share in SHARES}
     with Cluster() as cluster:
         client = one_process(cluster, "--cache-dram", "2GiB")
-        ttft(client, fresh(PROMPT))  # estimators and pages warm up
+        measure(client, fresh(PROMPT))  # estimators and pages warm up
         for _ in range(ROUNDS):
             base = fresh(PROMPT)
             for share in SHARES:  # 0 first: it leaves the blocks that the others hit
                 kept = PROMPT * share // 100
-                ms, computing, cached = ttft(client, base[:kept] + fresh(PROMPT - kept) if share else base)
+                ms, computing, cached = measure(client, base[:kept] + fresh(PROMPT - kept) if share else base)
                 assert cached == kept // 64 * 64, (share, cached)
                 times[share].append((ms, computing))
     cold = statistics.median(ms for ms, _ in times[0])
