@@ -241,8 +241,8 @@ class World:
 
     def begin_leave(self, fault, name, process):
         if name not in self.down:
+            self.gone.add(name)  # first: a rolling restart must not bring it back
             self.begin_stop(fault, name, process)
-            self.gone.add(name)
 
     def begin_pause(self, _, name, process):
         if name not in self.down:
@@ -285,6 +285,8 @@ class World:
             began = process.output().count("ready roles=")
             process.process.terminate()
             self.await_end(name, "stop")
+            if name in self.gone:
+                continue
             process.start()
             try:
                 wait_until("it is ready", lambda: process.output().count("ready roles=") > began or not process.alive(), 30)
