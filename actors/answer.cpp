@@ -18,6 +18,7 @@ class answer::choice final : public token_sink {
         pending_(std::move(echo)) {
     whole_.index = index;
     if (wants_logprobs_) whole_.logprobs.emplace();
+    if (const auto& t = owner_->setup_.tools) reader_.emplace(t->format, t->forced, t->several, t->names);
   }
 
   void prompt(std::span<const std::int32_t> tokens, std::span<const sampled_token> scores) override {
@@ -36,20 +37,25 @@ class answer::choice final : public token_sink {
   bool token(const sampled_token& t) override {
     if (owner_->setup_.scores_only) return true;
     ++tokens_;
-    const auto piece = decoder_.push(t.id);
+    auto piece = decoder_.push(t.id);
+    if (reader_ &&
+        std::ranges::find(owner_->setup_.tools->markers, t.id) != owner_->setup_.tools->markers.end())
+      piece += owner_->setup_.text->piece(t.id);
     if (wants_logprobs_) note(describe(t));
     described_ += count_characters(piece);
-    pending_ += stops_.feed(piece, tokens_ > min_tokens_);
+    take(stops_.feed(piece, tokens_ > min_tokens_));
     flush({});
-    return !stops_.stopped() && !owner_->client_gone_ && !owner_->over_;
+    return !stops_.stopped() && !(reader_ && reader_->complete()) && !owner_->client_gone_ && !owner_->over_;
   }
 
   void finished(finish_kind reason, const generation_report& report) override {
     if (!stops_.stopped()) {
-      pending_ += stops_.feed(decoder_.finish(), tokens_ > min_tokens_);
-      pending_ += stops_.finish();
+      take(stops_.feed(decoder_.finish(), tokens_ > min_tokens_));
+      take(stops_.finish());
     }
-    flush(reason == finish_kind::length || owner_->setup_.scores_only ? "length" : "stop");
+    if (reader_) add(reader_->finish());
+    const bool cut = reason == finish_kind::length || owner_->setup_.scores_only;
+    flush(cut ? "length" : reader_ && reader_->calls() > 0 ? "tool_calls" : "stop");
     owner_->choice_finished(std::move(whole_),
                             {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0, tokens_});
   }
@@ -65,6 +71,31 @@ class answer::choice final : public token_sink {
     logprobs_.push_back(std::move(t));
   }
 
+  /// Text that is certain: content, or part of a call.
+  void take(const std::string& said) {
+    if (reader_) add(reader_->feed(said));
+    else pending_ += said;
+  }
+
+  void add(answer_parts parts) {
+    pending_ += parts.content;
+    for (auto& c : parts.calls) {
+      auto id = c.name.empty() ? std::string{} : call_id(c.index);
+      calls_.push_back({c.index, std::move(id), std::move(c.name), std::move(c.arguments)});
+    }
+  }
+
+  /// Nine letters and digits, which is what Mistral's templates take back.
+  std::string call_id(std::uint32_t call) const {
+    constexpr std::string_view signs = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    auto rest =
+        hash_text128(owner_->setup_.head.id + ' ' + std::to_string(whole_.index) + ' ' + std::to_string(call))
+            .low;
+    std::string out;
+    for (int i = 0; i < 9; ++i, rest /= signs.size()) out += signs[rest % signs.size()];
+    return out;
+  }
+
   token_logprob describe(const sampled_token& t) const {
     const auto& text = *owner_->setup_.text;
     token_logprob out{std::string{text.piece(t.id)}, t.logprob, {}, 0};
@@ -77,15 +108,21 @@ class answer::choice final : public token_sink {
     const bool streams = owner_->setup_.stream;
     if (!streams) {
       whole_.text += std::exchange(pending_, {});
+      for (auto& c : calls_) {
+        if (!c.name.empty()) whole_.calls.push_back(std::move(c));
+        else whole_.calls.back().arguments += c.arguments;
+      }
+      calls_.clear();
       whole_.finish_reason = std::move(reason);
       for (auto& t : logprobs_) whole_.logprobs->push_back(std::move(t));
       logprobs_.clear();
       return;
     }
-    if (pending_.empty() && logprobs_.empty() && reason.empty() && !first_) return;
+    if (pending_.empty() && calls_.empty() && logprobs_.empty() && reason.empty() && !first_) return;
     choice_text piece;
     piece.index = whole_.index;
     piece.text = std::exchange(pending_, {});
+    piece.calls = std::exchange(calls_, {});
     piece.role = std::exchange(first_, false);
     if (wants_logprobs_) piece.logprobs = std::exchange(logprobs_, {});
     piece.finish_reason = std::move(reason);
@@ -95,6 +132,7 @@ class answer::choice final : public token_sink {
   const std::shared_ptr<answer> owner_;
   incremental_decoder decoder_;
   stop_matcher stops_;
+  std::optional<tool_call_reader> reader_;
   const std::uint32_t min_tokens_;
   const bool wants_logprobs_;
   const std::uint32_t prompt_tokens_;
@@ -102,6 +140,7 @@ class answer::choice final : public token_sink {
   std::uint32_t described_ = 0;  ///< whole characters of the tokens so far
   bool first_ = true;
   std::string pending_;                  ///< text that is certain and not sent
+  std::vector<tool_call_text> calls_;    ///< pieces of calls that are certain and not sent
   std::vector<token_logprob> logprobs_;  ///< of tokens that are not sent
   choice_text whole_;                    ///< without streaming: the answer so far
 };

@@ -3,9 +3,11 @@
 // at the end.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "actors/api_prompts.hpp"
 #include "actors/client_request.hpp"
 #include "actors/http/http_server.hpp"
 #include "actors/http/openai.hpp"
@@ -22,8 +24,9 @@ struct answer_setup {
   http_headers headers;  ///< of the answer, e.g. x-request-id
   bool stream = false;
   bool include_usage = false;
-  bool scores_only = false;    ///< the one token that is made is not part of the answer
-  std::shared_ptr<void> held;  ///< kept until the answer is over
+  bool scores_only = false;           ///< the one token that is made is not part of the answer
+  std::optional<tool_reading> tools;  ///< how calls are read; nothing: text is text
+  std::shared_ptr<void> held;         ///< kept until the answer is over
 };
 
 /// One per HTTP request; its sinks keep it alive. @thread That of the gateway.

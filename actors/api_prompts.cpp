@@ -94,7 +94,12 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
                       std::to_string(context_length_) + " tokens can hold",
                   too_long);
   }
-  std::size_t bytes = 0;
+  if (!conversation.tools.empty() && context_->chat->source().find("tools") == std::string::npos) {
+    return refuse(
+        ec::invalid_argument,
+        "tools: the model's chat template has no place for them; --chat-template can give it another");
+  }
+  std::size_t bytes = conversation.tools.size();
   for (const auto& m : messages) {
     bytes += m.content.size();
     for (const auto& c : m.tool_calls) bytes += c.arguments.size();
@@ -104,11 +109,38 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
   options.add_generation_prompt = conversation.add_generation_prompt;
   options.continue_final_message = conversation.continue_final_message;
   options.variables = conversation.variables;
+  options.tools = conversation.tools;
   const auto now = std::time(nullptr);
   ::localtime_r(&now, &options.now);
   auto rendered = context_->chat->render(messages, options);
   if (!rendered) return tl::unexpected(api_refusal{rendered.error()});
   return std::move(*rendered);
+}
+
+api_result<std::optional<tool_reading>> prompt_maker::prepare_tools(chat_request& api) const {
+  if (api.functions.empty() || !context_->chat) return std::nullopt;
+  const auto format = tool_format_of(context_->chat->source());
+  if (!format) {
+    return refuse(ec::invalid_argument,
+                  "tools: the model's chat template names no form of calls that is known here (those of "
+                  "Hermes, Llama 3 and "
+                  "Mistral); --chat-template can give it another");
+  }
+  tool_reading out{*format, api.choice == tool_choice::required, api.parallel_tool_calls, {}, {}};
+  for (const auto& f : api.functions) out.names.push_back(f.name);
+  for (const auto marker : tool_markers(*format)) {
+    const auto id = context_->text->find(marker);
+    if (id && context_->text->is_special(*id)) out.markers.push_back(*id);
+  }
+  if (!out.forced) return out;
+  if (!api.form_field.empty())
+    return refuse(ec::invalid_argument,
+                  "tool_choice: asks for a form of the answer, as " + api.form_field + " does; only one may");
+  auto grammar = grammar_of_tools(*format, api.functions, out.several);
+  if (!grammar) return refuse(ec::invalid_argument, "tools: " + grammar.error().detail);
+  api.form_field = "tools";
+  api.sampling.grammar = std::move(*grammar);
+  return out;
 }
 
 std::string prompt_maker::echo_of(const std::vector<std::int32_t>& tokens) const {

@@ -21,6 +21,15 @@ struct api_refusal {
 template <class T>
 using api_result = tl::expected<T, api_refusal>;
 
+/// How an answer with calls is read.
+struct tool_reading {
+  tool_format format = tool_format::hermes;
+  bool forced = false;   ///< held to calls by a grammar
+  bool several = false;  ///< more than one call is wanted
+  std::vector<std::string> names;
+  std::vector<std::int32_t> markers;  ///< special tokens that are part of calls
+};
+
 /// @thread Immutable; shareable. Its work is as long as the prompts: not for an I/O thread, unless they are
 /// short.
 class prompt_maker {
@@ -30,6 +39,9 @@ class prompt_maker {
   api_result<std::vector<std::int32_t>> tokens_of(const chat_prompt& conversation) const;
   api_result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt,
                                                   const prompt_reading& how) const;
+  /// How calls in the answer are read; nothing if no tool may be called. Where one must be, fills in the
+  /// grammar of `api`.
+  api_result<std::optional<tool_reading>> prepare_tools(chat_request& api) const;
   /// The text of a prompt as `echo` repeats it: special tokens are part of it, but for the model's first.
   std::string echo_of(const std::vector<std::int32_t>& tokens) const;
 

@@ -157,6 +157,7 @@ class api_server::impl {
     std::string_view field;  ///< where the prompts came from
     std::vector<std::vector<std::int32_t>> prompts;
     std::vector<std::string> echoes;
+    std::optional<tool_reading> tools{};
   };
   void submit(const api_request& api, const asked& what, const call& c);
   std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
@@ -334,12 +335,14 @@ void api_server::impl::completion(const call& c) {
 }
 
 void api_server::impl::chat(const call& c) {
-  const auto parsed = parse_chat(c.request.body);
+  auto parsed = parse_chat(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
   auto tokens = prompts_.tokens_of(*parsed);
   if (!tokens) return c.fail(tokens.error());
-  submit(*parsed, {api_kind::chat, "messages", {std::move(*tokens)}, {{}}}, c);
+  auto tools = prompts_.prepare_tools(*parsed);
+  if (!tools) return c.fail(tools.error());
+  submit(*parsed, {api_kind::chat, "messages", {std::move(*tokens)}, {{}}, std::move(*tools)}, c);
 }
 
 void api_server::impl::submit(const api_request& api, const asked& what, const call& c) {
@@ -372,6 +375,7 @@ void api_server::impl::submit(const api_request& api, const asked& what, const c
   setup.stream = api.stream;
   setup.include_usage = api.include_usage;
   setup.scores_only = api.max_tokens_given && api.sampling.max_tokens == 0;
+  setup.tools = what.tools;
   setup.held = std::move(*entered);
   const auto made = std::make_shared<answer>(std::move(setup));
   auto client = std::make_shared<client_request>();

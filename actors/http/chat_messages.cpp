@@ -1,5 +1,6 @@
 #include "actors/http/chat_messages.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace mooncaf {
@@ -78,7 +79,77 @@ void read_message(body_reader& in, const json& m, const std::string& where, std:
   out.push_back(std::move(made));
 }
 
+constexpr std::size_t tools_limit = 128;
+constexpr std::size_t name_limit = 64;
+
+bool is_function_name(const std::string& name) {
+  constexpr std::string_view others = "_-.";
+  return !name.empty() && name.size() <= name_limit && std::ranges::all_of(name, [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           others.find(c) != others.npos;
+  });
+}
+
+/// The name in {"type": "function", "function": {"name": …}}; empty if it is not that.
+std::string function_name(const json& given) {
+  if (!given.is_object() || given.value("type", json()) != "function") return {};
+  const auto function = given.find("function");
+  if (function == given.end() || !function->is_object()) return {};
+  return member(*function, "name").value_or("");
+}
+
 }  // namespace
+
+std::vector<tool_function> read_tool_list(body_reader& in, std::string& as_text) {
+  std::vector<tool_function> out;
+  const auto* v = in.find("tools");
+  if (!v || (v->is_array() && v->empty())) return out;
+  const auto wrong = [&](const std::string& where, const std::string& what) {
+    in.complain(where, what);
+    return std::vector<tool_function>{};
+  };
+  if (!v->is_array() || v->size() > tools_limit)
+    return wrong("tools", "must be a list of at most " + std::to_string(tools_limit) + " functions");
+  for (std::size_t i = 0; i < v->size(); ++i) {
+    const auto where = "tools[" + std::to_string(i) + "]";
+    tool_function made{function_name((*v)[i]), {}};
+    if (made.name.empty()) return wrong(where, "must be of type function, with a function that has a name");
+    if (!is_function_name(made.name))
+      return wrong(where + ".function.name", "takes 1 to 64 letters, digits, '_', '-' and '.'");
+    if (std::ranges::find(out, made.name, &tool_function::name) != out.end())
+      return wrong(where + ".function.name", "is given twice");
+    const auto& function = (*v)[i]["function"];
+    if (const auto p = function.find("parameters"); p != function.end() && !p->is_null()) {
+      if (!p->is_object()) return wrong(where + ".function.parameters", "must be a JSON schema");
+      made.parameters = text_of_json(*p);
+    }
+    out.push_back(std::move(made));
+  }
+  as_text = text_of_json(*v);
+  return out;
+}
+
+void read_tools(body_reader& in, chat_request& out) {
+  out.functions = read_tool_list(in, out.tools);
+  in.boolean("parallel_tool_calls", out.parallel_tool_calls);
+  const auto* choice = in.find("tool_choice");
+  if (choice && *choice == "none") {
+    out.choice = tool_choice::none;
+    out.functions.clear();
+    out.tools.clear();
+  } else if (choice && *choice == "required") {
+    out.choice = tool_choice::required;
+    if (out.functions.empty()) in.complain("tool_choice", "needs tools");
+  } else if (choice && *choice != "auto") {
+    const auto name = function_name(*choice);
+    if (name.empty())
+      return in.complain("tool_choice", "must be auto, none, required, or a function by its name");
+    std::erase_if(out.functions, [&](const tool_function& f) { return f.name != name; });
+    if (out.functions.empty()) in.complain("tool_choice", "'" + shortened(name) + "' is not among the tools");
+    out.choice = tool_choice::required;
+    out.parallel_tool_calls = false;
+  }
+}
 
 std::string text_of_json(const json& v) { return v.dump(-1, ' ', false, json::error_handler_t::replace); }
 

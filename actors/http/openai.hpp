@@ -11,6 +11,8 @@
 #include "runtime/base/result.hpp"
 #include "runtime/model/sampling_params.hpp"
 #include "runtime/text/chat_template.hpp"
+#include "runtime/tools/tool_call_reader.hpp"
+#include "runtime/tools/tool_grammar.hpp"
 
 namespace mooncaf {
 
@@ -52,9 +54,17 @@ struct chat_prompt {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   std::string variables;  ///< JSON text of an object; empty: none
+  std::string tools;      ///< JSON text of a list, as the client sent it; empty: none, or none may be called
 };
 
-struct chat_request : api_request, chat_prompt {};
+/// Whether an answer may, must not, or must be calls of tools.
+enum class tool_choice : std::uint8_t { automatic, none, required };
+
+struct chat_request : api_request, chat_prompt {
+  std::vector<tool_function> functions;  ///< those that may be called: of `tools`, or the one that was named
+  tool_choice choice = tool_choice::automatic;
+  bool parallel_tool_calls = true;
+};
 
 struct tokenize_request : prompt_reading {
   std::string model;
@@ -100,10 +110,18 @@ struct answer_head {
   std::string model;
 };
 
+/// A call, or while streaming a piece of one.
+struct tool_call_text {
+  std::uint32_t index = 0;
+  std::string id, name;  ///< in the first piece
+  std::string arguments;
+};
+
 struct choice_text {
   std::uint32_t index = 0;
   std::string text;
-  std::string finish_reason;  ///< "stop", "length", or empty while streaming
+  std::vector<tool_call_text> calls;
+  std::string finish_reason;  ///< "stop", "length", "tool_calls", or empty while streaming
   std::optional<std::vector<token_logprob>> logprobs;
   bool role = false;  ///< chat stream: the first chunk of a choice names the role
 };

@@ -85,6 +85,29 @@ json head_json(const answer_head& head, std::string_view object) {
 
 }  // namespace
 
+namespace {
+
+/// @param piece  of a stream, which has an index, and a name only the first time.
+json calls_json(const std::vector<tool_call_text>& calls, bool piece) {
+  json out = json::array();
+  for (const auto& c : calls) {
+    json call = json::object();
+    if (piece) call["index"] = c.index;
+    json function = json::object();
+    if (!piece || !c.name.empty()) {
+      call["id"] = c.id;
+      call["type"] = "function";
+      function["name"] = c.name;
+    }
+    function["arguments"] = c.arguments;
+    call["function"] = std::move(function);
+    out.push_back(std::move(call));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::uint32_t count_characters(std::string_view text) noexcept {
   return static_cast<std::uint32_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -99,6 +122,10 @@ std::string format_answer(const answer_head& head, const std::vector<choice_text
     json choice = {{"index", c.index}};
     if (chat) {
       choice["message"] = {{"role", "assistant"}, {"content", c.text}};
+      if (!c.calls.empty()) {
+        if (c.text.empty()) choice["message"]["content"] = nullptr;
+        choice["message"]["tool_calls"] = calls_json(c.calls, false);
+      }
     } else {
       choice["text"] = c.text;
     }
@@ -117,7 +144,9 @@ std::string format_chunk(const answer_head& head, const choice_text& c, bool usa
   if (chat) {
     json delta = json::object();
     if (c.role) delta["role"] = "assistant";
-    if (c.role || !c.text.empty() || c.finish_reason.empty()) delta["content"] = c.text;
+    const bool says = !c.text.empty() || (c.calls.empty() && c.finish_reason.empty());
+    if (c.role || says) delta["content"] = c.text;
+    if (!c.calls.empty()) delta["tool_calls"] = calls_json(c.calls, true);
     choice["delta"] = std::move(delta);
   } else {
     choice["text"] = c.text;

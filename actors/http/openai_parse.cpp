@@ -196,6 +196,7 @@ result<chat_request> parse_chat(std::string_view body) {
   read_common(in, out, 1);
   read_messages(in, out);
   read_template_options(in, out);
+  read_tools(in, out);
   bool wanted = false;
   std::int32_t top = 0;
   in.boolean("logprobs", wanted);
@@ -216,6 +217,7 @@ result<tokenize_request> parse_tokenize(std::string_view body) {
   in.boolean("parse_special", out.parse_special);
   chat_prompt conversation;
   read_template_options(in, conversation);
+  read_tool_list(in, conversation.tools);
   if (in.find("messages")) {
     read_messages(in, conversation);
     out.input = std::move(conversation);

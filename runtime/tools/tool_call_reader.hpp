@@ -1,0 +1,83 @@
+#pragma once
+// The text of an answer, as it comes, taken apart into content and calls.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/tools/call_scanner.hpp"
+#include "runtime/tools/tool_format.hpp"
+
+namespace mooncaf {
+
+/// More of a call: its name with the first piece, then the text of its arguments.
+struct tool_call_piece {
+  std::uint32_t index = 0;
+  std::string name;
+  std::string arguments;
+};
+
+/// What has become certain of an answer.
+struct answer_parts {
+  std::string content;
+  std::vector<tool_call_piece> calls;
+};
+
+/// Reads one answer. The parts together do not depend on how the text was cut into pieces. What only looks
+/// like a call (not JSON, without a name) is content, as the model wrote it, if that is found out before its
+/// name was passed on. White space around calls is not passed on.
+/// @thread Not synchronised.   @cost O(bytes).
+class tool_call_reader {
+ public:
+  /// @param forced   the answer was held to `grammar_of_tools`.
+  /// @param several  whether more than one call is wanted.
+  /// @param names    of the functions that were offered.
+  tool_call_reader(tool_format format, bool forced, bool several, std::vector<std::string> names)
+      : format_(format),
+        several_(several),
+        names_(std::move(names)),
+        place_(forced && format == tool_format::mistral ? place::list : place::text) {}
+
+  answer_parts feed(std::string_view text);
+  /// The rest of an answer that is over.
+  answer_parts finish();
+
+  std::uint32_t calls() const noexcept { return calls_; }
+  /// The only call that is wanted has ended.
+  bool complete() const noexcept { return !several_ && ended_ > 0; }
+
+ private:
+  enum class place : std::uint8_t {
+    text,   ///< content, until a call opens
+    list,   ///< Mistral: behind the marker
+    name,   ///< Mistral: of a function, before [ARGS]
+    call,   ///< inside a JSON object
+    after,  ///< behind one
+    plain   ///< content until the end
+  };
+
+  // Each looks at `held_` and takes from it; false if it needs more text.
+  bool read_text(answer_parts& out);
+  bool read_list(answer_parts& out);
+  bool read_name(answer_parts& out);
+  bool read_call(answer_parts& out);
+  bool read_after(answer_parts& out);
+  void open_call(std::string opening);
+  void say(answer_parts& out, std::string_view content);
+
+  const tool_format format_;
+  const bool several_;
+  const std::vector<std::string> names_;
+  place place_;
+  bool begun_ = false;    ///< Llama 3: something else than white space has come
+  bool in_list_ = false;  ///< Mistral: calls are items of a list
+  std::uint32_t calls_ = 0, ended_ = 0;
+  std::string held_;     ///< not yet understood
+  std::string space_;    ///< white space that may yet be content
+  std::string opening_;  ///< of the call: it is content after all if the call is none
+  call_scanner scanner_;
+};
+
+}  // namespace mooncaf

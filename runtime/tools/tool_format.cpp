@@ -1,0 +1,33 @@
+#include "runtime/tools/tool_format.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+constexpr std::string_view hermes_markers[] = {"<tool_call>", "</tool_call>"};
+constexpr std::string_view llama3_markers[] = {"<|python_tag|>"};
+constexpr std::string_view mistral_markers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
+
+}  // namespace
+
+std::optional<tool_format> tool_format_of(std::string_view source) noexcept {
+  const auto says = [&](std::string_view part) { return source.find(part) != std::string_view::npos; };
+  if (says("<tool_call>")) return tool_format::hermes;
+  if (says("[TOOL_CALLS]")) return tool_format::mistral;
+  if (says("<|start_header_id|>") && says("tool_calls") && says("\"parameters\"")) return tool_format::llama3;
+  return std::nullopt;
+}
+
+std::span<const std::string_view> tool_markers(tool_format format) noexcept {
+  switch (format) {
+    case tool_format::hermes:
+      return hermes_markers;
+    case tool_format::llama3:
+      return llama3_markers;
+    case tool_format::mistral:
+      return mistral_markers;
+  }
+  return {};
+}
+
+}  // namespace mooncaf

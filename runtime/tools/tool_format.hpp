@@ -1,0 +1,24 @@
+#pragma once
+// How models write down that a function is to be called.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace mooncaf {
+
+enum class tool_format : std::uint8_t {
+  hermes,  ///< <tool_call>{"name": …, "arguments": {…}}</tool_call>, one after the other (Hermes, Qwen)
+  llama3,  ///< the answer is {"name": …, "parameters": {…}}, "; " between several, <|python_tag|> may come
+           ///< first
+  mistral  ///< [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}, one after the
+           ///< other
+};
+
+/// What a chat template teaches its model; nothing if it names no form that is known.
+std::optional<tool_format> tool_format_of(std::string_view template_source) noexcept;
+/// Special tokens that are part of a call: they are hidden from text, and `tool_call_reader` has to see them.
+std::span<const std::string_view> tool_markers(tool_format format) noexcept;
+
+}  // namespace mooncaf

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Tools, offered with OpenAI's own client to the real binary and model: calls that must come, in prompts and answers,
+streamed and not. The model's own template knows no tools, so the server is given one that does (--chat-template)."""
+import json
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main, one_server  # noqa: E402
+from python_client import with_packages  # noqa: E402
+
+with_packages("python-forms", ["openai==3.52.0", "jsonschema==4.23.0", "pydantic==2.11.0"])
+import jsonschema  # noqa: E402
+import openai  # noqa: E402
+
+TEMPLATE = pathlib.Path(__file__).resolve().parents[1] / "golden" / "text" / "templates" / "own-hermes.jinja"
+TOWN = {"type": "object", "properties": {"town": {"$ref": "#/$defs/town"}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["town", "days"], "additionalProperties": False, "$defs": {"town": {"enum": ["Kiel", "Rom", "Oslo"]}}}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "The weather of a town", "parameters": TOWN}},
+         {"type": "function", "function": {"name": "end_talk", "description": "Nothing more", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}]
+QUESTION = [{"role": "user", "content": "How is the weather in Kiel?"}]
+_shared = None
+
+
+def shared():
+    global _shared
+    if _shared is None:
+        cluster = Cluster()
+        one_server(cluster, "--chat-template", str(TEMPLATE))
+        _shared = cluster
+    return _shared
+
+
+def api():
+    server = shared().client
+    return openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def chat(messages=QUESTION, **fields):
+    return api().chat.completions.create(model="", messages=messages, **{"tools": TOOLS, "max_tokens": 120, "temperature": 0, **fields})
+
+
+def named(name):
+    return {"type": "function", "function": {"name": name}}
+
+
+def check(call):
+    assert call.type == "function" and len(call.id) == 9 and call.id.isalnum(), call
+    function = next(t["function"] for t in TOOLS if t["function"]["name"] == call.function.name)
+    jsonschema.validate(json.loads(call.function.arguments), function["parameters"])
+
+
+def a_call_that_must_come_comes_and_fits_its_schema():
+    for options in ({}, {"temperature": 2, "seed": 3}, {"parallel_tool_calls": False}):
+        choice = chat(tool_choice="required", **options).choices[0]
+        calls = choice.message.tool_calls
+        if choice.finish_reason == "length":  # several calls, one after the other, until the limit
+            calls = calls[:-1]
+        else:
+            assert choice.finish_reason == "tool_calls" and choice.message.content is None, choice
+        for call in calls:
+            check(call)
+        assert len({c.id for c in calls}) == len(calls) and (calls or choice.finish_reason == "length")
+    for name in ("get_weather", "end_talk"):
+        choice = chat(tool_choice=named(name), temperature=1, seed=1).choices[0]
+        assert choice.finish_reason == "tool_calls" and [c.function.name for c in choice.message.tool_calls] == [name], choice
+        check(choice.message.tool_calls[0])
+
+
+def a_streamed_call_is_the_same_in_pieces():
+    whole = chat(tool_choice=named("get_weather")).choices[0].message.tool_calls[0].function
+    name, arguments, pieces, finish, ids = "", "", 0, None, set()
+    for event in chat(tool_choice=named("get_weather"), stream=True):
+        delta, finish = event.choices[0].delta, event.choices[0].finish_reason
+        assert not delta.content, event
+        for call in delta.tool_calls or []:
+            assert call.index == 0
+            name += call.function.name or ""
+            ids |= {call.id} if call.id else set()
+            arguments += call.function.arguments
+            pieces += 1
+    assert (name, json.loads(arguments), finish) == (whole.name, json.loads(whole.arguments), "tool_calls"), (name, arguments, finish)
+    assert pieces > 2 and len(ids) == 1, (pieces, ids)
+
+
+def a_result_goes_back_and_tools_are_in_the_prompt_unless_none_may_be_called():
+    call = chat(tool_choice=named("get_weather")).choices[0].message
+    said = [*QUESTION, call.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "7 degrees"}]
+    answer = chat(said, tool_choice="none", max_tokens=12).choices[0]
+    assert answer.message.content and not answer.message.tool_calls and answer.finish_reason in ("stop", "length"), answer
+    server = shared().client
+
+    def tokens(**more):
+        return server.json("POST", "/tokenize", {"messages": said, **more})[1]["count"]
+    assert tokens(tools=TOOLS) > tokens() + 50
+    prompt = server.json("POST", "/detokenize", {"tokens": server.json("POST", "/tokenize", {"messages": said, "tools": TOOLS})[1]["tokens"]})[1]["prompt"]
+    assert '"name": "get_weather"' in prompt and "<tool_response>\n7 degrees" in prompt and '"arguments": {"town"' in prompt, prompt
+    assert chat(tool_choice="none").usage.prompt_tokens < chat(max_tokens=1).usage.prompt_tokens
+
+
+def what_a_model_says_without_a_call_is_content():
+    choice = chat(tool_choice="auto", max_tokens=20).choices[0]
+    assert choice.message.content or choice.message.tool_calls, choice
+    pieces = [e.choices[0].delta for e in chat(tool_choice="auto", max_tokens=20, stream=True)]
+    assert "".join(d.content or "" for d in pieces).strip() == (choice.message.content or "").strip()
+
+
+if __name__ == "__main__":
+    try:
+        main([a_call_that_must_come_comes_and_fits_its_schema, a_streamed_call_is_the_same_in_pieces,
+              a_result_goes_back_and_tools_are_in_the_prompt_unless_none_may_be_called,
+              what_a_model_says_without_a_call_is_content])
+    finally:
+        if _shared:
+            _shared.__exit__(None, None, None)

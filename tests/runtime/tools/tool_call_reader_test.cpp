@@ -1,0 +1,149 @@
+#include "runtime/tools/tool_call_reader.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+using namespace mooncaf;
+
+namespace {
+
+struct whole {
+  std::string content;
+  std::vector<std::pair<std::string, std::string>> calls;  ///< name, arguments
+  bool operator==(const whole&) const = default;
+};
+
+void add(whole& to, const answer_parts& parts) {
+  to.content += parts.content;
+  for (const auto& c : parts.calls) {
+    if (!c.name.empty()) {
+      CHECK(c.index == to.calls.size());
+      to.calls.emplace_back(c.name, "");
+    }
+    REQUIRE(c.index + 1 == to.calls.size());
+    to.calls.back().second += c.arguments;
+  }
+}
+
+/// Reads `text` whole, by the byte, and in pieces of random lengths: all must give the same.
+whole read(tool_format format, const std::string& text, bool forced = false, bool several = true) {
+  std::mt19937 random(7);
+  whole first;
+  for (int round = 0; round < 12; ++round) {
+    tool_call_reader reader{format, forced, several, {"f", "get_weather"}};
+    whole out;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t n = round == 0 ? text.size() : round == 1 ? 1 : 1 + random() % 9;
+      add(out, reader.feed(std::string_view{text}.substr(at, n)));
+      at += n;
+    }
+    add(out, reader.finish());
+    CHECK(reader.calls() == out.calls.size());
+    if (round == 0) first = out;
+    CHECK_MESSAGE(out == first, text, ": ", out.content, " | ", first.content);
+  }
+  return first;
+}
+
+std::string shown(const whole& w) {
+  std::string out = w.content;
+  for (const auto& [name, arguments] : w.calls) out += "|" + name + "(" + arguments + ")";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("calls are taken out of an answer in each model's form") {
+  struct row {
+    tool_format format;
+    const char* text;
+    const char* expected;
+  };
+  using enum tool_format;
+  const row rows[] = {
+      {hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\\\"\"]}}\n</tool_call>",
+       "|f({\"a\": [1, \"}\\\"\"]})"},
+      {hermes,
+       "I look. \n<tool_call>{\"arguments\": {}, \"name\": "
+       "\"f\"}</tool_call>\n<tool_call>\n{\"name\":\"get_weather\",\"arguments\":{\"t\":1}}",
+       "I look.|f({})|get_weather({\"t\":1})"},
+      {hermes, "<tool_call>{\"name\": \"f\"}</tool_call> done", " done|f({})"},
+      {hermes, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+       "|f({\"a\": 1})"},
+      {hermes, "<tool_call>{\"id\": [{}], \"name\": \"f\", \"arguments\": null, \"x\": 1}</tool_call>",
+       "|f({})"},
+      {hermes, "a < b <tool> <tool_cal", "a < b <tool> <tool_cal"},
+      {hermes, " plain \n", " plain \n"},
+      {llama3, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "|f({\"a\": 1})"},
+      {llama3,
+       "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"get_weather\", \"parameters\": {}}",
+       "|f({})|get_weather({})"},
+      {llama3, "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {\"q\": \"\xC3\xA9\"}}",
+       "|f({\"q\": \"\xC3\xA9\"})"},
+      {llama3, "Use {\"name\": \"f\"}", "Use {\"name\": \"f\"}"},
+      {llama3, "<|python_tag|>search(1)", "<|python_tag|>search(1)"},
+      {mistral,
+       "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"get_weather\", "
+       "\"arguments\": {}}]",
+       "|f({\"a\": 1})|get_weather({})"},
+      {mistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}]", "|f({})"},
+      {mistral, "Well.[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]get_weather[CALL_ID]x12[ARGS]{}",
+       "Well.|f({\"a\": 1})|get_weather({})"},
+      {mistral, "[TOOL_CALL", "[TOOL_CALL"},
+  };
+  for (const auto& r : rows) {
+    INFO(r.text);
+    CHECK(shown(read(r.format, r.text)) == r.expected);
+  }
+}
+
+TEST_CASE("what only looks like a call stays text, as it was written") {
+  for (const std::string text :
+       {"<tool_call>not JSON", "<tool_call>{\"name\": 7}</tool_call>", "<tool_call>{\"name\": \"f\"",
+        "<tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call>", "<tool_call>"})
+    CHECK(shown(read(tool_format::hermes, text)) == text);
+  for (const std::string text :
+       {"{\"town\": \"Kiel\"}", "{\"name\": \"Bob\", \"age\": 3}", "{", "[1]", "{\"name\" 1}"})
+    CHECK(shown(read(tool_format::llama3, text)) == text);
+  for (const std::string text : {"[TOOL_CALLS]", "[TOOL_CALLS]{}", "[TOOL_CALLS][7]"})
+    CHECK(shown(read(tool_format::mistral, text)) == text);
+}
+
+TEST_CASE("an answer that was held to calls needs no marker, and one call is all where one is wanted") {
+  CHECK(shown(read(tool_format::mistral, R"([{"name":"f","arguments":{}}])", true)) == "|f({})");
+  const std::string two =
+      "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><tool_call>{\"name\": \"f\"}</tool_call>";
+  CHECK(shown(read(tool_format::hermes, two, false, false)) == "|f({})");
+  tool_call_reader one{tool_format::hermes, false, false, {"f"}};
+  one.feed("<tool_call>{\"name\": \"f\", \"arguments\": {}");
+  CHECK_FALSE(one.complete());
+  one.feed("}");
+  CHECK(one.complete());
+}
+
+TEST_CASE("arguments are passed on as they come, once the name is known") {
+  tool_call_reader reader{tool_format::hermes, false, true, {"f"}};
+  CHECK(reader.feed("<tool_call>{\"name\": \"f\", \"argu").calls.empty());
+  const auto begun = reader.feed("ments\": {\"a\": \"x");
+  REQUIRE(begun.calls.size() == 1);
+  CHECK(begun.calls[0].name == "f");
+  CHECK(begun.calls[0].arguments == "{\"a\": \"x");
+  const auto more = reader.feed("yz");
+  REQUIRE(more.calls.size() == 1);
+  CHECK(more.calls[0].name.empty());
+  CHECK(more.calls[0].arguments == "yz");
+}
+
+TEST_CASE("a template's own words tell the form") {
+  CHECK(tool_format_of("… <tool_call> …") == tool_format::hermes);
+  CHECK(tool_format_of("[TOOL_CALLS]") == tool_format::mistral);
+  CHECK(tool_format_of("<|start_header_id|> tool_calls \"parameters\"") == tool_format::llama3);
+  CHECK_FALSE(tool_format_of("<|im_start|>").has_value());
+}
+
+TEST_CASE("deep and endless calls end as text") {
+  tool_call_reader deep{tool_format::hermes, false, true, {"f"}};
+  deep.feed("<tool_call>{\"x\": " + std::string(100'000, '['));
+  CHECK(deep.calls() == 0);
+}
