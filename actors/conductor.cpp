@@ -8,7 +8,6 @@
 #include "actors/conversions.hpp"
 #include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
-#include "runtime/sched/pool_writes.hpp"
 
 namespace mooncaf {
 
@@ -28,11 +27,23 @@ node_info introduction_of(const node_info& node) {
   return out;
 }
 
-/// A node that stores and does not compute: it keeps copies of what the others make.
-bool is_pool(const node_info& node) { return node.keeper && node.workers.empty(); }
-
-holder_tier as_tier(block_tier tier) {
-  return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd;
+/// What decisions need to know of it.
+member_card card_of(const node_info& node) {
+  member_card out;
+  out.id = node.id;
+  out.has_shard = node.shard != nullptr;
+  out.keeps_copies = node.keeper != nullptr;
+  for (const auto& w : node.workers) {
+    instance_desc desc;
+    desc.id = w.id;
+    desc.node = node.id;
+    desc.role = w.role == worker_role::prefill ? instance_role::prefill : instance_role::decode;
+    desc.capacity = w.capacity;
+    desc.capacity_tokens = w.memory_tokens;
+    desc.samples = as_timing_points(w.samples);
+    out.workers.push_back(std::move(desc));
+  }
+  return out;
 }
 
 }  // namespace
@@ -40,11 +51,10 @@ holder_tier as_tier(block_tier tier) {
 conductor::conductor(caf::actor_config& config, conductor_setup setup)
     : conductor_actor::base(config),
       setup_(std::move(setup)),
-      core_(setup_.core),
-      desk_(core_, setup_.queue,
-            [this](const schedule_job& job, const placement_msg& where) { remember(job, where); }) {
-  if (setup_.journal) core_.record_to(std::move(setup_.journal));
-}
+      desk_(
+          setup_.core, setup_.queue,
+          [this](const schedule_job& job, const placement_msg& where) { remember(job, where); },
+          std::move(setup_.journal)) {}
 
 conductor_actor::behavior_type conductor::make_behavior() {
   outlive_stray_errors(*this);
@@ -58,35 +68,29 @@ conductor_actor::behavior_type conductor::make_behavior() {
   return {
       [this](join_atom, const node_info& node) { return join(node); },
       [this](schedule_atom, const schedule_job& job) { return schedule(job); },
-      [this](event_atom, const request_event& e) { event(e); },
-      [this](blocks_atom, const block_event_batch& batch) { blocks(batch); },
+      [this](event_atom, const request_event& e) {
+        note(e);
+        desk_.event(e, clock().now());
+        act();
+      },
+      [this](blocks_atom, const block_event_batch& batch) {
+        desk_.blocks(batch);
+        act();
+      },
       [this](report_atom, const node_report& message) { return report(message); },
       [this](status_atom) { return status(); },
       [this](tick_atom) {
-        tick();
         desk_.tick(clock().now());
-        core_.flush_journal();
+        act();
         delayed_send(this, tick_interval, tick_atom_v);
       },
   };
 }
 
 void conductor::on_exit() {
-  members_.clear();
   desk_.close();
-  core_.flush_journal();
-}
-
-void conductor::learn_prices(const node_report& report) {
-  if (report.has_shard) {
-    core_.disk_measured(report.node, static_cast<double>(report.shard.ssd_read_bytes_per_s));
-    core_.memory_of(report.node, report.shard.slots_total);
-  }
-  for (const auto& p : report.moved.paths) {
-    if (p.preferred)
-      core_.link_measured(report.node, p.peer, static_cast<double>(p.learned_bytes_per_s),
-                          duration{p.learned_latency_ns});
-  }
+  act();
+  members_.clear();
 }
 
 caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
@@ -95,89 +99,52 @@ caf::result<std::vector<node_info>> conductor::join(const node_info& node) {
                                               "), node " + node.name + " has " + node.model + " (" +
                                               node.layout + ")"});
   }
-  if (members_.contains(node.id)) leave(node.id);
-  if (auto added = core_.add_node(node.id, clock().now()); !added) return to_caf(added.error());
+  const auto now = clock().now();
+  if (desk_.is_member(node.id)) leave(node.id);
+  if (auto added = desk_.join(card_of(node), now); !added) return to_caf(added.error());
   std::vector<node_info> others;
   for (const auto& [id, m] : members_) others.push_back(introduction_of(m.info));
   member made;
   made.info = node;
   made.latest.node = node.id;
-  made.seen = clock().now();
-  for (const auto& w : node.workers) {
-    instance_desc desc;
-    desc.id = w.id;
-    desc.node = node.id;
-    desc.role = w.role == worker_role::prefill ? instance_role::prefill : instance_role::decode;
-    desc.capacity = w.capacity;
-    desc.capacity_tokens = w.memory_tokens;
-    desc.samples = as_timing_points(w.samples);
-    core_.add_instance(desc);
-  }
+  made.seen = now;
   members_.emplace(node.id, std::move(made));
-  if (is_pool(node)) {
-    // What others hold already is offered to it, too: their snapshots name it.
-    for (const auto& [id, m] : members_) {
-      if (m.info.shard && !is_pool(m.info)) follow(m.info.shard);
-    }
-  }
-  ++roster_;
+  act();
   monitor(node.node);
   log_info("joined", {{"member", node.name}, {"roles", node.roles}});
   return others;
 }
 
 void conductor::leave(node_id node) {
-  const auto i = members_.find(node);
-  if (i == members_.end()) return;
-  core_.remove_node(node);
-  forget(node);
-}
-
-void conductor::forget(node_id node) {
-  const auto i = members_.find(node);
-  if (i == members_.end()) return;
-  log_warn("left", {{"member", i->second.info.name}});
-  demonitor(i->second.info.node.address());
-  members_.erase(i);
-  ++roster_;
+  desk_.leave(node, clock().now());
+  act();
 }
 
 roster_msg conductor::report(const node_report& report) {
-  roster_msg out;
-  out.version = roster_;
-  const auto i = members_.find(report.node);
-  if (i == members_.end()) return out;
-  out.member = true;
   const auto now = clock().now();
-  i->second.latest = report;
-  i->second.seen = now;
-  core_.heartbeat(report.node, now);
-  core_.unreachable(report.node, report.unreachable);
-  for (const auto& w : report.workers) {
-    const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
-    core_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
-  }
-  learn_prices(report);
-  desk_.advance(now);
-  out.news = report.roster != roster_;
-  if (!out.news) return out;
-  for (const auto& [id, m] : members_) {
-    if (id != report.node) out.others.push_back(introduction_of(m.info));
+  const auto how = desk_.report(report, now);
+  act();
+  roster_msg out;
+  out.member = how.member;
+  out.version = how.version;
+  out.news = how.news;
+  if (!how.member) return out;
+  auto& m = members_.at(report.node);
+  m.latest = report;
+  m.seen = now;
+  if (!how.news) return out;
+  for (const auto& [id, other] : members_) {
+    if (id != report.node) out.others.push_back(introduction_of(other.info));
   }
   return out;
 }
 
 caf::result<placement_msg> conductor::schedule(const schedule_job& job) {
-  if (job.gateway && !members_.contains(job.gateway)) {
-    // Nobody would ever give back what it is charged for.
-    placement_msg refused;
-    refused.id = job.id;
-    refused.rejection = {ec::unavailable, "the gateway is no member of the cluster at present"};
-    refused.retry_after_ns = duration{std::chrono::seconds(1)}.count();
-    return refused;
-  }
   const auto answer = make_response_promise<placement_msg>();
-  desk_.ask(job, answer, clock().now());
+  const auto asked = next_question_++;
+  questions_.emplace(asked, answer);
+  desk_.ask(job, asked, clock().now());
+  act();
   return answer;
 }
 
@@ -186,138 +153,53 @@ void conductor::remember(const schedule_job& job, const placement_msg& where) {
   if (recent_.size() > recent_limit) recent_.pop_back();
 }
 
-void conductor::event(const request_event& e) {
-  const auto now = clock().now();
+void conductor::note(const request_event& e) {
   const auto entry = std::ranges::find(recent_, e.id.request, &recent::id);
-  if (entry != recent_.end()) {
-    entry->stage = e.stage;
-    if (e.stage == request_stage::first_token) {
-      entry->ttft_ns = e.ttft_ns;
-      entry->compute_ns = e.compute_ns;
-      entry->cached_tokens = e.cached_tokens;
-    } else {
-      entry->output_tokens = e.output_tokens;
-    }
-  }
+  if (entry == recent_.end()) return;
+  entry->stage = e.stage;
   if (e.stage == request_stage::first_token) {
-    core_.first_token(schedule_desk::charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
-                      now);
-    prompt_tokens_ += e.new_tokens + e.cached_tokens;
-    cached_tokens_ += e.cached_tokens;
-  } else if (e.stage != request_stage::prefill_started) {
-    over(e);
-  }
-  desk_.advance(now);
-}
-
-/// Each kind of end teaches what it shows: only an answer that came to its end tells how long answers take.
-void conductor::over(const request_event& e) {
-  const auto now = clock().now();
-  const auto id = schedule_desk::charge_id(e.id);
-  output_tokens_ += e.output_tokens;
-  const auto charged = core_.charged_requests();
-  const bool waited = desk_.withdraw(e.id);
-  switch (e.stage) {
-    case request_stage::finished:
-      ++finished_;
-      return core_.finished(id, now, e.output_tokens);
-    case request_stage::cancelled:
-      core_.cancelled(id, now);
-      // Gateways say so of late answers, too, which may have been charged or not.
-      cancelled_ += waited || core_.charged_requests() < charged;
-      return;
-    case request_stage::refused:
-      ++refused_at_decode_;
-      wasted_tokens_ += e.wasted_tokens;
-      [[fallthrough]];
-    default:
-      ++failed_;
-      return core_.failed(id, now);
+    entry->ttft_ns = e.ttft_ns;
+    entry->compute_ns = e.compute_ns;
+    entry->cached_tokens = e.cached_tokens;
+  } else {
+    entry->output_tokens = e.output_tokens;
   }
 }
 
-void conductor::blocks(const block_event_batch& batch) {
-  const auto i = members_.find(batch.node);
-  if (i == members_.end()) return;
-  auto& m = i->second;
-  switch (batch.snapshot ? m.stream.snapshot(batch.first_seq, batch.part)
-                         : m.stream.apply(batch.first_seq, batch.events.size())) {
-    case stream_verdict::replace:
-      core_.forget_blocks(batch.node);
-      break;
-    case stream_verdict::apply:
-      break;
-    case stream_verdict::stale:
-      return;
-    case stream_verdict::gap:
-      // What is known of this node may name blocks that are gone. Ask for everything, once.
-      ++gaps_;
-      if (m.info.shard) follow(m.info.shard);
-      return;
+void conductor::act() {
+  for (auto& action : desk_.take_actions()) {
+    std::visit([this](auto& what) { carry_out(what); }, action);
   }
-  for (const auto& e : batch.events) {
-    if (e.what == block_change::removed) {
-      core_.block_gone(batch.node, e.key);
-    } else {
-      core_.block_held(batch.node, e.key, as_tier(e.tier));
-    }
-  }
-  if (!is_pool(m.info)) offer(batch);
 }
 
-void conductor::follow(const caf::actor& shard) {
-  send(caf::actor_cast<cache_shard_actor>(shard), follow_atom_v,
+void conductor::carry_out(answer_question& what) {
+  if (auto asked = questions_.extract(what.asked)) asked.mapped().deliver(std::move(what.where));
+}
+
+void conductor::carry_out(const follow_shard& what) {
+  const auto m = members_.find(what.node);
+  if (m == members_.end() || !m->second.info.shard) return;
+  send(caf::actor_cast<cache_shard_actor>(m->second.info.shard), follow_atom_v,
        caf::actor_cast<caf::actor>(conductor_actor{this}));
 }
 
-void conductor::offer(const block_event_batch& batch) {
-  std::vector<node_id> pool;
-  for (const auto& [id, m] : members_) {
-    if (is_pool(m.info)) pool.push_back(id);
-  }
-  if (pool.empty()) return;
-  std::vector<announced_block> stored;
-  std::vector<block_event_msg> events;
-  for (const auto& e : batch.events) {
-    if (e.what != block_change::stored || e.tier != block_tier::dram) continue;
-    stored.push_back({e.key, e.parent});
-    events.push_back(e);
-  }
-  std::vector<announced_block> blocks;
-  std::vector<block_event_msg> ordered;
-  for (const auto i : in_chains(stored)) {
-    blocks.push_back(stored[i]);
-    ordered.push_back(events[i]);
-  }
-  const auto holds = [this](node_id node, const block_key& key) {
-    const auto index = core_.cluster().index_of(node);
-    return index && core_.index().matched_blocks(*index, {&key, 1}) == 1;
-  };
-  for (const auto& w : plan_pool_writes(blocks, pool, holds)) {
-    const auto first = ordered.begin() + static_cast<std::ptrdiff_t>(w.first);
-    send(caf::actor_cast<pool_keeper_actor>(members_.at(w.target).info.keeper), keep_atom_v,
-         keep_order{batch.node, {first, first + static_cast<std::ptrdiff_t>(w.count)}});
-  }
+void conductor::carry_out(copy_blocks& what) {
+  const auto m = members_.find(what.target);
+  if (m == members_.end() || !m->second.info.keeper) return;
+  send(caf::actor_cast<pool_keeper_actor>(m->second.info.keeper), keep_atom_v, std::move(what.order));
 }
 
-void conductor::tick() {
-  // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the
-  // first to notice, this is the second. Whoever is dropped and alive is told so with its next report.
-  const auto expired = core_.expire(clock().now());
-  for (const auto id : expired.nodes) forget(id);
-  for (const auto id : expired.requests) log_warn("expired", {{"charge", to_string(id)}});
-  copy_hot_blocks();
+void conductor::carry_out(const member_left& what) {
+  const auto i = members_.find(what.node);
+  if (i == members_.end()) return;
+  log_warn("left", {{"member", i->second.info.name}});
+  demonitor(i->second.info.node.address());
+  members_.erase(i);
 }
 
-void conductor::copy_hot_blocks() {
-  for (const auto& copy : core_.copy_hot_blocks(clock().now())) {
-    const auto target = members_.find(copy.target);
-    if (target == members_.end() || !target->second.info.keeper) continue;
-    keep_order order;
-    order.source = copy.source;
-    for (const auto& b : copy.blocks) order.blocks.push_back({b.key, b.parent, b.depth});
-    send(caf::actor_cast<pool_keeper_actor>(target->second.info.keeper), keep_atom_v, std::move(order));
-  }
+/// The last resort: charges go with their gateway's membership.
+void conductor::carry_out(const charge_expired& what) {
+  log_warn("expired", {{"charge", to_string(what.charge)}});
 }
 
 std::string conductor::name_of(worker_id worker) const {
@@ -339,29 +221,30 @@ std::string conductor::status() const {
   using json = nlohmann::ordered_json;
   const auto now = clock().now();
   json out;
+  const auto& totals = desk_.totals();
   out["model"] = setup_.model;
   out["uptime_s"] = to_seconds(now - started_);
   out["index"] = {
-      {"blocks", core_.index().size()}, {"bytes", core_.index().memory_bytes()}, {"resyncs", gaps_}};
-  const auto& counts = core_.counts();
+      {"blocks", desk_.core().index().size()}, {"bytes", desk_.core().index().memory_bytes()}, {"resyncs", totals.gaps}};
+  const auto& counts = desk_.core().counts();
   out["counters"] = {{"placed", counts.placed},
-                     {"finished", finished_},
-                     {"failed", failed_},
-                     {"cancelled", cancelled_},
-                     {"rejected_queue_full", desk_.queue().refused()},
-                     {"rejected_at_decode", refused_at_decode_},
-                     {"wasted_prefill_tokens", wasted_tokens_},
+                     {"finished", totals.finished},
+                     {"failed", totals.failed},
+                     {"cancelled", totals.cancelled},
+                     {"rejected_queue_full", desk_.questions().queue().refused()},
+                     {"rejected_at_decode", totals.refused_at_decode},
+                     {"wasted_prefill_tokens", totals.wasted_tokens},
                      {"rejected_ttft", counts.rejected_ttft},
                      {"rejected_tbt", counts.rejected_tbt},
                      {"rejected_memory", counts.rejected_memory},
                      {"rejected_unavailable", counts.rejected_unavailable},
                      {"fetches", counts.fetches},
                      {"hot_copies", counts.hot_copies},
-                     {"prompt_tokens", prompt_tokens_},
-                     {"cached_tokens", cached_tokens_},
-                     {"output_tokens", output_tokens_},
-                     {"charged_requests", core_.charged_requests()}};
-  out["queue"] = {{"waiting", desk_.queue().size()}, {"limit", desk_.queue().options().max_queued}};
+                     {"prompt_tokens", totals.prompt_tokens},
+                     {"cached_tokens", totals.cached_tokens},
+                     {"output_tokens", totals.output_tokens},
+                     {"charged_requests", desk_.core().charged_requests()}};
+  out["queue"] = {{"waiting", desk_.questions().queue().size()}, {"limit", desk_.questions().queue().options().max_queued}};
   out["instances"] = json::array();
   out["shards"] = json::array();
   out["paths"] = json::array();
@@ -392,7 +275,7 @@ std::string conductor::status() const {
                                   {"waiting", w.waiting},
                                   {"context_tokens", w.context_tokens},
                                   {"step_ms", static_cast<double>(w.step_ns) * 1e-6},
-                                  {"load", core_.load_of(w.id, now)}});
+                                  {"load", desk_.core().load_of(w.id, now)}});
     }
     if (m.latest.has_shard) {
       const auto& s = m.latest.shard;
@@ -446,9 +329,9 @@ std::string conductor::status() const {
                               {"last_error", r.last_error}});
   }
   out["requests_live"] = live;
-  out["requests"] = {{"running", running}, {"waiting", waiting + desk_.queue().size()}};
+  out["requests"] = {{"running", running}, {"waiting", waiting + desk_.questions().queue().size()}};
   out["broken_links"] = json::array();
-  for (const auto& [a, b] : core_.broken().all()) {
+  for (const auto& [a, b] : desk_.core().broken().all()) {
     const auto one = members_.find(a), other = members_.find(b);
     if (one == members_.end() || other == members_.end()) continue;
     out["broken_links"].push_back({one->second.info.name, other->second.info.name});

@@ -1,16 +1,14 @@
 #pragma once
-// The conductor: a mailbox around `conductor_core`, and the list of members. Soft state only: after a restart
-// nodes join again and shards announce what they hold.
+// The conductor: a mailbox around `conductor_desk`, the members' handles, and what people see of the cluster.
 
 #include <caf/typed_event_based_actor.hpp>
+#include <caf/typed_response_promise.hpp>
 #include <deque>
 #include <string>
 #include <unordered_map>
 
 #include "actors/interfaces.hpp"
-#include "actors/schedule_desk.hpp"
-#include "runtime/sched/event_stream.hpp"
-#include "runtime/sched/journal/recorded_core.hpp"
+#include "runtime/request/conductor_desk.hpp"
 
 namespace mooncaf {
 
@@ -37,7 +35,6 @@ class conductor final : public conductor_actor::base {
     node_info info;
     node_report latest;
     time_point seen{};
-    event_stream stream;  ///< what its shard announces
   };
   /// A recent placement, for the live page.
   struct recent {
@@ -52,38 +49,30 @@ class conductor final : public conductor_actor::base {
   };
 
   caf::result<std::vector<node_info>> join(const node_info& node);
+  /// Its link broke.
   void leave(node_id node);
-  /// Forgets a member of which the core has dropped everything.
-  void forget(node_id node);
   roster_msg report(const node_report& report);
   caf::result<placement_msg> schedule(const schedule_job& job);
   void remember(const schedule_job& job, const placement_msg& where);
-  void event(const request_event& e);
-  void over(const request_event& e);
-  /// What the node learned of its links and its disk.
-  void learn_prices(const node_report& report);
-  void blocks(const block_event_batch& batch);
-  /// Asks a shard for a snapshot of what it holds, and for the changes after it.
-  void follow(const caf::actor& shard);
-  /// Tells the pool which of these blocks to copy.
-  void offer(const block_event_batch& batch);
-  void tick();
-  /// Has blocks that many requests use copied to nodes with little to do.
-  void copy_hot_blocks();
+  /// Notes a step of a recent request.
+  void note(const request_event& e);
+  /// Carries out what the desk wants done; to be called after every call of it.
+  void act();
+  void carry_out(answer_question& what);
+  void carry_out(const follow_shard& what);
+  void carry_out(copy_blocks& what);
+  void carry_out(const member_left& what);
+  void carry_out(const charge_expired& what);
   std::string status() const;
   std::string name_of(worker_id worker) const;
 
   conductor_setup setup_;
-  recorded_core core_;
-  schedule_desk desk_;
+  conductor_desk desk_;
+  std::unordered_map<schedule_desk::ticket, caf::typed_response_promise<placement_msg>> questions_;
+  schedule_desk::ticket next_question_ = 1;
   std::unordered_map<node_id, member> members_;
   std::deque<recent> recent_;  ///< newest first
-  std::uint64_t roster_ = 0;   ///< grows with every join and leave
-  std::uint64_t gaps_ = 0;     ///< resyncs that were needed
   time_point started_{};
-  std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0, finished_ = 0, failed_ = 0,
-                cancelled_ = 0;
-  std::uint64_t refused_at_decode_ = 0, wasted_tokens_ = 0;
 };
 
 }  // namespace mooncaf

@@ -16,7 +16,6 @@ namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(500);
 constexpr auto request_limit = std::chrono::seconds(30);
-constexpr auto early_limit = std::chrono::seconds(30);  ///< a finished prefill whose job never comes
 
 }  // namespace
 
@@ -27,6 +26,8 @@ decode_worker::decode_worker(caf::actor_config& config, context_ptr context, wor
       links_(std::move(links)),
       machine_(std::move(machine)),
       board_(std::move(board)),
+      intake_(context_->id, context_->layout.block_tokens,
+              context_->opts.decode.max_queue + context_->opts.decode.max_batch),
       batch_(decode_batch_options{.max_batch = context_->opts.decode.max_batch,
                                   .aging = context_->opts.scheduler.ttft_slo}) {}
 
@@ -35,14 +36,31 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
   guard_.install();
   delayed_send(this, tick_interval, tick_atom_v);
   return {
-      [this](job_atom, const generate_job& job) { take(job); },
-      [this](done_atom, const prefill_done& message) { prefill_finished(message); },
-      [this](cancel_atom, const attempt_id& id) { cancel(id); },
-      [this](peer_down_atom, node_id peer) { peer_lost(peer); },
+      [this](job_atom, const generate_job& job) {
+        take(job);
+        act();
+      },
+      [this](done_atom, const prefill_done& message) {
+        intake_.prefill_finished(message, clock_type::now());
+        act();
+      },
+      [this](cancel_atom, const attempt_id& id) {
+        intake_.cancel(id, clock_type::now());
+        act();
+      },
+      [this](peer_down_atom, node_id peer) {
+        intake_.peer_lost(peer);
+        act();
+      },
       [this](status_atom) { return load(); },
-      [this](landed_atom, const attempt_id& id, bool complete) { kv_landed(id, complete); },
+      [this](landed_atom, const attempt_id& id, bool complete) {
+        intake_.landed(id.owner(), complete);
+        act();
+      },
       [this](tick_atom) {
-        sweep();
+        auto owners = intake_.sweep(clock_type::now());
+        act();
+        if (!owners.empty()) send(links_.shard, renew_atom_v, std::move(owners));
         delayed_send(this, tick_interval, tick_atom_v);
       },
   };
@@ -52,7 +70,6 @@ void decode_worker::on_exit() {
   for (const auto& [owner, request] : requests_) board_->close(owner);
   guard_.forget_all();
   requests_.clear();
-  early_.clear();
   links_ = {};
 }
 
@@ -60,7 +77,7 @@ worker_load decode_worker::load() const {
   worker_load out;
   out.id = links_.id;
   for (const auto& [owner, request] : requests_) {
-    if (request->at == phase::running) {
+    if (request->running) {
       ++out.running;
       out.context_tokens += request->position;
     } else {
@@ -74,143 +91,136 @@ worker_load decode_worker::load() const {
   return out;
 }
 
+// ---- the prompt: what the intake wants
+// ----------------------------------------------------------------------------------
+
 void decode_worker::take(const generate_job& job) {
-  const auto owner = job.id.owner();
-  if (requests_.contains(owner) || cancelled_early_.contains(owner)) return;
+  if (!intake_.wants(job.id)) return;
   auto request = std::make_shared<live>();
   request->job = job;
   request->arrived = clock_type::now();
-  request->local = job.placement.prefill_node == context_->id;
-  requests_.emplace(owner, request);
-  if (requests_.size() > context_->opts.decode.max_queue + context_->opts.decode.max_batch) {
-    return fail(request,
-                error{ec::overloaded, "decode queue is full (" +
-                                          std::to_string(context_->opts.decode.max_queue) + " requests)"},
-                true);
-  }
-  if (!request->local && context_->plane->preferred_path(job.placement.prefill_node) == transfer_path::none) {
-    // Its worker's handle would lead through the gateway: no word of its end, no answer that must come.
-    return fail(request, error{ec::unavailable, "the node that computes the prompt is not connected"}, true);
-  }
-  if (!request->local) return pin(request);
-  request->at = phase::receiving;
-  if (auto early = early_.extract(owner)) prefill_finished(early.mapped().first);
+  requests_.emplace(job.id.owner(), std::move(request));
+  intake_.take(job, context_->plane->preferred_path(job.placement.prefill_node) != transfer_path::none);
 }
 
-void decode_worker::pin(const live_ptr& request) {
-  const auto& job = request->job;
-  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), job.keys, all_blocks)
+void decode_worker::act() {
+  // What is carried out may make more to do.
+  for (auto actions = intake_.take_actions(); !actions.empty(); actions = intake_.take_actions()) {
+    for (auto& action : actions) std::visit([this](auto& what) { carry_out(what); }, action);
+  }
+}
+
+void decode_worker::carry_out(decode_action::pin& order) {
+  request(links_.shard, request_limit, pin_atom_v, order.owner, std::move(order.what.keys),
+          order.what.from_ssd)
       .then(
-          [this, request](const pinned_slots& pinned) {
-            if (request->over) return;
-            request->slots = pinned.slots;
-            request->have_blocks = static_cast<std::uint32_t>(pinned.slots.size());
-            reserve(request);
+          [this, owner = order.owner, turn = order.what.turn](const pinned_slots& pinned) {
+            intake_.pinned(owner, turn, pinned);
+            act();
           },
-          [this, request](const caf::error& e) {
-            if (!request->over) fail(request, from_caf(e), true);
+          [this, owner = order.owner](const caf::error& e) {
+            intake_.refused(owner, from_caf(e));
+            act();
           });
 }
 
-void decode_worker::reserve(const live_ptr& request) {
-  const auto total = context_->layout.blocks_for(request->job.tokens.size());
-  const auto count = static_cast<std::uint32_t>(total) - request->have_blocks;
-  this->request(links_.shard, request_limit, reserve_atom_v, request->job.id.owner(), count)
+void decode_worker::carry_out(const decode_action::reserve& order) {
+  const auto owner = order.owner;
+  request(links_.shard, request_limit, reserve_atom_v, owner, order.count)
       .then(
-          [this, request](const std::vector<slot_index>& slots) {
-            if (!request->over) reserved(request, slots);
+          [this, owner](const std::vector<slot_index>& slots) {
+            const auto* a = intake_.find(owner);
+            if (a == nullptr) return;
+            if (a->growing) return grown(owner, slots);
+            intake_.reserved(owner, slots, context_->plane->fences_of(a->prefill));
+            act();
           },
-          [this, request](const caf::error& e) {
-            if (!request->over) fail(request, from_caf(e), true);
+          [this, owner](const caf::error& e) {
+            const auto* a = intake_.find(owner);
+            if (a == nullptr) return;
+            if (a->growing) return not_grown(owner, from_caf(e));
+            intake_.refused(owner, from_caf(e));
+            act();
           });
 }
 
-void decode_worker::reserved(const live_ptr& request, const std::vector<slot_index>& slots) {
-  const auto& job = request->job;
-  const auto owner = job.id.owner();
-  request->at = phase::receiving;
-  add_slots(request, slots);
+void decode_worker::carry_out(const decode_action::receive& order) {
+  const auto& request = *requests_.at(order.owner);
+  const auto& claim = intake_.find(order.owner)->claim;
   kv_target target;
-  target.id = job.id;
+  target.id = request.job.id;
   target.node = context_->id;
   target.region = context_->region.id;
-  target.have_blocks = request->have_blocks;
-  for (const auto slot : slots) target.offsets.push_back(context_->slot_offset(slot));
-  board_->open(owner, [self = decode_worker_actor{this}, id = job.id](bool complete) {
+  target.have_blocks = claim.have();
+  for (auto i = claim.have(); i < claim.slots().size(); ++i)
+    target.offsets.push_back(context_->slot_offset(claim.slots()[i]));
+  board_->open(order.owner, [self = decode_worker_actor{this}, id = request.job.id](bool complete) {
     caf::anon_send(self, landed_atom_v, id, complete);
   });
-  // From here on the prefill side may write into these slots.
-  request->exposed = true;
-  request->fences = context_->plane->fences_of(job.placement.prefill_node);
-  send(links_.shard, fence_atom_v, owner);
-  send(caf::actor_cast<prefill_worker_actor>(job.prefill), target_atom_v, std::move(target));
-  if (auto early = early_.extract(owner)) prefill_finished(early.mapped().first);
+  send(links_.shard, fence_atom_v, order.owner);
+  send(caf::actor_cast<prefill_worker_actor>(request.job.prefill), target_atom_v, std::move(target));
 }
 
-void decode_worker::add_slots(const live_ptr& request, const std::vector<slot_index>& slots) {
-  request->slots.insert(request->slots.end(), slots.begin(), slots.end());
-  request->blocks.clear();
-  for (const auto slot : request->slots) request->blocks.push_back(context_->slot(slot));
+void decode_worker::carry_out(const decode_action::confirm& order) {
+  send(links_.shard, confirm_atom_v, order.owner);
 }
 
-void decode_worker::prefill_finished(const prefill_done& message) {
-  const auto owner = message.id.owner();
-  const auto i = requests_.find(owner);
-  if (i == requests_.end()) {
-    if (cancelled_early_.contains(owner)) {
-      // Handed over to a request that has been cancelled: its blocks have no other owner any more.
-      if (!message.slots.empty()) send(links_.shard, release_atom_v, owner);
-    } else {
-      early_[owner] = {message, clock_type::now()};
-    }
-    return;
-  }
-  const auto request = i->second;
-  request->done = message;
-  if (request->local) {
-    add_slots(request, message.slots);
-    join(request);
-  } else if (request->at == phase::receiving) {
-    board_->expect(owner, message.transfers);
-  }
+void decode_worker::carry_out(decode_action::commit& order) {
+  send(links_.shard, commit_atom_v, order.owner, std::move(order.items));
 }
 
-void decode_worker::kv_landed(const attempt_id& id, bool complete) {
-  const auto i = requests_.find(id.owner());
-  if (i == requests_.end()) return;
-  const auto request = i->second;
-  if (!complete) return fail(request, error{ec::corrupt, "a KV slice failed its checksum on arrival"}, true);
-  request->exposed = false;
-  send(links_.shard, confirm_atom_v, id.owner());
-  publish_prompt(request);
-  join(request);
+void decode_worker::carry_out(const decode_action::withdraw& order) {
+  batch_.cancel(request_id{order.owner});
+  board_->close(order.owner);
 }
 
-void decode_worker::publish_prompt(const live_ptr& request) {
-  const auto& checksums = request->done->checksums;
-  std::vector<commit_item> items;
-  for (auto i = request->have_blocks; i < request->job.keys.size() && i < checksums.size(); ++i) {
-    items.push_back(name_block(request->job, request->slots, i, checksums[i]));
-  }
-  if (!items.empty()) send(links_.shard, commit_atom_v, request->job.id.owner(), std::move(items));
+void decode_worker::carry_out(const decode_action::release& order) {
+  send(links_.shard, release_atom_v, order.owner);
 }
 
-void decode_worker::join(const live_ptr& request) {
-  const auto& job = request->job;
-  request->position = static_cast<std::uint32_t>(job.tokens.size());
-  request->last_key = job.keys.empty() ? job.root : job.keys.back();
+void decode_worker::carry_out(const decode_action::stop_prefill& order) {
+  const auto& prefill = requests_.at(order.id.owner())->job.prefill;
+  const auto answered = [this, id = order.id](bool stopped) {
+    intake_.prefill_stopped(id, stopped);
+    act();
+  };
+  guard_.request(caf::actor_cast<prefill_worker_actor>(prefill), request_limit, cancel_atom_v, order.id)
+      .then([answered] { answered(true); }, [answered](const error&) { answered(false); });
+}
+
+void decode_worker::carry_out(const decode_action::fence& order) {
+  request(links_.messenger, caf::infinite, fence_atom_v, order.peer, order.fences)
+      .then(
+          [this, owner = order.owner] {
+            intake_.fenced(owner);
+            act();
+          },
+          [](const caf::error&) {});
+}
+
+void decode_worker::carry_out(attempt_failed& message) {
+  const auto& gateway = requests_.at(message.id.owner())->job.gateway;
+  send(caf::actor_cast<gateway_actor>(gateway), failed_atom_v, std::move(message));
+}
+
+void decode_worker::carry_out(const decode_action::join& order) {
+  auto& request = *requests_.at(order.owner);
+  const auto& job = request.job;
+  locate(request);
+  request.position = static_cast<std::uint32_t>(job.tokens.size());
+  request.last_key = job.keys.empty() ? job.root : job.keys.back();
   const auto tail = job.keys.size() * context_->layout.block_tokens;
-  request->unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
+  request.unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
   auto sample = make_sampler(*context_, job);
-  if (!sample) return fail(request, sample.error(), false);
-  request->sample = std::move(*sample);
-  request->sample->accept(request->done->first.id);
-  request->next = request->done->first.id;
-  request->at = phase::ready;
-  const auto entry = entry_of(*request);
+  if (!sample) return intake_.fail(order.owner, sample.error(), false);
+  request.sample = std::move(*sample);
+  const auto first = intake_.find(order.owner)->done->first.id;
+  request.sample->accept(first);
+  request.next = first;
+  const auto entry = entry_of(request);
   if (job.placement.check_at_decode && job.tokens.size() == job.prompt_tokens) {
     if (const auto refused = batch_.check(entry, links_.steps, duration{job.tbt_slo_ns}))
-      return refuse(request, *refused);
+      return intake_.refuse(order.owner, refused->cause, refused->retry_after);
   }
   batch_.push(entry);
   step();
@@ -228,25 +238,16 @@ decode_entry decode_worker::entry_of(const live& request) const {
   return entry;
 }
 
-/// As the papers describe it: decode's load is known only now, and the prefill was for nothing.
-void decode_worker::refuse(const live_ptr& request, const rejection& why) {
-  attempt_failed message;
-  message.id = request->job.id;
-  message.cause = why.cause;
-  message.retriable = false;
-  message.wasted_prefill_tokens = request->done->computed_tokens;
-  message.retry_after_ns = why.retry_after.count();
-  send(caf::actor_cast<gateway_actor>(request->job.gateway), failed_atom_v, std::move(message));
-  end(request);
-}
+// ---- steps
+// --------------------------------------------------------------------------------------------------------------
 
 void decode_worker::step() {
   if (computing_) return;
-  for (const auto id : batch_.admit(clock_type::now())) requests_.at(id.value)->at = phase::running;
+  for (const auto id : batch_.admit(clock_type::now())) requests_.at(id.value)->running = true;
   std::vector<step_item> items;
   for (const auto id : batch_.running()) {
     const auto& request = requests_.at(id.value);
-    if (!has_room(request)) continue;
+    if (!has_room(*request)) continue;
     step_item item;
     item.id = request->job.id;
     item.tokens = std::span{&request->next, 1};
@@ -254,50 +255,47 @@ void decode_worker::step() {
     item.blocks = request->blocks;
     item.hold = request;
     item.sample = request->sample;
-    request->busy = true;
+    intake_.step_begun(id.value);
     items.push_back(std::move(item));
   }
-  if (items.empty()) return;
-  computing_ = true;
-  auto task = std::make_shared<compute_step>(machine_, std::move(items));
-  request(links_.executor, caf::infinite, run_atom_v, task_ptr{task}).then([this, task](const task_ptr&) {
-    step_done(task);
-  });
+  if (!items.empty()) {
+    computing_ = true;
+    auto task = std::make_shared<compute_step>(machine_, std::move(items));
+    request(links_.executor, caf::infinite, run_atom_v, task_ptr{task}).then([this, task](const task_ptr&) {
+      step_done(task);
+    });
+  }
+  act();  // slots that are wanted soon
 }
 
-bool decode_worker::has_room(const live_ptr& request) {
+bool decode_worker::has_room(live& request) {
   const auto block_tokens = context_->layout.block_tokens;
   // The next slot is asked for half a block ahead, so that the batch hardly ever waits for one.
-  const auto wanted = (request->position + block_tokens / 2) / block_tokens + 1;
-  if (request->blocks.size() < wanted && !request->growing) grow(request);
-  return request->position < request->blocks.size() * block_tokens;
+  const auto wanted = (request.position + block_tokens / 2) / block_tokens + 1;
+  if (request.blocks.size() < wanted) intake_.grow(request.job.id.owner());
+  return request.position < request.blocks.size() * block_tokens;
 }
 
-void decode_worker::grow(const live_ptr& request) {
-  request->growing = true;
-  this->request(links_.shard, request_limit, reserve_atom_v, request->job.id.owner(), std::uint32_t{1})
-      .then(
-          [this, request](const std::vector<slot_index>& slots) {
-            request->growing = false;
-            if (request->over) return;
-            request->fresh.insert(request->fresh.end(), slots.begin(), slots.end());
-            take_fresh(request);
-            step();
-          },
-          [this, request](const caf::error& e) {
-            request->growing = false;
-            // What was asked for ahead may be had by the time that it is needed, or may never be needed.
-            if (request->over || request->position < request->blocks.size() * context_->layout.block_tokens)
-              return;
-            // Its place is worth more to the others than a wait without an end; the gateway places it again.
-            fail(request, from_caf(e), true);
-          });
+void decode_worker::grown(std::uint64_t owner, const std::vector<slot_index>& slots) {
+  if (!intake_.grown(owner, slots)) return;
+  if (!intake_.find(owner)->busy) locate(*requests_.at(owner));
+  step();
 }
 
-void decode_worker::take_fresh(const live_ptr& request) {
-  // `blocks` is read by the step that runs now.
-  if (request->busy || request->fresh.empty()) return;
-  add_slots(request, std::exchange(request->fresh, {}));
+void decode_worker::not_grown(std::uint64_t owner, const error& why) {
+  if (!intake_.not_grown(owner)) return;
+  // What was asked for ahead may be had by the time that it is needed, or may never be needed.
+  const auto& request = *requests_.at(owner);
+  if (request.position < request.blocks.size() * context_->layout.block_tokens) return;
+  // Its place is worth more to the others than a wait without an end; the gateway places it again.
+  intake_.fail(owner, why, true);
+  act();
+}
+
+void decode_worker::locate(live& request) {
+  request.blocks.clear();
+  for (const auto slot : intake_.find(request.job.id.owner())->claim.slots())
+    request.blocks.push_back(context_->slot(slot));
 }
 
 void decode_worker::step_done(const std::shared_ptr<compute_step>& task) {
@@ -313,13 +311,10 @@ void decode_worker::step_done(const std::shared_ptr<compute_step>& task) {
     const auto i = requests_.find(item.id.owner());
     if (i == requests_.end()) continue;
     const auto request = i->second;
-    request->busy = false;
-    if (request->over) {
-      end(request);
-      continue;
-    }
+    const auto owner = i->first;
+    if (!intake_.step_ended(owner)) continue;
     if (!task->outcome()) {
-      fail(request, task->outcome().error(), false);
+      intake_.fail(owner, task->outcome().error(), false);
       continue;
     }
     token_run run;
@@ -327,8 +322,9 @@ void decode_worker::step_done(const std::shared_ptr<compute_step>& task) {
     auto& [gateway, batch] = out[request->job.gateway->address()];
     if (!gateway) gateway = caf::actor_cast<gateway_actor>(request->job.gateway);
     batch.runs.push_back(std::move(run));
-    if (finished) end(request);
+    if (finished) intake_.end(owner);
   }
+  act();
   for (auto& [address, entry] : out) send(entry.first, tokens_atom_v, std::move(entry.second));
   step();
 }
@@ -337,8 +333,12 @@ bool decode_worker::item_done(const live_ptr& request, step_item& item, token_ru
   const auto& job = request->job;
   request->unnamed.push_back(request->next);
   ++request->position;
-  if (!item.checksums.empty()) publish_block(request, item.checksums.front());
-  take_fresh(request);
+  if (!item.checksums.empty()) publish_block(*request, item.checksums.front());
+  auto& attempt = *intake_.find(job.id.owner());
+  if (!attempt.fresh.empty()) {
+    intake_.take_fresh(attempt);
+    locate(*request);
+  }
   run.id = job.id;
   run.position = request->sample->position() - 1;
   run.tokens.push_back(to_message(*item.token));
@@ -348,103 +348,17 @@ bool decode_worker::item_done(const live_ptr& request, step_item& item, token_ru
   return run.finish != finish_kind::none;
 }
 
-void decode_worker::publish_block(const live_ptr& request, std::uint64_t checksum) {
+void decode_worker::publish_block(live& request, std::uint64_t checksum) {
   const auto block_tokens = context_->layout.block_tokens;
   commit_item item;
-  item.depth = request->position / block_tokens - 1;
-  item.slot = request->slots[item.depth];
-  item.parent = request->last_key;
-  item.key = next_key(request->last_key, request->unnamed);
+  item.depth = request.position / block_tokens - 1;
+  item.slot = intake_.find(request.job.id.owner())->claim.slots()[item.depth];
+  item.parent = request.last_key;
+  item.key = next_key(request.last_key, request.unnamed);
   item.checksum = checksum;
-  request->last_key = item.key;
-  request->unnamed.clear();
-  send(links_.shard, commit_atom_v, request->job.id.owner(), std::vector<commit_item>{item});
-}
-
-void decode_worker::cancel(const attempt_id& id) {
-  const auto owner = id.owner();
-  const auto i = requests_.find(owner);
-  if (i != requests_.end()) {
-    const auto request = i->second;  // `end` takes it out of the map
-    // Until it is handed over, a local prefill worker owns the blocks; what it sends later is released on
-    // arrival.
-    if (request->local && !request->done) cancelled_early_[owner] = clock_type::now();
-    return end(request);
-  }
-  cancelled_early_[owner] = clock_type::now();
-  if (auto early = early_.extract(owner); early && !early.mapped().first.slots.empty()) {
-    send(links_.shard, release_atom_v, owner);
-  }
-}
-
-void decode_worker::fail(const live_ptr& request, error cause, bool retriable) {
-  attempt_failed message;
-  message.id = request->job.id;
-  message.cause = std::move(cause);
-  message.retriable = retriable;
-  send(caf::actor_cast<gateway_actor>(request->job.gateway), failed_atom_v, std::move(message));
-  end(request);
-}
-
-void decode_worker::end(const live_ptr& request) {
-  const auto owner = request->job.id.owner();
-  if (!request->over) {
-    request->over = true;
-    batch_.cancel(request_id{owner});
-    board_->close(owner);
-  }
-  if (request->busy) return;  // the step's end comes back here
-  if (!requests_.erase(owner)) return;
-  if (request->local && !request->done) return;  // the blocks are still the prefill worker's
-  send(links_.shard, release_atom_v, owner);     // fenced slots go into quarantine
-  if (request->exposed) fence(request);
-}
-
-void decode_worker::fence(const live_ptr& request) {
-  const auto& job = request->job;
-  const auto confirm = [this, owner = job.id.owner()] { send(links_.shard, confirm_atom_v, owner); };
-  const auto cut = [this, confirm, node = job.placement.prefill_node,
-                    fences = request->fences](const error&) {
-    // It did not say that it stopped: cut its links instead, however long that takes.
-    this->request(links_.messenger, caf::infinite, fence_atom_v, node, fences)
-        .then(confirm, [](const caf::error&) {});
-  };
-  guard_.request(caf::actor_cast<prefill_worker_actor>(job.prefill), request_limit, cancel_atom_v, job.id)
-      .then(confirm, cut);
-}
-
-void decode_worker::peer_lost(node_id peer) {
-  std::vector<live_ptr> orphans, cut_off;
-  for (const auto& [owner, request] : requests_) {
-    const bool waits = request->at == phase::reserving || request->at == phase::receiving;
-    if (request->job.gateway_node == peer) {
-      orphans.push_back(request);
-    } else if (waits && !request->local && request->job.placement.prefill_node == peer) {
-      cut_off.push_back(request);
-    }
-  }
-  for (const auto& request : orphans) end(request);
-  for (const auto& request : cut_off) {
-    fail(request, error{ec::peer_lost, "the node that computes the prompt cannot be reached"}, true);
-  }
-}
-
-void decode_worker::sweep() {
-  const auto now = clock_type::now();
-  for (auto i = early_.begin(); i != early_.end();) {
-    if (now - i->second.second <= early_limit) {
-      ++i;
-      continue;
-    }
-    if (!i->second.first.slots.empty()) send(links_.shard, release_atom_v, i->first);
-    i = early_.erase(i);
-  }
-  std::erase_if(cancelled_early_, [&](const auto& e) { return now - e.second > early_limit; });
-  std::vector<std::uint64_t> owners;
-  owners.reserve(requests_.size());
-  for (const auto& [owner, request] : requests_) owners.push_back(owner);
-  for (const auto& [owner, handover] : early_) owners.push_back(owner);
-  if (!owners.empty()) send(links_.shard, renew_atom_v, std::move(owners));
+  request.last_key = item.key;
+  request.unnamed.clear();
+  send(links_.shard, commit_atom_v, request.job.id.owner(), std::vector<commit_item>{item});
 }
 
 }  // namespace mooncaf

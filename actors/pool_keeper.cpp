@@ -42,7 +42,7 @@ pool_keeper_actor::behavior_type pool_keeper::make_behavior() {
         std::erase_if(waiting_, [&](const keep_order& order) { return order.source == peer; });
       },
       [this](tick_atom) {
-        if (working_) send(shard_, renew_atom_v, std::vector<std::uint64_t>{working_->id.owner()});
+        if (working_) send(shard_, renew_atom_v, std::vector<std::uint64_t>{working_->claim.owner()});
         delayed_send(this, tick_interval, tick_atom_v);
       },
   };
@@ -73,58 +73,50 @@ void pool_keeper::next() {
       std::ranges::find_if(waiting_, [&](const keep_order& o) { return peers_.contains(o.source); });
   if (order == waiting_.end()) return;
   auto work = std::make_shared<copy>();
-  work->id.request = ids_.next();
   work->order = std::move(*order);
   waiting_.erase(order);
   working_ = work;
-  block_keys_t keys;
-  for (const auto& block : work->order.blocks) keys.push_back(block.key);
-  request(shard_, shard_limit, pin_atom_v, work->id.owner(), std::move(keys), all_blocks)
+  std::vector<chain_block> chain;
+  for (const auto& block : work->order.blocks) chain.push_back({block.key, block.parent, block.depth});
+  const auto count = static_cast<std::uint32_t>(chain.size());
+  work->claim = block_claim{{ids_.next(), 0}, std::move(chain), count, count};
+  auto what = work->claim.pin(all_blocks);
+  request(shard_, shard_limit, pin_atom_v, work->claim.owner(), std::move(what.keys), what.from_ssd)
       .then(
-          [this, work](const pinned_slots& held) {
-            work->have = static_cast<std::uint32_t>(held.slots.size());
-            if (work->have == work->order.blocks.size()) return done(work);
-            reserve(work);
+          [this, work, turn = what.turn](const pinned_slots& held) {
+            const auto missing = work->claim.pinned(turn, held);
+            if (missing == 0u) return done(work);
+            reserve(work, *missing);
           },
           [this, work](const caf::error&) { done(work); });
 }
 
-void pool_keeper::reserve(const copy_ptr& work) {
-  const auto count = static_cast<std::uint32_t>(work->order.blocks.size()) - work->have;
-  request(shard_, shard_limit, reserve_atom_v, work->id.owner(), count)
+void pool_keeper::reserve(const copy_ptr& work, std::uint32_t count) {
+  request(shard_, shard_limit, reserve_atom_v, work->claim.owner(), count)
       .then(
           [this, work](const std::vector<slot_index>& slots) {
-            work->slots = slots;
+            work->claim.reserved(slots);
             fetch(work);
           },
           [this, work](const caf::error&) { done(work); });
 }
 
 void pool_keeper::fetch(const copy_ptr& work) {
-  fetch_plan plan;
-  plan.id = work->id;
-  plan.source = work->order.source;
-  for (auto i = work->have; i < work->order.blocks.size(); ++i)
-    plan.keys.push_back(work->order.blocks[i].key);
-  plan.slots = work->slots;
+  const auto all = static_cast<std::uint32_t>(work->order.blocks.size());
   // The messenger bounds it. Until it answers, blocks may still arrive in these slots.
-  request(messenger_, caf::infinite, fetch_atom_v, std::move(plan))
+  request(messenger_, caf::infinite, fetch_atom_v, work->claim.fetch(work->order.source, all))
       .then([this, work](const remote_blocks& got) { keep(work, got); },
             [this, work](const caf::error&) { done(work); });
 }
 
 void pool_keeper::keep(const copy_ptr& work, const remote_blocks& got) {
-  std::vector<commit_item> items;
-  for (std::size_t i = 0; i < got.blocks.size() && i < work->slots.size(); ++i) {
-    const auto& block = work->order.blocks[work->have + i];
-    items.push_back({work->slots[i], block.key, block.parent, block.depth, got.blocks[i].checksum});
-  }
-  if (!items.empty()) send(shard_, commit_atom_v, work->id.owner(), std::move(items));
+  auto items = work->claim.adopt(got);
+  if (!items.empty()) send(shard_, commit_atom_v, work->claim.owner(), std::move(items));
   done(work);
 }
 
 void pool_keeper::done(const copy_ptr& work) {
-  send(shard_, release_atom_v, work->id.owner());
+  send(shard_, release_atom_v, work->claim.owner());
   working_ = nullptr;
   next();
 }

@@ -14,6 +14,7 @@
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/base/request_ids.hpp"
+#include "runtime/request/block_claim.hpp"
 
 namespace mooncaf {
 
@@ -29,16 +30,14 @@ class pool_keeper final : public pool_keeper_actor::base {
  private:
   /// The order at work.
   struct copy {
-    attempt_id id;
     keep_order order;
-    std::uint32_t have = 0;  ///< leading blocks that were here before
-    std::vector<slot_index> slots;
+    block_claim claim;
   };
   using copy_ptr = std::shared_ptr<copy>;
 
   void take(keep_order order);
   void next();
-  void reserve(const copy_ptr& work);
+  void reserve(const copy_ptr& work, std::uint32_t count);
   void fetch(const copy_ptr& work);
   void keep(const copy_ptr& work, const remote_blocks& got);
   /// Frees what was not committed, and goes on with the next order.

@@ -58,45 +58,37 @@ void prefill_worker::pin(const live_ptr& request, std::uint32_t from_ssd) {
   request->at = phase::pinning;
   request->load_began = clock_type::now();
   const auto& job = request->job;
-  const auto count = std::min<std::size_t>(reusable_blocks(job), job.keys.size());
-  block_keys_t keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(count));
-  const auto turn = ++request->pins;
+  auto what = request->claim.pin(from_ssd);
   if (const auto limit = prefetch_.limit(tokens_loading(request)); from_ssd > 0 && limit < duration::max())
     delayed_send(this, limit, stop_atom_v, job.id);
-  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), std::move(keys), from_ssd)
+  this->request(links_.shard, request_limit, pin_atom_v, job.id.owner(), std::move(what.keys), from_ssd)
       .then(
-          [this, request, turn](const pinned_slots& pinned) {
-            if (turn != request->pins) return;
+          [this, request, turn = what.turn](const pinned_slots& pinned) {
+            const auto missing = request->claim.pinned(turn, pinned);
+            if (!missing) return;
             if (request->over) return end(request);
-            const auto tokens =
-                static_cast<std::uint32_t>(pinned.slots.size()) * context_->layout.block_tokens;
-            request->slots = pinned.slots;
-            request->checksums = pinned.checksums;
-            request->checksums.resize(request->job.keys.size());
-            request->computed = tokens;
-            request->local_blocks = static_cast<std::uint32_t>(pinned.slots.size());
-            request->stats.ssd_tokens = pinned.from_ssd * context_->layout.block_tokens;
-            request->stats.dram_tokens = tokens - request->stats.ssd_tokens;
-            reserve(request);
+            const auto block_tokens = context_->layout.block_tokens;
+            request->computed = request->claim.have() * block_tokens;
+            request->stats.ssd_tokens = pinned.from_ssd * block_tokens;
+            request->stats.dram_tokens = request->computed - request->stats.ssd_tokens;
+            reserve(request, *missing);
           },
-          [this, request, turn](const caf::error& e) {
-            if (turn != request->pins) return;
+          [this, request, turn = what.turn](const caf::error& e) {
+            if (!request->claim.awaits(turn)) return;
             if (request->over) return end(request);
             fail(request, from_caf(e), true);
           });
 }
 
-void prefill_worker::reserve(const live_ptr& request) {
+void prefill_worker::reserve(const live_ptr& request, std::uint32_t count) {
   request->at = phase::reserving;
-  const auto total = context_->layout.blocks_for(request->job.tokens.size());
-  const auto count = static_cast<std::uint32_t>(total - request->slots.size());
   this->request(links_.shard, request_limit, reserve_atom_v, request->job.id.owner(), count)
       .then(
           [this, request](const std::vector<slot_index>& slots) {
             if (request->over) return end(request);
-            request->slots.insert(request->slots.end(), slots.begin(), slots.end());
+            request->claim.reserved(slots);
             request->blocks.clear();
-            for (const auto slot : request->slots) request->blocks.push_back(context_->slot(slot));
+            for (const auto slot : request->claim.slots()) request->blocks.push_back(context_->slot(slot));
             fetch(request);
           },
           [this, request](const caf::error& e) {
@@ -107,21 +99,14 @@ void prefill_worker::reserve(const live_ptr& request) {
 
 void prefill_worker::fetch(const live_ptr& request) {
   const auto& where = request->job.placement;
-  const auto here = request->local_blocks;
+  const auto here = request->claim.have();
   const auto there =
       request->plan.from_remote > 0 ? std::min(where.source_blocks, reusable_blocks(request->job)) : 0;
   if (there <= here || !prefetch_.begins(idle())) return enqueue(request);
   request->plan.from_remote = there - here;
   request->at = phase::fetching;
-  request->loading = true;
   request->load_began = clock_type::now();
-  fetch_plan plan;
-  plan.id = request->job.id;
-  plan.source = where.source;
-  plan.keys.assign(request->job.keys.begin(), request->job.keys.begin() + there);
-  plan.skip = here;
-  plan.slots.assign(request->slots.begin() + here, request->slots.begin() + there);
-  plan.worth_ns = request->plan.worth.count();
+  auto plan = request->claim.fetch(where.source, there, request->plan.worth.count());
   const auto tokens = tokens_loading(request);
   if (const auto limit = prefetch_.limit(tokens); limit < duration::max())
     delayed_send(this, limit, stop_atom_v, plan.id);
@@ -145,7 +130,7 @@ void prefill_worker::fetch(const live_ptr& request) {
 }
 
 void prefill_worker::fetched(const live_ptr& request, const remote_blocks& got) {
-  request->loading = false;
+  request->claim.fetched();
   if (request->over) return end(request);
   request->stats.fetch_ns = (clock_type::now() - request->load_began).count();
   if (request->early) return settle(request, got);
@@ -157,12 +142,7 @@ void prefill_worker::fetched(const live_ptr& request, const remote_blocks& got) 
 
 /// Publishes fetched blocks, which were verified.
 void prefill_worker::adopt(const live_ptr& request, const remote_blocks& got) {
-  const auto first = request->local_blocks;
-  std::vector<commit_item> items;
-  for (std::uint32_t i = 0; i < got.blocks.size(); ++i) {
-    items.push_back(name_block(request->job, request->slots, first + i, got.blocks[i].checksum));
-    request->checksums[first + i] = got.blocks[i].checksum;
-  }
+  auto items = request->claim.adopt(got);
   request->stats.remote_tokens = static_cast<std::uint32_t>(items.size()) * context_->layout.block_tokens;
   if (items.empty()) return;
   send(links_.shard, fetched_atom_v, static_cast<std::uint64_t>(items.size()));
@@ -175,7 +155,7 @@ void prefill_worker::adopt(const live_ptr& request, const remote_blocks& got) {
 std::uint32_t prefill_worker::tokens_loading(const live_ptr& request) const {
   const auto& plan = request->plan;
   if (request->at == phase::pinning) return plan.from_disk * context_->layout.block_tokens;
-  return request->loading ? plan.from_remote * context_->layout.block_tokens : 0;
+  return request->claim.loading() ? plan.from_remote * context_->layout.block_tokens : 0;
 }
 
 void prefill_worker::maybe_stop(const live_ptr& request) {
@@ -192,7 +172,7 @@ void prefill_worker::maybe_stop(const live_ptr& request) {
 
 void prefill_worker::stop_loading(const live_ptr& request) {
   if (request->load) request->load->give_up();
-  if (request->loading) send(links_.messenger, stop_atom_v, request->job.id);
+  if (request->claim.loading()) send(links_.messenger, stop_atom_v, request->job.id);
 }
 
 void prefill_worker::use_idle_device() {
@@ -207,8 +187,8 @@ void prefill_worker::use_idle_device() {
   };
   for (const auto& request : waiting) {
     maybe_stop(request);
-    if (!request->load || request->over || !request->loading) continue;
-    const auto behind = (request->local_blocks + request->plan.from_remote) * context_->layout.block_tokens;
+    if (!request->load || request->over || !request->claim.loading()) continue;
+    const auto behind = (request->claim.have() + request->plan.from_remote) * context_->layout.block_tokens;
     const auto left = static_cast<std::uint32_t>(request->job.tokens.size()) - behind;
     const auto pass = computing_model_.estimate(std::min(left, context_->opts.prefill.chunk_tokens), behind);
     if (request->arrival.may_begin(pass) && (!best || urgency(request) < urgency(best))) best = request;
@@ -218,7 +198,7 @@ void prefill_worker::use_idle_device() {
 
 void prefill_worker::begin_early(const live_ptr& request) {
   request->early = true;
-  request->computed = (request->local_blocks + request->plan.from_remote) * context_->layout.block_tokens;
+  request->computed = (request->claim.have() + request->plan.from_remote) * context_->layout.block_tokens;
   enqueue(request);  // alone, since the device is idle: nobody else waits for its layers
 }
 
@@ -231,9 +211,9 @@ void prefill_worker::settle(const live_ptr& request, const remote_blocks& got) {
   request->early = false;
   request->load = nullptr;
   const auto block_tokens = context_->layout.block_tokens;
-  const auto prefix = (request->local_blocks + request->plan.from_remote) * block_tokens;
+  const auto prefix = (request->claim.have() + request->plan.from_remote) * block_tokens;
   if (request->stream && layerwise())
-    request->stream->prefix_ready(prefix, request->local_blocks * block_tokens);
+    request->stream->prefix_ready(prefix, request->claim.have() * block_tokens);
   for (auto& [item, elapsed] : std::exchange(request->held, {})) {
     item_done(request, item, elapsed);
   }
@@ -243,11 +223,11 @@ void prefill_worker::settle(const live_ptr& request, const remote_blocks& got) {
 void prefill_worker::compute_again(const live_ptr& request) {
   queue_.cancel(request_id{request->job.id.owner()});
   request->held.clear();
-  if (request->busy || request->loading) return;
+  if (request->busy || request->claim.loading()) return;
   request->early = false;
   request->again = false;
   request->load = nullptr;
-  request->computed = request->local_blocks * context_->layout.block_tokens;
+  request->computed = request->claim.have() * context_->layout.block_tokens;
   enqueue(request);
 }
 

@@ -105,6 +105,8 @@ void prefill_worker::take(const generate_job& job) {
   auto request = std::make_shared<live>();
   request->job = job;
   request->arrived = clock_type::now();
+  const auto blocks = static_cast<std::uint32_t>(context_->layout.blocks_for(job.tokens.size()));
+  request->claim = block_claim{job.id, chain_of(job), reusable_blocks(job), blocks};
   requests_.emplace(owner, request);
   if (requests_.size() > context_->opts.prefill.max_queue) {
     return fail(request,
@@ -146,7 +148,7 @@ void prefill_worker::open_stream(const live_ptr& request) {
   kv_stream::source from;
   from.region = context_->region.id;
   from.prompt_tokens = static_cast<std::uint32_t>(request->job.tokens.size());
-  for (const auto slot : request->slots) from.offsets.push_back(context_->slot_offset(slot));
+  for (const auto slot : request->claim.slots()) from.offsets.push_back(context_->slot_offset(slot));
   request->stream = std::make_shared<kv_stream>(id, context_->layout, context_->plane, context_->transfer_ids,
                                                 context_->links, std::move(from),
                                                 [self = prefill_worker_actor{this}, id](bool delivered) {
@@ -158,7 +160,7 @@ void prefill_worker::open_stream(const live_ptr& request) {
   }
   // Of a prefix that is not verified nothing leaves.
   const auto sure =
-      request->early ? request->local_blocks * context_->layout.block_tokens : request->computed;
+      request->early ? request->claim.have() * context_->layout.block_tokens : request->computed;
   if (layerwise() && sure > 0) request->stream->prefix_ready(sure);
 }
 
@@ -194,7 +196,7 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
   item.blocks = request->blocks;
   item.hold = request;
   if (layerwise() && !request->early) item.stream = request->stream;
-  if (request->early && request->loading) {
+  if (request->early && request->claim.loading()) {
     item.load = request->load;
     item.patience = request->arrival.patience();
   }
@@ -260,11 +262,7 @@ void prefill_worker::item_done(const live_ptr& request, step_item& item, duratio
 void prefill_worker::commit(const live_ptr& request, const step_item& item) {
   if (item.checksums.empty()) return;
   const auto first = item.start / context_->layout.block_tokens;
-  std::vector<commit_item> items;
-  for (std::uint32_t i = 0; i < item.checksums.size(); ++i) {
-    items.push_back(name_block(request->job, request->slots, first + i, item.checksums[i]));
-    request->checksums[first + i] = item.checksums[i];
-  }
+  auto items = request->claim.name(first, item.checksums);
   send(links_.shard, commit_atom_v, request->job.id.owner(), std::move(items));
 }
 
@@ -287,10 +285,10 @@ void prefill_worker::prompt_done(const live_ptr& request, const sampled_token& t
   prefill_done handover;
   handover.id = job.id;
   handover.first = message.token;
-  handover.checksums = request->checksums;
+  handover.checksums = request->claim.checksums();
   handover.computed_tokens = request->stats.computed_tokens;
   if (!request->stream) {
-    handover.slots = request->slots;
+    handover.slots = request->claim.slots();
     send(decode, done_atom_v, std::move(handover));
     requests_.erase(job.id.owner());  // the owner and its blocks are decode's now
     return;
@@ -335,11 +333,11 @@ void prefill_worker::end(const live_ptr& request) {
     request->over = true;
     request->cancelled->store(true);
     queue_.cancel(request_id{owner});
-    if (request->loading) stop_loading(request);
+    if (request->claim.loading()) stop_loading(request);
     if (request->stream) request->stream->stop();
   }
   // The blocks stay ours while a step, a fetch or a slice touches them; the end of each comes back here.
-  if (request->busy || request->loading || (request->stream && !request->stream->ended())) return;
+  if (request->busy || request->claim.loading() || (request->stream && !request->stream->ended())) return;
   if (!requests_.erase(owner)) return;
   early_targets_.erase(owner);
   send(links_.shard, release_atom_v, owner);

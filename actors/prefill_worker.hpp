@@ -28,6 +28,7 @@
 #include "actors/compute_step.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/request/block_claim.hpp"
 #include "runtime/sched/estimators.hpp"
 #include "runtime/sched/layer_arrival.hpp"
 #include "runtime/sched/load_plan.hpp"
@@ -71,17 +72,13 @@ class prefill_worker final : public prefill_worker_actor::base {
     time_point arrived;
     load_plan plan;          ///< what is loaded, and what that may take
     time_point load_began;   ///< of the stage at work: SSD, then the other node
-    std::uint32_t pins = 0;  ///< pins asked for: the answer to one that was given up is stale
-    bool loading = false;    ///< a fetch may write its blocks
+    block_claim claim;       ///< what it holds here, and fetches
     prefix_load_ptr load;    ///< set while its prefix comes layer by layer
     layer_arrival arrival;
-    std::uint32_t local_blocks = 0;  ///< leading blocks that were here
     bool early = false;              ///< computes behind a prefix that is not verified
     bool again = false;              ///< … which failed: computed anew when nothing touches its blocks
     std::vector<std::pair<step_item, duration>> held;  ///< outcomes that nobody may see before that
-    std::vector<slot_index> slots;                     ///< of all blocks of `job.tokens`
-    std::vector<std::byte*> blocks;                    ///< their addresses
-    std::vector<std::uint64_t> checksums;              ///< of each full block
+    std::vector<std::byte*> blocks;                    ///< addresses of the blocks of `job.tokens`
     std::uint32_t computed = 0;                        ///< positions [0, computed) are in the blocks
     std::vector<token_msg> scores;  ///< log-probabilities of the prompt, as far as it is computed
     prefill_stats stats;
@@ -102,7 +99,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   void look(const live_ptr& request);
   void weigh(const live_ptr& request, const prefix_view& here);
   void pin(const live_ptr& request, std::uint32_t from_ssd);
-  void reserve(const live_ptr& request);
+  void reserve(const live_ptr& request, std::uint32_t count);
   void fetch(const live_ptr& request);
   void fetched(const live_ptr& request, const remote_blocks& got);
   void adopt(const live_ptr& request, const remote_blocks& got);

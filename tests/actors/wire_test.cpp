@@ -155,6 +155,13 @@ constexpr std::size_t member_count() {
   }
 }
 
+/// … where a base class takes one initialiser for all of its own.
+template <class T>
+constexpr std::size_t members_with_base() {
+  if constexpr (std::is_base_of_v<work_order, T>) return member_count<T>() - 1 + member_count<work_order>();
+  return member_count<T>();
+}
+
 template <class Call, std::size_t... I>
 void for_each_type(Call&& call, std::index_sequence<I...>) {
   (call.template operator()<type_of<block::begin + I>>(), ...);
@@ -179,7 +186,7 @@ TEST_CASE("every member of every message is among those that are serialised") {
   for_each_type([]<class T>() {
     if constexpr (!is_vector<T>::value) {
       CAPTURE(caf::type_name<T>::value);
-      CHECK(dumper::members_of(T{}).size() == member_count<T>());
+      CHECK(dumper::members_of(T{}).size() == members_with_base<T>());
     }
   });
 }

@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "runtime/grammar": [BASE, "runtime/text/tokenizer.hpp", "runtime/model/token_constraint.hpp"],
     "runtime/tools": [BASE, "runtime/grammar/json_schema.hpp"],
     "runtime/sched": [BASE],
+    "runtime/request": [BASE, "runtime/sched", "runtime/model/sampling_params.hpp"],
     "runtime/sim": [BASE, "runtime/sched", "runtime/model/forward_pass.hpp", "config", "storage/eviction.hpp", "storage/write_policy.hpp"],
     "runtime/sim/cli": [BASE, "runtime/sim", "runtime/sched", "runtime/model", "gpu/host", "config",
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],

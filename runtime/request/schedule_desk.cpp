@@ -1,4 +1,4 @@
-#include "actors/schedule_desk.hpp"
+#include "runtime/request/schedule_desk.hpp"
 
 #include <utility>
 
@@ -18,14 +18,18 @@ placement_msg still_queued(const attempt_id& id) {
 
 }  // namespace
 
-void schedule_desk::ask(const schedule_job& job, promise answer, time_point now) {
+void schedule_desk::answer(asker& who, placement_msg message) {
+  if (const auto asked = std::exchange(who.question, {})) answers_.emplace_back(*asked, std::move(message));
+}
+
+void schedule_desk::ask(const schedule_job& job, ticket asked, time_point now) {
   const auto id = charge_id(job.id);
   auto& who = askers_[id];
-  if (who.answer.pending()) who.answer.deliver(still_queued(job.id));  // the gateway has given up on it
-  who.answer = std::move(answer);
+  answer(who, still_queued(job.id));  // the gateway has given up on it
+  who.question = asked;
   who.since = now;
   if (who.ready) {
-    who.answer.deliver(*std::exchange(who.ready, {}));
+    answer(who, *std::exchange(who.ready, {}));
     askers_.erase(id);
     return;
   }
@@ -60,8 +64,8 @@ void schedule_desk::tell(std::vector<decision>& decided, time_point now) {
     auto& who = i->second;
     const auto message = message_of(who, d);
     if (d.outcome) placed_(who.job, message);
-    if (who.answer.pending()) {
-      who.answer.deliver(message);
+    if (who.question) {
+      answer(who, message);
       askers_.erase(i);
     } else {
       who.ready = message;
@@ -97,20 +101,27 @@ placement_msg schedule_desk::message_of(const asker& who, const decision& d) con
 bool schedule_desk::withdraw(const attempt_id& id) {
   const bool waited = queue_.withdraw(charge_id(id));
   if (const auto i = askers_.find(charge_id(id)); i != askers_.end()) {
-    if (i->second.answer.pending()) i->second.answer.deliver(still_queued(id));
+    answer(i->second, still_queued(id));
     askers_.erase(i);
   }
   return waited;
+}
+
+void schedule_desk::forget_gateway(node_id gateway) {
+  std::vector<attempt_id> gone;
+  for (const auto& [id, who] : askers_) {
+    if (who.job.gateway == gateway) gone.push_back(who.job.id);
+  }
+  for (const auto& id : gone) withdraw(id);
 }
 
 void schedule_desk::tick(time_point now) {
   advance(now);
   std::vector<attempt_id> gone;
   for (auto& [id, who] : askers_) {
-    if (who.answer.pending()) {
+    if (who.question) {
       if (now - who.since < patience) continue;
-      who.answer.deliver(still_queued(who.job.id));
-      who.answer = {};
+      answer(who, still_queued(who.job.id));
       who.since = now;
     } else if (now - who.since > absence) {
       gone.push_back(who.job.id);
@@ -122,9 +133,7 @@ void schedule_desk::tick(time_point now) {
 }
 
 void schedule_desk::close() {
-  for (auto& [id, who] : askers_) {
-    if (who.answer.pending()) who.answer.deliver(still_queued(who.job.id));
-  }
+  for (auto& [id, who] : askers_) answer(who, still_queued(who.job.id));
   askers_.clear();
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 // Where gateways' questions wait for their answers: the conductor's side of `admission_queue`.
 
-#include <caf/typed_response_promise.hpp>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "actors/serialization.hpp"
+#include "runtime/request/messages.hpp"
 #include "runtime/sched/admission_queue.hpp"
 
 namespace mooncaf {
@@ -22,7 +24,10 @@ namespace mooncaf {
 /// @thread  Owned by the conductor; not synchronised.
 class schedule_desk {
  public:
-  using promise = caf::typed_response_promise<placement_msg>;
+  /// Names a question, so that its answer finds who asked; unique, chosen by the caller.
+  using ticket = std::uint64_t;
+  /// Every question is answered exactly once.
+  using answers = std::vector<std::pair<ticket, placement_msg>>;
   /// Called for every placement, before it is told.
   using placed_fn = std::function<void(const schedule_job&, const placement_msg&)>;
 
@@ -30,28 +35,38 @@ class schedule_desk {
   schedule_desk(conductor_core& core, admission_queue_options options, placed_fn placed)
       : core_(core), queue_(core, options), placed_(std::move(placed)) {}
 
-  void ask(const schedule_job& job, promise answer, time_point now);
+  /// What is to be answered after the calls so far; each answer is given once.
+  answers take_answers() { return std::exchange(answers_, {}); }
+
+  void ask(const schedule_job& job, ticket asked, time_point now);
   /// Something may have made room.
   void advance(time_point now);
   /// The attempt is over. @returns whether it waited here, and so was charged nowhere.
   bool withdraw(const attempt_id& id);
+  /// Forgets all that this gateway asked for: it is no member any more, so nobody would give back what a
+  /// later placement charges.
+  void forget_gateway(node_id gateway);
   /// Tells those who wait for long that they still do, and forgets who is gone.
   void tick(time_point now);
   /// Nobody is answered any more.
   void close();
 
   const admission_queue& queue() const noexcept { return queue_; }
+  /// Questions that wait for an answer, or whose askers are to ask again.
+  std::size_t askers() const noexcept { return askers_.size(); }
   /// Under which an attempt is charged: a late word about an old try cannot release a new one.
   static request_id charge_id(const attempt_id& id) { return request_id{id.owner()}; }
 
  private:
   struct asker {
     schedule_job job;                    ///< without keys
-    promise answer;                      ///< empty: it was told that it waits
+    std::optional<ticket> question;      ///< empty: it was told that it waits
     time_point since;                    ///< asked, or told
     std::optional<placement_msg> ready;  ///< placed while nobody listened
   };
   void tell(std::vector<decision>& decided, time_point now);
+  /// Answers the question that waits, if there is one.
+  void answer(asker& who, placement_msg message);
   placement_msg message_of(const asker& who, const decision& d) const;
 
   conductor_core& core_;
@@ -59,6 +74,7 @@ class schedule_desk {
   placed_fn placed_;
   std::unordered_map<request_id, asker> askers_;
   std::vector<decision> decided_;
+  answers answers_;
 };
 
 }  // namespace mooncaf

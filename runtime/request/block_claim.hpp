@@ -1,0 +1,88 @@
+#pragma once
+// What one owner holds of a chain of blocks on its node, and how it comes by them: the same way at a prefill
+// worker, at a decode worker and at a pool keeper.
+//
+//           slots of what is here      slots for the rest       what arrived and verified
+//   pin ─────────────────────► reserve ─────────────────► fetch ─────────────────► commit        release
+//    ▲  (again, with less of the SSD:      (whoever computes or receives the rest      once no fetch may write
+//    └── an answer to the first is stale)   leaves this out)                           into the slots any more
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/request/messages.hpp"
+
+namespace mooncaf {
+
+/// A block and its place in its chain.
+struct chain_block {
+  block_key key;
+  block_key parent;
+  std::uint32_t depth = 0;
+};
+
+/// The full blocks of a job.
+std::vector<chain_block> chain_of(const work_order& job);
+
+/// A question to the shard: pin the leading run of `keys`.
+struct pin_order {
+  block_keys_t keys;
+  std::uint32_t from_ssd = 0;  ///< blocks to read at most
+  std::uint32_t turn = 0;      ///< to be told with the answer
+};
+
+/// The steps say what to ask the shard (or the messenger) next; whoever calls them sends it, and brings the
+/// answer. @thread  not synchronised
+class block_claim {
+ public:
+  block_claim() = default;
+  /// @param chain     names of the full blocks, in order.
+  /// @param reusable  leading ones that may be taken from elsewhere; the others are made here.
+  /// @param total     blocks in all; one behind the chain may be partly filled, and has no name.
+  block_claim(attempt_id id, std::vector<chain_block> chain, std::uint32_t reusable, std::uint32_t total);
+
+  const attempt_id& id() const noexcept { return id_; }
+  std::uint64_t owner() const noexcept { return id_.owner(); }
+
+  /// Asks for what is here. Asking again gives up the answer to the question before.
+  pin_order pin(std::uint32_t from_ssd);
+  /// @returns how many slots to reserve; nothing if the answer is stale.
+  std::optional<std::uint32_t> pinned(std::uint32_t turn, const pinned_slots& held);
+  /// Whether a failure to pin concerns the question that waits.
+  bool awaits(std::uint32_t turn) const noexcept { return turn == turn_; }
+  void reserved(std::span<const slot_index> slots);
+  /// Slots of a prompt that another worker of this node filled.
+  void take_over(std::vector<slot_index> slots, std::vector<std::uint64_t> checksums);
+
+  /// Asks for the blocks behind those that are here, up to `until`. Until `fetched` the slots may be written.
+  fetch_plan fetch(node_id source, std::uint32_t until, std::int64_t worth_ns = 0);
+  /// The fetch is over; nothing arrives any more.
+  void fetched() noexcept { loading_ = false; }
+  bool loading() const noexcept { return loading_; }
+  /// What to commit of fetched blocks, which were verified.
+  std::vector<commit_item> adopt(const remote_blocks& got);
+  /// What to commit of blocks that were made, or received, here: [first, first + checksums.size()).
+  std::vector<commit_item> name(std::uint32_t first, std::span<const std::uint64_t> checksums);
+
+  /// Leading blocks that were here before.
+  std::uint32_t have() const noexcept { return have_; }
+  /// Of all blocks, prompt order.
+  const std::vector<slot_index>& slots() const noexcept { return slots_; }
+  /// Of each full block, as far as known; else 0.
+  const std::vector<std::uint64_t>& checksums() const noexcept { return checksums_; }
+
+ private:
+  attempt_id id_;
+  std::vector<chain_block> chain_;
+  std::uint32_t reusable_ = 0;
+  std::uint32_t total_ = 0;
+  std::uint32_t turn_ = 0;
+  std::uint32_t have_ = 0;
+  bool loading_ = false;
+  std::vector<slot_index> slots_;
+  std::vector<std::uint64_t> checksums_;
+};
+
+}  // namespace mooncaf

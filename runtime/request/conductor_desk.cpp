@@ -1,0 +1,226 @@
+#include "runtime/request/conductor_desk.hpp"
+
+#include <algorithm>
+
+#include "runtime/sched/pool_writes.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+holder_tier as_tier(block_tier tier) {
+  return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd;
+}
+
+}  // namespace
+
+conductor_desk::conductor_desk(const conductor_options& core, admission_queue_options queue,
+                               schedule_desk::placed_fn placed, journal::sink journal)
+    : core_(core), desk_(core_, queue, std::move(placed)) {
+  if (journal) core_.record_to(std::move(journal));
+}
+
+std::vector<conductor_action> conductor_desk::take_actions() {
+  for (auto& [asked, where] : desk_.take_answers())
+    actions_.emplace_back(answer_question{asked, std::move(where)});
+  return std::exchange(actions_, {});
+}
+
+// ---- members
+// ------------------------------------------------------------------------------------------------------------
+
+result<void> conductor_desk::join(const member_card& node, time_point now) {
+  if (members_.contains(node.id)) leave(node.id, now);
+  if (auto added = core_.add_node(node.id, now); !added) return added;
+  for (const auto& worker : node.workers) core_.add_instance(worker);
+  members_.emplace(node.id, member{node, {}});
+  if (node.is_pool()) {
+    // What others hold already is offered to it, too: their snapshots name it.
+    for (const auto& [id, m] : members_) {
+      if (m.card.has_shard && !m.card.is_pool()) actions_.emplace_back(follow_shard{id});
+    }
+  }
+  ++roster_;
+  return {};
+}
+
+void conductor_desk::leave(node_id node, time_point now) {
+  if (!members_.contains(node)) return;
+  core_.remove_node(node);
+  forget(node, now);
+}
+
+void conductor_desk::forget(node_id node, time_point now) {
+  if (!members_.erase(node)) return;
+  actions_.emplace_back(member_left{node});
+  ++roster_;
+  // Placing them now would charge what nobody gives back.
+  desk_.forget_gateway(node);
+  desk_.advance(now);
+}
+
+standing conductor_desk::report(const node_report& message, time_point now) {
+  if (!members_.contains(message.node)) return {false, roster_, false};
+  core_.heartbeat(message.node, now);
+  core_.unreachable(message.node, message.unreachable);
+  for (const auto& w : message.workers) {
+    const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
+    core_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
+  }
+  learn_prices(message);
+  desk_.advance(now);
+  return {true, roster_, message.roster != roster_};
+}
+
+void conductor_desk::learn_prices(const node_report& message) {
+  if (message.has_shard) {
+    core_.disk_measured(message.node, static_cast<double>(message.shard.ssd_read_bytes_per_s));
+    core_.memory_of(message.node, message.shard.slots_total);
+  }
+  for (const auto& p : message.moved.paths) {
+    if (p.preferred)
+      core_.link_measured(message.node, p.peer, static_cast<double>(p.learned_bytes_per_s),
+                          duration{p.learned_latency_ns});
+  }
+}
+
+// ---- requests
+// -----------------------------------------------------------------------------------------------------------
+
+void conductor_desk::ask(const schedule_job& job, schedule_desk::ticket asked, time_point now) {
+  if (!job.gateway || members_.contains(job.gateway)) return desk_.ask(job, asked, now);
+  // Nobody would ever give back what it is charged for.
+  placement_msg refused;
+  refused.id = job.id;
+  refused.rejection = {ec::unavailable, "the gateway is no member of the cluster at present"};
+  refused.retry_after_ns = duration{std::chrono::seconds(1)}.count();
+  actions_.emplace_back(answer_question{asked, std::move(refused)});
+}
+
+void conductor_desk::event(const request_event& e, time_point now) {
+  if (e.stage == request_stage::first_token) {
+    core_.first_token(schedule_desk::charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
+                      now);
+    totals_.prompt_tokens += e.new_tokens + e.cached_tokens;
+    totals_.cached_tokens += e.cached_tokens;
+  } else if (e.stage != request_stage::prefill_started) {
+    over(e, now);
+  }
+  desk_.advance(now);
+}
+
+void conductor_desk::over(const request_event& e, time_point now) {
+  const auto id = schedule_desk::charge_id(e.id);
+  totals_.output_tokens += e.output_tokens;
+  const auto charged = core_.charged_requests();
+  const bool waited = desk_.withdraw(e.id);
+  switch (e.stage) {
+    case request_stage::finished:
+      ++totals_.finished;
+      return core_.finished(id, now, e.output_tokens);
+    case request_stage::cancelled:
+      core_.cancelled(id, now);
+      // Gateways say so of late answers, too, which may have been charged or not.
+      totals_.cancelled += waited || core_.charged_requests() < charged;
+      return;
+    case request_stage::refused:
+      ++totals_.refused_at_decode;
+      totals_.wasted_tokens += e.wasted_tokens;
+      [[fallthrough]];
+    default:
+      ++totals_.failed;
+      return core_.failed(id, now);
+  }
+}
+
+// ---- blocks
+// -------------------------------------------------------------------------------------------------------------
+
+void conductor_desk::blocks(const block_event_batch& batch) {
+  const auto i = members_.find(batch.node);
+  if (i == members_.end()) return;
+  auto& m = i->second;
+  switch (batch.snapshot ? m.stream.snapshot(batch.first_seq, batch.part)
+                         : m.stream.apply(batch.first_seq, batch.events.size())) {
+    case stream_verdict::replace:
+      core_.forget_blocks(batch.node);
+      break;
+    case stream_verdict::apply:
+      break;
+    case stream_verdict::stale:
+      return;
+    case stream_verdict::gap:
+      // What is known of this node may name blocks that are gone. Ask for everything, once.
+      ++totals_.gaps;
+      if (m.card.has_shard) actions_.emplace_back(follow_shard{batch.node});
+      return;
+  }
+  for (const auto& e : batch.events) {
+    if (e.what == block_change::removed) {
+      core_.block_gone(batch.node, e.key);
+    } else {
+      core_.block_held(batch.node, e.key, as_tier(e.tier));
+    }
+  }
+  if (!m.card.is_pool()) offer(batch);
+}
+
+void conductor_desk::offer(const block_event_batch& batch) {
+  std::vector<node_id> pool;
+  for (const auto& [id, m] : members_) {
+    if (m.card.is_pool()) pool.push_back(id);
+  }
+  if (pool.empty()) return;
+  std::vector<announced_block> stored;
+  std::vector<block_event_msg> events;
+  for (const auto& e : batch.events) {
+    if (e.what != block_change::stored || e.tier != block_tier::dram) continue;
+    stored.push_back({e.key, e.parent});
+    events.push_back(e);
+  }
+  std::vector<announced_block> blocks;
+  std::vector<block_event_msg> ordered;
+  for (const auto i : in_chains(stored)) {
+    blocks.push_back(stored[i]);
+    ordered.push_back(events[i]);
+  }
+  const auto holds = [this](node_id node, const block_key& key) {
+    const auto index = core_.cluster().index_of(node);
+    return index && core_.index().matched_blocks(*index, {&key, 1}) == 1;
+  };
+  for (const auto& w : plan_pool_writes(blocks, pool, holds)) {
+    const auto first = ordered.begin() + static_cast<std::ptrdiff_t>(w.first);
+    actions_.emplace_back(
+        copy_blocks{w.target, {batch.node, {first, first + static_cast<std::ptrdiff_t>(w.count)}}});
+  }
+}
+
+void conductor_desk::copy_hot_blocks(time_point now) {
+  for (const auto& copy : core_.copy_hot_blocks(now)) {
+    const auto target = members_.find(copy.target);
+    if (target == members_.end() || !target->second.card.keeps_copies) continue;
+    keep_order order;
+    order.source = copy.source;
+    for (const auto& b : copy.blocks) order.blocks.push_back({b.key, b.parent, b.depth});
+    actions_.emplace_back(copy_blocks{copy.target, std::move(order)});
+  }
+}
+
+void conductor_desk::tick(time_point now) {
+  // A node that is cut off without its link closing says nothing for long; the heartbeat of the link is the
+  // first to notice, this is the second. Whoever is dropped and alive is told so with its next report.
+  const auto expired = core_.expire(now);
+  for (const auto id : expired.nodes) forget(id, now);
+  for (const auto id : expired.requests) actions_.emplace_back(charge_expired{id});
+  copy_hot_blocks(now);
+  desk_.tick(now);
+  core_.flush_journal();
+}
+
+void conductor_desk::close() {
+  members_.clear();
+  desk_.close();
+  core_.flush_journal();
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,127 @@
+#pragma once
+// The conductor without its mailbox: the list of members, their questions and the ends of what was placed, and
+// what their shards announce. What the conductor actor and a simulated cluster both call, with time as an
+// argument. Soft state only: after a restart nodes join again and shards announce what they hold.
+//
+//   join ──► member ── report ──► … ── leave, or silent for `heartbeat_limit` ──► forgotten, with all that its
+//              │                                             clients asked for and were charged for
+//              └── told with the next report that it is none ◄── it lives: it joins again
+
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/request/schedule_desk.hpp"
+#include "runtime/sched/event_stream.hpp"
+#include "runtime/sched/journal/recorded_core.hpp"
+
+namespace mooncaf {
+
+/// A node, as far as decisions need to know it.
+struct member_card {
+  node_id id;
+  std::vector<instance_desc> workers;
+  bool has_shard = false;
+  bool keeps_copies = false;  ///< it has a pool keeper
+
+  /// It stores and does not compute: it keeps copies of what the others make.
+  bool is_pool() const noexcept { return keeps_copies && workers.empty(); }
+};
+
+/// How a node stands that reported.
+struct standing {
+  bool member = false;
+  std::uint64_t version = 0;  ///< of the list of members
+  bool news = false;          ///< the node knows another version
+};
+
+/// What to do, in order: answer a question, have a shard send a snapshot and what changes after it, have a
+/// node copy blocks, or note that a member was dropped, or a charge of whose end nobody told.
+struct answer_question {
+  schedule_desk::ticket asked = 0;
+  placement_msg where;
+};
+struct follow_shard {
+  node_id node;
+};
+struct copy_blocks {
+  node_id target;
+  keep_order order;
+};
+struct member_left {
+  node_id node;
+};
+struct charge_expired {
+  request_id charge;
+};
+using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left,
+                                      charge_expired>;
+
+/// What passed through, since the start.
+struct conductor_totals {
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+  std::uint64_t finished = 0, failed = 0, cancelled = 0;
+  std::uint64_t refused_at_decode = 0, wasted_tokens = 0;
+  std::uint64_t gaps = 0;  ///< in what shards announced: resyncs that were needed
+};
+
+/// @thread  Owned by the conductor; not synchronised.
+class conductor_desk {
+ public:
+  conductor_desk(const conductor_options& core, admission_queue_options queue,
+                 schedule_desk::placed_fn placed, journal::sink journal = {});
+
+  /// What is to be done after the calls so far; each action is given once.
+  std::vector<conductor_action> take_actions();
+
+  // ---- members ----
+  /// A node that was a member before leaves first. @error of `conductor_core::add_node`.
+  result<void> join(const member_card& node, time_point now);
+  void leave(node_id node, time_point now);
+  bool is_member(node_id node) const { return members_.contains(node); }
+  standing report(const node_report& message, time_point now);
+
+  // ---- requests ----
+  /// An `answer_question` with this ticket follows, now or later.
+  void ask(const schedule_job& job, schedule_desk::ticket asked, time_point now);
+  void event(const request_event& e, time_point now);
+
+  // ---- blocks ----
+  void blocks(const block_event_batch& batch);
+
+  /// To be called twice a second: silent members, questions that wait, hot blocks, the journal.
+  void tick(time_point now);
+  /// Nobody is answered any more.
+  void close();
+
+  const conductor_core& core() const noexcept { return core_; }
+  const schedule_desk& questions() const noexcept { return desk_; }
+  const conductor_totals& totals() const noexcept { return totals_; }
+
+ private:
+  struct member {
+    member_card card;
+    event_stream stream;  ///< what its shard announces
+  };
+
+  /// Forgets a member of which the core has dropped everything.
+  void forget(node_id node, time_point now);
+  /// Each kind of end teaches what it shows: only an answer that came to its end tells how long answers take.
+  void over(const request_event& e, time_point now);
+  /// What the node learned of its links and its disk.
+  void learn_prices(const node_report& message);
+  /// Tells the pool which of these blocks to copy.
+  void offer(const block_event_batch& batch);
+  void copy_hot_blocks(time_point now);
+
+  recorded_core core_;
+  schedule_desk desk_;
+  std::unordered_map<node_id, member> members_;
+  std::uint64_t roster_ = 0;  ///< grows with every join and leave
+  conductor_totals totals_;
+  std::vector<conductor_action> actions_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,424 @@
+#include "runtime/request/gateway_core.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/sched/block_hash.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+constexpr auto placing_limit = std::chrono::seconds(15);  ///< without a live instance of a role, then 503
+constexpr std::uint32_t attempt_limit = 16;               ///< some 15 s with the waits between them
+constexpr std::uint32_t placing_attempt_limit = 64;       ///< … that found no worker to go to
+constexpr std::uint32_t loss_limit = 4;  ///< a request that kills workers must not kill them all
+
+/// Waits longer from attempt to attempt: a dead worker is known at once, a full one needs time.
+duration back_off(std::uint32_t attempt) {
+  return std::chrono::milliseconds(20) * (1u << std::min(attempt, 6u));
+}
+
+/// What a client is told when attempt after attempt failed: that it may come again, unless memory or queues
+/// are full, which it has to know.
+error gave_up(std::uint32_t attempts, const error& last) {
+  if (last.code == ec::overloaded || last.code == ec::out_of_space) return last;
+  return {ec::unavailable, std::to_string(attempts) + " attempts failed, the last with: " + to_string(last)};
+}
+
+/// Whole seconds, since that is what the header holds; at least one.
+std::chrono::seconds retry_after_of(std::int64_t ns) {
+  return std::max(std::chrono::ceil<std::chrono::seconds>(duration{ns}), std::chrono::seconds(1));
+}
+
+/// Why a request got no answer, as the metrics call it.
+std::string_view outcome_of(ec cause) {
+  return cause == ec::overloaded || cause == ec::slo_unreachable ? "rejected" : "failed";
+}
+
+}  // namespace
+
+gateway_core::gateway_core(node_id self, block_key root, const kv_layout& layout,
+                           const gateway_limits& limits, gateway_observer& observer)
+    : self_(self),
+      root_(root),
+      layout_(layout),
+      limits_(limits),
+      observer_(observer),
+      ids_(self, request_issuer::gateway) {}
+
+// ---- clients
+// --------------------------------------------------------------------------------------------------------
+
+void gateway_core::submit(const client_request_ptr& client, time_point now) {
+  std::vector<generation> pending = std::move(client->generations);
+  client->generations.clear();
+  while (!pending.empty()) {
+    generation leader = std::move(pending.front());
+    std::vector<generation> followers, others;
+    for (auto i = pending.begin() + 1; i != pending.end(); ++i) {
+      (i->prompt == leader.prompt ? followers : others).push_back(std::move(*i));
+    }
+    start(client, std::move(leader), std::move(followers), now);
+    pending = std::move(others);
+  }
+}
+
+void gateway_core::start(const client_request_ptr& client, generation what, std::vector<generation> followers,
+                         time_point now) {
+  auto request = std::make_shared<live>();
+  request->id.request = ids_.next();
+  request->client = client;
+  request->what = std::move(what);
+  request->followers = std::move(followers);
+  request->root = root_key(root_, layout_, request->what.cache_salt);
+  request->placing_since = now;
+  requests_.emplace(request->id.request, request);
+  if (requests_.size() > limits_.max_requests) {
+    return fail(
+        request,
+        error{ec::overloaded,
+              "the gateway holds its limit of " + std::to_string(limits_.max_requests) + " requests"},
+        std::chrono::ceil<std::chrono::seconds>(places_.refuse(now)), now);
+  }
+  schedule(request, now);
+}
+
+void gateway_core::client_gone(const client_request_ptr& client, time_point now) {
+  std::vector<live_ptr> mine;
+  for (const auto& [id, request] : requests_) {
+    if (request->client == client) mine.push_back(request);
+  }
+  for (const auto& request : mine) {
+    stop_workers(request, true, true);
+    measure_end(request, "cancelled", now);
+    forget(request, request_stage::cancelled, now);
+  }
+}
+
+void gateway_core::close() {
+  const error stopping{ec::unavailable, "the server is stopping"};
+  for (auto& [id, request] : requests_) {
+    request->what.sink->failed(stopping, {});
+    for (auto& follower : request->followers) follower.sink->failed(stopping, {});
+  }
+  requests_.clear();
+  actions_.clear();
+}
+
+// ---- a place
+// --------------------------------------------------------------------------------------------------------
+
+void gateway_core::schedule(const live_ptr& request, time_point now) {
+  if (!conductor_) {
+    request->retry_at = now + back_off(request->id.attempt);
+    return;
+  }
+  const auto& what = request->what;
+  auto tokens = what.prompt;
+  tokens.insert(tokens.end(), request->output.begin(), request->output.end());
+  schedule_job job;
+  job.id = request->id;
+  // What a request with log-probabilities of its prompt could find in a cache is of no use to it.
+  if (!scores_prompt(*request)) job.keys = block_keys(tokens, layout_.block_tokens, request->root);
+  job.prompt_tokens = static_cast<std::uint32_t>(tokens.size());
+  job.max_tokens = what.sampling.max_tokens - static_cast<std::uint32_t>(request->output.size());
+  job.priority = what.priority;
+  job.ttft_slo_ns = what.ttft_slo.count();
+  job.tbt_slo_ns = what.tbt_slo.count();
+  job.age_ns = (now - request->client->arrived).count();
+  job.resumed = !request->output.empty();
+  job.avoid = request->avoid;
+  job.gateway = self_;
+  request->scheduling = true;
+  actions_.emplace_back(std::move(job));
+}
+
+void gateway_core::answered(const attempt_id& id, const placement_msg& where, time_point now) {
+  const auto request = find(id);
+  if (!request || !request->scheduling) return;  // `forget` has given it back
+  request->scheduling = false;
+  dispatch(request, where, now);
+}
+
+void gateway_core::unanswered(const attempt_id& id, const error& why, time_point now) {
+  // A late answer is dropped, and what it would have charged with it.
+  give_back(id, request_stage::cancelled);
+  const auto request = find(id);
+  if (!request || !request->scheduling) return;
+  request->scheduling = false;
+  rejected(request, why, now);
+}
+
+void gateway_core::rejected(const live_ptr& request, const error& cause, time_point now) {
+  if (now - request->placing_since > placing_limit && request->output.empty()) {
+    return fail(request, error{ec::unavailable, "no placement: " + cause.detail}, std::chrono::seconds(2),
+                now);
+  }
+  again(request, cause, now);
+}
+
+void gateway_core::dispatch(const live_ptr& request, const placement_msg& where, time_point now) {
+  if (where.rejection.code == ec::unavailable) return rejected(request, where.rejection, now);
+  request->placing_since = now;
+  if (where.queued) return schedule(request, now);
+  if (where.rejection.code != ec::none) {
+    return fail(request, where.rejection, retry_after_of(where.retry_after_ns), now);
+  }
+  request->placed = where;
+  if (!workers_.contains(where.prefill) || !workers_.contains(where.decode)) {
+    // The conductor knows a worker whose node has not introduced itself here yet.
+    return again(request,
+                 error{ec::unavailable, "a worker of the placement is not connected to this gateway yet"},
+                 now);
+  }
+  request->dispatched = true;
+  actions_.emplace_back(order_for(*request, now));
+}
+
+work_order gateway_core::order_for(const live& request, time_point now) const {
+  const auto& what = request.what;
+  work_order job;
+  job.id = request.id;
+  job.tokens = what.prompt;
+  job.tokens.insert(job.tokens.end(), request.output.begin(), request.output.end());
+  job.prompt_tokens = static_cast<std::uint32_t>(what.prompt.size());
+  job.root = request.root;
+  job.keys = block_keys(job.tokens, layout_.block_tokens, job.root);
+  job.sampling = what.sampling;
+  job.sampling.prompt_logprobs = scores_prompt(request);
+  job.priority = what.priority;
+  const auto age = now - request.client->arrived;
+  const auto slo = what.ttft_slo.count() > 0 ? what.ttft_slo : limits_.ttft_slo;
+  job.ttft_slo_ns = std::max<std::int64_t>((slo - age).count(), 0);
+  job.age_ns = age.count();
+  job.tbt_slo_ns = what.tbt_slo.count() > 0 ? what.tbt_slo.count() : limits_.tbt_slo.count();
+  job.placement = *request.placed;
+  job.gateway_node = self_;
+  return job;
+}
+
+// ---- tokens
+// ---------------------------------------------------------------------------------------------------------
+
+gateway_core::live_ptr gateway_core::find(const attempt_id& id) const {
+  const auto i = requests_.find(id.request);
+  return i == requests_.end() || i->second->id != id ? nullptr : i->second;
+}
+
+void gateway_core::first_of_all(const live_ptr& request, const first_token& message, time_point now) {
+  request->stats = message.stats;
+  request->ttft = now - request->client->arrived;
+  observer_.first_token(request->ttft, static_cast<std::uint32_t>(request->what.prompt.size()),
+                        message.stats.cached_tokens);
+  if (scores_prompt(*request)) {
+    std::vector<sampled_token> scores;
+    for (const auto& t : message.prompt) scores.push_back(from_message(t));
+    request->what.sink->prompt(request->what.prompt, scores);
+  }
+  for (auto& follower : std::exchange(request->followers, {}))
+    start(request->client, std::move(follower), {}, now);
+}
+
+void gateway_core::first(const first_token& message, time_point now) {
+  const auto request = find(message.id);
+  if (!request) return;
+  if (request->output.empty()) first_of_all(request, message, now);
+  request_event event;
+  event.id = request->id;
+  event.stage = request_stage::first_token;
+  event.new_tokens = message.stats.computed_tokens;
+  event.cached_tokens = message.stats.cached_tokens;
+  // Logits of a whole prompt take time that no estimate is about.
+  event.compute_ns = scores_prompt(*request) ? 0 : message.stats.compute_ns;
+  event.ttft_ns = request->ttft.count();
+  tell(event);
+  if (!deliver(request, message.token, now)) return stop_early(request, now);
+  if (message.finish != finish_kind::none) return finish(request, message.finish, now);
+  for (const auto& run : std::exchange(request->early, {})) tokens(run, now);
+}
+
+void gateway_core::tokens(const token_run& run, time_point now) {
+  const auto request = find(run.id);
+  if (!request) return;
+  if (run.position > request->output.size()) {
+    request->early.push_back(run);
+    return;
+  }
+  request->decoding = true;
+  auto position = run.position;
+  for (const auto& token : run.tokens) {
+    if (position++ != request->output.size()) continue;
+    if (!deliver(request, token, now)) return stop_early(request, now);
+  }
+  if (run.finish != finish_kind::none) finish(request, run.finish, now);
+}
+
+bool gateway_core::deliver(const live_ptr& request, const token_msg& token, time_point now) {
+  observer_.token(request->output.empty() ? std::nullopt : std::optional{now - request->last_token});
+  request->output.push_back(token.id);
+  request->last_token = now;
+  return request->what.sink->token(from_message(token));
+}
+
+// ---- failures
+// -------------------------------------------------------------------------------------------------------
+
+void gateway_core::attempt_over(const attempt_failed& message, time_point now) {
+  const auto request = find(message.id);
+  if (!request || !request->placed) return;
+  if (message.cause.code == ec::slo_unreachable) {
+    observer_.prefill_wasted(message.wasted_prefill_tokens);
+    request->wasted_tokens = message.wasted_prefill_tokens;
+    return fail(request, message.cause, retry_after_of(message.retry_after_ns), now);
+  }
+  if (!message.retriable) return fail(request, message.cause, {}, now);
+  if (request->id.attempt + 1 >= attempt_limit) {
+    return fail(request, gave_up(request->id.attempt + 1, message.cause), std::chrono::seconds(1), now);
+  }
+  stop_workers(request, true, true);
+  request->avoid.push_back(request->placed->decode);
+  again(request, message.cause, now);
+}
+
+void gateway_core::again(const live_ptr& request, const error& cause, time_point now) {
+  if (request->id.attempt + 1 >= placing_attempt_limit)
+    return fail(request, cause, std::chrono::seconds(2), now);
+  observer_.attempt_failed(request->id.request, cause);
+  if (request->placed) {
+    give_back(request->id, request_stage::failed);
+    request->placing_since = now;
+  }
+  ++request->id.attempt;
+  request->placed.reset();
+  request->dispatched = false;
+  request->decoding = false;
+  request->early.clear();
+  request->retry_at = now + back_off(request->id.attempt);
+}
+
+void gateway_core::peer_up(node_id peer, std::vector<worker_id> workers) {
+  for (const auto id : workers) workers_.insert(id);
+  workers_of_[peer] = std::move(workers);
+}
+
+void gateway_core::peer_down(node_id peer, time_point now) {
+  if (const auto gone = workers_of_.extract(peer)) {
+    for (const auto id : gone.mapped()) workers_.erase(id);
+  }
+  std::vector<live_ptr> hit;
+  for (const auto& [id, request] : requests_) {
+    if (!request->placed) continue;
+    const bool prefill = request->placed->prefill_node == peer && !request->decoding;
+    if (prefill || request->placed->decode_node == peer) hit.push_back(request);
+  }
+  for (const auto& request : hit) {
+    // The lost one, too: the link may have been renewed before anybody here heard that it had broken, and the
+    // job may have gone over the new one, where nobody else would end it.
+    stop_workers(request, true, true);
+    if (++request->losses >= loss_limit) {
+      fail(request,
+           error{ec::unavailable,
+                 std::to_string(request->losses) + " nodes were lost while they served this request"},
+           std::chrono::seconds(2), now);
+    } else {
+      again(request, error{ec::peer_lost, "node " + to_string(peer) + " is gone"}, now);
+    }
+  }
+}
+
+void gateway_core::stop_workers(const live_ptr& request, bool prefill, bool decode) {
+  if (!request->dispatched) return;
+  const auto& where = *request->placed;
+  if (decode) actions_.emplace_back(stop_order{request->id, where.decode, worker_role::decode});
+  if (prefill) actions_.emplace_back(stop_order{request->id, where.prefill, worker_role::prefill});
+}
+
+// ---- ends
+// -----------------------------------------------------------------------------------------------------------
+
+void gateway_core::finish(const live_ptr& request, finish_kind reason, time_point now) {
+  generation_report report;
+  report.cached_tokens = request->stats.cached_tokens;
+  report.output_tokens = static_cast<std::uint32_t>(request->output.size());
+  report.prefill = request->stats;
+  if (request->placed) report.placement = *request->placed;
+  report.ttft = request->ttft;
+  request->what.sink->finished(reason, report);
+  measure_end(request, "finished", now);
+  forget(request, request_stage::finished, now);
+}
+
+void gateway_core::stop_early(const live_ptr& request, time_point now) {
+  stop_workers(request, true, true);
+  finish(request, finish_kind::stop, now);
+}
+
+void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after,
+                        time_point now) {
+  stop_workers(request, true, true);
+  request->what.sink->failed(cause, retry_after);
+  for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
+  measure_end(request, outcome_of(cause.code), now);
+  forget(request,
+         cause.code == ec::slo_unreachable && request->placed ? request_stage::refused
+                                                              : request_stage::failed,
+         now);
+}
+
+void gateway_core::measure_end(const live_ptr& request, std::string_view outcome, time_point now) {
+  for (std::size_t i = 0; i <= request->followers.size(); ++i)
+    observer_.over(outcome, now - request->client->arrived);
+}
+
+void gateway_core::forget(const live_ptr& request, request_stage stage, time_point now) {
+  // One that waits in the conductor's queue leaves it.
+  if (request->placed || request->scheduling) {
+    request_event event;
+    event.id = request->id;
+    event.stage = stage;
+    event.wasted_tokens = request->wasted_tokens;
+    event.output_tokens = static_cast<std::uint32_t>(request->output.size());
+    tell(event);
+  }
+  requests_.erase(request->id.request);
+  if (requests_.size() < limits_.max_requests) places_.left(now);
+}
+
+void gateway_core::give_back(const attempt_id& id, request_stage stage) {
+  request_event event;
+  event.id = id;
+  event.stage = stage;
+  tell(event);
+}
+
+void gateway_core::tell(const request_event& event) {
+  if (conductor_) actions_.emplace_back(event);
+}
+
+void gateway_core::tick(time_point now) {
+  std::vector<live_ptr> late, due;
+  std::size_t placeless = 0;
+  for (const auto& [id, request] : requests_) {
+    placeless += !request->placed;
+    if (now - request->client->arrived > limits_.request_timeout) {
+      late.push_back(request);
+    } else if (!request->placed && !request->scheduling && now >= request->retry_at) {
+      due.push_back(request);
+    }
+  }
+  observer_.waiting(placeless);
+  for (const auto& request : late) {
+    fail(request, error{ec::timed_out, "the request took longer than gateway.request_timeout"}, {}, now);
+  }
+  for (const auto& request : due) {
+    if (!conductor_ && now - request->placing_since > placing_limit && request->output.empty()) {
+      fail(request, error{ec::unavailable, "no conductor is reachable"}, std::chrono::seconds(2), now);
+    } else {
+      schedule(request, now);
+    }
+  }
+}
+
+}  // namespace mooncaf

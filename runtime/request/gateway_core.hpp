@@ -1,0 +1,175 @@
+#pragma once
+// The gateway's mind: every client request from submission to the last token, and what brings it through
+// whatever happens to the workers on the way. What the gateway actor and a simulated cluster both call, with
+// time as an argument.
+//
+//   submit ──► waiting for a place ──► placed ──► first token ──► streaming ──► finished
+//                    ▲                   │            │               │
+//                    └── worker lost, ───┴────────────┴───────────────┘
+//                        retriable failure: attempt + 1, prompt + tokens so far
+//
+// A client sees a pause, never an error it could have been spared, and no token twice: tokens carry their
+// position.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/request_ids.hpp"
+#include "runtime/request/client_request.hpp"
+#include "runtime/sched/turnover.hpp"
+
+namespace mooncaf {
+
+struct gateway_limits {
+  std::size_t max_requests = 0;  ///< held at once
+  duration request_timeout{};    ///< arrival to last token
+  duration ttft_slo{};           ///< the cluster's
+  duration tbt_slo{};
+};
+
+/// How often `gateway_core::tick` is due.
+inline constexpr duration gateway_tick = std::chrono::milliseconds(50);
+/// The conductor answers a question within this, or is taken not to have.
+inline constexpr duration schedule_limit = std::chrono::seconds(5);
+
+/// Stops one worker's part in an attempt.
+struct stop_order {
+  attempt_id id;
+  worker_id worker;
+  worker_role role = worker_role::prefill;
+};
+
+/// What the core wants done, in order:
+///   schedule_job   ask the conductor, and tell `answered` or, after `schedule_limit`, `unanswered`
+///   request_event  tell the conductor
+///   work_order     send it to both workers of its placement
+///   stop_order     tell the worker, as far as it can be reached
+using gateway_action = std::variant<schedule_job, request_event, work_order, stop_order>;
+
+/// Who measures. Called in the middle of things: must not call back.
+class gateway_observer {
+ public:
+  virtual ~gateway_observer() = default;
+  virtual void first_token(duration ttft, std::uint32_t prompt_tokens, std::uint32_t cached_tokens) = 0;
+  /// @param gap  since the one before, if there was one.
+  virtual void token(std::optional<duration> gap) = 0;
+  virtual void prefill_wasted(std::uint32_t tokens) = 0;
+  virtual void attempt_failed(request_id request, const error& cause) = 0;
+  /// @param outcome  finished, cancelled, rejected or failed.
+  virtual void over(std::string_view outcome, duration elapsed) = 0;
+  /// Requests without a place.
+  virtual void waiting(std::size_t requests) = 0;
+};
+
+/// @thread  Owned by the gateway; not synchronised. Sinks are called from within and must not call back.
+class gateway_core {
+ public:
+  /// @param root      parent of every first block without a tenant salt.
+  /// @param observer  outlives the core.
+  gateway_core(node_id self, block_key root, const kv_layout& layout, const gateway_limits& limits,
+               gateway_observer& observer);
+
+  /// What is to be done after the calls so far; each action is given once.
+  std::vector<gateway_action> take_actions() { return std::exchange(actions_, {}); }
+
+  // ---- clients ----
+  /// Takes the request's generations.
+  void submit(const client_request_ptr& client, time_point now);
+  /// Nobody reads the answers any more.
+  void client_gone(const client_request_ptr& client, time_point now);
+  /// Every client is told that there will be no answer.
+  void close();
+
+  // ---- the conductor ----
+  void set_conductor(bool present) noexcept { conductor_ = present; }
+  void answered(const attempt_id& id, const placement_msg& where, time_point now);
+  /// It refused to answer, or did not in time. A late answer is dropped.
+  void unanswered(const attempt_id& id, const error& why, time_point now);
+
+  // ---- workers ----
+  /// These workers of a node can be reached from now on, and no others of it.
+  void peer_up(node_id peer, std::vector<worker_id> workers);
+  /// The node is gone, with what ran there.
+  void peer_down(node_id peer, time_point now);
+  void first(const first_token& message, time_point now);
+  void tokens(const token_run& run, time_point now);
+  void attempt_over(const attempt_failed& message, time_point now);
+
+  /// Deadlines, and requests that wait for a place.
+  void tick(time_point now);
+
+  std::size_t size() const noexcept { return requests_.size(); }
+
+ private:
+  struct live {
+    attempt_id id;
+    client_request_ptr client;
+    generation what;
+    block_key root;
+    std::vector<std::int32_t> output;  ///< tokens that the sink has
+    std::optional<placement_msg> placed;
+    bool dispatched = false;          ///< the workers of `placed` have it
+    std::vector<worker_id> avoid;     ///< decode workers that attempts failed on
+    std::uint32_t wasted_tokens = 0;  ///< of a prefill that decode refused
+    std::uint32_t losses = 0;         ///< workers that died with it
+    bool decoding = false;            ///< the decode side has shown life: prefill's fate no longer matters
+    std::vector<token_run> early;     ///< came before the first token, which takes another link
+    bool scheduling = false;          ///< the conductor's answer is awaited
+    prefill_stats stats;
+    time_point retry_at;       ///< when waiting for a place
+    time_point placing_since;  ///< when it came, or was last known to be placed or queued
+    time_point last_token;
+    duration ttft{};
+    std::vector<generation> followers;  ///< same prompt; start when this one has its first token
+  };
+  using live_ptr = std::shared_ptr<live>;
+
+  /// Whether the next attempt has to tell the log-probabilities of the prompt.
+  static bool scores_prompt(const live& request) {
+    return request.what.sampling.prompt_logprobs && request.output.empty();
+  }
+  void start(const client_request_ptr& client, generation what, std::vector<generation> followers,
+             time_point now);
+  void schedule(const live_ptr& request, time_point now);
+  void rejected(const live_ptr& request, const error& cause, time_point now);
+  void dispatch(const live_ptr& request, const placement_msg& where, time_point now);
+  work_order order_for(const live& request, time_point now) const;
+  void first_of_all(const live_ptr& request, const first_token& message, time_point now);
+  bool deliver(const live_ptr& request, const token_msg& token, time_point now);
+  void again(const live_ptr& request, const error& cause, time_point now);
+  void stop_workers(const live_ptr& request, bool prefill, bool decode);
+  void finish(const live_ptr& request, finish_kind reason, time_point now);
+  /// No more tokens are wanted, but the workers do not know yet.
+  void stop_early(const live_ptr& request, time_point now);
+  void fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after, time_point now);
+  /// Counts the request, and the followers that end with it.
+  void measure_end(const live_ptr& request, std::string_view outcome, time_point now);
+  void forget(const live_ptr& request, request_stage stage, time_point now);
+  /// The conductor need not charge this attempt any more.
+  void give_back(const attempt_id& id, request_stage stage);
+  void tell(const request_event& event);
+  live_ptr find(const attempt_id& id) const;
+
+  node_id self_;
+  block_key root_;
+  kv_layout layout_;
+  gateway_limits limits_;
+  gateway_observer& observer_;
+  bool conductor_ = false;
+  std::unordered_set<worker_id> workers_;  ///< of all peers and this node
+  std::unordered_map<node_id, std::vector<worker_id>> workers_of_;
+  std::unordered_map<request_id, live_ptr> requests_;
+  turnover places_;  ///< of `max_requests`
+  request_ids ids_;
+  std::vector<gateway_action> actions_;
+};
+
+}  // namespace mooncaf

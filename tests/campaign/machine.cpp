@@ -1,0 +1,262 @@
+#include "tests/campaign/machine.hpp"
+
+namespace mooncaf::campaign {
+
+namespace {
+
+constexpr duration sweep_interval = 500ms;
+constexpr duration message_delay = 10us;  ///< between actors of a process
+
+block_event_msg as_message(const block_event& e) {
+  const auto what = e.what == block_event::kind::stored    ? block_change::stored
+                    : e.what == block_event::kind::removed ? block_change::removed
+                                                           : block_change::moved;
+  return {e.name.key, e.name.parent, e.name.depth, what, block_tier::dram};
+}
+
+}  // namespace
+
+machine::machine(world& w_, process self_, const roles& what_)
+    : w(w_), self(self_), what(what_), member(*this), mail(*this) {
+  if (what.slots > 0) cache = std::make_unique<shard>(w.net, w.time, w.luck, self, what.slots);
+  if (what.prefill) prefill = std::make_unique<prefill_twin>(*this);
+  if (what.decode) decode = std::make_unique<decode_twin>(*this);
+  if (what.gateway) gateway = std::make_unique<gateway_twin>(*this);
+  if (what.conductor) conductor = std::make_unique<conductor_twin>(*this);
+}
+
+void machine::start() {
+  if (gateway) local_up(self);
+  member.start();
+  tick();
+}
+
+void machine::lost(process other) {
+  if (conductor) {
+    conductor->desk.leave(node_of(other), now());
+    conductor->act();
+  }
+  std::vector<std::function<void()>> orphans;
+  for (auto i = questions_.begin(); i != questions_.end();) {
+    const bool hit = i->second.to == other;
+    if (hit) orphans.push_back(std::move(i->second.failed));
+    i = hit ? questions_.erase(i) : std::next(i);
+  }
+  for (auto& failed : orphans) failed();
+  member.lost(other);
+}
+
+void machine::local_up(process peer) {
+  w.net.in(self, message_delay, [this, peer] {
+    if (peer != self) mail.up(peer);
+    if (!gateway) return;
+    std::vector<worker_id> workers;
+    if (at(peer).prefill) workers.push_back(prefill_of(peer));
+    if (at(peer).decode) workers.push_back(decode_of(peer));
+    gateway->core.peer_up(node_of(peer), std::move(workers));
+  });
+}
+
+void machine::local_down(process peer) {
+  w.net.in(self, message_delay, [this, peer] {
+    mail.down(peer);
+    if (gateway) {
+      gateway->core.peer_down(node_of(peer), now());
+      gateway->act();
+    }
+    if (prefill) prefill->peer_lost(peer);
+    if (decode) decode->peer_lost(peer);
+  });
+}
+
+void machine::follow(bool there) {
+  w.net.in(self, message_delay, [this, there] {
+    if (gateway) gateway->core.set_conductor(there);
+    if (there) send_snapshot();
+  });
+}
+
+void machine::send_snapshot() {
+  if (!cache) return;
+  announces_ = true;
+  cache->store().drain_events();  // the snapshot says it all
+  const auto held = cache->store().snapshot();
+  block_event_batch batch;
+  batch.node = node_of(self);
+  batch.snapshot = true;
+  batch.first_seq = held.sequence;
+  for (const auto& e : held.blocks) batch.events.push_back(as_message(e));
+  w.net.send(self, w.conductor, [this, to = w.conductor, batch = std::move(batch)] {
+    at(to).conductor->desk.blocks(batch);
+    at(to).conductor->act();
+  });
+}
+
+void machine::send_events() {
+  if (!announces_) return;
+  const auto events = cache->store().drain_events();
+  if (events.empty()) return;
+  block_event_batch batch;
+  batch.node = node_of(self);
+  batch.first_seq = events.front().sequence;
+  for (const auto& e : events) batch.events.push_back(as_message(e));
+  w.net.send(self, w.conductor, [this, to = w.conductor, batch = std::move(batch)] {
+    at(to).conductor->desk.blocks(batch);
+    at(to).conductor->act();
+  });
+}
+
+void machine::tick() {
+  if (cache) {
+    std::vector<std::uint64_t> owners;
+    if (prefill) owners = prefill->sweep();
+    if (decode) {
+      const auto more = decode->sweep();
+      owners.insert(owners.end(), more.begin(), more.end());
+    }
+    if (!owners.empty()) cache->renew(std::move(owners));
+    cache->expire();
+    send_events();
+  }
+  if (conductor) {
+    conductor->desk.tick(now());
+    conductor->act();
+  }
+  w.net.in(self, sweep_interval, [this] { tick(); });
+}
+
+void machine::ask(process to, duration limit, std::function<void(std::function<void(network::action)>)> there,
+                  std::function<void()> failed) {
+  const auto id = next_question_++;
+  questions_[id] = {to, std::move(failed)};
+  if (!w.net.connected(self, to)) {
+    // As a request to an actor that is gone: its failure comes as a message.
+    limit = message_delay;
+  }
+  w.net.in(self, limit, [this, id] {
+    if (auto q = questions_.extract(id)) q.mapped().failed();
+  });
+  w.net.send(self, to, [this, to, id, there = std::move(there)] {
+    there([this, to, id](network::action answer) {
+      w.net.send(to, self, [this, id, answer = std::move(answer)] {
+        if (questions_.erase(id)) answer();
+      });
+    });
+  });
+}
+
+// ---- the conductor
+// --------------------------------------------------------------------------------------------------------
+
+conductor_twin::conductor_twin(machine& here) : desk(here.w.core, here.w.queue, [](auto&&...) {}), here_(here) {}
+
+void conductor_twin::ask(const schedule_job& job, std::function<void(const placement_msg&)> answered) {
+  const auto asked = next_++;
+  questions_.emplace(asked, std::move(answered));
+  desk.ask(job, asked, here_.now());
+  act();
+}
+
+void conductor_twin::act() {
+  for (auto& action : desk.take_actions()) {
+    if (auto* answer = std::get_if<answer_question>(&action)) {
+      if (auto asked = questions_.extract(answer->asked)) asked.mapped()(answer->where);
+    } else if (auto* follow = std::get_if<follow_shard>(&action)) {
+      const auto who = process_of(follow->node);
+      here_.w.net.send(here_.self, who, [&m = here_.at(who)] { m.send_snapshot(); });
+    }
+  }
+}
+
+result<std::vector<node_id>> conductor_twin::join(process who) {
+  const auto& node = here_.at(who);
+  member_card card;
+  card.id = node_of(who);
+  card.has_shard = node.cache != nullptr;
+  const std::vector<timing_point> samples{{4, 0, 0.004}, {16, 0, 0.016}, {16, 16, 0.017}};
+  const auto tokens = node.what.slots * block_tokens;
+  if (node.prefill)
+    card.workers.push_back({prefill_of(who), card.id, instance_role::prefill, 64, samples, 0});
+  if (node.decode) card.workers.push_back({decode_of(who), card.id, instance_role::decode, 4, samples, tokens});
+  if (desk.is_member(card.id)) desk.leave(card.id, here_.now());
+  if (auto added = desk.join(card, here_.now()); !added) return tl::unexpected(added.error());
+  act();
+  std::vector<node_id> others;
+  for (process p = 0; p < here_.w.net.size(); ++p) {
+    if (p != who && desk.is_member(node_of(p))) others.push_back(node_of(p));
+  }
+  return others;
+}
+
+std::pair<standing, std::vector<node_id>> conductor_twin::report(const node_report& message) {
+  const auto how = desk.report(message, here_.now());
+  act();
+  std::vector<node_id> others;
+  for (process p = 0; how.news && p < here_.w.net.size(); ++p) {
+    if (node_of(p) != message.node && desk.is_member(node_of(p))) others.push_back(node_of(p));
+  }
+  return {how, others};
+}
+
+// ---- a gateway
+// ------------------------------------------------------------------------------------------------------------
+
+gateway_twin::gateway_twin(machine& here)
+    : core(node_of(here.self), here.w.root, here.w.layout, {64, 120s, 30s, 1s}, *this), here_(here) {
+  here_.w.net.in(here_.self, gateway_tick, [this] { tick(); });
+}
+
+void gateway_twin::tick() {
+  core.tick(here_.now());
+  act();
+  here_.w.net.in(here_.self, gateway_tick, [this] { tick(); });
+}
+
+void gateway_twin::act() {
+  for (auto& action : core.take_actions())
+    std::visit([this](auto& what) { carry_out(what); }, action);
+}
+
+void gateway_twin::carry_out(schedule_job& job) {
+  const auto id = job.id;
+  const auto to = here_.w.conductor;
+  // CAF fails no request whose receiver is gone: only time does.
+  auto open = std::make_shared<bool>(true);
+  here_.w.net.in(here_.self, schedule_limit, [this, id, open] {
+    if (!std::exchange(*open, false)) return;
+    core.unanswered(id, {ec::timed_out, "request_timeout"}, here_.now());
+    act();
+  });
+  here_.w.net.send(here_.self, to, [this, to, open, job = std::move(job)] {
+    here_.at(to).conductor->ask(job, [this, to, open, id = job.id](const placement_msg& where) {
+      here_.w.net.send(to, here_.self, [this, open, id, where] {
+        if (!std::exchange(*open, false)) return;
+        core.answered(id, where, here_.now());
+        act();
+      });
+    });
+  });
+}
+
+void gateway_twin::carry_out(const request_event& event) {
+  here_.w.net.send(here_.self, here_.w.conductor, [this, to = here_.w.conductor, event] {
+    here_.at(to).conductor->desk.event(event, here_.now());
+    here_.at(to).conductor->act();
+  });
+}
+
+void gateway_twin::carry_out(const work_order& order) {
+  const auto decode = process_of(order.placement.decode), prefill = process_of(order.placement.prefill);
+  here_.w.net.send(here_.self, decode, [&m = here_.at(decode), order] { m.decode->take(order); });
+  here_.w.net.send(here_.self, prefill, [&m = here_.at(prefill), order] { m.prefill->take(order); });
+}
+
+void gateway_twin::carry_out(const stop_order& order) {
+  const auto to = process_of(order.worker);
+  here_.w.net.send(here_.self, to, [&m = here_.at(to), order] {
+    if (order.role == worker_role::decode) return m.decode->cancel(order.id);
+    m.prefill->cancel(order.id, [](bool) {});
+  });
+}
+
+}  // namespace mooncaf::campaign

@@ -1,0 +1,320 @@
+#pragma once
+// A process of a virtual cluster. What decides is the product's: `conductor_desk`, `gateway_core`,
+// `decode_intake`, `block_claim`, `peer_roster`, `tiered_store`. What stays in the actors (greeting peers, the
+// messenger's peers and fences, a prefill worker's order of steps) is a twin of them, as short as possible.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/request/conductor_desk.hpp"
+#include "runtime/request/decode_intake.hpp"
+#include "runtime/request/gateway_core.hpp"
+#include "runtime/sched/peer_roster.hpp"
+#include "tests/campaign/shard.hpp"
+
+namespace mooncaf::campaign {
+
+inline constexpr std::uint32_t block_tokens = 4;
+
+inline node_id node_of(process p) { return node_id{p + 1}; }
+inline process process_of(node_id node) { return node.value - 1; }
+inline worker_id prefill_of(process p) { return worker_id{(p + 1) * 4 + 1}; }
+inline worker_id decode_of(process p) { return worker_id{(p + 1) * 4 + 2}; }
+inline process process_of(worker_id worker) { return worker.value / 4 - 1; }
+
+/// Hash of tokens, one after the other: what a block holds up to its last token, and the next token.
+inline std::uint64_t fold(std::uint64_t hash, std::int32_t token) noexcept {
+  return (hash ^ static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15ull + (hash >> 29);
+}
+inline std::uint64_t fold_all(std::span<const std::int32_t> tokens) noexcept {
+  std::uint64_t hash = 1;
+  for (const auto t : tokens) hash = fold(hash, t);
+  return hash;
+}
+inline std::int32_t token_after(std::uint64_t hash) noexcept {
+  return static_cast<std::int32_t>((hash >> 17) % 30'000);
+}
+
+struct roles {
+  bool conductor = false, gateway = false, prefill = false, decode = false;
+  std::size_t slots = 0;  ///< of its arena; 0: it has no shard
+};
+
+class machine;
+
+/// All that a schedule's processes share.
+struct world {
+  explicit world(std::uint64_t seed) : luck(seed), net(time, luck) {}
+  timeline time;
+  dice luck;
+  network net;
+  std::vector<std::unique_ptr<machine>> machines;  ///< by process
+  process conductor = 0;                           ///< the one that is there now, or was last
+  conductor_options core;
+  admission_queue_options queue;
+  kv_layout layout;
+  block_key root;
+};
+
+/// Membership: actors/node.cpp.
+class membership {
+ public:
+  explicit membership(machine& here);
+  void start();
+  void lost(process other);
+  /// Another node introduces itself. @returns our number for the meeting.
+  std::uint64_t greeted(process other, std::uint64_t meeting);
+  bool has_conductor() const noexcept { return conductor_; }
+  const peer_roster& roster() const noexcept { return roster_; }
+
+ private:
+  void tick();
+  void report();
+  void look_for_conductor();
+  void conductor_missed();
+  void join();
+  void stand(const standing& how, const std::vector<node_id>& others);
+  void learn(const std::vector<node_id>& others, bool joined);
+  void call_members();
+  void greet(process other, std::function<void()> answered, std::function<void()> missed);
+  void meet(process other, std::uint64_t meeting);
+  void part(process other);
+  void follow(bool conductor);
+
+  machine& here_;
+  peer_roster roster_;
+  backoff join_wait_;
+  std::map<process, std::pair<std::uint64_t, time_point>> peers_;  ///< greeted: their number, and since when
+  std::optional<process> conductor_process_;
+  bool conductor_ = false;
+  bool joining_ = false;
+  time_point join_at_{};
+  std::uint64_t version_ = 0;
+};
+
+/// One-sided transfers, and who may make them: actors/messenger.cpp and the data plane.
+class courier {
+ public:
+  explicit courier(machine& here) : here_(here) {}
+  void up(process peer);
+  void down(process peer);
+  void fence(process peer, std::uint64_t fences, std::function<void()> answered);
+  std::uint64_t fences_of(process peer) const;
+  bool reaches(process peer) const { return peer_known(peer); }
+  const std::vector<process>& fenced() const noexcept { return fenced_; }
+
+  /// A write: `land` happens at the other end, or never; `ended` here, with whether it landed and whether it
+  /// can still land.
+  using ended_fn = std::function<void(bool landed, bool fenced)>;
+  std::uint64_t write(process to, std::function<void()> land, ended_fn ended);
+  void cancel(std::uint64_t transfer);
+  void fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered);
+
+ private:
+  struct transfer {
+    process to;
+    ended_fn ended;
+    std::shared_ptr<bool> dropped;
+  };
+  bool peer_known(process peer) const;
+  void shut(process peer);
+  void arrive(std::uint64_t id, process to, std::uint64_t session, std::function<void()> land,
+              std::shared_ptr<bool> dropped);
+  void end(std::uint64_t id, bool landed, bool fenced);
+  void read(const fetch_plan& plan, remote_blocks held, std::uint64_t session,
+            std::function<void(const remote_blocks&)> answered);
+
+  machine& here_;
+  std::map<process, bool> admitted_;            ///< we may begin transfers with them
+  std::map<process, bool> open_to_;             ///< they may begin writes to us
+  std::map<process, std::uint64_t> closed_;     ///< how often they were shut out
+  struct shutting {
+    bool next = false;
+    std::vector<std::function<void()>> waiting;
+  };
+  std::map<process, shutting> shutting_;
+  std::vector<process> fenced_;
+  std::map<std::uint64_t, transfer> under_way_;
+  std::uint64_t next_ = 1;
+};
+
+/// actors/prefill_worker.cpp, one pass per block.
+class prefill_twin {
+ public:
+  explicit prefill_twin(machine& here) : here_(here) {}
+  void take(const work_order& job);
+  void target(const kv_target& target);
+  void cancel(const attempt_id& id, std::function<void(bool stopped)> answer);
+  void peer_lost(process peer);
+  std::vector<std::uint64_t> sweep();
+  std::size_t size() const noexcept { return requests_.size(); }
+
+ private:
+  struct live {
+    work_order job;
+    block_claim claim;
+    std::uint32_t computed = 0;  ///< blocks
+    bool right = true;           ///< all that was read was what it should be
+    bool busy = false, over = false;
+    // Its stream.
+    bool streams = false, finished = false, failed = false, stopped = false, fenced = true, told = false;
+    std::optional<kv_target> target;
+    std::uint32_t sent = 0;  ///< blocks
+    std::uint32_t transfers = 0;
+    std::vector<std::uint64_t> under_way;
+    std::vector<std::function<void(bool)>> waiting;
+  };
+  using live_ptr = std::shared_ptr<live>;
+  void fetch(const live_ptr& r);
+  void compute(const live_ptr& r);
+  void computed(const live_ptr& r);
+  void prompt_done(const live_ptr& r);
+  void stream(const live_ptr& r);
+  void settle(const live_ptr& r);
+  void stop_stream(const live_ptr& r);
+  bool stream_ended(const live& r) const;
+  void fail(const live_ptr& r, error cause);
+  void end(const live_ptr& r);
+
+  machine& here_;
+  std::map<std::uint64_t, live_ptr> requests_;
+  std::map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
+  std::map<std::uint64_t, time_point> cancelled_early_;
+};
+
+/// A decode worker whose requests step each for itself, around the real intake.
+class decode_twin {
+ public:
+  explicit decode_twin(machine& here);
+  void take(const work_order& job);
+  void done(const prefill_done& message);
+  void cancel(const attempt_id& id);
+  void peer_lost(process peer);
+  void landed(std::uint64_t owner);
+  std::vector<std::uint64_t> sweep();
+  std::size_t size() const noexcept { return intake_.attempts().size(); }
+
+ private:
+  struct live {
+    work_order job;
+    std::vector<std::int32_t> tokens;  ///< prompt and answer; the last one is not in the blocks yet
+    bool right = true;
+    bool stepping = false;
+    block_key last_key;
+  };
+  struct landing {
+    std::uint32_t landed = 0;
+    std::optional<std::uint32_t> expected;
+  };
+  void act();
+  void carry_out(decode_action::pin& order);
+  void carry_out(const decode_action::reserve& order);
+  void carry_out(const decode_action::receive& order);
+  void carry_out(const decode_action::expect& order);
+  void carry_out(const decode_action::confirm& order);
+  void carry_out(decode_action::commit& order);
+  void carry_out(const decode_action::join& order);
+  void carry_out(const decode_action::withdraw& order) { board_.erase(order.owner); }
+  void carry_out(const decode_action::release& order);
+  void carry_out(const decode_action::stop_prefill& order);
+  void carry_out(const decode_action::fence& order);
+  void carry_out(const decode_action::forget& order) { requests_.erase(order.owner); }
+  void carry_out(attempt_failed& message);
+  void check_landed(std::uint64_t owner);
+  void step(std::uint64_t owner);
+  void stepped(std::uint64_t owner);
+
+  machine& here_;
+  decode_intake intake_;
+  std::map<std::uint64_t, live> requests_;
+  std::map<std::uint64_t, landing> board_;
+};
+
+/// actors/gateway.cpp.
+class gateway_twin final : public gateway_observer {
+ public:
+  explicit gateway_twin(machine& here);
+  gateway_core core;
+  /// Carries out what the core wants done.
+  void act();
+
+  void first_token(duration, std::uint32_t, std::uint32_t) override {}
+  void token(std::optional<duration>) override {}
+  void prefill_wasted(std::uint32_t) override {}
+  void attempt_failed(request_id, const error&) override { ++attempts; }
+  void over(std::string_view, duration) override {}
+  void waiting(std::size_t) override {}
+  std::uint64_t attempts = 0;  ///< that failed
+
+ private:
+  void carry_out(schedule_job& job);
+  void carry_out(const request_event& event);
+  void carry_out(const work_order& order);
+  void carry_out(const stop_order& order);
+  void tick();
+
+  machine& here_;
+};
+
+/// actors/conductor.cpp.
+class conductor_twin {
+ public:
+  explicit conductor_twin(machine& here);
+  conductor_desk desk;
+  void act();
+  void ask(const schedule_job& job, std::function<void(const placement_msg&)> answered);
+  result<std::vector<node_id>> join(process who);
+  std::pair<standing, std::vector<node_id>> report(const node_report& message);
+
+ private:
+  machine& here_;
+  std::map<schedule_desk::ticket, std::function<void(const placement_msg&)>> questions_;
+  schedule_desk::ticket next_ = 1;
+};
+
+class machine {
+ public:
+  machine(world& w, process self, const roles& what);
+  void start();
+  /// The connection with another process broke.
+  void lost(process other);
+  void local_up(process peer);
+  void local_down(process peer);
+  void follow(bool conductor);
+  void send_snapshot();
+
+  machine& at(process p) { return *w.machines[p]; }
+  time_point now() const { return w.time.now(); }
+  /// A request that fails when its receiver's connection breaks, or after `limit`.
+  void ask(process to, duration limit, std::function<void(std::function<void(network::action)>)> there,
+           std::function<void()> failed);
+
+  world& w;
+  const process self;
+  const roles what;
+  membership member;
+  courier mail;
+  std::unique_ptr<shard> cache;
+  std::unique_ptr<prefill_twin> prefill;
+  std::unique_ptr<decode_twin> decode;
+  std::unique_ptr<gateway_twin> gateway;
+  std::unique_ptr<conductor_twin> conductor;
+
+ private:
+  void tick();
+  void send_events();
+
+  struct question {
+    process to;
+    std::function<void()> failed;
+  };
+  std::map<std::uint64_t, question> questions_;
+  std::uint64_t next_question_ = 1;
+  bool announces_ = false;
+};
+
+}  // namespace mooncaf::campaign

@@ -1,0 +1,82 @@
+// The campaign: schedules of faults on virtual time, as many as asked for.
+//
+//   mooncaf_campaign [--runs N] [--first SEED] [--seed SEED]
+//
+// With --seed: that one alone, told in full, and shrunk if it breaks a promise. Ends with the figures, and 1 if
+// a promise was broken.
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "tests/campaign/schedule.hpp"
+
+using namespace mooncaf::campaign;
+
+namespace {
+
+int replay(std::uint64_t seed) {
+  auto what = schedule::draw(seed);
+  auto found = run(what);
+  std::cout << what.describe();
+  for (const auto& line : found.broken) std::cout << "broken: " << line << '\n';
+  if (found.held()) {
+    std::cout << "every promise was kept\n";
+    return 0;
+  }
+  what = shrink(what);
+  std::cout << "\nsmallest:\n" << what.describe();
+  for (const auto& line : run(what).broken) std::cout << "broken: " << line << '\n';
+  return 1;
+}
+
+void add(verdict& sum, const verdict& one) {
+  sum.requests += one.requests;
+  sum.finished += one.finished;
+  sum.failed += one.failed;
+  sum.left += one.left;
+  sum.lost_with_gateway += one.lost_with_gateway;
+  sum.faults += one.faults;
+  sum.tokens += one.tokens;
+  sum.attempts_failed += one.attempts_failed;
+  sum.events += one.events;
+  sum.wrong_tokens += one.wrong_tokens;
+  sum.leaks += one.leaks;
+  sum.hangs += one.hangs;
+  sum.settled = std::max(sum.settled, one.settled);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::uint64_t runs = 1000, first = 1;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string option = argv[i];
+    const auto value = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--seed") return replay(value);
+    if (option == "--runs") runs = value;
+    if (option == "--first") first = value;
+  }
+  verdict sum;
+  std::uint64_t failing = 0;
+  const auto began = std::chrono::steady_clock::now();
+  for (auto seed = first; seed < first + runs; ++seed) {
+    const auto one = run(schedule::draw(seed));
+    add(sum, one);
+    if (one.held()) continue;
+    if (++failing <= 20) std::cout << "seed " << seed << ": " << one.broken.front() << '\n';
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  std::cout << "runs " << runs << ", faults " << sum.faults << ", requests " << sum.requests << " (finished "
+            << sum.finished << ", failed " << sum.failed << ", left " << sum.left << ", lost with their gateway "
+            << sum.lost_with_gateway << "), attempts that failed " << sum.attempts_failed << ", tokens "
+            << sum.tokens << '\n'
+            << "wrong tokens " << sum.wrong_tokens << ", leaks " << sum.leaks << ", hangs " << sum.hangs
+            << ", seeds that break a promise " << failing << '\n'
+            << "longest until settled "
+            << std::chrono::duration_cast<std::chrono::milliseconds>(sum.settled).count() << " ms of virtual time; "
+            << sum.events << " events in " << took.count() << " s, " << static_cast<double>(runs) / took.count()
+            << " schedules/s\n";
+  return failing == 0 ? 0 : 1;
+}
