@@ -224,8 +224,9 @@ std::string conductor::status() const {
   const auto& totals = desk_.totals();
   out["model"] = setup_.model;
   out["uptime_s"] = to_seconds(now - started_);
-  out["index"] = {
-      {"blocks", desk_.core().index().size()}, {"bytes", desk_.core().index().memory_bytes()}, {"resyncs", totals.gaps}};
+  out["index"] = {{"blocks", desk_.core().index().size()},
+                  {"bytes", desk_.core().index().memory_bytes()},
+                  {"resyncs", totals.gaps}};
   const auto& counts = desk_.core().counts();
   out["counters"] = {{"placed", counts.placed},
                      {"finished", totals.finished},
@@ -244,7 +245,8 @@ std::string conductor::status() const {
                      {"cached_tokens", totals.cached_tokens},
                      {"output_tokens", totals.output_tokens},
                      {"charged_requests", desk_.core().charged_requests()}};
-  out["queue"] = {{"waiting", desk_.questions().queue().size()}, {"limit", desk_.questions().queue().options().max_queued}};
+  out["queue"] = {{"waiting", desk_.questions().queue().size()},
+                  {"limit", desk_.questions().queue().options().max_queued}};
   out["instances"] = json::array();
   out["shards"] = json::array();
   out["paths"] = json::array();

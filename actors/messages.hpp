@@ -1,6 +1,6 @@
 #pragma once
-// The structs that travel between actors and hold their handles, beside those of runtime/request/messages.hpp:
-// together the project's dictionary.
+// The structs that travel between actors and hold their handles, beside those of
+// runtime/request/messages.hpp: together the project's dictionary.
 
 #include <array>
 #include <caf/actor.hpp>

@@ -70,13 +70,13 @@ class prefill_worker final : public prefill_worker_actor::base {
     generate_job job;
     phase at = phase::looking;
     time_point arrived;
-    load_plan plan;          ///< what is loaded, and what that may take
-    time_point load_began;   ///< of the stage at work: SSD, then the other node
-    block_claim claim;       ///< what it holds here, and fetches
-    prefix_load_ptr load;    ///< set while its prefix comes layer by layer
+    load_plan plan;         ///< what is loaded, and what that may take
+    time_point load_began;  ///< of the stage at work: SSD, then the other node
+    block_claim claim;      ///< what it holds here, and fetches
+    prefix_load_ptr load;   ///< set while its prefix comes layer by layer
     layer_arrival arrival;
-    bool early = false;              ///< computes behind a prefix that is not verified
-    bool again = false;              ///< … which failed: computed anew when nothing touches its blocks
+    bool early = false;  ///< computes behind a prefix that is not verified
+    bool again = false;  ///< … which failed: computed anew when nothing touches its blocks
     std::vector<std::pair<step_item, duration>> held;  ///< outcomes that nobody may see before that
     std::vector<std::byte*> blocks;                    ///< addresses of the blocks of `job.tokens`
     std::uint32_t computed = 0;                        ///< positions [0, computed) are in the blocks

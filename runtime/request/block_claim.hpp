@@ -4,8 +4,9 @@
 //
 //           slots of what is here      slots for the rest       what arrived and verified
 //   pin ─────────────────────► reserve ─────────────────► fetch ─────────────────► commit        release
-//    ▲  (again, with less of the SSD:      (whoever computes or receives the rest      once no fetch may write
-//    └── an answer to the first is stale)   leaves this out)                           into the slots any more
+//    ▲  (again, with less of the SSD:      (whoever computes or receives the rest      once no fetch may
+//    write └── an answer to the first is stale)   leaves this out)                           into the slots
+//    any more
 
 #include <cstdint>
 #include <optional>

@@ -1,9 +1,10 @@
 #pragma once
-// The conductor without its mailbox: the list of members, their questions and the ends of what was placed, and
-// what their shards announce. What the conductor actor and a simulated cluster both call, with time as an
+// The conductor without its mailbox: the list of members, their questions and the ends of what was placed,
+// and what their shards announce. What the conductor actor and a simulated cluster both call, with time as an
 // argument. Soft state only: after a restart nodes join again and shards announce what they hold.
 //
-//   join ──► member ── report ──► … ── leave, or silent for `heartbeat_limit` ──► forgotten, with all that its
+//   join ──► member ── report ──► … ── leave, or silent for `heartbeat_limit` ──► forgotten, with all that
+//   its
 //              │                                             clients asked for and were charged for
 //              └── told with the next report that it is none ◄── it lives: it joins again
 
@@ -56,8 +57,8 @@ struct member_left {
 struct charge_expired {
   request_id charge;
 };
-using conductor_action = std::variant<answer_question, follow_shard, copy_blocks, member_left,
-                                      charge_expired>;
+using conductor_action =
+    std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired>;
 
 /// What passed through, since the start.
 struct conductor_totals {

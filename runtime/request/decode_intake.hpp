@@ -80,12 +80,11 @@ struct forget {
 }  // namespace decode_action
 
 /// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
-using decode_actions =
-    std::vector<std::variant<decode_action::pin, decode_action::reserve, decode_action::receive,
-                             decode_action::expect, decode_action::confirm, decode_action::commit,
-                             decode_action::join, decode_action::withdraw, decode_action::release,
-                             decode_action::stop_prefill, decode_action::fence, decode_action::forget,
-                             attempt_failed>>;
+using decode_actions = std::vector<
+    std::variant<decode_action::pin, decode_action::reserve, decode_action::receive, decode_action::expect,
+                 decode_action::confirm, decode_action::commit, decode_action::join, decode_action::withdraw,
+                 decode_action::release, decode_action::stop_prefill, decode_action::fence,
+                 decode_action::forget, attempt_failed>>;
 
 /// @thread  Owned by the decode worker; not synchronised.
 class decode_intake {
@@ -163,7 +162,7 @@ class decode_intake {
 
   node_id self_;
   std::uint32_t block_tokens_;
-  std::size_t limit_;  ///< attempts at once
+  std::size_t limit_;                                                             ///< attempts at once
   std::unordered_map<std::uint64_t, attempt> attempts_;                           ///< by owner
   std::unordered_map<std::uint64_t, std::pair<prefill_done, time_point>> early_;  ///< overtook their job
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;

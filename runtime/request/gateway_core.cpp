@@ -76,11 +76,10 @@ void gateway_core::start(const client_request_ptr& client, generation what, std:
   request->placing_since = now;
   requests_.emplace(request->id.request, request);
   if (requests_.size() > limits_.max_requests) {
-    return fail(
-        request,
-        error{ec::overloaded,
-              "the gateway holds its limit of " + std::to_string(limits_.max_requests) + " requests"},
-        std::chrono::ceil<std::chrono::seconds>(places_.refuse(now)), now);
+    return fail(request,
+                error{ec::overloaded,
+                      "the gateway holds its limit of " + std::to_string(limits_.max_requests) + " requests"},
+                std::chrono::ceil<std::chrono::seconds>(places_.refuse(now)), now);
   }
   schedule(request, now);
 }
@@ -91,7 +90,7 @@ void gateway_core::client_gone(const client_request_ptr& client, time_point now)
     if (request->client == client) mine.push_back(request);
   }
   for (const auto& request : mine) {
-    stop_workers(request, true, true);
+    stop_workers(request);
     measure_end(request, "cancelled", now);
     forget(request, request_stage::cancelled, now);
   }
@@ -235,7 +234,11 @@ void gateway_core::first(const first_token& message, time_point now) {
   event.ttft_ns = request->ttft.count();
   tell(event);
   if (!deliver(request, message.token, now)) return stop_early(request, now);
-  if (message.finish != finish_kind::none) return finish(request, message.finish, now);
+  if (message.finish != finish_kind::none) {
+    // The prefill side tells it, too, but over another link: that word may be lost, or come before the job.
+    stop_decode(request);
+    return finish(request, message.finish, now);
+  }
   for (const auto& run : std::exchange(request->early, {})) tokens(run, now);
 }
 
@@ -277,7 +280,7 @@ void gateway_core::attempt_over(const attempt_failed& message, time_point now) {
   if (request->id.attempt + 1 >= attempt_limit) {
     return fail(request, gave_up(request->id.attempt + 1, message.cause), std::chrono::seconds(1), now);
   }
-  stop_workers(request, true, true);
+  stop_workers(request);
   request->avoid.push_back(request->placed->decode);
   again(request, message.cause, now);
 }
@@ -316,7 +319,7 @@ void gateway_core::peer_down(node_id peer, time_point now) {
   for (const auto& request : hit) {
     // The lost one, too: the link may have been renewed before anybody here heard that it had broken, and the
     // job may have gone over the new one, where nobody else would end it.
-    stop_workers(request, true, true);
+    stop_workers(request);
     if (++request->losses >= loss_limit) {
       fail(request,
            error{ec::unavailable,
@@ -328,11 +331,14 @@ void gateway_core::peer_down(node_id peer, time_point now) {
   }
 }
 
-void gateway_core::stop_workers(const live_ptr& request, bool prefill, bool decode) {
+void gateway_core::stop_workers(const live_ptr& request) {
   if (!request->dispatched) return;
-  const auto& where = *request->placed;
-  if (decode) actions_.emplace_back(stop_order{request->id, where.decode, worker_role::decode});
-  if (prefill) actions_.emplace_back(stop_order{request->id, where.prefill, worker_role::prefill});
+  stop_decode(request);
+  actions_.emplace_back(stop_order{request->id, request->placed->prefill, worker_role::prefill});
+}
+
+void gateway_core::stop_decode(const live_ptr& request) {
+  actions_.emplace_back(stop_order{request->id, request->placed->decode, worker_role::decode});
 }
 
 // ---- ends
@@ -351,20 +357,20 @@ void gateway_core::finish(const live_ptr& request, finish_kind reason, time_poin
 }
 
 void gateway_core::stop_early(const live_ptr& request, time_point now) {
-  stop_workers(request, true, true);
+  stop_workers(request);
   finish(request, finish_kind::stop, now);
 }
 
 void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after,
                         time_point now) {
-  stop_workers(request, true, true);
+  stop_workers(request);
   request->what.sink->failed(cause, retry_after);
   for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
   measure_end(request, outcome_of(cause.code), now);
-  forget(request,
-         cause.code == ec::slo_unreachable && request->placed ? request_stage::refused
-                                                              : request_stage::failed,
-         now);
+  forget(
+      request,
+      cause.code == ec::slo_unreachable && request->placed ? request_stage::refused : request_stage::failed,
+      now);
 }
 
 void gateway_core::measure_end(const live_ptr& request, std::string_view outcome, time_point now) {

@@ -145,7 +145,8 @@ class gateway_core {
   void first_of_all(const live_ptr& request, const first_token& message, time_point now);
   bool deliver(const live_ptr& request, const token_msg& token, time_point now);
   void again(const live_ptr& request, const error& cause, time_point now);
-  void stop_workers(const live_ptr& request, bool prefill, bool decode);
+  void stop_workers(const live_ptr& request);
+  void stop_decode(const live_ptr& request);
   void finish(const live_ptr& request, finish_kind reason, time_point now);
   /// No more tokens are wanted, but the workers do not know yet.
   void stop_early(const live_ptr& request, time_point now);

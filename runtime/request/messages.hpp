@@ -1,8 +1,8 @@
 #pragma once
 // What gateways, conductor, workers and shards say to each other about requests, blocks and load: the part of
-// the project's dictionary that names nobody's mailbox (actors/messages.hpp has the rest). No KV byte is among
-// them; keys, slots, regions and offsets are. Times are integers of nanoseconds (a float in a CAF 0.17 message
-// can hang a node).
+// the project's dictionary that names nobody's mailbox (actors/messages.hpp has the rest). No KV byte is
+// among them; keys, slots, regions and offsets are. Times are integers of nanoseconds (a float in a CAF 0.17
+// message can hang a node).
 
 #include <array>
 #include <bit>

@@ -67,6 +67,7 @@ TEST_CASE_FIXTURE(gateway_world, "an answer of one token ends with the prefill")
   first(id, 9, finish_kind::stop);
   CHECK(sink->tokens == ids{9});
   CHECK(sink->end == finish_kind::stop);
+  CHECK(decode->cancels == std::vector{id});  // it waits for KV that never comes
   CHECK(held() == 0);
 }
 

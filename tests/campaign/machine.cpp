@@ -148,7 +148,8 @@ void machine::ask(process to, duration limit, std::function<void(std::function<v
 // ---- the conductor
 // --------------------------------------------------------------------------------------------------------
 
-conductor_twin::conductor_twin(machine& here) : desk(here.w.core, here.w.queue, [](auto&&...) {}), here_(here) {}
+conductor_twin::conductor_twin(machine& here)
+    : desk(here.w.core, here.w.queue, [](auto&&...) {}), here_(here) {}
 
 void conductor_twin::ask(const schedule_job& job, std::function<void(const placement_msg&)> answered) {
   const auto asked = next_++;
@@ -177,7 +178,8 @@ result<std::vector<node_id>> conductor_twin::join(process who) {
   const auto tokens = node.what.slots * block_tokens;
   if (node.prefill)
     card.workers.push_back({prefill_of(who), card.id, instance_role::prefill, 64, samples, 0});
-  if (node.decode) card.workers.push_back({decode_of(who), card.id, instance_role::decode, 4, samples, tokens});
+  if (node.decode)
+    card.workers.push_back({decode_of(who), card.id, instance_role::decode, 4, samples, tokens});
   if (desk.is_member(card.id)) desk.leave(card.id, here_.now());
   if (auto added = desk.join(card, here_.now()); !added) return tl::unexpected(added.error());
   act();
@@ -213,8 +215,7 @@ void gateway_twin::tick() {
 }
 
 void gateway_twin::act() {
-  for (auto& action : core.take_actions())
-    std::visit([this](auto& what) { carry_out(what); }, action);
+  for (auto& action : core.take_actions()) std::visit([this](auto& what) { carry_out(what); }, action);
 }
 
 void gateway_twin::carry_out(schedule_job& job) {

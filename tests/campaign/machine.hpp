@@ -1,7 +1,8 @@
 #pragma once
 // A process of a virtual cluster. What decides is the product's: `conductor_desk`, `gateway_core`,
-// `decode_intake`, `block_claim`, `peer_roster`, `tiered_store`. What stays in the actors (greeting peers, the
-// messenger's peers and fences, a prefill worker's order of steps) is a twin of them, as short as possible.
+// `decode_intake`, `block_claim`, `peer_roster`, `tiered_store`. What stays in the actors (greeting peers,
+// the messenger's peers and fences, a prefill worker's order of steps) is a twin of them, as short as
+// possible.
 
 #include <map>
 #include <memory>
@@ -129,9 +130,9 @@ class courier {
             std::function<void(const remote_blocks&)> answered);
 
   machine& here_;
-  std::map<process, bool> admitted_;            ///< we may begin transfers with them
-  std::map<process, bool> open_to_;             ///< they may begin writes to us
-  std::map<process, std::uint64_t> closed_;     ///< how often they were shut out
+  std::map<process, bool> admitted_;         ///< we may begin transfers with them
+  std::map<process, bool> open_to_;          ///< they may begin writes to us
+  std::map<process, std::uint64_t> closed_;  ///< how often they were shut out
   struct shutting {
     bool next = false;
     std::vector<std::function<void()>> waiting;

@@ -2,8 +2,8 @@
 //
 //   mooncaf_campaign [--runs N] [--first SEED] [--seed SEED]
 //
-// With --seed: that one alone, told in full, and shrunk if it breaks a promise. Ends with the figures, and 1 if
-// a promise was broken.
+// With --seed: that one alone, told in full, and shrunk if it breaks a promise. Else it ends with the
+// figures, and how many schedules kept every promise; the exit status is 1 if one did not.
 
 #include <chrono>
 #include <cstdlib>
@@ -69,14 +69,15 @@ int main(int argc, char** argv) {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::cout << "runs " << runs << ", faults " << sum.faults << ", requests " << sum.requests << " (finished "
-            << sum.finished << ", failed " << sum.failed << ", left " << sum.left << ", lost with their gateway "
-            << sum.lost_with_gateway << "), attempts that failed " << sum.attempts_failed << ", tokens "
-            << sum.tokens << '\n'
+            << sum.finished << ", failed " << sum.failed << ", left " << sum.left
+            << ", lost with their gateway " << sum.lost_with_gateway << "), attempts that failed "
+            << sum.attempts_failed << ", tokens " << sum.tokens << '\n'
             << "wrong tokens " << sum.wrong_tokens << ", leaks " << sum.leaks << ", hangs " << sum.hangs
             << ", seeds that break a promise " << failing << '\n'
             << "longest until settled "
-            << std::chrono::duration_cast<std::chrono::milliseconds>(sum.settled).count() << " ms of virtual time; "
-            << sum.events << " events in " << took.count() << " s, " << static_cast<double>(runs) / took.count()
-            << " schedules/s\n";
+            << std::chrono::duration_cast<std::chrono::milliseconds>(sum.settled).count()
+            << " ms of virtual time; " << sum.events << " events in " << took.count() << " s, "
+            << static_cast<double>(runs) / took.count() << " schedules/s\n"
+            << runs - failing << " passed, " << failing << " failed, 0 skipped\n";
   return failing == 0 ? 0 : 1;
 }

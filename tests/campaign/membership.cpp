@@ -19,9 +19,7 @@ constexpr duration read_limit = 20s;
 // ---------------------------------------------------------------------------------------------------------
 
 membership::membership(machine& here)
-    : here_(here),
-      roster_(node_of(here.self), here.self + 1),
-      join_wait_(200ms, 2s, here.self + 1) {}
+    : here_(here), roster_(node_of(here.self), here.self + 1), join_wait_(200ms, 2s, here.self + 1) {}
 
 void membership::start() {
   if (here_.what.conductor) {
@@ -55,7 +53,8 @@ void membership::report() {
   const auto to = *conductor_process_;
   here_.w.net.send(here_.self, to, [this, to, mine] {
     auto answer = here_.at(to).conductor->report(mine);
-    here_.w.net.send(to, here_.self, [this, answer = std::move(answer)] { stand(answer.first, answer.second); });
+    here_.w.net.send(to, here_.self,
+                     [this, answer = std::move(answer)] { stand(answer.first, answer.second); });
   });
 }
 
@@ -125,23 +124,24 @@ void membership::call_members() {
 }
 
 void membership::greet(process other, std::function<void()> answered, std::function<void()> missed) {
-  here_.w.net.dial(here_.self, other, [this, other, answered = std::move(answered), missed = std::move(missed)](bool ok) {
-    if (!ok) return missed();
-    const auto meeting = roster_.meeting_with(node_of(other));
-    auto open = std::make_shared<bool>(true);
-    here_.w.net.in(here_.self, answer_limit, [open, missed] {
-      if (std::exchange(*open, false)) missed();
-    });
-    here_.w.net.send(here_.self, other, [this, other, meeting, open, answered] {
-      const auto theirs = here_.at(other).member.greeted(here_.self, meeting);
-      here_.w.net.send(other, here_.self, [this, other, meeting, theirs, open, answered] {
-        if (!std::exchange(*open, false)) return;
-        meet(other, theirs);
-        if (other != here_.self) roster_.met(node_of(other), meeting);
-        answered();
-      });
-    });
-  });
+  here_.w.net.dial(here_.self, other,
+                   [this, other, answered = std::move(answered), missed = std::move(missed)](bool ok) {
+                     if (!ok) return missed();
+                     const auto meeting = roster_.meeting_with(node_of(other));
+                     auto open = std::make_shared<bool>(true);
+                     here_.w.net.in(here_.self, answer_limit, [open, missed] {
+                       if (std::exchange(*open, false)) missed();
+                     });
+                     here_.w.net.send(here_.self, other, [this, other, meeting, open, answered] {
+                       const auto theirs = here_.at(other).member.greeted(here_.self, meeting);
+                       here_.w.net.send(other, here_.self, [this, other, meeting, theirs, open, answered] {
+                         if (!std::exchange(*open, false)) return;
+                         meet(other, theirs);
+                         if (other != here_.self) roster_.met(node_of(other), meeting);
+                         answered();
+                       });
+                     });
+                   });
 }
 
 std::uint64_t membership::greeted(process other, std::uint64_t meeting) {
@@ -245,9 +245,8 @@ std::uint64_t courier::write(process to, std::function<void()> land, ended_fn en
     return id;
   }
   const auto wait = here_.w.luck.between(20us, here_.w.luck.chance(3) ? 400ms : 2ms);
-  here_.w.time.after(wait, [this, id, to, session = there.fences_of(here_.self), land = std::move(land), dropped] {
-    arrive(id, to, session, land, dropped);
-  });
+  here_.w.time.after(wait, [this, id, to, session = there.fences_of(here_.self), land = std::move(land),
+                            dropped] { arrive(id, to, session, land, dropped); });
   return id;
 }
 

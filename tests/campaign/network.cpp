@@ -112,8 +112,10 @@ void network::pass(process from, process to, action what) {
 
 void network::cut(process a, process b, bool forth, bool back) {
   auto& l = between(a, b);
+  const bool cut_already = l.blocked[0] || l.blocked[1];
   l.blocked[a > b] = l.blocked[a > b] || forth;
   l.blocked[b > a] = l.blocked[b > a] || back;
+  if (cut_already) return;
   time_.after(silence, [this, a, b, turn = ++l.cuts] {
     const auto& l = between(a, b);
     if (l.cuts == turn && (l.blocked[0] || l.blocked[1])) break_link(a, b, 1s);

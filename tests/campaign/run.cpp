@@ -233,7 +233,8 @@ void execution::check_shard(const machine& m, std::vector<std::string>& out) {
 std::vector<std::string> execution::remains() {
   std::vector<std::string> out;
   const auto& desk = w_.machines[w_.conductor]->conductor->desk;
-  if (const auto n = desk.core().charged_requests(); n > 0) out.push_back(std::to_string(n) + " requests charged");
+  if (const auto n = desk.core().charged_requests(); n > 0)
+    out.push_back(std::to_string(n) + " requests charged");
   if (desk.questions().queue().size() > 0) out.push_back("requests in the queue");
   if (desk.questions().askers() > 0) out.push_back("questions at the desk");
   if (!desk.core().broken().empty()) out.push_back("the conductor takes links for broken");
@@ -277,7 +278,8 @@ verdict execution::run() {
     quiet = std::max(quiet, zero + f.when + f.length);
   }
   w_.time.run_until(quiet);
-  while (!all_over() && w_.time.now() < quiet + answer_bound) w_.time.run_until(w_.time.now() + look_interval);
+  while (!all_over() && w_.time.now() < quiet + answer_bound)
+    w_.time.run_until(w_.time.now() + look_interval);
   check_answers();
   for (const auto& m : w_.machines) out_.attempts_failed += m->gateway ? m->gateway->attempts : 0;
   auto left = remains();

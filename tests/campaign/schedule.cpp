@@ -43,9 +43,11 @@ std::vector<request_plan> draw_requests(dice& luck) {
     r.gateway = luck.below(4);
     const auto document = static_cast<std::int32_t>(luck.below(3));
     const auto shared = luck.below(5) * block_tokens;
-    for (std::size_t t = 0; t < shared; ++t) r.prompt.push_back(document * 100 + static_cast<std::int32_t>(t));
+    for (std::size_t t = 0; t < shared; ++t)
+      r.prompt.push_back(document * 100 + static_cast<std::int32_t>(t));
     const auto own = 1 + luck.below(10);
-    for (std::size_t t = 0; t < own; ++t) r.prompt.push_back(1000 + static_cast<std::int32_t>(luck.below(luck.chance(50) ? 2 : 1000)));
+    for (std::size_t t = 0; t < own; ++t)
+      r.prompt.push_back(1000 + static_cast<std::int32_t>(luck.below(luck.chance(50) ? 2 : 1000)));
     r.tokens = static_cast<std::uint32_t>(1 + luck.below(14));
     r.answers = luck.chance(15) ? 2 : 1;
     if (luck.chance(15)) r.leaves = luck.between(1ms, 2s);
@@ -59,8 +61,9 @@ std::vector<fault> draw_faults(dice& luck, std::size_t places) {
   const auto count = luck.below(6);
   for (std::size_t i = 0; i < count; ++i) {
     fault f;
-    constexpr fault_kind kinds[] = {fault_kind::cut,  fault_kind::cut,   fault_kind::cut_one_way, fault_kind::cut_one_way,
-                                    fault_kind::kill, fault_kind::pause, fault_kind::slow,        fault_kind::join};
+    constexpr fault_kind kinds[] = {fault_kind::cut,         fault_kind::cut,  fault_kind::cut_one_way,
+                                    fault_kind::cut_one_way, fault_kind::kill, fault_kind::pause,
+                                    fault_kind::slow,        fault_kind::join};
     f.what = kinds[luck.below(std::size(kinds))];
     f.when = 300ms + luck.between(0ms, 4s);
     f.place = luck.below(places);
@@ -87,7 +90,9 @@ schedule schedule::draw(std::uint64_t seed) {
 
 std::string schedule::describe() const {
   std::ostringstream out;
-  const auto ms = [](duration d) { return std::chrono::duration_cast<std::chrono::microseconds>(d).count() / 1e3; };
+  const auto ms = [](duration d) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(d).count() / 1e3;
+  };
   out << "seed " << seed << (queues ? ", admission queue\n" : ", admission none\n");
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto& p = places[i];
@@ -131,9 +136,8 @@ schedule shrink(schedule what) {
   while (what.places.size() > 1) {
     auto less = what;
     less.places.pop_back();
-    const bool named = std::ranges::any_of(less.faults, [&](const fault& f) {
-      return std::max(f.place, f.other) >= less.places.size();
-    });
+    const bool named = std::ranges::any_of(
+        less.faults, [&](const fault& f) { return std::max(f.place, f.other) >= less.places.size(); });
     if (named || !fails(less)) break;
     what = std::move(less);
   }

@@ -1,6 +1,7 @@
 #pragma once
-// The cache shard of a virtual process: the real `tiered_store` (without SSD), and what its slots hold, a hash
-// of the tokens instead of KV. Answers come as from another mailbox: later, and in the order of the questions.
+// The cache shard of a virtual process: the real `tiered_store` (without SSD), and what its slots hold, a
+// hash of the tokens instead of KV. Answers come as from another mailbox: later, and in the order of the
+// questions.
 
 #include <cstdint>
 #include <functional>
@@ -18,11 +19,11 @@ class shard {
 
   shard(network& net, timeline& time, dice& luck, process self, std::size_t slots);
 
-  void pin(std::uint64_t owner, pin_order what,
-           std::function<void(const pinned_slots&)> answered);
+  void pin(std::uint64_t owner, pin_order what, std::function<void(const pinned_slots&)> answered);
   void pin_remote(std::uint64_t reader, const block_keys_t& keys,
                   std::function<void(const remote_blocks&)> answered);
-  void reserve(std::uint64_t owner, std::uint32_t count, std::function<void(const std::vector<slot_index>&)> answered,
+  void reserve(std::uint64_t owner, std::uint32_t count,
+               std::function<void(const std::vector<slot_index>&)> answered,
                std::function<void(const error&)> refused);
   void commit(std::uint64_t owner, std::vector<commit_item> items);
   void renew(std::vector<std::uint64_t> owners);

@@ -26,7 +26,8 @@ class dice {
   std::uint64_t below(std::uint64_t n) noexcept { return n == 0 ? 0 : next() % n; }
   bool chance(unsigned percent) noexcept { return below(100) < percent; }
   duration between(duration from, duration to) noexcept {
-    return from + duration{static_cast<std::int64_t>(below(static_cast<std::uint64_t>((to - from).count()) + 1))};
+    return from +
+           duration{static_cast<std::int64_t>(below(static_cast<std::uint64_t>((to - from).count()) + 1))};
   }
 
  private:

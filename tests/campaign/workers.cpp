@@ -63,7 +63,8 @@ void prefill_twin::take(const work_order& job) {
 void prefill_twin::fetch(const live_ptr& r) {
   const auto& where = r->job.placement;
   const auto reusable = static_cast<std::uint32_t>((r->job.tokens.size() - 1) / block_tokens);
-  const auto there = where.source && process_of(where.source) != here_.self ? std::min(where.source_blocks, reusable) : 0;
+  const auto there =
+      where.source && process_of(where.source) != here_.self ? std::min(where.source_blocks, reusable) : 0;
   r->computed = r->claim.have();
   if (there <= r->claim.have()) return compute(r);
   here_.mail.fetch(r->claim.fetch(where.source, there), [this, r](const remote_blocks& got) {
@@ -256,7 +257,8 @@ void prefill_twin::peer_lost(process peer) {
 
 std::vector<std::uint64_t> prefill_twin::sweep() {
   const auto old = [&](time_point since) { return here_.now() - since > early_limit; };
-  std::erase_if(early_targets_, [&](const auto& e) { return old(e.second.second) && !requests_.contains(e.first); });
+  std::erase_if(early_targets_,
+                [&](const auto& e) { return old(e.second.second) && !requests_.contains(e.first); });
   std::erase_if(cancelled_early_, [&](const auto& e) { return old(e.second); });
   std::vector<std::uint64_t> owners;
   for (const auto& [owner, r] : requests_) owners.push_back(owner);
@@ -303,10 +305,11 @@ std::vector<std::uint64_t> decode_twin::sweep() {
 }
 
 void decode_twin::carry_out(decode_action::pin& order) {
-  here_.cache->pin(order.owner, order.what, [this, owner = order.owner, turn = order.what.turn](const auto& held) {
-    intake_.pinned(owner, turn, held);
-    act();
-  });
+  here_.cache->pin(order.owner, order.what,
+                   [this, owner = order.owner, turn = order.what.turn](const auto& held) {
+                     intake_.pinned(owner, turn, held);
+                     act();
+                   });
 }
 
 void decode_twin::carry_out(const decode_action::reserve& order) {
@@ -330,7 +333,8 @@ void decode_twin::carry_out(const decode_action::reserve& order) {
           intake_.refused(owner, why);
         } else if (intake_.not_grown(owner)) {
           const auto filled = requests_.at(owner).tokens.size() - 1;
-          if (filled >= intake_.find(owner)->claim.slots().size() * block_tokens) intake_.fail(owner, why, true);
+          if (filled >= intake_.find(owner)->claim.slots().size() * block_tokens)
+            intake_.fail(owner, why, true);
         }
         act();
       });
@@ -342,7 +346,8 @@ void decode_twin::carry_out(const decode_action::receive& order) {
   target.id = a->id;
   target.node = node_of(here_.self);
   target.have_blocks = a->claim.have();
-  for (auto i = a->claim.have(); i < a->claim.slots().size(); ++i) target.offsets.push_back(a->claim.slots()[i]);
+  for (auto i = a->claim.have(); i < a->claim.slots().size(); ++i)
+    target.offsets.push_back(a->claim.slots()[i]);
   board_[order.owner] = {};
   here_.cache->fence(order.owner);
   const auto to = process_of(a->prefill);
@@ -375,7 +380,9 @@ void decode_twin::check_landed(std::uint64_t owner) {
 
 void decode_twin::carry_out(const decode_action::confirm& order) { here_.cache->confirm(order.owner); }
 void decode_twin::carry_out(const decode_action::release& order) { here_.cache->release(order.owner); }
-void decode_twin::carry_out(decode_action::commit& order) { here_.cache->commit(order.owner, std::move(order.items)); }
+void decode_twin::carry_out(decode_action::commit& order) {
+  here_.cache->commit(order.owner, std::move(order.items));
+}
 
 void decode_twin::carry_out(const decode_action::stop_prefill& order) {
   const auto to = process_of(requests_.at(order.id.owner()).job.placement.prefill);
@@ -386,7 +393,8 @@ void decode_twin::carry_out(const decode_action::stop_prefill& order) {
   here_.ask(
       to, cancel_limit,
       [this, to, id = order.id, answered](std::function<void(network::action)> reply) {
-        here_.at(to).prefill->cancel(id, [answered, reply](bool stopped) { reply([answered, stopped] { answered(stopped); }); });
+        here_.at(to).prefill->cancel(
+            id, [answered, reply](bool stopped) { reply([answered, stopped] { answered(stopped); }); });
       },
       [answered] { answered(false); });
 }
@@ -439,8 +447,7 @@ void decode_twin::stepped(std::uint64_t owner) {
   const auto* a = intake_.find(owner);
   auto& slot = here_.cache->at(a->claim.slots()[i]);
   const auto before = r.tokens.size() - 1;
-  if (before % block_tokens != 0)
-    r.right = r.right && slot == fold_all(std::span{r.tokens}.first(before));
+  if (before % block_tokens != 0) r.right = r.right && slot == fold_all(std::span{r.tokens}.first(before));
   slot = r.right ? fold_all(r.tokens) : garbage;
   const auto content = slot;
   if (!intake_.step_ended(owner)) return;

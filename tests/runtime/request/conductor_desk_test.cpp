@@ -1,0 +1,76 @@
+// The conductor without a mailbox; tests/actors/conductor_test.cpp has the same through messages.
+
+#include "runtime/request/conductor_desk.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr node_id worker_node{1}, gateway_node{2};
+
+struct office {
+  office() {
+    const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
+    member_card workers{worker_node, {}, true, false};
+    workers.workers.push_back({worker_id{11}, worker_node, instance_role::prefill, 64, samples, 0});
+    workers.workers.push_back({worker_id{12}, worker_node, instance_role::decode, 1, samples, 0});
+    REQUIRE(desk.join(workers, now));
+    REQUIRE(desk.join({gateway_node, {}, false, false}, now));
+  }
+  static conductor_options options() {
+    conductor_options out;
+    out.admission = admission_policy::queue;
+    out.block_tokens = 4;
+    return out;
+  }
+  void ask(std::uint64_t request, node_id from) {
+    schedule_job job;
+    job.id = {request_id{request}, 0};
+    job.prompt_tokens = 10;
+    job.max_tokens = 10;
+    job.gateway = from;
+    desk.ask(job, request, now);
+  }
+  std::size_t placed() {
+    std::size_t n = 0;
+    for (const auto& a : desk.take_actions()) {
+      const auto* answer = std::get_if<answer_question>(&a);
+      n += answer != nullptr && answer->where.rejection.code == ec::none && !answer->where.queued;
+    }
+    return n;
+  }
+
+  time_point now = time_point{} + 1h;
+  conductor_desk desk{options(), {}, [](const schedule_job&, const placement_msg&) {}};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(office,
+                  "what a gateway still waits for when it leaves is never placed, so nothing stays charged") {
+  for (std::uint64_t r = 1; r <= 6; ++r) ask(r, worker_node);
+  const auto room = placed();
+  REQUIRE(room < 6);
+  REQUIRE(desk.questions().queue().size() == 6 - room);
+  ask(7, gateway_node);
+  desk.leave(gateway_node, now);
+  for (std::uint64_t r = 1; r <= 6; ++r) {
+    request_event e;
+    e.id = {request_id{r}, 0};
+    e.stage = request_stage::finished;
+    desk.event(e, now);
+  }
+  CHECK(desk.core().charged_requests() == 0);
+  CHECK(desk.questions().askers() == 0);
+}
+
+TEST_CASE_FIXTURE(office, "a gateway that is no member gets no place") {
+  ask(1, node_id{99});
+  const auto actions = desk.take_actions();
+  const auto& refused = std::get<answer_question>(actions.back()).where;
+  CHECK(refused.rejection.code == ec::unavailable);
+  CHECK(desk.core().charged_requests() == 0);
+}

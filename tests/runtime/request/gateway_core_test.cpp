@@ -1,0 +1,134 @@
+// The gateway's mind without a mailbox; tests/actors/gateway_test.cpp has the same through messages. Here:
+// what the campaign (tests/campaign) found, each in its smallest form.
+
+#include "runtime/request/gateway_core.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr node_id here{1}, prefill_node{2}, decode_node{3};
+constexpr worker_id prefill{20}, decode{30};
+
+struct quiet final : gateway_observer {
+  void first_token(duration, std::uint32_t, std::uint32_t) override {}
+  void token(std::optional<duration>) override {}
+  void prefill_wasted(std::uint32_t) override {}
+  void attempt_failed(request_id, const error&) override {}
+  void over(std::string_view, duration) override {}
+  void waiting(std::size_t) override {}
+};
+
+struct sink final : token_sink {
+  int tokens = 0, ends = 0;
+  std::optional<error> cause;
+  void prompt(std::span<const std::int32_t>, std::span<const sampled_token>) override {}
+  bool token(const sampled_token&) override { return ++tokens > 0; }
+  void finished(finish_kind, const generation_report&) override { ++ends; }
+  void failed(const error& e, std::chrono::seconds) override {
+    ++ends;
+    cause = e;
+  }
+};
+
+struct core_world {
+  core_world() {
+    core.set_conductor(true);
+    core.peer_up(prefill_node, {prefill});
+    core.peer_up(decode_node, {decode});
+  }
+  client_request_ptr submit(std::vector<std::shared_ptr<sink>> sinks) {
+    auto client = std::make_shared<client_request>();
+    client->arrived = now;
+    for (auto& s : sinks) {
+      generation g;
+      g.prompt = {1, 2, 3, 4, 5};
+      g.sink = std::move(s);
+      client->generations.push_back(std::move(g));
+    }
+    core.submit(client, now);
+    return client;
+  }
+  /// Of the actions so far, those of one kind.
+  template <class T>
+  std::vector<T> take() {
+    std::vector<T> out;
+    for (auto& a : core.take_actions()) {
+      if (auto* wanted = std::get_if<T>(&a)) out.push_back(std::move(*wanted));
+    }
+    return out;
+  }
+  attempt_id place() {
+    const auto asked = take<schedule_job>();
+    REQUIRE(asked.size() == 1);
+    placement_msg where;
+    where.prefill = prefill;
+    where.decode = decode;
+    where.prefill_node = prefill_node;
+    where.decode_node = decode_node;
+    core.answered(asked[0].id, where, now);
+    REQUIRE(take<work_order>().size() == 1);
+    return asked[0].id;
+  }
+
+  quiet observer;
+  time_point now = time_point{} + 1h;
+  gateway_core core{here,
+                    hash_text128("model"),
+                    {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = 4},
+                    {.max_requests = 10, .request_timeout = 60s, .ttft_slo = 30s, .tbt_slo = 1s},
+                    observer};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(core_world,
+                  "a lost worker is told to stop, too: the job may have gone over a renewed link") {
+  submit({std::make_shared<sink>()});
+  const auto id = place();
+  core.peer_down(decode_node, now);
+  std::vector<worker_id> told;
+  for (const auto& stop : take<stop_order>()) {
+    CHECK(stop.id == id);
+    told.push_back(stop.worker);
+  }
+  CHECK(told == std::vector{decode, prefill});
+}
+
+TEST_CASE_FIXTURE(core_world, "an answer that ends with its first token is no work for decode any more") {
+  auto s = std::make_shared<sink>();
+  submit({s});
+  first_token message;
+  message.id = place();
+  message.finish = finish_kind::length;
+  core.first(message, now);
+  CHECK(s->ends == 1);
+  const auto stops = take<stop_order>();
+  REQUIRE(stops.size() == 1);
+  CHECK(stops[0].worker == decode);
+  CHECK(core.size() == 0);
+}
+
+TEST_CASE_FIXTURE(core_world, "a gateway that stops tells those who wait for another answer's prompt, too") {
+  auto leader = std::make_shared<sink>(), follower = std::make_shared<sink>();
+  submit({leader, follower});
+  core.close();
+  CHECK(leader->ends == 1);
+  CHECK(follower->ends == 1);
+  CHECK(follower->cause->code == ec::unavailable);
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "an answer of the conductor that comes after its time is given back, and no job") {
+  submit({std::make_shared<sink>()});
+  const auto asked = take<schedule_job>();
+  core.unanswered(asked.at(0).id, {ec::timed_out, "too late"}, now);
+  const auto told = take<request_event>();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].stage == request_stage::cancelled);
+  core.answered(asked[0].id, {}, now);
+  CHECK(core.take_actions().empty());
+}
