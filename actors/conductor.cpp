@@ -281,9 +281,9 @@ std::string conductor::status() const {
     }
     if (m.latest.has_shard) {
       const auto& s = m.latest.shard;
-      const auto index = core_.cluster().index_of(id);
+      const auto index = desk_.core().cluster().index_of(id);
       out["shards"].push_back({{"node", m.info.name},
-                               {"indexed", index ? core_.index().held_blocks(*index) : 0},
+                               {"indexed", index ? desk_.core().index().held_blocks(*index) : 0},
                                {"slots_total", s.slots_total},
                                {"slots_free", s.slots_free},
                                {"slots_reserved", s.slots_reserved},

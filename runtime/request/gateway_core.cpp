@@ -351,8 +351,8 @@ void gateway_core::finish(const live_ptr& request, finish_kind reason, time_poin
   report.prefill = request->stats;
   if (request->placed) report.placement = *request->placed;
   report.ttft = request->ttft;
+  measure_end(request, "finished", now);  // first: a client that has its answer finds it counted
   request->what.sink->finished(reason, report);
-  measure_end(request, "finished", now);
   forget(request, request_stage::finished, now);
 }
 
@@ -364,9 +364,9 @@ void gateway_core::stop_early(const live_ptr& request, time_point now) {
 void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after,
                         time_point now) {
   stop_workers(request);
+  measure_end(request, outcome_of(cause.code), now);
   request->what.sink->failed(cause, retry_after);
   for (auto& follower : request->followers) follower.sink->failed(cause, retry_after);
-  measure_end(request, outcome_of(cause.code), now);
   forget(
       request,
       cause.code == ec::slo_unreachable && request->placed ? request_stage::refused : request_stage::failed,

@@ -82,7 +82,7 @@ class membership {
   void learn(const std::vector<node_id>& others, bool joined);
   void call_members();
   void greet(process other, std::function<void()> answered, std::function<void()> missed);
-  void meet(process other, std::uint64_t meeting);
+  bool meet(process other, std::uint64_t meeting);
   void part(process other);
   void follow(bool conductor);
 

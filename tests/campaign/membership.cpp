@@ -145,20 +145,23 @@ void membership::greet(process other, std::function<void()> answered, std::funct
 }
 
 std::uint64_t membership::greeted(process other, std::uint64_t meeting) {
-  meet(other, meeting);
+  if (meet(other, meeting)) roster_.begin_anew(node_of(other));
   return roster_.meeting_with(node_of(other));
 }
 
-void membership::meet(process other, std::uint64_t meeting) {
-  if (other == here_.self) return;
-  if (const auto known = peers_.find(other); known != peers_.end()) {
-    if (known->second.first == meeting) return;
+bool membership::meet(process other, std::uint64_t meeting) {
+  if (other == here_.self) return false;
+  const auto known = peers_.find(other);
+  const bool had_lost_us = known != peers_.end();
+  if (had_lost_us) {
+    if (meeting <= known->second.first) return false;
     roster_.was_lost_by(node_of(other), here_.now());
     part(other);
   }
   peers_.emplace(other, std::pair{meeting, here_.now()});
   roster_.met(node_of(other));
   here_.local_up(other);
+  return had_lost_us;
 }
 
 void membership::lost(process other) {
