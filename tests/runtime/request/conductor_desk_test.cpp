@@ -60,7 +60,7 @@ TEST_CASE_FIXTURE(office,
   for (std::uint64_t r = 1; r <= 6; ++r) {
     request_event e;
     e.id = {request_id{r}, 0};
-    e.stage = request_stage::finished;
+    e.stage = request_stage::failed;
     desk.event(e, now);
   }
   CHECK(desk.core().charged_requests() == 0);
