@@ -57,7 +57,7 @@ struct cluster_options {
 struct model_options {
   std::string path;                  ///< a GGUF file or "dummy:NAME"
   std::string served_model_name;     ///< empty: made from the path
-  std::string chat_template;         ///< auto, chatml, llama3, none
+  std::string chat_template;         ///< a file, or auto, chatml, llama3, none
   std::uint32_t context_length = 0;  ///< tokens; 0: the model's own
   std::uint32_t threads = 0;         ///< 0: one per core
   kv_dtype_choice kv_dtype = kv_dtype_choice::f16;
@@ -65,7 +65,7 @@ struct model_options {
   /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says
   std::string device;
   double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
-  std::uint64_t device_kv_bytes = 0;        ///< linked: KV of one instance in the device's memory
+  std::uint64_t device_kv_bytes = 0;        ///< linked, cuda: KV of one instance in the device's memory
   std::uint64_t link_bytes_per_s = 0;       ///< linked: each way
   std::chrono::nanoseconds link_latency{};  ///< linked: of a copy, beyond its bytes
   std::uint32_t copy_engines = 0;           ///< linked

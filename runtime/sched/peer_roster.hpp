@@ -43,7 +43,7 @@ class peer_roster {
   /// It had lost us: its greeting, which brought the news, makes a new meeting.
   void was_lost_by(node_id peer, time_point now);
   /// A new meeting with a peer that is connected.
-  void begin_anew(node_id peer) { find_or_make(peer).meeting = ++meetings_; }
+  void begin_anew(node_id id) { find_or_make(id).meeting = ++meetings_; }
   /// The call that `due` ordered failed.
   void missed(node_id peer, time_point now);
 

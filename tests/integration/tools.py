@@ -5,14 +5,17 @@ import json
 import os
 import pathlib
 import sys
+from typing import Literal
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main, one_server  # noqa: E402
 from python_client import with_packages  # noqa: E402
 
-with_packages("python-forms", ["openai==3.52.0", "jsonschema==4.23.0", "pydantic==2.11.0"])
+with_packages("python-tools", ["openai==3.52.0", "jsonschema==4.23.0", "pydantic==2.11.0", "langchain-openai==1.7.3"])
 import jsonschema  # noqa: E402
+import langchain_openai  # noqa: E402
 import openai  # noqa: E402
+import pydantic  # noqa: E402
 
 TEMPLATE = pathlib.Path(__file__).resolve().parents[1] / "golden" / "text" / "templates" / "own-hermes.jinja"
 TOWN = {"type": "object", "properties": {"town": {"$ref": "#/$defs/town"}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
@@ -106,11 +109,47 @@ def what_a_model_says_without_a_call_is_content():
     assert "".join(d.content or "" for d in pieces).strip() == (choice.message.content or "").strip()
 
 
+class GetWeather(pydantic.BaseModel):
+    town: Literal["Kiel", "Rom", "Oslo"]
+    days: int = pydantic.Field(ge=1, le=9)
+
+
+def what_a_client_parses_is_of_its_own_types():
+    answer = api().chat.completions.parse(model="", messages=QUESTION, tools=[openai.pydantic_function_tool(GetWeather)],
+                                          tool_choice=named("GetWeather"), max_tokens=120)
+    made = answer.choices[0].message.tool_calls[0].function.parsed_arguments
+    assert isinstance(made, GetWeather), answer
+
+
+def langchain_binds_tools_and_has_structured_answers():
+    server = shared().client
+    model = langchain_openai.ChatOpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", max_retries=0,
+                                        model=server.cluster()["model"], temperature=0, max_tokens=120)
+    call = model.bind_tools([GetWeather], tool_choice="GetWeather").invoke("How is the weather in Kiel?").tool_calls[0]
+    assert call["name"] == "GetWeather" and GetWeather(**call["args"]), call
+    for method in ("function_calling", "json_schema"):
+        made = model.with_structured_output(GetWeather, method=method).invoke("How is the weather in Kiel?")
+        assert isinstance(made, GetWeather), (method, made)
+
+
+def what_cannot_be_offered_is_refused_by_name():
+    for fields, name in (({"tool_choice": named("nobody")}, "tool_choice"), ({"tool_choice": "perhaps"}, "tool_choice"),
+                         ({"tools": [{"type": "function"}]}, "tools"), ({"tools": TOOLS * 600}, "tools"),
+                         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "name"),
+                         ({"tool_choice": "required", "tools": None}, "tool_choice")):
+        try:
+            chat(**fields)
+            raise AssertionError(fields)
+        except openai.BadRequestError as e:
+            assert name in str(e), (fields, e)
+
+
 if __name__ == "__main__":
     try:
         main([a_call_that_must_come_comes_and_fits_its_schema, a_streamed_call_is_the_same_in_pieces,
               a_result_goes_back_and_tools_are_in_the_prompt_unless_none_may_be_called,
-              what_a_model_says_without_a_call_is_content])
+              what_a_model_says_without_a_call_is_content, what_a_client_parses_is_of_its_own_types,
+              langchain_binds_tools_and_has_structured_answers, what_cannot_be_offered_is_refused_by_name])
     finally:
         if _shared:
             _shared.__exit__(None, None, None)
