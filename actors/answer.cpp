@@ -8,16 +8,20 @@ namespace mooncaf {
 class answer::choice final : public token_sink {
  public:
   choice(std::shared_ptr<answer> owner, std::uint32_t index, const sampling_params& sampling,
-         std::uint32_t prompt_tokens, std::string echo)
+         const std::vector<std::int32_t>& prompt, bool first_answer, std::string echo)
       : owner_(std::move(owner)),
         decoder_(owner_->setup_.text),
-        stops_(sampling.stop),
+        stops_(sampling.stop, owner_->setup_.include_stop),
         min_tokens_(sampling.min_tokens),
         wants_logprobs_(sampling.logprobs >= 0),
-        prompt_tokens_(prompt_tokens),
+        prompt_tokens_(first_answer ? static_cast<std::uint32_t>(prompt.size()) : 0),
         pending_(std::move(echo)) {
     whole_.index = index;
     if (wants_logprobs_) whole_.logprobs.emplace();
+    if (owner_->setup_.token_ids) {
+      whole_.token_ids.emplace();
+      whole_.prompt_token_ids = prompt;
+    }
     if (const auto& t = owner_->setup_.tools) reader_.emplace(t->format, t->forced, t->several, t->names);
   }
 
@@ -42,6 +46,7 @@ class answer::choice final : public token_sink {
         std::ranges::find(owner_->setup_.tools->markers, t.id) != owner_->setup_.tools->markers.end())
       piece += owner_->setup_.text->piece(t.id);
     if (wants_logprobs_) note(describe(t));
+    if (whole_.token_ids) whole_.token_ids->push_back(t.id);
     described_ += count_characters(piece);
     take(stops_.feed(piece, tokens_ > min_tokens_));
     flush({});
@@ -118,13 +123,18 @@ class answer::choice final : public token_sink {
       logprobs_.clear();
       return;
     }
-    if (pending_.empty() && calls_.empty() && logprobs_.empty() && reason.empty() && !first_) return;
+    const bool ids = whole_.token_ids && !whole_.token_ids->empty();
+    if (pending_.empty() && calls_.empty() && logprobs_.empty() && !ids && reason.empty() && !first_) return;
     choice_text piece;
     piece.index = whole_.index;
     piece.text = std::exchange(pending_, {});
     piece.calls = std::exchange(calls_, {});
     piece.role = std::exchange(first_, false);
     if (wants_logprobs_) piece.logprobs = std::exchange(logprobs_, {});
+    if (whole_.token_ids) {
+      piece.token_ids = std::exchange(*whole_.token_ids, {});
+      piece.prompt_token_ids = std::exchange(whole_.prompt_token_ids, {});
+    }
     piece.finish_reason = std::move(reason);
     owner_->send(piece);
   }
@@ -142,14 +152,15 @@ class answer::choice final : public token_sink {
   std::string pending_;                  ///< text that is certain and not sent
   std::vector<tool_call_text> calls_;    ///< pieces of calls that are certain and not sent
   std::vector<token_logprob> logprobs_;  ///< of tokens that are not sent
-  choice_text whole_;                    ///< without streaming: the answer so far
+  choice_text whole_;                    ///< without streaming: the answer so far; else ids that are not sent
 };
 
-std::shared_ptr<token_sink> answer::add_choice(const sampling_params& sampling, std::uint32_t prompt_tokens,
+std::shared_ptr<token_sink> answer::add_choice(const sampling_params& sampling,
+                                               const std::vector<std::int32_t>& prompt, bool first_answer,
                                                std::string echo) {
   ++open_;
   return std::make_shared<choice>(shared_from_this(), static_cast<std::uint32_t>(choices_++), sampling,
-                                  prompt_tokens, std::move(echo));
+                                  prompt, first_answer, std::move(echo));
 }
 
 void answer::begin() {

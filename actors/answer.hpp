@@ -24,6 +24,8 @@ struct answer_setup {
   http_headers headers;  ///< of the answer, e.g. x-request-id
   bool stream = false;
   bool include_usage = false;
+  bool include_stop = false;          ///< the stop string that ends an answer is part of it
+  bool token_ids = false;             ///< ids of prompt and answer beside the text
   bool scores_only = false;           ///< the one token that is made is not part of the answer
   std::optional<tool_reading> tools;  ///< how calls are read; nothing: text is text
   std::shared_ptr<void> held;         ///< kept until the answer is over
@@ -39,10 +41,10 @@ class answer : public std::enable_shared_from_this<answer> {
   answer& operator=(const answer&) = delete;
 
   /// Adds choice number `choices so far`. Call before the request is submitted.
-  /// @param prompt_tokens  counted in `usage` once per prompt: 0 for the second and later answers to a
-  /// prompt.
-  /// @param echo           text that the answer begins with.
-  std::shared_ptr<token_sink> add_choice(const sampling_params& sampling, std::uint32_t prompt_tokens,
+  /// @param prompt  counted in `usage` for the first answer to it.
+  /// @param echo    text that the answer begins with.
+  std::shared_ptr<token_sink> add_choice(const sampling_params& sampling,
+                                         const std::vector<std::int32_t>& prompt, bool first_answer,
                                          std::string echo);
 
  private:

@@ -374,6 +374,8 @@ void api_server::impl::submit(const api_request& api, const asked& what, const c
   setup.headers = c.headers;
   setup.stream = api.stream;
   setup.include_usage = api.include_usage;
+  setup.include_stop = api.include_stop;
+  setup.token_ids = api.return_token_ids;
   setup.scores_only = api.max_tokens_given && api.sampling.max_tokens == 0;
   setup.tools = what.tools;
   setup.held = std::move(*entered);
@@ -391,8 +393,7 @@ void api_server::impl::submit(const api_request& api, const asked& what, const c
       g.priority = c.who->priority(api.priority);
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);
-      g.sink = made->add_choice(g.sampling, i == 0 ? static_cast<std::uint32_t>(prompts[p].size()) : 0,
-                                what.echoes[p]);
+      g.sink = made->add_choice(g.sampling, prompts[p], i == 0, what.echoes[p]);
       client->generations.push_back(std::move(g));
     }
   }

@@ -29,6 +29,8 @@ struct api_request {
   std::uint32_t n = 1;  ///< answers per prompt, [1, 128]
   bool stream = false;
   bool include_usage = false;
+  bool include_stop = false;             ///< the stop string that ended an answer is its last text
+  bool return_token_ids = false;         ///< ids of prompt and answer beside the text
   std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
   std::string form_field;              ///< where `sampling.grammar` came from, for errors; empty: no grammar
@@ -123,7 +125,10 @@ struct choice_text {
   std::vector<tool_call_text> calls;
   std::string finish_reason;  ///< "stop", "length", "tool_calls", or empty while streaming
   std::optional<std::vector<token_logprob>> logprobs;
-  bool role = false;  ///< chat stream: the first chunk of a choice names the role
+  /// Of this text's tokens, the one that ended it included; nothing if they were not asked for.
+  std::optional<std::vector<std::int32_t>> token_ids;
+  std::vector<std::int32_t> prompt_token_ids;  ///< with `token_ids`: while streaming in the first piece alone
+  bool role = false;                           ///< chat stream: the first chunk of a choice names the role
 };
 
 /// Unicode characters of UTF-8 text, which offsets count.

@@ -79,6 +79,14 @@ json logprobs_json(api_kind kind, const choice_text& c) {
   return kind == api_kind::chat ? chat_logprobs(c) : completion_logprobs(c);
 }
 
+/// vLLM's names and places: the prompt's ids stand in a completion's choice, and on top of a chat.
+void put_ids(api_kind kind, const choice_text& c, json& answer, json& choice) {
+  if (!c.token_ids) return;
+  choice["token_ids"] = *c.token_ids;
+  if (!c.prompt_token_ids.empty())
+    (kind == api_kind::chat ? answer : choice)["prompt_token_ids"] = c.prompt_token_ids;
+}
+
 json head_json(const answer_head& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
@@ -131,6 +139,7 @@ std::string format_answer(const answer_head& head, const std::vector<choice_text
     }
     choice["logprobs"] = logprobs_json(head.kind, c);
     choice["finish_reason"] = c.finish_reason;
+    put_ids(head.kind, c, out, choice);
     out["choices"].push_back(std::move(choice));
   }
   out["usage"] = usage_json(usage);
@@ -153,6 +162,7 @@ std::string format_chunk(const answer_head& head, const choice_text& c, bool usa
   }
   choice["logprobs"] = logprobs_json(head.kind, c);
   choice["finish_reason"] = c.finish_reason.empty() ? json(nullptr) : json(c.finish_reason);
+  put_ids(head.kind, c, out, choice);
   out["choices"] = json::array({std::move(choice)});
   if (usage_null) out["usage"] = nullptr;
   return event(out);

@@ -133,6 +133,8 @@ void read_common(reader& in, api_request& out, std::uint32_t least_tokens) {
       in.complain("stream_options", "must be an object");
     }
   }
+  in.boolean("include_stop_str_in_output", out.include_stop);
+  in.boolean("return_token_ids", out.return_token_ids);
   if (in.find("priority")) in.number("priority", out.priority.emplace(1), 0, 2);
   in.string("cache_salt", out.cache_salt);
   if (out.cache_salt.size() > salt_bytes_limit) {

@@ -7,7 +7,7 @@
 
 namespace mooncaf {
 
-stop_matcher::stop_matcher(std::span<const std::string> stops) {
+stop_matcher::stop_matcher(std::span<const std::string> stops, bool keeps) : keeps_(keeps) {
   for (const auto& s : stops)
     if (!s.empty()) stops_.push_back(s);
 }
@@ -46,7 +46,7 @@ std::string stop_matcher::feed(std::string_view piece, bool may_stop) {
   }
   if (best_end != std::string::npos) {
     stopped_ = true;
-    held_.resize(best_begin);
+    held_.resize(keeps_ ? best_end : best_begin);
     return std::exchange(held_, {});
   }
   const auto wait = held_bytes(held_);

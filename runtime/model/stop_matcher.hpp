@@ -9,12 +9,13 @@
 namespace mooncaf {
 
 /// The result does not depend on how the text was cut into pieces: the stop string that is complete first
-/// ends the text just before itself; of several that are complete at the same byte, the one that began first.
-/// Text goes out in whole UTF-8 characters, so a piece may end inside a character.
+/// ends the text, just before itself or with itself; of several that are complete at the same byte, the one
+/// that began first. Text goes out in whole UTF-8 characters, so a piece may end inside a character.
 class stop_matcher {
  public:
   /// @param stops  stop strings; empty ones are ignored. Copied.
-  explicit stop_matcher(std::span<const std::string> stops = {});
+  /// @param keeps  the stop string that ends the text is its last part.
+  explicit stop_matcher(std::span<const std::string> stops = {}, bool keeps = false);
 
   /// Takes the next piece and returns what can be sent to the client now; empty once `stopped()`.
   /// @param may_stop  false while the request is below its `min_tokens`: the piece is no part of any stop
@@ -30,6 +31,7 @@ class stop_matcher {
 
   std::vector<std::string> stops_;
   std::string held_;
+  bool keeps_ = false;
   bool stopped_ = false;
 };
 

@@ -176,6 +176,22 @@ def stop_strings_end_the_answer_and_are_left_out():
     streamed = "".join(e.choices[0].text for e in ask(max_tokens=30, stop=["never said", word], stream=True))
     assert streamed == c.text
     assert word in ask(max_tokens=30, stop=word, extra={"min_tokens": 30}).choices[0].text
+    kept = {"include_stop_str_in_output": True}
+    for streams in (False, True):
+        answer = ask(max_tokens=30, stop=word, stream=streams, extra=kept)
+        text = "".join(e.choices[0].text for e in answer) if streams else answer.choices[0].text
+        assert text == whole[:whole.index(word) + len(word)], (text, whole)
+
+
+def token_ids_are_those_of_the_text():
+    server, wanted = shared().client, {"return_token_ids": True}
+    prompt = server.json("POST", "/tokenize", {"prompt": PROMPT})[1]["tokens"]
+    whole = ask(max_tokens=9, extra=wanted).choices[0]
+    assert whole.prompt_token_ids == prompt and len(whole.token_ids) == 9, whole
+    assert server.json("POST", "/detokenize", {"tokens": whole.token_ids})[1]["prompt"] == whole.text
+    pieces = [e.choices[0] for e in ask(max_tokens=9, extra=wanted, stream=True)]
+    assert sum((p.token_ids for p in pieces), []) == whole.token_ids
+    assert [p.prompt_token_ids for p in pieces if hasattr(p, "prompt_token_ids")] == [prompt]
 
 
 def logit_bias_forbids_and_forces():
@@ -502,7 +518,7 @@ TESTS = [
     a_wrong_model_is_refused_as_openai_does, a_compressed_body_is_told_so,
     other_pages_get_nothing_and_allowed_ones_all_they_need, the_page_shows_what_the_cluster_says,
     pages_of_this_machine_may_use_the_api_and_read_the_request_id, a_client_that_closes_its_side_gets_its_answer,
-    stop_strings_end_the_answer_and_are_left_out, logit_bias_forbids_and_forces,
+    stop_strings_end_the_answer_and_are_left_out, token_ids_are_those_of_the_text, logit_bias_forbids_and_forces,
     min_tokens_and_ignore_eos_hold_off_the_end, second_request_hits_the_cache_unless_salted,
     unknown_fields_are_accepted_and_wrong_ones_named, other_endpoints_answer, request_id_comes_back,
     metrics_count_what_happened, an_urgent_request_overtakes, nothing_is_left_behind,

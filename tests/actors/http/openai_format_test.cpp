@@ -56,6 +56,26 @@ TEST_CASE("a chat answer is a message of the assistant") {
   CHECK_FALSE(body["choices"][0].contains("text"));
 }
 
+TEST_CASE("token ids stand where they were asked for, the prompt's where vLLM has them") {
+  auto c = piece("a", "stop");
+  CHECK_FALSE(json::parse(format_answer(completion_head, {c}, {}))["choices"][0].contains("token_ids"));
+  c.token_ids = {{7, 8}};
+  c.prompt_token_ids = {1, 2, 3};
+  const json made{7, 8}, prompt{1, 2, 3};
+  for (const auto& body : {json::parse(format_answer(completion_head, {c}, {})),
+                           event_json(format_chunk(completion_head, c, false))}) {
+    CHECK(body["choices"][0]["token_ids"] == made);
+    CHECK(body["choices"][0]["prompt_token_ids"] == prompt);
+  }
+  for (const auto& body :
+       {json::parse(format_answer(chat_head, {c}, {})), event_json(format_chunk(chat_head, c, false))}) {
+    CHECK(body["choices"][0]["token_ids"] == made);
+    CHECK(body["prompt_token_ids"] == prompt);
+  }
+  c.prompt_token_ids.clear();  // a later piece
+  CHECK_FALSE(event_json(format_chunk(chat_head, c, false)).contains("prompt_token_ids"));
+}
+
 TEST_CASE("a streamed chat names the role once, then sends pieces, then the reason") {
   auto first = piece("");
   first.role = true;

@@ -62,7 +62,7 @@ TEST_CASE("every field of a completion arrives") {
       "repetition_penalty":1.1,"presence_penalty":-0.5,"frequency_penalty":0.25,"seed":-7,"max_tokens":9,
       "min_tokens":3,"ignore_eos":true,"stop":["a","b"],"stop_token_ids":[5,6],"logit_bias":{"12":-100,"13":2.5},
       "n":4,"stream":true,"stream_options":{"include_usage":true},"priority":2,"cache_salt":"s","ttft_slo_ms":100,
-      "tbt_slo_ms":20,"echo":true)");
+      "tbt_slo_ms":20,"echo":true,"include_stop_str_in_output":true,"return_token_ids":true)");
   CHECK(r.model == "m");
   const auto& s = r.sampling;
   CHECK(s.temperature == 0.5f);
@@ -88,6 +88,8 @@ TEST_CASE("every field of a completion arrives") {
   CHECK(r.ttft_slo_ms == 100);
   CHECK(r.tbt_slo_ms == 20);
   CHECK(r.echo);
+  CHECK(r.include_stop);
+  CHECK(r.return_token_ids);
 }
 
 TEST_CASE("whole numbers may be written with a point, and null means not given") {

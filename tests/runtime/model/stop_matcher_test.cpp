@@ -63,6 +63,15 @@ TEST_CASE("a stop string over piece borders ends the text just before itself") {
   CHECK(run({""}, {"abc"}) == outcome{"abc", false});
 }
 
+TEST_CASE("a stop string that is kept is the last that comes out") {
+  const std::vector<std::string> stops{"STOP", "never"};
+  stop_matcher m(stops, true);
+  CHECK(m.feed("abST") == "ab");
+  CHECK(m.feed("OPcd") == "STOP");
+  CHECK(m.stopped());
+  CHECK(m.feed("more").empty());
+}
+
 TEST_CASE("what is held back comes out when the request ends otherwise") {
   CHECK(run({"STOP"}, {"abST"}) == outcome{"abST", false});
 }
