@@ -80,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 2: {
       const auto r = parse_tokenize(body);
       if (!r) return check_error(r.error()), 0;
-      if (const auto* messages = std::get_if<1>(&r->input)) check_messages(*messages);
+      if (const auto* messages = std::get_if<chat_prompt>(&r->input)) check_messages(messages->messages);
       break;
     }
     default: {

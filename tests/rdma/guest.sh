@@ -80,9 +80,9 @@ healthy() {  # port: a bound for hangs
 }
 # A second turn, whose prompt contains the first answer (in letters, so that text and tokens agree). Whoever computed the
 # first turn's prompt never had the answer's blocks. With a salt of its own nothing of it is cached.
-first_turn() {  # port
+first_turn() {  # port, seed
   wget -q -O - --header 'Content-Type: application/json' --post-data \
-    '{"prompt":"A tale of two rails that met in a machine made of code:","max_tokens":80,"temperature":1,"seed":5,"guided_regex":"[a-z ]{80}"}' \
+    "{\"prompt\":\"A tale of two rails that met in a machine made of code:\",\"max_tokens\":80,\"temperature\":1,\"seed\":$2,\"guided_regex\":\"[a-z ]{80}\"}" \
     "http://127.0.0.1:$1/v1/completions" | sed 's/.*"text": *"\([a-z ]*\)".*/\1/'
 }
 second_turn() {  # port, first answer, salt
@@ -100,6 +100,7 @@ PROMPTS
 }
 answers() { prompts | while read -r p; do ask "$1" "$p" </dev/null; done; }
 serving() {
+  tales="5 6 7 8"
   # Short passes: measuring longer ones at start takes an emulated processor minutes. And no request is too late here.
   common="--model $model --threads 1 --cache-dram 64MiB --context-length 512 --admission none"
   common="$common --chunk-tokens 32 --max-batch-tokens 32 --block-tokens 16"
@@ -107,8 +108,10 @@ serving() {
   one=$!
   healthy 8001 || { cat /tmp/one.log; return 1; }
   answers 8001 >/tmp/one.txt
-  tale=$(first_turn 8001)
-  second_turn 8001 "$tale" cold >/tmp/one-tale.txt
+  for seed in $tales; do
+    first_turn 8001 $seed >/tmp/tale-$seed
+    second_turn 8001 "$(cat /tmp/tale-$seed)" cold | sed 's/,* *"usage".*//' >/tmp/one-$seed.cut
+  done
   kill $one
   wait $one
   /tests/mooncaf $common --role conductor,prefill,cache,gateway --prefetch-threshold 0 --prefetch wait_complete --no-tcp --no-shm --http 127.0.0.1:8000 \
@@ -117,7 +120,16 @@ serving() {
   /tests/mooncaf $common --max-batch 2 --role decode,cache --join 127.0.0.1:7400 --no-tcp --no-shm >/tmp/decode.log 2>&1 &
   decode=$!
   healthy 8000 && answers 8000 >/tmp/two.txt
-  [ "$(first_turn 8000)" = "$tale" ] && second_turn 8000 "$tale" "" >/tmp/two-tale.txt
+  # The prompt and its turn of 80 letters: all but the last blocks come out of a cache, and those of the answer by READ,
+  # where that promises to be faster than computing. On an emulated machine it does not always.
+  fetched=
+  for seed in $tales; do
+    [ "$(first_turn 8000 $seed)" = "$(cat /tmp/tale-$seed)" ] && second_turn 8000 "$(cat /tmp/tale-$seed)" "" >/tmp/two-tale.txt
+    sed 's/,* *"usage".*//' /tmp/two-tale.txt >/tmp/two-$seed.cut
+    echo "tale $seed:        $(cat /tmp/tale-$seed); cached: $(sed 's/.*"cached_tokens": *\([0-9]*\).*/\1/' /tmp/two-tale.txt)"
+    grep -q token_logprobs /tmp/one-$seed.cut && cmp /tmp/one-$seed.cut /tmp/two-$seed.cut || { cat /tmp/*-$seed.cut; return 1; }
+    grep -q '"cached_tokens": *1[12][0-9]' /tmp/two-tale.txt && fetched=yes && break
+  done
   n=0  # reports come twice a second
   until wget -q -O - http://127.0.0.1:8000/cluster >/tmp/cluster.json && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || [ $n -ge 100 ]; do
     n=$((n + 1))
@@ -129,15 +141,7 @@ serving() {
   echo "over RDMA:     $(md5sum </tmp/two.txt) $(tail -c 300 /tmp/two.txt)"
   echo "paths:         $(sed 's/.*\("paths":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
   echo "rails:         $(sed 's/.*\("rails":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
-  echo "tale:          $tale; cached: $(sed 's/.*"cached_tokens": *\([0-9]*\).*/\1/' /tmp/two-tale.txt)"
-  # The prompt and its turn of 80 letters: all but the last blocks come out of a cache, and those of the answer by READ.
-  sed 's/,* *"usage".*//' /tmp/one-tale.txt >/tmp/one-tale.cut
-  sed 's/,* *"usage".*//' /tmp/two-tale.txt >/tmp/two-tale.cut
-  grep -q token_logprobs /tmp/one-tale.cut && cmp /tmp/one-tale.cut /tmp/two-tale.cut &&
-    grep -q '"cached_tokens": *1[12][0-9]' /tmp/two-tale.txt && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || {
-    cat /tmp/one-tale.txt /tmp/two-tale.txt /tmp/cluster.json
-    return 1
-  }
+  [ "$fetched" ] && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || { cat /tmp/two-tale.txt /tmp/cluster.json; return 1; }
   [ "$(grep -c token_logprobs /tmp/one.txt)" = 3 ] && cmp /tmp/one.txt /tmp/two.txt && grep -q '"path":"rdma"' /tmp/cluster.json &&
     ! grep -q '"path":"\(tcp\|shm\)"' /tmp/cluster.json && return 0
   tail -20 /tmp/one.log /tmp/prefill.log /tmp/decode.log
