@@ -1,0 +1,436 @@
+#pragma once
+// The directory, the holders of segments and clients on virtual time, with directories, holders, connections
+// and clients lost at any moment, against what must be true of any store: who reads gets bytes that somebody
+// published under that key and that nobody has removed since, whole; and what was published is there again
+// once a new directory serves, as long as its holder lives.
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "storage/objects/directory_desk.hpp"
+#include "storage/objects/segment_ledger.hpp"
+
+namespace mooncaf::test {
+
+using namespace std::chrono_literals;
+using store_wire::op;
+
+inline constexpr std::uint64_t segment_bytes = 64 * 600;
+
+/// A process that lends memory. What `segment_lender` does, without its sockets.
+struct holder {
+  segment_ledger ledger;
+  std::uint64_t incarnation = 0;            // of the directory that knows it
+  std::uint64_t session = 0;                // zero: no connection
+  std::deque<std::vector<std::byte>> wire;  // journal frames on their way
+  std::deque<std::vector<std::byte>> to_announce;
+  std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(segment_bytes / 64);  // who wrote each grain
+  int life = 0;
+  std::uint64_t heard = 0;  // journal frames of this connection
+};
+
+struct writing {
+  std::uint64_t session, ticket, size, value;
+  std::string key;
+  std::vector<replica_place> places;
+  bool half_done = false, done = false;
+  time_point give_up{};
+};
+
+struct client {
+  std::uint64_t session = 0;
+  std::function<void(byte_reader&)> waits;  // for an answer
+};
+
+struct world {
+  explicit world(unsigned seed, bool crowded) : random(seed), sizes(crowded ? 12'000 : 900) {
+    start_directory();
+    for (int i = 0; i < 3; ++i) holders.emplace_back();
+    clients.resize(3);
+  }
+
+  std::mt19937_64 random;
+  std::uint64_t sizes;
+  time_point now{1h};
+  std::unique_ptr<directory_desk> desk;
+  std::uint64_t incarnation = 0;
+  std::deque<holder> holders;
+  std::vector<client> clients;
+  std::vector<writing> open;
+  std::map<std::string, std::set<std::uint64_t>> published, dead;  // values by key
+  std::map<std::string, std::uint64_t> must_be;                    // known to be there, if nothing made way
+  std::uint64_t next_value = 1;
+  int recoveries = 0;
+
+  void start_directory() {
+    object_table_options o;
+    o.seed = random();
+    o.first_ticket = incarnation = incarnation + 1'000'000;
+    desk = std::make_unique<directory_desk>(o, recovery_patience{now + 1s, now + 5s});
+  }
+
+  // ---- connections
+
+  bool send(std::uint64_t session, op what, const std::function<void(byte_writer&)>& payload) {
+    std::vector<std::byte> question, answer;
+    byte_writer out{question};
+    payload(out);
+    REQUIRE(
+        desk->answer(session, {static_cast<std::uint32_t>(question.size()), 1, what}, question, now, answer));
+    deliver();  // before the answer: that is the promise
+    if (!answer.empty()) receive(session, answer);
+    return true;
+  }
+
+  void deliver() {
+    std::vector<std::pair<std::uint64_t, std::vector<std::byte>>> got;
+    desk->deliver([&](std::uint64_t session, std::span<const std::byte> bytes) {
+      got.emplace_back(session, std::vector<std::byte>{bytes.begin(), bytes.end()});
+    });
+    for (const auto& [session, bytes] : got) receive(session, bytes);
+  }
+
+  void receive(std::uint64_t session, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto header = store_wire::parse_header(bytes.first<store_wire::header_bytes>());
+      REQUIRE(header);
+      const auto payload = bytes.subspan(store_wire::header_bytes, header->payload_bytes);
+      bytes = bytes.subspan(store_wire::header_bytes + header->payload_bytes);
+      for (auto& h : holders)
+        if (h.session == session && header->what == op::journal)
+          h.wire.push_back({payload.begin(), payload.end()});
+      for (auto& c : clients) {
+        if (c.session != session || !c.waits || header->what == op::hello) continue;
+        byte_reader in{payload};
+        const auto take = std::exchange(c.waits, {});
+        take(in);
+      }
+      if (header->what == op::mount) last_mount.assign(payload.begin(), payload.end());
+    }
+  }
+  std::vector<std::byte> last_mount;
+
+  std::uint64_t connect() {
+    const auto session = desk->open();
+    send(session, op::hello, [](byte_writer& out) {
+      out.put(store_wire::version);
+      out.put_text("");
+    });
+    return session;
+  }
+
+  // ---- holders
+
+  void begin_again(holder& h) {
+    h.ledger = {};
+    h.incarnation = 0;
+    h.wire.clear();
+    h.to_announce.clear();
+    std::fill(h.memory.begin(), h.memory.end(), 0);
+    ++h.life;
+  }
+
+  void hear(holder& h) {
+    if (h.wire.empty()) return;
+    const auto outcome = h.ledger.apply(h.wire.front(), now);
+    h.wire.pop_front();
+    REQUIRE(outcome.understood);
+    ++h.heard;
+    if (outcome.fenced) {
+      if (h.session) desk->close(h.session, now);
+      h.session = 0;
+      forget_what_lay_in(h);
+      begin_again(h);
+      return deliver();
+    }
+    if (outcome.acknowledge && h.session)
+      send(h.session, op::acked, [&](byte_writer& out) { out.put(h.heard); });
+  }
+
+  void mount(holder& h) {
+    while (!h.wire.empty()) {  // what came before the connection ended
+      const bool fenced = h.ledger.apply(h.wire.front(), now).fenced;
+      h.wire.pop_front();
+      if (!fenced) continue;
+      forget_what_lay_in(h);
+      begin_again(h);
+    }
+    if (h.incarnation == incarnation) {
+      forget_what_lay_in(h);
+      begin_again(h);
+    }
+    h.session = connect();
+    h.heard = 0;
+    for (int i = 0; i < 2; ++i) {
+      send(h.session, op::mount, [&](byte_writer& out) {
+        out.put_text("segment-" + std::to_string(name_of(h)));
+        out.put(segment_bytes);
+        store_wire::put_address(out, {});
+        store_wire::put_former(out, h.ledger.former());
+      });
+      byte_reader in{last_mount};
+      const auto code = in.get<std::int32_t>();
+      if (code == 0) {
+        const bool known = h.incarnation != 0;
+        h.ledger.begin(in.get<std::uint32_t>());
+        h.incarnation = incarnation;
+        if (known) {
+          auto parts = h.ledger.announcement(now);
+          h.to_announce.assign(parts.begin(), parts.end());
+          ++recoveries;
+        }
+        return;
+      }
+      REQUIRE(code == static_cast<int>(store_code::segment_not_found));
+      forget_what_lay_in(h);
+      const auto session = h.session;
+      begin_again(h);
+      h.session = session;
+    }
+    FAIL("a fresh segment was refused");
+  }
+
+  std::size_t name_of(const holder& h) const {
+    for (std::size_t i = 0; i < holders.size(); ++i)
+      if (&holders[i] == &h) return i;
+    return 99;
+  }
+
+  void step_holder(holder& h) {
+    if (!h.session) return mount(h);
+    if (!h.to_announce.empty()) {
+      const auto part = h.to_announce.front();
+      h.to_announce.pop_front();
+      send(h.session, op::announce, [&](byte_writer& out) { out.put_bytes(part); });
+      return;
+    }
+    hear(h);
+  }
+
+  /// Its contents are gone: nothing that may have lain there alone has to be found any more.
+  void forget_what_lay_in(const holder& h) {
+    for (auto at = must_be.begin(); at != must_be.end();)
+      at = where[at->second].erase(name_of(h)) && where[at->second].empty() ? must_be.erase(at)
+                                                                            : std::next(at);
+  }
+  std::map<std::uint64_t, std::set<std::size_t>> where;  // holders of a value
+
+  // ---- what happens to them
+
+  void lose_directory() {
+    desk.reset();
+    for (auto& h : holders) h.session = 0, h.to_announce.clear();
+    for (auto& c : clients) {
+      c.session = 0;
+      c.waits = {};  // what it had asked for may have happened or not
+    }
+    for (auto& w : open) w.session = 0;
+    start_directory();
+  }
+
+  void lose_connection(holder& h) {
+    if (!h.session) return;
+    desk->close(h.session, now);
+    h.session = 0;
+    deliver();
+  }
+
+  void lose_holder(holder& h) {
+    lose_connection(h);
+    forget_what_lay_in(h);
+    begin_again(h);
+  }
+
+  void lose_client(client& c) {
+    if (c.session) desk->close(c.session, now);
+    for (auto& w : open)
+      if (w.session == c.session) w.session = 0;
+    c = {};
+    deliver();
+  }
+
+  // ---- clients
+
+  holder* holder_of(std::uint32_t segment) {
+    for (auto& h : holders)
+      if (h.ledger.former().segment == segment) return &h;
+    return nullptr;
+  }
+
+  std::string key() { return "key-" + std::to_string(random() % 12); }
+
+  void reserve(client& c) {
+    const auto k = key();
+    const auto size = 1 + random() % sizes;
+    put_policy policy;
+    policy.replicas = 1 + static_cast<std::uint32_t>(random() % 2);
+    const auto session = c.session;
+    c.waits = [=, this](byte_reader& in) {
+      in.get<std::uint32_t>();
+      const auto code = in.get<std::int32_t>();
+      const auto ticket = in.get<std::uint64_t>();
+      const auto places = store_wire::get_places(in);
+      if (code == 0) open.push_back({session, ticket, size, next_value++, k, places, false, false, now + 9s});
+    };
+    send(session, op::reserve, [&](byte_writer& out) {
+      store_wire::put_policy_to(out, policy);
+      out.put(std::uint32_t{1});
+      out.put_text(k);
+      out.put(size);
+    });
+  }
+
+  /// Writes half of it. Whoever has lost the directory goes on for a while, because he does not know.
+  void write() {
+    if (open.empty()) return;
+    auto& w = open[random() % open.size()];
+    if (w.done || now >= w.give_up) return;
+    for (const auto& p : w.places) {
+      auto* const h = holder_of(p.segment);
+      if (!h) continue;
+      const auto from = p.offset / 64, count = (w.size + 63) / 64, half = count / 2;
+      for (auto i = w.half_done ? half : 0; i < (w.half_done ? count : half); ++i)
+        h->memory.at(from + i) = w.value;
+    }
+    (w.half_done ? w.done : w.half_done) = true;
+  }
+
+  void publish(client& c) {
+    std::erase_if(open, [&](const writing& w) { return w.session == 0 && now >= w.give_up; });
+    const auto ours = std::find_if(open.begin(), open.end(),
+                                   [&](const writing& w) { return w.done && w.session == c.session; });
+    if (ours == open.end()) return;
+    const auto w = *ours;
+    open.erase(ours);
+    published[w.key].insert(w.value);
+    for (const auto& p : w.places)
+      if (const auto* h = holder_of(p.segment)) where[w.value].insert(name_of(*h));
+    c.waits = [=, this](byte_reader& in) {
+      in.get<std::uint32_t>();
+      if (in.get<std::int32_t>() != 0) return;
+      for (const auto earlier : published[w.key])
+        if (earlier != w.value) dead[w.key].insert(earlier);
+      if (!where[w.value].empty()) must_be[w.key] = w.value;
+    };
+    send(c.session, op::publish, [&](byte_writer& out) {
+      out.put(std::uint32_t{1});
+      out.put(w.ticket);
+      out.put(w.value);
+    });
+  }
+
+  void remove(client& c) {
+    const auto k = key();
+    const auto were = published[k];
+    must_be.erase(k);  // whatever becomes of it
+    const auto session = c.session;
+    c.waits = [=, this](byte_reader& in) {
+      in.get<std::uint32_t>();
+      const auto code = in.get<std::int32_t>();
+      if (code == 0 || code == static_cast<int>(store_code::not_found))
+        dead[k].insert(were.begin(), were.end());
+    };
+    send(session, op::remove, [&](byte_writer& out) {
+      out.put(static_cast<std::uint8_t>(random() % 2));
+      out.put(std::uint32_t{1});
+      out.put_text(k);
+    });
+  }
+
+  void find(client& c) {
+    const auto k = key();
+    c.waits = [=, this](byte_reader& in) { check(k, in); };
+    send(c.session, op::find, [&](byte_writer& out) {
+      out.put(std::uint32_t{1});
+      out.put_text(k);
+    });
+  }
+
+  void check(const std::string& k, byte_reader& in) {
+    in.get<std::uint32_t>();
+    const auto code = in.get<std::int32_t>();
+    const auto size = in.get<std::uint64_t>();
+    const auto value = in.get<std::uint64_t>();
+    const auto places = store_wire::get_places(in);
+    const auto known = must_be.find(k);
+    CAPTURE(k);
+    if (code != 0) {
+      // Where there is room for all, nothing makes way; but a holder may have been given up, or may be away.
+      if (known == must_be.end() || sizes >= 1000) return;
+      for (const auto i : where[known->second])
+        CHECK_FALSE((holders[i].session && holders[i].to_announce.empty() && holders[i].wire.empty()));
+      return;
+    }
+    CHECK(published[k].count(value) == 1);
+    CHECK(dead[k].count(value) == 0);
+    if (known != must_be.end()) CHECK(known->second == value);
+    for (const auto& p : places) {
+      const auto* const h = holder_of(p.segment);
+      if (!h) continue;
+      for (std::uint64_t i = 0; i < (size + 63) / 64; ++i) REQUIRE(h->memory.at(p.offset / 64 + i) == value);
+    }
+  }
+
+  void step_client(client& c) {
+    if (!c.session) {
+      c.session = connect();
+      return;
+    }
+    if (c.waits) return;
+    switch (random() % 9) {
+      case 0:
+        return remove(c);
+      case 1:
+      case 2:
+      case 3:
+        return reserve(c);
+      case 4:
+      case 5:
+      case 6:
+        return publish(c);
+      default:
+        return find(c);
+    }
+  }
+
+  void step() {
+    const auto dice = random() % 1000;
+    auto& h = holders[random() % holders.size()];
+    auto& c = clients[random() % clients.size()];
+    if (dice < 4) return lose_directory();
+    if (dice < 6) return lose_holder(h);
+    if (dice < 8) return lose_connection(h);
+    if (dice < 14) return lose_client(c);
+    if (dice < 100) {
+      now += std::chrono::milliseconds(random() % 400);
+      desk->tick(now);
+      return deliver();
+    }
+    if (dice < 400) return step_holder(h);
+    if (dice < 600) return write();
+    step_client(c);
+  }
+
+  /// Everybody hears everything, and time goes on until the directory serves.
+  void settle() {
+    for (int i = 0; i < 80; ++i) {
+      for (auto& h : holders) {
+        if (!h.session || !h.to_announce.empty()) step_holder(h);
+        while (h.session && !h.wire.empty()) hear(h);
+      }
+      now += 100ms;
+      desk->tick(now);
+      deliver();
+    }
+  }
+};
+
+}  // namespace mooncaf::test
