@@ -13,16 +13,25 @@ constexpr auto on_the_way = std::chrono::seconds(10);
 /// What many share stands at the front of a prompt: a system prompt of 8,192 tokens at 64 a block.
 constexpr std::size_t most_in_one = 128;
 
+/// What is left of a heat after this time.
+double fading(duration age) { return std::exp2(-to_seconds(std::max(age, duration{})) / half_life); }
+
 }  // namespace
 
-double hot_blocks::faded(const entry& e, time_point now) {
-  return e.heat * std::exp2(-to_seconds(std::max(now - e.at, duration{})) / half_life);
+hot_blocks::hot_blocks(hot_options options) : options_(options) {
+  blocks_.max_load_factor(0.5);  // most lookups are of blocks that are new: short chains end sooner
 }
 
+double hot_blocks::faded(const entry& e, time_point now) { return e.heat * fading(now - e.at); }
+
 void hot_blocks::used(std::span<const block_key> keys, time_point now) {
+  // Blocks of one prompt were mostly used together the last time, too.
+  time_point last{};
+  double left = fading(now - last);
   for (std::size_t i = 0; i < std::min(keys.size(), most_in_one); ++i) {
     auto& e = blocks_[keys[i]];
-    e.heat = faded(e, now) + 1;
+    if (e.heat > 0 && e.at != last) left = fading(now - (last = e.at));
+    e.heat = e.heat > 0 ? e.heat * left + 1 : 1;
     e.at = now;
     e.parent = i == 0 ? block_key{} : keys[i - 1];
     e.depth = static_cast<std::uint32_t>(i);
@@ -36,9 +45,12 @@ void hot_blocks::forget_the_coldest(time_point now) {
   std::vector<double> heats;
   heats.reserve(blocks_.size());
   for (const auto& [key, e] : blocks_) heats.push_back(faded(e, now));
+  const auto of_each = heats;
   const auto middle = heats.begin() + static_cast<std::ptrdiff_t>(heats.size() / 2);
   std::nth_element(heats.begin(), middle, heats.end());
-  std::erase_if(blocks_, [&, limit = *middle](const auto& b) { return faded(b.second, now) <= limit; });
+  auto heat = of_each.begin();  // in the order of the loop above
+  for (auto i = blocks_.begin(); i != blocks_.end();)
+    i = *heat++ <= *middle ? blocks_.erase(i) : std::next(i);
 }
 
 double hot_blocks::heat(const block_key& key, time_point now) const {

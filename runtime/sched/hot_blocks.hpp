@@ -54,7 +54,7 @@ class hot_blocks {
  public:
   using holds_fn = std::function<bool(node_id, const block_key&)>;
 
-  explicit hot_blocks(hot_options options) : options_(options) {}
+  explicit hot_blocks(hot_options options);
 
   /// A request with this prompt was placed.
   void used(std::span<const block_key> keys, time_point now);
