@@ -10,7 +10,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "runtime/base/prefetch.hpp"
-#include "storage/tag_index.hpp"
+#include "runtime/base/tag_index.hpp"
 #include "storage/victim_heap.hpp"
 
 namespace mooncaf {

@@ -18,18 +18,25 @@ double fading(duration age) { return std::exp2(-to_seconds(std::max(age, duratio
 
 }  // namespace
 
-hot_blocks::hot_blocks(hot_options options) : options_(options) {
-  blocks_.max_load_factor(0.5);  // most lookups are of blocks that are new: short chains end sooner
-}
-
 double hot_blocks::faded(const entry& e, time_point now) { return e.heat * fading(now - e.at); }
+
+const hot_blocks::entry* hot_blocks::find(const block_key& key) const {
+  const auto at = places_.find(key, [&](std::uint32_t i) -> const block_key& { return blocks_[i].key; });
+  return at == tag_index::none ? nullptr : &blocks_[at];
+}
 
 void hot_blocks::used(std::span<const block_key> keys, time_point now) {
   // Blocks of one prompt were mostly used together the last time, too.
   time_point last{};
   double left = fading(now - last);
   for (std::size_t i = 0; i < std::min(keys.size(), most_in_one); ++i) {
-    auto& e = blocks_[keys[i]];
+    const auto place = places_.find_or_insert(
+        keys[i], [&](std::uint32_t at) -> const block_key& { return blocks_[at].key; },
+        [&](std::uint32_t) {
+          blocks_.emplace_back().key = keys[i];
+          return static_cast<std::uint32_t>(blocks_.size() - 1);
+        });
+    auto& e = blocks_[place];
     if (e.heat > 0 && e.at != last) left = fading(now - (last = e.at));
     e.heat = e.heat > 0 ? e.heat * left + 1 : 1;
     e.at = now;
@@ -44,18 +51,28 @@ void hot_blocks::used(std::span<const block_key> keys, time_point now) {
 void hot_blocks::forget_the_coldest(time_point now) {
   std::vector<double> heats;
   heats.reserve(blocks_.size());
-  for (const auto& [key, e] : blocks_) heats.push_back(faded(e, now));
-  const auto of_each = heats;
-  const auto middle = heats.begin() + static_cast<std::ptrdiff_t>(heats.size() / 2);
-  std::nth_element(heats.begin(), middle, heats.end());
-  auto heat = of_each.begin();  // in the order of the loop above
-  for (auto i = blocks_.begin(); i != blocks_.end();)
-    i = *heat++ <= *middle ? blocks_.erase(i) : std::next(i);
+  for (const auto& e : blocks_) heats.push_back(faded(e, now));
+  auto sorted = heats;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const auto tag = tag_index::tag_of(blocks_[i].key);
+    places_.erase(tag, static_cast<std::uint32_t>(i));
+    if (heats[i] <= *middle) continue;
+    blocks_[kept] = blocks_[i];
+    // What had this number is gone from the index, or has moved already.
+    places_.find_or_insert(
+        blocks_[kept].key, [&](std::uint32_t at) -> const block_key& { return blocks_[at].key; },
+        [&](std::uint32_t) { return static_cast<std::uint32_t>(kept); });
+    ++kept;
+  }
+  blocks_.resize(kept);
 }
 
 double hot_blocks::heat(const block_key& key, time_point now) const {
-  const auto i = blocks_.find(key);
-  return i == blocks_.end() ? 0 : faded(i->second, now);
+  const auto* known = find(key);
+  return known == nullptr ? 0 : faded(*known, now);
 }
 
 std::size_t hot_blocks::copies_on(node_id node) const {
@@ -66,9 +83,9 @@ std::size_t hot_blocks::copies_on(node_id node) const {
 std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) {
   std::vector<hot_block> hot;
   std::erase_if(warm_, [&](const block_key& key) {
-    const auto known = blocks_.find(key);
-    if (known == blocks_.end() || faded(known->second, now) <= options_.uses_per_holder) return true;
-    hot.push_back({key, known->second.parent, known->second.depth});
+    const auto* known = find(key);
+    if (known == nullptr || faded(*known, now) <= options_.uses_per_holder) return true;
+    hot.push_back({key, known->parent, known->depth});
     return false;
   });
   // The order is that of the keys where depths are equal, so that every run decides alike.

@@ -12,6 +12,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
+#include "runtime/base/tag_index.hpp"
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
@@ -54,7 +55,7 @@ class hot_blocks {
  public:
   using holds_fn = std::function<bool(node_id, const block_key&)>;
 
-  explicit hot_blocks(hot_options options);
+  explicit hot_blocks(hot_options options) : options_(options) {}
 
   /// A request with this prompt was placed.
   void used(std::span<const block_key> keys, time_point now);
@@ -67,7 +68,8 @@ class hot_blocks {
 
  private:
   struct entry {
-    double heat = 0;
+    block_key key;
+    double heat = 0;  ///< at `at`
     time_point at{};
     block_key parent;
     std::uint32_t depth = 0;
@@ -75,6 +77,7 @@ class hot_blocks {
   using chain = std::vector<hot_block>;
 
   static double faded(const entry& e, time_point now);
+  const entry* find(const block_key& key) const;
   void forget_the_coldest(time_point now);
   std::vector<chain> hot_chains(time_point now);
   bool has(node_id node, const block_key& key, const holds_fn& holds) const;
@@ -83,7 +86,8 @@ class hot_blocks {
   void forget_what_is_gone(const holds_fn& holds, time_point now);
 
   hot_options options_;
-  std::unordered_map<block_key, entry> blocks_;
+  std::vector<entry> blocks_;           // all that are tracked, in no order
+  tag_index places_;                    // of their keys in `blocks_`
   std::unordered_set<block_key> warm_;  // all that may be hot: heat only fades until the next use
   std::unordered_map<node_id, std::unordered_map<block_key, time_point>> copies_;  // made when
 };

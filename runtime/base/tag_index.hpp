@@ -1,6 +1,5 @@
 #pragma once
-// Hash table from a block key to a dense number, for an owner that keeps the keys itself. Depends on
-// runtime/base alone.
+// Hash table from a block key to a dense number, for an owner that keeps the keys itself.
 
 #include <bit>
 #include <cstddef>
