@@ -7,20 +7,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, main, one_server, wait_until  # noqa: E402
-from front_client import END, LONG, NAME, PROMPT, client_of, openai, refused  # noqa: E402
-
-_shared = None
-
-
-def shared():
-    """One server for all tests that leave nothing behind."""
-    global _shared
-    if _shared is None:
-        started = Cluster()
-        one_server(started)
-        _shared = started
-    return _shared
+from cluster import main, wait_until  # noqa: E402
+from front_client import END, LONG, NAME, PROMPT, client_of, end_shared, openai, refused, shared  # noqa: E402
 
 
 def ask(prompt=PROMPT, *, extra=None, **fields):
@@ -444,5 +432,4 @@ if __name__ == "__main__":
     try:
         main(TESTS)
     finally:
-        if _shared:
-            _shared.__exit__(None, None, None)
+        end_shared()

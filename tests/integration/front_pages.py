@@ -8,19 +8,8 @@ import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
 from browser import Browser  # noqa: E402
-from cluster import Cluster, main, one_server, wait_until  # noqa: E402
-from front_client import NAME, PROMPT  # noqa: E402
-
-_shared = None
-
-
-def shared():
-    global _shared
-    if _shared is None:
-        started = Cluster()
-        one_server(started)
-        _shared = started
-    return _shared
+from cluster import main, wait_until  # noqa: E402
+from front_client import NAME, PROMPT, end_shared, shared  # noqa: E402
 
 
 def other_pages_get_nothing_and_allowed_ones_all_they_need():
@@ -109,5 +98,4 @@ if __name__ == "__main__":
         main([other_pages_get_nothing_and_allowed_ones_all_they_need, the_page_shows_what_the_cluster_says,
               pages_of_this_machine_may_use_the_api_and_read_the_request_id])
     finally:
-        if _shared:
-            _shared.__exit__(None, None, None)
+        end_shared()
