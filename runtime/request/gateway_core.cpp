@@ -5,20 +5,17 @@
 #include <utility>
 
 #include "runtime/sched/block_hash.hpp"
+#include "runtime/sched/retry_rules.hpp"
 
 namespace mooncaf {
 
 namespace {
 
-constexpr auto placing_limit = std::chrono::seconds(15);  ///< without a live instance of a role, then 503
-constexpr std::uint32_t attempt_limit = 16;               ///< some 15 s with the waits between them
-constexpr std::uint32_t placing_attempt_limit = 64;       ///< … that found no worker to go to
-constexpr std::uint32_t loss_limit = 4;  ///< a request that kills workers must not kill them all
-
-/// Waits longer from attempt to attempt: a dead worker is known at once, a full one needs time.
-duration back_off(std::uint32_t attempt) {
-  return std::chrono::milliseconds(20) * (1u << std::min(attempt, 6u));
-}
+using retry_rules::attempt_limit;
+using retry_rules::back_off;
+using retry_rules::loss_limit;
+using retry_rules::placing_attempt_limit;
+using retry_rules::placing_limit;
 
 /// What a client is told when attempt after attempt failed: that it may come again, unless memory or queues
 /// are full, which it has to know.

@@ -41,11 +41,16 @@ constexpr figure figures[] = {
     {"prefill computing, % of the time", "/prefill_busy", 100, "%.1f", better::neither},
     {"decode computing, % of the time", "/decode_busy", 100, "%.1f", better::neither},
     {"decode's KV memory, % at most", "/decode_memory_most", 100, "%.1f", better::neither},
+    {"requests given up", "/requests/failed", 1, "%.0f", better::less},
+    {"machine-hours paid", "/machines/hours", 1, "%.2f", better::less},
+    {"cost, by the prices given", "/machines/cost", 1, "%.2f", better::less},
+    {"… per million tokens", "/machines/cost_per_million_tokens", 1, "%.3f", better::less},
+    {"… per 1000 requests inside both", "/machines/cost_per_thousand_good", 1, "%.3f", better::less},
     {"prefill spent in vain, s", "/wasted_prefill_s", 1, "%.0f", better::less},
 };
 
-constexpr const char* columns[] = {"prefill_load",   "decode_load", "prefill_waiting",
-                                   "decode_running", "hit_share",   "rejected"};
+constexpr const char* columns[] = {
+    "prefill_load", "decode_load", "prefill_waiting", "decode_running", "hit_share", "rejected", "paid"};
 
 std::string shown(const char* format, double v) {
   if (std::isnan(v)) return "–";

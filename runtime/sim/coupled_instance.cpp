@@ -25,12 +25,14 @@ prefill_batch_options prompts_of(const simulation_options& o) {
 
 coupled_instance::coupled_instance(const cost_model& costs, const simulation_options& o)
     : costs_(&costs),
+      batch_options_(decode_options_of(o)),
+      prompt_options_(prompts_of(o)),
       mode_(o.coupled),
       max_batch_(o.hardware.max_batch),
       chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
       jitter_(o.jitter),
-      batch_(decode_options_of(o)),
-      prompts_(prompts_of(o)) {}
+      batch_(batch_options_),
+      prompts_(prompt_options_) {}
 
 std::optional<next_turn> coupled_instance::wake(ticks now) {
   if (!active_) return next_turn{now, ++stamp_};
@@ -101,7 +103,7 @@ void coupled_instance::decode(std::uint32_t slot, request_table& requests) {
   std::ranges::push_heap(members_, later);
 }
 
-std::optional<next_turn> coupled_instance::next(ticks now, random_source& random,
+std::optional<next_turn> coupled_instance::next(ticks now, double slowdown, random_source& random,
                                                 const request_table& requests) {
   for (const auto id : batch_.admit(time_point{duration{now}})) {
     const auto& r = requests[request_table::slot_of(id)];
@@ -116,7 +118,7 @@ std::optional<next_turn> coupled_instance::next(ticks now, random_source& random
   take_chunks(now);
   if (chunks_.empty() && members_.empty()) return std::nullopt;
   const bool decodes = !members_.empty() && (chunks_.empty() || mode_ == coupled_mode::chunked);
-  const double noise = random.noise(jitter_);
+  const double noise = random.noise(jitter_) * slowdown;
   working_ = prompt_seconds(requests) * noise;
   double seconds = working_;
   if (decodes) {
@@ -134,6 +136,38 @@ std::optional<next_turn> coupled_instance::next(ticks now, random_source& random
   began_ = now;
   active_ = true;
   return next_turn{now + std::max<ticks>(from_sec(seconds), 1), ++stamp_};
+}
+
+std::vector<torn_answer> coupled_instance::crash(ticks now, const request_table& requests,
+                                                 log_histogram& gaps) {
+  std::int64_t over = 0;
+  if (active_) busy_ += now - began_;
+  // A step that carries a prompt, or follows a stall, is planned alone: it is not over, or it had ended.
+  if (active_ && planned_ > 1) over = std::min(steps_over(run_, to_sec(now - began_)), planned_);
+  const double middle = static_cast<double>(over - 1) / 2;
+  if (over > 0) {
+    gaps.add(run_.seconds + middle * run_.growth, static_cast<std::uint64_t>(over) * members_.size());
+  }
+  steps_ += over;
+  // Where no step of this run is over, the last token came at its beginning, or before its stall.
+  const auto last = began_ + from_sec(over > 0 ? run_seconds(over) : -stall_);
+  std::vector<torn_answer> torn;
+  for (const auto& m : members_) {
+    const auto& r = requests[m.slot];
+    const auto tokens = std::min(steps_ - r.first_step, std::int64_t{r.decode_tokens} - 1);
+    torn.push_back({m.slot, static_cast<std::uint32_t>(tokens), tokens > 0 ? last : 0,
+                    history_.gaps(r.first_step, r.first_step + tokens, -r.stall_before)});
+  }
+  members_.clear();
+  chunks_.clear();
+  planned_ = 0;
+  context_ = 0;
+  stall_ = working_ = 0;
+  batch_ = decode_batch{batch_options_};
+  prompts_ = prefill_batch{prompt_options_};
+  active_ = false;
+  ++stamp_;
+  return torn;
 }
 
 void coupled_instance::take_chunks(ticks now) {

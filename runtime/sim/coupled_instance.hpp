@@ -43,15 +43,21 @@ class coupled_instance {
   };
   /// The step or run under way is done. `next` follows, once its news have been dealt with.
   void turn(ticks now, request_table& requests, log_histogram& gaps, news& out);
-  /// Begins what comes next. @returns its end, if there is work.
-  std::optional<next_turn> next(ticks now, random_source& random, const request_table& requests);
+  /// Begins what comes next. @param slowdown  how much longer it takes than it would. @returns its end, if
+  /// there is work.
+  std::optional<next_turn> next(ticks now, double slowdown, random_source& random,
+                                const request_table& requests);
+  /// It dies: see `decode_instance::crash`.
+  std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
   /// A request whose prompt is computed has no more to do here (its answer is one token).
   void leave(const request_state_record& r) { batch_.cancel(r.id); }
   /// From now on it decodes.
   void decode(std::uint32_t slot, request_table& requests);
 
-  double tbt(const request_state_record& r, tbt_metric metric) {
-    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric);
+  /// @param before  gaps of its answer made elsewhere.
+  double tbt(const request_state_record& r, tbt_metric metric,
+             std::span<const token_gaps::value_type> before) {
+    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric, before);
   }
   /// Of its decoding. A step that carries a prompt says nothing of how long steps take.
   instance_load load() const;
@@ -76,6 +82,8 @@ class coupled_instance {
   }
 
   const cost_model* costs_;
+  decode_batch_options batch_options_;
+  prefill_batch_options prompt_options_;
   coupled_mode mode_;
   std::uint32_t max_batch_, chunk_;
   double jitter_;

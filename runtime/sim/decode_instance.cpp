@@ -115,6 +115,32 @@ std::int64_t decode_instance::oldest_start() const noexcept {
   return oldest;
 }
 
+std::vector<torn_answer> decode_instance::crash(ticks now, const request_table& requests,
+                                                log_histogram& gaps) {
+  if (planned_ > 0) {
+    planned_ = std::min(steps_over(run_, to_sec(now - began_)), planned_);
+    count_gaps(gaps);
+    busy_ += now - began_;
+    steps_ += planned_;
+  }
+  const auto last = began_ + from_sec(run_seconds(planned_));
+  std::vector<torn_answer> torn;
+  for (const auto& m : members_) {
+    const auto& r = requests[m.slot];
+    // Of who had all of them by now the last is on its way to nobody.
+    const auto tokens = std::min(steps_ - r.first_step, std::int64_t{r.decode_tokens} - 1);
+    torn.push_back({m.slot, static_cast<std::uint32_t>(tokens), tokens > 0 ? last : 0,
+                    history_.gaps(r.first_step, r.first_step + tokens, to_sec(r.joined - r.first_token))});
+  }
+  planned_ = 0;
+  context_ = 0;
+  run_batch_ = 0;
+  members_.clear();
+  batch_ = decode_batch{options_};
+  ++stamp_;
+  return torn;
+}
+
 instance_load decode_instance::load() const {
   instance_load l;
   l.running = static_cast<std::uint32_t>(batch_.running().size());

@@ -25,6 +25,14 @@ struct next_turn {
   std::uint32_t stamp = 0;
 };
 
+/// What a member of a batch had when its instance died.
+struct torn_answer {
+  std::uint32_t slot = 0;
+  std::uint32_t tokens = 0;  ///< made there
+  ticks last = 0;            ///< when the last of them was; 0: there was none
+  token_gaps gaps;           ///< between them, the one to the first token included
+};
+
 /// Steps are not simulated one by one: with an unchanged batch each takes a little longer than the last, so
 /// the time of any number of them is a formula, and one event stands for all until somebody joins or ends.
 ///
@@ -37,7 +45,7 @@ class decode_instance {
  public:
   /// @param costs  outlives the instance. @param jitter  relative standard deviation of a run's step time.
   decode_instance(const cost_model& costs, const decode_batch_options& options, double jitter)
-      : costs_(&costs), batch_(options), max_batch_(options.max_batch), jitter_(jitter) {}
+      : costs_(&costs), options_(options), batch_(options), max_batch_(options.max_batch), jitter_(jitter) {}
 
   /// The production double check. @returns why the request should not join, or nothing.
   std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
@@ -61,9 +69,14 @@ class decode_instance {
                                 log_histogram& gaps, std::vector<std::uint32_t>& finished);
   bool is_current(std::uint32_t stamp) const noexcept { return stamp == stamp_; }
 
-  /// TBT of a member in seconds; it took part until now.
-  double tbt(const request_state_record& r, double wait, tbt_metric metric) {
-    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, wait, metric);
+  /// It dies: every turn planned is void, and nobody is here any more.
+  /// @param gaps  gets the time between tokens that were made. @returns members, with what they have got.
+  std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
+
+  /// TBT of a member in seconds; it took part until now. @param before  gaps of its answer made elsewhere.
+  double tbt(const request_state_record& r, double wait, tbt_metric metric,
+             std::span<const token_gaps::value_type> before) {
+    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, wait, metric, before);
   }
 
   instance_load load() const;
@@ -90,6 +103,7 @@ class decode_instance {
   std::int64_t oldest_start() const noexcept;
 
   const cost_model* costs_;
+  decode_batch_options options_;
   decode_batch batch_;
   std::uint32_t max_batch_;
   double jitter_;

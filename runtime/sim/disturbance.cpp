@@ -14,7 +14,8 @@ namespace mooncaf::sim {
 namespace {
 
 constexpr std::uint32_t all_of_them = 8190;
-constexpr const char* names[] = {"slow", "link", "restart", "burst"};
+constexpr const char* names[] = {"slow", "link", "restart", "burst", "fail"};
+constexpr const char* role_names[] = {"prefill", "decode", "node"};
 
 std::vector<std::string> words_of(std::string_view line) {
   std::istringstream in{std::string{line.substr(0, line.find('#'))}};
@@ -35,15 +36,15 @@ class line_reader {
     if (d.for_s <= 0) return "it must last longer than 0s";
     const auto kind = take();
     const auto at = std::ranges::find(names, kind);
-    if (at == std::end(names)) return "'" + kind + "' is none of slow, link, restart, burst";
+    if (at == std::end(names)) return "'" + kind + "' is none of slow, link, restart, burst, fail";
     d.kind = static_cast<disturbance_kind>(at - std::begin(names));
     if (d.kind == disturbance_kind::restart && next() == "one_by_one") d.one_by_one = !take().empty();
     if (d.kind != disturbance_kind::burst) {
       if (auto bad = whom(d); !bad.empty()) return bad;
     }
-    if (d.kind != disturbance_kind::restart) {
-      if (auto bad = factor(d); !bad.empty()) return bad;
-    }
+    const bool how_much = d.kind != disturbance_kind::restart && d.kind != disturbance_kind::fail;
+    if (auto bad = how_much ? factor(d) : d.kind == disturbance_kind::fail ? failures(d) : ""; !bad.empty())
+      return bad;
     return at_ == words_.size() ? "" : "'" + next() + "' is one word too many";
   }
 
@@ -67,8 +68,9 @@ class line_reader {
 
   std::string whom(disturbance& d) {
     const auto role = take();
-    if (role != "prefill" && role != "decode") return "'" + role + "' is neither prefill nor decode";
-    d.prefill = role == "prefill";
+    const auto named = std::ranges::find(role_names, role);
+    if (named == std::end(role_names)) return "'" + role + "' is none of prefill, decode, node";
+    d.role = static_cast<machine_role>(named - std::begin(role_names));
     const auto which = take();
     if (which == "all") {
       d.last = all_of_them;
@@ -82,6 +84,20 @@ class line_reader {
     d.first = static_cast<std::uint32_t>(*first);
     d.last = static_cast<std::uint32_t>(*last);
     return {};
+  }
+
+  /// [mtbf TIME mttr TIME] [unseen TIME]
+  std::string failures(disturbance& d) {
+    if (next() == "mtbf") {
+      take();
+      if (auto bad = time(d.mtbf_s, "mean time between failures"); !bad.empty()) return bad;
+      if (take() != "mttr") return "mtbf TIME needs mttr TIME behind it: how long they are away on average";
+      if (auto bad = time(d.mttr_s, "how long they are away on average"); !bad.empty()) return bad;
+      if (d.mtbf_s < 1 || d.mttr_s < 1) return "mtbf and mttr must be at least 1s";
+    }
+    if (next() != "unseen") return {};
+    take();
+    return time(d.unseen_s, "how long nobody notices");
   }
 
   std::string factor(disturbance& d) {
@@ -101,6 +117,8 @@ std::string shown(double seconds) {
 }
 
 }  // namespace
+
+std::string_view to_string(machine_role role) noexcept { return role_names[static_cast<std::size_t>(role)]; }
 
 result<std::vector<disturbance>> parse_disturbances(std::string_view text, std::string_view file) {
   std::vector<disturbance> all;
@@ -131,11 +149,14 @@ std::string to_string(const disturbance& d) {
   auto out = shown(d.at_s) + " " + shown(d.for_s) + " " + names[static_cast<std::size_t>(d.kind)];
   if (d.one_by_one) out += " one_by_one";
   if (d.kind != disturbance_kind::burst) {
-    out += d.prefill ? " prefill " : " decode ";
+    out += " " + std::string{to_string(d.role)} + " ";
     if (d.first == 0 && d.last == all_of_them) out += "all";
     else out += std::to_string(d.first) + (d.last > d.first ? "-" + std::to_string(d.last) : "");
   }
-  if (d.kind != disturbance_kind::restart) out += " x" + config::format_real(d.factor);
+  if (d.mtbf_s > 0) out += " mtbf " + shown(d.mtbf_s) + " mttr " + shown(d.mttr_s);
+  if (d.unseen_s > 0) out += " unseen " + shown(d.unseen_s);
+  if (d.kind != disturbance_kind::restart && d.kind != disturbance_kind::fail)
+    out += " x" + config::format_real(d.factor);
   return out;
 }
 

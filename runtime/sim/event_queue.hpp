@@ -23,6 +23,9 @@ enum class event_kind : std::uint8_t {
   copy_arrived,   ///< `target` copy of hot blocks: it is at its node
   coupled_turn,   ///< `target` coupled instance: likewise
   disturbance,    ///< `target` of the options' disturbances begins, goes on or ends
+  machine,        ///< something happens to `target` machine: `machine_event`
+  elastic,        ///< whether machines come, go or change roles is decided
+  retry,          ///< `target` request asks for a place again
   sample,         ///< loads are written down
 };
 

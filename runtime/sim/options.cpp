@@ -1,8 +1,33 @@
 #include "runtime/sim/options.hpp"
 
 #include <string>
+#include <tuple>
 
 namespace mooncaf::sim {
+
+namespace {
+
+result<void> check_elastic(const simulation_options& o) {
+  const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
+  const auto& e = o.elastic;
+  if (!e.any()) return {};
+  if (o.coupled != coupled_mode::off)
+    return bad("coupled clusters neither scale nor switch roles: prefill and decode of their own do");
+  if (e.scales() && e.switch_roles) return bad("machines may come and go, or switch roles, not both");
+  if (e.switch_roles && (o.decode_hardware || o.pipeline > 1))
+    return bad("to switch roles, prefill and decode must be single machines of one kind");
+  if (e.switch_roles && o.prefill + o.decode > 8191) return bad("at most 8191 machines may switch roles");
+  for (const auto& [range, now, name] :
+       {std::tuple{e.prefill, o.prefill, "prefill"}, {e.decode, o.decode, "decode"}}) {
+    if (range.most > 0 && (range.least > now || range.most < now)) {
+      return bad("the cluster begins with " + std::to_string(now) + " " + name + ", which is not within " +
+                 std::to_string(range.least) + " to " + std::to_string(range.most));
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 result<void> check_options(const simulation_options& o) {
   const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
@@ -34,14 +59,18 @@ result<void> check_options(const simulation_options& o) {
   if (!(o.hot_copy_share >= 0) || o.hot_copy_share > 0.5)
     return bad("hot copies may take 0 to 0.5 of memory");
   for (const auto& d : o.disturbances) {
-    if (!split && d.kind != disturbance_kind::burst)
-      return bad("'" + to_string(d) +
-                 "': coupled instances cannot be disturbed; prefill and decode of their own can");
-    if (d.kind != disturbance_kind::burst && d.first >= (d.prefill ? o.prefill : o.decode))
-      return bad("'" + to_string(d) + "': there is no such instance");
+    if (d.kind == disturbance_kind::burst) continue;
+    if (split == (d.role == machine_role::node))
+      return bad("'" + to_string(d) + "': " +
+                 (split ? "there are prefill and decode instances, no node is both"
+                        : "coupled nodes are called node"));
+    const auto count = d.role == machine_role::prefill  ? o.prefill
+                       : d.role == machine_role::decode ? o.decode
+                                                        : o.prefill + o.decode;
+    if (d.first >= count) return bad("'" + to_string(d) + "': there is no such instance");
   }
   if (!(o.balancing_threshold >= 1)) return bad("the balancing threshold must be at least 1");
-  return {};
+  return check_elastic(o);
 }
 
 }  // namespace mooncaf::sim

@@ -10,6 +10,7 @@
 #include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/policy.hpp"
 #include "runtime/sim/disturbance.hpp"
+#include "runtime/sim/elastic.hpp"
 #include "runtime/sim/profile.hpp"
 #include "runtime/sim/step_history.hpp"
 #include "storage/eviction.hpp"
@@ -59,7 +60,9 @@ struct simulation_options {
   double low_share = 0;
   double report_interval_s = 1;  ///< at which instances report their load
 
-  std::vector<disturbance> disturbances;  ///< of instances of their own role: not of coupled ones
+  std::vector<disturbance> disturbances;
+  elastic_options elastic;
+  hourly_price price;  ///< of a machine of either role; those of a prefill group have one each
 
   double speed = 1;   ///< of the replay
   double jitter = 0;  ///< relative standard deviation of step times

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/sim/disturbance.hpp"
+#include "runtime/sim/elastic.hpp"
 #include "runtime/sim/log_histogram.hpp"
 #include "runtime/sim/timeline.hpp"
 
@@ -13,7 +14,7 @@ namespace mooncaf::sim {
 
 inline constexpr std::size_t priorities = 3;  ///< high, normal, low
 
-/// Requests of one priority. Every request ends in exactly one of: completed, a rejection.
+/// Requests of one priority. Every request ends in exactly one of: completed, failed, a rejection.
 struct request_counts {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;
@@ -24,6 +25,7 @@ struct request_counts {
   std::uint64_t rejected_decode = 0;              ///< predicted TBT or a full decode pool, before prefill
   std::uint64_t rejected_at_decode = 0;           ///< after prefill
   std::uint64_t rejected_memory = 0;              ///< decode's memory would be full, or never holds it
+  std::uint64_t failed = 0;  ///< given up: machine after machine died with it, or nobody could take it
 
   std::uint64_t rejected() const noexcept {
     return rejected_placement + rejected_prefill + rejected_decode + rejected_at_decode + rejected_memory;
@@ -33,7 +35,7 @@ struct request_counts {
     ttft_missed += o.ttft_missed, tbt_missed += o.tbt_missed;
     rejected_placement += o.rejected_placement, rejected_prefill += o.rejected_prefill;
     rejected_decode += o.rejected_decode, rejected_at_decode += o.rejected_at_decode;
-    rejected_memory += o.rejected_memory;
+    rejected_memory += o.rejected_memory, failed += o.failed;
     return *this;
   }
 };
@@ -51,6 +53,7 @@ struct outcome {
   log_histogram gap;       ///< between tokens of one request, all of them but the hand-over
   log_histogram handover;  ///< from the first token to joining a decode batch
   log_histogram tbt;       ///< per completed request, by the options' metric, hand-over included
+  log_histogram pause;     ///< of answers whose machine died: from the last token there to the next one
   log_histogram queueing;  ///< from arrival to the first token, less the own computation
 
   // Blocks of prompts that could have been reused, by where they were; of placed requests.
@@ -72,6 +75,7 @@ struct outcome {
   double wasted_prefill_s = 0;  ///< spent on requests that were refused afterwards
   double missed_prefill_s = 0;  ///< spent on requests that completed outside their SLOs
 
+  double began_s = 0;  ///< with the first arrival
   double span_s = 0;  ///< from the first arrival to the last event
   double last_arrival_s = 0;
   double prefill_busy = 0, decode_busy = 0, network_busy = 0;  ///< shares of the span, mean over instances
@@ -83,7 +87,12 @@ struct outcome {
   std::uint64_t peak_live = 0;                       ///< requests under way at once
   std::uint64_t events = 0;
 
-  std::vector<absence> absences;  ///< of instances that were restarted
+  std::vector<absence> absences;    ///< of instances that were restarted, or died
+  std::uint64_t attempts_lost = 0;  ///< requests under way on machines that died, as often as that happened
+  std::vector<machine_change> changes;                 ///< of a cluster that grows, shrinks or switches roles
+  double prefill_machine_s = 0, decode_machine_s = 0;  ///< paid for; coupled ones are among the former
+  std::uint32_t most_prefill = 0, most_decode = 0;     ///< instances at once, those that start included
+  double lost_prefill_s = 0;  ///< spent on prompts, or for answers, that died with a machine
 
   timeline history;
   std::uint32_t prefill_instances = 0, decode_instances = 0;

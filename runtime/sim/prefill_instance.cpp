@@ -25,6 +25,7 @@ std::optional<prefill_instance::started> prefill_instance::start(ticks now, doub
   if (stages_ > 1) step.exits = std::max(step.exits, last_exit_ + stage);
   last_exit_ = step.exits;
   taken_ = true;
+  free_at_ = now + stage;
   busy_ += stage;
   const started out{now + stage, step.exits};
   steps_.push_back(std::move(step));

@@ -1,6 +1,7 @@
 #pragma once
 // A modelled prefill instance, or a pipeline group of several nodes: the production queue and its chunks.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -35,9 +36,24 @@ class prefill_instance {
   /// @param hop_seconds  from one stage to the next.
   prefill_instance(const cost_model& costs, const prefill_batch_options& options, std::uint32_t stages,
                    double hop_seconds, double jitter)
-      : costs_(&costs), queue_(options), stages_(stages), hop_(from_sec(hop_seconds)), jitter_(jitter) {}
+      : costs_(&costs),
+        options_(options),
+        queue_(options),
+        stages_(stages),
+        hop_(from_sec(hop_seconds)),
+        jitter_(jitter) {}
 
   bool push(const prefill_entry& entry) { return queue_.push(entry); }
+  /// Nobody wants the rest of it any more; chunks under way are computed.
+  void cancel(request_id id) { queue_.cancel(id); }
+  /// It dies: what waited and what was under way is gone, and so is the time not worked.
+  void crash(ticks now) {
+    queue_ = prefill_batch{options_};
+    steps_.clear();
+    last_exit_ = 0;
+    busy_ -= taken_ ? std::max<ticks>(free_at_ - now, 0) : 0;
+    taken_ = false;
+  }
 
   struct started {
     ticks free = 0;   ///< the first stage can take the next step
@@ -65,12 +81,14 @@ class prefill_instance {
 
  private:
   const cost_model* costs_;
+  prefill_batch_options options_;
   prefill_batch queue_;
   std::uint32_t stages_;
   ticks hop_;
   double jitter_;
   std::deque<prefill_step> steps_;
   ticks last_exit_ = 0;
+  ticks free_at_ = 0;  // the first stage, of the step that it computes
   ticks busy_ = 0;
   bool taken_ = false;
 };

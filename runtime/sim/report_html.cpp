@@ -97,6 +97,19 @@ void busy(std::string& out, const busy_rows& rows) {
   out += "\",";
 }
 
+/// Which machines died, and when: marks in the plots over time, as many as can be told apart.
+void deaths(std::string& out, const outcome& o) {
+  constexpr int most = 60;
+  int left = most;
+  out += "\"deaths\":[";
+  for (const auto& a : o.absences) {
+    if (!a.failed || left-- <= 0) continue;
+    out += (out.back() == '[' ? "[" : ",[") + number(a.from_s) + ",\"" + std::string{to_string(a.role)} +
+           " " + std::to_string(a.instance) + "\"]";
+  }
+  out += "],";
+}
+
 }  // namespace
 
 std::string to_html(const simulation_options& options, const outcome& o) {
@@ -117,11 +130,15 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   series(data, "rejected", o, &timeline_row::rejected);
   series(data, "decode_batch", o, &timeline_row::decode_batch);
   series(data, "decode_memory", o, &timeline_row::decode_memory);
+  series(data, "prefill_serving", o, &timeline_row::prefill_serving);
+  series(data, "decode_serving", o, &timeline_row::decode_serving);
+  series(data, "paid", o, &timeline_row::paid);
+  deaths(data, o);
   // Where something went wrong, lines stand in the plots over time.
   data += "\"marks\":[";
-  for (std::size_t i = 0; i < options.disturbances.size(); ++i) {
-    const auto& d = options.disturbances[i];
-    data += (i > 0 ? "," : "") + number(d.at_s) + "," + number(d.at_s + d.for_s);
+  for (const auto& d : options.disturbances) {
+    if (d.mtbf_s > 0) continue;  // deaths are marked, and the time in which they may come says nothing
+    data += (data.back() == '[' ? "" : ",") + number(d.at_s) + "," + number(d.at_s + d.for_s);
   }
   data += "],";
   busy(data, busy_of(o, options.coupled != coupled_mode::off));

@@ -1,5 +1,6 @@
 #include "runtime/sim/json_object.hpp"
 #include "runtime/sim/report.hpp"
+#include "runtime/sim/running_cost.hpp"
 
 namespace mooncaf::sim {
 
@@ -28,6 +29,7 @@ std::string json_of(const request_counts& c) {
       .count("rejected_decode", c.rejected_decode)
       .count("rejected_at_decode", c.rejected_at_decode)
       .count("rejected_memory", c.rejected_memory)
+      .count("failed", c.failed)
       .done();
 }
 
@@ -39,6 +41,20 @@ std::string json_of(const profile& p) {
 }
 
 const char* name_of(tbt_metric m) { return m == tbt_metric::p90 ? "p90" : "slowest_tenth"; }
+
+std::string json_of(const elastic_options& e) {
+  const auto range = [](const instance_range& r) {
+    return std::to_string(r.least) + "-" + std::to_string(r.most);
+  };
+  json_object j;
+  if (e.prefill.most > 0) j.text("scale_prefill", range(e.prefill));
+  if (e.decode.most > 0) j.text("scale_decode", range(e.decode));
+  j.number("start_s", e.start_s).number("target", e.target).number("down_after_s", e.down_after_s);
+  return j.flag("switch_roles", e.switch_roles)
+      .number("switch_s", e.switch_s)
+      .number("every_s", e.every_s)
+      .done();
+}
 
 std::string json_of(const simulation_options& o) {
   json_object j;
@@ -62,6 +78,12 @@ std::string json_of(const simulation_options& o) {
   std::vector<std::string> disturbed;
   for (const auto& d : o.disturbances) disturbed.push_back(json_text(to_string(d)));
   j.raw("disturbances", json_list(disturbed));
+  if (o.elastic.any()) j.raw("elastic", json_of(o.elastic));
+  if (!o.price.currency.empty()) {
+    j.text("currency", o.price.currency)
+        .number("prefill_node_hour", o.price.prefill)
+        .number("decode_node_hour", o.price.decode);
+  }
   j.number("report_interval_s", o.report_interval_s).number("speed", o.speed).number("jitter", o.jitter);
   return j.count("seed", o.seed).done();
 }
@@ -85,6 +107,31 @@ std::string json_columns(const timeline& t, std::vector<float> timeline_row::*fi
 }
 
 constexpr double cdf_step = 0.005;
+
+std::string json_of_machines(const simulation_options& options, const outcome& o) {
+  constexpr const char* kinds[] = {"starts", "serves", "drains", "stops"};
+  const auto cost = cost_of(options, o);
+  json_object j;
+  j.number("prefill_s", o.prefill_machine_s).number("decode_s", o.decode_machine_s);
+  j.count("most_prefill", o.most_prefill).count("most_decode", o.most_decode);
+  j.number("hours", cost.machine_hours).number("hours_of_peak", cost.peak_hours);
+  if (!options.price.currency.empty()) {
+    j.number("cost", cost.total).number("cost_of_peak", cost.peak_total);
+    j.number("cost_per_million_tokens", cost.per_million_tokens);
+    j.number("cost_per_million_output_tokens", cost.per_million_output_tokens);
+    j.number("cost_per_thousand_good", cost.per_thousand_good);
+  }
+  std::vector<std::string> changes;
+  for (const auto& c : o.changes) {
+    changes.push_back(json_object{}
+                          .number("at_s", c.at_s)
+                          .text("role", to_string(c.role))
+                          .count("instance", c.instance)
+                          .text("what", kinds[static_cast<std::size_t>(c.what)])
+                          .done());
+  }
+  return j.raw("changes", json_list(changes)).done();
+}
 
 }  // namespace
 
@@ -114,6 +161,9 @@ std::string to_json(const timeline& t) {
       .raw("decode_waiting", column(&timeline_row::decode_waiting))
       .raw("decode_batch", column(&timeline_row::decode_batch))
       .raw("decode_memory", column(&timeline_row::decode_memory))
+      .raw("prefill_serving", column(&timeline_row::prefill_serving))
+      .raw("decode_serving", column(&timeline_row::decode_serving))
+      .raw("paid", column(&timeline_row::paid))
       .raw("hit_share", json_row(t.rows(), [](const timeline_row& r) { return r.hit_share(); }))
       .raw("rejected", column(&timeline_row::rejected))
       .raw("busy", json_columns(t, &timeline_row::busy))
@@ -149,13 +199,16 @@ std::string to_json(const simulation_options& options, const outcome& o) {
   std::vector<std::string> away;
   for (const auto& a : o.absences) {
     away.push_back(json_object{}
-                       .text("role", a.prefill ? "prefill" : "decode")
+                       .text("role", to_string(a.role))
+                       .text("why", a.failed ? "failed" : "restarted")
                        .count("instance", a.instance)
                        .number("from_s", a.from_s)
                        .number("until_s", a.until_s)
                        .done());
   }
   j.raw("absences", json_list(away));
+  j.count("attempts_lost", o.attempts_lost).number("lost_prefill_s", o.lost_prefill_s);
+  j.raw("pause_s", json_of(o.pause)).raw("machines", json_of_machines(options, o));
   std::vector<std::string> watched;
   for (const auto id : options.watch) watched.push_back(json_text(std::to_string(id)));
   j.raw("watched_blocks", json_list(watched)).raw("history", to_json(o.history));

@@ -19,7 +19,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.
 td:first-child,th:first-child{text-align:left;color:var(--dim)}td.best{font-weight:700}tr.differs td{color:var(--dim)}
 #plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr));gap:1.4rem}
 svg{width:100%;height:auto;display:block;touch-action:pan-y}svg text{fill:var(--dim);font-size:11px}
-.grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.line{fill:none;stroke-width:1.6}.cursor{stroke:var(--ink);visibility:hidden}
+.grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.died{stroke:var(--c1);fill:var(--c1)}.line{fill:none;stroke-width:1.6}.cursor{stroke:var(--ink);visibility:hidden}
 .key,.read,.none{font-size:.8rem;color:var(--dim)}.read{min-height:1.3em;font-variant-numeric:tabular-nums;color:var(--ink)}
 .key i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .9em;border-radius:2px}
 .scale{display:inline-block;width:6em;height:.8em;margin:0 .4em;border-radius:2px;vertical-align:-.05em}
@@ -75,12 +75,14 @@ function cdf(title,sets,mark){
 inline constexpr std::string_view page_of_a_run =
     R"page(const span={lo:data.at[0],hi:data.at[data.at.length-1],unit:'seconds since the trace began'};
 const row=t=>{let k=0;while(k+1<data.at.length&&data.at[k]<t)k++;return k};
+const died=t=>data.deaths.filter(d=>Math.abs(d[0]-t)<(span.hi-span.lo)*.008).map(d=>'; '+d[1]+' died').join('');
 function over(title,unit,sets,none,top){
   const most=Math.max(...sets.flatMap(s=>s.values.filter(v=>v!=null)),0);
   if(data.at.length<2||most<=0)return nothing(title,data.at.length<2?'over within a second':none);
   const hi=top||most*1.05;
-  const f=frame(title,span,{lo:0,hi,unit},t=>{const k=row(t);return label(data.at[k])+' s: '+sets.map(s=>s.name+' '+(s.values[k]==null?'–':label(s.values[k]))).join(', ')});
+  const f=frame(title,span,{lo:0,hi,unit},t=>{const k=row(t);return label(data.at[k])+' s: '+sets.map(s=>s.name+' '+(s.values[k]==null?'–':label(s.values[k]))).join(', ')+died(t)});
   for(const m of data.marks)if(m>=span.lo&&m<=span.hi)f.svg.append(node('line',{class:'mark',x1:f.sx(m),x2:f.sx(m),y1:T,y2:H-B}));
+  for(const [m,who] of data.deaths)if(m>=span.lo&&m<=span.hi){const g=node('path',{class:'died',d:`M${f.sx(m)-5} ${T}h10l-5 8zM${f.sx(m)} ${T}V${H-B}`});g.append(node('title',{},who+' died'));f.svg.append(g)}
   sets.forEach((s,i)=>line(f,data.at,s.values.map(v=>v==null?v:Math.min(v,hi)),i));if(sets.length>1)key(f.box,sets.map(s=>s.name));f.end()}
 function heat(title,rows,names,colour,hi,scale,note){
   const n=rows.length,c=data.at.length;if(!n||c<2)return;
@@ -98,6 +100,8 @@ over('How near the SLOs are','% of the SLO',[{name:'prefill: queue over TTFT SLO
 over('What fills decode','% of what there is',[{name:'batch',values:percent(data.decode_batch)},{name:'KV memory',values:percent(data.decode_memory)}],'nothing was decoded');
 over('Requests waiting and running','requests',[{name:'wait for prefill',values:data.prefill_waiting},{name:'decode',values:data.decode_running},{name:'wait for decode',values:data.decode_waiting}],'nothing waited or ran');
 over('Prefix blocks found','% of those asked for',[{name:'found',values:percent(data.hit_share)}],'no block was found in a cache',100);
+const varies=v=>v.some(x=>x!==v[0]);
+if([data.prefill_serving,data.decode_serving,data.paid].some(varies))over('Machines','instances',[{name:'prefill serving',values:data.prefill_serving},{name:'decode serving',values:data.decode_serving},{name:'paid for',values:data.paid}],'none');
 over('Rejected requests','requests a second',[{name:'rejected',values:data.rejected.map((v,k)=>v/seconds[k])}],'none was rejected');
 heat('Holders of the hottest blocks, #1 the hottest',data.replicas,data.watch.map((_,i)=>'#'+(i+1)),()=>colours[2],Math.max(1,...data.replicas.flat()),v=>label(v)+' nodes','');
 heat('Time computing, of each instance',data.busy,data.busy_names,i=>data.busy_names[i].startsWith('decode')?colours[1]:colours[0],1,v=>Math.round(100*v)+' %',data.busy_note);
@@ -124,6 +128,7 @@ over('Decode: step over TBT SLO','% of the SLO',r=>percent(r.decode_load),'nothi
 over('Requests that wait for prefill','requests',r=>r.prefill_waiting,'nothing waited');
 over('Requests that decode','requests',r=>r.decode_running,'nothing was decoded');
 over('Prefix blocks found','% of those asked for',r=>percent(r.hit_share),'no block was found in a cache',100);
+if(data.runs.some(r=>r.paid.some(x=>x!==r.paid[0])))over('Machines paid for','instances',r=>r.paid,'none');
 over('Rejected requests','requests a second',rate,'none was rejected');
 </script></body></html>
 )page";

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/sim/report.hpp"
+#include "runtime/sim/running_cost.hpp"
 
 namespace mooncaf::sim {
 
@@ -44,6 +45,7 @@ void requests(std::string& out, const outcome& o) {
   line("… inside both SLOs", c.slo_met);
   line("… first token too late", c.ttft_missed);
   line("… tokens too slow", c.tbt_missed);
+  if (c.failed > 0) line("given up", c.failed);
   line("rejected", c.rejected());
   if (c.rejected() > 0) {
     line("… no instance", c.rejected_placement);
@@ -75,6 +77,51 @@ void cache(std::string& out, const outcome& o) {
       "read, %.0f written; %llu hot blocks copied\n",
       o.bytes_streamed * 1e-9, o.bytes_fetched * 1e-9, static_cast<unsigned long long>(o.fetches),
       o.bytes_ssd_read * 1e-9, o.bytes_ssd_written * 1e-9, static_cast<unsigned long long>(o.hot_copies));
+}
+
+void went_wrong(std::string& out, const outcome& o) {
+  constexpr std::size_t most = 20;
+  for (std::size_t i = 0; i < o.absences.size() && i < most; ++i) {
+    const auto& a = o.absences[i];
+    put(out, "%-20s %s %u from %.1f to %.1f s\n", a.failed ? "died" : "away",
+        std::string{to_string(a.role)}.c_str(), a.instance, a.from_s, a.until_s);
+  }
+  if (o.absences.size() > most)
+    put(out, "away or died         %zu times more: --json has all\n", o.absences.size() - most);
+  if (o.attempts_lost == 0) return;
+  put(out,
+      "died with machines   %llu attempts, %.1f s of prefill; %llu answers went on after a pause of %.2f s "
+      "(%.2f at most)\n",
+      static_cast<unsigned long long>(o.attempts_lost), o.lost_prefill_s,
+      static_cast<unsigned long long>(o.pause.count()), o.pause.mean(), o.pause.max());
+}
+
+/// What was paid for.
+void machines(std::string& out, const simulation_options& options, const outcome& o) {
+  const auto cost = cost_of(options, o);
+  const auto mean = [&](double machine_s) { return o.span_s > 0 ? machine_s / o.span_s : 0; };
+  if (options.elastic.any()) {
+    const auto count = [&](change_kind k) { return std::ranges::count(o.changes, k, &machine_change::what); };
+    put(out,
+        "machines             %.2f prefill and %.2f decode on average, %u and %u at most; %td started, %td "
+        "let go\n",
+        mean(o.prefill_machine_s), mean(o.decode_machine_s), o.most_prefill, o.most_decode,
+        count(change_kind::starts), count(change_kind::stops));
+  }
+  put(out, "paid                 %.2f machine-hours", cost.machine_hours);
+  const auto* currency = options.price.currency.c_str();
+  if (*currency != 0) {
+    put(out,
+        ", %.2f %s: %.3f per million tokens, %.3f per million of answers, %.3f per 1000 requests inside "
+        "both SLOs",
+        cost.total, currency, cost.per_million_tokens, cost.per_million_output_tokens,
+        cost.per_thousand_good);
+  }
+  out += "\n";
+  if (!options.elastic.scales()) return;
+  put(out, "the peak's, always   %.2f machine-hours", cost.peak_hours);
+  if (*currency != 0) put(out, ", %.2f %s", cost.peak_total, currency);
+  put(out, ": %.0f %% more\n", cost.machine_hours > 0 ? 100 * (cost.peak_hours / cost.machine_hours - 1) : 0);
 }
 
 }  // namespace
@@ -126,10 +173,8 @@ std::string to_table(const simulation_options& options, const outcome& o) {
       100 * o.decode_batch, 100 * o.decode_memory, 100 * o.decode_memory_most, 100 * o.decode_step);
   for (const auto& value : options.assumed) put(out, "not in the profile   %s is assumed\n", value.c_str());
   for (const auto& d : options.disturbances) put(out, "disturbed            %s\n", to_string(d).c_str());
-  for (const auto& a : o.absences) {
-    put(out, "away                 %s %u from %.1f to %.1f s\n", a.prefill ? "prefill" : "decode", a.instance,
-        a.from_s, a.until_s);
-  }
+  went_wrong(out, o);
+  if (options.elastic.any() || !options.price.currency.empty()) machines(out, options, o);
   return out;
 }
 

@@ -31,9 +31,13 @@ struct request_state_record {
   std::uint32_t prefill = 0, decode = 0;  ///< instances
   std::uint32_t local_blocks = 0;         ///< pinned
   std::uint32_t fetched_to = 0;           ///< blocks [local_blocks, fetched_to) come from elsewhere
+  std::uint32_t source = 0;     ///< … from this prefill instance, counted from 1; 0: they are here
+  std::uint32_t delivered = 0;  ///< tokens that the client had before this attempt
+  std::uint32_t decoded = 0;    ///< of this attempt, when its decode instance died
   std::uint8_t priority = 1;
   bool live = false;
   bool placed = false;
+  bool stranded = false;                     ///< its KV will not arrive: the sender died
   std::vector<block_key> keys;               ///< of its full blocks
   std::vector<eviction_index::handle> pins;  ///< in its prefill node's cache
 };
@@ -66,7 +70,19 @@ class request_table {
     all_[slot].live = false;
     free_.push_back(slot);
   }
+  /// Another attempt: whatever is under way for the one before no longer concerns the request.
+  void renew(std::uint32_t slot) { all_[slot].id = request_id{(last_attempt_--) << 32 | slot}; }
   static std::uint32_t slot_of(request_id id) noexcept { return static_cast<std::uint32_t>(id.value); }
+  /// Tells attempts apart, as an event's stamp.
+  static std::uint32_t stamp_of(request_id id) noexcept { return static_cast<std::uint32_t>(id.value >> 32); }
+  /// The attempt goes on.
+  bool is_current(request_id id) const noexcept {
+    const auto& r = all_[slot_of(id)];
+    return r.live && r.id == id;
+  }
+  bool is_current(std::uint32_t slot, std::uint32_t stamp) const noexcept {
+    return all_[slot].live && stamp_of(all_[slot].id) == stamp;
+  }
 
   request_state_record& operator[](std::uint32_t slot) noexcept { return all_[slot]; }
   const request_state_record& operator[](std::uint32_t slot) const noexcept { return all_[slot]; }
@@ -76,6 +92,7 @@ class request_table {
  private:
   std::vector<request_state_record> all_;
   std::vector<std::uint32_t> free_;
+  std::uint64_t last_attempt_ = 0xFFFF'FFFF;  // further attempts are numbered from above, requests from below
 };
 
 }  // namespace mooncaf::sim

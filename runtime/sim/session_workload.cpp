@@ -40,7 +40,8 @@ constexpr field fields[] = {{"requests", &description::requests, 1, 1e9},
                             {"input_spread", &description::input_spread, 0, 1e6},
                             {"output_tokens", &description::output_tokens, 1, 1e5},
                             {"output_spread", &description::output_spread, 0, 1e5},
-                            {"input_max", &description::input_max, 16, 1e7}};
+                            {"input_max", &description::input_max, 16, 1e7},
+                            {"day_s", &description::day_s, 1, 1e7}};
 
 double value_of(const description& d, const field& f) {
   return std::visit([&](auto at) { return static_cast<double>(d.*at); }, f.at);
@@ -57,6 +58,24 @@ std::string read_field(description& d, const field& f, const config::toml_entry&
   const bool whole = !std::holds_alternative<double description::*>(f.at);
   if (whole && *value != std::floor(*value)) return "a whole number expected";
   std::visit([&](auto at) { d.*at = static_cast<std::remove_reference_t<decltype(d.*at)>>(*value); }, f.at);
+  return {};
+}
+
+/// @returns what is wrong with the curve, or nothing.
+std::string read_daily(description& d, const config::toml_entry& e) {
+  constexpr std::size_t most = 1000;
+  if (e.type != config::toml_type::string) return "factors in quotes expected, such as \"0.3 0.2 1 0.8\"";
+  d.daily.clear();
+  std::istringstream in{e.value};
+  for (std::string word; in >> word;) {
+    const auto factor = config::parse_real(word);
+    if (!factor || *factor < 0 || *factor > 1000) return "'" + word + "' is no factor of 0 to 1000";
+    d.daily.push_back(*factor);
+  }
+  if (d.daily.empty()) return {};
+  if (d.daily.size() < 2 || d.daily.size() > most) return "2 to 1000 factors expected";
+  if (*std::ranges::max_element(d.daily) < 1e-3)
+    return "somebody has to come: one of them must be at least 0.001";
   return {};
 }
 
@@ -83,7 +102,8 @@ class session_source final : public trace_source {
         options_(o),
         input_(d.input_tokens, d.input_spread),
         output_(d.output_tokens, d.output_spread),
-        random_(o.seed) {
+        random_(o.seed),
+        busiest_(d.daily.empty() ? 1 : *std::ranges::max_element(d.daily)) {
     const auto users = static_cast<std::uint64_t>(std::ceil(d.users * o.load));
     // They do not all come at once: the first turns are spread over a pause and an answer.
     for (std::uint64_t i = 0; i < users; ++i) begin_session(random_.uniform() * std::max(d.think_s, 1.0));
@@ -107,7 +127,7 @@ class session_source final : public trace_source {
     ++given_;
     while (turns_.empty() || next_start_ < turns_.top().at) {
       begin_session(next_start_);
-      next_start_ += random_.exponential(what_.turns / (what_.requests_per_s * options_.load));
+      next_start_ = start_after(next_start_);
     }
     auto s = std::move(const_cast<turn&>(turns_.top()).who);
     turns_.pop();
@@ -137,6 +157,14 @@ class session_source final : public trace_source {
       return at != o.at ? at > o.at : who.number > o.who.number;
     }
   };
+
+  /// Conversations begin at random: as many as at the busiest time, of which the others' share is left out.
+  double start_after(double at) {
+    const double mean = what_.turns / (what_.requests_per_s * options_.load * busiest_);
+    do at += random_.exponential(mean);
+    while (!what_.daily.empty() && random_.uniform() * busiest_ >= daily_factor(what_, at));
+    return at;
+  }
 
   void begin_session(double at) {
     session s;
@@ -169,6 +197,7 @@ class session_source final : public trace_source {
   session_options options_;
   lognormal input_, output_;
   random_source random_;
+  double busiest_;                                        // of the factors of the day
   std::priority_queue<turn> turns_;                       // that are due, or will be
   std::unordered_map<std::uint64_t, session> answering_;  // whose turn is being answered
   double next_start_ = never;
@@ -194,13 +223,30 @@ result<workload_description> parse_workload(std::string_view text, std::string_v
       return fail(ec::invalid_argument,
                   std::string{file} + ":" + std::to_string(e.line) + ": " + e.key + ": " + reason);
     };
+    if (e.section == "workload" && e.key == "daily") {
+      if (const auto reason = read_daily(d, e); !reason.empty()) return bad(reason);
+      continue;
+    }
     const auto known = std::ranges::find_if(fields, [&](const field& f) { return e.key == f.key; });
     if (e.section != "workload" || known == std::end(fields)) return bad("no such key in [workload]");
     if (const auto reason = read_field(d, *known, e); !reason.empty()) return bad(reason);
   }
   if (d.system_tokens + d.input_tokens > d.input_max)
     return fail(ec::invalid_argument, std::string{file} + ": input_max is less than a first prompt has");
+  if (d.users > 0 && !d.daily.empty())
+    return fail(
+        ec::invalid_argument,
+        std::string{file} + ": daily bends the rate at which conversations begin; with users there is none");
   return d;
+}
+
+double daily_factor(const workload_description& d, double at_s) {
+  if (d.daily.empty()) return 1;
+  const auto n = d.daily.size();
+  const double place = std::fmod(at_s, d.day_s) / d.day_s * static_cast<double>(n);
+  const auto i = std::min(static_cast<std::size_t>(place), n - 1);
+  const double part = place - static_cast<double>(i);
+  return d.daily[i] * (1 - part) + d.daily[(i + 1) % n] * part;
 }
 
 result<workload_description> load_workload(const std::string& path) {
@@ -218,7 +264,11 @@ std::string to_toml(const workload_description& d) {
     std::snprintf(number, sizeof number, "%.9g", value_of(d, f));
     out += std::string{f.key} + " = " + number + "\n";
   }
-  return out;
+  if (d.daily.empty()) return out;
+  out += "daily = \"";
+  for (std::size_t i = 0; i < d.daily.size(); ++i)
+    out += (i > 0 ? " " : "") + config::format_real(d.daily[i]);
+  return out + "\"\n";
 }
 
 std::unique_ptr<trace_source> play_sessions(const workload_description& d, const session_options& options) {

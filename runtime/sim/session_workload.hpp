@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/result.hpp"
 #include "runtime/sim/trace_source.hpp"
@@ -26,6 +27,10 @@ namespace mooncaf::sim {
 ///   output_tokens = 300       # of an answer, likewise
 ///   output_spread = 0
 ///   input_max = 131072        # tokens of a prompt; a conversation that would grow longer ends
+///   daily = "0.3 0.2 1 0.8"   # requests_per_s times these, at even distances through a day, straight
+///   between;
+///                             # only without users; empty: always the same
+///   day_s = 86400             # how long a day is
 struct workload_description {
   std::uint64_t requests = 3000;
   double requests_per_s = 1;
@@ -35,12 +40,16 @@ struct workload_description {
   double input_tokens = 1000, input_spread = 0;
   double output_tokens = 300, output_spread = 0;
   std::uint32_t input_max = 131'072;
+  std::vector<double> daily;
+  double day_s = 86'400;
 };
 
 /// @error `ec::invalid_argument`, "FILE:LINE: …".
 result<workload_description> parse_workload(std::string_view text, std::string_view file);
 /// @error As above; `ec::io_error` if the file cannot be read.
 result<workload_description> load_workload(const std::string& path);
+/// What `requests_per_s` is multiplied with at a time of the workload.
+double daily_factor(const workload_description& d, double at_s);
 /// TOML that `parse_workload` reads back.
 std::string to_toml(const workload_description& d);
 

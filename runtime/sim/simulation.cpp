@@ -62,6 +62,10 @@ decode_model told_decode(const simulation_options& o) {
   return decode_model{samples};
 }
 
+constexpr bool is_about_machines(event_kind k) noexcept {
+  return k == event_kind::disturbance || k == event_kind::machine || k == event_kind::elastic;
+}
+
 }  // namespace
 
 block_key key_of(std::uint64_t hash_id) noexcept {
@@ -77,7 +81,8 @@ simulation::simulation(const simulation_options& options)
       conductor_(conductor_options_of(options)),
       queue_(conductor_, {options.max_queued, from_seconds(options.ttft_slo_s)}),
       random_(options.seed),
-      priority_random_(options.seed ^ 0x5EED) {
+      priority_random_(options.seed ^ 0x5EED),
+      elastic_(options.elastic) {
   add_instances();
 }
 
@@ -109,6 +114,7 @@ void simulation::add_instances() {
     options_.decode = options_.prefill;
     options_.pipeline = 1;
   }
+  make_room();
   const auto nodes = options_.prefill + options_.decode;
   links_.resize(nodes);
   conditions_.resize(nodes);
@@ -117,19 +123,34 @@ void simulation::add_instances() {
   const auto cache = cache_options_of(options_);
   const double hop = options_.hardware.network_latency_s;
   caches_.reserve(options_.prefill);
+  elastic_.busy.resize(options_.prefill);
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    add_instance(prefill_id(i), node_id{prefill_id(i).value}, instance_role::prefill);
     caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
-    conductor_.memory_of(node_id{prefill_id(i).value}, cache.dram_blocks);
+    begin_with(i);
     if (is_coupled()) coupled_.emplace_back(costs_, options_);
     else
       prefills_.emplace_back(costs_, prefill_options_of(options_), options_.pipeline, hop, options_.jitter);
   }
   for (std::uint32_t i = 0; i < options_.decode; ++i) {
-    const auto node = is_coupled() ? prefill_id(i) : decode_id(i);
-    add_instance(decode_id(i), node_id{node.value}, instance_role::decode);
-    if (!is_coupled()) decodes_.emplace_back(decode_costs_, decode_options_of(options_), options_.jitter);
+    if (is_coupled()) continue;
+    decodes_.emplace_back(decode_costs_, decode_options_of(options_), options_.jitter);
+    begin_with(decode_machine(i));
   }
+}
+
+void simulation::begin_with(std::uint32_t machine) {
+  if (is_there_at_first(machine)) join(machine);
+  else conditions_[machine].state = machine_state::off;
+}
+
+/// The conductor hears of a machine, which holds nothing.
+void simulation::join(std::uint32_t machine) {
+  const node_id node{machine + 1};
+  if (machine >= options_.prefill)
+    return add_instance(decode_id(machine - options_.prefill), node, instance_role::decode);
+  add_instance(prefill_id(machine), node, instance_role::prefill);
+  conductor_.memory_of(node, cache_options_of(options_).dram_blocks);
+  if (is_coupled()) add_instance(decode_id(machine), node, instance_role::decode);
 }
 
 result<bool> simulation::take_next(trace_source& source) {
@@ -195,13 +216,15 @@ result<outcome> simulation::run(trace_source& source, const std::function<void(s
   }
   if (!events_.empty()) now_ = events_.next().at;
   expect_disturbances();
-  const auto begin = now_;
+  const auto begin = began_ = now_;
+  begin_paying();
   sampled_at_ = begin;
   events_.push(begin + out_.history.interval(), event_kind::sample, 0);
   while (!events_.empty() && !hopeless()) {
     const auto e = events_.pop();
     const bool over = !arriving_ && requests_.live() == 0;
-    if (over && e.kind == event_kind::disturbance) continue;  // of nobody's request
+    // Of nobody's request:
+    if (over && is_about_machines(e.kind)) continue;
     now_ = e.at;
     ++out_.events;
     if (e.kind == event_kind::arrival) {
@@ -233,14 +256,18 @@ bool simulation::hopeless() const noexcept {
 void simulation::dispatch(const event& e) {
   switch (e.kind) {
     case event_kind::prefill_ready:
-      return enter_prefill(e.target);
+      if (requests_.is_current(e.target, e.stamp)) enter_prefill(e.target);
+      return;
     case event_kind::prefill_free:
+      if (e.stamp != conditions_[e.target].lives) return;
       prefills_[e.target].first_stage_free();
       return start_prefill(e.target);
     case event_kind::prefill_exit:
-      return prefill_exit(e.target);
+      if (e.stamp == conditions_[e.target].lives) prefill_exit(e.target);
+      return;
     case event_kind::kv_arrived:
-      return kv_arrived(e.target);
+      if (requests_.is_current(e.target, e.stamp)) kv_arrived(e.target);
+      return;
     case event_kind::decode_turn:
       return decode_turn(e.target, e.stamp);
     case event_kind::copy_arrived:
@@ -249,6 +276,13 @@ void simulation::dispatch(const event& e) {
       return coupled_turn(e.target, e.stamp);
     case event_kind::disturbance:
       return disturbed(e.target, e.stamp);
+    case event_kind::machine:
+      return machine_event_of(e.target, e.stamp);
+    case event_kind::elastic:
+      return decide_on_machines();
+    case event_kind::retry:
+      if (requests_.is_current(e.target, e.stamp)) ask(e.target);
+      return;
     case event_kind::arrival:
     case event_kind::sample:
       return;

@@ -2,14 +2,19 @@
 // The cluster on a virtual clock: production scheduling, batching and eviction, modelled machines.
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
+#include "runtime/sched/autoscaler.hpp"
 #include "runtime/sched/conductor_core.hpp"
 #include "runtime/sched/load_plan.hpp"
+#include "runtime/sched/role_switch.hpp"
 #include "runtime/sim/coupled_instance.hpp"
 #include "runtime/sim/decode_instance.hpp"
 #include "runtime/sim/event_queue.hpp"
@@ -53,16 +58,58 @@ class simulation {
     ticks worked = 0;                          ///< time spent sending
   };
 
-  /// How a node fares.
+  ///            restart                    over                      fail                 back
+  ///   live ────────────► draining ──────────────► away ──► live   any ────► dead, unseen ─► dead ──► live
+  ///                                                                that computes
+  /// In a cluster that grows and shrinks also: off ──► starting ──► live ──► draining ──► off.
+  enum class machine_state : std::uint8_t { live, draining, away, dead, starting, off };
+  /// What a machine drains for, besides a restart.
+  enum class machine_leaves : std::uint8_t { not_at_all, for_good, for_other_role };
+
+  /// How a machine (or pipeline group) fares. Machines are numbered as workers are, less one; a coupled one
+  /// as its prefill worker.
   struct condition {
     double slower = 1;  ///< its steps take so many times as long
     double link = 1;    ///< its network has so many times its speed
-    bool restarting = false, away = false;
+    machine_state state = machine_state::live;
+    bool unseen = false;              ///< dead, and the conductor does not know it yet
+    std::uint32_t line = no_line;     ///< of the disturbances: the restart that it goes through
+    std::uint32_t lives = 0;          ///< that it lost: events of earlier ones are void
+    ticks died = -1;                  ///< the last time
+    ticks paid_since = -1, paid = 0;  ///< -1: it is not, being off; until then
+    machine_leaves leaves = machine_leaves::not_at_all;
+    bool computes() const noexcept { return state <= machine_state::draining; }
+  };
+  static constexpr std::uint32_t no_line = ~std::uint32_t{0};
+
+  /// What an `event_kind::machine` is about: the stamp's low bits; those above are a line of the
+  /// disturbances.
+  enum class machine_event : std::uint32_t { dies, noticed, returns, serves, drains };
+  static constexpr std::uint32_t machine_event_bits = 3;
+
+  /// What decides over machines, and what it looked at the last time.
+  struct elastic_pool {
+    explicit elastic_pool(const elastic_options& options);
+    autoscaler prefill, decode;
+    role_switch roles;
+    std::vector<ticks> busy;  ///< of prefill instances
+    ticks looked = 0;
+  };
+
+  /// A request that was lost and tried again, beside what its record says of the attempt under way.
+  struct past_attempts {
+    token_gaps gaps;        ///< of its answer so far
+    ticks first_token = 0;  ///< of the answer; 0: there is none yet
+    ticks last_token = 0;
+    ticks placing_since = 0;     ///< when it was last known to have a place
+    double prefill_seconds = 0;  ///< spent in vain
+    std::uint32_t attempt = 0, losses = 0;
   };
 
   bool is_coupled() const noexcept { return options_.coupled != coupled_mode::off; }
   void add_instances();
   void add_instance(worker_id id, node_id node, instance_role role);
+  void join(std::uint32_t machine);
   result<bool> take_next(trace_source& source);
   void take_keys();
   result<void> arrivals(trace_source& source, const event& e);
@@ -71,6 +118,8 @@ class simulation {
   bool hopeless() const noexcept;
 
   void arrive();
+  void ask(std::uint32_t slot);
+  void unplaced(std::uint32_t slot, const rejection& why);
   void act_on(std::vector<decision>& decided);
   void refuse(request_state_record& r, const rejection& why);
   void place(std::uint32_t slot, const placement& where);
@@ -100,20 +149,65 @@ class simulation {
 
   void expect_disturbances();
   void disturbed(std::uint32_t number, std::uint32_t stamp);
-  void change_pace(std::uint32_t instance);
-  worker_id id_of(const disturbance& d, std::uint32_t instance) const noexcept;
+  void change_pace(std::uint32_t machine);
+  std::uint32_t count_of(machine_role role) const noexcept;
+  std::uint32_t machine_of(machine_role role, std::uint32_t instance) const noexcept;
+  machine_role role_of(std::uint32_t machine) const noexcept;
+  std::uint32_t instance_of(std::uint32_t machine) const noexcept;
+  void set_state(std::uint32_t machine, instance_state state);
   void begin_restart(std::uint32_t number, std::uint32_t instance);
   void go_on_restarting(std::uint32_t number, std::uint32_t instance);
-  bool is_needed(bool prefill, std::uint32_t instance) const;
+  bool is_needed(std::uint32_t machine) const;
+
+  void begin_failures(std::uint32_t number);
+  void expect_failure(std::uint32_t number, std::uint32_t machine);
+  random_source& failure_draws(std::uint32_t number, std::uint32_t machine);
+  void machine_event_of(std::uint32_t machine, std::uint32_t stamp);
+  void die(std::uint32_t number, std::uint32_t machine);
+  void crash(std::uint32_t machine);
+  void noticed(std::uint32_t machine);
+  void returns(std::uint32_t number, std::uint32_t machine);
+  void unfetch(request_state_record& r);
+  bool is_lost_with(const request_state_record& r, std::uint32_t machine) const noexcept;
+  void lose(std::uint32_t slot);
+  void resumes(std::uint32_t slot);
+  std::span<const token_gaps::value_type> gaps_before(std::uint32_t slot) const;
+  double tbt_of_before(std::uint32_t slot) const;
+  void try_later(std::uint32_t slot);
+  void give_up(std::uint32_t slot);
+  past_attempts& past_of(std::uint32_t slot);
+  std::uint32_t max_tokens_of(const request_state_record& r) const noexcept;
+
+  void make_room();
+  void begin_with(std::uint32_t machine);
+  void begin_paying();
+  bool is_there_at_first(std::uint32_t machine) const noexcept;
+  std::uint32_t machines_in(machine_role role, machine_state state) const;
+  pool_load prefill_load();
+  pool_load decode_load() const;
+  void decide_on_machines();
+  void scale(machine_role role, autoscaler& scaler, const pool_load& load);
+  void switch_roles(const pool_load& prefill, const pool_load& decode);
+  bool stay(machine_role role);
+  bool hire(machine_role role, double seconds);
+  void serves(std::uint32_t machine);
+  bool dismiss(machine_role role, machine_leaves why);
+  void look_at_leaving(std::uint32_t machine);
+  void changed(std::uint32_t machine, change_kind what);
+  static void pay(condition& c, ticks until);
+  void sum_up_machines();
 
   void sample();
-  void add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context, std::size_t instances);
+  void count_machines(timeline_row& row) const;
+  double instances_of(double serving, std::uint32_t all) const noexcept;
+  void add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context, double instances);
   void sum_up();
 
   time_point clock() const noexcept { return time_point{duration{now_}}; }
   request_counts& counts(const request_state_record& r) { return out_.by_priority[r.priority]; }
   worker_id prefill_id(std::uint32_t i) const noexcept { return worker_id{i + 1}; }
   worker_id decode_id(std::uint32_t i) const noexcept { return worker_id{options_.prefill + i + 1}; }
+  std::uint32_t decode_machine(std::uint32_t i) const noexcept { return options_.prefill + i; }
 
   simulation_options options_;
   cost_model costs_, decode_costs_;
@@ -136,13 +230,21 @@ class simulation {
   trace_source* source_ = nullptr;     // while `run` lasts
   ticks expected_ = 0;  // when the next request comes, if that follows from answers; 0: none is known
   workload_record upcoming_;
-  std::vector<block_key> upcoming_keys_;                // of its full blocks
-  std::unordered_map<std::uint32_t, hot_copy> copies_;  // on their way, by number
+  std::vector<block_key> upcoming_keys_;  // of its full blocks
+  struct copy_under_way {
+    hot_copy what;
+    ticks begun = 0;
+  };
+  std::unordered_map<std::uint32_t, copy_under_way> copies_;  // by number
   std::uint32_t copies_made_ = 0;
   ticks copies_planned_ = 0;  // when, the last time
-  ticks now_ = 0;
+  ticks began_ = 0, now_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t missed_ = 0;  // SLOs, or rejected
+  elastic_pool elastic_;
+  std::uint32_t started_prefill_ = 0, started_decode_ = 0;                     // instances at first
+  std::unordered_map<std::uint32_t, past_attempts> past_;                      // by slot
+  std::map<std::pair<std::uint32_t, std::uint32_t>, random_source> failures_;  // by line and machine
   std::vector<std::uint32_t> finished_;
   outcome out_;
   // At the latest sample.

@@ -12,7 +12,7 @@ void simulation::enter_coupled(std::uint32_t slot) {
   entry.priority = r.priority;
   entry.arrival = time_point{duration{r.arrival}};
   entry.context_tokens = r.prompt_tokens;
-  entry.max_tokens = options_.max_tokens;
+  entry.max_tokens = max_tokens_of(r);
   if (!c.push(entry, r.output_tokens)) {
     refuse(r, {{ec::out_of_space, "longer than an instance's memory"}, {}, reject_stage::at_decode});
     caches_[r.prefill].unpin(r.pins);
@@ -32,13 +32,13 @@ void simulation::coupled_turn(std::uint32_t instance, std::uint32_t stamp) {
   for (const auto slot : news_.finished) {
     const auto& r = requests_[slot];
     out_.output_tokens += r.decode_tokens;
-    finish(slot, c.tbt(r, options_.tbt));
+    finish(slot, c.tbt(r, options_.tbt, gaps_before(slot)));
   }
   for (const auto slot : news_.first_tokens) {
     if (requests_[slot].output_tokens <= 1) c.leave(requests_[slot]);
     first_token(slot);
   }
-  if (const auto next = c.next(now_, random_, requests_)) {
+  if (const auto next = c.next(now_, conditions_[instance].slower, random_, requests_)) {
     events_.push(next->at, event_kind::coupled_turn, instance, next->stamp);
   }
   report(static_cast<std::uint32_t>(decode_id(instance).value), c.load());

@@ -10,13 +10,14 @@ namespace mooncaf::sim {
 void simulation::kv_arrived(std::uint32_t slot) {
   auto& r = requests_[slot];
   auto& d = decodes_[r.decode];
+  if (r.stranded || !conditions_[decode_machine(r.decode)].computes()) return;  // until that is noticed
   decode_entry entry;
   entry.id = r.id;
   entry.priority = r.priority;
   entry.arrival = time_point{duration{r.arrival}};
   entry.deadline = time_point{duration{r.first_token}} + from_seconds(options_.tbt_slo_s);
   entry.context_tokens = r.prompt_tokens;
-  entry.max_tokens = options_.max_tokens;
+  entry.max_tokens = max_tokens_of(r);
   std::optional<rejection> refused;
   if (checks_at_decode(options_.admission)) {
     refused = d.check(entry, decode_estimate_, from_seconds(options_.tbt_slo_s));
@@ -39,14 +40,14 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
   finished_.clear();
   const bool slowed = instance < prefills_.size() && prefills_[instance].computing();
   const double slowdown =
-      conditions_[options_.prefill + instance].slower * (slowed ? decode_costs_.decode_beside_prefill() : 1);
+      conditions_[decode_machine(instance)].slower * (slowed ? decode_costs_.decode_beside_prefill() : 1);
   const auto next = d.turn(now_, slowdown, random_, requests_, out_.gap, finished_);
   for (const auto slot : finished_) {
     const auto& r = requests_[slot];
     const double wait = to_sec(r.joined - r.first_token);
     out_.handover.add(wait);
     out_.output_tokens += r.decode_tokens;
-    finish(slot, d.tbt(r, wait, options_.tbt));
+    finish(slot, d.tbt(r, wait, options_.tbt, gaps_before(slot)));
   }
   if (next) events_.push(next->at, event_kind::decode_turn, instance, next->stamp);
   const auto load = d.load();
@@ -58,14 +59,15 @@ void simulation::finish(std::uint32_t slot, double tbt) {
   auto& r = requests_[slot];
   auto& c = counts(r);
   ++c.completed;
-  const bool late = to_sec(r.first_token - r.arrival) > options_.ttft_slo_s;
+  const auto first_token = r.delivered > 0 ? past_.at(slot).first_token : r.first_token;
+  const bool late = to_sec(first_token - r.arrival) > options_.ttft_slo_s;
   const bool slow = tbt > options_.tbt_slo_s;
   c.ttft_missed += late;
   c.tbt_missed += slow;
   c.slo_met += !late && !slow;
   if (late || slow) out_.missed_prefill_s += r.prefill_seconds;
   missed_ += slow && !late;  // a late one was counted at its first token
-  if (r.output_tokens > 1) out_.tbt.add(tbt);
+  if (r.output_tokens + r.delivered > 1) out_.tbt.add(tbt);
   conductor_.finished(r.id, clock(), r.output_tokens);
   close(slot);
 }
@@ -73,6 +75,7 @@ void simulation::finish(std::uint32_t slot, double tbt) {
 void simulation::close(std::uint32_t slot) {
   const auto session = requests_[slot].session;
   requests_.close(slot);
+  if (!past_.empty()) past_.erase(slot);
   if (!source_->follows_answers()) return;
   source_->answered(session, to_sec(now_));
   expect_arrival();

@@ -21,15 +21,20 @@ void simulation::arrive() {
   }
   r.keys.swap(upcoming_keys_);
   ++counts(r).arrived;
+  ask(slot);
+}
 
-  schedule_request ask;
-  ask.id = r.id;
-  ask.keys = r.keys;
-  ask.prompt_tokens = r.prompt_tokens;
-  ask.max_tokens = options_.max_tokens;
-  ask.priority = r.priority;
-  ask.arrival = clock();
-  queue_.submit(ask, clock(), decided_);
+void simulation::ask(std::uint32_t slot) {
+  const auto& r = requests_[slot];
+  schedule_request question;
+  question.id = r.id;
+  question.keys = r.keys;
+  question.prompt_tokens = r.prompt_tokens;
+  question.max_tokens = max_tokens_of(r);
+  question.priority = r.priority;
+  question.arrival = time_point{duration{r.arrival}};
+  question.resumed = r.delivered > 0;
+  queue_.submit(question, clock(), decided_);
   act_on(decided_);
 }
 
@@ -38,6 +43,8 @@ void simulation::act_on(std::vector<decision>& decided) {
     const auto slot = request_table::slot_of(d.id);
     if (d.outcome) {
       place(slot, *d.outcome);
+    } else if (d.outcome.error().cause.code == ec::unavailable) {
+      unplaced(slot, d.outcome.error());
     } else {
       refuse(requests_[slot], d.outcome.error());
       close(slot);
@@ -82,7 +89,8 @@ load_plan simulation::plan(const request_state_record& r, const placement& where
   q.threshold_tokens = options_.prefetch_threshold;
   q.dram_blocks = held.blocks - held.from_ssd;
   q.held_blocks = held.blocks;
-  if (where.source) q.remote_blocks = where.source_blocks;
+  // Nobody answers at a dead machine that the conductor still counts on.
+  if (where.source && conditions_[where.source.value - 1].computes()) q.remote_blocks = where.source_blocks;
   q.disk = [&](std::uint32_t blocks) {
     return duration{std::max<ticks>(links.reads - now_, 0)} +
            from_seconds(blocks * block_bytes / options_.hardware.ssd_bytes_per_s);
@@ -134,7 +142,7 @@ void simulation::place(std::uint32_t slot, const placement& where) {
     const auto compute = from_sec(costs_.prefill(r.prompt_tokens, r.cached_tokens) / options_.pipeline);
     ready -= std::min(ready - read, compute) * (costs_.layers() - 1) / costs_.layers();
   }
-  events_.push(ready, event_kind::prefill_ready, slot);
+  events_.push(ready, event_kind::prefill_ready, slot, request_table::stamp_of(r.id));
 }
 
 /// Brings the prefix that another node holds. @returns when it is here.
@@ -145,6 +153,7 @@ ticks simulation::fetch(request_state_record& r, const placement& where) {
   caches_[source].sent(r.keys, r.local_blocks, where.source_blocks, static_cast<std::uint64_t>(now_));
   const auto end = transfer(source, r.prefill, bytes, now_);
   r.fetched_to = where.source_blocks;
+  r.source = source + 1;
   caches_[r.prefill].prepare(std::span{r.keys}.first(r.fetched_to), r.local_blocks);
   ++out_.fetches;
   out_.bytes_fetched += bytes;
@@ -163,14 +172,15 @@ void simulation::copy_hot_blocks() {
     const auto there = transfer(source, target, bytes, now_);
     out_.hot_copies += copy.blocks.size();
     out_.bytes_fetched += bytes;
-    copies_.emplace(copies_made_, std::move(copy));
+    copies_.emplace(copies_made_, copy_under_way{std::move(copy), now_});
     events_.push(there, event_kind::copy_arrived, copies_made_++);
   }
 }
 
 void simulation::copy_arrived(std::uint32_t number) {
-  const auto copy = std::move(copies_.extract(number).mapped());
-  if (conditions_[copy.target.value - 1].away) return;
+  const auto [copy, begun] = std::move(copies_.extract(number).mapped());
+  const auto &from = conditions_[copy.source.value - 1], &to = conditions_[copy.target.value - 1];
+  if (!to.computes() || from.died >= begun || to.died >= begun) return;
   caches_[copy.target.value - 1].copy(copy.blocks, static_cast<std::uint64_t>(now_));
 }
 

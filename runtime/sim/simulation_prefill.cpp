@@ -8,6 +8,8 @@ namespace mooncaf::sim {
 
 void simulation::enter_prefill(std::uint32_t slot) {
   auto& r = requests_[slot];
+  r.source = 0;
+  if (!conditions_[r.prefill].computes()) return;  // until that is noticed
   if (r.fetched_to > r.local_blocks) {
     // What was fetched is held here from now on: a hot prefix has one more replica.
     caches_[r.prefill].insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks,
@@ -32,8 +34,9 @@ void simulation::start_prefill(std::uint32_t instance) {
   const auto step = p.start(now_, slower, random_, requests_);
   neighbour_changed(instance);
   if (!step) return;
-  if (p.stages() > 1) events_.push(step->free, event_kind::prefill_free, instance);
-  events_.push(step->exits, event_kind::prefill_exit, instance);
+  const auto life = conditions_[instance].lives;
+  if (p.stages() > 1) events_.push(step->free, event_kind::prefill_free, instance, life);
+  events_.push(step->exits, event_kind::prefill_exit, instance, life);
 }
 
 /// Prefill instance `instance` began a step, or has none to begin: where it shares its machine, the decode
@@ -57,6 +60,7 @@ void simulation::prefill_exit(std::uint32_t instance) {
     prefill_estimate_.observe(alone.tokens, alone.start, from_seconds(step.seconds / options_.pipeline));
   }
   for (const auto& c : step.chunks) {
+    if (!requests_.is_current(c.id)) continue;  // its decode instance died meanwhile
     const auto slot = request_table::slot_of(c.id);
     auto& r = requests_[slot];
     r.prefill_seconds += part_of_step(step.seconds, c.tokens, tokens);
@@ -92,10 +96,14 @@ void simulation::stream_out(request_state_record& r, const prefill_chunk& c, con
 void simulation::first_token(std::uint32_t slot) {
   auto& r = requests_[slot];
   r.first_token = now_;
-  const double ttft = to_sec(now_ - r.arrival);
-  out_.ttft.add(ttft);
-  missed_ += ttft > options_.ttft_slo_s;
-  out_.queueing.add(std::max(ttft - r.prefill_seconds / options_.pipeline, 0.0));
+  if (r.delivered == 0) {
+    const double ttft = to_sec(now_ - r.arrival);
+    out_.ttft.add(ttft);
+    missed_ += ttft > options_.ttft_slo_s;
+    out_.queueing.add(std::max(ttft - r.prefill_seconds / options_.pipeline, 0.0));
+  } else {
+    resumes(slot);
+  }
   ++out_.output_tokens;
   conductor_.first_token(r.id, r.prompt_tokens - r.cached_tokens, r.cached_tokens,
                          from_seconds(r.prefill_seconds / options_.pipeline), clock());
@@ -103,10 +111,10 @@ void simulation::first_token(std::uint32_t slot) {
   cache.insert(r.keys, r.local_blocks, static_cast<std::uint64_t>(now_));
   cache.unpin(r.pins);
   report(static_cast<std::uint32_t>(prefill_id(r.prefill).value), {});
-  if (r.output_tokens <= 1) return finish(slot, 0);
+  if (r.output_tokens <= 1) return finish(slot, r.delivered > 0 ? tbt_of_before(slot) : 0);
   r.decode_tokens = r.output_tokens - 1;
   if (is_coupled()) return coupled_[r.prefill].decode(slot, requests_);
-  events_.push(std::max(r.kv_sent, now_), event_kind::kv_arrived, slot);
+  events_.push(std::max(r.kv_sent, now_), event_kind::kv_arrived, slot, request_table::stamp_of(r.id));
 }
 
 }  // namespace mooncaf::sim

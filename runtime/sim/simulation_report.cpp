@@ -10,16 +10,20 @@ void simulation::sample() {
   timeline_row row;
   row.at = to_sec(now_);
   const double span = to_sec(now_ - sampled_at_);
+  count_machines(row);
+  const auto prefill = instances_of(row.prefill_serving, options_.prefill);
+  const auto decode = instances_of(row.decode_serving, options_.decode);
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    row.prefill_load += conductor_.load_of(prefill_id(i), clock()) / options_.prefill;
+    row.prefill_load += conductor_.load_of(prefill_id(i), clock()) / prefill;
     const auto busy = is_coupled() ? coupled_[i].busy() : prefills_[i].busy();
     row.prefill_waiting += static_cast<double>(is_coupled() ? coupled_[i].waiting() : prefills_[i].waiting());
-    row.busy.push_back(static_cast<float>(to_sec(busy - sampled_busy_[i]) / span));
+    // A step that its machine did not live to end was counted when it began.
+    row.busy.push_back(static_cast<float>(std::max(to_sec(busy - sampled_busy_[i]) / span, 0.0)));
     sampled_busy_[i] = busy;
   }
   for (const auto& c : coupled_) {
     row.decode_running += static_cast<double>(c.running());
-    add_occupancy(row, c.running(), c.context_tokens(), coupled_.size());
+    add_occupancy(row, c.running(), c.context_tokens(), static_cast<double>(coupled_.size()));
     if (c.running() == 0) continue;
     row.decode_load += costs_.decode_step(c.running(), c.context_tokens()) / options_.tbt_slo_s /
                        static_cast<double>(coupled_.size());
@@ -28,9 +32,9 @@ void simulation::sample() {
     const auto& d = decodes_[i];
     if (d.running() > 0) {
       row.decode_load +=
-          decode_costs_.decode_step(d.running(), d.context_tokens()) / options_.tbt_slo_s / options_.decode;
+          decode_costs_.decode_step(d.running(), d.context_tokens()) / options_.tbt_slo_s / decode;
     }
-    add_occupancy(row, d.running(), d.context_tokens(), options_.decode);
+    add_occupancy(row, d.running(), d.context_tokens(), decode);
     row.decode_running += static_cast<double>(d.running());
     row.decode_waiting += static_cast<double>(d.waiting());
     auto& before = sampled_busy_[options_.prefill + i];
@@ -58,13 +62,26 @@ void simulation::sample() {
   out_.history.add(std::move(row));
 }
 
+void simulation::count_machines(timeline_row& row) const {
+  for (std::uint32_t m = 0; m < conditions_.size(); ++m) {
+    if (is_coupled() && m >= options_.prefill) break;
+    const auto& c = conditions_[m];
+    (role_of(m) == machine_role::decode ? row.decode_serving : row.prefill_serving) += c.computes();
+    row.paid += c.paid_since >= 0;
+  }
+}
+
+/// What a mean over a role's instances is about: all, or in a cluster that changes those that serve.
+double simulation::instances_of(double serving, std::uint32_t all) const noexcept {
+  return options_.elastic.any() ? std::max(serving, 1.0) : all;
+}
+
 void simulation::add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context,
-                               std::size_t instances) {
+                               double instances) {
   const auto& machine = options_.decode_profile();
   const double memory = static_cast<double>(context) / static_cast<double>(machine.device_kv_tokens);
-  const auto n = static_cast<double>(instances);
-  row.decode_batch += static_cast<double>(running) / machine.max_batch / n;
-  row.decode_memory += memory / n;
+  row.decode_batch += static_cast<double>(running) / machine.max_batch / instances;
+  row.decode_memory += memory / instances;
   out_.decode_memory_most = std::max(out_.decode_memory_most, memory);
 }
 
@@ -77,11 +94,14 @@ void simulation::sum_up() {
     out_.busiest = std::max(out_.busiest, s);
     return s;
   };
-  for (const auto& p : prefills_) out_.prefill_busy += share(p.busy()) / options_.prefill;
-  for (const auto& c : coupled_) out_.prefill_busy += share(c.busy()) / options_.prefill;
-  for (const auto& d : decodes_) out_.decode_busy += share(d.busy()) / options_.decode;
+  sum_up_machines();
+  const auto prefill = instances_of(out_.prefill_machine_s / options_.pipeline / span, options_.prefill);
+  const auto decode = instances_of(out_.decode_machine_s / span, options_.decode);
+  for (const auto& p : prefills_) out_.prefill_busy += share(p.busy()) / prefill;
+  for (const auto& c : coupled_) out_.prefill_busy += share(c.busy()) / prefill;
+  for (const auto& d : decodes_) out_.decode_busy += share(d.busy()) / decode;
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    out_.network_busy += to_sec(links_[i].worked) / span / options_.prefill;
+    out_.network_busy += to_sec(links_[i].worked) / span / prefill;
   }
   for (auto* mean : {&out_.decode_batch, &out_.decode_memory, &out_.decode_step}) {
     *mean /= static_cast<double>(std::max<std::uint64_t>(samples_, 1));

@@ -3,7 +3,9 @@
 // from.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,18 @@ struct step_run {
   double seconds = 0;
   double growth = 0;
 };
+
+/// Steps of a run that are over `seconds` after it began.
+inline std::int64_t steps_over(const step_run& run, double seconds) noexcept {
+  if (run.seconds <= 0) return 0;
+  const double first = run.seconds - run.growth / 2;
+  double n = seconds / run.seconds;
+  if (run.growth > 0) n = (std::sqrt(first * first + 2 * run.growth * seconds) - first) / run.growth;
+  return std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(n + 1e-9)), 0);
+}
+
+/// Gaps between tokens: how long, how many.
+using token_gaps = std::vector<std::pair<double, std::int64_t>>;
 
 /// What is taken for the TBT of a request.
 enum class tbt_metric : std::uint8_t {
@@ -42,10 +56,17 @@ class step_history {
 
   /// TBT of a request that took part in steps [from, to) and waited `wait` seconds between its first token
   /// and its first step.
-  double tbt(std::int64_t from, std::int64_t to, double wait, tbt_metric metric) {
-    const auto gaps = to - from;
+  /// @param before  gaps of the same request elsewhere, which count as well.
+  double tbt(std::int64_t from, std::int64_t to, double wait, tbt_metric metric,
+             std::span<const token_gaps::value_type> before = {}) {
+    auto gaps = to - from;
+    scratch_.clear();
+    if (gaps > 0) collect_gaps(from, to, wait);
+    for (const auto& g : before) {
+      gaps += g.second;
+      scratch_.push_back(g);
+    }
     if (gaps <= 0) return 0;
-    collect_gaps(from, to, wait);
     const auto tenth = metric == tbt_metric::p90
                            ? gaps / 10 + 1
                            : std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
@@ -63,6 +84,13 @@ class step_history {
     return metric == tbt_metric::p90 ? slowest_left : sum / static_cast<double>(tenth - left);
   }
 
+  /// The gaps of a request that took part in steps [from, to), as above.
+  token_gaps gaps(std::int64_t from, std::int64_t to, double wait) {
+    scratch_.clear();
+    if (to > from) collect_gaps(from, to, wait);
+    return scratch_;
+  }
+
   std::size_t size() const noexcept { return runs_.size(); }
 
  private:
@@ -70,9 +98,8 @@ class step_history {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
   }
-  /// The gaps of a request, into the scratch: how long, how many.
+  /// The gaps of a request, into the scratch.
   void collect_gaps(std::int64_t from, std::int64_t to, double wait) {
-    scratch_.clear();
     auto i = first_run(from);
     scratch_.emplace_back(
         wait + runs_[i].seconds + static_cast<double>(from - runs_[i].first) * runs_[i].growth, 1);
@@ -90,7 +117,7 @@ class step_history {
   }
 
   std::vector<step_run> runs_;
-  std::vector<std::pair<double, std::int64_t>> scratch_;
+  token_gaps scratch_;
 };
 
 }  // namespace mooncaf::sim

@@ -17,10 +17,11 @@ struct timeline_row {
   double prefill_waiting = 0, decode_running = 0, decode_waiting = 0;  ///< requests, all instances
   double decode_batch = 0;   ///< sequences over the most that a batch may have, mean over instances
   double decode_memory = 0;  ///< KV tokens over what the device holds, mean over instances
-  double blocks_asked = 0, blocks_found = 0;  ///< of prompts placed since the row before
-  double rejected = 0;                        ///< requests since the row before
-  std::vector<float> busy;                    ///< share of the time since the row before, per instance
-  std::vector<float> replicas;                ///< holders of each watched block
+  double blocks_asked = 0, blocks_found = 0;                 ///< of prompts placed since the row before
+  double rejected = 0;                                       ///< requests since the row before
+  double prefill_serving = 0, decode_serving = 0, paid = 0;  ///< instances
+  std::vector<float> busy;      ///< share of the time since the row before, per instance
+  std::vector<float> replicas;  ///< holders of each watched block
 
   /// Share of the blocks that were found; no number where none was asked for.
   double hit_share() const noexcept {
@@ -58,6 +59,9 @@ class timeline {
       average(a.decode_waiting, b.decode_waiting);
       average(a.decode_batch, b.decode_batch);
       average(a.decode_memory, b.decode_memory);
+      average(a.prefill_serving, b.prefill_serving);
+      average(a.decode_serving, b.decode_serving);
+      average(a.paid, b.paid);
       a.blocks_asked += b.blocks_asked;
       a.blocks_found += b.blocks_found;
       a.rejected += b.rejected;

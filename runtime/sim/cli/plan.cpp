@@ -136,6 +136,17 @@ result<std::string> read_kinds(plan_call& r) {
   return r.prices.empty() ? std::string{} : prices.currency;
 }
 
+/// What is to go wrong must be able to go wrong in every cluster that is tried.
+result<void> comparable(const plan_call& r) {
+  if (r.cluster.disturbances.empty() || r.mode != plan_mode::both) return {};
+  const auto all = load_disturbances(r.cluster.disturbances);
+  if (!all) return fail(all.error());
+  if (std::ranges::all_of(*all, [](const disturbance& d) { return d.kind == disturbance_kind::burst; }))
+    return {};
+  return fail(ec::invalid_argument,
+              "--disturb names instances of one way of working: --mode disaggregated or --mode coupled, too");
+}
+
 /// The trace; of a description one that is made up, whose answers need half of the TBT SLO for a token.
 result<std::vector<workload_record>> requests_of(const plan_call& r) {
   if (!r.trace.ends_with(".toml")) return load_trace(r.trace, r.format);
@@ -166,6 +177,7 @@ int plan_command(std::span<const std::string> args, const console& io) {
   constexpr std::uint32_t usual = 16, most = 256;
   auto& p = r.problem;
   p.nodes = r.nodes > 0 ? r.nodes : p.goal == plan_goal::goodput ? usual : most;
+  if (const auto fair = comparable(r); !fair) return here.wrong(fair.error(), 2);
   p.disaggregated = r.mode != plan_mode::coupled;
   p.coupled = r.mode != plan_mode::disaggregated;
   const auto currency = read_kinds(r);

@@ -34,6 +34,7 @@ command_line simulate_line(simulate_request& r) {
   line.arguments.push_back(text("report", "FILE.html", "write a page with plots", r.report));
   line.arguments.push_back(flag("json", "print JSON instead of a table", r.json));
   for (auto& a : simulation_arguments(r.simulation)) line.arguments.push_back(std::move(a));
+  for (auto& a : elastic_arguments(r.simulation)) line.arguments.push_back(std::move(a));
   return line;
 }
 

@@ -2,6 +2,9 @@
 
 #include <limits>
 
+#include "config/value.hpp"
+#include "runtime/sim/price_list.hpp"
+
 namespace mooncaf::sim {
 
 namespace {
@@ -74,7 +77,43 @@ std::vector<argument> policy_arguments(simulation_request& r) {
   };
 }
 
+/// MIN-MAX instances.
+argument range(std::string name, std::string meaning, instance_range& at) {
+  return {std::move(name), "MIN-MAX", std::move(meaning),
+          [&at](std::string_view v) -> std::optional<std::string> {
+            constexpr std::uint64_t most = 8191;
+            const auto dash = v.find('-');
+            const auto least = config::parse_integer(v.substr(0, dash));
+            const auto greatest =
+                dash == std::string_view::npos ? std::nullopt : config::parse_integer(v.substr(dash + 1));
+            if (!least || !greatest || *least < 1 || *least > *greatest || *greatest > most)
+              return "two numbers with a dash between them expected, 1 to 8191, the less first";
+            at = {static_cast<std::uint32_t>(*least), static_cast<std::uint32_t>(*greatest)};
+            return std::nullopt;
+          }};
+}
+
 }  // namespace
+
+std::vector<argument> elastic_arguments(simulation_request& r) {
+  auto& e = r.options.elastic;
+  return {
+      range("scale-prefill",
+            "autoscaling: so many prefill instances, as their load asks; --prefill of them at first",
+            e.prefill),
+      range("scale-decode", "likewise", e.decode),
+      seconds("start-up", "from asking for a machine until it serves", e.start_s, 0, 1e5),
+      real("target-load", "of an instance, that autoscaling aims at", e.target, 0.05, 2),
+      seconds("down-after", "fewer instances only if no more were needed for so long", e.down_after_s, 0,
+              1e6),
+      flag("switch-roles",
+           "machines change between prefill and decode, by load (simulated: no server does it)",
+           e.switch_roles),
+      seconds("switch-time", "from drained in one role until it serves in the other", e.switch_s, 0, 1e5),
+      seconds("scale-every", "at which machines are decided about", e.every_s, 0.1, 1e5),
+      text("prices", "FILE.toml", "what an hour of a machine costs, to tell what the run did", r.prices),
+  };
+}
 
 argument trace_blocks(std::uint32_t& at) {
   return whole("trace-block-tokens", "tokens of a block in the trace; 0: found out from its lengths", at, 0,
@@ -84,16 +123,34 @@ argument trace_blocks(std::uint32_t& at) {
 std::vector<argument> simulation_arguments(simulation_request& r) {
   auto all = cluster_arguments(r);
   for (auto& a : policy_arguments(r)) all.push_back(std::move(a));
-  all.push_back(text("disturb", "FILE",
-                     "what goes wrong, a line each: AT FOR slow|link|restart|burst WHOM HOW_MUCH, such as\n" +
-                         std::string(26, ' ') +
-                         "\"100s 60s slow prefill 0-3 x2\" (runtime/sim/disturbance.hpp)",
-                     r.disturbances));
+  all.push_back(text(
+      "disturb", "FILE",
+      "what goes wrong, a line each: AT FOR slow|link|restart|burst|fail WHOM HOW_MUCH,\n" +
+          std::string(26, ' ') + "such as \"100s 60s slow prefill 0-3 x2\", \"5m 2m fail decode 1\" or\n" +
+          std::string(26, ' ') + "\"0s 8h fail prefill all mtbf 2h mttr 5m\" (runtime/sim/disturbance.hpp)",
+      r.disturbances));
   all.push_back(real("speed", "of the replay: 2 plays an hour in half an hour", r.options.speed, 1e-3, 1e6));
   all.push_back(real("jitter", "relative standard deviation of step times", r.options.jitter, 0, 1));
   all.push_back(whole("seed", "of everything that is drawn", r.options.seed, 0, ~std::uint64_t{0}));
   return all;
 }
+
+namespace {
+
+/// An hour of a machine of either role; prefill's with its memory for KV.
+result<hourly_price> prices_of(const simulation_request& r, const simulation_options& o) {
+  const auto prices = load_prices(r.prices);
+  if (!prices) return fail(prices.error());
+  const auto prefill = prices->price_of(kind_name(r.profile));
+  if (!prefill) return fail(prefill.error());
+  const auto decode = prices->price_of(kind_name(r.decode_profile.empty() ? r.profile : r.decode_profile));
+  if (!decode) return fail(decode.error());
+  const double cached_gb =
+      static_cast<double>(o.hardware.dram_tokens) * static_cast<double>(o.hardware.kv_bytes_per_token) * 1e-9;
+  return hourly_price{*prefill + cached_gb * prices->cache_gb_hour, *decode, prices->currency};
+}
+
+}  // namespace
 
 result<simulation_options> resolve(const simulation_request& r) {
   auto options = r.options;
@@ -115,6 +172,11 @@ result<simulation_options> resolve(const simulation_request& r) {
     auto read = load_disturbances(r.disturbances);
     if (!read) return fail(read.error());
     options.disturbances = std::move(*read);
+  }
+  if (!r.prices.empty()) {
+    auto price = prices_of(r, options);
+    if (!price) return fail(price.error());
+    options.price = std::move(*price);
   }
   options.layerwise = !r.no_layerwise;
   options.local_cache = !r.no_cache;

@@ -15,6 +15,7 @@ struct simulation_request {
   std::string profile = "a800x8-llama70b";
   std::string decode_profile;  ///< empty: the same
   std::string disturbances;    ///< a file; empty: nothing goes wrong
+  std::string prices;          ///< a file; empty: none
   double nic_gbit_per_s = 0;   ///< 0: the profile's; likewise below
   std::uint64_t dram_tokens = 0;
   std::uint64_t ssd_tokens = 0;
@@ -25,6 +26,8 @@ struct simulation_request {
 argument trace_blocks(std::uint32_t& at);
 /// @param request  outlives the arguments, which write into it.
 std::vector<argument> simulation_arguments(simulation_request& request);
+/// Of a cluster that grows, shrinks or switches roles, and what it costs: where the size is not searched for.
+std::vector<argument> elastic_arguments(simulation_request& request);
 /// The options with their profile. @error  of the profile or the options.
 result<simulation_options> resolve(const simulation_request& request);
 

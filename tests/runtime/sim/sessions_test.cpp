@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <map>
 
 #include "runtime/sim/session_workload.hpp"
@@ -139,4 +140,48 @@ TEST_CASE("a description with a mistake is refused with its line") {
   CHECK(said("[workload]\nusers = 1.5\n") == "w.toml:2: users: a whole number expected");
   CHECK(said("requests = 5\n").find("w.toml:1: requests: no such key") == 0);
   CHECK(said("[workload]\nsystem_tokens = 900000\n").find("input_max is less") != std::string::npos);
+}
+
+TEST_CASE("conversations begin as the day asks, and its curve reads back") {
+  auto d = talk();
+  d.requests = 4000;
+  d.turns = 1;
+  d.think_s = 0;
+  d.requests_per_s = 10;
+  d.daily = {0.2, 1, 1, 0.2};
+  d.day_s = 400;
+  CHECK(daily_factor(d, 0) == doctest::Approx(0.2));
+  CHECK(daily_factor(d, 50) == doctest::Approx(0.6));
+  CHECK(daily_factor(d, 150) == doctest::Approx(1));
+  CHECK(daily_factor(d, 350) == doctest::Approx(0.2));
+  CHECK(daily_factor(d, 450) == doctest::Approx(0.6));
+  const auto source = play_sessions(d, {512, 1, 3, 0.01});
+  std::array<int, 4> in_quarter{};
+  std::array<int, 4> usual{};
+  for (workload_record r; *source->next(r) && r.timestamp_ms < 400'000;)
+    ++in_quarter[static_cast<std::size_t>(r.timestamp_ms / 100'000)];
+  d.daily.clear();
+  const auto flat = play_sessions(d, {512, 1, 3, 0.01});
+  for (workload_record r; *flat->next(r) && r.timestamp_ms < 400'000;)
+    ++usual[static_cast<std::size_t>(r.timestamp_ms / 100'000)];
+  constexpr double share[] = {0.6, 1, 0.6, 0.2};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(in_quarter[i] == doctest::Approx(1000 * share[i]).epsilon(0.12));
+    CHECK(usual[i] == doctest::Approx(1000).epsilon(0.12));
+  }
+  d.daily = {0.25, 1.5, 0};
+  const auto again = parse_workload(to_toml(d), "w");
+  REQUIRE_MESSAGE(again, again.error().detail);
+  CHECK(again->daily == d.daily);
+  CHECK(again->day_s == d.day_s);
+  const auto said = [](const std::string& line) {
+    const auto read = parse_workload("[workload]\n" + line + "\n", "w");
+    REQUIRE_FALSE(read);
+    return read.error().detail;
+  };
+  CHECK(said("daily = 3") == "w:2: daily: factors in quotes expected, such as \"0.3 0.2 1 0.8\"");
+  CHECK(said("daily = \"1 x\"") == "w:2: daily: 'x' is no factor of 0 to 1000");
+  CHECK(said("daily = \"1\"") == "w:2: daily: 2 to 1000 factors expected");
+  CHECK(said("daily = \"0 0\"").find("somebody has to come") != std::string::npos);
+  CHECK(said("daily = \"1 2\"\nusers = 3").find("with users there is none") != std::string::npos);
 }

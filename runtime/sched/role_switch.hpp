@@ -1,0 +1,63 @@
+#pragma once
+// When an instance should change from prefill to decode, or back.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "runtime/base/units.hpp"
+#include "runtime/sched/instance.hpp"
+
+namespace mooncaf {
+
+struct role_switch_options {
+  double busy = 0.5;                         ///< nobody moves while the fuller pool is below this load
+  double margin = 0.1;                       ///< by which the fuller pool's load must fall, or nobody moves
+  duration hold = std::chrono::seconds(30);  ///< for which that must have been so
+};
+
+/// The instances of one role.
+struct pool_load {
+  double load = 0;  ///< of an instance, mean; 1 is full, and who waits counts beyond that
+  std::uint32_t running = 0;
+};
+
+/// An elastic pool: the emptier role gives one instance to the fuller one if the fuller of both is the
+/// emptier for it afterwards. One at a time; the caller drains it, and asks again when it works in its new
+/// role.
+/// @thread  Owned by whoever switches; not synchronised.
+class role_switch {
+ public:
+  explicit role_switch(const role_switch_options& options) : options_(options) {}
+
+  /// @returns the role that gives an instance away, or nothing.
+  std::optional<instance_role> decide(const pool_load& prefill, const pool_load& decode, time_point now) {
+    const bool prefill_gives = prefill.load < decode.load;
+    const auto giver = prefill_gives ? instance_role::prefill : instance_role::decode;
+    if (!helps(prefill_gives ? prefill : decode, prefill_gives ? decode : prefill)) {
+      wanted_.reset();
+      return std::nullopt;
+    }
+    if (wanted_ != giver) {
+      wanted_ = giver;
+      since_ = now;
+    }
+    if (now - since_ < options_.hold) return std::nullopt;
+    wanted_.reset();
+    return giver;
+  }
+
+ private:
+  bool helps(const pool_load& gives, const pool_load& takes) const {
+    if (gives.running < 2 || takes.load < options_.busy) return false;
+    const double n = gives.running, m = takes.running;
+    const double worst = std::max(gives.load * n / (n - 1), takes.load * m / (m + 1));
+    return worst <= takes.load * (1 - options_.margin);
+  }
+
+  role_switch_options options_;
+  std::optional<instance_role> wanted_;
+  time_point since_{};
+};
+
+}  // namespace mooncaf

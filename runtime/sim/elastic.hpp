@@ -1,0 +1,48 @@
+#pragma once
+// A cluster that grows and shrinks with its load, or whose machines change their roles.
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/sim/disturbance.hpp"
+
+namespace mooncaf::sim {
+
+/// Instances of a role.
+struct instance_range {
+  std::uint32_t least = 0, most = 0;  ///< most 0: as many as there are, always
+};
+
+/// What may change while a cluster serves. The live server does neither: whoever runs it starts and stops
+/// nodes.
+struct elastic_options {
+  instance_range prefill, decode;  ///< autoscaling (`autoscaler`)
+  double start_s = 120;            ///< from asking for a machine until it serves: boot, load, join
+  double target = 0.7;             ///< load of an instance that is aimed at
+  double down_after_s = 300;       ///< fewer only if no more were needed for so long
+
+  bool switch_roles = false;  ///< `role_switch`
+  double switch_s = 60;       ///< from drained in one role until it serves in the other
+
+  double every_s = 15;  ///< at which all of this is decided
+
+  bool scales() const noexcept { return prefill.most > 0 || decode.most > 0; }
+  bool any() const noexcept { return scales() || switch_roles; }
+};
+
+/// What an hour of a machine costs; 0: not known.
+struct hourly_price {
+  double prefill = 0, decode = 0;
+  std::string currency;  ///< empty: there are no prices
+};
+
+/// A machine that was asked for, serves, drains, or is gone.
+enum class change_kind : std::uint8_t { starts, serves, drains, stops };
+struct machine_change {
+  double at_s = 0;
+  machine_role role = machine_role::prefill;
+  std::uint32_t instance = 0;
+  change_kind what = change_kind::starts;
+};
+
+}  // namespace mooncaf::sim

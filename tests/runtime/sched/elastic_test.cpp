@@ -1,0 +1,54 @@
+#include <doctest/doctest.h>
+
+#include "runtime/sched/autoscaler.hpp"
+#include "runtime/sched/role_switch.hpp"
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+time_point at(duration d) { return time_point{d}; }
+
+}  // namespace
+
+TEST_CASE("the autoscaler asks for as many as bring the load to its target, at once") {
+  autoscaler a{{1, 20, 0.5, 0.1, 5min}};
+  CHECK(a.wanted(0.5, 4, 0, at(0s)) == 4);
+  CHECK(a.wanted(1.0, 4, 0, at(15s)) == 8);
+  CHECK(a.wanted(1.0, 4, 4, at(30s)) == 8);     // they are coming
+  CHECK(a.wanted(9.0, 4, 4, at(45s)) == 20);    // no more than there may be
+  CHECK(a.wanted(0.53, 8, 0, at(20min)) == 8);  // within the tolerance
+}
+
+TEST_CASE("the autoscaler lets go only of what nobody needed for a while") {
+  autoscaler a{{2, 20, 0.5, 0.1, 5min}};
+  CHECK(a.wanted(0.5, 10, 0, at(0s)) == 10);
+  CHECK(a.wanted(0.1, 10, 0, at(1min)) == 10);
+  CHECK(a.wanted(0.3, 10, 0, at(2min)) == 10);
+  CHECK(a.wanted(0.1, 10, 0, at(4min)) == 10);
+  CHECK(a.wanted(0.1, 10, 0, at(6min)) == 6);  // six were needed two minutes in
+  CHECK(a.wanted(0.1, 6, 0, at(8min)) == 2);
+  CHECK(a.wanted(0, 2, 0, at(30min)) == 2);
+  CHECK(a.wanted(0, 0, 0, at(31min)) == 2);  // all of them died
+}
+
+TEST_CASE(
+    "an instance changes its role when the other one is the emptier for it, for a while, one at a time") {
+  role_switch s{{0.5, 0.1, 30s}};
+  CHECK_FALSE(s.decide({0.2, 4}, {0.4, 4}, at(0s)));  // nobody is in need
+  CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(15s)));
+  CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(30s)));
+  CHECK(s.decide({0.2, 4}, {0.9, 4}, at(45s)) == instance_role::prefill);
+  CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(46s)));  // it waits anew
+  CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(80s)));  // and when the need is the other's
+  CHECK(s.decide({0.9, 4}, {0.2, 4}, at(110s)) == instance_role::decode);
+}
+
+TEST_CASE("nobody gives its last instance away, or one that would be missed more") {
+  role_switch s{{0.5, 0.1, 0s}};
+  CHECK_FALSE(s.decide({0, 1}, {3, 4}, at(0s)));
+  CHECK_FALSE(s.decide({0.8, 2}, {0.9, 2}, at(1s)));   // 1.6 would be worse
+  CHECK_FALSE(s.decide({0.85, 9}, {0.9, 9}, at(2s)));  // no better than before
+  CHECK(s.decide({0.1, 2}, {0.9, 2}, at(3s)) == instance_role::prefill);
+}
