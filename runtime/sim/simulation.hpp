@@ -199,7 +199,6 @@ class simulation {
 
   void sample();
   void count_machines(timeline_row& row) const;
-  double instances_of(double serving, std::uint32_t all) const noexcept;
   void add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context, double instances);
   void sum_up();
 

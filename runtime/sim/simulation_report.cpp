@@ -11,8 +11,8 @@ void simulation::sample() {
   row.at = to_sec(now_);
   const double span = to_sec(now_ - sampled_at_);
   count_machines(row);
-  const auto prefill = instances_of(row.prefill_serving, options_.prefill);
-  const auto decode = instances_of(row.decode_serving, options_.decode);
+  // A mean over a role's instances is about those that serve.
+  const double prefill = std::max(row.prefill_serving, 1.0), decode = std::max(row.decode_serving, 1.0);
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
     row.prefill_load += conductor_.load_of(prefill_id(i), clock()) / prefill;
     const auto busy = is_coupled() ? coupled_[i].busy() : prefills_[i].busy();
@@ -71,11 +71,6 @@ void simulation::count_machines(timeline_row& row) const {
   }
 }
 
-/// What a mean over a role's instances is about: all, or in a cluster that changes those that serve.
-double simulation::instances_of(double serving, std::uint32_t all) const noexcept {
-  return options_.elastic.any() ? std::max(serving, 1.0) : all;
-}
-
 void simulation::add_occupancy(timeline_row& row, std::size_t running, std::uint64_t context,
                                double instances) {
   const auto& machine = options_.decode_profile();
@@ -95,8 +90,10 @@ void simulation::sum_up() {
     return s;
   };
   sum_up_machines();
-  const auto prefill = instances_of(out_.prefill_machine_s / options_.pipeline / span, options_.prefill);
-  const auto decode = instances_of(out_.decode_machine_s / span, options_.decode);
+  // As many as there were on average.
+  const bool elastic = options_.elastic.any();
+  const double prefill = elastic ? out_.prefill_machine_s / options_.pipeline / span : options_.prefill;
+  const double decode = elastic ? out_.decode_machine_s / span : options_.decode;
   for (const auto& p : prefills_) out_.prefill_busy += share(p.busy()) / prefill;
   for (const auto& c : coupled_) out_.prefill_busy += share(c.busy()) / prefill;
   for (const auto& d : decodes_) out_.decode_busy += share(d.busy()) / decode;

@@ -51,6 +51,13 @@ EXPECTED = [
     ("mooncaf simulate examples/plan/chat.toml", lambda out, folder: (
         says(r"completed +3000  100.0 %", r"(away +prefill \d from .*\n){6}", r"plots: afternoon.html")(out, folder),
         wrote("afternoon.html", r'"marks":\[60,180,')(out, folder))),
+    ("mooncaf simulate examples/plan/chat.toml", lambda out, folder: (
+        says(r"completed +3000  100.0 %", r"died +prefill 1 from 240.0 to 360.0 s", r"died +decode 0 from 480.0",
+             r"died with machines +\d+ attempts.* answers went on after a pause", r"plots: outage.html")(out, folder),
+        wrote("outage.html", r'"deaths":\[(\[[\d.]+,"(prefill|decode) \d"\],?){3,}\]')(out, folder))),
+    ("mooncaf simulate examples/plan/day.toml", says(
+        r"completed +172800  100.0 %", r"inside both SLOs +1[67]\d+ +9[5-9]\.", r"machines +2\.\d+ prefill and 1\.\d+ decode",
+        r"paid +\d+\.\d+ machine-hours, \d+\.\d+ EUR: ", r"the peak's, always +\d+\.\d+ machine-hours, .*: [2-9]\d % more")),
     ("mooncaf trace fit", wrote("like.toml", r"^# Fitted to trace.jsonl: \d+ conversations of 3000", r"requests = 3000\n")),
     ("mooncaf calibrate", wrote("here.toml", r"off by", r"prefill passes \(\d+ shapes\) +\d", r"block_tokens = 64")),
     ("mooncaf simulate", says(r"arrived +3000  100.0 %")),
@@ -160,10 +167,12 @@ def main():
             check(shell(command, folder), folder)
         look_at(folder / "out.html", 7, "none was rejected")
         look_at(folder / "afternoon.html", 7, "restart one_by_one prefill all")
+        look_at(folder / "outage.html", 8, "died                 prefill 1")
+        look_at(folder / "day.html", 8, "machine-hours")
         look_at(folder / "both.html", 7, "inside both SLOs", "uneven")
         serve_planned(folder / "cluster")
         examples = worked_examples(folder)
-    print(f"{len(found) + 4 + examples} passed, 0 failed, 0 skipped")
+    print(f"{len(found) + 6 + examples} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

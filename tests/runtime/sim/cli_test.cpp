@@ -366,3 +366,56 @@ TEST_CASE("decode may run on other machines than prefill, if they hold the same 
   CHECK(other.status == 2);
   CHECK(other.err.find("prefill cannot hand over to decode") != std::string::npos);
 }
+
+TEST_CASE("machines die and come back as a file says, in the table, in JSON and on the page") {
+  const scratch_file trace{small_trace()};
+  const scratch_file tale{"10s 5s fail decode 1\n20s 10s fail prefill all unseen 2s\n", ".txt"};
+  const std::vector<std::string> call{"simulate", trace.path(), "--disturb", tale.path()};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), call.begin(), call.end());
+    return program(more);
+  };
+  const auto table = with({});
+  REQUIRE_MESSAGE(table.status == 0, table.err);
+  CHECK(table.out.find("died                 decode 1 from 10.0 to 15.0 s") != std::string::npos);
+  CHECK(table.out.find("died with machines   ") != std::string::npos);
+  const auto json = with({"--json"});
+  CHECK(json.out.find(R"({"role":"decode","why":"failed","instance":1,"from_s":10,"until_s":15})") !=
+        std::string::npos);
+  CHECK(number_at(json.out, "attempts_lost") > 0);
+  const scratch_file page{"", ".html"};
+  REQUIRE(with({"--report", page.path()}).status == 0);
+  std::stringstream text;
+  text << std::ifstream{page.path()}.rdbuf();
+  CHECK(text.str().find(R"("deaths":[[10,"decode 1"],[20,"prefill 0"])") != std::string::npos);
+  const auto plan = program({"plan", trace.path(), "--disturb", tale.path()});
+  CHECK(plan.status == 2);
+  CHECK(plan.err.find("--mode disaggregated or --mode coupled") != std::string::npos);
+}
+
+TEST_CASE("a cluster that scales or switches roles is called by options, which say what is wrong with them") {
+  const scratch_file trace{small_trace()};
+  const scratch_file prices{"currency = \"EUR\"\n[node_hour]\na800x8-llama70b = 36\n", ".toml"};
+  const auto scaled = program({"simulate", trace.path(), "--prefill", "2", "--decode", "1", "--scale-prefill",
+                               "1-4", "--start-up", "5s", "--prices", prices.path()});
+  REQUIRE_MESSAGE(scaled.status == 0, scaled.err);
+  CHECK(scaled.out.find("machines             ") != std::string::npos);
+  CHECK(scaled.out.find(" EUR: ") != std::string::npos);
+  const auto fixed = program(
+      {"simulate", trace.path(), "--prefill", "2", "--decode", "1", "--prices", prices.path(), "--json"});
+  CHECK(number_at(fixed.out, "cost") ==
+        doctest::Approx(3 * 36 * number_at(fixed.out, "span_s") / 3600).epsilon(1e-4));
+  const auto said = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"simulate", trace.path()});
+    const auto done = program(more);
+    CHECK(done.status == 2);
+    return done.err;
+  };
+  CHECK(said({"--scale-decode", "4-2"}).find("two numbers with a dash") != std::string::npos);
+  CHECK(said({"--scale-decode", "1-4"}).find("begins with 8 decode, which is not within 1 to 4") !=
+        std::string::npos);
+  CHECK(said({"--switch-roles", "--pipeline", "2"}).find("single machines of one kind") != std::string::npos);
+  CHECK(said({"--prices", prices.path(), "--profile", "h200-llama8b"}).find("no price for 'h200-llama8b'") !=
+        std::string::npos);
+  CHECK(program({"plan", trace.path(), "--scale-prefill", "1-4"}).status == 2);
+}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "runtime/sim/random.hpp"
 #include "runtime/sim/report.hpp"
@@ -143,8 +144,8 @@ void check_absences(const outcome& out) {
     const auto column = a.instance + (a.role == machine_role::decode ? out.prefill_instances : 0);
     double before = 0;
     for (const auto& row : out.history.rows()) {
-      // A row is about the time since the one before.
-      if (before >= a.from_s && row.at <= a.until_s) CHECK(row.busy[column] == 0);
+      // A row is about the time since the one before; what happens at its very ends may be told in either.
+      if (before > a.from_s && row.at < a.until_s) CHECK(row.busy[column] == 0);
       before = row.at;
     }
   }
@@ -154,7 +155,10 @@ void check_absences(const outcome& out) {
 
 TEST_CASE("whatever goes wrong and changes, requests end once, the dead compute nothing, and costs add up") {
   std::size_t absences = 0, failures = 0, failed = 0, resumed = 0, changes = 0;
-  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+  const char* only = std::getenv("MOONCAF_SIM_SEED");  // plays one of them again
+  const auto first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
+  const auto last = only != nullptr ? first : 400;
+  for (auto seed = first; seed <= last; ++seed) {
     std::string text;
     const auto o = random_world(seed, text);
     INFO("seed ", seed, ": ", describe(o), o.elastic.switch_roles ? ", roles switch" : "",
@@ -179,11 +183,12 @@ TEST_CASE("whatever goes wrong and changes, requests end once, the dead compute 
     changes += out->changes.size();
     for (const auto& a : out->absences) failures += a.failed;
   }
-  CHECK(absences > 100);
-  CHECK(failures > 80);
+  if (only != nullptr) return;
+  CHECK(absences > 1000);
+  CHECK(failures > 800);
   CHECK(failed > 0);
-  CHECK(resumed > 100);
-  CHECK(changes > 100);
+  CHECK(resumed > 1000);
+  CHECK(changes > 1000);
 }
 
 TEST_CASE("random failures and scaling follow from the seed, byte by byte") {
