@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <numeric>
 #include <queue>
 #include <sstream>
 #include <unordered_map>
@@ -74,9 +75,38 @@ std::string read_daily(description& d, const config::toml_entry& e) {
   }
   if (d.daily.empty()) return {};
   if (d.daily.size() < 2 || d.daily.size() > most) return "2 to 1000 factors expected";
-  if (*std::ranges::max_element(d.daily) < 1e-3)
-    return "somebody has to come: one of them must be at least 0.001";
+  const double sum = std::accumulate(d.daily.begin(), d.daily.end(), 0.0);
+  if (sum < 1e-3 * static_cast<double>(d.daily.size()))
+    return "somebody has to come: their mean must be at least 0.001";
   return {};
+}
+
+/// When as much of the day's curve, which is straight between its factors, has gone by since `at` as goes by
+/// in `usual` seconds at a factor of 1.
+double after_daily(const description& d, double at, double usual) {
+  const auto n = d.daily.size();
+  const double part = d.day_s / static_cast<double>(n);  // from one factor to the next
+  const double day = part * std::accumulate(d.daily.begin(), d.daily.end(), 0.0);
+  const double days = std::floor(usual / day);
+  at += days * d.day_s;
+  usual -= days * day;
+  const double place = std::fmod(at, d.day_s) / part;
+  auto i = std::min(static_cast<std::size_t>(place), n - 1);
+  double into = (place - static_cast<double>(i)) * part;
+  for (std::size_t parts = 0; parts <= n && usual > 0; ++parts) {
+    const double next = d.daily[(i + 1) % n], slope = (next - d.daily[i]) / part;
+    const double here = d.daily[i] + slope * into, left = std::max(part - into, 0.0);
+    const double area = (here + next) / 2 * left;
+    if (usual < area) {
+      const double root = std::sqrt(std::max(here * here + 2 * slope * usual, 0.0));
+      return at + std::min(2 * usual / (here + root), left);
+    }
+    usual -= area;
+    at += left;
+    into = 0;
+    i = (i + 1) % n;
+  }
+  return at;
 }
 
 /// Lengths with a mean and a standard deviation.
@@ -102,8 +132,7 @@ class session_source final : public trace_source {
         options_(o),
         input_(d.input_tokens, d.input_spread),
         output_(d.output_tokens, d.output_spread),
-        random_(o.seed),
-        busiest_(d.daily.empty() ? 1 : *std::ranges::max_element(d.daily)) {
+        random_(o.seed) {
     const auto users = static_cast<std::uint64_t>(std::ceil(d.users * o.load));
     // They do not all come at once: the first turns are spread over a pause and an answer.
     for (std::uint64_t i = 0; i < users; ++i) begin_session(random_.uniform() * std::max(d.think_s, 1.0));
@@ -158,12 +187,10 @@ class session_source final : public trace_source {
     }
   };
 
-  /// Conversations begin at random: as many as at the busiest time, of which the others' share is left out.
+  /// Conversations begin at random.
   double start_after(double at) {
-    const double mean = what_.turns / (what_.requests_per_s * options_.load * busiest_);
-    do at += random_.exponential(mean);
-    while (!what_.daily.empty() && random_.uniform() * busiest_ >= daily_factor(what_, at));
-    return at;
+    const double usual = random_.exponential(what_.turns / (what_.requests_per_s * options_.load));
+    return what_.daily.empty() ? at + usual : after_daily(what_, at, usual);
   }
 
   void begin_session(double at) {
@@ -197,7 +224,6 @@ class session_source final : public trace_source {
   session_options options_;
   lognormal input_, output_;
   random_source random_;
-  double busiest_;                                        // of the factors of the day
   std::priority_queue<turn> turns_;                       // that are due, or will be
   std::unordered_map<std::uint64_t, session> answering_;  // whose turn is being answered
   double next_start_ = never;
@@ -238,15 +264,6 @@ result<workload_description> parse_workload(std::string_view text, std::string_v
         ec::invalid_argument,
         std::string{file} + ": daily bends the rate at which conversations begin; with users there is none");
   return d;
-}
-
-double daily_factor(const workload_description& d, double at_s) {
-  if (d.daily.empty()) return 1;
-  const auto n = d.daily.size();
-  const double place = std::fmod(at_s, d.day_s) / d.day_s * static_cast<double>(n);
-  const auto i = std::min(static_cast<std::size_t>(place), n - 1);
-  const double part = place - static_cast<double>(i);
-  return d.daily[i] * (1 - part) + d.daily[(i + 1) % n] * part;
 }
 
 result<workload_description> load_workload(const std::string& path) {

@@ -48,8 +48,6 @@ struct workload_description {
 result<workload_description> parse_workload(std::string_view text, std::string_view file);
 /// @error As above; `ec::io_error` if the file cannot be read.
 result<workload_description> load_workload(const std::string& path);
-/// What `requests_per_s` is multiplied with at a time of the workload.
-double daily_factor(const workload_description& d, double at_s);
 /// TOML that `parse_workload` reads back.
 std::string to_toml(const workload_description& d);
 

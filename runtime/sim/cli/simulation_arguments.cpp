@@ -77,6 +77,15 @@ std::vector<argument> policy_arguments(simulation_request& r) {
   };
 }
 
+std::string disturb_help() {
+  const std::string indent(26, ' ');
+  return "what goes wrong, a line each (WHOM: prefill, decode, or node if coupled, and all, N or N-M):\n" +
+         indent + "AT FOR slow WHOM xFACTOR     AT FOR link WHOM xFACTOR     AT FOR burst xFACTOR\n" +
+         indent + "AT FOR restart [one_by_one] WHOM\n" + indent +
+         "AT FOR fail WHOM [mtbf TIME mttr TIME] [unseen TIME]\n" + indent +
+         "such as \"100s 60s slow prefill 0-3 x2\" or \"0s 8h fail decode all mtbf 2h mttr 5m unseen 15s\"";
+}
+
 /// MIN-MAX instances.
 argument range(std::string name, std::string meaning, instance_range& at) {
   return {std::move(name), "MIN-MAX", std::move(meaning),
@@ -123,12 +132,7 @@ argument trace_blocks(std::uint32_t& at) {
 std::vector<argument> simulation_arguments(simulation_request& r) {
   auto all = cluster_arguments(r);
   for (auto& a : policy_arguments(r)) all.push_back(std::move(a));
-  all.push_back(text(
-      "disturb", "FILE",
-      "what goes wrong, a line each: AT FOR slow|link|restart|burst|fail WHOM HOW_MUCH,\n" +
-          std::string(26, ' ') + "such as \"100s 60s slow prefill 0-3 x2\", \"5m 2m fail decode 1\" or\n" +
-          std::string(26, ' ') + "\"0s 8h fail prefill all mtbf 2h mttr 5m\" (runtime/sim/disturbance.hpp)",
-      r.disturbances));
+  all.push_back(text("disturb", "FILE", disturb_help(), r.disturbances));
   all.push_back(real("speed", "of the replay: 2 plays an hour in half an hour", r.options.speed, 1e-3, 1e6));
   all.push_back(real("jitter", "relative standard deviation of step times", r.options.jitter, 0, 1));
   all.push_back(whole("seed", "of everything that is drawn", r.options.seed, 0, ~std::uint64_t{0}));

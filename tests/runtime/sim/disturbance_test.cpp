@@ -9,6 +9,7 @@
 #include "runtime/sim/random.hpp"
 #include "runtime/sim/report.hpp"
 #include "runtime/sim/running_cost.hpp"
+#include "runtime/sim/session_workload.hpp"
 #include "tests/runtime/sim/world.hpp"
 
 using namespace mooncaf;
@@ -112,6 +113,31 @@ simulation_options random_world(std::uint64_t seed, std::string& text) {
   return o;
 }
 
+/// A trace, or conversations that wait for their answers, as they come or with a number of users.
+std::unique_ptr<trace_source> random_source_of(std::uint64_t seed, std::uint32_t block_tokens,
+                                               const std::vector<workload_record>& records) {
+  random_source random{~seed};
+  workload_description d;
+  d.requests = 400;
+  d.requests_per_s = 3;
+  d.turns = 1 + 4 * random.uniform();
+  d.think_s = 10;
+  d.input_tokens = 8000;
+  d.input_spread = 4000;
+  switch (random.below(4)) {
+    case 0:
+      d.users = 1 + static_cast<std::uint32_t>(random.below(60));
+      break;
+    case 1:
+      d.daily = {0.2, 2, 1};
+      d.day_s = 100;
+      break;
+    default:
+      return replay_of(records);
+  }
+  return play_sessions(d, {block_tokens, 1, seed, 0});
+}
+
 /// Seconds of machines, from when they were asked for and let go.
 double paid_seconds(const simulation_options& o, const outcome& out, machine_role role, std::uint32_t begin) {
   double sum = begin * out.span_s;
@@ -165,7 +191,8 @@ TEST_CASE("whatever goes wrong and changes, requests end once, the dead compute 
          o.elastic.scales() ? ", scales" : "", "\n", text);
     REQUIRE(check_options(o));
     simulation s{o};
-    const auto out = s.run(*replay_of(conversation_like(400, seed)));
+    const auto records = conversation_like(400, seed);
+    const auto out = s.run(*random_source_of(seed, o.hardware.block_tokens, records));
     REQUIRE(out);
     const auto c = out->all();
     CHECK(c.arrived == 400);

@@ -144,17 +144,12 @@ TEST_CASE("a description with a mistake is refused with its line") {
 
 TEST_CASE("conversations begin as the day asks, and its curve reads back") {
   auto d = talk();
-  d.requests = 4000;
+  d.requests = 50'000;
   d.turns = 1;
   d.think_s = 0;
-  d.requests_per_s = 10;
+  d.requests_per_s = 100;
   d.daily = {0.2, 1, 1, 0.2};
   d.day_s = 400;
-  CHECK(daily_factor(d, 0) == doctest::Approx(0.2));
-  CHECK(daily_factor(d, 50) == doctest::Approx(0.6));
-  CHECK(daily_factor(d, 150) == doctest::Approx(1));
-  CHECK(daily_factor(d, 350) == doctest::Approx(0.2));
-  CHECK(daily_factor(d, 450) == doctest::Approx(0.6));
   const auto source = play_sessions(d, {512, 1, 3, 0.01});
   std::array<int, 4> in_quarter{};
   std::array<int, 4> usual{};
@@ -166,8 +161,8 @@ TEST_CASE("conversations begin as the day asks, and its curve reads back") {
     ++usual[static_cast<std::size_t>(r.timestamp_ms / 100'000)];
   constexpr double share[] = {0.6, 1, 0.6, 0.2};
   for (std::size_t i = 0; i < 4; ++i) {
-    CHECK(in_quarter[i] == doctest::Approx(1000 * share[i]).epsilon(0.12));
-    CHECK(usual[i] == doctest::Approx(1000).epsilon(0.12));
+    CHECK(in_quarter[i] == doctest::Approx(10'000 * share[i]).epsilon(0.07));
+    CHECK(usual[i] == doctest::Approx(10'000).epsilon(0.07));
   }
   d.daily = {0.25, 1.5, 0};
   const auto again = parse_workload(to_toml(d), "w");
