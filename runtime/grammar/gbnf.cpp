@@ -315,7 +315,8 @@ class parser {
   }
 
   void check_rules() {
-    const auto root = rules_.find("root");
+    const auto around = rules_.find(std::string{gbnf_outer_root});
+    const auto root = around != rules_.end() ? around : rules_.find("root");
     if (root == rules_.end() || !defined_[root->second]) {
       problem_ = "there is no rule 'root'";
       return;

@@ -33,6 +33,9 @@ struct gbnf_node {
 /// `gbnf_node::most` of a repetition without end.
 inline constexpr std::uint32_t unbounded = 0xFFFFFFFF;
 
+/// A rule of this name is the whole answer in place of `root`, which it is put around.
+inline constexpr std::string_view gbnf_outer_root = "around-root";
+
 struct gbnf_grammar {
   struct rule {
     std::string name;

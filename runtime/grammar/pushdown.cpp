@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/grammar/limits.hpp"
+#include "runtime/grammar/place_classes.hpp"
 
 namespace mooncaf {
 
@@ -28,7 +29,10 @@ std::size_t pushdown::stacks_hash::operator()(const std::vector<stack_id>& s) co
 
 pushdown::pushdown(automaton rules, std::shared_ptr<const vocab_trie> vocab,
                    std::span<const std::int32_t> eog_ids)
-    : rules_(std::move(rules)), vocab_(std::move(vocab)), eog_ids_(eog_ids.begin(), eog_ids.end()) {
+    : rules_(std::move(rules)),
+      vocab_(std::move(vocab)),
+      classes_(place_classes(rules_, vocab_->depth())),
+      eog_ids_(eog_ids.begin(), eog_ids.end()) {
   forget();
 }
 
@@ -40,6 +44,7 @@ void pushdown::forget() {
   configs_.clear();
   config_ids_.clear();
   locals_.clear();
+  shared_masks_.clear();
   closure_of(push(rules_.root(), 0));  // becomes `beginning`
 }
 
@@ -80,7 +85,7 @@ std::shared_ptr<const token_mask> pushdown::mask(position& at, std::span<const s
   if (at.config != dead) {
     if (const auto& known = configs_[static_cast<std::size_t>(at.config)].mask) return known;
   }
-  auto made = compute_mask(at.config);
+  auto made = mask_of(at.config);
   if (at.config != dead) configs_[static_cast<std::size_t>(at.config)].mask = made;
   return made;
 }
@@ -193,6 +198,7 @@ void pushdown::mark(std::uint32_t begin, std::uint32_t end, std::int32_t config,
 }
 
 const pushdown::local& pushdown::local_at(std::uint32_t place) {
+  place = classes_[place];
   const auto [i, fresh] = locals_.try_emplace(place);
   auto& found = i->second;
   if (!fresh) return found;
@@ -202,6 +208,27 @@ const pushdown::local& pushdown::local_at(std::uint32_t place) {
        &found.escapes);
   bytes_ += found.tokens.size() * 8 + found.escapes.size() * 4;
   return found;
+}
+
+/// The mask of a class where no token leads out of the rules on top, or there is nothing outside of them.
+std::shared_ptr<const token_mask> pushdown::mask_of(std::int32_t config) {
+  if (config == dead) return compute_mask(config);
+  std::vector<std::uint32_t> key;
+  // A copy: new stacks may come while places are looked at.
+  const auto stacks = configs_[static_cast<std::size_t>(config)].stacks;
+  for (const auto stack : stacks) {
+    if (stack == 0) continue;
+    const auto [place, below] = frames_[stack];
+    if (below != 0 && !local_at(place).escapes.empty()) return compute_mask(config);
+    key.push_back(classes_[place]);
+  }
+  std::ranges::sort(key);
+  key.push_back(configs_[static_cast<std::size_t>(config)].may_end ? 1 : 0);
+  if (const auto known = shared_masks_.find(key); known != shared_masks_.end()) return known->second;
+  auto made = compute_mask(config);
+  bytes_ += key.size() * 4 + 64;
+  shared_masks_.emplace(std::move(key), made);
+  return made;
 }
 
 std::shared_ptr<const token_mask> pushdown::compute_mask(std::int32_t config) {

@@ -81,10 +81,12 @@ class pushdown {
   void mark(std::uint32_t begin, std::uint32_t end, std::int32_t config, token_mask& out,
             std::vector<std::uint32_t>* escapes);
   const local& local_at(std::uint32_t place);
+  std::shared_ptr<const token_mask> mask_of(std::int32_t config);
   std::shared_ptr<const token_mask> compute_mask(std::int32_t config);
 
   const automaton rules_;
   const std::shared_ptr<const vocab_trie> vocab_;
+  const std::vector<std::uint32_t> classes_;  ///< for each place one that no token tells from it
   const std::vector<std::int32_t> eog_ids_;
 
   mutable std::mutex lock_;
@@ -95,6 +97,9 @@ class pushdown {
   std::vector<configuration> configs_;
   std::unordered_map<std::vector<stack_id>, std::int32_t, stacks_hash> config_ids_;
   std::unordered_map<std::uint32_t, local> locals_;
+  /// Masks that depend on the places on top alone, by their classes; behind them whether the answer may end.
+  std::unordered_map<std::vector<std::uint32_t>, std::shared_ptr<const token_mask>, stacks_hash>
+      shared_masks_;
   std::vector<stack_id> visited_;   ///< by the expansion under way
   std::vector<std::int32_t> path_;  ///< configurations along the walk under way
 };
