@@ -1,6 +1,7 @@
 #include "runtime/tools/tool_call_reader.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace mooncaf {
@@ -12,6 +13,33 @@ constexpr std::string_view hermes_open = "<tool_call>", hermes_close = "</tool_c
 constexpr std::string_view python_tag = "<|python_tag|>";
 constexpr std::string_view mistral_open = "[TOOL_CALLS]", mistral_id = "[CALL_ID]",
                            mistral_arguments = "[ARGS]";
+constexpr std::string_view deepseek_open = "<｜tool▁call▁begin｜>", deepseek_arguments = "<｜tool▁sep｜>";
+constexpr std::string_view code_fence = "```";
+
+/// What opens a call, or a list of them. Of DeepSeek's the others are brackets around calls, which are not
+/// passed on.
+constexpr std::string_view hermes_opens[] = {hermes_open}, mistral_opens[] = {mistral_open},
+                           granite_opens[] = {"<|tool_call|>", hermes_open}, phi4_opens[] = {"functools["},
+                           deepseek_opens[] = {deepseek_open, "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>",
+                                               "<｜tool▁calls▁end｜>"};
+
+std::span<const std::string_view> opens_of(tool_format format) {
+  switch (format) {
+    case tool_format::hermes:
+      return hermes_opens;
+    case tool_format::mistral:
+      return mistral_opens;
+    case tool_format::granite:
+      return granite_opens;
+    case tool_format::phi4:
+      return phi4_opens;
+    case tool_format::deepseek:
+      return deepseek_opens;
+    case tool_format::llama3:
+      break;
+  }
+  return {};
+}
 constexpr std::size_t longest_name = 200;
 
 /// Bytes at the end of `text` that may be the beginning of `mark`.
@@ -77,47 +105,74 @@ bool tool_call_reader::read_text(answer_parts& out) {
     say(out, std::exchange(opening_, {}));
     return true;
   }
-  const auto mark = format_ == tool_format::hermes ? hermes_open : mistral_open;
-  const auto at = held_.find(mark);
+  std::size_t at = std::string::npos, begun = 0;
+  std::string_view mark;
+  for (const auto one : opens_of(format_)) {
+    begun = std::max(begun, begun_mark(held_, one));
+    if (const auto found = held_.find(one); found < at) at = found, mark = one;
+  }
   if (at != std::string::npos) {
     say(out, held_.substr(0, at));
     held_.erase(0, at + mark.size());
-    if (format_ == tool_format::hermes) open_call(std::string{mark});
-    else place_ = place::list;
+    if (format_ == tool_format::hermes) return open_call(std::string{mark}), true;
+    if (format_ == tool_format::deepseek && mark != deepseek_open) return true;
+    if (format_ == tool_format::phi4) {
+      in_list_ = true;
+      return open_call(std::string{mark}), true;
+    }
+    opening_ = mark;
+    place_ = format_ == tool_format::deepseek ? place::name : place::list;
     return true;
   }
-  const auto ready = held_.size() - begun_mark(held_, mark);
+  const auto ready = held_.size() - begun;
   say(out, held_.substr(0, ready));
   held_.erase(0, ready);
   return false;
 }
 
 bool tool_call_reader::read_list(answer_parts& out) {
-  take_space(held_);
+  opening_ += take_space(held_);
   if (held_.empty()) return false;
-  (void)out;
-  opening_ = mistral_open;
   if (held_[0] == '[') {
     in_list_ = true;
     held_.erase(0, 1);
-    open_call(std::string{mistral_open} + "[");
+    open_call(std::exchange(opening_, {}) + "[");
   } else if (held_[0] == '{') {
-    open_call(std::string{mistral_open});
-  } else {
+    open_call(std::exchange(opening_, {}));
+  } else if (format_ == tool_format::mistral) {
     place_ = place::name;
+  } else {
+    place_ = place::text;
+    say(out, std::exchange(opening_, {}));
   }
   return true;
 }
 
+/// DeepSeek writes name, separator, arguments; before V3.1 it was "function", separator, name, and the
+/// arguments as code.
+std::string tool_call_reader::deepseek_name(std::string_view head) {
+  const auto trimmed = [](std::string_view s) {
+    const auto first = s.find_first_not_of(space);
+    return first == s.npos ? std::string_view{} : s.substr(first, s.find_last_not_of(space) - first + 1);
+  };
+  const auto at = head.find(deepseek_arguments);
+  if (at == head.npos) return {};
+  const auto behind = trimmed(head.substr(at + deepseek_arguments.size()));
+  if (behind.empty()) return std::string{trimmed(head.substr(0, at))};
+  return std::string{trimmed(behind.substr(0, behind.find('\n')))};
+}
+
 bool tool_call_reader::read_name(answer_parts& out) {
-  const auto end = std::min(held_.find('{'), held_.find(mistral_arguments));
+  const bool deepseek = format_ == tool_format::deepseek;
+  const auto end = std::min(held_.find('{'), deepseek ? std::string::npos : held_.find(mistral_arguments));
   if (end == std::string::npos) {
     if (held_.size() < longest_name) return false;
     place_ = place::plain;
     say(out, std::exchange(opening_, {}));
     return true;
   }
-  auto name = held_.substr(0, std::min(end, held_.find(mistral_id)));
+  auto name = deepseek ? deepseek_name(std::string_view{held_}.substr(0, end))
+                       : held_.substr(0, std::min(end, held_.find(mistral_id)));
   while (!name.empty() && space.find(name.back()) != std::string_view::npos) name.pop_back();
   opening_ += held_.substr(0, end);
   held_.erase(0, end);
@@ -161,7 +216,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
   }
   // What was passed on stays a call; the rest is what it is.
   if (!scanner_.known() || !offered) say(out, opening_ + scanner_.raw());
-  place_ = format_ == tool_format::hermes ? place::text : place::plain;
+  place_ = format_ == tool_format::hermes || format_ == tool_format::deepseek ? place::text : place::plain;
   return true;
 }
 
@@ -171,6 +226,12 @@ bool tool_call_reader::read_after(answer_parts& out) {
   if (format_ == tool_format::hermes) {
     if (may_become(held_, hermes_close)) return false;
     if (held_.starts_with(hermes_close)) held_.erase(0, hermes_close.size());
+    place_ = place::text;
+    return true;
+  }
+  if (format_ == tool_format::deepseek && !in_list_) {
+    if (may_become(held_, code_fence)) return false;
+    if (held_.starts_with(code_fence)) held_.erase(0, code_fence.size());
     place_ = place::text;
     return true;
   }
@@ -197,7 +258,6 @@ bool tool_call_reader::read_after(answer_parts& out) {
     return true;
   }
   place_ = place::text;
-  (void)out;
   return true;
 }
 
@@ -235,7 +295,7 @@ answer_parts tool_call_reader::finish() {
   if (complete()) return out;
   const bool in_call = place_ == place::call && !scanner_.known();
   if (in_call) say(out, opening_ + scanner_.raw());
-  else if (place_ == place::list) say(out, mistral_open);
+  else if (place_ == place::list) say(out, opening_);
   else if (place_ == place::name) say(out, opening_);
   else if (place_ == place::text && format_ == tool_format::llama3) say(out, opening_);
   say(out, std::exchange(held_, {}));

@@ -38,7 +38,7 @@ class tool_call_reader {
       : format_(format),
         several_(several),
         names_(std::move(names)),
-        place_(forced && format == tool_format::mistral ? place::list : place::text) {}
+        place_(forced && listed_when_forced(format) ? place::list : place::text) {}
 
   answer_parts feed(std::string_view text);
   /// The rest of an answer that is over.
@@ -51,8 +51,8 @@ class tool_call_reader {
  private:
   enum class place : std::uint8_t {
     text,   ///< content, until a call opens
-    list,   ///< Mistral: behind the marker
-    name,   ///< Mistral: of a function, before [ARGS]
+    list,   ///< behind the marker of a list of calls
+    name,   ///< Mistral, DeepSeek: of a function, before its arguments
     call,   ///< inside a JSON object
     after,  ///< behind one
     plain   ///< content until the end
@@ -65,6 +65,7 @@ class tool_call_reader {
   bool read_call(answer_parts& out);
   bool read_after(answer_parts& out);
   void open_call(std::string opening);
+  static std::string deepseek_name(std::string_view head);
   void say(answer_parts& out, std::string_view content);
 
   const tool_format format_;
@@ -72,7 +73,7 @@ class tool_call_reader {
   const std::vector<std::string> names_;
   place place_;
   bool begun_ = false;    ///< Llama 3: something else than white space has come
-  bool in_list_ = false;  ///< Mistral: calls are items of a list
+  bool in_list_ = false;  ///< calls are items of a list
   std::uint32_t calls_ = 0, ended_ = 0;
   std::string held_;     ///< not yet understood
   std::string space_;    ///< white space that may yet be content

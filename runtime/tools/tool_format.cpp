@@ -7,11 +7,18 @@ namespace {
 constexpr std::string_view hermes_markers[] = {"<tool_call>", "</tool_call>"};
 constexpr std::string_view llama3_markers[] = {"<|python_tag|>"};
 constexpr std::string_view mistral_markers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
+constexpr std::string_view granite_markers[] = {"<|tool_call|>", "<tool_call>"};
+constexpr std::string_view deepseek_markers[] = {"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"};
 
 }  // namespace
 
 std::optional<tool_format> tool_format_of(std::string_view source) noexcept {
   const auto says = [&](std::string_view part) { return source.find(part) != std::string_view::npos; };
+  // Tags in the same brackets that hold no JSON (Qwen3-Coder, GLM).
+  if (says("<function=") || says("<arg_key>")) return std::nullopt;
+  if (says("<｜tool▁call▁begin｜>")) return tool_format::deepseek;
+  if (says("<|tool_call|>")) return tool_format::granite;
+  if (says("functools[")) return tool_format::phi4;
   if (says("<tool_call>")) return tool_format::hermes;
   if (says("[TOOL_CALLS]")) return tool_format::mistral;
   if (says("<|start_header_id|>") && says("tool_calls") && says("\"parameters\"")) return tool_format::llama3;
@@ -26,8 +33,18 @@ std::span<const std::string_view> tool_markers(tool_format format) noexcept {
       return llama3_markers;
     case tool_format::mistral:
       return mistral_markers;
+    case tool_format::granite:
+      return granite_markers;
+    case tool_format::deepseek:
+      return deepseek_markers;
+    case tool_format::phi4:
+      break;
   }
   return {};
+}
+
+bool listed_when_forced(tool_format format) noexcept {
+  return format == tool_format::mistral || format == tool_format::granite || format == tool_format::deepseek;
 }
 
 }  // namespace mooncaf

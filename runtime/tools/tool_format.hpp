@@ -12,13 +12,21 @@ enum class tool_format : std::uint8_t {
   hermes,  ///< <tool_call>{"name": …, "arguments": {…}}</tool_call>, one after the other (Hermes, Qwen)
   llama3,  ///< the answer is {"name": …, "parameters": {…}}, "; " between several, <|python_tag|> may come
            ///< first
-  mistral  ///< [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}, one after the
-           ///< other
+  mistral,  ///< [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}, one after the
+            ///< other
+  granite,  ///< <|tool_call|>[{"name": …, "arguments": {…}}, …]; <tool_call> does as well
+  phi4,     ///< functools[{"name": …, "arguments": {…}}, …]
+  deepseek  ///< name<｜tool▁sep｜>{…} between <｜tool▁call▁begin｜> and <｜tool▁call▁end｜>, and all of them
+            ///< between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜> (V3.1)
 };
 
 /// What a chat template teaches its model; nothing if it names no form that is known.
 std::optional<tool_format> tool_format_of(std::string_view template_source) noexcept;
 /// Special tokens that are part of a call: they are hidden from text, and `tool_call_reader` has to see them.
 std::span<const std::string_view> tool_markers(tool_format format) noexcept;
+
+/// Whether a forced answer is the list of calls alone: the marks around calls are tokens that no grammar can
+/// ask for.
+bool listed_when_forced(tool_format format) noexcept;
 
 }  // namespace mooncaf

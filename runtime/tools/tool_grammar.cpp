@@ -72,7 +72,11 @@ result<std::string> grammar_of_tools(tool_format format, std::span<const tool_fu
              "\nblock ::= \"<tool_call>\\n\" call \"\\n</tool_call>\"\n" + call;
     case tool_format::llama3:
       return root + "call (\"; \" call)" + more + "\n" + call;
+    case tool_format::phi4:
+      return root + "\"functools[\" call (\", \" call)" + more + " \"]\"\n" + call;
     case tool_format::mistral:
+    case tool_format::granite:
+    case tool_format::deepseek:
       return root + "\"[\" call (\", \" call)" + more + " \"]\"\n" + call;
   }
   return fail(ec::internal, "no such form of calls");

@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     "runtime/text": [BASE, "runtime/model/gguf.hpp"],
     "runtime/grammar": [BASE, "runtime/text/tokenizer.hpp", "runtime/model/token_constraint.hpp"],
     "runtime/tools": [BASE, "runtime/grammar/json_schema.hpp"],
+    "runtime/reasoning": [BASE, "runtime/grammar/gbnf.hpp"],
     "runtime/sched": [BASE],
     "runtime/request": [BASE, "runtime/sched", "runtime/model/sampling_params.hpp"],
     "runtime/sim": [BASE, "runtime/sched", "runtime/model/forward_pass.hpp", "config", "storage/eviction.hpp", "storage/write_policy.hpp"],

@@ -91,6 +91,22 @@ TEST_CASE("calls are taken out of an answer in each model's form") {
       {mistral, "Well.[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]get_weather[CALL_ID]x12[ARGS]{}",
        "Well.|f({\"a\": 1})|get_weather({})"},
       {mistral, "[TOOL_CALL", "[TOOL_CALL"},
+      {granite, "<|tool_call|> [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"get_weather\"}]",
+       "|f({\"a\": 1})|get_weather({})"},
+      {granite, "So.<tool_call>[{\"name\": \"f\", \"arguments\": {}}]", "So.|f({})"},
+      {phi4, "functools[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "|f({\"a\": 1})"},
+      {phi4, "Import functools [sic] first", "Import functools [sic] first"},
+      {deepseek,
+       "Well.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>"
+       "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "Well.|f({\"a\": 1})|get_weather({})"},
+      {deepseek,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": "
+       "1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "|f({\"a\": 1})"},
+      // The marks as special tokens, which are hidden but for those that a reader has to see.
+      {deepseek, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 2}",
+       "|f({})|f({\"a\": 2})"},
   };
   for (const auto& r : rows) {
     INFO(r.text);
@@ -108,6 +124,12 @@ TEST_CASE("what only looks like a call stays text, as it was written") {
     CHECK(shown(read(tool_format::llama3, text)) == text);
   for (const std::string text : {"[TOOL_CALLS]", "[TOOL_CALLS]{}", "[TOOL_CALLS][7]"})
     CHECK(shown(read(tool_format::mistral, text)) == text);
+  for (const std::string text :
+       {"<|tool_call|> none", "<|tool_call|>", "<|tool_call|>[{\"name\": \"other\"}]", "<|tool_cal"})
+    CHECK(shown(read(tool_format::granite, text)) == text);
+  for (const std::string text : {"functools", "functools[x]", "functools[{\"name\": 1}]"})
+    CHECK(shown(read(tool_format::phi4, text)) == text);
+  CHECK(shown(read(tool_format::deepseek, "<｜tool▁call▁begin｜>f{}")) == "<｜tool▁call▁begin｜>f{}");
 }
 
 TEST_CASE("an answer that was held to calls needs no marker, and one call is all where one is wanted") {
@@ -138,6 +160,11 @@ TEST_CASE("arguments are passed on as they come, once the name is known") {
 TEST_CASE("a template's own words tell the form") {
   CHECK(tool_format_of("… <tool_call> …") == tool_format::hermes);
   CHECK(tool_format_of("[TOOL_CALLS]") == tool_format::mistral);
+  CHECK(tool_format_of("<|tool_call|>") == tool_format::granite);
+  CHECK(tool_format_of("<｜tool▁call▁begin｜>") == tool_format::deepseek);
+  // Qwen3-Coder's and GLM's calls are no JSON.
+  CHECK_FALSE(tool_format_of("<tool_call>\n<function=").has_value());
+  CHECK_FALSE(tool_format_of("<tool_call>{name}<arg_key>").has_value());
   CHECK(tool_format_of("<|start_header_id|> tool_calls \"parameters\"") == tool_format::llama3);
   CHECK_FALSE(tool_format_of("<|im_start|>").has_value());
 }
