@@ -16,7 +16,7 @@ void compute_step::run() {
   std::size_t rows = 0;
   for (auto& item : items_) {
     batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item), item.reused,
-                     item.id.owner()});
+                     item.id.owner(), pooler(item)});
     rows += item.sample ? 1 : 0;
   }
   auto& runner = *machine_->runner;
@@ -79,6 +79,17 @@ row_logits_fn compute_step::scorer(step_item& item) {
   if (item.targets.empty()) return {};
   return [&item](std::uint32_t row, std::span<float> logits) {
     if (row < item.targets.size()) item.scores.push_back(describe_token(logits, item.targets[row], item.top));
+  };
+}
+
+/// Null if nobody asks for hidden states.
+row_hidden_fn compute_step::pooler(step_item& item) {
+  if (item.pooling == pooling_kind::none) return {};
+  return [&item](std::uint32_t, std::span<const float> values) {
+    const bool adds = item.pooling == pooling_kind::mean && !item.pooled.empty();
+    item.pooled.resize(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      item.pooled[i] = (adds ? item.pooled[i] : 0.0) + static_cast<double>(values[i]);
   };
 }
 

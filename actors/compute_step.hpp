@@ -34,10 +34,14 @@ struct step_item {
   /// alive by `hold`.
   std::span<const std::int32_t> targets;
   std::size_t top = 0;  ///< … with so many alternatives
+  pooling_kind pooling = pooling_kind::none;
   std::shared_ptr<const std::atomic<bool>> cancelled;
 
   // Output.
   std::optional<sampled_token> token;
+  /// Of `pooling`: the sum of all rows so far, in their order whatever the chunks, or the last one. Goes in
+  /// as the chunk before left it.
+  std::vector<double> pooled;
   std::vector<sampled_token> scores;     ///< of `targets`
   std::vector<std::uint64_t> checksums;  ///< one per block that this step filled, ascending
 };
@@ -62,6 +66,7 @@ class compute_step final : public blocking_task {
 
  private:
   static row_logits_fn scorer(step_item& item);
+  static row_hidden_fn pooler(step_item& item);
   before_layer_fn waiter();
   /// Starts to make the masks that are not there yet, in a thread beside the forward pass.
   std::future<void> make_masks();

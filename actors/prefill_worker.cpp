@@ -1,6 +1,7 @@
 #include "actors/prefill_worker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <caf/send.hpp>
 #include <utility>
 
@@ -118,7 +119,7 @@ void prefill_worker::take(const generate_job& job) {
 }
 
 std::uint32_t prefill_worker::reusable_blocks(const generate_job& job) const {
-  if (job.sampling.prompt_logprobs) return 0;
+  if (job.sampling.prompt_logprobs >= 0 || job.sampling.pooling == pooling_kind::mean) return 0;
   return static_cast<std::uint32_t>((job.tokens.size() - 1) / context_->layout.block_tokens);
 }
 
@@ -130,7 +131,9 @@ void prefill_worker::enqueue(const live_ptr& request) {
   auto sample = make_sampler(*context_, job);
   if (!sample) return fail(request, sample.error(), false);
   request->sample = std::move(*sample);
-  if (job.placement.decode_node != context_->id && !request->stream) open_stream(request);
+  // An answer of one token needs no KV elsewhere.
+  const bool decodes = job.sampling.max_tokens > 1;
+  if (decodes && job.placement.decode_node != context_->id && !request->stream) open_stream(request);
   request->at = phase::queued;
   prefill_entry entry;
   entry.id = request_id{job.id.owner()};
@@ -201,13 +204,19 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
     item.patience = request->arrival.patience();
   }
   item.cancelled = request->cancelled;
-  if (const auto& wanted = request->job.sampling; wanted.prompt_logprobs) {
+  if (const auto& wanted = request->job.sampling; wanted.prompt_logprobs >= 0) {
     const auto rest =
         std::span{request->job.tokens}.first(request->job.prompt_tokens).subspan(chunk.start + 1);
     item.targets = rest.first(std::min<std::size_t>(chunk.tokens, rest.size()));
-    item.top = static_cast<std::size_t>(std::max(wanted.logprobs, 0));
+    item.top = static_cast<std::size_t>(wanted.prompt_logprobs);
   }
-  if (chunk.start + chunk.tokens == request->job.tokens.size()) item.sample = request->sample;
+  const bool last = chunk.start + chunk.tokens == request->job.tokens.size();
+  if (last) item.sample = request->sample;
+  const auto pooling = request->job.sampling.pooling;
+  if (pooling == pooling_kind::mean || last) {
+    item.pooling = pooling;
+    item.pooled = request->pooled;
+  }
   return item;
 }
 
@@ -255,6 +264,7 @@ void prefill_worker::item_done(const live_ptr& request, step_item& item, duratio
   if (request->stream && layerwise() && !item.stream)
     request->stream->prefix_ready(request->computed, item.start);
   for (const auto& score : item.scores) request->scores.push_back(to_message(score));
+  request->pooled = std::move(item.pooled);
   commit(request, item);
   if (item.token) prompt_done(request, *item.token);
 }
@@ -275,6 +285,9 @@ void prefill_worker::prompt_done(const live_ptr& request, const sampled_token& t
   message.finish = to_message(finish_after(job.sampling, context_->text->eog_ids(), output, token.id));
   message.stats = request->stats;
   message.prompt = std::move(request->scores);
+  const auto rows = job.sampling.pooling == pooling_kind::mean ? static_cast<double>(job.tokens.size()) : 1.0;
+  for (const auto sum : request->pooled)
+    message.pooled.push_back(std::bit_cast<std::uint32_t>(static_cast<float>(sum / rows)));
   send(caf::actor_cast<gateway_actor>(job.gateway), first_atom_v, message);
   const bool finished = message.finish != finish_kind::none;
   const auto decode = caf::actor_cast<decode_worker_actor>(job.decode);

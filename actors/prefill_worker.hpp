@@ -81,6 +81,7 @@ class prefill_worker final : public prefill_worker_actor::base {
     std::vector<std::byte*> blocks;                    ///< addresses of the blocks of `job.tokens`
     std::uint32_t computed = 0;                        ///< positions [0, computed) are in the blocks
     std::vector<token_msg> scores;  ///< log-probabilities of the prompt, as far as it is computed
+    std::vector<double> pooled;     ///< of its hidden states, as far as it is computed
     prefill_stats stats;
     std::shared_ptr<kv_stream> stream;  ///< null: decode is on this node
     std::shared_ptr<sampler> sample;

@@ -22,8 +22,9 @@ auto inspect(Inspector& f, sampling_params& x) {
   for (const auto& [id, value] : x.logit_bias) bias.emplace_back(id, float_bits{value});
   const auto run = [&] {
     return f(caf::meta::type_name("sampling_params"), temperature, x.top_k, top_p, min_p, repetition,
-             presence, frequency, x.seed, x.logprobs, x.prompt_logprobs, bias, x.max_tokens, x.min_tokens,
-             x.ignore_eos, x.stop, x.stop_token_ids, x.grammar, x.allowed_token_ids, x.bad_words);
+             presence, frequency, x.seed, x.logprobs, x.prompt_logprobs, x.pooling, bias, x.max_tokens,
+             x.min_tokens, x.ignore_eos, x.stop, x.stop_token_ids, x.grammar, x.allowed_token_ids,
+             x.bad_words);
   };
   if constexpr (!Inspector::writes_state) {
     return run();
@@ -74,8 +75,8 @@ auto inspect(Inspector& f, block_event_batch& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, worker_load& x) {
-  return fields(f, "worker_load", x, x.id, x.running, x.waiting, x.waiting_tokens, x.context_tokens,
-                x.steps, x.step_ns, x.step_batch, x.step_context_tokens);
+  return fields(f, "worker_load", x, x.id, x.running, x.waiting, x.waiting_tokens, x.context_tokens, x.steps,
+                x.step_ns, x.step_batch, x.step_context_tokens);
 }
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
@@ -125,7 +126,7 @@ auto inspect(Inspector& f, prefill_stats& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, first_token& x) {
-  return fields(f, "first_token", x, x.id, x.token, x.finish, x.stats, x.prompt);
+  return fields(f, "first_token", x, x.id, x.token, x.finish, x.stats, x.prompt, x.pooled);
 }
 template <class Inspector>
 auto inspect(Inspector& f, token_run& x) {

@@ -17,6 +17,9 @@ namespace mooncaf {
 /// ascending order on the caller's thread.
 using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> logits)>;
 
+/// Called with the last hidden state [dim] of row `row`, behind the model's final norm; in the same order.
+using row_hidden_fn = std::function<void(std::uint32_t row, std::span<const float> values)>;
+
 /// One sequence's share of a forward pass.
 struct batch_item {
   std::span<const std::int32_t> tokens;  ///< new tokens, at least one
@@ -32,6 +35,7 @@ struct batch_item {
   /// positions before `start` again: they have not changed since this runner read or wrote them under this
   /// name. 0: nobody's.
   std::uint64_t sequence = 0;
+  row_hidden_fn each_hidden{};  ///< as `each_row`, and before it
 };
 
 /// Called on the caller's thread as soon as the KV of `layer` of all items is in the host's blocks, while the

@@ -142,7 +142,7 @@ void model_runner::plan(std::span<const batch_item> items) {
   every_row_ = false;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];
-    every_row_ |= item.each_row != nullptr;
+    every_row_ |= item.each_row || item.each_hidden;
     const auto begin = static_cast<std::uint32_t>(tokens_.size());
     const auto count = static_cast<std::uint32_t>(item.tokens.size());
     const auto own = blocks_of(items, i);
@@ -187,7 +187,7 @@ result<void> model_runner::pass(std::span<const batch_item> items, std::span<flo
   auto computed = run_layers(done, cancel, before);
   const device_turn turn(*queue_);
   for (std::size_t i = 0; computed && every_row_ && i < items.size(); ++i)
-    if (items[i].each_row) show_rows(items[i], seqs_[i].q_begin);
+    if (items[i].each_row || items[i].each_hidden) show_rows(items[i], seqs_[i].q_begin);
   if (computed && !last_rows_.empty()) write_logits(logits);
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
@@ -339,16 +339,24 @@ void model_runner::write_logits(std::span<float> logits) {
   if (!logits_in_place_) queue_->download(out.data, logits);
 }
 
-/// Calls `item.each_row` for its rows, which begin at row `begin` of the pass.
+/// Calls `item.each_hidden` and `item.each_row` for its rows, which begin at row `begin` of the pass.
 void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
   const auto& c = model_->config();
   const auto tile = std::min<std::size_t>(show_tile, options_.max_logit_rows);
-  shown_.resize(tile * c.vocab_size);
+  if (item.each_row) shown_.resize(tile * c.vocab_size);
   const auto x = view(at_.x, tokens_.size(), c.dim);
   for (std::size_t row = 0; row < item.tokens.size(); row += tile) {
     const auto n = std::min(tile, item.tokens.size() - row);
     const auto h = view(at_.h, n, c.dim);
     queue_->rms_norm(rows_of(x, begin + row, n), model_->output_gain(), c.rms_eps, h);
+    if (item.each_hidden) {
+      hidden_.resize(n * c.dim);
+      queue_->download(h.data, hidden_);
+      queue_->synchronize();
+      for (std::size_t i = 0; i < n; ++i)
+        item.each_hidden(static_cast<std::uint32_t>(row + i), std::span{hidden_}.subspan(i * c.dim, c.dim));
+    }
+    if (!item.each_row) continue;
     const auto out = logits_in_place_ ? tensor{shown_.data(), n, c.vocab_size, c.vocab_size}
                                       : view(at_.logits, n, c.vocab_size);
     const std::array job{linear_job{&model_->output(), nullptr, out}};

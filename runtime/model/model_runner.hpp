@@ -31,8 +31,9 @@ struct runner_options {
 };
 
 /// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: on the
-/// host device a pass allocates nothing, but for the first that calls `each_row`. On a device with memory of
-/// its own it computes in blocks there (`kv_mirror`), in several turns if a batch does not fit.
+/// host device a pass allocates nothing, but for the first that calls `each_row` or `each_hidden`. On a
+/// device with memory of its own it computes in blocks there (`kv_mirror`), in several turns if a batch does
+/// not fit.
 class model_runner final : public forward_pass {
  public:
   /// @error `ec::invalid_argument` if the layout is not this model's or a limit is 0; `ec::out_of_space`.
@@ -102,6 +103,7 @@ class model_runner final : public forward_pass {
   std::uint32_t told_ = 0;                ///< layers whose KV somebody was told of
   std::vector<event_ptr> written_;        ///< with a mirror: KV of a layer is in the device's blocks
   std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on
+  std::vector<float> hidden_;             ///< [show_tile, dim], from the first `each_hidden` on
 };
 
 }  // namespace mooncaf

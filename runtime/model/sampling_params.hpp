@@ -9,6 +9,9 @@
 
 namespace mooncaf {
 
+/// What of the model's last hidden states, behind its final norm, is asked for beside the first token.
+enum class pooling_kind : std::uint8_t { none, mean, last };
+
 /// One request's sampling settings; names and ranges follow the OpenAI and vLLM APIs.
 struct sampling_params {
   float temperature = 1.0f;         ///< [0, 2]; 0 is greedy
@@ -22,8 +25,9 @@ struct sampling_params {
   /// mid-stream goes on with the very tokens it would have had.
   std::uint64_t seed = 0;
   std::int32_t logprobs = -1;  ///< -1: none; n >= 0: log-probability of the token and of the n likeliest
-  bool prompt_logprobs =
-      false;  ///< the same for every token of the prompt but the first, which follows nothing
+  /// The same for every token of the prompt but the first, which follows nothing.
+  std::int32_t prompt_logprobs = -1;
+  pooling_kind pooling = pooling_kind::none;               ///< of the prompt
   std::vector<std::pair<std::int32_t, float>> logit_bias;  ///< token id, [-100, 100]
 
   std::uint32_t max_tokens = 16;  ///< output tokens at most

@@ -42,7 +42,7 @@ std::string stop_matcher::feed(std::string_view piece, bool may_stop) {
     if (begin == std::string::npos) continue;
     const auto end = begin + stop.size();
     if (end > best_end || (end == best_end && begin >= best_begin)) continue;
-    best_end = end, best_begin = begin;
+    best_end = end, best_begin = begin, matched_ = stop;
   }
   if (best_end != std::string::npos) {
     stopped_ = true;

@@ -25,12 +25,14 @@ class stop_matcher {
   std::string finish();
 
   bool stopped() const noexcept { return stopped_; }
+  /// The stop string that ended the text; empty if none did.
+  const std::string& matched() const noexcept { return matched_; }
 
  private:
   std::size_t held_bytes(std::string_view text) const noexcept;
 
   std::vector<std::string> stops_;
-  std::string held_;
+  std::string held_, matched_;
   bool keeps_ = false;
   bool stopped_ = false;
 };

@@ -29,6 +29,8 @@ class token_sink {
   /// Before the first token, with `sampling_params::prompt_logprobs`: the prompt, and the log-probabilities
   /// of all its tokens but the first.
   virtual void prompt(std::span<const std::int32_t> tokens, std::span<const sampled_token> scores) = 0;
+  /// Before the first token, with `sampling_params::pooling`: [dim].
+  virtual void pooled(std::span<const float> /*values*/) {}
   /// One more token. @returns false if no more are wanted: a stop string was found, or the client is gone.
   virtual bool token(const sampled_token& token) = 0;
   /// The answer is complete. `reason` is `stop` if `token` returned false.

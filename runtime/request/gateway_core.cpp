@@ -1,6 +1,7 @@
 #include "runtime/request/gateway_core.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,9 @@ using retry_rules::back_off;
 using retry_rules::loss_limit;
 using retry_rules::placing_attempt_limit;
 using retry_rules::placing_limit;
+
+/// As `placing_limit` where no worker has ever been: nothing restarts that a request could wait for.
+constexpr auto first_worker_limit = std::chrono::seconds(1);
 
 /// What a client is told when attempt after attempt failed: that it may come again, unless memory or queues
 /// are full, which it has to know.
@@ -116,8 +120,7 @@ void gateway_core::schedule(const live_ptr& request, time_point now) {
   tokens.insert(tokens.end(), request->output.begin(), request->output.end());
   schedule_job job;
   job.id = request->id;
-  // What a request with log-probabilities of its prompt could find in a cache is of no use to it.
-  if (!scores_prompt(*request)) job.keys = block_keys(tokens, layout_.block_tokens, request->root);
+  if (!computes_prompt(*request)) job.keys = block_keys(tokens, layout_.block_tokens, request->root);
   job.prompt_tokens = static_cast<std::uint32_t>(tokens.size());
   job.max_tokens = what.sampling.max_tokens - static_cast<std::uint32_t>(request->output.size());
   job.priority = what.priority;
@@ -148,7 +151,8 @@ void gateway_core::unanswered(const attempt_id& id, const error& why, time_point
 }
 
 void gateway_core::rejected(const live_ptr& request, const error& cause, time_point now) {
-  if (now - request->placing_since > placing_limit && request->output.empty()) {
+  const duration limit = had_workers_ ? placing_limit : first_worker_limit;
+  if (now - request->placing_since > limit && request->output.empty()) {
     return fail(request, error{ec::unavailable, "no placement: " + cause.detail}, std::chrono::seconds(2),
                 now);
   }
@@ -183,7 +187,7 @@ work_order gateway_core::order_for(const live& request, time_point now) const {
   job.root = request.root;
   job.keys = block_keys(job.tokens, layout_.block_tokens, job.root);
   job.sampling = what.sampling;
-  job.sampling.prompt_logprobs = scores_prompt(request);
+  if (!scores_prompt(request)) job.sampling.prompt_logprobs = -1;
   job.priority = what.priority;
   const auto age = now - request.client->arrived;
   const auto slo = what.ttft_slo.count() > 0 ? what.ttft_slo : limits_.ttft_slo;
@@ -212,6 +216,11 @@ void gateway_core::first_of_all(const live_ptr& request, const first_token& mess
     std::vector<sampled_token> scores;
     for (const auto& t : message.prompt) scores.push_back(from_message(t));
     request->what.sink->prompt(request->what.prompt, scores);
+  }
+  if (!message.pooled.empty()) {
+    std::vector<float> values;
+    for (const auto bits : message.pooled) values.push_back(std::bit_cast<float>(bits));
+    request->what.sink->pooled(values);
   }
   for (auto& follower : std::exchange(request->followers, {}))
     start(request->client, std::move(follower), {}, now);
@@ -300,6 +309,7 @@ void gateway_core::again(const live_ptr& request, const error& cause, time_point
 
 void gateway_core::peer_up(node_id peer, std::vector<worker_id> workers) {
   for (const auto id : workers) workers_.insert(id);
+  had_workers_ |= !workers.empty();
   workers_of_[peer] = std::move(workers);
 }
 

@@ -134,7 +134,11 @@ class gateway_core {
 
   /// Whether the next attempt has to tell the log-probabilities of the prompt.
   static bool scores_prompt(const live& request) {
-    return request.what.sampling.prompt_logprobs && request.output.empty();
+    return request.what.sampling.prompt_logprobs >= 0 && request.output.empty();
+  }
+  /// Whether the next attempt has to compute all of the prompt: of what a cache holds there are no outputs.
+  static bool computes_prompt(const live& request) {
+    return scores_prompt(request) || request.what.sampling.pooling == pooling_kind::mean;
   }
   void start(const client_request_ptr& client, generation what, std::vector<generation> followers,
              time_point now);
@@ -165,6 +169,7 @@ class gateway_core {
   gateway_limits limits_;
   gateway_observer& observer_;
   bool conductor_ = false;
+  bool had_workers_ = false;               ///< some worker could be reached once
   std::unordered_set<worker_id> workers_;  ///< of all peers and this node
   std::unordered_map<node_id, std::vector<worker_id>> workers_of_;
   std::unordered_map<request_id, live_ptr> requests_;

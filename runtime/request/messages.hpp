@@ -291,8 +291,9 @@ struct first_token {
   token_msg token;
   finish_kind finish = finish_kind::none;
   prefill_stats stats;
-  std::vector<token_msg>
-      prompt;  ///< with `sampling_params::prompt_logprobs`: every token of it but the first
+  /// With `sampling_params::prompt_logprobs`: every token of it but the first.
+  std::vector<token_msg> prompt;
+  std::vector<std::uint32_t> pooled;  ///< with `sampling_params::pooling`: [dim], float bits
 };
 
 /// Tokens of one request from one or more decode steps, in order.

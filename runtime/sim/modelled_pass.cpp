@@ -53,6 +53,12 @@ void write_logits(const token_state& s, std::span<float> logits) {
   logits[static_cast<std::size_t>(s.next())] = 0;
 }
 
+/// Four values in [-1, 1] that depend on all tokens so far.
+std::array<float, 4> hidden_of(const token_state& s) noexcept {
+  const auto value = [](std::uint16_t bits) { return static_cast<float>(bits) / 32767.5f - 1.0f; };
+  return {value(s.hash[0]), value(s.hash[1]), value(mixed(s.hash[0], 1, 2)), value(mixed(s.hash[1], 1, 3))};
+}
+
 }  // namespace
 
 kv_layout modelled_layout(const profile& p) noexcept {
@@ -194,6 +200,7 @@ void modelled_pass::show(std::span<const batch_item> items, std::span<float> log
     row.resize(items[i].each_row ? modelled_vocab : 0);
     for (std::uint32_t t = 0; t < items[i].tokens.size(); ++t) {
       state = state.after(items[i].tokens[t]);
+      if (items[i].each_hidden) items[i].each_hidden(t, hidden_of(state));
       if (!items[i].each_row) continue;
       write_logits(state, row);
       items[i].each_row(t, row);

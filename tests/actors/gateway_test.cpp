@@ -260,12 +260,12 @@ TEST_CASE_FIXTURE(gateway_world,
   open();
   auto wanted = make(sink, 3);
   wanted.sampling.logprobs = 0;
-  wanted.sampling.prompt_logprobs = true;
+  wanted.sampling.prompt_logprobs = 0;
   submit({wanted});
   CHECK(place->asked.at(0).keys.empty());  // nothing cached is of use
   broke(placed(), true);
   const auto id = placed(1);
-  CHECK(prefill->jobs[1].sampling.prompt_logprobs);
+  CHECK(prefill->jobs[1].sampling.prompt_logprobs == 0);
   first_token m;
   m.id = id;
   m.token = token(1);
@@ -276,7 +276,7 @@ TEST_CASE_FIXTURE(gateway_world,
   CHECK(sink->tokens == ids{1});
   broke(id, true);
   placed(2);
-  CHECK(!prefill->jobs[2].sampling.prompt_logprobs);
+  CHECK(prefill->jobs[2].sampling.prompt_logprobs == -1);
 }
 
 TEST_CASE_FIXTURE(gateway_world, "answers that wait for another one share its failure") {

@@ -159,6 +159,37 @@ TEST_CASE("the logits of every token are those that it has as the last one") {
   }
 }
 
+TEST_CASE_TEMPLATE("hidden states are the same whatever the chunks, and come before the logits of their rows",
+                   Kind, on_host, on_linked) {
+  const auto s = set_up::of<Kind>();
+  const auto runner = s.runner();
+  const auto ids = random_tokens(45, 300, 5), other = random_tokens(20, 300, 6);
+  std::vector<std::vector<float>> expected;
+  for (const std::size_t chunk : {45u, 16u, 1u}) {
+    CAPTURE(chunk);
+    const kv_space kv(s.options.layout, ids.size()), beside(s.options.layout, other.size());
+    std::vector<std::vector<float>> hidden;
+    std::size_t rows = 0;
+    for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {
+      const auto part = std::span(ids).subspan(begin, std::min(chunk, ids.size() - begin));
+      std::array items{batch_item{other, 0, beside.blocks(), false},
+                       batch_item{part, static_cast<std::uint32_t>(begin), kv.blocks(), false}};
+      items[1].each_hidden = [&](std::uint32_t row, std::span<const float> values) {
+        REQUIRE(begin + row == hidden.size());
+        hidden.emplace_back(values.begin(), values.end());
+      };
+      if (chunk == 16)
+        items[1].each_row = [&](std::uint32_t, std::span<float>) { CHECK(hidden.size() > rows++); };
+      REQUIRE(runner->forward(items, {}).has_value());
+    }
+    REQUIRE(hidden.size() == ids.size());
+    CHECK(std::ranges::any_of(hidden[0], [](float v) { return v != 0; }));
+    CHECK(hidden[0] != hidden[1]);
+    if (expected.empty()) expected = hidden;
+    CHECK(hidden == expected);
+  }
+}
+
 TEST_CASE("a prefix from a cache continues as if computed here") {
   const set_up s;
   const auto runner = s.runner();

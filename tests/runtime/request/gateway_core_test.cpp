@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
+
 using namespace mooncaf;
 using namespace std::chrono_literals;
 
@@ -25,7 +27,9 @@ struct quiet final : gateway_observer {
 struct sink final : token_sink {
   int tokens = 0, ends = 0;
   std::optional<error> cause;
+  std::vector<float> values;
   void prompt(std::span<const std::int32_t>, std::span<const sampled_token>) override {}
+  void pooled(std::span<const float> v) override { values.assign(v.begin(), v.end()); }
   bool token(const sampled_token&) override { return ++tokens > 0; }
   void finished(finish_kind, const generation_report&) override { ++ends; }
   void failed(const error& e, std::chrono::seconds) override {
@@ -131,4 +135,68 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(told[0].stage == request_stage::cancelled);
   core.answered(asked[0].id, {}, now);
   CHECK(core.take_actions().empty());
+}
+
+TEST_CASE("a gateway that has never seen a worker does not let clients wait for one") {
+  quiet observer;
+  gateway_core core{here,
+                    hash_text128("model"),
+                    {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = 4},
+                    {.max_requests = 10, .request_timeout = 60s, .ttft_slo = 30s, .tbt_slo = 1s},
+                    observer};
+  core.set_conductor(true);
+  auto now = time_point{} + 1h;
+  const auto s = std::make_shared<sink>();
+  auto client = std::make_shared<client_request>();
+  client->arrived = now;
+  generation g;
+  g.prompt = {1};
+  g.sink = s;
+  client->generations.push_back(g);
+  core.submit(client, now);
+  placement_msg nobody;
+  nobody.rejection = {ec::unavailable, "no live prefill instance"};
+  for (int i = 0; i < 60 && s->ends == 0; ++i, now += 50ms) {
+    for (auto& a : core.take_actions())
+      if (const auto* asked = std::get_if<schedule_job>(&a)) core.answered(asked->id, nobody, now);
+    core.tick(now);
+  }
+  REQUIRE(s->ends == 1);
+  CHECK(s->cause->code == ec::unavailable);
+  CHECK(s->cause->detail.find("no live prefill instance") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "hidden states come with the first token; for their mean no cache is asked for") {
+  for (const auto pooling : {pooling_kind::mean, pooling_kind::last}) {
+    const auto s = std::make_shared<sink>();
+    auto client = std::make_shared<client_request>();
+    client->arrived = now;
+    generation g;
+    g.prompt = {1, 2, 3, 4, 5};
+    g.sampling.pooling = pooling;
+    g.sampling.max_tokens = 1;
+    g.sink = s;
+    client->generations.push_back(g);
+    core.submit(client, now);
+    const auto asked = take<schedule_job>();
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0].keys.empty() == (pooling == pooling_kind::mean));
+    placement_msg where;
+    where.prefill = prefill;
+    where.decode = decode;
+    where.prefill_node = prefill_node;
+    where.decode_node = decode_node;
+    core.answered(asked[0].id, where, now);
+    const auto orders = take<work_order>();
+    REQUIRE(orders.size() == 1);
+    CHECK(orders[0].sampling.pooling == pooling);
+    first_token message;
+    message.id = asked[0].id;
+    message.finish = finish_kind::length;
+    message.pooled = {std::bit_cast<std::uint32_t>(0.5f), std::bit_cast<std::uint32_t>(-2.0f)};
+    core.first(message, now);
+    CHECK(s->values == std::vector{0.5f, -2.0f});
+    CHECK(s->ends == 1);
+  }
 }
