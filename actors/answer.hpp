@@ -12,23 +12,27 @@
 #include "actors/http/http_server.hpp"
 #include "actors/http/openai.hpp"
 #include "runtime/model/stop_matcher.hpp"
+#include "runtime/reasoning/reasoning_reader.hpp"
 #include "runtime/text/incremental_decoder.hpp"
 
 namespace mooncaf {
 
 /// What an answer needs to know of its request.
 struct answer_setup {
-  answer_head head;
+  std::unique_ptr<answer_writer> writer;
+  std::string id;  ///< which ids of calls are made from
   std::shared_ptr<http_responder> responder;
   std::shared_ptr<const tokenizer> text;
   http_headers headers;  ///< of the answer, e.g. x-request-id
   bool stream = false;
-  bool include_usage = false;
-  bool include_stop = false;          ///< the stop string that ends an answer is part of it
-  bool token_ids = false;             ///< ids of prompt and answer beside the text
-  bool scores_only = false;           ///< the one token that is made is not part of the answer
-  std::optional<tool_reading> tools;  ///< how calls are read; nothing: text is text
-  std::shared_ptr<void> held;         ///< kept until the answer is over
+  bool include_stop = false;  ///< the stop string that ends an answer is part of it
+  bool token_ids = false;     ///< ids of prompt and answer beside the text
+  bool scores_only = false;   ///< the one token that is made is not part of the answer
+  int echo_logprobs = -1;     ///< alternatives that are told of an echoed prompt's tokens; -1: nothing
+  int prompt_logprobs = -1;   ///< … of a prompt's tokens apart from the text
+  std::optional<tool_reading> tools;       ///< how calls are read; nothing: text is text
+  std::optional<thought_reading> thought;  ///< how reasoning is read; nothing: it is text
+  std::shared_ptr<void> held;              ///< kept until the answer is over
 };
 
 /// One per HTTP request; its sinks keep it alive. @thread That of the gateway.

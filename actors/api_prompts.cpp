@@ -4,6 +4,7 @@
 #include <ctime>
 #include <span>
 
+#include "runtime/reasoning/reasoning_grammar.hpp"
 #include "runtime/text/chat_template.hpp"
 
 namespace mooncaf {
@@ -16,6 +17,40 @@ tl::unexpected<api_refusal> refuse(ec code, std::string why, std::string_view wo
 
 constexpr std::string_view too_long = "context_length_exceeded";
 
+std::optional<tool_format> format_of(tool_parser_choice wanted, const chat_template* chat) {
+  switch (wanted) {
+    case tool_parser_choice::automatic:
+      return chat ? tool_format_of(chat->source()) : std::nullopt;
+    case tool_parser_choice::hermes:
+      return tool_format::hermes;
+    case tool_parser_choice::llama3:
+      return tool_format::llama3;
+    case tool_parser_choice::mistral:
+      return tool_format::mistral;
+    case tool_parser_choice::granite:
+      return tool_format::granite;
+    case tool_parser_choice::phi4:
+      return tool_format::phi4;
+    case tool_parser_choice::deepseek:
+      return tool_format::deepseek;
+  }
+  return std::nullopt;
+}
+
+std::optional<reasoning_form> form_of(reasoning_parser_choice wanted, const chat_template* chat) {
+  switch (wanted) {
+    case reasoning_parser_choice::automatic:
+      return chat ? reasoning_form_of(chat->source()) : std::nullopt;
+    case reasoning_parser_choice::think:
+      return reasoning_form::think;
+    case reasoning_parser_choice::mistral:
+      return reasoning_form::mistral;
+    case reasoning_parser_choice::none:
+      break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 prompt_maker::prompt_maker(context_ptr context) : context_(std::move(context)) {
@@ -25,6 +60,8 @@ prompt_maker::prompt_maker(context_ptr context) : context_(std::move(context)) {
   for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
     longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
   }
+  calls_ = format_of(o.gateway.tool_call_parser, context_->chat.get());
+  reasoning_ = form_of(o.gateway.reasoning_parser, context_->chat.get());
   names_.push_back(o.model.served_model_name);
   std::string_view rest = o.gateway.model_aliases;
   while (!rest.empty()) {
@@ -67,9 +104,12 @@ api_result<void> prompt_maker::check_model(std::string_view name) const {
 }
 
 api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const prompt_input& prompt,
-                                                              const prompt_reading& how) const {
+                                                              const prompt_reading& how,
+                                                              std::string_view field,
+                                                              bool may_be_long) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (const auto fits = may_fit(text->size(), "prompt"); !fits) return tl::unexpected(fits.error());
+    if (const auto fits = may_fit(text->size(), field); !may_be_long && !fits)
+      return tl::unexpected(fits.error());
     const auto special = how.parse_special.value_or(context_->opts.gateway.parse_special)
                              ? special_tokens::parse
                              : special_tokens::as_text;
@@ -77,18 +117,19 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const prompt_input
                                   : context_->text->encode(*text, special);
   }
   const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
-  if (const auto known = check_vocabulary(ids, "prompt"); !known) return tl::unexpected(known.error());
+  if (const auto known = check_vocabulary(ids, field); !known) return tl::unexpected(known.error());
   return ids;
 }
 
-api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt& conversation) const {
+api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt& conversation,
+                                                              bool may_be_long) const {
   const auto& messages = conversation.messages;
   if (!context_->chat) {
     return refuse(ec::unsupported,
                   "this model has no chat template that is understood here; set --chat-template");
   }
   // A message costs a token at least, however empty.
-  if (messages.size() > context_length_) {
+  if (!may_be_long && messages.size() > context_length_) {
     return refuse(ec::invalid_argument,
                   "messages: " + std::to_string(messages.size()) + " are more than the context of " +
                       std::to_string(context_length_) + " tokens can hold",
@@ -104,7 +145,8 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
     bytes += m.content.size();
     for (const auto& c : m.tool_calls) bytes += c.arguments.size();
   }
-  if (const auto fits = may_fit(bytes, "messages"); !fits) return tl::unexpected(fits.error());
+  if (const auto fits = may_fit(bytes, "messages"); !may_be_long && !fits)
+    return tl::unexpected(fits.error());
   chat_render_options options;
   options.add_generation_prompt = conversation.add_generation_prompt;
   options.continue_final_message = conversation.continue_final_message;
@@ -119,12 +161,11 @@ api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const chat_prompt&
 
 api_result<std::optional<tool_reading>> prompt_maker::prepare_tools(chat_request& api) const {
   if (api.functions.empty() || !context_->chat) return std::nullopt;
-  const auto format = tool_format_of(context_->chat->source());
+  const auto format = calls_;
   if (!format) {
     return refuse(ec::invalid_argument,
-                  "tools: the model's chat template names no form of calls that is known here (those of "
-                  "Hermes, Llama 3 and "
-                  "Mistral); --chat-template can give it another");
+                  "tools: the model's chat template names no form of calls that is known here; "
+                  "--tool-call-parser says which the model writes, --chat-template can give it another");
   }
   tool_reading out{*format, api.choice == tool_choice::required, api.parallel_tool_calls, {}, {}};
   for (const auto& f : api.functions) out.names.push_back(f.name);
@@ -141,6 +182,33 @@ api_result<std::optional<tool_reading>> prompt_maker::prepare_tools(chat_request
   api.form_field = "tools";
   api.sampling.grammar = std::move(*grammar);
   return out;
+}
+
+std::optional<thought_reading> prompt_maker::prepare_thought(chat_request& api,
+                                                             std::span<const std::int32_t> prompt) const {
+  if (!reasoning_) return std::nullopt;
+  constexpr std::size_t most_marks = 24;  // tokens at the end of a prompt that may hold a mark, or two
+  const auto& text = *context_->text;
+  const auto end = text.decode(prompt.last(std::min(prompt.size(), most_marks)), special_text::show);
+  thought_reading out{*reasoning_, thought_state_of(*reasoning_, end), api.include_reasoning, {}};
+  if (!api.sampling.grammar.empty())
+    api.sampling.grammar = thought_first(std::move(api.sampling.grammar), out.form, out.state);
+  if (!api.separate_reasoning || out.state == thought_state::over) return std::nullopt;
+  const auto marks = marks_of(out.form);
+  for (const auto mark : {marks.open, marks.close}) {
+    const auto id = text.find(mark);
+    if (id && text.is_special(*id)) out.markers.push_back(*id);
+  }
+  return out;
+}
+
+void prompt_maker::truncate(const api_request& api, std::vector<std::int32_t>& prompt) const {
+  if (!api.truncate_prompt_tokens) return;
+  // Room for the answer that was asked for, or for one token.
+  const auto answer = std::clamp<std::size_t>(api.sampling.max_tokens, 1, context_length_ - 1);
+  const auto wanted = *api.truncate_prompt_tokens;
+  const auto most = wanted > 0 ? static_cast<std::size_t>(wanted) : context_length_ - answer;
+  if (prompt.size() > most) prompt.erase(prompt.begin(), prompt.end() - static_cast<std::ptrdiff_t>(most));
 }
 
 std::string prompt_maker::echo_of(const std::vector<std::int32_t>& tokens) const {

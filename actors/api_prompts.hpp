@@ -2,12 +2,14 @@
 // What clients send as prompts, as the token ids and sampling settings that the cluster is given.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "actors/http/openai.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/reasoning/reasoning_form.hpp"
 
 namespace mooncaf {
 
@@ -30,18 +32,35 @@ struct tool_reading {
   std::vector<std::int32_t> markers;  ///< special tokens that are part of calls
 };
 
+/// How an answer is read in which the model thinks first.
+struct thought_reading {
+  reasoning_form form = reasoning_form::think;
+  thought_state state = thought_state::may_open;
+  bool shown = true;                  ///< to the client
+  std::vector<std::int32_t> markers;  ///< special tokens among the marks
+};
+
 /// @thread Immutable; shareable. Its work is as long as the prompts: not for an I/O thread, unless they are
 /// short.
 class prompt_maker {
  public:
   explicit prompt_maker(context_ptr context);
 
-  api_result<std::vector<std::int32_t>> tokens_of(const chat_prompt& conversation) const;
-  api_result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt,
-                                                  const prompt_reading& how) const;
+  /// @param may_be_long  the prompt is going to be cut: text that cannot fit is not refused.
+  api_result<std::vector<std::int32_t>> tokens_of(const chat_prompt& conversation,
+                                                  bool may_be_long = false) const;
+  /// @param field  where the prompt came from, for errors.
+  api_result<std::vector<std::int32_t>> tokens_of(const prompt_input& prompt, const prompt_reading& how,
+                                                  std::string_view field, bool may_be_long = false) const;
   /// How calls in the answer are read; nothing if no tool may be called. Where one must be, fills in the
   /// grammar of `api`.
   api_result<std::optional<tool_reading>> prepare_tools(chat_request& api) const;
+  /// How reasoning in the answer to `prompt` is read; nothing if the model does not think, or nobody wants it
+  /// apart. A form that the answer is held to begins behind it. Comes after `prepare_tools`.
+  std::optional<thought_reading> prepare_thought(chat_request& api,
+                                                 std::span<const std::int32_t> prompt) const;
+  /// Cuts off the beginning of a prompt that is longer than the request wants it, or than fits.
+  void truncate(const api_request& api, std::vector<std::int32_t>& prompt) const;
   /// The text of a prompt as `echo` repeats it: special tokens are part of it, but for the model's first.
   std::string echo_of(const std::vector<std::int32_t>& tokens) const;
 
@@ -61,6 +80,8 @@ class prompt_maker {
   api_result<void> may_fit(std::size_t text_bytes, std::string_view field) const;
 
   context_ptr context_;
+  std::optional<tool_format> calls_;         ///< how the model writes calls
+  std::optional<reasoning_form> reasoning_;  ///< how it marks reasoning
   std::uint32_t context_length_ = 0;
   std::size_t longest_piece_ = 1;  ///< bytes that one token stands for at most
   std::vector<std::string> names_;

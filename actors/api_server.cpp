@@ -8,12 +8,15 @@
 #include <utility>
 
 #include "actors/answer.hpp"
+#include "actors/api_call.hpp"
 #include "actors/api_prompts.hpp"
 #include "actors/api_status.hpp"
 #include "actors/http/api_keys.hpp"
 #include "actors/http/endpoints.hpp"
+#include "actors/http/messages_api.hpp"
 #include "actors/http/openai.hpp"
 #include "actors/http/page.hpp"
+#include "actors/http/responses_api.hpp"
 #include "actors/http/web_guard.hpp"
 #include "actors/http/work_pool.hpp"
 #include "actors/log.hpp"
@@ -24,62 +27,16 @@ namespace mooncaf {
 
 namespace {
 
-using responder_ptr = std::shared_ptr<http_responder>;
-
 constexpr unsigned io_threads = 2;
 constexpr unsigned work_threads = 2;
 /// Parsed and tokenized where it is received: a millisecond or two, less than a change of threads under load.
 constexpr std::size_t inline_body_bytes = 16 * KiB;
 constexpr std::size_t waiting_body_bytes = 256 * MiB;
 
-/// One request on its way through here.
-struct call {
-  http_request request;
-  responder_ptr out;
-  http_headers headers;  ///< of the answer, whatever it is
-  std::shared_ptr<tenant> who;
-
-  void json(std::string body) const {
-    auto all = headers;
-    all.emplace_back("Content-Type", "application/json");
-    out->respond(200, std::move(all), std::move(body));
-  }
-  void fail(const error& cause, std::string_view code = {}, std::int64_t retry_after = 0,
-            unsigned status = 0) const {
-    const auto e = format_error(cause, retry_after, code);
-    auto all = headers;
-    all.emplace_back("Content-Type", "application/json");
-    if (e.retry_after_s > 0) all.emplace_back("Retry-After", std::to_string(e.retry_after_s));
-    out->respond(status ? status : e.status, std::move(all), e.body);
-  }
-  void fail(const api_refusal& why) const { fail(why.cause, why.code); }
-};
-using call_ptr = std::shared_ptr<call>;
-
 std::vector<std::string> names_of_this_machine(const gateway_options& options) {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   return {name, options.http.host};
-}
-
-/// "%2F" and the like as the bytes they stand for.
-std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -110,9 +67,10 @@ class api_server::impl {
     options.max_connections = o.max_connections;
     options.max_body_bytes = o.max_body_bytes;
     options.threads = io_threads;
-    auto started = http_server::start(options, [this](http_request request, responder_ptr responder) {
-      handle(std::move(request), std::move(responder));
-    });
+    auto started =
+        http_server::start(options, [this](http_request request, std::shared_ptr<http_responder> responder) {
+          handle(std::move(request), std::move(responder));
+        });
     if (!started) return fail(started.error());
     server_ = std::move(*started);
     if (!keys_.needed() && !config::is_loopback(o.http.host)) {
@@ -139,27 +97,39 @@ class api_server::impl {
         .count();
   }
 
-  void handle(http_request request, responder_ptr out);
+  void handle(http_request request, std::shared_ptr<http_responder> out);
   http_headers headers_for(const http_request& request);
-  void preflight(const call& c) const;
-  void route(const call_ptr& c, endpoint_id id);
+  void preflight(const api_call& c) const;
+  void route(const api_call_ptr& c, endpoint_id id);
   /// Runs `work` here if the body is small, else on a thread for that.
-  void with_body(const call_ptr& c, void (impl::*work)(const call&));
-  void completion(const call& c);
-  void chat(const call& c);
-  void tokenize(const call& c);
-  void detokenize(const call& c);
-  void model(const call& c) const;
-  void from_cluster(const call_ptr& c, result<std::string> (*answer)(const std::string&)) const;
+  void with_body(const api_call_ptr& c, void (impl::*work)(const api_call&));
+  void completion(const api_call& c);
+  void chat(const api_call& c);
+  void messages(const api_call& c);
+  void count_tokens(const api_call& c);
+  void responses(const api_call& c);
+  void embeddings(const api_call& c);
+  void tokenize(const api_call& c);
+  void detokenize(const api_call& c);
+  void model(const api_call& c) const;
+  void from_cluster(const api_call_ptr& c, result<std::string> (*answer)(const std::string&)) const;
 
   struct asked {
-    api_kind kind;
     std::string_view field;  ///< where the prompts came from
     std::vector<std::vector<std::int32_t>> prompts;
-    std::vector<std::string> echoes;
+    std::vector<std::string> echoes;  ///< of each prompt, or none at all
     std::optional<tool_reading> tools{};
+    std::optional<thought_reading> thought{};
+    std::unique_ptr<answer_writer> writer{};
+    std::string id{};
   };
-  void submit(const api_request& api, const asked& what, const call& c);
+  /// What a chat asks for, whichever API it came by, but for its writer. Nothing if it was refused.
+  std::optional<asked> asked_of(chat_request& api, std::string_view field, const api_call& c) const;
+  answer_head head(api_kind kind, std::string_view prefix) {
+    return {kind, std::string{prefix} + std::to_string(fresh_id()), now_s(),
+            context_->opts.model.served_model_name};
+  }
+  void submit(const api_request& api, asked what, const api_call& c);
   std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
 
   const context_ptr context_;
@@ -189,7 +159,7 @@ http_headers api_server::impl::headers_for(const http_request& request) {
   return headers;
 }
 
-void api_server::impl::preflight(const call& c) const {
+void api_server::impl::preflight(const api_call& c) const {
   auto headers = c.headers;
   if (guard_.origin_allowed(c.request.header("Origin"))) {
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -206,8 +176,8 @@ void api_server::impl::preflight(const call& c) const {
   c.out->respond(204, std::move(headers), "");
 }
 
-void api_server::impl::handle(http_request request, responder_ptr out) {
-  const auto c = std::make_shared<call>();
+void api_server::impl::handle(http_request request, std::shared_ptr<http_responder> out) {
+  const auto c = std::make_shared<api_call>();
   c->headers = headers_for(request);
   c->out = std::move(out);
   c->request = std::move(request);
@@ -231,7 +201,10 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
   if (!found || (found->id == endpoint_id::page && !context_->opts.gateway.page)) {
     return c->fail({ec::not_found, "no such path: " + r.path.substr(0, 200)});
   }
-  c->who = keys_.find(r.header("Authorization"));
+  if (found->id == endpoint_id::messages || found->id == endpoint_id::count_tokens)
+    c->errors = error_form::anthropic;
+  const auto bearer = r.header("Authorization"), key = r.header("x-api-key");
+  c->who = keys_.find(bearer.empty() && !key.empty() ? "Bearer " + std::string{key} : std::string{bearer});
   if (found->access != endpoint_access::anybody && !c->who) {
     return c->fail({ec::unauthenticated, "a valid API key is needed: Authorization: Bearer KEY"});
   }
@@ -246,12 +219,20 @@ void api_server::impl::handle(http_request request, responder_ptr out) {
   route(c, found->id);
 }
 
-void api_server::impl::route(const call_ptr& c, endpoint_id id) {
+void api_server::impl::route(const api_call_ptr& c, endpoint_id id) {
   switch (id) {
     case endpoint_id::completions:
       return with_body(c, &impl::completion);
     case endpoint_id::chat:
       return with_body(c, &impl::chat);
+    case endpoint_id::messages:
+      return with_body(c, &impl::messages);
+    case endpoint_id::count_tokens:
+      return with_body(c, &impl::count_tokens);
+    case endpoint_id::responses:
+      return with_body(c, &impl::responses);
+    case endpoint_id::embeddings:
+      return with_body(c, &impl::embeddings);
     case endpoint_id::tokenize:
       return with_body(c, &impl::tokenize);
     case endpoint_id::detokenize:
@@ -285,7 +266,7 @@ void api_server::impl::route(const call_ptr& c, endpoint_id id) {
   }
 }
 
-void api_server::impl::with_body(const call_ptr& c, void (impl::*work)(const call&)) {
+void api_server::impl::with_body(const api_call_ptr& c, void (impl::*work)(const api_call&)) {
   if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
   const auto encoding = c->request.header("Content-Encoding");
   if (!encoding.empty() && encoding != "identity") {
@@ -303,14 +284,14 @@ void api_server::impl::with_body(const call_ptr& c, void (impl::*work)(const cal
   if (!taken) c->fail({ec::overloaded, "too many long requests wait to be read"}, {}, 1);
 }
 
-void api_server::impl::model(const call& c) const {
+void api_server::impl::model(const api_call& c) const {
   const auto name =
       percent_decoded(std::string_view{c.request.path}.substr(std::string_view{"/v1/models/"}.size()));
   if (const auto known = prompts_.check_model(name); !known) return c.fail(known.error());
   c.json(format_model(context_->opts.model.served_model_name, created_, prompts_.context_length()));
 }
 
-void api_server::impl::from_cluster(const call_ptr& c,
+void api_server::impl::from_cluster(const api_call_ptr& c,
                                     result<std::string> (*answer)(const std::string&)) const {
   if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
   backends_.cluster([c, answer](const std::string& body) {
@@ -320,32 +301,97 @@ void api_server::impl::from_cluster(const call_ptr& c,
   });
 }
 
-void api_server::impl::completion(const call& c) {
+void api_server::impl::completion(const api_call& c) {
   const auto parsed = parse_completion(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
-  asked what{api_kind::completion, "prompt", {}, {}};
+  asked what{"prompt", {}, {}};
   for (const auto& prompt : parsed->prompts) {
-    auto tokens = prompts_.tokens_of(prompt, *parsed);
+    auto tokens = prompts_.tokens_of(prompt, *parsed, "prompt", parsed->truncate_prompt_tokens.has_value());
     if (!tokens) return c.fail(tokens.error());
+    prompts_.truncate(*parsed, *tokens);
     what.echoes.push_back(parsed->echo ? prompts_.echo_of(*tokens) : std::string{});
     what.prompts.push_back(std::move(*tokens));
   }
-  submit(*parsed, what, c);
+  auto made = head(api_kind::completion, "cmpl-");
+  what.id = made.id;
+  what.writer = openai_writer(std::move(made), parsed->include_usage);
+  submit(*parsed, std::move(what), c);
 }
 
-void api_server::impl::chat(const call& c) {
+auto api_server::impl::asked_of(chat_request& api, std::string_view field, const api_call& c) const
+    -> std::optional<asked> {
+  const auto refused = [&](const api_refusal& why) {
+    c.fail(why);
+    return std::nullopt;
+  };
+  if (const auto known = prompts_.check_model(api.model); !known) return refused(known.error());
+  auto tokens = prompts_.tokens_of(api, api.truncate_prompt_tokens.has_value());
+  if (!tokens) return refused(tokens.error());
+  prompts_.truncate(api, *tokens);
+  auto tools = prompts_.prepare_tools(api);
+  if (!tools) return refused(tools.error());
+  asked what{field, {}, {}, std::move(*tools), prompts_.prepare_thought(api, *tokens)};
+  what.prompts.push_back(std::move(*tokens));
+  return what;
+}
+
+void api_server::impl::chat(const api_call& c) {
   auto parsed = parse_chat(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
-  if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
-  auto tokens = prompts_.tokens_of(*parsed);
-  if (!tokens) return c.fail(tokens.error());
-  auto tools = prompts_.prepare_tools(*parsed);
-  if (!tools) return c.fail(tools.error());
-  submit(*parsed, {api_kind::chat, "messages", {std::move(*tokens)}, {{}}, std::move(*tools)}, c);
+  auto what = asked_of(*parsed, "messages", c);
+  if (!what) return;
+  auto made = head(api_kind::chat, "chatcmpl-");
+  what->id = made.id;
+  what->writer = openai_writer(std::move(made), parsed->include_usage);
+  submit(*parsed, std::move(*what), c);
 }
 
-void api_server::impl::submit(const api_request& api, const asked& what, const call& c) {
+void api_server::impl::messages(const api_call& c) {
+  auto parsed = parse_messages(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  auto what = asked_of(*parsed, "messages", c);
+  if (!what) return;
+  auto made = head(api_kind::chat, "msg_");
+  what->id = made.id;
+  what->writer = messages_writer(std::move(made), static_cast<std::uint32_t>(what->prompts.front().size()));
+  submit(*parsed, std::move(*what), c);
+}
+
+void api_server::impl::count_tokens(const api_call& c) {
+  auto parsed = parse_messages(c.request.body, true);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  if (const auto what = asked_of(*parsed, "messages", c))
+    c.json(format_token_count(what->prompts.front().size()));
+}
+
+void api_server::impl::responses(const api_call& c) {
+  auto parsed = parse_responses(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  auto what = asked_of(*parsed, "input", c);
+  if (!what) return;
+  auto made = head(api_kind::chat, "resp_");
+  what->id = made.id;
+  what->writer = responses_writer(std::move(made), parsed->echo);
+  submit(*parsed, std::move(*what), c);
+}
+
+void api_server::impl::embeddings(const api_call& c) {
+  const auto parsed = parse_embeddings(c.request.body);
+  if (!parsed) return c.fail(api_refusal{parsed.error()});
+  if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
+  asked what{"input", {}, {}};
+  for (const auto& input : parsed->inputs) {
+    auto tokens = prompts_.tokens_of(input, *parsed, "input", parsed->truncate_prompt_tokens.has_value());
+    if (!tokens) return c.fail(tokens.error());
+    prompts_.truncate(*parsed, *tokens);
+    what.prompts.push_back(std::move(*tokens));
+  }
+  what.writer = embeddings_writer(head(api_kind::completion, {}), parsed->base64);
+  submit(*parsed, std::move(what), c);
+}
+
+void api_server::impl::submit(const api_request& api, asked what, const api_call& c) {
   const auto& prompts = what.prompts;
   const auto answers = prompts.size() * api.n;
   if (const auto limit = context_->opts.gateway.max_requests; answers > limit) {
@@ -366,18 +412,19 @@ void api_server::impl::submit(const api_request& api, const asked& what, const c
     return c.fail(why.cause, {}, std::chrono::ceil<std::chrono::seconds>(why.retry_after).count());
   }
   answer_setup setup;
-  const bool chat = what.kind == api_kind::chat;
-  setup.head = {what.kind, (chat ? "chatcmpl-" : "cmpl-") + std::to_string(fresh_id()), now_s(),
-                context_->opts.model.served_model_name};
+  setup.writer = std::move(what.writer);
+  setup.id = std::move(what.id);
   setup.responder = c.out;
   setup.text = context_->text;
   setup.headers = c.headers;
   setup.stream = api.stream;
-  setup.include_usage = api.include_usage;
   setup.include_stop = api.include_stop;
   setup.token_ids = api.return_token_ids;
   setup.scores_only = api.max_tokens_given && api.sampling.max_tokens == 0;
-  setup.tools = what.tools;
+  setup.echo_logprobs = api.echo_logprobs;
+  setup.prompt_logprobs = api.prompt_logprobs;
+  setup.tools = std::move(what.tools);
+  setup.thought = std::move(what.thought);
   setup.held = std::move(*entered);
   const auto made = std::make_shared<answer>(std::move(setup));
   auto client = std::make_shared<client_request>();
@@ -393,7 +440,8 @@ void api_server::impl::submit(const api_request& api, const asked& what, const c
       g.priority = c.who->priority(api.priority);
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);
-      g.sink = made->add_choice(g.sampling, prompts[p], i == 0, what.echoes[p]);
+      g.sink = made->add_choice(g.sampling, prompts[p], i == 0,
+                                what.echoes.empty() ? std::string{} : what.echoes[p]);
       client->generations.push_back(std::move(g));
     }
   }
@@ -403,19 +451,19 @@ void api_server::impl::submit(const api_request& api, const asked& what, const c
   caf::anon_send(gateway_, submit_atom_v, client);
 }
 
-void api_server::impl::tokenize(const call& c) {
+void api_server::impl::tokenize(const api_call& c) {
   const auto parsed = parse_tokenize(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
   const auto* conversation = std::get_if<chat_prompt>(&parsed->input);
-  const auto tokens = conversation
-                          ? prompts_.tokens_of(*conversation)
-                          : prompts_.tokens_of(prompt_input{std::get<std::string>(parsed->input)}, *parsed);
+  const auto tokens = conversation ? prompts_.tokens_of(*conversation)
+                                   : prompts_.tokens_of(prompt_input{std::get<std::string>(parsed->input)},
+                                                        *parsed, "prompt");
   if (!tokens) return c.fail(tokens.error());
   c.json(format_tokens(*tokens, prompts_.context_length()));
 }
 
-void api_server::impl::detokenize(const call& c) {
+void api_server::impl::detokenize(const api_call& c) {
   const auto parsed = parse_detokenize(c.request.body);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());

@@ -133,20 +133,20 @@ void add_model(table& t) {
   t.push_back(integer({"block-tokens", "block_tokens",
                        "Tokens of one KV block, the unit of reuse; equal in the whole cluster", who},
                       s, at(m, &model_options::block_tokens), 16u, 512u, "tokens"));
-  t.push_back(device(
-      {"device", "device",
-       "Where to compute; auto is the host; cuda:N is the Nth GPU that NVIDIA's driver shows, from 0; "
-       "linked is the host with memory of its own behind a link, as a graphics card has it; "
-       "model:PROFILE computes nothing and waits as long as a profile of "
-       "mooncaf simulate says, built-in or FILE.toml"},
-      s, at(m, &model_options::device)));
+  t.push_back(
+      device({"device", "device",
+              "Where to compute; auto is the host; cuda:N is the Nth GPU that NVIDIA's driver shows, from 0; "
+              "linked is the host with memory of its own behind a link, as a graphics card has it; "
+              "model:PROFILE computes nothing and waits as long as a profile of "
+              "mooncaf simulate says, built-in or FILE.toml"},
+             s, at(m, &model_options::device)));
   t.push_back(real({"time-scale", "time_scale",
                     "A second of a modelled device's process stands for so many seconds of its profile"},
                    s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
-  t.push_back(
-      size({"device-kv", "device_kv",
-            "Memory for KV of each instance on a cuda or linked device; the longest context must fit", compute},
-           s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
+  t.push_back(size(
+      {"device-kv", "device_kv",
+       "Memory for KV of each instance on a cuda or linked device; the longest context must fit", compute},
+      s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},
                    s, at(m, &model_options::link_bytes_per_s), 1 * MiB, 1024 * GiB));
@@ -394,6 +394,27 @@ void add_gateway(table& t) {
       {"parse-special", "parse_special",
        "Read special tokens in the prompts of /v1/completions; a request's parse_special goes before", who},
       s, at(c, &gateway_options::parse_special)));
+  t.push_back(choice<gateway_options, tool_parser_choice>(
+      {"tool-call-parser", "tool_call_parser",
+       "Form in which the model writes calls of tools; auto: the one that its chat template teaches", who},
+      s, at(c, &gateway_options::tool_call_parser),
+      {{"auto", tool_parser_choice::automatic},
+       {"hermes", tool_parser_choice::hermes},
+       {"llama3", tool_parser_choice::llama3},
+       {"mistral", tool_parser_choice::mistral},
+       {"granite", tool_parser_choice::granite},
+       {"phi4", tool_parser_choice::phi4},
+       {"deepseek", tool_parser_choice::deepseek}}));
+  t.push_back(choice<gateway_options, reasoning_parser_choice>(
+      {"reasoning-parser", "reasoning_parser",
+       "How the model marks its reasoning, which is kept apart from answers: think (<think>), mistral "
+       "([THINK]), none; auto: as its chat template does",
+       who},
+      s, at(c, &gateway_options::reasoning_parser),
+      {{"auto", reasoning_parser_choice::automatic},
+       {"none", reasoning_parser_choice::none},
+       {"think", reasoning_parser_choice::think},
+       {"mistral", reasoning_parser_choice::mistral}}));
   t.push_back(integer({"max-connections", "max_connections", "Client connections open at once", who}, s,
                       at(c, &gateway_options::max_connections), 1u, 1'000'000u, "connections"));
   t.push_back(integer({"max-requests", "max_requests",

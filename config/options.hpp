@@ -142,6 +142,11 @@ struct rdma_config {
   std::string topology;  ///< "0=mlx5_0,mlx5_1;1=mlx5_2"; empty: as sysfs tells it
 };
 
+/// The form in which a model writes calls; automatic: the one that its chat template teaches.
+enum class tool_parser_choice : std::uint8_t { automatic, hermes, llama3, mistral, granite, phi4, deepseek };
+/// How a model marks what it thinks before it answers; automatic: as its chat template does.
+enum class reasoning_parser_choice : std::uint8_t { automatic, none, think, mistral };
+
 struct gateway_options {
   host_port http;
   std::string api_key;          ///< empty: no key needed
@@ -151,6 +156,8 @@ struct gateway_options {
   std::string allowed_hosts;    ///< names that the server may be asked by: see there
   std::string model_aliases;    ///< more names of the model, with commas; "*": any
   bool parse_special = true;    ///< special tokens in prompts of completions are tokens
+  tool_parser_choice tool_call_parser = tool_parser_choice::automatic;
+  reasoning_parser_choice reasoning_parser = reasoning_parser_choice::automatic;
   std::uint32_t max_connections = 0;
   std::uint32_t max_requests = 0;  ///< running and waiting
   std::uint64_t max_body_bytes = 0;

@@ -31,6 +31,11 @@ class body_reader {
     if (problem_.empty()) problem_ = field + ": " + what;
   }
 
+  /// Takes over what another complained of, if it did.
+  void complain(const body_reader& other) {
+    if (problem_.empty()) problem_ = other.problem_;
+  }
+
   template <class T>
   void number(const char* name, T& out, double low, double high) {
     const auto* v = find(name);

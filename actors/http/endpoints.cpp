@@ -12,6 +12,11 @@ using who = endpoint_access;
 constexpr endpoint table[] = {
     {id::completions, true, "/v1/completions", who::key, "text, or token ids, goes on"},
     {id::chat, true, "/v1/chat/completions", who::key, "a conversation goes on"},
+    {id::messages, true, "/v1/messages", who::key, "the same, as Anthropic's clients ask for it"},
+    {id::count_tokens, true, "/v1/messages/count_tokens", who::key, "how many tokens such a prompt has"},
+    {id::responses, true, "/v1/responses", who::key,
+     "the same, as newer OpenAI clients ask for it; nothing is kept"},
+    {id::embeddings, true, "/v1/embeddings", who::key, "where texts lie in the model's space"},
     {id::models, false, "/v1/models", who::key, "the model that is served"},
     {id::model, false, "/v1/models/", who::key, "the same by its name; 404 for another"},
     {id::tokenize, true, "/tokenize", who::key, "the ids of a text or a conversation"},

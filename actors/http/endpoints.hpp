@@ -12,6 +12,10 @@ namespace mooncaf {
 enum class endpoint_id : std::uint8_t {
   completions,
   chat,
+  messages,
+  count_tokens,
+  responses,
+  embeddings,
   models,
   model,
   tokenize,

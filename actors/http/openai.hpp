@@ -2,6 +2,7 @@
 // The OpenAI API as values: request bodies in, answer bodies out. Pure; JSON stays inside the sources.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,10 +30,14 @@ struct api_request {
   std::uint32_t n = 1;  ///< answers per prompt, [1, 128]
   bool stream = false;
   bool include_usage = false;
-  bool include_stop = false;             ///< the stop string that ended an answer is its last text
-  bool return_token_ids = false;         ///< ids of prompt and answer beside the text
+  bool include_stop = false;          ///< the stop string that ended an answer is its last text
+  bool return_token_ids = false;      ///< ids of prompt and answer beside the text
+  std::int32_t prompt_logprobs = -1;  ///< alternatives to tell of the prompt's tokens, apart from an echo
+  std::int32_t echo_logprobs = -1;    ///< … of an echoed prompt; `sampling.prompt_logprobs` is the larger
   std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
+  /// Longer prompts lose their beginning; -1: what the context has no room for.
+  std::optional<std::int32_t> truncate_prompt_tokens;
   std::string form_field;              ///< where `sampling.grammar` came from, for errors; empty: no grammar
   std::vector<std::string> bad_words;  ///< as text; `sampling.bad_words` is for who knows the vocabulary
   std::uint32_t ttft_slo_ms = 0;       ///< 0: the cluster's
@@ -66,6 +71,14 @@ struct chat_request : api_request, chat_prompt {
   std::vector<tool_function> functions;  ///< those that may be called: of `tools`, or the one that was named
   tool_choice choice = tool_choice::automatic;
   bool parallel_tool_calls = true;
+  bool separate_reasoning = true;  ///< what the model thinks is no part of the answer's text
+  bool include_reasoning = true;   ///< … and is told at all
+};
+
+/// Texts, or token ids, whose place in the model's space is asked for.
+struct embedding_request : api_request, prompt_reading {
+  std::vector<prompt_input> inputs;
+  bool base64 = false;  ///< as little-endian floats, else as numbers
 };
 
 struct tokenize_request : prompt_reading {
@@ -82,6 +95,7 @@ struct detokenize_request {
 /// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
 result<completion_request> parse_completion(std::string_view body);
 result<chat_request> parse_chat(std::string_view body);
+result<embedding_request> parse_embeddings(std::string_view body);
 result<tokenize_request> parse_tokenize(std::string_view body);
 result<detokenize_request> parse_detokenize(std::string_view body);
 
@@ -92,6 +106,7 @@ struct usage_counts {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;
   std::uint32_t completion_tokens = 0;
+  std::uint32_t reasoning_tokens = 0;  ///< of the completion's
 };
 
 /// A token with its text, for `logprobs`.
@@ -100,9 +115,14 @@ struct token_logprob {
   std::optional<float> logprob;  ///< none for the first token of a prompt: it follows nothing
   std::vector<std::pair<std::string, float>> top;
   std::uint32_t offset = 0;  ///< completions: whole characters of the choice's text before the token
+  std::int32_t id = -1;      ///< of the token
+  std::vector<std::int32_t> top_ids{};  ///< of `top`
 };
 
 enum class api_kind : std::uint8_t { completion, chat };
+
+/// Whose words errors are said in.
+enum class error_form : std::uint8_t { openai, anthropic };
 
 /// What every answer and chunk of one request carries.
 struct answer_head {
@@ -121,14 +141,19 @@ struct tool_call_text {
 
 struct choice_text {
   std::uint32_t index = 0;
+  std::string reasoning;  ///< what the model thought before; while streaming never beside text
   std::string text;
   std::vector<tool_call_text> calls;
   std::string finish_reason;  ///< "stop", "length", "tool_calls", or empty while streaming
+  std::string stopped_by;     ///< the stop string that ended it; empty: none
   std::optional<std::vector<token_logprob>> logprobs;
   /// Of this text's tokens, the one that ended it included; nothing if they were not asked for.
   std::optional<std::vector<std::int32_t>> token_ids;
   std::vector<std::int32_t> prompt_token_ids;  ///< with `token_ids`: while streaming in the first piece alone
-  bool role = false;                           ///< chat stream: the first chunk of a choice names the role
+  /// Of the prompt's tokens, if they were asked for; while streaming in the first piece alone.
+  std::optional<std::vector<token_logprob>> prompt_logprobs;
+  std::vector<float> embedding;  ///< of the prompt; nothing else is then asked for
+  bool role = false;             ///< chat stream: the first chunk of a choice names the role
 };
 
 /// Unicode characters of UTF-8 text, which offsets count.
@@ -147,9 +172,31 @@ struct api_error {
   std::string body;
   std::int64_t retry_after_s = 0;  ///< 0: no such header
 };
+
+/// Puts one request's answer in the words of the API that it came by: as one body, or as events.
+class answer_writer {
+ public:
+  virtual ~answer_writer() = default;
+
+  /// @param choices  in the order of their indices.
+  virtual std::string whole(const std::vector<choice_text>& choices, const usage_counts& usage) = 0;
+  /// Events of a stream, line ends included: before anything else, for each piece, and behind the last.
+  virtual std::string begin() { return {}; }
+  virtual std::string piece(const choice_text& piece) = 0;
+  virtual std::string end(const usage_counts& usage) = 0;
+  /// An error as a body, and as an event of a stream that has begun.
+  virtual api_error refusal(const error& cause, std::int64_t retry_after_s) const = 0;
+  virtual std::string error_event(const error& cause) = 0;
+};
+/// For /v1/completions and /v1/chat/completions.
+std::unique_ptr<answer_writer> openai_writer(answer_head head, bool include_usage);
+/// For /v1/embeddings: what has one embedding per choice.
+std::unique_ptr<answer_writer> embeddings_writer(answer_head head, bool base64);
+
 /// Our errors as HTTP and OpenAI's error object.
 /// @param code  OpenAI's word for it, where clients look for one, e.g. "model_not_found"; empty: ours.
-api_error format_error(const error& cause, std::int64_t retry_after_s = 0, std::string_view code = {});
+api_error format_error(const error& cause, std::int64_t retry_after_s = 0, std::string_view code = {},
+                       error_form form = error_form::openai);
 /// The same as an event, for a stream that has begun.
 std::string format_error_event(const error& cause);
 

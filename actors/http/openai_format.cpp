@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "actors/http/json_text.hpp"
+#include "actors/http/messages_api.hpp"
 #include "actors/http/openai.hpp"
 #include "runtime/base/utf8.hpp"
 
@@ -11,18 +13,15 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string text_of(const json& value) {
-  // Text that is not UTF-8 must not make an answer fail.
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 std::string event(const json& value) { return "data: " + text_of(value) + "\n\n"; }
 
 json usage_json(const usage_counts& u) {
-  return {{"prompt_tokens", u.prompt_tokens},
-          {"completion_tokens", u.completion_tokens},
-          {"total_tokens", u.prompt_tokens + u.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", u.cached_tokens}}}};
+  json out = {{"prompt_tokens", u.prompt_tokens},
+              {"completion_tokens", u.completion_tokens},
+              {"total_tokens", u.prompt_tokens + u.completion_tokens},
+              {"prompt_tokens_details", {{"cached_tokens", u.cached_tokens}}}};
+  if (u.reasoning_tokens > 0) out["completion_tokens_details"] = {{"reasoning_tokens", u.reasoning_tokens}};
+  return out;
 }
 
 json bytes_of(const std::string& text) {
@@ -87,6 +86,27 @@ void put_ids(api_kind kind, const choice_text& c, json& answer, json& choice) {
     (kind == api_kind::chat ? answer : choice)["prompt_token_ids"] = c.prompt_token_ids;
 }
 
+/// vLLM's name, form and place: for each token an object of ids, the token's own first.
+void put_prompt_logprobs(api_kind kind, const choice_text& c, json& answer, json& choice) {
+  if (!c.prompt_logprobs) return;
+  json all = json::array();
+  for (const auto& t : *c.prompt_logprobs) {
+    if (!t.logprob) {
+      all.push_back(nullptr);
+      continue;
+    }
+    json one = json::object();
+    const auto own = std::ranges::find(t.top_ids, t.id);
+    const auto rank = own == t.top_ids.end() ? json(nullptr) : json(own - t.top_ids.begin() + 1);
+    one[std::to_string(t.id)] = {{"logprob", *t.logprob}, {"rank", rank}, {"decoded_token", t.text}};
+    for (std::size_t i = 0; i < t.top_ids.size(); ++i)
+      one[std::to_string(t.top_ids[i])] = {
+          {"logprob", t.top[i].second}, {"rank", i + 1}, {"decoded_token", t.top[i].first}};
+    all.push_back(std::move(one));
+  }
+  (kind == api_kind::chat ? answer : choice)["prompt_logprobs"] = std::move(all);
+}
+
 json head_json(const answer_head& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
@@ -130,16 +150,16 @@ std::string format_answer(const answer_head& head, const std::vector<choice_text
     json choice = {{"index", c.index}};
     if (chat) {
       choice["message"] = {{"role", "assistant"}, {"content", c.text}};
-      if (!c.calls.empty()) {
-        if (c.text.empty()) choice["message"]["content"] = nullptr;
-        choice["message"]["tool_calls"] = calls_json(c.calls, false);
-      }
+      if (c.text.empty() && !(c.calls.empty() && c.reasoning.empty())) choice["message"]["content"] = nullptr;
+      if (!c.reasoning.empty()) choice["message"]["reasoning_content"] = c.reasoning;
+      if (!c.calls.empty()) choice["message"]["tool_calls"] = calls_json(c.calls, false);
     } else {
       choice["text"] = c.text;
     }
     choice["logprobs"] = logprobs_json(head.kind, c);
     choice["finish_reason"] = c.finish_reason;
     put_ids(head.kind, c, out, choice);
+    put_prompt_logprobs(head.kind, c, out, choice);
     out["choices"].push_back(std::move(choice));
   }
   out["usage"] = usage_json(usage);
@@ -153,7 +173,8 @@ std::string format_chunk(const answer_head& head, const choice_text& c, bool usa
   if (chat) {
     json delta = json::object();
     if (c.role) delta["role"] = "assistant";
-    const bool says = !c.text.empty() || (c.calls.empty() && c.finish_reason.empty());
+    if (!c.reasoning.empty()) delta["reasoning_content"] = c.reasoning;
+    const bool says = !c.text.empty() || (c.calls.empty() && c.reasoning.empty() && c.finish_reason.empty());
     if (c.role || says) delta["content"] = c.text;
     if (!c.calls.empty()) delta["tool_calls"] = calls_json(c.calls, true);
     choice["delta"] = std::move(delta);
@@ -163,6 +184,7 @@ std::string format_chunk(const answer_head& head, const choice_text& c, bool usa
   choice["logprobs"] = logprobs_json(head.kind, c);
   choice["finish_reason"] = c.finish_reason.empty() ? json(nullptr) : json(c.finish_reason);
   put_ids(head.kind, c, out, choice);
+  put_prompt_logprobs(head.kind, c, out, choice);
   out["choices"] = json::array({std::move(choice)});
   if (usage_null) out["usage"] = nullptr;
   return event(out);
@@ -218,7 +240,13 @@ json error_json(const error& cause, std::string_view code = {}) {
 
 }  // namespace
 
-api_error format_error(const error& cause, std::int64_t retry_after_s, std::string_view code) {
+api_error format_error(const error& cause, std::int64_t retry_after_s, std::string_view code,
+                       error_form form) {
+  if (form == error_form::anthropic) {
+    auto out = messages_error(cause, classify(cause.code).status);
+    out.retry_after_s = retry_after_s;
+    return out;
+  }
   return {classify(cause.code).status, text_of(error_json(cause, code)), retry_after_s};
 }
 
@@ -250,5 +278,35 @@ std::string format_tokens(const std::vector<std::int32_t>& tokens, std::uint32_t
 }
 
 std::string format_text(std::string_view text) { return text_of(json{{"prompt", std::string{text}}}); }
+
+namespace {
+
+class openai_answer final : public answer_writer {
+ public:
+  openai_answer(answer_head head, bool include_usage)
+      : head_(std::move(head)), include_usage_(include_usage) {}
+
+  std::string whole(const std::vector<choice_text>& choices, const usage_counts& usage) override {
+    return format_answer(head_, choices, usage);
+  }
+  std::string piece(const choice_text& piece) override { return format_chunk(head_, piece, include_usage_); }
+  std::string end(const usage_counts& usage) override {
+    return (include_usage_ ? format_usage_chunk(head_, usage) : "") + std::string{done_event};
+  }
+  api_error refusal(const error& cause, std::int64_t retry_after_s) const override {
+    return format_error(cause, retry_after_s);
+  }
+  std::string error_event(const error& cause) override { return format_error_event(cause); }
+
+ private:
+  const answer_head head_;
+  const bool include_usage_;
+};
+
+}  // namespace
+
+std::unique_ptr<answer_writer> openai_writer(answer_head head, bool include_usage) {
+  return std::make_unique<openai_answer>(std::move(head), include_usage);
+}
 
 }  // namespace mooncaf

@@ -6,37 +6,53 @@ namespace mooncaf {
 
 namespace {
 
-constexpr std::uint8_t completions = 1, chat = 2, tokenize = 4, detokenize = 8;
-constexpr std::uint8_t both = completions | chat, every = 15;
+constexpr std::uint8_t completions = 1, chat = 2, messages = 4, responses = 8, embeddings = 16, tokenize = 32,
+                       detokenize = 64;
+constexpr std::uint8_t both = completions | chat, answering = both | messages | responses,
+                       reading = answering | embeddings, every = reading | tokenize | detokenize;
 constexpr auto works = field_kind::works, ignored = field_kind::ignored, refused = field_kind::refused;
 
 constexpr request_field table[] = {
     {"model", every, works, "a name that the server has; absent: its model"},
     {"prompt", completions | tokenize, works, "text, and for completions token ids, or a list of either"},
-    {"messages", chat | tokenize, works,
+    {"messages", chat | messages | tokenize, works,
      "role and text, or parts of type text, which are joined by a line end; calls and results of tools"},
+    {"system", messages, works, "text in front of the messages, or parts of type text"},
+    {"input", responses | embeddings, works,
+     "responses: text, or items: messages, calls, their results; embeddings: text, token ids, or a list of "
+     "either"},
+    {"instructions", responses, works, "a system message in front of the input"},
     {"chat_template_kwargs", chat | tokenize, works, "values that the chat template sees by name"},
     {"add_generation_prompt", chat | tokenize, works, "whether the prompt opens the answer; absent: it does"},
     {"continue_final_message", chat | tokenize, works, "the answer goes on within the last message"},
-    {"tools", chat | tokenize, works, "functions that the model may call, up to 128"},
-    {"tool_choice", chat, works, "auto, none, required, or one function by its name"},
-    {"parallel_tool_calls", chat, works, "whether an answer may hold several calls; absent: it may"},
+    {"tools", chat | messages | responses | tokenize, works, "functions that the model may call, up to 128"},
+    {"tool_choice", chat | messages | responses, works,
+     "auto, none, required (messages: any), or one function by its name"},
+    {"parallel_tool_calls", chat | responses, works,
+     "whether an answer may hold several calls; absent: it may"},
     {"tokens", detokenize, works, "token ids"},
-    {"add_special_tokens", completions | tokenize, works, "whether the model's first token is put in front"},
-    {"parse_special", completions | tokenize, works,
+    {"thinking", messages, works, "type enabled or disabled: the chat template sees enable_thinking"},
+    {"include_reasoning", chat, works, "false: what the model thinks is not told"},
+    {"separate_reasoning", chat, works,
+     "false: what the model thinks is part of the content, as it wrote it"},
+    {"add_special_tokens", completions | embeddings | tokenize, works,
+     "whether the model's first token is put in front"},
+    {"parse_special", completions | embeddings | tokenize, works,
      "whether <|im_start|> and the like in a prompt are tokens"},
-    {"max_tokens", both, works, "output tokens at most; 0 for completions: the prompt is scored"},
+    {"max_tokens", both | messages, works, "output tokens at most; 0 for completions: the prompt is scored"},
+    {"max_output_tokens", responses, works, "output tokens at most"},
     {"max_completion_tokens", both, works, "the newer name of max_tokens"},
     {"min_tokens", both, works, "no end before so many tokens"},
-    {"temperature", both, works, "0 to 2"},
-    {"top_p", both, works, "above 0, at most 1"},
-    {"top_k", both, works, "-1 or 0: all"},
-    {"min_p", both, works, "0 to 1"},
-    {"repetition_penalty", both, works, "above 0, at most 10"},
-    {"presence_penalty", both, works, "-2 to 2"},
-    {"frequency_penalty", both, works, "-2 to 2"},
-    {"seed", both, works, "the same seed, the same answer"},
+    {"temperature", answering, works, "0 to 2"},
+    {"top_p", answering, works, "above 0, at most 1"},
+    {"top_k", answering, works, "-1 or 0: all"},
+    {"min_p", answering, works, "0 to 1"},
+    {"repetition_penalty", answering, works, "above 0, at most 10"},
+    {"presence_penalty", answering, works, "-2 to 2"},
+    {"frequency_penalty", answering, works, "-2 to 2"},
+    {"seed", answering, works, "the same seed, the same answer"},
     {"stop", both, works, "up to 16 strings"},
+    {"stop_sequences", messages, works, "up to 16 strings"},
     {"stop_token_ids", both, works, "up to 1,024 ids"},
     {"include_stop_str_in_output", both, works, "the stop string that ends an answer is part of it"},
     {"return_token_ids", both, works, "ids of prompt and answer: token_ids, prompt_token_ids"},
@@ -46,7 +62,7 @@ constexpr request_field table[] = {
     {"top_logprobs", chat, works, "0 to 20 alternatives"},
     {"echo", completions, works, "the answer begins with the prompt; with logprobs it is scored"},
     {"n", both, works, "1 to 128 answers for each prompt"},
-    {"stream", both, works, "server-sent events"},
+    {"stream", answering, works, "server-sent events"},
     {"stream_options", both, works, "include_usage"},
     {"response_format", both, works, "text, json_object or json_schema, which is held whether strict or not"},
     {"guided_json", both, works, "a JSON schema, or its text"},
@@ -58,19 +74,29 @@ constexpr request_field table[] = {
     {"grammar", both, works, "llama.cpp's name of guided_grammar"},
     {"allowed_token_ids", both, works, "up to 16,384 ids that alone may come, beside the model's end"},
     {"bad_words", both, works, "up to 1,024 texts whose last token does not come behind the others"},
-    {"priority", both, works, "0 high, 1 normal, 2 low"},
-    {"cache_salt", both, works, "only requests with the same one share cached prefixes"},
-    {"ttft_slo_ms", both, works, "time to the first token that this request needs"},
-    {"tbt_slo_ms", both, works, "time between tokens that this request needs"},
+    {"prompt_logprobs", both, works,
+     "0 to 20 alternatives for every token of the prompt; which is then computed anew"},
+    {"truncate_prompt_tokens", reading, works,
+     "so many of the prompt's last tokens; -1: what the context holds"},
+    {"encoding_format", embeddings, works, "float, or base64: little-endian floats"},
+    {"pooling", embeddings, works, "which hidden states make the embedding: mean, or last; absent: mean"},
+    {"text", responses, works, "format: text, json_object or json_schema"},
+    {"priority", reading, works, "0 high, 1 normal, 2 low"},
+    {"cache_salt", reading, works, "only requests with the same one share cached prefixes"},
+    {"ttft_slo_ms", reading, works, "time to the first token that this request needs"},
+    {"tbt_slo_ms", reading, works, "time between tokens that this request needs"},
 
-    {"user", both, ignored, "who asks"},
-    {"safety_identifier", both, ignored, "who asks"},
-    {"metadata", both, ignored, "the client's own notes"},
+    {"user", both | responses | embeddings, ignored, "who asks"},
+    {"safety_identifier", both | responses, ignored, "who asks"},
+    {"metadata", answering, ignored, "the client's own notes"},
     {"store", both, ignored, "nothing is stored"},
-    {"service_tier", both, ignored, "there is one"},
-    {"prompt_cache_key", both, ignored, "prefixes are found without it"},
+    {"service_tier", answering, ignored, "there is one"},
+    {"prompt_cache_key", both | responses, ignored, "prefixes are found without it"},
     {"prediction", chat, ignored, "would only change the speed"},
     {"reasoning_effort", chat, ignored, "a hint"},
+    {"reasoning", responses, ignored, "hints"},
+    {"include", responses, ignored, "what is told is told always"},
+    {"output_config", messages, ignored, "a hint"},
     {"verbosity", chat, ignored, "a hint"},
 
     {"functions", chat, refused, "the older name of tools", {"[]"}},
@@ -86,13 +112,19 @@ constexpr request_field table[] = {
     {"web_search_options", chat, refused, "web search"},
     {"chat_template", chat | tokenize, refused, "a template of the request's own"},
     {"documents", chat, refused, "documents for the template", {"[]"}},
-    {"prompt_logprobs",
-     both,
-     refused,
-     "log-probabilities of the prompt; use echo with logprobs",
-     {"0", "false"}},
     {"return_tokens_as_token_ids", both, refused, "ids for the text", {"false"}},
-    {"truncate_prompt_tokens", both, refused, "prompts that are cut"},
+    {"store", responses, refused, "answers that are kept", {"false"}},
+    {"previous_response_id", responses, refused, "answers that are kept"},
+    {"conversation", responses, refused, "conversations that are kept"},
+    {"background", responses, refused, "answers that are kept", {"false"}},
+    {"prompt", responses, refused, "prompts that are kept"},
+    {"truncation", responses, refused, "inputs that are cut in the middle", {"\"disabled\""}},
+    {"max_tool_calls", responses, refused, "tools of the server's own"},
+    {"top_logprobs", responses, refused, "log-probabilities; use chat completions", {"0"}},
+    {"dimensions", embeddings, refused, "embeddings that are cut"},
+    {"mcp_servers", messages, refused, "tools of the server's own", {"[]"}},
+    {"container", messages, refused, "tools of the server's own"},
+    {"context_management", messages, refused, "conversations that are cut"},
     {"skip_special_tokens", both, refused, "special tokens in the text", {"true"}},
     {"repeat_penalty", both, refused, "llama.cpp's name; use repetition_penalty", {"1"}},
     {"typical_p", both, refused, "typical sampling", {"1"}},
@@ -103,7 +135,8 @@ constexpr request_field table[] = {
 
 void append_row(std::string& out, const request_field& f) {
   out += "| `" + std::string{f.name} + "` |";
-  for (const auto bit : {completions, chat, tokenize, detokenize}) out += (f.where & bit) ? " x |" : " |";
+  for (const auto bit : {completions, chat, messages, responses, embeddings, tokenize, detokenize})
+    out += (f.where & bit) ? " x |" : " |";
   out += " " + std::string{f.meaning};
   if (f.kind == refused) {
     out += "; passes: null";
@@ -129,8 +162,9 @@ std::string fields_as_markdown() {
   std::string out;
   for (const auto& [kind, title] :
        {std::pair{works, "Works"}, {ignored, "Accepted and ignored"}, {refused, "Refused"}}) {
-    out += "\n**" + std::string{title} + "**\n\n| field | completions | chat | tokenize | detokenize | |\n";
-    out += "| --- | --- | --- | --- | --- | --- |\n";
+    out += "\n**" + std::string{title} +
+           "**\n\n| field | completions | chat | messages | responses | embeddings "
+           "| tokenize | detokenize | |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
     for (const auto& f : table) {
       if (f.kind == kind) append_row(out, f);
     }

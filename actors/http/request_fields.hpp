@@ -12,7 +12,15 @@
 namespace mooncaf {
 
 /// The endpoints with a JSON body, as bits.
-enum class body_endpoint : std::uint8_t { completions = 1, chat = 2, tokenize = 4, detokenize = 8 };
+enum class body_endpoint : std::uint8_t {
+  completions = 1,
+  chat = 2,
+  messages = 4,  ///< and the count of their tokens
+  responses = 8,
+  embeddings = 16,
+  tokenize = 32,
+  detokenize = 64
+};
 
 enum class field_kind : std::uint8_t {
   works,    ///< read, checked, heeded

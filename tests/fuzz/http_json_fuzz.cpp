@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "actors/http/messages_api.hpp"
 #include "actors/http/openai.hpp"
+#include "actors/http/responses_api.hpp"
 
 using namespace mooncaf;
 
@@ -36,6 +38,15 @@ void check_text(const std::string& text) {
     require(nlohmann::json::accept(format_answer(head, {choice}, {})));
   }
   require(nlohmann::json::accept(format_text(text)));
+  choice_text said;
+  said.text = said.reasoning = text;
+  said.calls.push_back({0, "1", text.empty() ? "f" : text, text});
+  said.finish_reason = "stop";
+  for (const auto& writer : {messages_writer({}, 1), responses_writer({}, "{}")}) {
+    require(nlohmann::json::accept(writer->whole({said}, {})));
+    for (const auto& event : {writer->begin(), writer->piece(said), writer->end({})})
+      require(event.starts_with("event: ") && event.ends_with("\n\n"));
+  }
 }
 
 void check_common(const api_request& r) {
@@ -59,7 +70,7 @@ void check_messages(const std::vector<chat_message>& messages) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view body{reinterpret_cast<const char*>(data) + 1, size - 1};
-  switch (data[0] % 4) {
+  switch (data[0] % 8) {
     case 0: {
       const auto r = parse_completion(body);
       if (!r) return check_error(r.error()), 0;
@@ -81,6 +92,27 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const auto r = parse_tokenize(body);
       if (!r) return check_error(r.error()), 0;
       if (const auto* messages = std::get_if<chat_prompt>(&r->input)) check_messages(messages->messages);
+      break;
+    }
+    case 4: {
+      const auto r = parse_messages(body);
+      if (!r) return check_error(r.error()), 0;
+      check_common(*r);
+      check_messages(r->messages);
+      break;
+    }
+    case 5: {
+      const auto r = parse_responses(body);
+      if (!r) return check_error(r.error()), 0;
+      check_common(*r);
+      check_messages(r->messages);
+      require(nlohmann::json::accept(r->echo));
+      break;
+    }
+    case 6: {
+      const auto r = parse_embeddings(body);
+      if (!r) return check_error(r.error()), 0;
+      require(!r->inputs.empty() && r->sampling.pooling != pooling_kind::none);
       break;
     }
     default: {

@@ -91,6 +91,33 @@ TEST_CASE("a streamed chat names the role once, then sends pieces, then the reas
   CHECK(last["choices"][0]["finish_reason"] == "stop");
 }
 
+TEST_CASE("reasoning stands beside the content, streamed and not, and its tokens are counted") {
+  auto c = piece("yes", "stop");
+  c.reasoning = "hm";
+  const auto body = json::parse(format_answer(chat_head, {c}, {9, 0, 5, 3}));
+  CHECK(body["choices"][0]["message"] ==
+        json::parse(R"({"role":"assistant","content":"yes","reasoning_content":"hm"})"));
+  CHECK(body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3);
+  c = piece("");
+  c.reasoning = "hm";
+  CHECK(event_json(format_chunk(chat_head, c, false))["choices"][0]["delta"] ==
+        json::parse(R"({"reasoning_content":"hm"})"));
+  c.finish_reason = "length";
+  CHECK(json::parse(format_answer(chat_head, {c}, {}))["choices"][0]["message"]["content"].is_null());
+}
+
+TEST_CASE("log-probabilities of a prompt are vLLM's: by id, with the rank where it is known") {
+  auto c = piece("a", "stop");
+  c.prompt_logprobs = {{"x", std::nullopt, {}, 0, 7, {}},
+                       {"y", -2.0f, {{"z", -1.0f}, {"y", -2.0f}}, 0, 8, {9, 8}},
+                       {"w", -5.0f, {{"z", -1.0f}}, 0, 3, {9}}};
+  const auto body = json::parse(format_answer(completion_head, {c}, {}));
+  CHECK(body["choices"][0]["prompt_logprobs"] == json::parse(R"([null,
+    {"8":{"logprob":-2.0,"rank":2,"decoded_token":"y"},"9":{"logprob":-1.0,"rank":1,"decoded_token":"z"}},
+    {"3":{"logprob":-5.0,"rank":null,"decoded_token":"w"},"9":{"logprob":-1.0,"rank":1,"decoded_token":"z"}}])"));
+  CHECK(json::parse(format_answer(chat_head, {c}, {}))["prompt_logprobs"].size() == 3);
+}
+
 TEST_CASE("a streamed completion sends pieces of text") {
   const auto chunk = event_json(format_chunk(completion_head, piece("abc"), false));
   CHECK(chunk["object"] == "text_completion");

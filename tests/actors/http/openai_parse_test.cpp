@@ -260,9 +260,9 @@ TEST_CASE("stop may be one string, and an empty one stops nothing") {
 }
 
 TEST_CASE("echo with logprobs asks for those of the prompt, too") {
-  CHECK(completion(R"("echo":true,"logprobs":1)").sampling.prompt_logprobs);
-  CHECK(!completion(R"("echo":true)").sampling.prompt_logprobs);
-  CHECK(!completion(R"("logprobs":1)").sampling.prompt_logprobs);
+  CHECK(completion(R"("echo":true,"logprobs":1)").sampling.prompt_logprobs == 1);
+  CHECK(completion(R"("echo":true)").sampling.prompt_logprobs == -1);
+  CHECK(completion(R"("logprobs":1)").sampling.prompt_logprobs == -1);
   CHECK(completion(R"("echo":true)").echo);
   CHECK(completion(R"("logprobs":0)").sampling.logprobs == 0);
 }

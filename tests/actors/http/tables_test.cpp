@@ -7,8 +7,10 @@
 #include <iterator>
 
 #include "actors/http/endpoints.hpp"
+#include "actors/http/messages_api.hpp"
 #include "actors/http/openai.hpp"
 #include "actors/http/request_fields.hpp"
+#include "actors/http/responses_api.hpp"
 
 using namespace mooncaf;
 
@@ -31,6 +33,11 @@ std::string complaint(body_endpoint where, const std::string& name, const std::s
   if (where == body_endpoint::tokenize && name != "prompt" && name != "messages") body += R"("prompt":"p",)";
   if (where == body_endpoint::chat && name != "messages")
     body += R"("messages":[{"role":"user","content":"x"}],)";
+  if (where == body_endpoint::messages && name != "messages")
+    body += R"("messages":[{"role":"user","content":"x"}],)";
+  if (where == body_endpoint::messages && name != "max_tokens") body += R"("max_tokens":9,)";
+  if ((where == body_endpoint::responses || where == body_endpoint::embeddings) && name != "input")
+    body += R"("input":"x",)";
   if (where == body_endpoint::detokenize && name != "tokens") body += R"("tokens":[1],)";
   body += "\"" + name + "\":" + value + "}";
   const auto detail = [](const auto& r) { return r ? std::string{} : r.error().detail; };
@@ -39,6 +46,12 @@ std::string complaint(body_endpoint where, const std::string& name, const std::s
       return detail(parse_completion(body));
     case body_endpoint::chat:
       return detail(parse_chat(body));
+    case body_endpoint::messages:
+      return detail(parse_messages(body));
+    case body_endpoint::responses:
+      return detail(parse_responses(body));
+    case body_endpoint::embeddings:
+      return detail(parse_embeddings(body));
     case body_endpoint::tokenize:
       return detail(parse_tokenize(body));
     case body_endpoint::detokenize:
@@ -50,8 +63,9 @@ std::string complaint(body_endpoint where, const std::string& name, const std::s
 template <class Check>
 void for_every_field(field_kind kind, Check check) {
   for (const auto& f : request_fields()) {
-    for (const auto where : {body_endpoint::completions, body_endpoint::chat, body_endpoint::tokenize,
-                             body_endpoint::detokenize}) {
+    for (const auto where :
+         {body_endpoint::completions, body_endpoint::chat, body_endpoint::messages, body_endpoint::responses,
+          body_endpoint::embeddings, body_endpoint::tokenize, body_endpoint::detokenize}) {
       if (f.kind != kind || !(f.where & static_cast<std::uint8_t>(where))) continue;
       INFO(f.name, " at endpoint ", static_cast<int>(where));
       check(where, f);
