@@ -89,11 +89,13 @@ void went_wrong(std::string& out, const outcome& o) {
   if (o.absences.size() > most)
     put(out, "away or died         %zu times more: --json has all\n", o.absences.size() - most);
   if (o.attempts_lost == 0) return;
-  put(out,
-      "died with machines   %llu attempts, %.1f s of prefill; %llu answers went on after a pause of %.2f s "
-      "(%.2f at most)\n",
-      static_cast<unsigned long long>(o.attempts_lost), o.lost_prefill_s,
-      static_cast<unsigned long long>(o.pause.count()), o.pause.mean(), o.pause.max());
+  put(out, "died with machines   %llu attempts, %.1f s of prefill",
+      static_cast<unsigned long long>(o.attempts_lost), o.lost_prefill_s);
+  if (o.pause.count() > 0) {
+    put(out, "; %llu answers went on after a pause of %.2f s (%.2f at most)",
+        static_cast<unsigned long long>(o.pause.count()), o.pause.mean(), o.pause.max());
+  }
+  out += "\n";
 }
 
 /// What was paid for.

@@ -94,6 +94,8 @@ class simulation {
     role_switch roles;
     std::vector<ticks> busy;  ///< of prefill instances
     ticks looked = 0;
+    double prefill_work = 0, decode_work = 0;  ///< loads of all instances together, means
+    std::uint64_t looks = 0;
   };
 
   /// A request that was lost and tried again, beside what its record says of the attempt under way.

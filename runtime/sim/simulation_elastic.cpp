@@ -91,9 +91,18 @@ pool_load simulation::decode_load() const {
 }
 
 void simulation::decide_on_machines() {
-  const auto prefill = prefill_load(), decode = decode_load();
-  elastic_.looked = now_;
   const auto& e = options_.elastic;
+  auto prefill = prefill_load(), decode = decode_load();
+  // As monitoring tells it: a mean over about a minute, or every prompt that comes would move machines.
+  const double fresh = elastic_.looks++ == 0 ? 1 : e.every_s / (e.every_s + 60);
+  const auto calm = [&](pool_load& pool,
+                        double& mean) {  // of what all of them have to do: more share it soon
+    mean += fresh * (pool.load * pool.running - mean);
+    if (pool.running > 0) pool.load = mean / pool.running;
+  };
+  calm(prefill, elastic_.prefill_work);
+  calm(decode, elastic_.decode_work);
+  elastic_.looked = now_;
   if (e.switch_roles) switch_roles(prefill, decode);
   if (e.prefill.most > 0) scale(machine_role::prefill, elastic_.prefill, prefill);
   if (e.decode.most > 0) scale(machine_role::decode, elastic_.decode, decode);
