@@ -31,9 +31,15 @@ std::uint64_t memory_bytes(const options& o, const sim::profile& p) {
 
 result<std::optional<sim::profile>> modelled_by(const model_options& o) {
   if (!o.device.starts_with(prefix)) return std::nullopt;
-  auto p = sim::load_profile(o.device.substr(prefix.size()));
+  // What the file leaves out would be some other machine's, and nobody would notice.
+  std::vector<std::string> assumed;
+  const auto name = o.device.substr(prefix.size());
+  auto p = sim::load_profile(name, &assumed);
   if (!p) return fail(p.error());
-  return std::move(*p);
+  if (assumed.empty()) return std::move(*p);
+  std::string missing;
+  for (const auto& a : assumed) missing += (missing.empty() ? "" : ", ") + a.substr(0, a.find(' '));
+  return fail(ec::invalid_argument, name + " does not give " + missing);
 }
 
 void follow_profile(options& o, const sim::profile& p) {

@@ -51,7 +51,12 @@ void hot_blocks::used(std::span<const block_key> keys, time_point now) {
 void hot_blocks::forget_the_coldest(time_point now) {
   std::vector<double> heats;
   heats.reserve(blocks_.size());
-  for (const auto& e : blocks_) heats.push_back(faded(e, now));
+  time_point last{};
+  double left = fading(now - last);
+  for (const auto& e : blocks_) {
+    if (e.at != last) left = fading(now - (last = e.at));
+    heats.push_back(e.heat * left);
+  }
   auto sorted = heats;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());

@@ -35,11 +35,12 @@ double slo_share_of(simulation_options options, const std::vector<workload_recor
   return out ? out->slo_share() : 0;
 }
 
-double largest_load(const std::function<bool(double)>& holds, double guess, double within, double least) {
+double largest_load(const std::function<bool(double)>& holds, double guess, double within, double least,
+                    double near) {
   guess = std::clamp(guess, least, most_load);
   double low = 0, high = 0;
   // From the guess by growing factors to where it fails, or no longer does.
-  double factor = 1.1;
+  double factor = near;
   if (holds(guess)) {
     for (low = guess; high == 0 && low < most_load; factor *= factor) {
       const auto next = low * std::min(factor, 4.0);
@@ -78,14 +79,22 @@ bool plan_judge::holds_always(const plan_cluster& c, double load) {
 }
 
 double plan_judge::capacity(const plan_cluster& c, double guess, double within, std::uint32_t draw,
-                            double least) {
-  return largest_load([&](double load) { return holds(c, load, draw); }, guess, within, least);
+                            double least, double near) {
+  return largest_load([&](double load) { return holds(c, load, draw); }, guess, within, least, near);
 }
 
-double plan_judge::capacity_above(const plan_cluster& c, double best, double within) {
+double plan_judge::capacity_above(const plan_cluster& c, double best, double guess, double within) {
   const double more = best * (1 + within);
   if (best > 0 && !holds(c, more)) return -1;
-  return capacity(c, best > 0 ? more : 1, within);
+  return capacity(c, best > 0 ? more : guess, within);
+}
+
+double plan_judge::known_to_carry(const plan_cluster& c) const {
+  double most = 0;
+  for (auto i = known_.lower_bound({c, 0, 0}); i != known_.end() && std::get<0>(i->first) == c; ++i) {
+    if (i->second.holds && std::get<2>(i->first) == 0) most = std::max(most, std::get<1>(i->first));
+  }
+  return most > 0 ? most : 1;
 }
 
 }  // namespace mooncaf::sim

@@ -40,10 +40,15 @@ class plan_judge {
   /// The largest load at which the target is met, within a factor of `1 + within`; 0 if not even a 64th.
   /// @param guess  where to look first.
   /// @param least   less than this counts as nothing.
+  /// @param near    the factor by which the guess is likely to be off at most.
   double capacity(const plan_cluster& c, double guess, double within = 0.02, std::uint32_t draw = 0,
-                  double least = 1.0 / 64);
+                  double least = 1.0 / 64, double near = 1.1);
   /// `capacity` if it may be above `best`, else nothing is known but that: -1.
-  double capacity_above(const plan_cluster& c, double best, double within = 0.02);
+  /// @param guess  where to look first if `best` is 0.
+  double capacity_above(const plan_cluster& c, double best, double guess, double within = 0.02);
+
+  /// The largest load at which `c` was seen to meet the target; 1 if it never was.
+  double known_to_carry(const plan_cluster& c) const;
 
   std::uint64_t runs() const noexcept { return runs_; }
   const plan_problem& problem() const noexcept { return problem_; }
@@ -70,8 +75,9 @@ inline bool meets(const simulation_options& options, const std::vector<workload_
 
 /// The largest load at which `holds` is true, within a factor of `1 + within`; 0 if not even at `least`.
 /// @param holds  true up to some load and false above.
+/// @param near   the factor of the first step away from the guess; the next ones grow.
 double largest_load(const std::function<bool(double)>& holds, double guess, double within,
-                    double least = 1.0 / 64);
+                    double least = 1.0 / 64, double near = 1.1);
 
 /// The largest replay speed, within 2 %, at which `options` meet the target; 0 if not even a 64th of it.
 inline double capacity(const simulation_options& options, const std::vector<workload_record>& records,

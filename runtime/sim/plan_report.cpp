@@ -40,6 +40,11 @@ void head(std::string& out, const plan_problem& p, const plan_answer& a, const s
   put(out,
       "plan for             %.2f times at most, %.2f below the cliff: there %.2f %% are inside both SLOs\n",
       a.planned_load, a.carries.front() / a.planned_load, 100 * a.planned_share);
+  const auto safest = std::ranges::max_element(a.overload, {}, &plan_overload::slo_share);
+  if (safest != a.overload.end()) {
+    put(out, "for more than that   --admission %s: of %.2f times the traffic %.1f %% end inside both SLOs\n",
+        std::string{to_string(safest->admission)}.c_str(), a.overload_load, 100 * safest->slo_share);
+  }
   if (!currency.empty()) {
     put(out,
         "costs                %.2f %s an hour; %.3f %s per million tokens, %.3f %s per million of answers\n",
@@ -67,17 +72,26 @@ void risks(std::string& out, const plan_answer& a) {
   }
 }
 
-void points(std::string& out, const char* title, const plan_problem& p, const std::vector<plan_point>& list,
-            const plan_cluster& best, double carried) {
+/// What a million tokens costs on a cluster that is given as much as its headroom allows; 0 if it carries
+/// nothing.
+double price_at(const plan_problem& p, const plan_answer& a, const plan_point& at) {
+  const double tokens_per_hour = a.cost_per_hour / a.cost_per_million_tokens * 1e6 / a.planned_load;
+  return at.carries > 0 ? cost_of(p, at.cluster) / (tokens_per_hour * at.carries / p.headroom) * 1e6 : 0;
+}
+
+void points(std::string& out, const char* title, const plan_problem& p, const plan_answer& a,
+            const std::vector<plan_point>& list, const std::string& currency) {
   if (list.empty()) return;
-  put(out, "\n%s\n", title);
+  const double carried = std::max(a.carries.back(), 1e-9);
+  put(out, "\n%s%s\n", title, currency.empty() ? "" : (", " + currency + " per million tokens").c_str());
   for (const auto& at : list) {
     const auto o = options_of(p, at.cluster);
     put(out, "  %-44s %-16s %12llu %8.2f x  ", describe(p, at.cluster).c_str(),
         std::string{to_string(o.policy)}.c_str(), static_cast<unsigned long long>(o.hardware.dram_tokens),
         at.carries);
+    if (!currency.empty()) put(out, "%8.3f  ", price_at(p, a, at));
     out += std::string(std::min<std::size_t>(static_cast<std::size_t>(at.carries / carried * 30), 45), '#');
-    out += at.cluster == best ? " <\n" : "\n";
+    out += at.cluster == a.cluster ? " <\n" : "\n";
   }
 }
 
@@ -101,10 +115,14 @@ std::string json_of(const plan_problem& p, const plan_cluster& c) {
       .done();
 }
 
-std::string json_of(const plan_problem& p, const std::vector<plan_point>& list) {
+std::string json_of(const plan_problem& p, const plan_answer& a, const std::vector<plan_point>& list,
+                    bool priced) {
   std::vector<std::string> all;
   for (const auto& at : list) {
-    all.push_back(json_object{}.raw("cluster", json_of(p, at.cluster)).number("carries", at.carries).done());
+    json_object j;
+    j.raw("cluster", json_of(p, at.cluster)).number("carries", at.carries);
+    if (priced) j.number("cost_per_million_tokens", price_at(p, a, at));
+    all.push_back(j.done());
   }
   return json_list(all);
 }
@@ -155,11 +173,10 @@ std::string to_text(const plan_problem& p, const plan_answer& a, const std::stri
   }
   head(out, p, a, currency);
   risks(out, a);
-  const double carried = std::max(a.carries.back(), 1e-9);
-  points(out, "around it: cluster, policy, cache tokens of a prefill machine, carries", p, a.around,
-         a.cluster, carried);
-  points(out, "policies", p, a.policies, a.cluster, carried);
-  points(out, "memory for KV", p, a.caches, a.cluster, carried);
+  points(out, "around it: cluster, policy, cache tokens of a prefill machine, carries", p, a, a.around,
+         currency);
+  points(out, "policies", p, a, a.policies, currency);
+  points(out, "memory for KV", p, a, a.caches, currency);
   put(out, "\nif %.2f times the traffic comes, inside both SLOs by admission:", a.overload_load);
   for (const auto& o : a.overload) {
     put(out, " %s %.1f %%", std::string{to_string(o.admission)}.c_str(), 100 * o.slo_share);
@@ -195,9 +212,9 @@ std::string to_json(const plan_problem& p, const plan_answer& a, const std::stri
     j.number("cost_per_million_output_tokens", a.cost_per_million_output_tokens);
   }
   j.raw("risks", json_list(risks))
-      .raw("around", json_of(p, a.around))
-      .raw("policies", json_of(p, a.policies));
-  j.raw("caches", json_of(p, a.caches)).number("overload_load", a.overload_load);
+      .raw("around", json_of(p, a, a.around, !currency.empty()))
+      .raw("policies", json_of(p, a, a.policies, !currency.empty()));
+  j.raw("caches", json_of(p, a, a.caches, !currency.empty())).number("overload_load", a.overload_load);
   return j.raw("overload", json_list(overload)).done() + "\n";
 }
 

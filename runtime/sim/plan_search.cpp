@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/sim/cost_model.hpp"
 #include "runtime/sim/planner.hpp"
 
 // The search for the best cluster.
@@ -160,12 +161,30 @@ std::vector<plan_cluster> splits_of(const plan_problem& p, const plan_cluster& f
   return all;
 }
 
+/// The load at which all machines of a cluster would compute all of the time, if they shared the work and
+/// found no prefix: where to look first.
+double roughly_carried(const plan_judge& judge, const plan_cluster& c) {
+  const auto& p = judge.problem();
+  const auto& prefill = p.kinds[c.prefill_kind].hardware;
+  const auto& decode = p.kinds[c.decode_kind].hardware;
+  const cost_model prompts{prefill}, answers{decode};
+  double seconds = 0;
+  for (const auto& r : judge.records()) {
+    const double token = answers.decode_growth(1) * r.input_tokens +
+                         answers.decode_step(decode.max_batch, 0) / static_cast<double>(decode.max_batch);
+    seconds += prompts.prefill(r.input_tokens, 0) + token * r.output_tokens;
+  }
+  const auto& all = judge.records();
+  const double span = static_cast<double>(all.back().timestamp_ms - all.front().timestamp_ms) * 1e-3;
+  return std::clamp(span * c.machines() / std::max(seconds, 1e-9), 1.0 / 64, 4096.0);
+}
+
 /// Somewhere near the split that carries most: with fewer prefill instances the first tokens come late, with
 /// more the others. Where that cannot be told it is the middle.
-std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits) {
+/// @param carried  what splits may carry; then what the last one tried does, roughly.
+std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits, double& carried) {
   constexpr double coarse = 0.15;
   std::size_t low = 0, high = splits.size() - 1;
-  double carried = 1;
   while (low < high) {
     const auto middle = (low + high) / 2;
     if (const double c = judge.capacity(splits[middle], carried, coarse); c > 0) carried = c;
@@ -186,7 +205,8 @@ class split_sweep {
 
   void run() {
     if (splits_.empty()) return;
-    const auto start = splits_.size() > 1 ? near_best(judge_, splits_) : 0;
+    expected_ = most_ > 0 ? most_ : roughly_carried(judge_, splits_.front());
+    const auto start = splits_.size() > 1 ? near_best(judge_, splits_, expected_) : 0;
     consider(start);
     for (auto i = start; i-- > 0;) {
       if (consider(i).short_of_prefill) break;  // with fewer still more so
@@ -200,7 +220,7 @@ class split_sweep {
   /// @returns why it carries no more than the best so far, as far as that can be told.
   verdict consider(std::size_t i) {
     constexpr double within = 0.02;
-    const double carries = judge_.capacity_above(splits_[i], most_, within);
+    const double carries = judge_.capacity_above(splits_[i], most_, expected_, within);
     if (carries > most_) {
       most_ = carries;
       best_ = splits_[i];
@@ -213,6 +233,7 @@ class split_sweep {
   std::vector<plan_cluster> splits_;
   std::optional<plan_cluster>& best_;
   double& most_;
+  double expected_ = 1;  ///< where to look for what a split carries, before one is known
 };
 
 std::optional<plan_cluster> strongest(plan_judge& judge) {

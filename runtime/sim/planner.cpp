@@ -63,8 +63,11 @@ class risk_table {
     const auto& p = judge_.problem();
     plan_risk row{std::move(what), 1, 0};
     row.slo_share = slo_share_of(options, records, answer_.planned_load);
-    row.carries = largest_load([&](double load) { return meets(options, records, p.target, load); },
-                               answer_.carries.front(), rough);
+    const double planned = answer_.planned_load;
+    const auto holds = [&](double load) {
+      return load == planned ? row.slo_share >= p.target : meets(options, records, p.target, load);
+    };
+    row.carries = largest_load(holds, planned, rough);
     rows_.push_back(std::move(row));
   }
 
@@ -124,7 +127,9 @@ void look_around(plan_judge& judge, plan_answer& a) {
   const auto& p = judge.problem();
   const double known = a.carries.front();
   const auto point = [&](const plan_cluster& c) {
-    return plan_point{c, judge.capacity(c, known, rough, 0, known * hardly_any)};
+    // The other way of working is often far behind.
+    const double near = c.coupled() == a.cluster.coupled() ? 1.1 : 2;
+    return plan_point{c, judge.capacity(c, known, rough, 0, known * hardly_any, near)};
   };
   for (const auto& c : neighbours_of(p, a.cluster)) a.around.push_back(point(c));
   for (const auto policy : policies_to_compare) {
@@ -170,9 +175,12 @@ result<plan_answer> plan(const plan_problem& problem, const std::vector<workload
   if (!best) return a;
   a.found = true;
   a.cluster = *best;
-  double guess = problem.goal == plan_goal::goodput ? problem.load : problem.load * problem.headroom;
+  double guess =
+      problem.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : problem.load * problem.headroom;
   for (std::uint32_t draw = 0; draw < problem.seeds; ++draw) {
-    a.carries.push_back(guess = judge.capacity(a.cluster, guess, 0.02, draw));
+    // The search knows it within 2 %, and draws differ by little: small steps do.
+    constexpr double small = 1.03;
+    a.carries.push_back(guess = judge.capacity(a.cluster, guess, 0.02, draw, 1.0 / 64, small));
   }
   std::ranges::sort(a.carries);
   a.planned_load = problem.goal == plan_goal::goodput ? a.carries.front() / problem.headroom : problem.load;

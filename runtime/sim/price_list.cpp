@@ -7,12 +7,23 @@
 
 #include "config/toml.hpp"
 #include "config/value.hpp"
+#include "runtime/sim/derived_profile.hpp"
 
 namespace mooncaf::sim {
 
 result<double> price_list::price_of(const std::string& kind) const {
-  const auto at = node_hour.find(kind);
-  if (at != node_hour.end()) return at->second;
+  const auto known_as = [&](const std::string& name) {
+    const auto at = node_hour.find(name);
+    return at == node_hour.end() ? 0 : at->second;
+  };
+  if (const double price = known_as(kind); price > 0) return price;
+  const auto machine = machine_of(kind);
+  if (const double price = known_as(machine); price > 0) return price;
+  // A price of one device serves for a machine of several.
+  if (const auto computed = parse_deployment(kind)) {
+    const double price = known_as(std::string{computed->device.name});
+    if (price > 0) return price * computed->devices;
+  }
   std::string known;
   for (const auto& [name, price] : node_hour) known += (known.empty() ? "" : ", ") + name;
   return fail(ec::not_found,

@@ -12,9 +12,11 @@ namespace mooncaf::sim {
 /// TOML:
 ///
 ///   currency = "EUR"        # as it is printed; "$" if it is not given
-///   cache_gb_hour = 0.003   # an hour of a GB of memory for KV, where machines are bought without it; 0 if
-///   not given [node_hour]             # an hour of a machine, by its profile's name (of a file without
-///   folder and .toml) a800x8-llama70b = 14.4
+///   cache_gb_hour = 0.003   # of a GB of memory for KV, where machines are bought without it; 0 if not given
+///   [node_hour]             # an hour of a machine
+///   a800x8-llama70b = 14.4  # by its profile's name (of a file without folder and .toml)
+///   h100x8 = 20.0           # of computed profiles: by the machine, whatever it serves,
+///   l40s = 1.1              # or by one device, times their number
 struct price_list {
   std::string currency = "$";
   double cache_gb_hour = 0;

@@ -13,6 +13,7 @@
 #include "config/toml.hpp"
 #include "config/value.hpp"
 #include "runtime/sim/builtin_profiles.hpp"
+#include "runtime/sim/derived_profile.hpp"
 
 namespace mooncaf::sim {
 
@@ -116,8 +117,13 @@ result<profile> builtin_profile(std::string_view name, std::vector<std::string>*
     if (mine == name) return parse_profile(text, mine, assumed);
     known += (known.empty() ? "" : ", ") + std::string{mine};
   }
+  if (names_a_device(name)) {
+    const auto computed = parse_deployment(name);
+    return computed ? derive_profile(*computed, name) : fail(computed.error());
+  }
   return fail(ec::not_found, "no profile '" + std::string{name} + "'; there are " + known +
-                                 ", and any path that ends in .toml");
+                                 ", computed ones (" + deployments_known() +
+                                 ") and any path that ends in .toml");
 }
 
 result<profile> parse_profile(std::string_view text, std::string_view file,

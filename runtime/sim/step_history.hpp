@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -70,16 +71,14 @@ class step_history {
     const auto tenth = metric == tbt_metric::p90
                            ? gaps / 10 + 1
                            : std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
-    std::ranges::make_heap(scratch_);
     auto left = tenth;
     double sum = 0, slowest_left = 0;
-    while (left > 0 && !scratch_.empty()) {
-      std::ranges::pop_heap(scratch_);
-      const auto n = std::min(left, scratch_.back().second);
-      slowest_left = scratch_.back().first;
+    for (const auto& [seconds, count] : slowest(tenth)) {
+      const auto n = std::min(left, count);
+      slowest_left = seconds;
       sum += slowest_left * static_cast<double>(n);
       left -= n;
-      scratch_.pop_back();
+      if (left == 0) break;
     }
     return metric == tbt_metric::p90 ? slowest_left : sum / static_cast<double>(tenth - left);
   }
@@ -97,6 +96,25 @@ class step_history {
   std::size_t first_run(std::int64_t step) const {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;
+  }
+  /// Of the scratch: at least so many gaps, the slowest first. Only what may be among them is put in order.
+  std::span<const token_gaps::value_type> slowest(std::int64_t wanted) {
+    constexpr std::ptrdiff_t few = 16;
+    auto begin = scratch_.begin(), end = scratch_.end();
+    while (end - begin > few) {
+      const auto middle = begin + (end - begin) / 2;
+      std::nth_element(begin, middle, end, std::greater{});
+      std::int64_t gaps = 0;
+      for (auto i = begin; i < middle; ++i) gaps += i->second;
+      if (gaps >= wanted) {
+        end = middle;
+      } else {
+        wanted -= gaps;
+        begin = middle;
+      }
+    }
+    std::sort(scratch_.begin(), end, std::greater{});
+    return {scratch_.begin(), end};
   }
   /// The gaps of a request, into the scratch.
   void collect_gaps(std::int64_t from, std::int64_t to, double wait) {

@@ -41,7 +41,7 @@ EXPECTED = [
                                               wrote("out.html", r"^<!doctype html>", r"const data=")(out, folder))),
     ("mooncaf plan", says(r"recommended +\d+ prefill \+ \d+ decode = 16 machines", r"plan for +[1-9]",
                           r"steps 20 % slower", r"one decode machine less")),
-    ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"EUR per million tokens")),
+    ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"EUR per million tokens", r"around it.*EUR per million", r"--admission \w+: of")),
     ("mooncaf plan", lambda out, folder: (says(r"2 prefill \+ 2 decode = 4 machines", r"started by cluster/start.sh")(out, folder),
                                           wrote("cluster/hosts", r"^(.*\n){5}$")(out, folder))),
     ("mooncaf simulate", wrote("even.json", r'^\{"options"')),
@@ -59,6 +59,7 @@ EXPECTED = [
         r"completed +172800  100.0 %", r"inside both SLOs +1[67]\d+ +9[5-9]\.", r"machines +2\.\d+ prefill and 1\.\d+ decode",
         r"paid +\d+\.\d+ machine-hours, \d+\.\d+ EUR: ", r"the peak's, always +\d+\.\d+ machine-hours, .*: [2-9]\d % more")),
     ("mooncaf trace fit", wrote("like.toml", r"^# Fitted to trace.jsonl: \d+ conversations of 3000", r"requests = 3000\n")),
+    ("mooncaf simulate", says(r"arrived +3000  100.0 %", r"h100x4-llama3-70b-fp8")),
     ("mooncaf calibrate", wrote("here.toml", r"off by", r"prefill passes \(\d+ shapes\) +\d", r"block_tokens = 64")),
     ("mooncaf simulate", says(r"arrived +3000  100.0 %")),
 ]
@@ -76,6 +77,28 @@ for (const svg of document.querySelectorAll('svg')) {
 }
 const page = document.documentElement;
 if (page.scrollWidth > page.clientWidth) bad.push('wider than the window');
+return bad;
+"""
+# Text too small or too pale to be read, lines too pale to be seen (the contrast that WCAG 2 asks for: 4.5, and 3 of lines).
+LEGIBLE = """
+const bad = [];
+const parts = colour => colour.match(/[0-9.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+const paper = light(parts(getComputedStyle(document.body).backgroundColor));
+const contrast = colour => { const l = light(parts(colour)); return (Math.max(l, paper) + .05) / (Math.min(l, paper) + .05); };
+for (const svg of document.querySelectorAll('svg')) {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  for (const t of svg.querySelectorAll('text')) {
+    const style = getComputedStyle(t);
+    if (parseFloat(style.fontSize) * scale < 10) bad.push('small: ' + t.textContent);
+    if (contrast(style.fill) < 4.5) bad.push('pale: ' + t.textContent + ' ' + style.fill);
+  }
+  for (const l of svg.querySelectorAll('.line'))
+    if (contrast(getComputedStyle(l).stroke) < 3) bad.push('pale line: ' + svg.getAttribute('aria-label'));
+}
+for (const e of document.querySelectorAll('pre,h1,h2,td,th,.key,.read'))
+  if (e.textContent && contrast(getComputedStyle(e).color) < 4.5) bad.push('pale: ' + e.textContent.slice(0, 40));
 return bad;
 """
 # What is said with the cursor in the middle of every plot.
@@ -98,6 +121,7 @@ def look_at(page, plots, *texts):
                 browser.open(page.as_uri())
                 where = f"{page.name}, {scheme}, {width} pixels"
                 assert (overlaps := browser.run(OVERLAPS)) == [], f"{where}: {overlaps}"
+                assert (unread := browser.run(LEGIBLE)) == [], f"{where}: {unread}"
                 read = browser.run(READ)
                 assert len(read) >= plots and all(re.match(r"[\d.k]+ s: .*\d", r) for r in read), f"{where}: {read}"
                 shown = browser.run("return document.body.innerText")

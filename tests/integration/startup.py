@@ -72,6 +72,9 @@ def what_is_wrong_is_said_before_the_model_is_loaded():
         refused([*usual, "--api-key-file", f"{folder}/key"], 8, f"{folder}/key", "No such file")
         refused([*usual, "--ssd-path", "/proc/ssd"], 8, "/proc/ssd", "--ssd-path")
         refused([*usual, "--cache-dram", "1TiB"], 6, "cache-dram", "1048576 MiB", "MiB that")
+        profile = pathlib.Path(folder, "half.toml")
+        profile.write_text("[model]\nlayers = 2\n")
+        refused([*usual, "--device", f"model:{profile}"], 2, "half.toml does not give model.kv_bytes_per_token", "decode.max_batch")
         refused([*usual, "--device", "cuda:4000"], 2, "device: ", "CUDA")  # no build, driver or GPU
         secret = pathlib.Path(folder, "secret")
         secret.write_text("0123456789abcdef" * 4)

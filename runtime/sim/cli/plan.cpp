@@ -65,7 +65,8 @@ std::vector<argument> problem_arguments(plan_call& r) {
       real("target", "share of requests that must end inside both SLOs", p.target, 0.01, 1),
       whole("seeds", "draws of the jitter that the answer must hold for", p.seeds, 1, 100),
       text("profile", "NAME|FILE.toml[,...]",
-           "machines to choose from; prefill and decode may take different ones (default " + r.kinds + ")",
+           "machines to choose from; prefill and decode may take different ones (default " + r.kinds +
+               "); h100x*-MODEL: 1, 2, 4 and 8 devices",
            r.kinds),
       text("prices", "FILE.toml", "what an hour of each costs", r.prices),
       choice("mode", "prefill and decode on machines of their own, coupled, or whichever is better",
@@ -101,6 +102,22 @@ command_line plan_line(plan_call& r) {
   return line;
 }
 
+/// "h100x*-MODEL": the machines of 1, 2, 4 and 8 devices that the model fits.
+std::vector<std::string> machines_of(const std::string& name) {
+  const auto star = name.find("x*-");
+  if (star == std::string::npos) return {name};
+  std::vector<std::string> fit;
+  for (const char* devices : {"1", "2", "4", "8"}) {
+    auto one = name;
+    one.replace(star + 1, 1, devices);
+    const auto p = load_profile(one);
+    if (p || p.error().code != ec::out_of_space) fit.push_back(std::move(one));
+  }
+  // None fits: let the largest say why.
+  if (fit.empty()) fit.push_back(std::string{name}.replace(star + 1, 1, "8"));
+  return fit;
+}
+
 /// Profiles and prices. @returns the currency; empty without prices.
 result<std::string> read_kinds(plan_call& r) {
   price_list prices;
@@ -112,7 +129,11 @@ result<std::string> read_kinds(plan_call& r) {
     return fail(ec::invalid_argument, "--goal cost needs --prices");
   }
   auto& p = r.problem;
-  for (const auto& name : words_of(r.kinds)) {
+  std::vector<std::string> names;
+  for (const auto& word : words_of(r.kinds)) {
+    for (auto& name : machines_of(word)) names.push_back(std::move(name));
+  }
+  for (const auto& name : names) {
     auto one = r.cluster;
     one.profile = name;
     const auto options = resolve(one);
@@ -127,9 +148,14 @@ result<std::string> read_kinds(plan_call& r) {
     for (const auto& value : options->assumed) assumed.push_back(kind.name + ": " + value);
     p.base = *options;
     p.base.assumed = std::move(assumed);
-    p.kinds.push_back(std::move(kind));
-    if (p.kinds.back().hardware.block_tokens != p.kinds.front().hardware.block_tokens) {
+    p.kinds.push_back(kind);
+    const auto &first = p.kinds.front().hardware, &last = p.kinds.back().hardware;
+    if (last.block_tokens != first.block_tokens) {
       return fail(ec::invalid_argument, "the profiles have blocks of different sizes");
+    }
+    if (last.layers != first.layers) {
+      return fail(ec::invalid_argument,
+                  "the profiles " + p.kinds.front().name + " and " + kind.name + " serve different models");
     }
   }
   p.cache_gb_hour = prices.cache_gb_hour;

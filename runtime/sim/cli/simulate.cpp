@@ -3,6 +3,7 @@
 
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
+#include "runtime/sim/cli/server_config.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"
 #include "runtime/sim/report.hpp"
 #include "runtime/sim/session_workload.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 struct simulate_request {
   simulation_request simulation;
-  std::string trace, report;
+  std::string trace, report, config;
   std::uint32_t trace_block_tokens = 0;
   bool json = false;
 };
@@ -30,6 +31,7 @@ command_line simulate_line(simulate_request& r) {
       "--compare puts runs that --json wrote side by side; its own --help explains.";
   line.arguments.push_back(
       text("trace", "FILE", "the trace, if it is not named by itself; - is standard input", r.trace));
+  line.arguments.push_back(config_argument(r.config));
   line.arguments.push_back(trace_blocks(r.trace_block_tokens));
   line.arguments.push_back(text("report", "FILE.html", "write a page with plots", r.report));
   line.arguments.push_back(flag("json", "print JSON instead of a table", r.json));
@@ -68,8 +70,10 @@ result<outcome> run(const simulate_request& r, simulation_options& options, cons
 int simulate_command(std::span<const std::string> args, const console& io) {
   if (!args.empty() && args.front() == "--compare") return compare_command(args.subspan(1), io);
   simulate_request request;
-  auto line = simulate_line(request);
   const invocation here{io, "simulate"};
+  if (const auto read = begin_with_config(args, request.simulation); !read)
+    return here.wrong(read.error(), 2);
+  auto line = simulate_line(request);
   if (const auto status = here.begin_with_trace(line, args, request.trace)) return *status;
   auto options = resolve(request.simulation);
   if (!options) return here.wrong(options.error(), 2);

@@ -19,7 +19,9 @@ std::vector<argument> cluster_arguments(simulation_request& r) {
   auto& o = r.options;
   return {
       text("profile", "NAME|FILE.toml",
-           "hardware and model: " + profile_names() + ", or a file (default " + r.profile + ")", r.profile),
+           "hardware and model: " + profile_names() + "; a computed one, as in h100x4-llama3-70b-fp8;\n" +
+               std::string(26, ' ') + "or a file (default " + r.profile + ")",
+           r.profile),
       text("decode-profile", "NAME|FILE.toml", "machines of the decode instances, if they are others",
            r.decode_profile),
       whole("prefill", "prefill instances", o.prefill, 1, 8191),
@@ -170,6 +172,11 @@ result<simulation_options> resolve(const simulation_request& r) {
     options.decode_hardware->nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
   }
   if (r.nic_gbit_per_s > 0) options.hardware.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
+  auto& machine = options.hardware;
+  if (r.dram_bytes > 0) machine.dram_tokens = r.dram_bytes / machine.kv_bytes_per_token;
+  if (r.ssd_bytes > 0) machine.ssd_tokens = r.ssd_bytes / machine.kv_bytes_per_token;
+  if (r.chunk_tokens > 0) machine.chunk_tokens = r.chunk_tokens;
+  if (r.max_batch > 0) (options.decode_hardware ? *options.decode_hardware : machine).max_batch = r.max_batch;
   if (r.dram_tokens > 0) options.hardware.dram_tokens = r.dram_tokens;
   if (r.ssd_tokens > 0) options.hardware.ssd_tokens = r.ssd_tokens;
   if (!r.disturbances.empty()) {

@@ -67,6 +67,49 @@ TEST_CASE("a generated trace can be described, measured and simulated") {
   CHECK(json.out.back() == '\n');
 }
 
+TEST_CASE(
+    "the server's configuration is simulated: its instances, policies and sizes; the command line wins") {
+  const scratch_file trace{small_trace()};
+  const std::string text =
+      "[prefill]\ninstances = 3\nchunk_tokens = 4096\n[decode]\ninstances = 2\n[cache]\ndram = \"100GiB\"\n"
+      "[scheduler]\npolicy = \"random\"\nttft_slo = \"7s\"\n";
+  const scratch_file server{text, ".toml"},
+      modelled{text + "[model]\ndevice = \"model:h800x8-llama70b\"\n", ".toml"};
+  const auto done = program({"simulate", "--decode", "5", trace.path(), "--config", server.path(), "--json"});
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  for (const char* said :
+       {"\"prefill\":3", "\"decode\":5", "\"policy\":\"random\"", "\"slo_ttft_s\":7",
+        "\"prefill_chunk_tokens\":4096", "\"node_dram_tokens\":327680", "\"admission\":\"queue\""}) {
+    CHECK_MESSAGE(done.out.find(said) != std::string::npos, said, " in ", done.out.substr(0, 1500));
+  }
+  // Of a modelled device the profile has the sizes, as in the server.
+  const auto like = program({"simulate", trace.path(), "--config", modelled.path(), "--json"});
+  CHECK(like.out.find("\"profile\":\"8 x H800, LLaMA3-70B\"") != std::string::npos);
+  CHECK(like.out.find("\"prefill_chunk_tokens\":16384") != std::string::npos);
+  CHECK(like.out.find("\"decode\":2,") != std::string::npos);
+  const scratch_file wrong{"[scheduler]\npolicy = \"best\"\n", ".toml"};
+  const auto refused = program({"simulate", trace.path(), "--config=" + wrong.path()});
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find(wrong.path() + ":2") != std::string::npos);
+  CHECK(program({"simulate", trace.path(), "--config", "/nowhere.toml"}).err.find("cannot read") !=
+        std::string::npos);
+}
+
+TEST_CASE("prefill and decode machines of a plan serve one model, each with the devices that fit it") {
+  const scratch_file trace{small_trace()};
+  const auto mixed = program({"plan", trace.path(), "--profile", "h100x4-llama3-70b,a100-llama3-8b"});
+  CHECK(mixed.status == 2);
+  CHECK(mixed.err.find("h100x4-llama3-70b and a100-llama3-8b serve different models") != std::string::npos);
+  const scratch_file prices{"[node_hour]\nh100 = 2\na100 = 1\n", ".toml"};
+  const auto found = program({"plan", trace.path(), "--profile", "h100x*-llama3-70b,a100x*-llama3-70b",
+                              "--goal", "cost", "--prices", prices.path(), "--load", "2", "--seeds", "1",
+                              "--mode", "disaggregated", "--json"});
+  CHECK_MESSAGE(found.status == 0, found.err);
+  CHECK(found.out.find("llama3-70b") != std::string::npos);
+  const auto none = program({"plan", trace.path(), "--profile", "l40sx*-deepseek-v3"});
+  CHECK(none.err.find("8 x 48 GB of memory") != std::string::npos);
+}
+
 TEST_CASE("a report is one page that fetches nothing") {
   const scratch_file trace{small_trace()};
   const auto page_path = trace.path() + ".html";

@@ -1,0 +1,18 @@
+#pragma once
+// The server's own TOML, as what a simulation starts from.
+
+#include <span>
+#include <string>
+
+#include "runtime/sim/cli/simulation_arguments.hpp"
+
+namespace mooncaf::sim {
+
+/// `--config FILE` among the arguments: what the file says, and the server's defaults, become the request's
+/// values; options of the command line that are read later win. Nothing happens without it.
+/// @error What the server says about the file; `ec::unsupported` where no simulation has what it asks for.
+result<void> begin_with_config(std::span<const std::string> args, simulation_request& request);
+/// `--config`, for the list of options: `begin_with_config` has read it.
+argument config_argument(std::string& at);
+
+}  // namespace mooncaf::sim
