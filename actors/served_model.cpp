@@ -2,14 +2,18 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 
 #include "actors/log.hpp"
 #include "runtime/model/gguf.hpp"
+#include "runtime/model/gguf_source.hpp"
+#include "runtime/model/hf_source.hpp"
 #include "runtime/text/dummy_vocab.hpp"
 #include "runtime/text/vocab_from_gguf.hpp"
+#include "runtime/text/vocab_from_hf.hpp"
 #include "storage/mapped_file.hpp"
 
 namespace mooncaf {
@@ -53,7 +57,44 @@ result<weights_and_words> make_dummy(device* dev, const std::string& spec, const
   return out;
 }
 
+/// The tokenizer's files of a folder; those that are not there are empty.
+result<tokenizer_vocab> vocab_of_folder(const std::string& path, const folder_reader& read) {
+  std::vector<owned_bytes> kept;
+  std::optional<error> broken;
+  const auto text = [&](const char* name) -> std::string_view {
+    auto bytes = read(name);
+    if (!bytes) {
+      if (bytes.error() != ec::not_found && !broken) broken = bytes.error();
+      return {};
+    }
+    kept.push_back(std::move(*bytes));
+    return kept.back().text();
+  };
+  const hf_text_files files{text("tokenizer.json"), text("tokenizer_config.json"),
+                            text("generation_config.json"), text("config.json"), text("chat_template.jinja")};
+  if (broken) return fail(*broken);
+  return vocab_from_hf(files, path);
+}
+
+result<weights_and_words> load_folder(device* dev, const std::string& path, const model_needs& needs) {
+  const auto read = map_files_of<mapped_file>(path);
+  const auto source = hf_source::open(path, read);
+  if (!source) return fail(source.error());
+  weights_and_words out;
+  if (needs.vocabulary) {
+    auto vocab = vocab_of_folder(path, read);
+    if (!vocab) return fail(vocab.error());
+    out.vocab = std::move(*vocab);
+  }
+  const auto adopted = needs.weights ? adopt(out, model::load(*dev, **source, *source))
+                                     : adopt(out, model::identify(**source));
+  if (!adopted) return fail(adopted.error());
+  return out;
+}
+
 result<weights_and_words> load_file(device* dev, const std::string& path, const model_needs& needs) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) return load_folder(dev, path, needs);
   auto mapped = mapped_file::open(path);
   if (!mapped) return fail(mapped.error());
   const auto file = std::make_shared<mapped_file>(std::move(*mapped));
@@ -65,8 +106,8 @@ result<weights_and_words> load_file(device* dev, const std::string& path, const 
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto adopted =
-      needs.weights ? adopt(out, model::load(*dev, *parsed, file)) : adopt(out, model::identify(*parsed));
+  const auto adopted = needs.weights ? adopt(out, model::load(*dev, gguf_source(*parsed), file))
+                                     : adopt(out, model::identify(gguf_source(*parsed)));
   if (!adopted) return fail(adopted.error());
   return out;
 }

@@ -26,10 +26,11 @@ struct served_model {
   std::shared_ptr<const chat_template> chat;  ///< null, too, if the file's is not understood
 };
 
-/// Maps a GGUF file, or makes a model with random weights, as far as it is needed. Without `weights` the
+/// Maps a GGUF file or the files of a Hugging Face folder, or makes a model with random weights, as far as it
+/// is needed. Without `weights` the
 /// mapping is given back: what stays is the shape, the fingerprint and the vocabulary.
 /// @param dev       for the weights; may be null without them.
-/// @param path      a file, or a dummy's shape (`dummy_shape`).
+/// @param path      a file, a folder, or a dummy's shape (`dummy_shape`).
 /// @param template_name  what `chat_template::recognise` takes, or the path of a file with a template.
 /// @error What the file's reader, `dummy_shape` or the tokenizer says, naming the file or the option.
 result<served_model> load_served_model(device* dev, const std::string& path, const std::string& template_name,

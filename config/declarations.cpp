@@ -113,7 +113,9 @@ void add_model(table& t) {
   const auto m = &options::model;
   const std::string s = "model", who = "prefill, decode, cache, gateway", compute = "prefill, decode";
   t.push_back(text({"model", "path",
-                    "A GGUF file, or dummy:NAME for random weights of a known shape (dummy:llama3-8b)", who},
+                    "A GGUF file, a Hugging Face folder, or dummy:NAME for random weights of a known shape "
+                    "(dummy:llama3-8b)",
+                    who},
                    s, at(m, &model_options::path), "FILE"));
   t.push_back(text({"served-model-name", "served_name",
                     "Name that clients call the model by; empty: from the file", "gateway"},

@@ -67,12 +67,21 @@ struct linear_job {
   tensor out;                   ///< [x.rows, w->rows()]
 };
 
-/// How rotary embedding is applied. `inv_freq` has head_dim/2 entries (rope scaling already folded in).
+/// How rotary embedding is applied. `inv_freq` has d/2 entries (rope scaling already folded in): the first d
+/// dimensions of a head turn, d ≤ head_dim, and the others stay as they are.
 struct rope_params {
   std::span<const float> inv_freq;
   bool neox =
       false;  ///< pairs (i, i + d/2) as in Qwen; false: pairs (2i, 2i+1) as GGUF Llama files store them
   float attention_scale = 1;  ///< multiplies sin and cos (YaRN)
+};
+
+/// Which attention a layer computes.
+struct attention_form {
+  std::uint32_t n_heads = 1;  ///< query heads
+  float scale = 1;            ///< of scores
+  std::uint32_t window = 0;   ///< positions that a query sees, its own and those right before it; 0: all
+  float softcap = 0;          ///< scores s become softcap·tanh(s / softcap); 0: they do not
 };
 
 /// One sequence of an attention call. Its `q_tokens` query rows are the positions
@@ -110,12 +119,23 @@ class compute_queue {
                         std::span<const attention_seq> seqs) = 0;
   /// Causal grouped-query attention over paged KV blocks. q, out: [tokens, n_heads·head_dim];
   /// softmax(q·kᵀ·scale)·v, row i of a sequence sees positions up to its own.
-  virtual void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
-                               float scale, tensor q, std::span<const attention_seq> seqs, tensor out) = 0;
+  virtual void paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
+                               tensor q, std::span<const attention_seq> seqs, tensor out) = 0;
   /// out = silu(gate) · up, elementwise; out may alias gate.
   virtual void swiglu(tensor gate, tensor up, tensor out) = 0;
+  /// The same with GELU in its tanh form.
+  virtual void geglu(tensor gate, tensor up, tensor out) = 0;
   /// x += y.
   virtual void add(tensor x, tensor y) = 0;
+  /// x *= factor.
+  virtual void scale(tensor x, float factor) = 0;
+  /// x = cap·tanh(x / cap).
+  virtual void soft_cap(tensor x, float cap) = 0;
+  /// out[i] = x[rows[i]]. out: [rows, x.cols].
+  virtual void gather(tensor x, std::span<const std::uint32_t> rows, tensor out) = 0;
+  /// x[rows[i]] += weights[i] · y[i]. No row twice.
+  virtual void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                           tensor x) = 0;
   /// Copies to and from device memory; the host's side is left alone until `synchronize`.
   virtual void upload(std::span<const float> from, float* to) = 0;
   virtual void download(const float* from, std::span<float> to) = 0;

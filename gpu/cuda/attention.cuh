@@ -153,8 +153,9 @@ MOONCAF_DEVICE void score_tile(const attention_params& p, const row_pair& r, con
 /// Scores of a tile become weights: what a row does not see is masked, the state takes them in, and sums so
 /// far are brought to the new peak.
 template <unsigned Dim, unsigned Tile>
-MOONCAF_DEVICE void weigh_tile(const row_pair& r, unsigned first, float (&scores)[Tile / 8][4],
-                               softmax_state (&state)[2], float (&sums)[Dim / 8][4]) {
+MOONCAF_DEVICE void weigh_tile(const attention_params& p, const row_pair& r, unsigned first,
+                               float (&scores)[Tile / 8][4], softmax_state (&state)[2],
+                               float (&sums)[Dim / 8][4]) {
   const unsigned part = thread_index() % 4;
   MOONCAF_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
@@ -162,7 +163,10 @@ MOONCAF_DEVICE void weigh_tile(const row_pair& r, unsigned first, float (&scores
     MOONCAF_UNROLL
     for (unsigned j = 0; j < Tile / 8; ++j) MOONCAF_UNROLL
     for (unsigned c = 2 * i; c < 2 * i + 2; ++c) {
-      if (first + 8 * j + 2 * part + c % 2 > r.position[i]) scores[j][c] = 2 * no_peak;
+      // How far behind the row's own position; huge for those ahead of it.
+      const unsigned behind = r.position[i] - (first + 8 * j + 2 * part + c % 2);
+      if (p.softcap != 0) scores[j][c] = capped(scores[j][c], p.softcap);
+      if (behind >= p.window) scores[j][c] = 2 * no_peak;
       peak = larger(peak, scores[j][c]);
     }
     peak = larger(peak, shuffle_xor(peak, 1));
@@ -278,7 +282,7 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
     sync_block();
     if (busy) {
       score_tile<Dim, Tile>(p, r, q, keys, scores);
-      weigh_tile<Dim, Tile>(r, first, scores, state, sums);
+      weigh_tile<Dim, Tile>(p, r, first, scores, state, sums);
     }
     sync_block();
     if (more) {

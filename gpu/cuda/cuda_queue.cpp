@@ -71,7 +71,9 @@ cuda_queue::cuda_queue(accelerator& gpu, int priority)
       write_offsets_(gpu),
       tiles_(gpu),
       read_blocks_(gpu),
-      contexts_(gpu) {}
+      contexts_(gpu),
+      moved_rows_(gpu),
+      moved_weights_(gpu) {}
 
 void cuda_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   if (tokens.empty()) return;
@@ -127,7 +129,8 @@ void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
   p.inv_freq = frequencies_.put(*stream_, rope.inv_freq);
   p.stride = x.stride;
   p.heads = heads;
-  p.half = head_dim / 2;
+  p.head_dim = head_dim;
+  p.half = count_of(rope.inv_freq.size());
   p.neox = rope.neox ? 1 : 0;
   p.scale = rope.attention_scale;
   stream_->launch(kernel::rope, {count_of(x.rows)}, &p);
@@ -177,8 +180,9 @@ void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows
   std::ranges::stable_sort(plan_.tiles, std::greater{}, &attention_tile::kv_tokens);
 }
 
-void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
-                                 float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
+void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
+                                 tensor q, std::span<const attention_seq> seqs, tensor out) {
+  const auto n_heads = form.n_heads;
   attention_params p;
   p.kv = view_of(layout, layer);
   p.group = n_heads / layout.n_kv_heads;
@@ -192,7 +196,10 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, s
   p.blocks = read_blocks_.put(*stream_, plan_.blocks);
   p.tokens = count_of(q.rows);
   p.heads = n_heads;
-  p.scale = static_cast<float>(scale * log2_e);
+  p.scale = static_cast<float>(form.scale * log2_e);
+  // Positions ahead of a row count as more than 2^31 behind it: they are outside of this, too.
+  p.window = form.window != 0 ? form.window : std::uint32_t{1} << 31;
+  p.softcap = static_cast<float>(form.softcap * log2_e);
   // Where there is less work than processors, splits are computed side by side; the bits are the same.
   const auto splits = blocks_of(plan_.longest, attention_split);
   const auto sums = std::size_t{splits} * q.rows * n_heads * layout.head_dim;
@@ -219,17 +226,52 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, s
   stream_->launch(kernel::combine, {p.tokens, n_heads}, &c);
 }
 
-void cuda_queue::swiglu(tensor gate, tensor up, tensor out) {
+void cuda_queue::gated(tensor gate, tensor up, tensor out, bool gelu) {
   if (gate.rows == 0) return;
-  const swiglu_params p{gate.data, up.data,    out.data,           gate.stride,
-                        up.stride, out.stride, count_of(gate.cols)};
+  const swiglu_params p{gate.data,           up.data,       out.data, gate.stride, up.stride, out.stride,
+                        count_of(gate.cols), gelu ? 1u : 0u};
   stream_->launch(kernel::swiglu, {count_of(gate.rows)}, &p);
 }
+
+void cuda_queue::swiglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, false); }
+void cuda_queue::geglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, true); }
 
 void cuda_queue::add(tensor x, tensor y) {
   if (x.rows == 0) return;
   const add_params p{x.data, y.data, x.stride, y.stride, count_of(x.cols)};
   stream_->launch(kernel::add, {count_of(x.rows)}, &p);
+}
+
+void cuda_queue::scale(tensor x, float factor) {
+  if (x.rows == 0) return;
+  const bend_params p{x.data, x.stride, count_of(x.cols), factor, 0};
+  stream_->launch(kernel::bend, {count_of(x.rows)}, &p);
+}
+
+void cuda_queue::soft_cap(tensor x, float cap) {
+  if (x.rows == 0) return;
+  const bend_params p{x.data, x.stride, count_of(x.cols), 1, cap};
+  stream_->launch(kernel::bend, {count_of(x.rows)}, &p);
+}
+
+void cuda_queue::gather(tensor x, std::span<const std::uint32_t> rows, tensor out) {
+  if (rows.empty()) return;
+  const move_params p{x.data,     out.data,        moved_rows_.put(*stream_, rows), nullptr, x.stride,
+                      out.stride, count_of(x.cols)};
+  stream_->launch(kernel::move, {count_of(rows.size())}, &p);
+}
+
+void cuda_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                             tensor x) {
+  if (rows.empty()) return;
+  const move_params p{x.data,
+                      y.data,
+                      moved_rows_.put(*stream_, rows),
+                      moved_weights_.put(*stream_, weights),
+                      x.stride,
+                      y.stride,
+                      count_of(x.cols)};
+  stream_->launch(kernel::move, {count_of(rows.size())}, &p);
 }
 
 void cuda_queue::upload(std::span<const float> from, float* to) {

@@ -12,6 +12,8 @@
   X(kv_write, kv_write_params, row_threads)                         \
   X(swiglu, swiglu_params, row_threads)                             \
   X(add, add_params, row_threads)                                   \
+  X(bend, bend_params, row_threads)                                 \
+  X(move, move_params, row_threads)                                 \
   X(attention_64, attention_params, attention_threads)              \
   X(attention_128, attention_params, attention_threads)             \
   X(attention_256, attention_params, attention_threads)             \

@@ -84,7 +84,8 @@ struct rope_launch {
   const float* inv_freq = nullptr;
   std::size_t stride = 0;
   std::uint32_t heads = 0;
-  std::uint32_t half = 0;  ///< head_dim / 2
+  std::uint32_t head_dim = 0;
+  std::uint32_t half = 0;  ///< of the dimensions that turn
   std::uint32_t neox = 0;
   float scale = 1;
 };
@@ -140,8 +141,10 @@ struct attention_params {
   float* peaks = nullptr;
   std::uint32_t tokens = 0;  ///< rows of q
   std::uint32_t heads = 0;
-  std::uint32_t group = 1;  ///< query heads per KV head
-  float scale = 1;          ///< of scores, times log2(e)
+  std::uint32_t group = 1;                   ///< query heads per KV head
+  float scale = 1;                           ///< of scores, times log2(e)
+  std::uint32_t window = ~std::uint32_t{0};  ///< positions that a row sees
+  float softcap = 0;                         ///< times log2(e); 0: none
   kv_view kv;
 };
 
@@ -156,6 +159,7 @@ struct combine_params {
   std::uint32_t head_dim = 0;
 };
 
+/// out = gate·sigmoid(f(gate))·up: SiLU, or GELU in its tanh form.
 struct swiglu_params {
   const float* gate = nullptr;
   const float* up = nullptr;
@@ -164,6 +168,7 @@ struct swiglu_params {
   std::size_t up_stride = 0;
   std::size_t out_stride = 0;
   std::uint32_t cols = 0;
+  std::uint32_t gelu = 0;
 };
 
 struct add_params {
@@ -171,6 +176,26 @@ struct add_params {
   const float* y = nullptr;
   std::size_t x_stride = 0;
   std::size_t y_stride = 0;
+  std::uint32_t cols = 0;
+};
+
+/// x = x·factor, or cap·tanh(x / cap) with a cap.
+struct bend_params {
+  float* x = nullptr;
+  std::size_t stride = 0;
+  std::uint32_t cols = 0;
+  float factor = 1;
+  float cap = 0;
+};
+
+/// Row i of `packed` is row rows[i] of `sparse`: copied from there, or added to it `weights[i]` times.
+struct move_params {
+  float* sparse = nullptr;
+  float* packed = nullptr;
+  const std::uint32_t* rows = nullptr;
+  const float* weights = nullptr;  ///< null: copied from there
+  std::size_t sparse_stride = 0;
+  std::size_t packed_stride = 0;
   std::uint32_t cols = 0;
 };
 

@@ -127,7 +127,7 @@ MOONCAF_KERNEL(mooncaf_rope, mooncaf::cuda::rope_launch, mooncaf::cuda::row_thre
   const auto position = static_cast<float>(p.positions[block_x()]);
   for (unsigned i = thread_index(); i < p.heads * p.half; i += row_threads) {
     const unsigned pair = i % p.half;
-    float* head = row + std::size_t{2} * (i - pair);
+    float* head = row + std::size_t{i / p.half} * p.head_dim;
     float cosine, sine;
     turn(position * p.inv_freq[pair], cosine, sine);
     cosine *= p.scale;
@@ -170,7 +170,8 @@ MOONCAF_KERNEL(mooncaf_swiglu, mooncaf::cuda::swiglu_params, mooncaf::cuda::row_
   float* out = p.out + block_x() * p.out_stride;
   for (unsigned i = thread_index(); i < p.cols; i += row_threads) {
     const float g = gate[i];
-    out[i] = g / (1 + exponential(-g)) * up[i];
+    const float z = p.gelu != 0 ? g * fused(g * g, 0.07135481627f, 1.595769122f) : g;
+    out[i] = g / (1 + exponential(-z)) * up[i];
   }
 }
 
@@ -179,4 +180,24 @@ MOONCAF_KERNEL(mooncaf_add, mooncaf::cuda::add_params, mooncaf::cuda::row_thread
   using namespace mooncaf::cuda;
   for (unsigned i = thread_index(); i < p.cols; i += row_threads)
     p.x[block_x() * p.x_stride + i] += p.y[block_x() * p.y_stride + i];
+}
+
+/// grid: rows
+MOONCAF_KERNEL(mooncaf_bend, mooncaf::cuda::bend_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  float* x = p.x + block_x() * p.stride;
+  for (unsigned i = thread_index(); i < p.cols; i += row_threads)
+    x[i] = p.cap != 0 ? capped(x[i], p.cap) : x[i] * p.factor;
+}
+
+/// grid: rows of `packed`
+MOONCAF_KERNEL(mooncaf_move, mooncaf::cuda::move_params, mooncaf::cuda::row_threads) {
+  using namespace mooncaf::cuda;
+  float* sparse = p.sparse + p.rows[block_x()] * p.sparse_stride;
+  float* packed = p.packed + block_x() * p.packed_stride;
+  const float weight = p.weights != nullptr ? p.weights[block_x()] : 0;
+  for (unsigned i = thread_index(); i < p.cols; i += row_threads) {
+    if (p.weights == nullptr) packed[i] = sparse[i];
+    else sparse[i] = fused(weight, packed[i], sparse[i]);
+  }
 }

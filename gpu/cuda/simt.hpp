@@ -37,6 +37,9 @@ MOONCAF_DEVICE std::uint32_t pack_half2(float low, float high) {
   return std::uint32_t{half_bits(low)} | std::uint32_t{half_bits(high)} << 16;
 }
 
+/// cap·tanh(x / cap).
+MOONCAF_DEVICE float capped(float x, float cap) { return cap - 2 * cap / (exponential(2 / cap * x) + 1); }
+
 MOONCAF_DEVICE float bfloat_value(std::uint16_t bits) { return float_from_bits(std::uint32_t{bits} << 16); }
 
 /// The value in all lanes, whatever the order of lanes: every lane adds the same pairs.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <vector>
 
 #include "gpu/host/dequantize.hpp"
@@ -30,25 +31,27 @@ double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) 
 }
 
 /// One query head at `position` against the keys of `kv_head`.
-void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head, float scale,
+void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head, const attention_form& form,
             const attention_seq& seq, std::uint32_t position, const float* q, float* out) {
+  const auto first = form.window != 0 && position >= form.window ? position + 1 - form.window : 0;
   const auto row = [&](std::uint32_t p, bool value) {
     return seq.blocks[p / layout.block_tokens].at +
            layout.offset(layer, kv_head, value, p % layout.block_tokens);
   };
-  std::vector<double> weights(position + 1);
-  for (std::uint32_t p = 0; p <= position; ++p) {
-    for (std::size_t d = 0; d < layout.head_dim; ++d)
-      weights[p] += q[d] * kv_element(layout, row(p, false), d);
-    weights[p] *= scale;
+  std::vector<double> weights(position + 1 - first);
+  for (std::uint32_t p = first; p <= position; ++p) {
+    auto& w = weights[p - first];
+    for (std::size_t d = 0; d < layout.head_dim; ++d) w += q[d] * kv_element(layout, row(p, false), d);
+    w *= form.scale;
+    if (form.softcap != 0) w = form.softcap * std::tanh(w / form.softcap);
   }
   const double peak = *std::ranges::max_element(weights);
   double total = 0;
   for (auto& w : weights) total += w = std::exp(w - peak);
   std::vector<double> sums(layout.head_dim);
-  for (std::uint32_t p = 0; p <= position; ++p) {
+  for (std::uint32_t p = first; p <= position; ++p) {
     for (std::size_t d = 0; d < layout.head_dim; ++d)
-      sums[d] += weights[p] * kv_element(layout, row(p, true), d);
+      sums[d] += weights[p - first] * kv_element(layout, row(p, true), d);
   }
   for (std::size_t d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
 }
@@ -92,7 +95,7 @@ void exact_queue::linear(tensor x, std::span<const linear_job> jobs) {
 
 void exact_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
                        std::span<const std::int32_t> positions, const rope_params& rope) {
-  const auto half = head_dim / 2;
+  const auto half = static_cast<std::uint32_t>(rope.inv_freq.size());
   for (std::size_t t = 0; t < x.rows; ++t) {
     for (std::size_t h = 0; h < heads; ++h) {
       float* head = x.row(t) + h * head_dim;
@@ -131,15 +134,15 @@ void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor 
   }
 }
 
-void exact_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
-                                  float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
-  const auto group = n_heads / layout.n_kv_heads;
+void exact_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
+                                  tensor q, std::span<const attention_seq> seqs, tensor out) {
+  const auto n_heads = form.n_heads, group = n_heads / layout.n_kv_heads;
   for (const auto& seq : seqs) {
     core_.pool.run(std::size_t{seq.q_tokens} * n_heads, [&](std::size_t i) {
       const auto head = static_cast<std::uint32_t>(i % n_heads);
       const auto token = static_cast<std::uint32_t>(i / n_heads);
       const auto column = std::size_t{head} * layout.head_dim;
-      attend(layout, layer, head / group, scale, seq, seq.kv_tokens - seq.q_tokens + token,
+      attend(layout, layer, head / group, form, seq, seq.kv_tokens - seq.q_tokens + token,
              q.row(seq.q_begin + token) + column, out.row(seq.q_begin + token) + column);
     });
   }
@@ -154,9 +157,43 @@ void exact_queue::swiglu(tensor gate, tensor up, tensor out) {
   }
 }
 
+void exact_queue::geglu(tensor gate, tensor up, tensor out) {
+  for (std::size_t t = 0; t < gate.rows; ++t) {
+    for (std::size_t i = 0; i < gate.cols; ++i) {
+      const double g = gate.row(t)[i];
+      const double inner = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+      out.row(t)[i] = static_cast<float>(0.5 * g * (1 + std::tanh(inner)) * up.row(t)[i]);
+    }
+  }
+}
+
 void exact_queue::add(tensor x, tensor y) {
   for (std::size_t t = 0; t < x.rows; ++t) {
     for (std::size_t i = 0; i < x.cols; ++i) x.row(t)[i] += y.row(t)[i];
+  }
+}
+
+void exact_queue::scale(tensor x, float factor) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (std::size_t i = 0; i < x.cols; ++i) x.row(t)[i] *= factor;
+  }
+}
+
+void exact_queue::soft_cap(tensor x, float cap) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    for (std::size_t i = 0; i < x.cols; ++i)
+      x.row(t)[i] = static_cast<float>(cap * std::tanh(static_cast<double>(x.row(t)[i]) / cap));
+  }
+}
+
+void exact_queue::gather(tensor x, std::span<const std::uint32_t> rows, tensor out) {
+  for (std::size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.cols, out.row(i));
+}
+
+void exact_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                              tensor x) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t c = 0; c < x.cols; ++c) x.row(rows[i])[c] += weights[i] * y.row(i)[c];
   }
 }
 

@@ -160,22 +160,25 @@ void host_queue::tile_product(const linear_job& job, std::size_t tile, tensor x)
   }
 }
 
-void host_queue::extend_rotations(std::int32_t last, std::uint32_t head_dim, const rope_params& rope) {
-  const std::size_t half = head_dim / 2, row = std::size_t{2} * head_dim;
-  if (!std::ranges::equal(rotation_freq_, rope.inv_freq) || rotation_dim_ != head_dim ||
-      rotation_neox_ != rope.neox || rotation_scale_ != rope.attention_scale) {
-    rotations_.clear();
-    rotation_freq_.assign(rope.inv_freq.begin(), rope.inv_freq.end());
-    rotation_dim_ = head_dim;
-    rotation_neox_ = rope.neox;
-    rotation_scale_ = rope.attention_scale;
+const host_queue::rotation_table& host_queue::rotations(std::int32_t last, const rope_params& rope) {
+  const auto same = [&](const rotation_table& t) {
+    return std::ranges::equal(t.freq, rope.inv_freq) && t.neox == rope.neox &&
+           t.scale == rope.attention_scale;
+  };
+  auto table = std::ranges::find_if(rotations_, same);
+  if (table == rotations_.end()) {
+    constexpr std::size_t most_kinds = 4;  // of a model; whoever has more makes his tables again
+    if (rotations_.size() == most_kinds) rotations_.clear();
+    rotations_.push_back({{}, {rope.inv_freq.begin(), rope.inv_freq.end()}, rope.neox, rope.attention_scale});
+    table = rotations_.end() - 1;
   }
-  const auto known = rotations_.size() / row, wanted = static_cast<std::size_t>(last) + 1;
-  if (known >= wanted) return;
-  rotations_.resize(wanted * row);
+  const std::size_t half = rope.inv_freq.size(), dim = 2 * half, row = 2 * dim;
+  const auto known = table->turns.size() / row, wanted = static_cast<std::size_t>(last) + 1;
+  if (known >= wanted) return *table;
+  table->turns.resize(wanted * row);
   each_row(wanted - known, [&](std::size_t r) {
-    float* cosine = rotations_.data() + (known + r) * row;
-    float* sine = cosine + head_dim;
+    float* cosine = table->turns.data() + (known + r) * row;
+    float* sine = cosine + dim;
     for (std::size_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(known + r) * rope.inv_freq[i];
       const auto first = rope.neox ? i : 2 * i, second = rope.neox ? i + half : 2 * i + 1;
@@ -184,16 +187,18 @@ void host_queue::extend_rotations(std::int32_t last, std::uint32_t head_dim, con
       sine[first] = -sine[second];
     }
   });
+  return *table;
 }
 
 void host_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
                       std::span<const std::int32_t> positions, const rope_params& rope) {
   if (positions.empty()) return;
-  extend_rotations(*std::ranges::max_element(positions), head_dim, rope);
+  const auto& table = rotations(*std::ranges::max_element(positions), rope);
+  const auto dim = 2 * rope.inv_freq.size();
   each_row(x.rows, [&](std::size_t t) {
-    const float* turn = rotations_.data() + static_cast<std::size_t>(positions[t]) * 2 * head_dim;
+    const float* turn = table.turns.data() + static_cast<std::size_t>(positions[t]) * 2 * dim;
     for (std::uint32_t h = 0; h < heads; ++h) {
-      core_.kernels.rope(x.row(t) + std::size_t{h} * head_dim, turn, head_dim, rope.neox);
+      core_.kernels.rope(x.row(t) + std::size_t{h} * head_dim, turn, dim, rope.neox);
     }
   });
 }
@@ -221,9 +226,9 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
   }
 }
 
-void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
-                                 float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
-  const auto group = n_heads / layout.n_kv_heads;
+void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
+                                 tensor q, std::span<const attention_seq> seqs, tensor out) {
+  const auto group = form.n_heads / layout.n_kv_heads;
   const auto most = std::max<std::uint32_t>(1, task_rows / group);
   tasks_.clear();
   for (const auto& seq : seqs) {
@@ -234,7 +239,9 @@ void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, s
         task.layer = layer;
         task.kv_head = head;
         task.group = group;
-        task.scale = scale;
+        task.scale = form.scale;
+        task.window = form.window;
+        task.softcap = form.softcap;
         task.blocks = seq.blocks;
         task.first_position = seq.kv_tokens - seq.q_tokens + first;
         task.tokens = std::min(most, seq.q_tokens - first);
@@ -258,8 +265,35 @@ void host_queue::swiglu(tensor gate, tensor up, tensor out) {
            [&](std::size_t i) { core_.kernels.swiglu(gate.row(i), up.row(i), gate.cols, out.row(i)); });
 }
 
+void host_queue::geglu(tensor gate, tensor up, tensor out) {
+  each_row(gate.rows,
+           [&](std::size_t i) { core_.kernels.geglu(gate.row(i), up.row(i), gate.cols, out.row(i)); });
+}
+
 void host_queue::add(tensor x, tensor y) {
   each_row(x.rows, [&](std::size_t i) { core_.kernels.add(x.row(i), y.row(i), x.cols); });
+}
+
+void host_queue::scale(tensor x, float factor) {
+  each_row(x.rows, [&](std::size_t i) {
+    for (std::size_t c = 0; c < x.cols; ++c) x.row(i)[c] *= factor;
+  });
+}
+
+void host_queue::soft_cap(tensor x, float cap) {
+  each_row(x.rows, [&](std::size_t i) { core_.kernels.soft_cap(x.row(i), cap, x.cols); });
+}
+
+void host_queue::gather(tensor x, std::span<const std::uint32_t> rows, tensor out) {
+  for (std::size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.cols, out.row(i));
+}
+
+void host_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                             tensor x) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    float* to = x.row(rows[i]);
+    for (std::size_t c = 0; c < x.cols; ++c) to[c] += weights[i] * y.row(i)[c];
+  }
 }
 
 void host_queue::upload(std::span<const float> from, float* to) {

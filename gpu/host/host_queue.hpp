@@ -52,10 +52,16 @@ class host_queue final : public compute_queue {
             const rope_params& rope) override;
   void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                 std::span<const attention_seq> seqs) override;
-  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
-                       tensor q, std::span<const attention_seq> seqs, tensor out) override;
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form, tensor q,
+                       std::span<const attention_seq> seqs, tensor out) override;
   void swiglu(tensor gate, tensor up, tensor out) override;
+  void geglu(tensor gate, tensor up, tensor out) override;
   void add(tensor x, tensor y) override;
+  void scale(tensor x, float factor) override;
+  void soft_cap(tensor x, float cap) override;
+  void gather(tensor x, std::span<const std::uint32_t> rows, tensor out) override;
+  void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                   tensor x) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
   void synchronize() override {}
@@ -70,8 +76,15 @@ class host_queue final : public compute_queue {
   void each_row(std::size_t rows, const Work& work);
   void quantize(tensor x);
   void tile_product(const linear_job& job, std::size_t tile, tensor x) const;
-  /// Makes the rotation table reach position `last`, before threads read it.
-  void extend_rotations(std::int32_t last, std::uint32_t head_dim, const rope_params& rope);
+  /// By position: [d] cosines, then [d] sines as `kernel_set::rope` says, for the d dimensions that turn.
+  struct rotation_table {
+    std::vector<float> turns;
+    std::vector<float> freq;
+    bool neox = false;
+    float scale = 0;
+  };
+  /// The table of these parameters, reaching position `last`; made before threads read it.
+  const rotation_table& rotations(std::int32_t last, const rope_params& rope);
 
   host_core& core_;
   const int priority_;
@@ -82,13 +95,7 @@ class host_queue final : public compute_queue {
   quantized_rows quantized_;
   std::vector<attention_task> tasks_;
 
-  // By position, for the parameters seen last: [head_dim] cosines, then [head_dim] sines as
-  // `kernel_set::rope` says.
-  std::vector<float> rotations_;
-  std::vector<float> rotation_freq_;
-  std::uint32_t rotation_dim_ = 0;
-  bool rotation_neox_ = false;
-  float rotation_scale_ = 0;
+  std::vector<rotation_table> rotations_;  ///< one for each kind of layer that was seen: one or two
 };
 
 }  // namespace mooncaf

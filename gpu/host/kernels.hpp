@@ -21,6 +21,8 @@ struct attention_task {
   std::uint32_t kv_head = 0;
   std::uint32_t group = 1;  ///< query heads per KV head
   float scale = 1;
+  std::uint32_t window = 0;  ///< as in `attention_form`
+  float softcap = 0;
   std::span<const device_bytes> blocks;
   std::uint32_t first_position = 0;  ///< of the first query token
   std::uint32_t tokens = 0;
@@ -51,7 +53,9 @@ struct kernel_set {
                        std::size_t valid_rows, const float* bias);
   void (*rms_norm)(const float* x, const float* gain, float eps, std::size_t n, float* out);
   void (*swiglu)(const float* gate, const float* up, std::size_t n, float* out);
+  void (*geglu)(const float* gate, const float* up, std::size_t n, float* out);
   void (*add)(float* x, const float* y, std::size_t n);
+  void (*soft_cap)(float* x, float cap, std::size_t n);
   /// One head in place: pairs turn by the angles whose cosines and sines `turn` holds, [n] each, laid out as
   /// `rotation` says: a pair's cosine at both its places, its sine negated at the first.
   void (*rope)(float* x, const float* turn, std::size_t n, bool neox);

@@ -85,11 +85,11 @@ void linked_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor
   });
 }
 
-void linked_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads,
-                                   float scale, tensor q, std::span<const attention_seq> seqs, tensor out) {
-  line_.add([this, layout, layer, n_heads, scale, q = open(q), out = open(out),
+void linked_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
+                                   tensor q, std::span<const attention_seq> seqs, tensor out) {
+  line_.add([this, layout, layer, form, q = open(q), out = open(out),
              own = shared_seqs{std::make_shared<kept_seqs>(seqs, memory_)}] {
-    inner_->paged_attention(layout, layer, n_heads, scale, q, own->seqs, out);
+    inner_->paged_attention(layout, layer, form, q, own->seqs, out);
   });
 }
 
@@ -97,8 +97,31 @@ void linked_queue::swiglu(tensor gate, tensor up, tensor out) {
   line_.add([this, gate = open(gate), up = open(up), out = open(out)] { inner_->swiglu(gate, up, out); });
 }
 
+void linked_queue::geglu(tensor gate, tensor up, tensor out) {
+  line_.add([this, gate = open(gate), up = open(up), out = open(out)] { inner_->geglu(gate, up, out); });
+}
+
 void linked_queue::add(tensor x, tensor y) {
   line_.add([this, x = open(x), y = open(y)] { inner_->add(x, y); });
+}
+
+void linked_queue::scale(tensor x, float factor) {
+  line_.add([this, x = open(x), factor] { inner_->scale(x, factor); });
+}
+
+void linked_queue::soft_cap(tensor x, float cap) {
+  line_.add([this, x = open(x), cap] { inner_->soft_cap(x, cap); });
+}
+
+void linked_queue::gather(tensor x, std::span<const std::uint32_t> rows, tensor out) {
+  line_.add([this, x = open(x), rows = kept(rows), out = open(out)] { inner_->gather(x, rows, out); });
+}
+
+void linked_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                               tensor x) {
+  line_.add([this, y = open(y), rows = kept(rows), weights = kept(weights), x = open(x)] {
+    inner_->scatter_add(y, rows, weights, x);
+  });
 }
 
 void linked_queue::upload(std::span<const float> from, float* to) {

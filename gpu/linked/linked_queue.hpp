@@ -27,10 +27,16 @@ class linked_queue final : public compute_queue {
             const rope_params& rope) override;
   void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                 std::span<const attention_seq> seqs) override;
-  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
-                       tensor q, std::span<const attention_seq> seqs, tensor out) override;
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form, tensor q,
+                       std::span<const attention_seq> seqs, tensor out) override;
   void swiglu(tensor gate, tensor up, tensor out) override;
+  void geglu(tensor gate, tensor up, tensor out) override;
   void add(tensor x, tensor y) override;
+  void scale(tensor x, float factor) override;
+  void soft_cap(tensor x, float cap) override;
+  void gather(tensor x, std::span<const std::uint32_t> rows, tensor out) override;
+  void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                   tensor x) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
   void synchronize() override { wait_for(line_.mark()); }

@@ -19,10 +19,10 @@ model::~model() = default;
 
 namespace {
 
-/// One tensor as the builder sees it, from a file or made up.
-struct source_tensor {
-  ggml_type type = ggml_type::f32;
-  std::span<const std::byte> data;
+/// Which rows of a tensor are meant: those from `first` on, of `of`; 0: it has no others.
+struct part_of {
+  std::size_t first = 0;
+  std::size_t of = 0;
 };
 
 constexpr std::size_t samples = 8, sample_bytes = 128;  ///< of a tensor, for its model's identity
@@ -48,13 +48,23 @@ class identity {
     add(static_cast<std::uint32_t>(c.rope_neox) << 1 | static_cast<std::uint32_t>(c.qk_norm));
     for (const float f : c.rope_inv_freq) add(f);
     add(c.rope_attention_scale);
+    if (c.arch > model_arch::qwen3 || !c.windows.empty() || c.n_experts != 0) add_family(c);
+  }
+  /// What other families add to Llama's layer.
+  void add_family(const model_config& c) {
+    for (const auto w : c.windows) add(w);
+    for (const float f : c.local_inv_freq) add(f);
+    for (const float f : {c.attention_scale, c.attention_softcap, c.embedding_scale}) add(f);
+    for (const auto n : {c.n_experts, c.experts_per_token, std::uint32_t{c.normalise_experts},
+                         std::uint32_t{c.gelu}, std::uint32_t{c.post_norms}})
+      add(n);
   }
   /// Evenly spread samples, first and last bytes included: enough to tell checkpoints and quantisations
   /// apart, and cheap on a file that is not in memory yet.
-  void add_tensor(std::string_view name, std::size_t rows, std::size_t cols, const source_tensor& t) {
+  void add_tensor(std::string_view name, const source_tensor& t) {
     add_text(name);
-    add(static_cast<std::uint64_t>(rows));
-    add(static_cast<std::uint64_t>(cols));
+    add(static_cast<std::uint64_t>(t.rows));
+    add(static_cast<std::uint64_t>(t.cols));
     add(static_cast<std::uint32_t>(t.type));
     if (t.data.size() <= samples * sample_bytes) {
       bytes_.insert(bytes_.end(), t.data.begin(), t.data.end());
@@ -111,10 +121,10 @@ class model_builder {
     identity_.add_config(config);
   }
 
-  result<std::shared_ptr<const model>> from_file(const gguf_file& file,
-                                                 std::shared_ptr<const void> keep_alive) {
-    file_ = &file;
-    label_ = file.name();
+  result<std::shared_ptr<const model>> from_source(const model_source& source,
+                                                   std::shared_ptr<const void> keep_alive) {
+    source_ = &source;
+    label_ = source.name();
     model_->keep_alive_ = std::move(keep_alive);
     return build();
   }
@@ -145,14 +155,26 @@ class model_builder {
   }
 
   void layer(layer_weights& w, std::uint32_t i) {
-    const auto& c = model_->config_;
     const auto p = "blk." + std::to_string(i) + ".";
+    attention(w, p);
+    feed_forward(w, p);
+  }
+
+  void attention(layer_weights& w, const std::string& p) {
+    const auto& c = model_->config_;
     // A dummy has biases where its architecture has them; a file where it brings them.
-    const bool bias = file_ != nullptr || c.arch == model_arch::qwen2;
+    const bool bias = source_ != nullptr || c.arch == model_arch::qwen2;
+    const bool fused = c.arch == model_arch::phi3;
+    const auto rows = c.q_dim() + 2 * c.kv_dim();
     vector(w.attention_gain, p + "attn_norm.weight", c.dim, true);
-    matrix(w.q, p + "attn_q.weight", c.q_dim(), c.dim);
-    matrix(w.k, p + "attn_k.weight", c.kv_dim(), c.dim);
-    matrix(w.v, p + "attn_v.weight", c.kv_dim(), c.dim);
+    const auto part = [&](std::unique_ptr<weight>& into, const char* name, std::uint32_t first,
+                          std::uint32_t count) {
+      if (fused) matrix(into, p + "attn_qkv.weight", count, c.dim, {first, rows});
+      else matrix(into, p + name, count, c.dim);
+    };
+    part(w.q, "attn_q.weight", 0, c.q_dim());
+    part(w.k, "attn_k.weight", c.q_dim(), c.kv_dim());
+    part(w.v, "attn_v.weight", c.q_dim() + c.kv_dim(), c.kv_dim());
     if (bias) {
       const bool needed = c.arch == model_arch::qwen2;
       vector(w.q_bias, p + "attn_q.bias", c.q_dim(), needed);
@@ -164,22 +186,61 @@ class model_builder {
       vector(w.k_gain, p + "attn_k_norm.weight", c.head_dim, true);
     }
     matrix(w.attention_out, p + "attn_output.weight", c.dim, c.q_dim());
-    if (file_ != nullptr) vector(w.attention_out_bias, p + "attn_output.bias", c.dim, false);
-    vector(w.ffn_gain, p + "ffn_norm.weight", c.dim, true);
-    matrix(w.gate, p + "ffn_gate.weight", c.ffn_dim, c.dim);
-    matrix(w.up, p + "ffn_up.weight", c.ffn_dim, c.dim);
-    matrix(w.down, p + "ffn_down.weight", c.dim, c.ffn_dim);
+    if (source_ != nullptr) vector(w.attention_out_bias, p + "attn_output.bias", c.dim, false);
+    if (c.post_norms) vector(w.attention_post_gain, p + "post_attention_norm.weight", c.dim, true);
   }
 
-  void matrix(std::unique_ptr<weight>& into, const std::string& name, std::size_t rows, std::size_t cols) {
+  void feed_forward(layer_weights& w, const std::string& p) {
+    const auto& c = model_->config_;
+    vector(w.ffn_gain, p + "ffn_norm.weight", c.dim, true);
+    w.ffn.resize(std::max(c.n_experts, 1u));
+    if (c.n_experts != 0) {
+      matrix(w.router, p + "ffn_gate_inp.weight", c.n_experts, c.dim);
+      for (std::uint32_t e = 0; e < c.n_experts && !error_; ++e) expert(w.ffn[e], p, e);
+    } else if (c.arch == model_arch::phi3) {
+      matrix(w.ffn[0].gate, p + "ffn_up.weight", c.ffn_dim, c.dim, {0, 2 * c.ffn_dim});
+      matrix(w.ffn[0].up, p + "ffn_up.weight", c.ffn_dim, c.dim, {c.ffn_dim, 2 * c.ffn_dim});
+      matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, c.ffn_dim);
+    } else {
+      matrix(w.ffn[0].gate, p + "ffn_gate.weight", c.ffn_dim, c.dim);
+      matrix(w.ffn[0].up, p + "ffn_up.weight", c.ffn_dim, c.dim);
+      matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, c.ffn_dim);
+    }
+    if (c.post_norms) vector(w.ffn_post_gain, p + "post_ffw_norm.weight", c.dim, true);
+  }
+
+  /// Files hold the experts of a layer one behind the other in one tensor, or each for itself.
+  void expert(ffn_weights& w, const std::string& p, std::uint32_t e) {
+    const auto& c = model_->config_;
+    const auto one = [&](std::unique_ptr<weight>& into, const std::string& name, std::size_t rows,
+                         std::size_t cols) {
+      if (!error_ && find(p + name + "_exps.weight"))
+        matrix(into, p + name + "_exps.weight", rows, cols, {e * rows, c.n_experts * rows});
+      else matrix(into, p + name + "." + std::to_string(e) + ".weight", rows, cols);
+    };
+    one(w.gate, "ffn_gate", c.ffn_dim, c.dim);
+    one(w.up, "ffn_up", c.ffn_dim, c.dim);
+    one(w.down, "ffn_down", c.dim, c.ffn_dim);
+  }
+
+  void matrix(std::unique_ptr<weight>& into, const std::string& name, std::size_t rows, std::size_t cols,
+              part_of part = {}) {
     if (error_) return;
-    const auto t = file_ != nullptr ? find(name, rows, cols, true)
-                                    : make_up(name, model_->config_.dummy_type, rows, cols);
+    auto t = source_ != nullptr ? find(name, part.of == 0 ? rows : part.of, cols, true)
+                                : make_up(name, model_->config_.dummy_type, rows, cols);
     if (!t) return;
-    identify(name, rows, cols, *t);
+    if (part.of != 0) {
+      const auto row = row_bytes(t->type, cols);
+      if (t->data.size() != part.of * row)
+        return stop(ec::corrupt, "tensor '" + own_name(name) + "' lacks bytes");
+      t->data = t->data.subspan(part.first * row, rows * row);
+      t->rows = rows;
+    }
+    identify(name, *t);
     if (device_ == nullptr) return;
     auto loaded = device_->load_weight(t->type, rows, cols, t->data);
-    if (!loaded) return stop(loaded.error().code, "tensor '" + name + "': " + loaded.error().detail);
+    if (!loaded)
+      return stop(loaded.error().code, "tensor '" + own_name(name) + "': " + loaded.error().detail);
     into = std::move(*loaded);
   }
 
@@ -188,45 +249,56 @@ class model_builder {
     if (error_) return;
     std::optional<source_tensor> t;
     const bool gain = name.ends_with("norm.weight");
-    if (file_ != nullptr) {
+    if (source_ != nullptr) {
       t = find(name, 1, size, required);
       if (!t) return;
       if (block_elements(t->type) != 1)
-        return stop(ec::unsupported, "tensor '" + name + "' is a vector of type " +
+        return stop(ec::unsupported, "tensor '" + own_name(name) + "' is a vector of type " +
                                          std::string(to_string(t->type)) + "; F32, F16 and BF16 are read");
     } else if (!gain) {
       t = make_up(name, ggml_type::f32, 1, size);
       if (!t) return;
     }
-    if (t) {
-      identify(name, 1, size, *t);
-    }
+    if (t) identify(name, *t);
     if (device_ == nullptr) return;
     constexpr std::size_t line = 16;  // floats of a cache line: vectors start on their own
     vectors_.resize((vectors_.size() + line - 1) / line * line);
     pending_.push_back({&into, vectors_.size()});
-    for (std::size_t i = 0; i < size; ++i) vectors_.push_back(t ? plain_element(*t, i) : 1.0f);
+    for (std::size_t i = 0; i < size; ++i) vectors_.push_back(t ? plain_element(*t, i) + t->added : 1.0f);
   }
 
-  void identify(const std::string& name, std::size_t rows, std::size_t cols, source_tensor t) {
-    if (file_ == nullptr) t.data = t.data.first(std::min(t.data.size(), dummy_sample_bytes(t.type)));
-    identity_.add_tensor(name, rows, cols, t);
+  void identify(const std::string& name, source_tensor t) {
+    if (source_ == nullptr) t.data = t.data.first(std::min(t.data.size(), dummy_sample_bytes(t.type)));
+    identity_.add_tensor(name, t);
+  }
+
+  std::string own_name(const std::string& name) const {
+    return source_ != nullptr ? source_->name_of(name) : name;
+  }
+
+  /// Nothing if there is no such tensor, or after an error.
+  std::optional<source_tensor> find(const std::string& name) {
+    if (source_ == nullptr) return std::nullopt;
+    auto found = source_->find(name);
+    if (found) return *found;
+    stop(found.error().code, found.error().detail);
+    return std::nullopt;
   }
 
   std::optional<source_tensor> find(const std::string& name, std::size_t rows, std::size_t cols,
                                     bool required) {
-    const auto* t = file_->tensor(name);
-    if (t == nullptr) {
-      if (required) stop(ec::corrupt, "tensor '" + name + "' is missing");
+    const auto t = find(name);
+    if (!t) {
+      if (required) stop(ec::corrupt, "tensor '" + own_name(name) + "' is missing");
       return std::nullopt;
     }
-    if (t->rows() != rows || t->cols() != cols) {
-      stop(ec::corrupt, "tensor '" + name + "' is [" + std::to_string(t->rows()) + ", " +
-                            std::to_string(t->cols()) + "], the metadata asks for [" + std::to_string(rows) +
+    if (t->rows != rows || t->cols != cols) {
+      stop(ec::corrupt, "tensor '" + own_name(name) + "' is [" + std::to_string(t->rows) + ", " +
+                            std::to_string(t->cols) + "], the metadata asks for [" + std::to_string(rows) +
                             ", " + std::to_string(cols) + "]");
       return std::nullopt;
     }
-    return source_tensor{t->type, t->data};
+    return t;
   }
 
   /// Layers share the bytes of a dummy tensor: devices bring weights into a form of their own, so that what
@@ -246,7 +318,7 @@ class model_builder {
     const std::span<std::byte> data(memory.get(), bytes);
     fill_dummy_weight(type, cols, hash_text128(kind, seed_).low, data);
     model_->owned_.push_back(std::move(memory));
-    return made_up_.emplace(kind, source_tensor{type, data}).first->second;
+    return made_up_.emplace(kind, source_tensor{type, rows, cols, data, 0}).first->second;
   }
 
   void place_vectors() {
@@ -271,7 +343,7 @@ class model_builder {
 
   device* device_;
   std::unique_ptr<model> model_;
-  const gguf_file* file_ = nullptr;
+  const model_source* source_ = nullptr;
   std::uint64_t seed_ = 0;
   std::unordered_map<std::string, source_tensor> made_up_;  ///< by name without layer
   std::string label_;
@@ -281,11 +353,11 @@ class model_builder {
   std::optional<error> error_;
 };
 
-result<std::shared_ptr<const model>> model::load(device& dev, const gguf_file& file,
+result<std::shared_ptr<const model>> model::load(device& dev, const model_source& source,
                                                  std::shared_ptr<const void> keep_alive) {
-  auto config = config_from_gguf(file);
+  auto config = source.config();
   if (!config) return fail(std::move(config.error()));
-  return model_builder(&dev, *config).from_file(file, std::move(keep_alive));
+  return model_builder(&dev, *config).from_source(source, std::move(keep_alive));
 }
 
 result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config,
@@ -300,10 +372,10 @@ result<std::shared_ptr<const model>> model::dummy(device& dev, const model_confi
   return model_builder(&dev, config).from_seed(seed);
 }
 
-result<model_identity> model::identify(const gguf_file& file) {
-  auto config = config_from_gguf(file);
+result<model_identity> model::identify(const model_source& source) {
+  auto config = source.config();
   if (!config) return fail(std::move(config.error()));
-  return model_builder::identity_of(model_builder(nullptr, *config).from_file(file, {}));
+  return model_builder::identity_of(model_builder(nullptr, *config).from_source(source, {}));
 }
 
 result<model_identity> model::identify_dummy(const model_config& config, std::uint64_t seed) {

@@ -9,10 +9,16 @@
 #include "runtime/base/hash.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/model/gguf.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/model_source.hpp"
 
 namespace mooncaf {
+
+/// The feed-forward part of a layer, or one expert of it.
+struct ffn_weights {
+  std::unique_ptr<weight> gate, up;  ///< [ffn_dim, dim]
+  std::unique_ptr<weight> down;      ///< [dim, ffn_dim]
+};
 
 /// Weights of one layer. Pointers to gains and biases are device addresses owned by the model; a null bias is
 /// absent.
@@ -26,9 +32,11 @@ struct layer_weights {
   const float* k_gain = nullptr;
   std::unique_ptr<weight> attention_out;  ///< [dim, q_dim]
   const float* attention_out_bias = nullptr;
-  const float* ffn_gain = nullptr;   ///< [dim]
-  std::unique_ptr<weight> gate, up;  ///< [ffn_dim, dim]
-  std::unique_ptr<weight> down;      ///< [dim, ffn_dim]
+  const float* attention_post_gain = nullptr;  ///< [dim], with `model_config::post_norms`
+  const float* ffn_gain = nullptr;             ///< [dim]
+  const float* ffn_post_gain = nullptr;        ///< [dim], with `model_config::post_norms`
+  std::unique_ptr<weight> router;              ///< [n_experts, dim], in a mixture
+  std::vector<ffn_weights> ffn;                ///< one, or [n_experts]
 };
 
 /// What a process has to know of the model that its cluster serves, whether it computes or not.
@@ -40,12 +48,12 @@ struct model_identity {
 /// Immutable after loading, so any thread may read it. The device must outlive it.
 class model {
  public:
-  /// Hands every matrix of the file to the device, which may keep pointing into it.
-  /// @param keep_alive  owner of the file's bytes (the mapping); held as long as the model. If empty, the
+  /// Hands every matrix of the source to the device, which may keep pointing into it.
+  /// @param keep_alive  owner of the source's bytes (the mapping); held as long as the model. If empty, the
   /// caller
   ///                    keeps the bytes alive.
   /// @error `ec::corrupt` naming the missing or misshapen tensor; what `device::load_weight` reports.
-  static result<std::shared_ptr<const model>> load(device& dev, const gguf_file& file,
+  static result<std::shared_ptr<const model>> load(device& dev, const model_source& source,
                                                    std::shared_ptr<const void> keep_alive = {});
 
   /// Random weights of `config.dummy_type`, scaled so that activations stay tame. Same seed, same weights,
@@ -57,7 +65,7 @@ class model {
   /// The identity of the model that `load` or `dummy` would make, without a device and without reading or
   /// making the weights: of a file, samples of some KiB per tensor are read.
   /// @error `ec::corrupt` as `load` says it.
-  static result<model_identity> identify(const gguf_file& file);
+  static result<model_identity> identify(const model_source& source);
   static result<model_identity> identify_dummy(const model_config& config, std::uint64_t seed);
 
   model(const model&) = delete;

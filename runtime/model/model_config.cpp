@@ -1,5 +1,7 @@
 #include "runtime/model/model_config.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -15,13 +17,26 @@ std::string_view to_string(model_arch arch) noexcept {
       return "qwen2";
     case model_arch::qwen3:
       return "qwen3";
+    case model_arch::qwen3moe:
+      return "qwen3moe";
+    case model_arch::gemma2:
+      return "gemma2";
+    case model_arch::gemma3:
+      return "gemma3";
+    case model_arch::phi3:
+      return "phi3";
   }
   return "unknown";
 }
 
+float model_config::score_scale() const noexcept {
+  return attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<float>(head_dim));
+}
+
 std::uint64_t model_config::parameter_count() const noexcept {
   const std::uint64_t attention = std::uint64_t{dim} * (2 * q_dim() + 2 * kv_dim());
-  const std::uint64_t ffn = std::uint64_t{3} * dim * ffn_dim;
+  const std::uint64_t ffn =
+      std::uint64_t{3} * dim * ffn_dim * std::max(experts_per_token, 1u) + std::uint64_t{dim} * n_experts;
   return n_layers * (attention + ffn) + std::uint64_t{vocab_size} * dim;
 }
 
@@ -64,6 +79,16 @@ class shape_reader {
     return static_cast<std::uint32_t>(*value);
   }
 
+  /// @param fallback  for an absent key.
+  double number(const std::string& key, double low, double high, double fallback) {
+    auto value = file_.number(prefix_ + key, fallback);
+    if (!value) note({ec::corrupt, std::move(value.error().detail)});
+    else if (!(*value >= low && *value <= high))
+      note({ec::corrupt, file_.name() + ": metadata '" + prefix_ + key + "' is " + std::to_string(*value) +
+                             ", not in [" + std::to_string(low) + ", " + std::to_string(high) + "]"});
+    return value.value_or(fallback);
+  }
+
   float epsilon() {
     const auto key = prefix_ + "attention.layer_norm_rms_epsilon";
     auto value = file_.number(key);
@@ -94,10 +119,14 @@ class shape_reader {
 result<model_arch> arch_of(const gguf_file& file) {
   auto name = file.text("general.architecture");
   if (!name) return fail(ec::corrupt, std::move(name.error().detail));
-  for (const auto arch : {model_arch::llama, model_arch::qwen2, model_arch::qwen3})
+  std::string known;
+  for (const auto arch : {model_arch::llama, model_arch::qwen2, model_arch::qwen3, model_arch::qwen3moe,
+                          model_arch::gemma2, model_arch::gemma3, model_arch::phi3}) {
     if (*name == to_string(arch)) return arch;
+    known += (known.empty() ? "" : ", ") + std::string(to_string(arch));
+  }
   return fail(ec::unsupported, file.name() + ": architecture '" + std::string(name->substr(0, 40)) +
-                                   "' is not offered; llama, qwen2 and qwen3 are");
+                                   "' is not offered; " + known + " are");
 }
 
 /// The vocabulary is what the embedding has rows for: some files pad it beyond the token list.
@@ -109,6 +138,49 @@ result<std::uint32_t> vocab_of(const gguf_file& file, std::uint32_t dim) {
                                  std::to_string(table->rows()) + ", " + std::to_string(table->cols()) +
                                  "], not [vocabulary up to 2^24, " + std::to_string(dim) + "]");
   return static_cast<std::uint32_t>(table->rows());
+}
+
+/// A mixture's experts; `ffn_dim` becomes that of one of them.
+void read_experts(shape_reader& read, model_config& c) {
+  c.n_experts = read.integer("expert_count", 0, 1 << 12, 0);
+  if (c.n_experts == 0) {
+    read.require(c.arch != model_arch::qwen3moe, ec::corrupt, "metadata 'qwen3moe.expert_count' is missing");
+    return;
+  }
+  read.require(c.arch == model_arch::llama || c.arch == model_arch::qwen3moe, ec::unsupported,
+               "experts are offered in the architectures llama and qwen3moe");
+  c.experts_per_token = read.integer("expert_used_count", 1, c.n_experts);
+  c.ffn_dim = read.integer("expert_feed_forward_length", 1, 1 << 20, c.ffn_dim);
+}
+
+/// Which layers see a window: all of them, or by the family's pattern.
+void read_windows(shape_reader& read, model_config& c) {
+  if (c.arch == model_arch::qwen2 || c.arch == model_arch::qwen3 || c.arch == model_arch::qwen3moe) return;
+  const auto window =
+      read.integer("attention.sliding_window", 0, 1 << 28, c.arch == model_arch::gemma2 ? 4096 : 0);
+  if (window == 0) return;
+  const auto pattern = c.arch == model_arch::gemma2 ? 2u
+                       : c.arch == model_arch::gemma3
+                           ? read.integer("attention.sliding_window_pattern", 1, 1024, 6)
+                           : 0u;
+  c.windows.assign(c.n_layers, window);
+  for (std::uint32_t i = 0; pattern != 0 && i < c.n_layers; ++i)
+    if ((i + 1) % pattern == 0) c.windows[i] = 0;
+}
+
+void read_gemma(shape_reader& read, model_config& c) {
+  c.gelu = c.post_norms = true;
+  c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.dim)));
+  // Files do not say what scores are divided by. It is the size of a head but in the largest model of each
+  // generation, which its number of layers gives away.
+  const bool largest = c.n_layers == (c.arch == model_arch::gemma2 ? 46u : 62u);
+  c.attention_scale = 1 / std::sqrt(static_cast<float>(largest ? c.dim / c.n_heads : c.head_dim));
+  if (c.arch == model_arch::gemma3) {
+    c.local_inv_freq = plain_inv_freq(c.head_dim, read.number("rope.freq_base_swa", 1.001, 1e12, 10000));
+    return;
+  }
+  c.attention_softcap = static_cast<float>(read.number("attn_logit_softcapping", 1e-3, 1e6, 50));
+  c.logit_softcap = static_cast<float>(read.number("final_logit_softcapping", 1e-3, 1e6, 30));
 }
 
 }  // namespace
@@ -132,20 +204,22 @@ result<model_config> config_from_gguf(const gguf_file& file) {
   c.ffn_dim = read.integer("feed_forward_length", 1, 1 << 20);
   c.context_length = read.integer("context_length", 1, 1 << 28);
   c.rms_eps = read.epsilon();
-  const auto experts = read.integer("expert_count", 0, 1 << 16, 0);
   c.rope_neox =
       c.arch != model_arch::llama;  // converters permute Llama's q and k rows so that pairs are neighbours
   c.qk_norm = file.tensor("blk.0.attn_q_norm.weight") != nullptr;
   c.tied_embeddings = file.tensor("output.weight") == nullptr;
-  read.require(experts == 0, ec::unsupported, "mixtures of experts are not offered");
+  read_experts(read, c);
+  read_windows(read, c);
+  if (c.arch == model_arch::gemma2 || c.arch == model_arch::gemma3) read_gemma(read, c);
   read.require(c.n_heads % c.n_kv_heads == 0, ec::corrupt,
                std::to_string(c.n_heads) + " query heads do not share " + std::to_string(c.n_kv_heads) +
                    " KV heads evenly");
   read.require(c.head_dim % 2 == 0, ec::corrupt, "head size " + std::to_string(c.head_dim) + " is odd");
   read.require(value_dim == c.head_dim, ec::unsupported,
                "keys and values of different sizes are not offered");
-  read.require(c.arch != model_arch::qwen3 || c.qk_norm, ec::corrupt,
-               "tensor 'blk.0.attn_q_norm.weight' is missing");
+  const bool normed =
+      c.arch == model_arch::qwen3 || c.arch == model_arch::qwen3moe || c.arch == model_arch::gemma3;
+  read.require(!normed || c.qk_norm, ec::corrupt, "tensor 'blk.0.attn_q_norm.weight' is missing");
   if (read.first_error()) return fail(std::move(*read.first_error()));
 
   auto vocab = vocab_of(file, c.dim);
@@ -155,6 +229,7 @@ result<model_config> config_from_gguf(const gguf_file& file) {
   if (!rope) return fail(std::move(rope.error()));
   c.rope_inv_freq = std::move(rope->inv_freq);
   c.rope_attention_scale = rope->attention_scale;
+  if (rope->context_length != 0) c.context_length = std::min(c.context_length, rope->context_length);
   return c;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The shape of a Llama-family model: all that the forward pass needs to know besides the weights.
+// The shape of a model: all that the forward pass needs to know besides the weights.
 
 #include <cstdint>
 #include <string>
@@ -13,8 +13,17 @@
 
 namespace mooncaf {
 
-/// `llama`: Llama 2/3, SmolLM2, Mistral. `qwen2`: Qwen2/2.5. `qwen3`: dense Qwen3.
-enum class model_arch : std::uint8_t { llama = 1, qwen2 = 2, qwen3 = 3 };
+/// Families by the names that GGUF has for them. `llama`: Llama 2/3, SmolLM2, Mistral, Ministral, Mixtral.
+/// `qwen2`: Qwen2/2.5. `qwen3`: dense Qwen3. `phi3`: Phi 3 and 4.
+enum class model_arch : std::uint8_t {
+  llama = 1,
+  qwen2 = 2,
+  qwen3 = 3,
+  qwen3moe = 4,
+  gemma2 = 5,
+  gemma3 = 6,
+  phi3 = 7,
+};
 
 std::string_view to_string(model_arch arch) noexcept;
 
@@ -27,14 +36,29 @@ struct model_config {
   std::uint32_t n_heads = 0;     ///< query heads
   std::uint32_t n_kv_heads = 0;  ///< divides n_heads
   std::uint32_t head_dim = 0;    ///< dim / n_heads unless the file says otherwise (Qwen3)
-  std::uint32_t ffn_dim = 0;
+  std::uint32_t ffn_dim = 0;     ///< of one expert, in a mixture
   std::uint32_t vocab_size = 0;  ///< rows of the embedding, padding included
   std::uint32_t context_length = 0;
   float rms_eps = 1e-5f;
 
-  bool rope_neox = false;            ///< pairs (i, i + d/2); else (2i, 2i + 1)
-  std::vector<float> rope_inv_freq;  ///< [head_dim / 2], linear, Llama 3 and YaRN scaling folded in
-  float rope_attention_scale = 1;    ///< YaRN's factor on sin and cos
+  bool rope_neox = false;  ///< pairs (i, i + d/2), d being what is rotated; else (2i, 2i + 1)
+  /// [d / 2], scaling folded in; d is head_dim, or less where only the beginning of a head is rotated.
+  std::vector<float> rope_inv_freq;
+  std::vector<float> local_inv_freq;  ///< of layers with a window, where theirs differ (Gemma 3); else empty
+  float rope_attention_scale = 1;     ///< YaRN's factor on sin and cos
+
+  /// Positions that a token sees in each layer, its own included; 0: all of them. Empty: all in every layer.
+  std::vector<std::uint32_t> windows;
+  float attention_scale = 0;    ///< of scores before the softmax; 0: 1 / sqrt(head_dim)
+  float attention_softcap = 0;  ///< scores s become cap·tanh(s / cap); 0: they do not
+  float logit_softcap = 0;      ///< the same of logits
+  float embedding_scale = 1;    ///< of the embedding's rows, where they enter the first layer
+  bool gelu = false;            ///< the feed-forward part gates by GELU (tanh form); else by SiLU
+  bool post_norms = false;  ///< attention and feed-forward are normed before they join the residual stream
+
+  std::uint32_t n_experts = 0;          ///< of a feed-forward part; 0: it is dense
+  std::uint32_t experts_per_token = 0;  ///< those with the best scores
+  bool normalise_experts = true;        ///< the weights of those sum to 1
 
   bool qk_norm = false;          ///< RMS norm over each head of q and k before rope
   bool tied_embeddings = false;  ///< the output matrix is the embedding
@@ -43,6 +67,13 @@ struct model_config {
 
   std::uint32_t q_dim() const noexcept { return n_heads * head_dim; }
   std::uint32_t kv_dim() const noexcept { return n_kv_heads * head_dim; }
+  /// What scores are multiplied with before the softmax.
+  float score_scale() const noexcept;
+  std::uint32_t window(std::uint32_t layer) const noexcept { return windows.empty() ? 0 : windows[layer]; }
+  /// Rotary frequencies of a layer.
+  const std::vector<float>& inv_freq(std::uint32_t layer) const noexcept {
+    return window(layer) != 0 && !local_inv_freq.empty() ? local_inv_freq : rope_inv_freq;
+  }
   /// Parameters of the matrices that a token passes through; twice this is its FLOPs without attention.
   std::uint64_t parameter_count() const noexcept;
   /// Bytes of all matrices of a dummy model.
@@ -55,7 +86,7 @@ struct model_config {
 kv_layout layout_of(const model_config& config, std::uint32_t block_tokens, kv_dtype dtype) noexcept;
 
 /// Reads and cross-checks the shape.
-/// @error `ec::unsupported` for other architectures, mixtures of experts, partial rotary embedding and split
+/// @error `ec::unsupported` for other architectures, experts in a family that has none, and split
 /// files;
 ///        `ec::corrupt` for missing or contradictory keys, naming file, key and value.
 result<model_config> config_from_gguf(const gguf_file& file);

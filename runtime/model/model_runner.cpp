@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -60,6 +59,12 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   r->at_.v = take(tokens * c.kv_dim());
   r->at_.gate = take(tile * c.ffn_dim);
   r->at_.up = take(tile * c.ffn_dim);
+  if (c.n_experts != 0) {
+    r->at_.picked = take(tile * c.dim);
+    r->at_.scores = take(tile * c.n_experts);
+    r->scores_.resize(tile * c.n_experts);
+    r->experts_.reserve(tile, c.n_experts, c.experts_per_token);
+  }
   r->at_.last = take(std::size_t{options.max_logit_rows} * c.dim);
   r->at_.logits = r->logits_in_place_ ? total : take(std::size_t{options.max_logit_rows} * c.vocab_size);
   auto memory = dev.allocate(total * sizeof(float));
@@ -203,7 +208,11 @@ result<void> model_runner::run_layers(const layer_done_fn& done, const std::atom
     if (auto ready = fetch_layer(layer, before); !ready) return ready;
     {
       const device_turn turn(*queue_);
-      if (layer == 0) queue_->embed(model_->embedding(), tokens_, view(at_.x, tokens_.size(), c.dim));
+      if (layer == 0) {
+        const auto x = view(at_.x, tokens_.size(), c.dim);
+        queue_->embed(model_->embedding(), tokens_, x);
+        if (c.embedding_scale != 1) queue_->scale(x, c.embedding_scale);
+      }
       run_layer(layer, done);
     }
     if (!mirror_ || layer == 0) continue;
@@ -254,7 +263,7 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   if (!narrow) {
     const auto projected = view(at_.q, n, c.dim);
     attend(layer, seqs_, positions_, projected);
-    queue_->add(x, projected);
+    join(x, projected, w.attention_post_gain);
     feed_forward(w, x);
     return;
   }
@@ -266,6 +275,7 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   const std::array query{linear_job{w.q.get(), w.q_bias, view(at_.q, last_rows_.size(), c.q_dim())}};
   queue_->linear(last_h, query);
   attend(layer, last_seqs_, last_positions_, last);
+  if (w.attention_post_gain != nullptr) queue_->rms_norm(last, w.attention_post_gain, c.rms_eps, last);
   for (std::size_t i = 0; i < last_rows_.size(); ++i)
     queue_->add(rows_of(last, i, 1), rows_of(x, last_rows_[i], 1));
   feed_forward(w, last);
@@ -277,7 +287,7 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   const auto k = view(at_.k, tokens_.size(), c.kv_dim());
   if (c.qk_norm) queue_->rms_norm_heads(k, c.n_kv_heads, c.head_dim, model_->layer(layer).k_gain, c.rms_eps);
   queue_->rope(k, c.n_kv_heads, c.head_dim, positions_,
-               {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+               {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
   queue_->kv_write(options_.layout, layer, k, view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
   if (mirror_) {
     written_[layer] = queue_->record();
@@ -295,30 +305,70 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
   const auto& w = model_->layer(layer);
   const auto q = view(at_.q, projected.rows, c.q_dim());
   if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
-  queue_->rope(q, c.n_heads, c.head_dim, positions, {c.rope_inv_freq, c.rope_neox, c.rope_attention_scale});
+  queue_->rope(q, c.n_heads, c.head_dim, positions, {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
   const auto attended = view(at_.h, projected.rows, c.q_dim());
-  queue_->paged_attention(options_.layout, layer, c.n_heads, 1 / std::sqrt(static_cast<float>(c.head_dim)), q,
-                          seqs, attended);
+  queue_->paged_attention(options_.layout, layer,
+                          {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap}, q, seqs,
+                          attended);
   const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, projected}};
   queue_->linear(attended, out);
 }
 
-/// x += down(silu(gate(norm(x))) · up(norm(x))), tile by tile.
+/// Adds what attention or the feed-forward part came to, normed first where the family does.
+void model_runner::join(tensor x, tensor part, const float* post_gain) {
+  if (post_gain != nullptr) queue_->rms_norm(part, post_gain, model_->config().rms_eps, part);
+  queue_->add(x, part);
+}
+
+/// x += down(act(gate(norm(x))) · up(norm(x))), tile by tile.
 void model_runner::feed_forward(const layer_weights& w, tensor x) {
   const auto& c = model_->config();
   for (std::size_t begin = 0; begin < x.rows; begin += ffn_tile_tokens) {
     const auto part = rows_of(x, begin, std::min(ffn_tile_tokens, x.rows - begin));
     const auto h = view(at_.h, part.rows, c.dim);
-    const auto gate = view(at_.gate, part.rows, c.ffn_dim);
-    const auto up = view(at_.up, part.rows, c.ffn_dim);
-    const auto projected = view(at_.q, part.rows, c.dim);
     queue_->rms_norm(part, w.ffn_gain, c.rms_eps, h);
-    const std::array widen{linear_job{w.gate.get(), nullptr, gate}, linear_job{w.up.get(), nullptr, up}};
-    queue_->linear(h, widen);
-    queue_->swiglu(gate, up, gate);
-    const std::array narrow{linear_job{w.down.get(), nullptr, projected}};
-    queue_->linear(gate, narrow);
-    queue_->add(part, projected);
+    if (w.router) {
+      mix_experts(w, h, part);
+      continue;
+    }
+    const auto projected = view(at_.q, part.rows, c.dim);
+    through(w.ffn.front(), h, projected);
+    join(part, projected, w.ffn_post_gain);
+  }
+}
+
+/// One feed-forward part, or one expert, of at most a tile of rows.
+void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
+  const auto& c = model_->config();
+  const auto gate = view(at_.gate, h.rows, c.ffn_dim);
+  const auto up = view(at_.up, h.rows, c.ffn_dim);
+  const std::array widen{linear_job{w.gate.get(), nullptr, gate}, linear_job{w.up.get(), nullptr, up}};
+  queue_->linear(h, widen);
+  if (c.gelu) queue_->geglu(gate, up, gate);
+  else queue_->swiglu(gate, up, gate);
+  const std::array narrow{linear_job{w.down.get(), nullptr, out}};
+  queue_->linear(gate, narrow);
+}
+
+/// x += the weighted sum of each row's best experts. Experts go one after the other, so that a row's sum has
+/// the same order whatever rows are beside it.
+void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
+  const auto& c = model_->config();
+  const auto scores = view(at_.scores, h.rows, c.n_experts);
+  const std::array route{linear_job{w.router.get(), nullptr, scores}};
+  queue_->linear(h, route);
+  const auto shown = std::span{scores_}.first(h.rows * c.n_experts);
+  queue_->download(scores.data, shown);
+  queue_->synchronize();
+  experts_.choose(shown, c.n_experts, c.experts_per_token, c.normalise_experts);
+  for (std::uint32_t e = 0; e < c.n_experts; ++e) {
+    const auto rows = experts_.rows(e);
+    if (rows.empty()) continue;
+    const auto picked = view(at_.picked, rows.size(), c.dim);
+    const auto projected = view(at_.q, rows.size(), c.dim);
+    queue_->gather(h, rows, picked);
+    through(w.ffn[e], picked, projected);
+    queue_->scatter_add(projected, rows, experts_.weights(e), x);
   }
 }
 
@@ -336,6 +386,7 @@ void model_runner::write_logits(std::span<float> logits) {
                                     : view(at_.logits, n, c.vocab_size);
   const std::array job{linear_job{&model_->output(), nullptr, out}};
   queue_->linear(h, job);
+  if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
   if (!logits_in_place_) queue_->download(out.data, logits);
 }
 
@@ -361,6 +412,7 @@ void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
                                       : view(at_.logits, n, c.vocab_size);
     const std::array job{linear_job{&model_->output(), nullptr, out}};
     queue_->linear(h, job);
+    if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
     const auto logits = std::span{shown_}.first(n * c.vocab_size);
     if (!logits_in_place_) queue_->download(out.data, logits);
     queue_->synchronize();

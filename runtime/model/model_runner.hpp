@@ -13,6 +13,7 @@
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/expert_choice.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/kv_mirror.hpp"
 #include "runtime/model/model.hpp"
@@ -66,6 +67,9 @@ class model_runner final : public forward_pass {
   void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
               std::span<const std::int32_t> positions, tensor projected);
   void feed_forward(const layer_weights& w, tensor x);
+  void mix_experts(const layer_weights& w, tensor h, tensor x);
+  void through(const ffn_weights& w, tensor h, tensor out);
+  void join(tensor x, tensor part, const float* post_gain);
   void write_logits(std::span<float> logits);
   void show_rows(const batch_item& item, std::uint32_t begin);
 
@@ -86,7 +90,9 @@ class model_runner final : public forward_pass {
     std::size_t v = 0;     ///< [tokens, kv_dim]
     std::size_t gate = 0;  ///< [ffn tile, ffn_dim]
     std::size_t up = 0;    ///< [ffn tile, ffn_dim]
-    std::size_t last = 0;  ///< [logit rows, dim], the residual stream of the rows that want logits
+    std::size_t picked = 0;  ///< [ffn tile, dim], the rows that one expert takes; in a mixture
+    std::size_t scores = 0;  ///< [ffn tile, n_experts], the router's; in a mixture
+    std::size_t last = 0;    ///< [logit rows, dim], the residual stream of the rows that want logits
     std::size_t logits = 0;  ///< [logit rows, vocab_size], unless logits are written in place
   } at_;
 
@@ -102,8 +108,10 @@ class model_runner final : public forward_pass {
   bool every_row_ = false;                ///< some item wants more rows than its last
   std::uint32_t told_ = 0;                ///< layers whose KV somebody was told of
   std::vector<event_ptr> written_;        ///< with a mirror: KV of a layer is in the device's blocks
-  std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on
-  std::vector<float> hidden_;             ///< [show_tile, dim], from the first `each_hidden` on
+  std::vector<float> scores_;             ///< [ffn tile, n_experts], in a mixture
+  expert_choice experts_;
+  std::vector<float> shown_;   ///< [show_tile, vocab_size], from the first `each_row` on
+  std::vector<float> hidden_;  ///< [show_tile, dim], from the first `each_hidden` on
 };
 
 }  // namespace mooncaf

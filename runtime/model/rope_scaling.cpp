@@ -20,8 +20,9 @@ rope_table yarn_table(std::uint32_t head_dim, double base, const yarn_params& p)
   const auto pair_with_turns = [&](double turns) {
     return head_dim * std::log(p.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(base));
   };
-  const double low = std::max(0.0, std::floor(pair_with_turns(p.beta_fast)));
-  double high = std::min(head_dim - 1.0, std::ceil(pair_with_turns(p.beta_slow)));
+  const auto first = pair_with_turns(p.beta_fast), last = pair_with_turns(p.beta_slow);
+  const double low = std::max(0.0, p.truncate ? std::floor(first) : first);
+  double high = std::min(head_dim - 1.0, p.truncate ? std::ceil(last) : last);
   if (low == high) high += 0.001;
 
   rope_table table;
@@ -34,6 +35,14 @@ rope_table yarn_table(std::uint32_t head_dim, double base, const yarn_params& p)
   table.attention_scale =
       static_cast<float>(p.attention_factor * (0.1 * std::log(std::max(1.0, p.factor)) + 1));
   return table;
+}
+
+void slow_as_llama3(std::span<float> inv_freq, const llama3_params& p) {
+  for (auto& f : inv_freq) {
+    const double turns = p.original_context * f / (2 * std::numbers::pi);
+    const double keep = std::clamp((turns - p.low_turns) / (p.high_turns - p.low_turns), 0.0, 1.0);
+    f = static_cast<float>(f * keep + f / p.factor * (1 - keep));
+  }
 }
 
 namespace {
@@ -75,18 +84,18 @@ result<rope_table> yarn_from_gguf(const gguf_file& file, const std::string& pref
   return yarn_table(head_dim, base, p);
 }
 
-/// Divides each frequency by its entry of `rope_freqs.weight`, where the file has one.
-result<void> apply_divisors(const gguf_file& file, std::vector<float>& inv_freq) {
-  const auto* t = file.tensor("rope_freqs.weight");
+/// Divides each frequency by its entry of this tensor, where the file has one.
+result<void> apply_divisors(const gguf_file& file, const char* name, std::vector<float>& inv_freq) {
+  const auto* t = file.tensor(name);
   if (t == nullptr) return {};
   if (t->type != ggml_type::f32 || t->n_dims != 1 || t->cols() != inv_freq.size())
-    return fail(ec::corrupt, file.name() + ": tensor 'rope_freqs.weight' is not F32 [" +
-                                 std::to_string(inv_freq.size()) + "]");
+    return fail(ec::corrupt,
+                file.name() + ": tensor '" + name + "' is not F32 [" + std::to_string(inv_freq.size()) + "]");
   for (std::size_t i = 0; i < inv_freq.size(); ++i) {
     float divisor = 1;
     std::memcpy(&divisor, t->data.data() + i * sizeof divisor, sizeof divisor);
     if (!(divisor > 0) || !std::isfinite(divisor))
-      return fail(ec::corrupt, file.name() + ": tensor 'rope_freqs.weight' has entry " + std::to_string(i) +
+      return fail(ec::corrupt, file.name() + ": tensor '" + name + "' has entry " + std::to_string(i) +
                                    " = " + std::to_string(divisor) + ", not a positive number");
     inv_freq[i] /= divisor;
   }
@@ -100,10 +109,11 @@ result<rope_table> rope_from_gguf(const gguf_file& file, std::string_view arch, 
   const auto prefix = std::string(arch) + ".rope.";
   auto rope_dim = file.unsigned_integer(prefix + "dimension_count", head_dim);
   if (!rope_dim) return fail(std::move(rope_dim.error()));
-  if (*rope_dim != head_dim)
-    return fail(ec::unsupported, file.name() + ": '" + prefix + "dimension_count' is " +
-                                     std::to_string(*rope_dim) + " of a head of " + std::to_string(head_dim) +
-                                     "; partial rotary embedding is not offered");
+  if (*rope_dim < 2 || *rope_dim > head_dim || *rope_dim % 2 != 0)
+    return fail(ec::corrupt, file.name() + ": '" + prefix + "dimension_count' is " +
+                                 std::to_string(*rope_dim) + ", not an even part of a head of " +
+                                 std::to_string(head_dim));
+  const auto dims = static_cast<std::uint32_t>(*rope_dim);
   auto base = number_within(file, prefix + "freq_base", 10000, 1.001, 1e12, "a base between 1 and 1e12");
   if (!base) return fail(std::move(base.error()));
   auto kind = file.text(prefix + "scaling.type", "linear");
@@ -117,18 +127,29 @@ result<rope_table> rope_from_gguf(const gguf_file& file, std::string_view arch, 
 
   rope_table table;
   if (*kind == "yarn") {
-    auto yarn = yarn_from_gguf(file, prefix, head_dim, *base, stretch, context_length);
+    auto yarn = yarn_from_gguf(file, prefix, dims, *base, stretch, context_length);
     if (!yarn) return yarn;
     table = std::move(*yarn);
   } else if (*kind == "linear" || *kind == "none") {
-    table.inv_freq = plain_inv_freq(head_dim, *base);
+    table.inv_freq = plain_inv_freq(dims, *base);
     if (*kind == "linear")
       for (auto& f : table.inv_freq) f = static_cast<float>(f / stretch);
   } else {
     return fail(ec::unsupported, file.name() + ": rope scaling of type '" + std::string(kind->substr(0, 40)) +
                                      "' is not offered; none, linear, yarn and rope_freqs.weight are");
   }
-  if (auto done = apply_divisors(file, table.inv_freq); !done) return fail(std::move(done.error()));
+  if (auto done = apply_divisors(file, "rope_freqs.weight", table.inv_freq); !done)
+    return fail(std::move(done.error()));
+  constexpr const char* short_factors = "rope_factors_short.weight";
+  if (file.tensor(short_factors) == nullptr) return table;
+  if (auto done = apply_divisors(file, short_factors, table.inv_freq); !done)
+    return fail(std::move(done.error()));
+  auto original = number_within(file, prefix + "scaling.original_context_length", context_length, 1, 1e9,
+                                "a number of tokens");
+  auto scale = number_within(file, prefix + "scaling.attn_factor", 1, 1e-3, 1e3, "a sane factor");
+  if (!original || !scale) return fail(std::move((original ? scale : original).error()));
+  table.context_length = static_cast<std::uint32_t>(*original);
+  table.attention_scale = static_cast<float>(*scale);
   return table;
 }
 

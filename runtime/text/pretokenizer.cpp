@@ -157,6 +157,68 @@ std::size_t llama3_word_end(std::string_view text, std::size_t pos, std::size_t 
   return white_run(at);
 }
 
+/// Letters that may be capitals, and letters that may be small: many scripts have no case, and their letters
+/// and marks are both.
+struct casing {
+  bool upper = false, lower = false;
+};
+casing casing_of(char32_t c) noexcept {
+  if (c < 128) return {c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z'};
+  const std::uint32_t category = U_MASK(u_charType(static_cast<UChar32>(c)));
+  const bool both = (category & (U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK)) != 0;
+  return {both || (category & (U_GC_LU_MASK | U_GC_LT_MASK)) != 0, both || (category & U_GC_LL_MASK) != 0};
+}
+
+/// Where a word of capitals and then small letters ends that begins at `pos`: of [upper]*[lower]+, or where
+/// there is no such word, of [upper]+. 0: neither.
+struct cased_ends {
+  std::size_t with_lower = 0, upper_alone = 0;
+};
+cased_ends cased_word(std::string_view text, std::size_t pos) noexcept {
+  cased_ends found;
+  for (std::size_t next = pos; pos < text.size(); pos = next) {
+    const auto c = casing_of(utf8::next(text, next));
+    if (!c.upper) {
+      if (!c.lower) return found;
+      break;  // small for certain: the word goes on as long as letters may be small
+    }
+    found.upper_alone = next;
+    if (c.lower) found.with_lower = next;  // where the capitals may end so that one small letter is left
+  }
+  for (std::size_t next = pos; pos < text.size(); pos = next) {
+    if (!casing_of(utf8::next(text, next)).lower) break;
+    found.with_lower = next;
+  }
+  return found;
+}
+
+/// Words whose letters change from small to capital end there. @param contractions  belong to their word.
+std::size_t cased_word_end(std::string_view text, std::size_t pos, std::size_t digits_max,
+                           bool contractions) noexcept {
+  cursor at(text, pos, false);
+  // One character that is neither letter, number nor line end may open a word.
+  const bool opens = at.kind() == char_class::space || at.kind() == char_class::other;
+  cursor body = at;
+  body.step();
+  const auto opened = opens ? cased_word(text, body.pos()) : cased_ends{}, bare = cased_word(text, pos);
+  for (const auto end : {opened.with_lower, bare.with_lower, opened.upper_alone, bare.upper_alone}) {
+    if (end == 0) continue;
+    const bool quote = contractions && end < text.size() && text[end] == '\'';
+    return end + (quote ? contraction(text, end, true) : 0);
+  }
+  if (at.kind() == char_class::number) {
+    for (std::size_t n = 0; n < digits_max && at.kind() == char_class::number; ++n) at.step();
+    return at.pos();
+  }
+  if (at.kind() == char_class::other || (at.is_byte(' ') && body.kind() == char_class::other)) {
+    body.skip(char_class::other);
+    while (body.kind() == char_class::newline || body.is_byte('/')) body.step();
+    return body.pos();
+  }
+  if (const std::size_t end = line_end_run(at)) return end;
+  return white_run(at);
+}
+
 struct named_kind {
   std::string_view name;
   pretokenizer_kind kind;
@@ -171,6 +233,7 @@ constexpr named_kind names[] = {
     {"refact", pretokenizer_kind::smollm}, {"llama-bpe", pretokenizer_kind::llama3},
     {"llama3", pretokenizer_kind::llama3}, {"llama-v3", pretokenizer_kind::llama3},
     {"qwen2", pretokenizer_kind::qwen2},   {"deepseek-r1-qwen", pretokenizer_kind::qwen2},
+    {"gpt-4o", pretokenizer_kind::gpt4o},  {"tekken", pretokenizer_kind::tekken},
 };
 
 }  // namespace
@@ -199,6 +262,10 @@ std::size_t word_end(pretokenizer_kind kind, std::string_view text, std::size_t 
       return llama3_word_end(text, pos, 3);
     case pretokenizer_kind::qwen2:
       return llama3_word_end(text, pos, 1);
+    case pretokenizer_kind::gpt4o:
+      return cased_word_end(text, pos, 3, true);
+    case pretokenizer_kind::tekken:
+      return cased_word_end(text, pos, 1, false);
   }
   return text.size();
 }

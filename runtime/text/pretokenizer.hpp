@@ -18,6 +18,8 @@ enum class pretokenizer_kind : std::uint8_t {
   smollm,  ///< Every number character alone, then GPT-2's expression on what lies between.
   llama3,  ///< Llama 3's: contractions in any case, up to 3 digits, line ends with what precedes them.
   qwen2,   ///< As Llama 3's with single digits, on text normalised to NFC.
+  gpt4o,   ///< GPT-4o's: words also end where capitals begin, contractions stay with their word.
+  tekken,  ///< Mistral's: as GPT-4o's without contractions, and with single digits.
 };
 
 /// @param name  value of GGUF's `tokenizer.ggml.pre`.

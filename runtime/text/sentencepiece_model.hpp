@@ -1,13 +1,15 @@
 #pragma once
 // SentencePiece's BPE: the characters of a whole text to pieces, by repeatedly joining the neighbours that
-// make the piece with the highest score.
+// make the piece with the highest score; or, where a vocabulary lists merges, those whose merge ranks best.
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/result.hpp"
@@ -24,10 +26,11 @@ class sentencepiece_model {
   /// there.
   static result<std::unique_ptr<const sentencepiece_model>> make(const tokenizer_vocab& vocab);
 
-  /// Appends the tokens of `text` (well-formed; spaces as such), with the vocabulary's space prefix.
+  /// Appends the tokens of `text` (well-formed; spaces as such).
+  /// @param prefix  as if a space came before it.
   /// Characters without a piece become their bytes' tokens, or `vocab.unknown` once per run of them.
   /// @cost O(n log n)
-  void encode(std::string_view text, std::vector<std::int32_t>& out) const;
+  void encode(std::string_view text, bool prefix, std::vector<std::int32_t>& out) const;
 
   /// The bytes that a token of this kind of vocabulary stands for.
   static std::string piece_bytes(std::string_view token, token_type type);
@@ -35,12 +38,16 @@ class sentencepiece_model {
  private:
   explicit sentencepiece_model(const tokenizer_vocab& vocab) : vocab_(vocab), pieces_(vocab.tokens) {}
   result<void> load();
+  result<void> load_scores();
+  result<void> load_merges();
+  std::optional<float> score_of(std::int32_t left, std::int32_t right, std::int32_t both) const;
   void merge(std::string_view text, std::vector<std::int32_t>& out) const;
   void fall_back(std::string_view character, std::vector<std::int32_t>& out) const;
 
   const tokenizer_vocab& vocab_;
   string_index pieces_;  ///< only those that text may become: normal and user_defined
   std::array<std::int32_t, 256> byte_ids_{};
+  std::unordered_map<std::uint64_t, std::uint32_t> ranks_;  ///< of merges; left id in the high word
 };
 
 }  // namespace mooncaf

@@ -58,7 +58,11 @@ struct tokenizer::impl {
   result<void> load_names();
   void load_types();
   void load_pieces();
-  void encode_fragment(std::string_view text, std::vector<std::int32_t>& out) const;
+  /// @param first  nothing of the text stands before it.
+  void encode_fragment(std::string_view text, bool first, std::vector<std::int32_t>& out) const;
+  /// Where the text behind marker `id` goes on, which ends at `end`.
+  std::size_t behind(std::int32_t id, std::string_view text, std::size_t end) const;
+  std::vector<std::int32_t> encode(std::string_view text, special_tokens how, bool first) const;
 };
 
 result<void> tokenizer::impl::check() const {
@@ -80,6 +84,8 @@ result<void> tokenizer::impl::check() const {
                                  {"unknown", vocab.unknown}}) {
     if (auto ok = check_id(name, id, n); !ok) return ok;
   }
+  for (const auto id : vocab.ends)
+    if (auto ok = check_id("end", id, n); !ok) return ok;
   return {};
 }
 
@@ -101,11 +107,13 @@ void tokenizer::impl::load_types() {
   make_control(vocab.bos);
   make_control(vocab.eos);
   make_control(vocab.eot);
+  for (const auto id : vocab.ends) make_control(id);
   for (std::size_t id = 0; id < vocab.tokens.size(); ++id) {
     const auto signed_id = static_cast<std::int32_t>(id);
     if (vocab.types[id] == token_type::unused) continue;
     if (is_marker(vocab.tokens[id])) make_control(signed_id);
-    if (is_end_marker(vocab.tokens[id]) || signed_id == vocab.eos || signed_id == vocab.eot)
+    if (is_end_marker(vocab.tokens[id]) || signed_id == vocab.eos || signed_id == vocab.eot ||
+        std::ranges::find(vocab.ends, signed_id) != vocab.ends.end())
       eog.push_back(signed_id);
   }
 }
@@ -133,12 +141,15 @@ result<void> tokenizer::impl::load() {
     auto made = sentencepiece_model::make(vocab);
     if (!made) return fail(made.error());
     spiece = std::move(*made);
+    vocab.merges.clear();  // they live on in the model's table
+    vocab.merges.shrink_to_fit();
     return {};
   }
   const auto kind = pretokenizer_by_name(vocab.pre);
   if (!kind) return fail(kind.error());
   pre = *kind;
-  auto made = bpe_model::make({vocab, names, pieces, pre == pretokenizer_kind::llama3});
+  const bool taken_whole = pre == pretokenizer_kind::llama3 || pre == pretokenizer_kind::tekken;
+  auto made = bpe_model::make({vocab, names, pieces, vocab.ignore_merges.value_or(taken_whole)});
   if (!made) return fail(made.error());
   bpe = std::move(*made);
   vocab.merges.clear();  // they live on in the model's table
@@ -146,8 +157,18 @@ result<void> tokenizer::impl::load() {
   return {};
 }
 
-void tokenizer::impl::encode_fragment(std::string_view text, std::vector<std::int32_t>& out) const {
-  if (spiece) return spiece->encode(text, out);
+std::size_t tokenizer::impl::behind(std::int32_t id, std::string_view text, std::size_t end) const {
+  if (std::ranges::find(vocab.takes_space, id) == vocab.takes_space.end()) return end;
+  return std::min(text.find_first_not_of(" \t\n\v\f\r", end), text.size());
+}
+
+void tokenizer::impl::encode_fragment(std::string_view text, bool first,
+                                      std::vector<std::int32_t>& out) const {
+  if (spiece) {
+    const bool spaced = text.starts_with(' ') || text.starts_with("\xE2\x96\x81");
+    const bool wanted = !vocab.prefix_at_start_only || (first && !spaced);
+    return spiece->encode(text, vocab.add_space_prefix && wanted, out);
+  }
   std::string normalised;
   if (wants_nfc(pre) && utf8::ascii_prefix(text) != text.size()) text = normalised = to_nfc(text);
   for (std::size_t pos = 0; pos < text.size();) {
@@ -167,17 +188,24 @@ result<std::shared_ptr<const tokenizer>> tokenizer::from_vocab(tokenizer_vocab v
 }
 
 std::vector<std::int32_t> tokenizer::encode(std::string_view text, special_tokens how) const {
+  return impl_->encode(text, how, true);
+}
+
+std::vector<std::int32_t> tokenizer::impl::encode(std::string_view text, special_tokens how,
+                                                  bool first) const {
   std::string repaired;
   if (!utf8::is_well_formed(text)) text = repaired = utf8::to_well_formed(text);
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3 + 4);
   const bool control = how == special_tokens::parse;
   for (std::size_t pos = 0; pos < text.size();) {
-    const auto special = impl_->specials.find(text, pos, control);
+    const auto special = specials.find(text, pos, control);
     const std::size_t end = special.length > 0 ? special.begin : text.size();
-    if (end > pos) impl_->encode_fragment(text.substr(pos, end - pos), ids);
-    if (special.length > 0) ids.push_back(special.id);
+    if (end > pos) encode_fragment(text.substr(pos, end - pos), first && pos == 0, ids);
     pos = end + special.length;
+    if (special.length == 0) break;
+    ids.push_back(special.id);
+    pos = behind(special.id, text, pos);
   }
   return ids;
 }
@@ -196,19 +224,19 @@ std::vector<std::int32_t> tokenizer::encode_composed(
   std::size_t done = 0;
   const auto encode_to = [&](std::size_t end) {
     // Words may span what is ours and what is not, as they do in a text that was rendered first.
-    const auto part = encode(text.substr(done, end - done), special_tokens::as_text);
+    const auto part = impl_->encode(text.substr(done, end - done), special_tokens::as_text, done == 0);
     ids.insert(ids.end(), part.begin(), part.end());
   };
   for (const auto& [begin, end] : own) {
     const auto ours = text.substr(0, end);
-    for (std::size_t pos = begin; pos < end;) {
+    for (std::size_t pos = std::max(begin, done); pos < end;) {
       const auto special = impl_->specials.find(ours, pos, true);
       if (special.length == 0) break;
       pos = special.begin + special.length;
       if (!is_special(special.id)) continue;  // text in any mode
       encode_to(special.begin);
       ids.push_back(special.id);
-      done = pos;
+      done = pos = impl_->behind(special.id, text, pos);
     }
   }
   encode_to(text.size());

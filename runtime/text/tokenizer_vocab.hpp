@@ -2,6 +2,7 @@
 // What a tokenizer is made of, free of any file format.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,16 +33,24 @@ struct tokenizer_vocab {
   std::string pre = "default";
   std::vector<std::string> tokens;  ///< [vocab]; the index is the token id
   std::vector<token_type> types;    ///< [vocab] or empty: all normal
-  std::vector<std::string> merges;  ///< byte-level only: "left right", best first
-  std::vector<float> scores;        ///< sentencepiece only: [vocab], higher merges first
-  std::int32_t bos = -1;            ///< begins a text; -1: none
-  std::int32_t eos = -1;            ///< ends a text or an answer; -1: none
-  std::int32_t eot = -1;            ///< ends a turn, where that differs from `eos`; -1: none
+  /// "left right", best first. Byte-level vocabularies merge by them, and a sentencepiece one that has no
+  /// scores.
+  std::vector<std::string> merges;
+  std::vector<float> scores;  ///< sentencepiece only: [vocab], higher merges first; or empty
+  /// Byte-level only: a word that is a token is taken whole, even where merges would end elsewhere. Unset: as
+  /// `pre` has it.
+  std::optional<bool> ignore_merges;
+  std::int32_t bos = -1;          ///< begins a text; -1: none
+  std::int32_t eos = -1;          ///< ends a text or an answer; -1: none
+  std::int32_t eot = -1;          ///< ends a turn, where that differs from `eos`; -1: none
   std::int32_t unknown = -1;      ///< sentencepiece only: what no piece and no byte can express; -1: dropped
   bool add_bos = false;           ///< a plain prompt starts with `bos`
   bool add_eos = false;           ///< a plain prompt ends with `eos`
   bool add_space_prefix = false;  ///< sentencepiece only: text is encoded as if a space came before it
-  std::string chat_template;      ///< the file's Jinja template, as text; may be empty
+  bool prefix_at_start_only = false;  ///< … but neither what stands behind a marker, nor what has a space
+  std::vector<std::int32_t> ends;     ///< more tokens that end an answer
+  std::vector<std::int32_t> takes_space;  ///< markers that take the white space behind them
+  std::string chat_template;              ///< the file's Jinja template, as text; may be empty
 };
 
 }  // namespace mooncaf

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "runtime/base/result.hpp"
+#include "runtime/model/gguf.hpp"
+#include "runtime/model/gguf_source.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "storage/mapped_file.hpp"
 
@@ -28,7 +30,8 @@ T unwrap(result<T> r) {
 inline std::shared_ptr<const model> load_model(device& dev, const std::string& spec) {
   if (is_dummy_spec(spec)) return unwrap(model::dummy(dev, unwrap(dummy_shape(spec)), 1));
   auto mapped = std::make_shared<const mapped_file>(unwrap(mapped_file::open(spec)));
-  return unwrap(model::load(dev, unwrap(parse_gguf(mapped->bytes(), spec)), mapped));
+  const auto file = unwrap(parse_gguf(mapped->bytes(), spec));
+  return unwrap(model::load(dev, gguf_source(file), mapped));
 }
 
 }  // namespace mooncaf::bench

@@ -160,7 +160,7 @@ class bench {
     std::vector<double> times;
     for (int i = 0; i < 12; ++i) {
       times.push_back(seconds_of([&] {
-        queue_->paged_attention(layout, 0, 9, 0.125f, {q.data(), rows, dim, dim}, seqs,
+        queue_->paged_attention(layout, 0, {9, 0.125f}, {q.data(), rows, dim, dim}, seqs,
                                 {out.data(), rows, dim, dim});
       }));
     }

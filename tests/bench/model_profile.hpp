@@ -89,10 +89,10 @@ class profiled_queue final : public compute_queue {
     const operation_times::scope s(times_, operation_times::kv_write);
     inner_->kv_write(layout, layer, k, v, seqs);
   }
-  void paged_attention(const kv_layout& layout, std::uint32_t layer, std::uint32_t n_heads, float scale,
-                       tensor q, std::span<const attention_seq> seqs, tensor out) override {
+  void paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form, tensor q,
+                       std::span<const attention_seq> seqs, tensor out) override {
     const operation_times::scope s(times_, operation_times::attention);
-    inner_->paged_attention(layout, layer, n_heads, scale, q, seqs, out);
+    inner_->paged_attention(layout, layer, form, q, seqs, out);
   }
   void swiglu(tensor gate, tensor up, tensor out) override {
     const operation_times::scope s(times_, operation_times::swiglu);
@@ -101,6 +101,27 @@ class profiled_queue final : public compute_queue {
   void add(tensor x, tensor y) override {
     const operation_times::scope s(times_, operation_times::add);
     inner_->add(x, y);
+  }
+  void geglu(tensor gate, tensor up, tensor out) override {
+    const operation_times::scope s(times_, operation_times::swiglu);
+    inner_->geglu(gate, up, out);
+  }
+  void scale(tensor x, float factor) override {
+    const operation_times::scope s(times_, operation_times::add);
+    inner_->scale(x, factor);
+  }
+  void soft_cap(tensor x, float cap) override {
+    const operation_times::scope s(times_, operation_times::add);
+    inner_->soft_cap(x, cap);
+  }
+  void gather(tensor x, std::span<const std::uint32_t> rows, tensor out) override {
+    const operation_times::scope s(times_, operation_times::copy);
+    inner_->gather(x, rows, out);
+  }
+  void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
+                   tensor x) override {
+    const operation_times::scope s(times_, operation_times::add);
+    inner_->scatter_add(y, rows, weights, x);
   }
   void upload(std::span<const float> from, float* to) override { inner_->upload(from, to); }
   void download(const float* from, std::span<float> to) override {

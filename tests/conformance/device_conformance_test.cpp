@@ -141,6 +141,13 @@ TEST_CASE("rotations of both kinds of pairs are near the definition, also far in
       w.queue().rope(in, 3, 64, positions, {frequencies, neox, 0.9f});
       return w.get(in);
     });
+    // The beginning of wider heads: what lies behind it stays.
+    agrees_with_reference(&tolerance::elementwise, [&](device&, device_world& w) {
+      const auto in = w.put(x);
+      const device_turn turn(w.queue());
+      w.queue().rope(in, 2, 96, positions, {frequencies, neox, 0.9f});
+      return w.get(in);
+    });
   }
 }
 
@@ -154,6 +161,35 @@ TEST_CASE("the gated unit and the sum are near the definition, in place, too") {
     w.queue().swiglu(gate, up, gate);
     w.queue().add(gate, up);
     return w.get(gate);
+  });
+}
+
+TEST_CASE("GELU's gated unit, scaling and capping are near the definition, for any size of number") {
+  random_source r(15);
+  auto a = matrix::random(r, 3, 130, 6), b = matrix::random(r, 3, 130, 1);
+  for (auto& f : a.values) f *= 20;
+  a.values[0] = 1e6f, a.values[1] = -1e6f, a.values[2] = 1e-6f;
+  agrees_with_reference(&tolerance::elementwise, [&](device&, device_world& w) {
+    const auto gate = w.put(a), up = w.put(b);
+    const device_turn turn(w.queue());
+    w.queue().soft_cap(gate, 8);
+    w.queue().geglu(gate, up, gate);
+    w.queue().scale(gate, 0.37f);
+    return w.get(gate);
+  });
+}
+
+TEST_CASE("rows are gathered as they are, and added with their weights where they came from") {
+  random_source r(16);
+  auto x = matrix::random(r, 9, 70, 1);
+  const std::vector<std::uint32_t> rows{1, 4, 8};
+  const std::vector<float> weights{0.5f, -2, 3};
+  agrees_with_reference(&tolerance::elementwise, [&](device&, device_world& w) {
+    const auto all = w.put(x), some = w.room(3, 70, 1);
+    const device_turn turn(w.queue());
+    w.queue().gather(all, rows, some);
+    w.queue().scatter_add(some, rows, weights, all);
+    return w.get(all);
   });
 }
 
@@ -182,8 +218,19 @@ TEST_CASE("keys and values are written to the same bytes by every device, and to
 }
 
 TEST_CASE("attention over blocks is near the definition, and its rows do not depend on each other") {
-  for (const auto& layout : {half_layout, float_layout}) {
+  struct variant {
+    kv_layout layout;
+    std::uint32_t window;
+    float softcap;
+  };
+  for (const auto& [layout, window, softcap] : {variant{half_layout, 0, 0},
+                                                {float_layout, 0, 0},
+                                                {half_layout, 9, 0},
+                                                {half_layout, 0, 0.7f},
+                                                {float_layout, 33, 0.7f},
+                                                {half_layout, 1, 0}}) {
     two_sequences s(7);
+    const attention_form form{heads, 0.125f, window, softcap};
     const auto attend = [&](device_world& w, bool together) {
       const auto a = w.blocks(layout, 40), b = w.blocks(layout, 33);
       const auto k = w.put(s.k), v = w.put(s.v), q = w.put(s.q), out = w.room(43, 384, 2);
@@ -191,13 +238,13 @@ TEST_CASE("attention over blocks is near the definition, and its rows do not dep
       w.queue().kv_write(layout, 1, k, v, writes(a, b));
       const auto seqs = reads(a, b);
       if (together) {
-        w.queue().paged_attention(layout, 1, heads, 0.125f, q, seqs, out);
+        w.queue().paged_attention(layout, 1, form, q, seqs, out);
       } else {
         for (std::uint32_t i = 0; i < 43; ++i) {
           const auto& whole = i < 40 ? seqs[0] : seqs[1];
           const auto end = i < 40 ? i + 1 : i - 40 + 31;
           const attention_seq one{i, 1, end, whole.blocks.first(layout.blocks_for(end))};
-          w.queue().paged_attention(layout, 1, heads, 0.125f, q, {&one, 1}, out);
+          w.queue().paged_attention(layout, 1, form, q, {&one, 1}, out);
         }
       }
       return w.get(out);
@@ -299,7 +346,7 @@ TEST_CASE("events order queues: a copy behind its computation, a computation beh
       w.queue().wait(loads->record());
       {
         const device_turn turn(w.queue());
-        w.queue().paged_attention(layout, 0, 1, 1, {keys.data, 1, 64, 64}, {&first, 1},
+        w.queue().paged_attention(layout, 0, {1, 1}, {keys.data, 1, 64, 64}, {&first, 1},
                                   {out.data, 1, 64, 64});
       }
       auto got = w.get({out.data, 1, 64, 64});

@@ -42,7 +42,7 @@ matrix in_chunks(device& d, attention_case& c, const std::vector<std::uint32_t>&
   for (const auto n : chunks) {
     const attention_seq seq{0, n, at + n, kv.pointers().first(as.blocks_for(at + n))};
     queue->kv_write(as, 0, c.k.rows(at, n), c.v.rows(at, n), {&seq, 1});
-    queue->paged_attention(as, 0, n_heads, 0.125f, c.q.rows(at, n), {&seq, 1}, out.rows(at, n));
+    queue->paged_attention(as, 0, {n_heads, 0.125f}, c.q.rows(at, n), {&seq, 1}, out.rows(at, n));
     at += n;
   }
   queue->synchronize();
@@ -151,7 +151,7 @@ TEST_CASE("attention of one sequence has the same bits beside any others") {
       std::ranges::copy(cases[i].q.row(context - 1), q.view().row(i));
     }
     for (std::uint32_t i = 0; i < 4; ++i) last.push_back({i, 1, context, kv[i].pointers()});
-    queue->paged_attention(layout, 0, n_heads, 0.125f, q.view(), last, out.view());
+    queue->paged_attention(layout, 0, {n_heads, 0.125f}, q.view(), last, out.view());
     for (std::uint32_t i = 0; i < 4; ++i) CHECK(out.row(i) == alone[i]);
   }
 }

@@ -73,7 +73,7 @@ double product_error(device& fast, ggml_type type, std::size_t rows, std::size_t
 
 /// Writes keys and values of `tokens` positions and attends from the last `queries` of them.
 matrix attend(device& d, const kv_layout& layout, std::uint32_t n_heads, std::uint32_t tokens,
-              std::uint32_t queries, std::uint32_t seed) {
+              std::uint32_t queries, std::uint32_t seed, std::uint32_t window = 0, float softcap = 0) {
   random_source r(seed);
   const auto kv_dim = std::size_t{layout.n_kv_heads} * layout.head_dim;
   auto k = matrix::random(r, tokens, kv_dim, 1), v = matrix::random(r, tokens, kv_dim, 2);
@@ -86,8 +86,8 @@ matrix attend(device& d, const kv_layout& layout, std::uint32_t n_heads, std::ui
   const attention_seq all{0, tokens, tokens, kv.pointers()}, last{0, queries, tokens, kv.pointers()};
   const auto layer = layout.n_layers - 1;
   queue->kv_write(layout, layer, k.view(), v.view(), {&all, 1});
-  queue->paged_attention(layout, layer, n_heads, 1 / std::sqrt(static_cast<float>(layout.head_dim)), q.view(),
-                         {&last, 1}, out.view());
+  const attention_form form{n_heads, 1 / std::sqrt(static_cast<float>(layout.head_dim)), window, softcap};
+  queue->paged_attention(layout, layer, form, q.view(), {&last, 1}, out.view());
   queue->synchronize();
   return out;
 }
@@ -185,6 +185,9 @@ TEST_CASE("norms, rotation, activation and addition equal the reference on odd s
             elementwise_error);
       CHECK(both([&](compute_queue& q, matrix& m) { q.swiglu(m.view(), y.view(), m.view()); }) <
             elementwise_error);
+      CHECK(both([&](compute_queue& q, matrix& m) { q.geglu(m.view(), y.view(), m.view()); }) <
+            elementwise_error);
+      CHECK(both([&](compute_queue& q, matrix& m) { q.soft_cap(m.view(), 2.5f); }) < elementwise_error);
       CHECK(both([&](compute_queue& q, matrix& m) { q.add(m.view(), y.view()); }) < elementwise_error);
     }
   }
@@ -246,6 +249,24 @@ TEST_CASE(
         CAPTURE(queries);
         auto got = attend(*fast, layout, s.kv_heads * s.group, tokens, queries, tokens);
         auto want = attend(*exact, layout, s.kv_heads * s.group, tokens, queries, tokens);
+        CHECK(worst(got, want) < attention_error);
+      }
+    }
+  }
+}
+
+TEST_CASE("attention through a window, and with capped scores, equals the reference around tile borders") {
+  const kv_layout layout{1, 2, 64, 16, kv_dtype::f16};
+  for (const auto& isa : usable_isas()) {
+    const auto fast = host(2, isa), exact = reference();
+    for (const auto& [tokens, queries] : {std::pair{1u, 1u}, {65u, 65u}, {200u, 1u}, {400u, 250u}}) {
+      for (const auto window : {0u, 1u, 5u, 63u, 64u, 65u, 130u, 500u}) {
+        CAPTURE(isa);
+        CAPTURE(tokens);
+        CAPTURE(window);
+        const auto softcap = window % 2 == 0 ? 1.5f : 0;
+        auto got = attend(*fast, layout, 6, tokens, queries, tokens, window, softcap);
+        auto want = attend(*exact, layout, 6, tokens, queries, tokens, window, softcap);
         CHECK(worst(got, want) < attention_error);
       }
     }

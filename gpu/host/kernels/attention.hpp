@@ -206,16 +206,25 @@ struct fold {
   float scale;
 };
 
+/// Which positions of a tile a row sees, and how their scores are capped.
+struct sight {
+  std::int32_t begin;  ///< 0 or less: from the tile's first on
+  std::int32_t end;
+  float softcap;  ///< in exponents of 2; 0: none
+};
+
 /// One row's share of the online softmax over a tile: `weights` become pairs as the values are paired.
 MOONCAF_INLINE fold soften(const attention_space& s, std::size_t row, const i16x (&dots)[4],
-                           std::int32_t visible, std::int32_t* weights) {
+                           const sight& seen, std::int32_t* weights) {
   const v16 hidden = splat(-std::numeric_limits<float>::infinity());
   const i16x lanes = lane_numbers();
   const v16 scale = splat(s.query_scale[row]);
   v16 w[4];
   for (int i = 0; i < 4; ++i) {
-    const v16 score = to_float(dots[i]) * (scale * load(s.key_scale + 16 * i));
-    w[i] = choose(lanes < visible - 16 * i, score, hidden);
+    v16 score = to_float(dots[i]) * (scale * load(s.key_scale + 16 * i));
+    if (seen.softcap != 0) score = capped(score, seen.softcap);
+    w[i] = choose(lanes < seen.end - 16 * i, score, hidden);
+    if (seen.begin > 0) w[i] = choose(lanes < seen.begin - 16 * i, hidden, w[i]);
   }
   const float highest = std::max(s.peak[row], largest(max(max(w[0], w[1]), max(w[2], w[3]))));
   const float decay = first(power_of_two(splat(s.peak[row] - highest)));
@@ -261,7 +270,9 @@ void fold_tile(const attention_task& task, const attention_space& s, std::size_t
   fold folds[Rows];
   for (unsigned r = 0; r < Rows; ++r) {
     const auto position = task.first_position + static_cast<std::uint32_t>((row + r) / task.group);
-    folds[r] = soften(s, row + r, dots[r], static_cast<std::int32_t>(position + 1 - start), weights[r]);
+    const auto end = static_cast<std::int32_t>(position + 1 - start);
+    const auto begin = task.window != 0 ? end - static_cast<std::int32_t>(task.window) : 0;
+    folds[r] = soften(s, row + r, dots[r], {begin, end, task.softcap * 1.44269504088896341f}, weights[r]);
   }
   const std::size_t pairs = count > 32 ? 32 : 16;
   std::size_t c = 0;
@@ -286,12 +297,21 @@ void attention(const attention_task& task, float* scratch) {
   std::memset(s.sums, 0, rows * s.dim * sizeof(float));
 
   const auto end = task.first_position + task.tokens;  // keys at and after this are seen by nobody here
-  for (std::uint32_t start = 0; start < end; start += key_tile) {
+  // Nor are those before the first row's window. Tiles lie where they always lie.
+  const auto seen =
+      task.window != 0 && task.first_position >= task.window ? task.first_position + 1 - task.window : 0;
+  for (std::uint32_t start = seen / key_tile * key_tile; start < end; start += key_tile) {
     const auto count = std::min<std::size_t>(key_tile, end - start);
     load_tile(task, start, count, s);
     std::size_t r = start > task.first_position ? std::size_t{start - task.first_position} * task.group : 0;
-    for (; r + row_block <= rows; r += row_block) fold_tile<row_block>(task, s, r, start, count);
-    switch (rows - r) {
+    // Rows whose window begins behind the tile take nothing of it.
+    const auto last =
+        task.window == 0
+            ? rows
+            : std::min(rows, (std::uint64_t{start} + key_tile - 1 + task.window - task.first_position) *
+                                 task.group);
+    for (; r + row_block <= last; r += row_block) fold_tile<row_block>(task, s, r, start, count);
+    switch (last - r) {
       case 5:
         fold_tile<5>(task, s, r, start, count);
         break;

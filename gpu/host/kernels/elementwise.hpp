@@ -13,19 +13,33 @@ void rms_norm(const float* x, const float* gain, float eps, std::size_t n, float
   for (; i < n; ++i) out[i] = x[i] * factor * gain[i];
 }
 
-void swiglu(const float* gate, const float* up, std::size_t n, float* out) {
+/// out[i] = f(a[i], b[i]), sixteen at a time.
+template <class F>
+MOONCAF_INLINE void lanes_of(const float* a, const float* b, std::size_t n, float* out, const F& f) {
   std::size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const v16 g = load(gate + i);
-    store(out + i, g / (splat(1.0f) + exponential(-g)) * load(up + i));
-  }
+  for (; i + 16 <= n; i += 16) store(out + i, f(load(a + i), load(b + i)));
   if (i == n) return;
-  float g[16] = {}, u[16] = {};
-  std::copy(gate + i, gate + n, g);
-  std::copy(up + i, up + n, u);
-  const v16 v = load(g) / (splat(1.0f) + exponential(-load(g))) * load(u);
-  store(g, v);
-  std::copy(g, g + (n - i), out + i);
+  float x[16] = {}, y[16] = {};
+  std::copy(a + i, a + n, x);
+  std::copy(b + i, b + n, y);
+  store(x, f(load(x), load(y)));
+  std::copy(x, x + (n - i), out + i);
+}
+
+void swiglu(const float* gate, const float* up, std::size_t n, float* out) {
+  lanes_of(gate, up, n, out, [](v16 g, v16 u) { return g / (splat(1.0f) + exponential(-g)) * u; });
+}
+
+/// GELU(g) = g (1 + tanh z) / 2 = g / (1 + exp(-2z)), z = sqrt(2/π) (g + 0.044715 g³).
+void geglu(const float* gate, const float* up, std::size_t n, float* out) {
+  lanes_of(gate, up, n, out, [](v16 g, v16 u) {
+    const v16 z = g * fma(g * g, splat(0.07135481627f), splat(1.595769122f));
+    return g / (splat(1.0f) + exponential(-z)) * u;
+  });
+}
+
+void soft_cap(float* x, float cap, std::size_t n) {
+  lanes_of(x, x, n, x, [cap](v16 v, v16) { return capped(v, cap); });
 }
 
 void add(float* x, const float* y, std::size_t n) {

@@ -83,6 +83,12 @@ MOONCAF_INLINE v16 exponential(v16 x) {
   return choose(low, v16{}, p * from_bits((rounded(n) + 127) << 23));
 }
 
+/// cap·tanh(x / cap).
+MOONCAF_INLINE v16 capped(v16 x, float cap) {
+  const v16 e = exponential(x * splat(2.0f / cap));
+  return splat(cap) - splat(2.0f * cap) / (e + splat(1.0f));
+}
+
 /// 2^x for x <= 0, with a relative error below 1e-7; exactly 0 below -126, minus infinity included.
 MOONCAF_INLINE v16 power_of_two(v16 x) {
 #if defined(__AVX512F__)

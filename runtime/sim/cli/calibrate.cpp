@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <thread>
@@ -7,6 +8,8 @@
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/calibration.hpp"
 #include "runtime/model/gguf.hpp"
+#include "runtime/model/gguf_source.hpp"
+#include "runtime/model/hf_source.hpp"
 #include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
@@ -39,12 +42,18 @@ struct machine {
 };
 
 result<std::shared_ptr<const model>> open_model(device& dev, const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) {
+    const auto source = hf_source::open(path, map_files_of<mapped_file>(path));
+    if (!source) return fail(source.error());
+    return model::load(dev, **source, *source);
+  }
   auto mapped = mapped_file::open(path);
   if (!mapped) return fail(mapped.error());
   const auto file = std::make_shared<mapped_file>(std::move(*mapped));
   const auto parsed = parse_gguf(file->bytes(), path);
   if (!parsed) return fail(parsed.error());
-  return model::load(dev, *parsed, file);
+  return model::load(dev, gguf_source(*parsed), file);
 }
 
 /// Says what is measured, and how far it is: all of it takes half a minute.
@@ -194,10 +203,10 @@ result<calibrated> calibrate(const calibrate_request& r, const console& io) {
 int calibrate_command(std::span<const std::string> args, const console& io) {
   calibrate_request r;
   command_line line{
-      "mooncaf calibrate --model FILE.gguf [--output FILE.toml]",
+      "mooncaf calibrate --model MODEL [--output FILE.toml]",
       "Measures prefill passes and decode steps of a model on this machine, as a worker does when it starts, "
       "and writes a profile\nfor simulate and plan.",
-      {text("model", "FILE.gguf", "the model", r.model),
+      {text("model", "MODEL", "the model: a GGUF file or a Hugging Face folder", r.model),
        text("output", "FILE.toml", "where to write (default: standard output)", r.output),
        whole("threads", "that compute", r.threads, 1, 1024),
        whole("chunk-tokens", "of a prefill step", r.chunk_tokens, 64, 65'536),

@@ -2,11 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-
 #include "gpu/cuda/cuda_device.hpp"
-#include "tests/golden/model/golden_file.hpp"
-#include "tests/runtime/model/model_fixture.hpp"
+#include "tests/golden/model/logit_distance.hpp"
 #include "tests/support/simt/simt_accelerator.hpp"
 
 using namespace mooncaf;
@@ -16,23 +13,8 @@ namespace {
 
 const std::string data_folder = std::string(MOONCAF_TEST_DATA) + "/model/";
 
-/// Largest distance of our logits from the golden ones, over all positions shown.
 double worst_distance(device& dev, const golden_case& golden, kv_dtype dtype) {
-  const auto m = load_model(dev, data_folder + golden.name + ".gguf");
-  runner_options options;
-  options.layout = m->layout(32, dtype);
-  options.context_tokens = static_cast<std::uint32_t>(golden.ids.size());
-  options.device_kv_bytes = options.layout.blocks_for(golden.ids.size()) * options.layout.block_bytes();
-  auto runner = unwrap(model_runner::make(m, dev, options));
-  double worst = 0;
-  for (const auto& [position, expected] : golden.at) {
-    const kv_space kv(options.layout, position + 1);
-    const auto logits = feed(*runner, kv, std::span(golden.ids).first(position + 1), 48);
-    REQUIRE(logits.size() == expected.size());
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - expected[i]));
-  }
-  return worst;
+  return distance_to(dev, load_model(dev, data_folder + golden.name + ".gguf"), golden, dtype).worst;
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ matrix attend(device& d, const kv_layout& layout, std::uint32_t heads) {
   const std::array reads{attention_seq{0, chunk, longest, a}, attention_seq{chunk, 1, shorter, b}};
   const device_turn turn(w.queue());
   w.queue().kv_write(layout, 0, keys, values, writes);
-  w.queue().paged_attention(layout, 0, heads, 0.125f, queries, reads, out);
+  w.queue().paged_attention(layout, 0, {heads, 0.125f}, queries, reads, out);
   return w.get(out);
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("heads that no kernel takes are refused with their size") {
   const kv_layout layout{1, 1, 320, 16, kv_dtype::f16};
   const auto x = w.room(1, 320);
   const attention_seq none{0, 0, 0, {}};
-  CHECK_THROWS_WITH_AS(w.queue().paged_attention(layout, 0, 1, 1, x, {&none, 1}, x),
+  CHECK_THROWS_WITH_AS(w.queue().paged_attention(layout, 0, {1, 1}, x, {&none, 1}, x),
                        "attention heads of 320 dimensions: this device takes multiples of 8 up to 256",
                        device_failure);
 }

@@ -13,6 +13,8 @@
 
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/gguf.hpp"
+#include "runtime/model/gguf_source.hpp"
+#include "runtime/model/hf_source.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "storage/mapped_file.hpp"
@@ -30,7 +32,13 @@ T unwrap(result<T> r) {
 inline std::shared_ptr<const model> load_model(device& dev, const std::string& path) {
   auto mapped = std::make_shared<const mapped_file>(unwrap(mapped_file::open(path)));
   const auto file = unwrap(parse_gguf(mapped->bytes(), path));
-  return unwrap(model::load(dev, file, mapped));
+  return unwrap(model::load(dev, gguf_source(file), mapped));
+}
+
+/// Loads a Hugging Face folder.
+inline std::shared_ptr<const model> load_folder(device& dev, const std::string& path) {
+  const auto source = unwrap(hf_source::open(path, map_files_of<mapped_file>(path)));
+  return unwrap(model::load(dev, *source, source));
 }
 
 /// KV blocks for one sequence, each its own allocation so that a sanitizer sees a write past the end. Filled

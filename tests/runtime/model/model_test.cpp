@@ -23,7 +23,12 @@ std::string read_file(const std::string& name) {
 
 result<std::shared_ptr<const model>> load_bytes(device& dev, const std::string& bytes) {
   const auto file = unwrap(parse_gguf(as_bytes_of(bytes), "m.gguf"));
-  return model::load(dev, file);
+  return model::load(dev, gguf_source(file));
+}
+
+result<model_identity> identify_bytes(const std::string& bytes, const std::string& name) {
+  const auto file = unwrap(parse_gguf(as_bytes_of(bytes), name));
+  return model::identify(gguf_source(file));
 }
 
 /// Replaces a text of the file by another of the same length.
@@ -56,7 +61,7 @@ TEST_CASE("a process that computes nothing knows the fingerprint of those that d
   for (const auto* name : {"tiny-llama.gguf", "tiny-qwen2.gguf", "tiny-yarn.gguf"}) {
     CAPTURE(name);
     const auto bytes = read_file(name);
-    const auto identity = unwrap(model::identify(unwrap(parse_gguf(as_bytes_of(bytes), name))));
+    const auto identity = unwrap(identify_bytes(bytes, name));
     const auto loaded = unwrap(load_bytes(*dev, bytes));
     CHECK(identity.fingerprint == loaded->fingerprint());
     CHECK(identity.config == loaded->config());
@@ -70,7 +75,7 @@ TEST_CASE("a process that computes nothing knows the fingerprint of those that d
     CHECK(identity.fingerprint != unwrap(model::identify_dummy(config, 2)).fingerprint);
   }
   const auto wrong = with(read_file("tiny-llama.gguf"), "output_norm.weight", "output_norn.weight");
-  CHECK_FALSE(model::identify(unwrap(parse_gguf(as_bytes_of(wrong), "m.gguf"))).has_value());
+  CHECK_FALSE(identify_bytes(wrong, "m.gguf").has_value());
 }
 
 TEST_CASE("a file with a missing or misshapen tensor is refused by name") {
@@ -109,7 +114,7 @@ TEST_CASE("a model file damaged at random is refused or loads") {
     auto damaged = bytes;
     for (auto n = 1 + random() % 3; n > 0; --n) damaged[random() % header] = static_cast<char>(random());
     if (const auto file = parse_gguf(as_bytes_of(damaged), "m.gguf"))
-      (void)model::load(*dev, *file).has_value();
+      (void)model::load(*dev, gguf_source(*file)).has_value();
   }
 }
 

@@ -50,6 +50,18 @@ std::string_view reference_pattern(pretokenizer_kind kind) noexcept {
       return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
              R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+)"
              R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
+    case pretokenizer_kind::gpt4o:
+      return R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+             R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+             R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+             R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+             R"(|\p{N}{1,3}| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n/]*|\p{White_Space}*[\r\n]+)"
+             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
+    case pretokenizer_kind::tekken:
+      return R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+             R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N})"
+             R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n/]*|\p{White_Space}*[\r\n]+)"
+             R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
   }
   return {};
 }
@@ -92,10 +104,10 @@ words by_expression(pretokenizer_kind kind, const std::string& text) {
 
 std::string random_text(std::mt19937& rng) {
   static const std::vector<std::string> bits = {
-      "a",  "B",  "ing", "'",       "'s",     "'LL",    "'re",        "s",          " ",          "  ",
-      "\n", "\r", "\t",  "\v",      "1",      "23",     ".",          "!?",         "<|",         "_",
-      "é",  "ß",  "ſ",   "e\u0301", "\u00a0", "\u0085", "\u2028",     "\u3000",     "\u200d",     "你",
-      "한", "ا",  "א",   "½",       "Ⅷ",      "٣",      "\U0001f600", "\U0001d7d8", "\U00020000", "\u0000"};
+      "a",  "B",  "ing", "AB", "ǅ",  "ʰ",       "/",      "'",          "'s",         "'LL",        "'re",
+      "s",  " ",  "  ",  "\n", "\r", "\t",      "\v",     "1",          "23",         ".",          "!?",
+      "<|", "_",  "é",   "ß",  "ſ",  "e\u0301", "\u00a0", "\u0085",     "\u2028",     "\u3000",     "\u200d",
+      "你", "한", "ا",   "א",  "½",  "Ⅷ",       "٣",      "\U0001f600", "\U0001d7d8", "\U00020000", "\u0000"};
   std::string text;
   for (unsigned n = rng() % 24; n > 0; --n) {
     if (rng() % 8 != 0) {
@@ -109,8 +121,9 @@ std::string random_text(std::mt19937& rng) {
   return text;
 }
 
-constexpr pretokenizer_kind kinds[] = {pretokenizer_kind::gpt2, pretokenizer_kind::smollm,
-                                       pretokenizer_kind::llama3, pretokenizer_kind::qwen2};
+constexpr pretokenizer_kind kinds[] = {pretokenizer_kind::gpt2,   pretokenizer_kind::smollm,
+                                       pretokenizer_kind::llama3, pretokenizer_kind::qwen2,
+                                       pretokenizer_kind::gpt4o,  pretokenizer_kind::tekken};
 
 }  // namespace
 
@@ -132,7 +145,7 @@ TEST_CASE("every character alone and between letters is cut as the expression cu
     utf8::append(text, c);
     text += "b ";
     utf8::append(text, c);
-    for (const auto kind : {pretokenizer_kind::smollm, pretokenizer_kind::llama3}) {
+    for (const auto kind : {pretokenizer_kind::smollm, pretokenizer_kind::llama3, pretokenizer_kind::gpt4o}) {
       INFO("U+", static_cast<unsigned>(c));
       REQUIRE(scanned(kind, text) == by_expression(kind, text));
     }
@@ -146,15 +159,18 @@ TEST_CASE("the families differ where they are known to") {
   CHECK(scanned(pretokenizer_kind::qwen2, "in 20") == words{"in", " ", "2", "0"});
   CHECK(scanned(pretokenizer_kind::gpt2, "IT'S") == words{"IT", "'", "S"});
   CHECK(scanned(pretokenizer_kind::llama3, "IT'S") == words{"IT", "'S"});
+  CHECK(scanned(pretokenizer_kind::gpt4o, "aBc HTTPServer's 1234 !\n/x") ==
+        words{"a", "Bc", " HTTPServer's", " ", "123", "4", " !\n/", "x"});
+  CHECK(scanned(pretokenizer_kind::tekken, "it's 12") == words{"it", "'s", " ", "1", "2"});
   CHECK(scanned(pretokenizer_kind::llama3, "a!\n\nb") == words{"a", "!\n\n", "b"});
 }
 
 TEST_CASE("an unknown pre-tokenizer is refused with the known ones") {
   CHECK(pretokenizer_by_name("smollm") == pretokenizer_kind::smollm);
   CHECK(pretokenizer_by_name("") == pretokenizer_kind::gpt2);
-  const auto unknown = pretokenizer_by_name("tekken");
+  const auto unknown = pretokenizer_by_name("bloom");
   REQUIRE(!unknown);
   CHECK(unknown.error() == ec::unsupported);
-  CHECK(unknown.error().detail.find("\"tekken\"") != std::string::npos);
+  CHECK(unknown.error().detail.find("\"bloom\"") != std::string::npos);
   CHECK(unknown.error().detail.find("llama-bpe") != std::string::npos);
 }

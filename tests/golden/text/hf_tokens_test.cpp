@@ -1,0 +1,52 @@
+// Tokenizers out of tokenizer.json, against the library that wrote them; make_hf_tokens.py made the files.
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/text/vocab_from_hf.hpp"
+#include "tests/runtime/text/vocab_fixture.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::testing;
+using json = nlohmann::json;
+
+namespace {
+
+std::string read(const std::string& name) {
+  std::ifstream in(MOONCAF_TEXT_GOLDEN "/" + name, std::ios::binary);
+  REQUIRE_MESSAGE(in.good(), name);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("every hard string has the ids that tokenizer.json gives it in Hugging Face's library") {
+  const auto golden = json::parse(read("hf_tokens.json"));
+  CHECK(golden.size() == 9);
+  for (const auto& [name, cases] : golden.items()) {
+    CAPTURE(name);
+    const auto file = read("hf_tokenizers/" + name + ".json");
+    auto vocab = vocab_from_hf({.tokenizer = file}, name);
+    REQUIRE_MESSAGE(vocab.has_value(), (vocab ? "" : to_string(vocab.error())));
+    const auto tok = built(std::move(*vocab));
+    for (const auto& c : cases) {
+      const auto text = from_hex(c["hex"]);
+      INFO("\"", text, "\" = ", c["hex"].get<std::string>());
+      const auto ids = tok->encode(text, special_tokens::parse);
+      CHECK_MESSAGE(ids == c["ids"].get<std::vector<std::int32_t>>(), json(ids).dump(), " expected ",
+                    c["ids"].dump());
+      if (c.contains("framed"))
+        CHECK(tok->encode_prompt(text, special_tokens::parse) ==
+              c["framed"].get<std::vector<std::int32_t>>());
+    }
+  }
+}

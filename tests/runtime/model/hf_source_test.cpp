@@ -1,0 +1,115 @@
+#include "runtime/model/hf_source.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <map>
+
+using namespace mooncaf;
+using json = nlohmann::json;
+
+namespace {
+
+json small_config() {
+  return {{"model_type", "llama"},         {"num_hidden_layers", 1}, {"hidden_size", 4},
+          {"num_attention_heads", 2},      {"vocab_size", 3},        {"intermediate_size", 8},
+          {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5}};
+}
+
+/// A file of one F32 tensor of zeros.
+std::string tensor_file(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+  const auto directory =
+      json{{name, {{"dtype", "F32"}, {"shape", {rows, cols}}, {"data_offsets", {0, 4 * rows * cols}}}}}
+          .dump();
+  const std::uint64_t length = directory.size();
+  std::string out(8, '\0');
+  std::memcpy(out.data(), &length, 8);
+  return out + directory + std::string(4 * rows * cols, '\0');
+}
+
+using files = std::map<std::string, std::string>;
+
+result<std::shared_ptr<const hf_source>> open(const files& folder) {
+  return hf_source::open("m", [&](const std::string& name) -> result<owned_bytes> {
+    const auto found = folder.find(name);
+    if (found == folder.end()) return fail(ec::not_found, "m/" + name);
+    return owned_bytes{std::as_bytes(std::span{found->second.data(), found->second.size()}), {}};
+  });
+}
+
+files folder_of(const json& config) {
+  return {{"config.json", config.dump()},
+          {"model.safetensors", tensor_file("model.embed_tokens.weight", 3, 4)}};
+}
+
+void refused(const files& folder, ec code, std::string_view part) {
+  const auto source = open(folder);
+  REQUIRE_FALSE(source.has_value());
+  INFO(to_string(source.error()));
+  CHECK(source.error() == code);
+  CHECK(source.error().detail.find(part) != std::string::npos);
+}
+
+void refused_config(const char* key, const json& value, ec code, std::string_view part) {
+  auto config = small_config();
+  config[key] = value;
+  refused(folder_of(config), code, part);
+}
+
+}  // namespace
+
+TEST_CASE("tensors are found by GGUF's names, over all parts") {
+  auto folder = folder_of(small_config());
+  const auto whole = open(folder);
+  REQUIRE(whole.has_value());
+  const auto found = (*whole)->find("token_embd.weight");
+  REQUIRE((found.has_value() && found->has_value()));
+  CHECK((*found)->rows == 3);
+  CHECK((*found)->cols == 4);
+  CHECK_FALSE((*whole)->find("blk.0.attn_q.weight")->has_value());
+  CHECK((*whole)->name_of("blk.0.attn_q.weight") == "model.layers.0.self_attn.q_proj.weight");
+
+  folder.erase("model.safetensors");
+  folder["a.safetensors"] = tensor_file("model.embed_tokens.weight", 3, 4);
+  folder["b.safetensors"] = tensor_file("model.layers.0.self_attn.q_proj.weight", 4, 4);
+  folder["model.safetensors.index.json"] =
+      R"({"weight_map": {"model.embed_tokens.weight": "a.safetensors",
+                         "model.layers.0.self_attn.q_proj.weight": "b.safetensors"}})";
+  const auto parts = open(folder);
+  REQUIRE(parts.has_value());
+  CHECK((*parts)->find("blk.0.attn_q.weight")->has_value());
+}
+
+TEST_CASE("a folder that cannot be used is refused with file and field") {
+  refused({}, ec::not_found, "m/config.json");
+  refused({{"config.json", small_config().dump()}}, ec::not_found,
+          "m: holds neither model.safetensors nor model.safetensors.index.json");
+  auto folder = folder_of(small_config());
+  folder["model.safetensors.index.json"] = R"({"weight_map": {"a": "../secret"}})";
+  refused(folder, ec::corrupt, "'../secret', which is not in the folder");
+  folder["model.safetensors.index.json"] = "{}";
+  refused(folder, ec::corrupt, "'weight_map' is missing");
+  folder = folder_of(small_config());
+  folder["model.safetensors"] = tensor_file("lm_head.weight", 3, 4);
+  refused(folder, ec::corrupt, "tensor 'model.embed_tokens.weight' is missing");
+}
+
+TEST_CASE("a shape that is contradictory or not offered is refused with its field") {
+  refused_config("model_type", "mamba", ec::unsupported, "'mamba' is not offered; llama, mistral");
+  refused_config("hidden_size", "wide", ec::corrupt, "m/config.json: 'hidden_size' is \"wide\"");
+  refused_config("num_key_value_heads", 3, ec::corrupt, "2 query heads do not share 3 KV heads");
+  refused_config("num_hidden_layers", nullptr, ec::corrupt, "'num_hidden_layers' is missing");
+  refused_config("hidden_act", "relu", ec::unsupported, "activation 'relu'");
+  refused_config("mlp_bias", true, ec::unsupported, "'mlp_bias'");
+  refused_config("sliding_window", -1, ec::corrupt, "'sliding_window' is -1");
+  refused_config("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, ec::unsupported, "'dynamic'");
+  refused_config("rope_scaling", {{"rope_type", "longrope"}, {"short_factor", {1, 2, 3}}}, ec::corrupt,
+                 "'short_factor' is not a list of 1");
+  const auto packed = [](const json& how, std::string_view part) {
+    refused_config("quantization_config", how, ec::unsupported, part);
+  };
+  packed({{"quant_method", "bitsandbytes"}}, "'bitsandbytes' is not offered; gptq, awq and fp8 are");
+  packed({{"quant_method", "gptq"}, {"bits", 3}}, "'bits' other than 4");
+  packed({{"quant_method", "awq"}, {"version", "gemv"}}, "gemm is offered");
+  packed({{"quant_method", "fp8"}}, "'weight_block_size'");
+}
