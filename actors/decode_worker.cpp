@@ -48,6 +48,11 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
         intake_.cancel(id, clock_type::now());
         act();
       },
+      [this](roll_atom, const roll_call& call) {
+        auto unknown = intake_.answer_roll(call, clock_type::now());
+        act();
+        return unknown;
+      },
       [this](peer_down_atom, node_id peer) {
         intake_.peer_lost(peer);
         act();

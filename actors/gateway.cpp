@@ -128,8 +128,8 @@ void gateway::carry_out(schedule_job&& job) {
 void gateway::carry_out(const request_event& event) { send(conductor_, event_atom_v, event); }
 
 void gateway::carry_out(work_order&& order) {
-  const auto& prefill = workers_.at(order.placement.prefill).second;
-  const auto& decode = workers_.at(order.placement.decode).second;
+  const auto& prefill = workers_.at(order.placement.prefill).handle;
+  const auto& decode = workers_.at(order.placement.decode).handle;
   generate_job job{std::move(order), caf::actor_cast<caf::actor>(gateway_actor{this}), prefill, decode};
   send(caf::actor_cast<decode_worker_actor>(job.decode), job_atom_v, job);
   send(caf::actor_cast<prefill_worker_actor>(job.prefill), job_atom_v, std::move(job));
@@ -138,7 +138,7 @@ void gateway::carry_out(work_order&& order) {
 void gateway::carry_out(const stop_order& order) {
   const auto worker = workers_.find(order.worker);
   if (worker == workers_.end()) return;  // its node is gone
-  const auto& handle = worker->second.second;
+  const auto& handle = worker->second.handle;
   if (order.role == worker_role::decode)
     return send(caf::actor_cast<decode_worker_actor>(handle), cancel_atom_v, order.id);
   // Its answer says that it wrote its last, which matters to the decode worker alone.
@@ -146,19 +146,38 @@ void gateway::carry_out(const stop_order& order) {
       .then([] {}, [](const caf::error&) {});
 }
 
+void gateway::carry_out(worker_roll&& roll) {
+  const auto worker = workers_.find(roll.worker);
+  if (worker == workers_.end()) return;
+  const auto& [node, role, handle] = worker->second;
+  const auto answered = [this, id = roll.worker](const std::vector<attempt_id>& unknown) {
+    core_.missing(id, unknown, clock().now());
+    act();
+  };
+  const auto silent = [](const caf::error&) {};  // its links tell whether it lives
+  if (role == worker_role::decode) {
+    request(caf::actor_cast<decode_worker_actor>(handle), schedule_limit, roll_atom_v, std::move(roll.call))
+        .then(answered, silent);
+  } else {
+    request(caf::actor_cast<prefill_worker_actor>(handle), schedule_limit, roll_atom_v, std::move(roll.call))
+        .then(answered, silent);
+  }
+}
+
 void gateway::peer_up(const node_info& peer) {
   std::vector<worker_id> ids;
   for (const auto& worker : peer.workers) {
     ids.push_back(worker.id);
-    workers_[worker.id] = {peer.id, worker.handle};
+    workers_[worker.id] = {peer.id, worker.role, worker.handle};
   }
-  core_.peer_up(peer.id, std::move(ids));
+  core_.peer_up(peer.id, std::move(ids), clock().now());
+  act();
 }
 
 void gateway::peer_down(node_id peer) {
   core_.peer_down(peer, clock().now());
   act();
-  std::erase_if(workers_, [&](const auto& entry) { return entry.second.first == peer; });
+  std::erase_if(workers_, [&](const auto& entry) { return entry.second.node == peer; });
 }
 
 }  // namespace mooncaf

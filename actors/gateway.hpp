@@ -27,6 +27,7 @@ class gateway final : public gateway_actor::base {
   void carry_out(const request_event& event);
   void carry_out(work_order&& order);
   void carry_out(const stop_order& order);
+  void carry_out(worker_roll&& roll);
   void peer_up(const node_info& peer);
   void peer_down(node_id peer);
 
@@ -34,7 +35,12 @@ class gateway final : public gateway_actor::base {
   std::unique_ptr<gateway_observer> observer_;
   gateway_core core_;
   conductor_actor conductor_;
-  std::unordered_map<worker_id, std::pair<node_id, caf::actor>> workers_;  ///< of all peers and this node
+  struct known_worker {
+    node_id node;
+    worker_role role = worker_role::prefill;
+    caf::actor handle;
+  };
+  std::unordered_map<worker_id, known_worker> workers_;  ///< of all peers and this node
 };
 
 }  // namespace mooncaf

@@ -7,20 +7,16 @@
 //                              └─ commit, release ──► shard ── block events ──► conductor
 
 #include <caf/typed_event_based_actor.hpp>
-#include <deque>
-#include <memory>
-#include <unordered_set>
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
-#include "runtime/base/request_ids.hpp"
-#include "runtime/request/block_claim.hpp"
+#include "runtime/request/copy_desk.hpp"
 
 namespace mooncaf {
 
 class pool_keeper final : public pool_keeper_actor::base {
  public:
-  pool_keeper(caf::actor_config& config, context_ptr context, cache_shard_actor shard,
+  pool_keeper(caf::actor_config& config, const context_ptr& context, cache_shard_actor shard,
               messenger_actor messenger);
 
   const char* name() const override { return "mooncaf.pool_keeper"; }
@@ -28,28 +24,17 @@ class pool_keeper final : public pool_keeper_actor::base {
   void on_exit() override;
 
  private:
-  /// The order at work.
-  struct copy {
-    keep_order order;
-    block_claim claim;
-  };
-  using copy_ptr = std::shared_ptr<copy>;
+  /// Carries out what the desk wants done; to be called after every call of it.
+  void act();
+  void carry_out(copy_action::pin& order);
+  void carry_out(const copy_action::reserve& order);
+  void carry_out(copy_action::fetch& order);
+  void carry_out(copy_action::commit& order);
+  void carry_out(const copy_action::release& order);
 
-  void take(keep_order order);
-  void next();
-  void reserve(const copy_ptr& work, std::uint32_t count);
-  void fetch(const copy_ptr& work);
-  void keep(const copy_ptr& work, const remote_blocks& got);
-  /// Frees what was not committed, and goes on with the next order.
-  void done(const copy_ptr& work);
-
-  context_ptr context_;
   cache_shard_actor shard_;
   messenger_actor messenger_;
-  std::unordered_set<node_id> peers_;
-  std::deque<keep_order> waiting_;
-  copy_ptr working_;
-  request_ids ids_;
+  copy_desk desk_;
 };
 
 }  // namespace mooncaf

@@ -53,6 +53,7 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
         }
       },
       [this](cancel_atom, const attempt_id& id) { return cancel(id); },
+      [this](roll_atom, const roll_call& call) { return answer_roll(call); },
       [this](peer_down_atom, node_id peer) {
         for (const auto& request : requests_of(peer)) end(request);
         for (const auto& request : bound_for(peer)) {
@@ -327,6 +328,17 @@ caf::result<void> prefill_worker::cancel(const attempt_id& id) {
   request->waiting.push_back(promise);
   end(request);
   return promise;
+}
+
+std::vector<attempt_id> prefill_worker::answer_roll(const roll_call& call) {
+  std::vector<attempt_id> unknown;
+  for (const auto& id : call.live) {
+    if (!requests_.contains(id.owner())) unknown.push_back(id);
+  }
+  for (const auto& request : requests_of(call.gateway)) {
+    if (std::ranges::find(call.live, request->job.id) == call.live.end()) end(request);
+  }
+  return unknown;
 }
 
 void prefill_worker::fail(const live_ptr& request, error cause, bool retriable) {

@@ -133,6 +133,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   void prompt_done(const live_ptr& request, const sampled_token& token);
 
   caf::result<void> cancel(const attempt_id& id);
+  std::vector<attempt_id> answer_roll(const roll_call& call);
   void fail(const live_ptr& request, error cause, bool retriable);
   void end(const live_ptr& request);
   std::vector<live_ptr> requests_of(node_id gateway) const;

@@ -142,6 +142,10 @@ auto inspect(Inspector& f, attempt_failed& x) {
                 x.retry_after_ns);
 }
 template <class Inspector>
+auto inspect(Inspector& f, roll_call& x) {
+  return fields(f, "roll_call", x, x.gateway, x.live);
+}
+template <class Inspector>
 auto inspect(Inspector& f, commit_item& x) {
   return fields(f, "commit_item", x, x.slot, x.key, x.parent, x.depth, x.checksum);
 }
@@ -210,6 +214,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::first_token))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_run))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_batch))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_failed))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::roll_call))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::commit_item))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefix_view))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::pinned_slots))
@@ -220,6 +225,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::keep_order))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_info))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_info))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::roster_msg))
+CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::attempt_id>))
 CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::hash128>))
 CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::commit_item>))
 CAF_ADD_TYPE_ID(mooncaf, (std::vector<mooncaf::node_info>))
@@ -257,6 +263,7 @@ CAF_ADD_ATOM(mooncaf, mooncaf, release_atom, "release")
 CAF_ADD_ATOM(mooncaf, mooncaf, renew_atom, "renew")
 CAF_ADD_ATOM(mooncaf, mooncaf, report_atom, "report")
 CAF_ADD_ATOM(mooncaf, mooncaf, reserve_atom, "reserve")
+CAF_ADD_ATOM(mooncaf, mooncaf, roll_atom, "roll")
 CAF_ADD_ATOM(mooncaf, mooncaf, run_atom, "run")
 CAF_ADD_ATOM(mooncaf, mooncaf, schedule_atom, "schedule")
 CAF_ADD_ATOM(mooncaf, mooncaf, sent_atom, "sent")

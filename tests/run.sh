@@ -28,24 +28,24 @@ while (($#)); do
 done
 [[ $fuzz_seconds =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || { echo "run.sh: --fuzz-seconds and --jobs take a number" >&2; exit 2; }
 
-build=build
-configure=(-DCMAKE_BUILD_TYPE=RelWithDebInfo)
-case "$sanitize" in
-  "") ;;
-  asan)
-    build=build-asan
-    configure+=(-DMOONCAF_SANITIZE=address,undefined)
-    export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}
-    export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/config/lsan.supp}
-    export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-    ;;
-  tsan)
-    build=build-tsan
-    configure+=(-DMOONCAF_SANITIZE=thread)
-    export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/config/tsan.supp:second_deadlock_stack=1}
-    ;;
-  *) echo "run.sh: --sanitize takes asan or tsan" >&2; exit 2 ;;
-esac
+instrument=()
+sanitize_with() {  # how to configure for this sanitizer, and the options that it reads
+  case "$1" in
+    asan)
+      instrument=(-DMOONCAF_SANITIZE=address,undefined)
+      export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}
+      export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/config/lsan.supp}
+      export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+      ;;
+    tsan)
+      instrument=(-DMOONCAF_SANITIZE=thread)
+      export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/config/tsan.supp:second_deadlock_stack=1}
+      ;;
+    *) echo "run.sh: --sanitize takes asan or tsan" >&2; exit 2 ;;
+  esac
+}
+[[ -z $sanitize ]] || sanitize_with "$sanitize"
+build=build${sanitize:+-$sanitize}
 
 # ---- stages ----------------------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ export MOONCAF_MODEL
 echo "$MOONCAF_MODEL"
 
 begin_stage "configure"
-quietly cmake -G Ninja -B "$build" -S . "${configure[@]}" || give_up
+quietly cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo "${instrument[@]}" || give_up
 echo "$build"
 
 begin_stage "build"
@@ -111,6 +111,16 @@ if ((fuzz_seconds > 0)) && [[ -z $label || $label == fuzz ]] && [[ -z $sanitize 
   else
     fuzz_skip="no clang++ was found, so no fuzz target ran"
   fi
+fi
+
+# The state machines of requests, the store and the campaign that plays them run under AddressSanitizer and UBSan, too.
+if [[ -z $sanitize ]] && [[ -z $label || $label == unit ]]; then
+  begin_stage "AddressSanitizer and UBSan: requests, storage, campaign"
+  sanitize_with asan
+  quietly cmake -G Ninja -B build-asan -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo "${instrument[@]}" || give_up
+  NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-asan mooncaf_{request,storage}_tests mooncaf_campaign || give_up
+  ctest --test-dir build-asan -j "$(nproc)" "${ctest_options[@]}" -R '^(request|storage|campaign)$' \
+    --output-junit "$results/asan.xml" || status=1
 fi
 finish_stage
 

@@ -35,7 +35,8 @@ if(MOONCAF_MOLD)
   target_link_options(mooncaf_options INTERFACE -fuse-ld=mold)
 endif()
 if(MOONCAF_SANITIZE)
-  target_compile_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE} -fno-omit-frame-pointer)
+  # -O1: half the compiler's time of -O2, since much of what is instrumented would be optimised in vain.
+  target_compile_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE} -fno-omit-frame-pointer -O1)
   target_link_options(mooncaf_options INTERFACE -fsanitize=${MOONCAF_SANITIZE})
   if(MOONCAF_SANITIZE MATCHES "undefined")
     # CAF 0.17 binds null references in its init functions and its intrusive queues trip vptr.

@@ -1,6 +1,7 @@
 #include "runtime/request/decode_intake.hpp"
 
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 namespace mooncaf {
@@ -239,6 +240,21 @@ void decode_intake::peer_lost(node_id peer) {
   for (const auto owner : orphans) end(owner);
   for (const auto owner : cut_off)
     fail(owner, {ec::peer_lost, "the node that computes the prompt cannot be reached"}, true);
+}
+
+std::vector<attempt_id> decode_intake::answer_roll(const roll_call& call, time_point now) {
+  std::unordered_set<std::uint64_t> live;
+  std::vector<attempt_id> unknown;
+  for (const auto& id : call.live) {
+    live.insert(id.owner());
+    if (!attempts_.contains(id.owner())) unknown.push_back(id);
+  }
+  std::vector<attempt_id> orphans;
+  for (const auto& [owner, a] : attempts_) {
+    if (a.gateway == call.gateway && !a.over && !live.contains(owner)) orphans.push_back(a.id);
+  }
+  for (const auto& id : orphans) cancel(id, now);
+  return unknown;
 }
 
 std::vector<std::uint64_t> decode_intake::sweep(time_point now) {

@@ -18,6 +18,10 @@ using retry_rules::loss_limit;
 using retry_rules::placing_attempt_limit;
 using retry_rules::placing_limit;
 
+constexpr auto resuming_limit =
+    std::chrono::seconds(30);  ///< as `placing_limit`, of an answer that has begun
+constexpr auto roll_interval = std::chrono::seconds(2);
+
 /// As `placing_limit` where no worker has ever been: nothing restarts that a request could wait for.
 constexpr auto first_worker_limit = std::chrono::seconds(1);
 
@@ -150,9 +154,12 @@ void gateway_core::unanswered(const attempt_id& id, const error& why, time_point
   rejected(request, why, now);
 }
 
+bool gateway_core::waited(const live& request, duration limit, time_point now) {
+  return now - request.placing_since > (request.output.empty() ? limit : duration{resuming_limit});
+}
+
 void gateway_core::rejected(const live_ptr& request, const error& cause, time_point now) {
-  const duration limit = had_workers_ ? placing_limit : first_worker_limit;
-  if (now - request->placing_since > limit && request->output.empty()) {
+  if (waited(*request, had_workers_ ? duration{placing_limit} : first_worker_limit, now)) {
     return fail(request, error{ec::unavailable, "no placement: " + cause.detail}, std::chrono::seconds(2),
                 now);
   }
@@ -229,6 +236,8 @@ void gateway_core::first_of_all(const live_ptr& request, const first_token& mess
 void gateway_core::first(const first_token& message, time_point now) {
   const auto request = find(message.id);
   if (!request) return;
+  request->prefilled = true;
+  hear(*request, now);
   if (request->output.empty()) first_of_all(request, message, now);
   request_event event;
   event.id = request->id;
@@ -251,6 +260,7 @@ void gateway_core::first(const first_token& message, time_point now) {
 void gateway_core::tokens(const token_run& run, time_point now) {
   const auto request = find(run.id);
   if (!request) return;
+  hear(*request, now);
   if (run.position > request->output.size()) {
     request->early.push_back(run);
     return;
@@ -302,15 +312,54 @@ void gateway_core::again(const live_ptr& request, const error& cause, time_point
   ++request->id.attempt;
   request->placed.reset();
   request->dispatched = false;
+  request->prefilled = false;
+  request->missed = false;
   request->decoding = false;
   request->early.clear();
   request->retry_at = now + back_off(request->id.attempt);
 }
 
-void gateway_core::peer_up(node_id peer, std::vector<worker_id> workers) {
+void gateway_core::peer_up(node_id peer, std::vector<worker_id> workers, time_point now) {
   for (const auto id : workers) workers_.insert(id);
   had_workers_ |= !workers.empty();
+  call_roll(workers, now);
   workers_of_[peer] = std::move(workers);
+}
+
+void gateway_core::call_roll(const std::vector<worker_id>& workers, time_point now) {
+  std::unordered_map<worker_id, roll_call> calls;
+  for (const auto worker : workers) calls[worker].gateway = self_;
+  for (const auto& [id, request] : requests_) {
+    if (!request->dispatched) continue;
+    for (const auto worker : {request->placed->prefill, request->placed->decode}) {
+      const auto i = calls.find(worker);
+      if (i == calls.end()) continue;
+      i->second.live.push_back(request->id);
+      request->called = now;
+    }
+  }
+  for (const auto worker : workers) actions_.emplace_back(worker_roll{worker, std::move(calls[worker])});
+}
+
+void gateway_core::hear(live& request, time_point now) {
+  request.heard = now;
+  request.missed = false;
+}
+
+void gateway_core::missing(worker_id worker, const std::vector<attempt_id>& unknown, time_point now) {
+  for (const auto& id : unknown) {
+    const auto request = find(id);
+    if (!request || !request->dispatched) continue;
+    // A prefill worker forgets what it has handed over; and who asked before the latest word came asks again.
+    const bool needed = worker == request->placed->decode || !request->prefilled;
+    if (!needed || request->heard >= request->called) continue;
+    // Its end may be on the way over the other worker's link.
+    if (!std::exchange(request->missed, true)) continue;
+    attempt_failed message;
+    message.id = id;
+    message.cause = {ec::internal, "worker " + to_string(worker) + " does not know the attempt"};
+    attempt_over(message, now);
+  }
 }
 
 void gateway_core::peer_down(node_id peer, time_point now) {
@@ -425,8 +474,12 @@ void gateway_core::tick(time_point now) {
   for (const auto& request : late) {
     fail(request, error{ec::timed_out, "the request took longer than gateway.request_timeout"}, {}, now);
   }
+  if (now >= roll_at_) {
+    roll_at_ = now + roll_interval;
+    call_roll({workers_.begin(), workers_.end()}, now);
+  }
   for (const auto& request : due) {
-    if (!conductor_ && now - request->placing_since > placing_limit && request->output.empty()) {
+    if (!conductor_ && waited(*request, placing_limit, now)) {
       fail(request, error{ec::unavailable, "no conductor is reachable"}, std::chrono::seconds(2), now);
     } else {
       schedule(request, now);

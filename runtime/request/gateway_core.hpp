@@ -8,6 +8,9 @@
 //                    └── worker lost, ───┴────────────┴───────────────┘
 //                        retriable failure: attempt + 1, prompt + tokens so far
 //
+// Workers are asked what they know, when they come and every few seconds: what one side has lost sight of
+// ends on the other, whatever the reason.
+//
 // A client sees a pause, never an error it could have been spared, and no token twice: tokens carry their
 // position.
 
@@ -47,12 +50,19 @@ struct stop_order {
   worker_role role = worker_role::prefill;
 };
 
+/// Compares with a worker what it and the gateway are at. It has to reach the worker after all orders before.
+struct worker_roll {
+  worker_id worker;
+  roll_call call;
+};
+
 /// What the core wants done, in order:
 ///   schedule_job   ask the conductor, and tell `answered` or, after `schedule_limit`, `unanswered`
 ///   request_event  tell the conductor
 ///   work_order     send it to both workers of its placement
 ///   stop_order     tell the worker, as far as it can be reached
-using gateway_action = std::variant<schedule_job, request_event, work_order, stop_order>;
+///   worker_roll    ask the worker, and tell `missing` what it does not know
+using gateway_action = std::variant<schedule_job, request_event, work_order, stop_order, worker_roll>;
 
 /// Who measures. Called in the middle of things: must not call back.
 class gateway_observer {
@@ -96,12 +106,14 @@ class gateway_core {
 
   // ---- workers ----
   /// These workers of a node can be reached from now on, and no others of it.
-  void peer_up(node_id peer, std::vector<worker_id> workers);
+  void peer_up(node_id peer, std::vector<worker_id> workers, time_point now);
   /// The node is gone, with what ran there.
   void peer_down(node_id peer, time_point now);
   void first(const first_token& message, time_point now);
   void tokens(const token_run& run, time_point now);
   void attempt_over(const attempt_failed& message, time_point now);
+  /// Attempts that this worker should have and does not know.
+  void missing(worker_id worker, const std::vector<attempt_id>& unknown, time_point now);
 
   /// Deadlines, and requests that wait for a place.
   void tick(time_point now);
@@ -120,6 +132,10 @@ class gateway_core {
     std::vector<worker_id> avoid;     ///< decode workers that attempts failed on
     std::uint32_t wasted_tokens = 0;  ///< of a prefill that decode refused
     std::uint32_t losses = 0;         ///< workers that died with it
+    bool prefilled = false;           ///< the attempt's first token is here
+    time_point heard;                 ///< when a worker last said something of it
+    time_point called;                ///< when the workers were last asked for it
+    bool missed = false;              ///< one of them did not know it, and nothing was heard since
     bool decoding = false;            ///< the decode side has shown life: prefill's fate no longer matters
     std::vector<token_run> early;     ///< came before the first token, which takes another link
     bool scheduling = false;          ///< the conductor's answer is awaited
@@ -143,12 +159,16 @@ class gateway_core {
   void start(const client_request_ptr& client, generation what, std::vector<generation> followers,
              time_point now);
   void schedule(const live_ptr& request, time_point now);
+  /// Whether no place could be had for so long; an answer that has begun waits longer.
+  static bool waited(const live& request, duration limit, time_point now);
   void rejected(const live_ptr& request, const error& cause, time_point now);
   void dispatch(const live_ptr& request, const placement_msg& where, time_point now);
   work_order order_for(const live& request, time_point now) const;
   void first_of_all(const live_ptr& request, const first_token& message, time_point now);
   bool deliver(const live_ptr& request, const token_msg& token, time_point now);
   void again(const live_ptr& request, const error& cause, time_point now);
+  static void hear(live& request, time_point now);
+  void call_roll(const std::vector<worker_id>& workers, time_point now);
   void stop_workers(const live_ptr& request);
   void stop_decode(const live_ptr& request);
   void finish(const live_ptr& request, finish_kind reason, time_point now);
@@ -175,6 +195,7 @@ class gateway_core {
   std::unordered_map<request_id, live_ptr> requests_;
   turnover places_;  ///< of `max_requests`
   request_ids ids_;
+  time_point roll_at_{};
   std::vector<gateway_action> actions_;
 };
 

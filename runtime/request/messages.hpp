@@ -318,6 +318,13 @@ struct attempt_failed {
   std::int64_t retry_after_ns = 0;          ///< of a refusal: when a client may come again
 };
 
+/// Gateway -> worker, when they meet and every few seconds: which attempts they are at together. The worker
+/// ends its others of this gateway, and answers with those that it does not know.
+struct roll_call {
+  node_id gateway;
+  std::vector<attempt_id> live;
+};
+
 // ---- blocks -------------------------------------------------------------------------------------------
 
 /// Names a reserved slot: what it holds from now on, for everyone.

@@ -325,3 +325,20 @@ TEST_CASE_FIXTURE(gateway_world, "a gateway that stops tells its clients") {
   REQUIRE(sink->cause);
   CHECK(sink->cause->code == ec::unavailable);
 }
+
+TEST_CASE_FIXTURE(gateway_world,
+                  "a request that decode knows nothing of is placed again, without a word to its client") {
+  open();
+  submit_one();
+  const auto id = placed();
+  first(id, 1);
+  decode->forgetful = true;
+  REQUIRE(ticks_until([&] { return decode->jobs.size() > 1; }));
+  decode->forgetful = false;
+  const auto next = placed(1);
+  CHECK(next.attempt == id.attempt + 1);
+  more(next, 1, {2, 3}, finish_kind::stop);
+  CHECK(sink->tokens == ids{1, 2, 3});
+  CHECK(sink->end == finish_kind::stop);
+  CHECK(!decode->rolls.empty());
+}

@@ -21,6 +21,13 @@ constexpr worker_id prefill_id{11}, decode_id{21};
 struct worker_log {
   std::vector<generate_job> jobs;
   std::vector<attempt_id> cancels;
+  std::vector<roll_call> rolls;
+  bool forgetful = false;  ///< knows of no attempt
+
+  std::vector<attempt_id> answer_roll(const roll_call& call) {
+    rolls.push_back(call);
+    return forgetful ? call.live : std::vector<attempt_id>{};
+  }
 };
 
 struct conductor_log {
@@ -44,6 +51,7 @@ inline prefill_worker_actor::behavior_type fake_prefill(prefill_worker_actor::po
       [=](job_atom, const generate_job& job) { log->jobs.push_back(job); },
       [](target_atom, const kv_target&) { FAIL_CHECK("a gateway has no slots"); },
       [=](cancel_atom, const attempt_id& id) { log->cancels.push_back(id); },
+      [=](roll_atom, const roll_call& call) { return log->answer_roll(call); },
       [](peer_down_atom, node_id) { FAIL_CHECK("peers are the node's business"); },
       [](status_atom) { return worker_load{}; },
       [](layers_atom, const attempt_id&) { FAIL_CHECK("internal"); },
@@ -59,6 +67,7 @@ inline decode_worker_actor::behavior_type fake_decode(decode_worker_actor::point
       [=](job_atom, const generate_job& job) { log->jobs.push_back(job); },
       [](done_atom, const prefill_done&) { FAIL_CHECK("a gateway computes nothing"); },
       [=](cancel_atom, const attempt_id& id) { log->cancels.push_back(id); },
+      [=](roll_atom, const roll_call& call) { return log->answer_roll(call); },
       [](peer_down_atom, node_id) { FAIL_CHECK("peers are the node's business"); },
       [](status_atom) { return worker_load{}; },
       [](landed_atom, const attempt_id&, bool) { FAIL_CHECK("internal"); },

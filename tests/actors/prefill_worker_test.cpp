@@ -138,3 +138,20 @@ TEST_CASE_FIXTURE(worker_world, "the requests of a lost gateway are dropped") {
     CHECK(!over(j));
   }
 }
+
+TEST_CASE_FIXTURE(worker_world,
+                  "what its gateway has lost sight of ends, at both workers, and leaves nothing") {
+  const auto j = job(prompt(30), a, b, 200);
+  send_job(j);
+  REQUIRE(until([&] { return log(j).first.has_value(); }));
+  for (const auto& live : {std::vector{j.id}, {}}) {
+    const roll_call call{j.gateway_node, live};
+    CHECK(ask<std::vector<attempt_id>>(b.decode, roll_atom_v, call).value().empty());
+    CHECK(ask<std::vector<attempt_id>>(a.prefill, roll_atom_v, call).has_value());
+    CHECK((live.empty() || !idle(b)));
+  }
+  CHECK(until([&] { return all_idle(); }));
+  CHECK(!over(j));
+  CHECK(ask<std::vector<attempt_id>>(b.decode, roll_atom_v, roll_call{j.gateway_node, {j.id}}).value() ==
+        std::vector{j.id});
+}

@@ -6,19 +6,24 @@ namespace {
 
 constexpr duration sweep_interval = 500ms;
 constexpr duration message_delay = 10us;  ///< between actors of a process
+constexpr duration flush_limit = 2s;
 
 block_event_msg as_message(const block_event& e) {
   const auto what = e.what == block_event::kind::stored    ? block_change::stored
                     : e.what == block_event::kind::removed ? block_change::removed
                                                            : block_change::moved;
-  return {e.name.key, e.name.parent, e.name.depth, what, block_tier::dram};
+  const auto tier = e.tier == storage_tier::dram ? block_tier::dram : block_tier::ssd;
+  return {e.name.key, e.name.parent, e.name.depth, what, tier};
 }
 
 }  // namespace
 
-machine::machine(world& w_, process self_, const roles& what_)
+machine::machine(world& w_, process self_, const roles& what_, disk* ssd)
     : w(w_), self(self_), what(what_), member(*this), mail(*this) {
-  if (what.slots > 0) cache = std::make_unique<shard>(w.net, w.time, w.luck, self, what.slots);
+  if (what.slots > 0) {
+    cache = std::make_unique<shard>(w.net, w.time, w.luck, self, what.slots, ssd);
+    keeper = std::make_unique<keeper_twin>(*this);
+  }
   if (what.prefill) prefill = std::make_unique<prefill_twin>(*this);
   if (what.decode) decode = std::make_unique<decode_twin>(*this);
   if (what.gateway) gateway = std::make_unique<gateway_twin>(*this);
@@ -29,6 +34,18 @@ void machine::start() {
   if (gateway) local_up(self);
   member.start();
   tick();
+}
+
+void machine::leave() {
+  leaving = true;
+  const auto die = [this] {
+    if (!w.net.alive(self)) return;
+    if (gateway) gateway->core.close();
+    w.net.kill(self);
+  };
+  w.net.in(self, flush_limit, die);
+  if (!cache) return die();
+  cache->flush(die);
 }
 
 void machine::lost(process other) {
@@ -49,17 +66,23 @@ void machine::lost(process other) {
 void machine::local_up(process peer) {
   w.net.in(self, message_delay, [this, peer] {
     if (peer != self) mail.up(peer);
+    if (keeper && peer != self) {
+      keeper->desk.peer_up(node_of(peer));
+      keeper->act();
+    }
     if (!gateway) return;
     std::vector<worker_id> workers;
     if (at(peer).prefill) workers.push_back(prefill_of(peer));
     if (at(peer).decode) workers.push_back(decode_of(peer));
-    gateway->core.peer_up(node_of(peer), std::move(workers));
+    gateway->core.peer_up(node_of(peer), std::move(workers), now());
+    gateway->act();
   });
 }
 
 void machine::local_down(process peer) {
   w.net.in(self, message_delay, [this, peer] {
     mail.down(peer);
+    if (keeper) keeper->desk.peer_down(node_of(peer));
     if (gateway) {
       gateway->core.peer_down(node_of(peer), now());
       gateway->act();
@@ -114,6 +137,7 @@ void machine::tick() {
       const auto more = decode->sweep();
       owners.insert(owners.end(), more.begin(), more.end());
     }
+    if (const auto copying = keeper->desk.at_work()) owners.push_back(*copying);
     if (!owners.empty()) cache->renew(std::move(owners));
     cache->expire();
     send_events();
@@ -165,6 +189,12 @@ void conductor_twin::act() {
     } else if (auto* follow = std::get_if<follow_shard>(&action)) {
       const auto who = process_of(follow->node);
       here_.w.net.send(here_.self, who, [&m = here_.at(who)] { m.send_snapshot(); });
+    } else if (auto* copy = std::get_if<copy_blocks>(&action)) {
+      const auto who = process_of(copy->target);
+      here_.w.net.send(here_.self, who, [&m = here_.at(who), order = std::move(copy->order)] {
+        m.keeper->desk.take(order);
+        m.keeper->act();
+      });
     }
   }
 }
@@ -174,12 +204,12 @@ result<std::vector<node_id>> conductor_twin::join(process who) {
   member_card card;
   card.id = node_of(who);
   card.has_shard = node.cache != nullptr;
-  const std::vector<timing_point> samples{{4, 0, 0.004}, {16, 0, 0.016}, {16, 16, 0.017}};
+  card.keeps_copies = node.keeper != nullptr;
   const auto tokens = node.what.slots * block_tokens;
   if (node.prefill)
-    card.workers.push_back({prefill_of(who), card.id, instance_role::prefill, 64, samples, 0});
+    card.workers.push_back({prefill_of(who), card.id, instance_role::prefill, 64, prefill_samples, 0});
   if (node.decode)
-    card.workers.push_back({decode_of(who), card.id, instance_role::decode, 4, samples, tokens});
+    card.workers.push_back({decode_of(who), card.id, instance_role::decode, 4, prefill_samples, tokens});
   if (desk.is_member(card.id)) desk.leave(card.id, here_.now());
   if (auto added = desk.join(card, here_.now()); !added) return tl::unexpected(added.error());
   act();
@@ -248,13 +278,27 @@ void gateway_twin::carry_out(const request_event& event) {
 
 void gateway_twin::carry_out(const work_order& order) {
   const auto decode = process_of(order.placement.decode), prefill = process_of(order.placement.prefill);
-  here_.w.net.send(here_.self, decode, [&m = here_.at(decode), order] { m.decode->take(order); });
-  here_.w.net.send(here_.self, prefill, [&m = here_.at(prefill), order] { m.prefill->take(order); });
+  auto& net = here_.w.net;
+  net.send_of_attempt(here_.self, decode, [&m = here_.at(decode), order] { m.decode->take(order); });
+  net.send_of_attempt(here_.self, prefill, [&m = here_.at(prefill), order] { m.prefill->take(order); });
+}
+
+void gateway_twin::carry_out(const worker_roll& roll) {
+  const auto to = process_of(roll.worker);
+  here_.w.net.send(here_.self, to, [this, to, roll] {
+    auto& there = here_.at(to);
+    const bool decode = roll.worker == decode_of(to);
+    auto unknown = decode ? there.decode->answer_roll(roll.call) : there.prefill->answer_roll(roll.call);
+    here_.w.net.send(to, here_.self, [this, worker = roll.worker, unknown = std::move(unknown)] {
+      core.missing(worker, unknown, here_.now());
+      act();
+    });
+  });
 }
 
 void gateway_twin::carry_out(const stop_order& order) {
   const auto to = process_of(order.worker);
-  here_.w.net.send(here_.self, to, [&m = here_.at(to), order] {
+  here_.w.net.send_of_attempt(here_.self, to, [&m = here_.at(to), order] {
     if (order.role == worker_role::decode) return m.decode->cancel(order.id);
     m.prefill->cancel(order.id, [](bool) {});
   });

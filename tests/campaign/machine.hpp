@@ -1,20 +1,25 @@
 #pragma once
 // A process of a virtual cluster. What decides is the product's: `conductor_desk`, `gateway_core`,
-// `decode_intake`, `block_claim`, `peer_roster`, `tiered_store`. What stays in the actors (greeting peers,
-// the messenger's peers and fences, a prefill worker's order of steps) is a twin of them, as short as
-// possible.
+// `decode_intake`, `copy_desk`, `block_claim`, `peer_roster`, `tiered_store`. What stays in the actors
+// (greeting peers, the messenger's peers and fences, a prefill worker's order of steps) is a twin of them, as
+// short as possible.
 
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/request/conductor_desk.hpp"
+#include "runtime/request/copy_desk.hpp"
 #include "runtime/request/decode_intake.hpp"
 #include "runtime/request/gateway_core.hpp"
+#include "runtime/sched/load_plan.hpp"
 #include "runtime/sched/peer_roster.hpp"
+#include "runtime/sched/prefetch_policy.hpp"
+#include "runtime/sched/prefill_batch.hpp"
 #include "tests/campaign/shard.hpp"
 
 namespace mooncaf::campaign {
@@ -40,9 +45,31 @@ inline std::int32_t token_after(std::uint64_t hash) noexcept {
   return static_cast<std::int32_t>((hash >> 17) % 30'000);
 }
 
+/// Of a slot whose content follows from wrong KV.
+inline constexpr std::uint64_t garbage = 0xBAD;
+
+inline std::uint32_t blocks_for(std::size_t tokens) {
+  return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
+}
+
+/// What block `i` holds when all of `tokens` are in.
+inline std::uint64_t content_of(std::span<const std::int32_t> tokens, std::uint32_t i) {
+  return fold_all(tokens.first(std::min<std::size_t>(tokens.size(), (i + 1) * block_tokens)));
+}
+
+inline token_msg as_token(std::int32_t id) {
+  token_msg out;
+  out.id = id;
+  return out;
+}
+
+/// How long prompts take to compute, as calibrated: a millisecond per token.
+inline const std::vector<timing_point> prefill_samples{{4, 0, 0.004}, {16, 0, 0.016}, {16, 16, 0.017}};
+
 struct roles {
   bool conductor = false, gateway = false, prefill = false, decode = false;
-  std::size_t slots = 0;  ///< of its arena; 0: it has no shard
+  std::size_t slots = 0;       ///< of its arena; 0: it has no shard. Without a worker it keeps copies
+  std::size_t ssd_blocks = 0;  ///< that its SSD takes; 0: it has none
 };
 
 class machine;
@@ -114,6 +141,8 @@ class courier {
   std::uint64_t write(process to, std::function<void()> land, ended_fn ended);
   void cancel(std::uint64_t transfer);
   void fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered);
+  /// The fetch of this attempt ends now, with what arrived.
+  void stop(const attempt_id& id) { stopped_.insert(id.owner()); }
 
  private:
   struct transfer {
@@ -140,25 +169,31 @@ class courier {
   std::map<process, shutting> shutting_;
   std::vector<process> fenced_;
   std::map<std::uint64_t, transfer> under_way_;
+  std::set<std::uint64_t> stopped_;  ///< fetches, by owner
   std::uint64_t next_ = 1;
 };
 
-/// actors/prefill_worker.cpp, one pass per block.
+/// actors/prefill_worker.cpp.
 class prefill_twin {
  public:
-  explicit prefill_twin(machine& here) : here_(here) {}
+  explicit prefill_twin(machine& here);
   void take(const work_order& job);
   void target(const kv_target& target);
   void cancel(const attempt_id& id, std::function<void(bool stopped)> answer);
+  std::vector<attempt_id> answer_roll(const roll_call& call);
   void peer_lost(process peer);
   std::vector<std::uint64_t> sweep();
   std::size_t size() const noexcept { return requests_.size(); }
 
  private:
+  enum class phase : std::uint8_t { looking, pinning, reserving, fetching, queued, sending };
   struct live {
     work_order job;
     block_claim claim;
-    std::uint32_t computed = 0;  ///< blocks
+    phase at = phase::looking;
+    load_plan plan;
+    time_point load_began;
+    std::uint32_t computed = 0;  ///< tokens
     bool right = true;           ///< all that was read was what it should be
     bool busy = false, over = false;
     // Its stream.
@@ -170,9 +205,19 @@ class prefill_twin {
     std::vector<std::function<void(bool)>> waiting;
   };
   using live_ptr = std::shared_ptr<live>;
+  std::uint32_t reusable(const work_order& job) const;
+  void weigh(const live_ptr& r, const prefix_view& held);
+  void pin(const live_ptr& r, std::uint32_t from_ssd);
+  void reserve(const live_ptr& r, std::uint32_t count);
   void fetch(const live_ptr& r);
-  void compute(const live_ptr& r);
-  void computed(const live_ptr& r);
+  bool idle() const noexcept { return !computing_ && queue_.size() == 0; }
+  std::uint32_t tokens_loading(const live& r) const;
+  void stop_later(const live_ptr& r);
+  void maybe_stop(const live_ptr& r);
+  void enqueue(const live_ptr& r);
+  void step();
+  void write(live& r, const prefill_chunk& chunk);
+  void computed(const live_ptr& r, const prefill_chunk& chunk);
   void prompt_done(const live_ptr& r);
   void stream(const live_ptr& r);
   void settle(const live_ptr& r);
@@ -182,6 +227,10 @@ class prefill_twin {
   void end(const live_ptr& r);
 
   machine& here_;
+  prefetch_policy prefetch_;
+  prefill_model computing_model_;
+  prefill_batch queue_;
+  bool computing_ = false;
   std::map<std::uint64_t, live_ptr> requests_;
   std::map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
   std::map<std::uint64_t, time_point> cancelled_early_;
@@ -194,6 +243,7 @@ class decode_twin {
   void take(const work_order& job);
   void done(const prefill_done& message);
   void cancel(const attempt_id& id);
+  std::vector<attempt_id> answer_roll(const roll_call& call);
   void peer_lost(process peer);
   void landed(std::uint64_t owner);
   std::vector<std::uint64_t> sweep();
@@ -235,6 +285,24 @@ class decode_twin {
   std::map<std::uint64_t, landing> board_;
 };
 
+/// actors/pool_keeper.cpp.
+class keeper_twin {
+ public:
+  explicit keeper_twin(machine& here);
+  copy_desk desk;
+  void act();
+  std::uint64_t copied = 0;  ///< blocks
+
+ private:
+  void carry_out(copy_action::pin& order);
+  void carry_out(const copy_action::reserve& order);
+  void carry_out(const copy_action::fetch& order);
+  void carry_out(copy_action::commit& order);
+  void carry_out(const copy_action::release& order);
+
+  machine& here_;
+};
+
 /// actors/gateway.cpp.
 class gateway_twin final : public gateway_observer {
  public:
@@ -256,6 +324,7 @@ class gateway_twin final : public gateway_observer {
   void carry_out(const request_event& event);
   void carry_out(const work_order& order);
   void carry_out(const stop_order& order);
+  void carry_out(const worker_roll& roll);
   void tick();
 
   machine& here_;
@@ -279,8 +348,11 @@ class conductor_twin {
 
 class machine {
  public:
-  machine(world& w, process self, const roles& what);
+  /// @param ssd  of its place; null: none.
+  machine(world& w, process self, const roles& what, disk* ssd);
   void start();
+  /// Stops as it was told to (actors/process.cpp): writes what memory alone holds, tells clients, dies.
+  void leave();
   /// The connection with another process broke.
   void lost(process other);
   void local_up(process peer);
@@ -302,8 +374,10 @@ class machine {
   std::unique_ptr<shard> cache;
   std::unique_ptr<prefill_twin> prefill;
   std::unique_ptr<decode_twin> decode;
+  std::unique_ptr<keeper_twin> keeper;
   std::unique_ptr<gateway_twin> gateway;
   std::unique_ptr<conductor_twin> conductor;
+  bool leaving = false;
 
  private:
   void tick();

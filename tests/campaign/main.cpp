@@ -39,6 +39,9 @@ void add(verdict& sum, const verdict& one) {
   sum.left += one.left;
   sum.lost_with_gateway += one.lost_with_gateway;
   sum.faults += one.faults;
+  sum.written += one.written;
+  sum.read_back += one.read_back;
+  sum.copied += one.copied;
   sum.tokens += one.tokens;
   sum.attempts_failed += one.attempts_failed;
   sum.events += one.events;
@@ -74,6 +77,8 @@ int main(int argc, char** argv) {
             << sum.finished << ", failed " << sum.failed << ", left " << sum.left
             << ", lost with their gateway " << sum.lost_with_gateway << "), attempts that failed "
             << sum.attempts_failed << ", tokens " << sum.tokens << '\n'
+            << "blocks written to SSDs " << sum.written << ", read back " << sum.read_back
+            << ", copied ahead of need " << sum.copied << '\n'
             << "wrong tokens " << sum.wrong_tokens << ", leaks " << sum.leaks << ", hangs " << sum.hangs
             << ", seeds that break a promise " << failing << '\n'
             << "longest until settled "

@@ -50,6 +50,8 @@ void membership::report() {
   mine.node = node_of(here_.self);
   mine.roster = version_;
   mine.unreachable = roster_.unreachable();
+  mine.has_shard = here_.cache != nullptr;
+  mine.shard.slots_total = here_.what.slots;
   const auto to = *conductor_process_;
   here_.w.net.send(here_.self, to, [this, to, mine] {
     auto answer = here_.at(to).conductor->report(mine);
@@ -282,6 +284,7 @@ void courier::end(std::uint64_t id, bool landed, bool fenced) {
 
 void courier::fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered) {
   const auto from = process_of(plan.source);
+  stopped_.erase(plan.id.owner());
   if (!peer_known(from)) {
     here_.w.net.in(here_.self, 10us, [answered] { answered({}); });
     return;
@@ -290,9 +293,11 @@ void courier::fetch(const fetch_plan& plan, std::function<void(const remote_bloc
       from, pin_limit,
       [this, from, plan, answered](std::function<void(network::action)> reply) {
         here_.at(from).cache->pin_remote(
-            plan.id.reader(), plan.keys, [this, from, plan, answered, reply](const remote_blocks& held) {
+            plan.id.reader(), plan.keys, plan.worth_ns,
+            [this, from, plan, answered, reply](const remote_blocks& held) {
               reply([this, from, plan, answered, held] { read(plan, held, fences_of(from), answered); });
-            });
+            },
+            [answered, reply](const error&) { reply([answered] { answered({}); }); });
       },
       [this, from, reader = plan.id.reader(), answered] {
         here_.w.net.send(here_.self, from, [&m = here_.at(from), reader] { m.cache->release(reader); });
@@ -313,7 +318,8 @@ void courier::read(const fetch_plan& plan, remote_blocks held, std::uint64_t ses
   const std::weak_ptr<std::function<void(std::size_t)>> self = next;
   *next = [this, self, plan, held = std::move(held), session, from, finish, done, began](std::size_t i) {
     const auto again = self.lock();
-    if (i >= held.blocks.size() || i >= plan.skip + plan.slots.size()) return finish(*done);
+    const bool all = i >= held.blocks.size() || i >= plan.skip + plan.slots.size();
+    if (all || stopped_.contains(plan.id.owner())) return finish(*done);
     here_.w.net.in(here_.self, here_.w.luck.between(50us, here_.w.luck.chance(5) ? 500ms : 1ms),
                    [this, again, &plan, &held, session, from, finish, done, began, i] {
                      const bool lost = !here_.w.net.alive(from) || !peer_known(from) ||

@@ -100,6 +100,10 @@ void network::send(process from, process to, action what) {
   pass(from, to, std::move(what));
 }
 
+void network::send_of_attempt(process from, process to, action what) {
+  if (swallows_ == 0 || !luck_.chance(swallows_)) send(from, to, std::move(what));
+}
+
 void network::pass(process from, process to, action what) {
   auto& l = between(from, to);
   auto& last = l.last[from > to];

@@ -43,9 +43,14 @@ class network {
   bool connected(process here, process other) const;
   /// Arrives in order, unless the connection breaks before. To itself: always.
   void send(process from, process to, action what);
+  /// The same, of an attempt: between gateways and workers, who compare what they are at, so that it does not
+  /// matter if a defect somewhere swallows it.
+  void send_of_attempt(process from, process to, action what);
   /// Nothing passes between two processes in these directions.
   void cut(process a, process b, bool forth, bool back);
   void heal(process a, process b);
+  /// Of what is said of attempts, so many percent vanish while the connection holds: CAF does no such thing.
+  void swallow(unsigned percent) { swallows_ = percent; }
   /// Every message takes so much longer.
   void slow(process a, process b, duration extra);
   bool passes(process from, process to) const;
@@ -78,6 +83,7 @@ class network {
   dice& luck_;
   std::vector<node> nodes_;
   std::vector<link> links_;
+  unsigned swallows_ = 0;
 };
 
 }  // namespace mooncaf::campaign

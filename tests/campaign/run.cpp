@@ -67,6 +67,9 @@ class execution {
   void start(std::size_t place, const roles& as);
   void begin(const request_plan& plan);
   void strike(const fault& f);
+  void strike_disk(const fault& f);
+  void leave(const fault& f);
+  void restart_later(std::size_t place, process was, duration wait);
   void check_answers();
   /// What is not as it should be once nothing is under way.
   std::vector<std::string> remains();
@@ -77,7 +80,9 @@ class execution {
 
   const schedule& what_;
   world w_;
-  std::vector<process> standing_;  ///< by place
+  std::vector<process> standing_;             ///< by place
+  std::vector<std::unique_ptr<disk>> disks_;  ///< by place; they outlive processes
+  std::set<std::size_t> away_;                ///< places that were left for ever
   std::vector<client> clients_;
   std::set<block_key> known_;  ///< blocks that some shard held
   verdict out_;
@@ -86,7 +91,11 @@ class execution {
 void execution::start(std::size_t place, const roles& as) {
   const auto p = w_.net.start();
   if (as.conductor) w_.conductor = p;
-  w_.machines.push_back(std::make_unique<machine>(w_, p, as));
+  if (place == disks_.size()) disks_.push_back(std::make_unique<disk>());
+  auto& ssd = *disks_[place];
+  ssd.capacity = as.ssd_blocks;
+  ssd.policy = what_.writes;
+  w_.machines.push_back(std::make_unique<machine>(w_, p, as, as.ssd_blocks > 0 ? &ssd : nullptr));
   if (place < standing_.size()) {
     standing_[place] = p;
   } else {
@@ -158,16 +167,58 @@ void execution::strike(const fault& f) {
     case fault_kind::kill: {
       if (!w_.net.alive(p) || w_.net.size() >= network::most) return;
       const auto place = f.place % standing_.size();
+      away_.erase(place);
       w_.net.kill(p);
-      w_.time.after(f.length, [this, place, p] {
-        if (standing_[place] == p && w_.net.size() < network::most) start(place, w_.machines[p]->what);
-      });
-      return;
+      return restart_later(place, p, f.length);
     }
+    case fault_kind::swallow:
+      w_.net.swallow(30);
+      w_.time.after(f.length, [this] { w_.net.swallow(0); });
+      return;
+    case fault_kind::leave:
+      return leave(f);
+    case fault_kind::disk_fails:
+    case fault_kind::disk_slow:
+    case fault_kind::disk_rots:
+      return strike_disk(f);
     case fault_kind::join:
       if (w_.net.size() >= network::most) return;
       start(standing_.size(), {.prefill = true, .decode = f.length > 4s, .slots = 24});
       return;
+  }
+}
+
+void execution::leave(const fault& f) {
+  const auto place = f.place % standing_.size();
+  const auto p = standing_[place];
+  if (!up(p) || w_.machines[p]->leaving || w_.net.size() >= network::most) return;
+  const bool returns = f.other % 2 == 0 || w_.machines[p]->what.conductor;
+  if (!returns) away_.insert(place);
+  w_.net.in(p, 0ns, [m = w_.machines[p].get()] { m->leave(); });
+  if (returns) restart_later(place, p, f.length);
+}
+
+void execution::restart_later(std::size_t place, process was, duration wait) {
+  w_.time.after(wait, [this, place, was] {
+    if (standing_[place] != was || w_.net.size() >= network::most) return;
+    if (w_.net.alive(was)) return restart_later(place, was, 100ms);  // it still writes
+    start(place, w_.machines[was]->what);
+  });
+}
+
+void execution::strike_disk(const fault& f) {
+  auto* ssd = disks_[f.place % standing_.size()].get();
+  switch (f.what) {
+    case fault_kind::disk_fails:
+      ssd->refuses = true;
+      w_.time.after(f.length, [ssd] { ssd->refuses = false; });
+      return;
+    case fault_kind::disk_slow:
+      ssd->extra = 50ms;
+      w_.time.after(f.length, [ssd] { ssd->extra = {}; });
+      return;
+    default:
+      for (auto& [key, block] : ssd->blocks) block.content += w_.luck.chance(30);
   }
 }
 
@@ -253,6 +304,7 @@ std::vector<std::string> execution::remains() {
   for (std::size_t i = 0; i < standing_.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const auto a = standing_[i], b = standing_[j];
+      if (away_.contains(i) || away_.contains(j)) continue;
       if (!w_.net.connected(a, b) || !w_.net.connected(b, a)) out.push_back("a pair of nodes is apart");
     }
   }
@@ -263,6 +315,7 @@ verdict execution::run() {
   w_.net.on_lost = [this](process here, process other) { w_.machines[here]->lost(other); };
   w_.core.block_tokens = block_tokens;
   w_.core.bytes_per_token = 8;
+  w_.core.hot_copy_share = 0.3;
   w_.core.admission = what_.queues ? admission_policy::queue : admission_policy::none;
   w_.layout = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = block_tokens};
   w_.root = hash_text128("campaign");
@@ -281,7 +334,13 @@ verdict execution::run() {
   while (!all_over() && w_.time.now() < quiet + answer_bound)
     w_.time.run_until(w_.time.now() + look_interval);
   check_answers();
-  for (const auto& m : w_.machines) out_.attempts_failed += m->gateway ? m->gateway->attempts : 0;
+  for (const auto& m : w_.machines) {
+    out_.attempts_failed += m->gateway ? m->gateway->attempts : 0;
+    if (!m->cache) continue;
+    out_.written += m->cache->store().ssd_stats().writes;
+    out_.read_back += m->cache->store().ssd_stats().promotions;
+    out_.copied += m->keeper->copied;
+  }
   auto left = remains();
   while (!left.empty() && w_.time.now() < quiet + settle_bound) {
     w_.time.run_until(w_.time.now() + look_interval);

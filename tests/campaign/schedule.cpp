@@ -8,7 +8,8 @@ namespace mooncaf::campaign {
 namespace {
 
 const char* name_of(fault_kind kind) {
-  constexpr const char* names[] = {"cut", "cut one way", "kill", "pause", "slow", "join"};
+  constexpr const char* names[] = {"cut",   "cut one way", "kill",      "pause",     "slow",   "join",
+                                   "leave", "disk fails",  "disk slow", "disk rots", "swallow"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -31,18 +32,25 @@ std::vector<roles> draw_places(dice& luck) {
   const auto pairs = 1 + luck.below(2);
   for (std::size_t i = 0; i < pairs; ++i) out.push_back({.prefill = true, .slots = slots()});
   for (std::size_t i = 0; i < pairs; ++i) out.push_back({.decode = true, .slots = slots()});
+  if (luck.chance(30)) out.push_back({.slots = slots()});  // a cache node
+  const bool disks = luck.chance(50);
+  for (auto& p : out) {
+    if (disks && p.slots > 0 && luck.chance(70)) p.ssd_blocks = 6 + luck.below(60);
+  }
   return out;
 }
 
 std::vector<request_plan> draw_requests(dice& luck) {
   std::vector<request_plan> out;
-  const auto count = 2 + luck.below(14);
+  // Sometimes all want the same, which makes it hot.
+  const bool alike = luck.chance(15);
+  const auto count = 2 + luck.below(14) + (alike ? 12 : 0);
   for (std::size_t i = 0; i < count; ++i) {
     request_plan r;
     r.when = 200ms + luck.between(0ms, 3s);
     r.gateway = luck.below(4);
-    const auto document = static_cast<std::int32_t>(luck.below(3));
-    const auto shared = luck.below(5) * block_tokens;
+    const auto document = static_cast<std::int32_t>(luck.below(alike ? 1 : 3));
+    const auto shared = (alike ? 3 + luck.below(2) : luck.below(5)) * block_tokens;
     for (std::size_t t = 0; t < shared; ++t)
       r.prompt.push_back(document * 100 + static_cast<std::int32_t>(t));
     const auto own = 1 + luck.below(10);
@@ -61,9 +69,11 @@ std::vector<fault> draw_faults(dice& luck, std::size_t places) {
   const auto count = luck.below(6);
   for (std::size_t i = 0; i < count; ++i) {
     fault f;
-    constexpr fault_kind kinds[] = {fault_kind::cut,         fault_kind::cut,  fault_kind::cut_one_way,
-                                    fault_kind::cut_one_way, fault_kind::kill, fault_kind::pause,
-                                    fault_kind::slow,        fault_kind::join};
+    constexpr fault_kind kinds[] = {fault_kind::cut,         fault_kind::cut,        fault_kind::cut_one_way,
+                                    fault_kind::cut_one_way, fault_kind::kill,       fault_kind::pause,
+                                    fault_kind::slow,        fault_kind::join,       fault_kind::leave,
+                                    fault_kind::leave,       fault_kind::disk_fails, fault_kind::disk_slow,
+                                    fault_kind::disk_rots,   fault_kind::swallow};
     f.what = kinds[luck.below(std::size(kinds))];
     f.when = 300ms + luck.between(0ms, 4s);
     f.place = luck.below(places);
@@ -83,6 +93,9 @@ schedule schedule::draw(std::uint64_t seed) {
   out.seed = seed;
   out.places = draw_places(luck);
   out.queues = luck.chance(70);
+  constexpr write_policy policies[] = {write_policy::write_back, write_policy::write_through,
+                                       write_policy::write_through_selective};
+  out.writes = policies[luck.below(std::size(policies))];
   out.requests = draw_requests(luck);
   out.faults = draw_faults(luck, out.places.size());
   return out;
@@ -93,12 +106,14 @@ std::string schedule::describe() const {
   const auto ms = [](duration d) {
     return std::chrono::duration_cast<std::chrono::microseconds>(d).count() / 1e3;
   };
-  out << "seed " << seed << (queues ? ", admission queue\n" : ", admission none\n");
+  out << "seed " << seed << (queues ? ", admission queue, " : ", admission none, ") << to_string(writes)
+      << '\n';
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto& p = places[i];
     out << "  place " << i << ":" << (p.conductor ? " conductor" : "") << (p.gateway ? " gateway" : "")
         << (p.prefill ? " prefill" : "") << (p.decode ? " decode" : "");
     if (p.slots > 0) out << ", " << p.slots << " slots";
+    if (p.ssd_blocks > 0) out << ", " << p.ssd_blocks << " blocks on SSD";
     out << '\n';
   }
   for (const auto& r : requests) {
@@ -112,6 +127,7 @@ std::string schedule::describe() const {
     out << "  at " << ms(f.when) << " ms: " << name_of(f.what) << " place " << f.place;
     if (f.what == fault_kind::cut || f.what == fault_kind::cut_one_way || f.what == fault_kind::slow)
       out << " and " << f.other;
+    if (f.what == fault_kind::leave && f.other % 2 != 0 && !places[f.place].conductor) out << " for ever,";
     out << " for " << ms(f.length) << " ms\n";
   }
   return out.str();

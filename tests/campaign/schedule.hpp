@@ -9,14 +9,26 @@
 
 namespace mooncaf::campaign {
 
-enum class fault_kind : std::uint8_t { cut, cut_one_way, kill, pause, slow, join };
+enum class fault_kind : std::uint8_t {
+  cut,
+  cut_one_way,
+  kill,
+  pause,
+  slow,
+  join,
+  leave,       ///< told to stop; it comes back, or stays away
+  disk_fails,  ///< an SSD takes no write
+  disk_slow,
+  disk_rots,  ///< some of its blocks are not what they were
+  swallow,    ///< messages of attempts vanish between gateways and workers, on links that hold
+};
 
 /// Names a place in the cluster, not a process: who stands there changes with every restart.
 struct fault {
   fault_kind what = fault_kind::cut;
   duration when{};
   std::size_t place = 0;
-  std::size_t other = 0;  ///< of a cut
+  std::size_t other = 0;  ///< of a cut; of a leave: even, it comes back
   duration length{};      ///< until it is healed, goes on, or is started again
 };
 
@@ -33,6 +45,7 @@ struct schedule {
   std::uint64_t seed = 0;
   std::vector<roles> places;  ///< the first is the conductor's
   bool queues = true;         ///< admission: what there is no room for waits
+  write_policy writes = write_policy::write_back;
   std::vector<request_plan> requests;
   std::vector<fault> faults;
 
@@ -43,6 +56,7 @@ struct schedule {
 struct verdict {
   std::vector<std::string> broken;  ///< promises that were not kept; empty: all were
   std::uint64_t requests = 0, finished = 0, failed = 0, left = 0, lost_with_gateway = 0;
+  std::uint64_t written = 0, read_back = 0, copied = 0;  ///< blocks: to SSDs, from them, ahead of need
   std::uint64_t faults = 0, tokens = 0, attempts_failed = 0, events = 0;
   std::uint64_t wrong_tokens = 0, leaks = 0, hangs = 0;
   duration settled{};  ///< from the last fault's end until all was as it should be

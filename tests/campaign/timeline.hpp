@@ -49,11 +49,11 @@ class timeline {
   void run_until(time_point end) {
     while (!due_.empty() && due_.front().when <= end) {
       std::pop_heap(due_.begin(), due_.end(), later);
-      const auto entry = std::move(due_.back());
+      const auto next = std::move(due_.back());
       due_.pop_back();
-      now_ = entry.when;
+      now_ = next.when;
       ++events_;
-      entry.what();
+      next.what();
     }
     now_ = end;
   }

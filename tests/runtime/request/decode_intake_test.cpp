@@ -160,3 +160,17 @@ TEST_CASE_FIXTURE(intake_world, "more jobs than there is room for are refused, t
   CHECK(std::get<attempt_failed>(seen[0]).cause.code == ec::overloaded);
   CHECK(std::get<attempt_failed>(seen[0]).retriable);
 }
+
+TEST_CASE_FIXTURE(intake_world, "what its gateway has lost sight of ends; what it misses is named") {
+  const auto kept = job(), lost_sight_of = job(), unknown = job();
+  receive(kept);
+  receive(lost_sight_of);
+  CHECK(intake.answer_roll({node_id{9}, {}}, now).empty());  // another gateway's word
+  CHECK(intake.attempts().size() == 2);
+  CHECK(intake.answer_roll({gateway_node, {kept.id, unknown.id}}, now) == std::vector{unknown.id});
+  look();
+  CHECK(count<decode_action::release>() == 1);
+  CHECK(count<decode_action::stop_prefill>() == 1);
+  CHECK(intake.attempts().contains(kept.id.owner()));
+  CHECK(!intake.attempts().contains(lost_sight_of.id.owner()));
+}

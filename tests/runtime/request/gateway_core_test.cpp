@@ -41,8 +41,8 @@ struct sink final : token_sink {
 struct core_world {
   core_world() {
     core.set_conductor(true);
-    core.peer_up(prefill_node, {prefill});
-    core.peer_up(decode_node, {decode});
+    core.peer_up(prefill_node, {prefill}, now);
+    core.peer_up(decode_node, {decode}, now);
   }
   client_request_ptr submit(std::vector<std::shared_ptr<sink>> sinks) {
     auto client = std::make_shared<client_request>();
@@ -199,4 +199,91 @@ TEST_CASE_FIXTURE(core_world,
     CHECK(s->values == std::vector{0.5f, -2.0f});
     CHECK(s->ends == 1);
   }
+}
+
+TEST_CASE_FIXTURE(core_world, "an attempt that a worker does not know is placed again, within seconds") {
+  auto s = std::make_shared<sink>();
+  submit({s});
+  const auto id = place();
+  core.tick(now);
+  const auto called = take<worker_roll>();
+  REQUIRE(called.size() == 2);
+  for (const auto& roll : called) CHECK(roll.call.live == std::vector{id});
+  const auto again = [&](worker_id who) {
+    core.missing(who, {id}, now);
+    CHECK(take<stop_order>().empty());  // once is none: its end may be on the way
+    now += 3s;
+    core.tick(now);
+    core.missing(who, {id}, now);
+    return !take<stop_order>().empty();
+  };
+  SUBCASE("by decode") { CHECK(again(decode)); }
+  SUBCASE("by prefill, before its first token") { CHECK(again(prefill)); }
+  SUBCASE("not by prefill, which has done its part") {
+    first_token message;
+    message.id = id;
+    core.first(message, now);
+    now += 10s;
+    core.tick(now);
+    CHECK(!again(prefill));
+    CHECK(again(decode));
+  }
+  SUBCASE("not if a word of it came after the question: its end may follow") {
+    token_run run;
+    run.id = id;
+    run.position = 1;
+    core.tokens(run, now);
+    core.missing(decode, {id}, now);
+    now += 10s;
+    core.tick(now);
+    CHECK(again(decode));
+  }
+  now += 1s;
+  core.tick(now);
+  const auto asked = take<schedule_job>();
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].id.attempt == id.attempt + 1);
+  CHECK(s->ends == 0);
+}
+
+TEST_CASE_FIXTURE(core_world, "who comes back is told at once what is expected of it: nothing") {
+  core.take_actions();
+  core.peer_down(decode_node, now);
+  core.peer_up(decode_node, {decode}, now);
+  const auto called = take<worker_roll>();
+  REQUIRE(called.size() == 1);
+  CHECK(called[0].worker == decode);
+  CHECK(called[0].call.gateway == here);
+  CHECK(called[0].call.live.empty());
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "an answer that has begun and that nobody can go on with ends within half a minute") {
+  // Found by the campaign: it hung until the request's own limit.
+  auto s = std::make_shared<sink>();
+  submit({s});
+  first_token message;
+  message.id = place();
+  core.first(message, now);
+  core.peer_down(decode_node, now);
+  const auto lost = now;
+  bool conductor_is_there = false;
+  SUBCASE("there is no instance to go to") { conductor_is_there = true; }
+  SUBCASE("there is no conductor") { core.set_conductor(false); }
+  while (s->ends == 0 && now < lost + 50s) {
+    now += gateway_tick;
+    core.tick(now);
+    for (const auto& job : take<schedule_job>()) {
+      REQUIRE(conductor_is_there);
+      placement_msg nowhere;
+      nowhere.id = job.id;
+      nowhere.rejection = {ec::unavailable, "no decode instance"};
+      core.answered(job.id, nowhere, now);
+    }
+  }
+  CHECK(s->ends == 1);
+  REQUIRE(s->cause);
+  CHECK(s->cause->code == ec::unavailable);
+  CHECK(now - lost > 15s);
+  CHECK(now - lost < 35s);
 }

@@ -1,0 +1,107 @@
+// What a pool keeper copies, and that it holds nothing when it is done.
+
+#include "runtime/request/copy_desk.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace mooncaf;
+
+namespace {
+
+constexpr node_id here{1}, source{2}, other{3};
+
+struct desk_world {
+  keep_order order(node_id from, std::uint32_t blocks) {
+    keep_order out{from, {}};
+    for (std::uint32_t i = 0; i < blocks; ++i)
+      out.blocks.push_back({{++keys, 1}, {keys - 1, 1}, i, block_change::stored, block_tier::dram});
+    return out;
+  }
+  /// The one action since the last call.
+  template <class T>
+  T only() {
+    auto seen = desk.take_actions();
+    REQUIRE(seen.size() == 1);
+    REQUIRE(std::holds_alternative<T>(seen[0]));
+    return std::get<T>(seen[0]);
+  }
+
+  copy_desk desk{here};
+  std::uint64_t keys = 0;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(desk_world, "what is not here is fetched, committed and released") {
+  desk.peer_up(source);
+  const auto wanted = order(source, 3);
+  desk.take(wanted);
+  const auto pin = only<copy_action::pin>();
+  CHECK(pin.what.keys == block_keys_t{wanted.blocks[0].key, wanted.blocks[1].key, wanted.blocks[2].key});
+  CHECK(desk.at_work() == pin.owner);
+  desk.pinned(pin.owner, pin.what.turn, {{7}, {70}, 0});
+  CHECK(only<copy_action::reserve>().count == 2);
+  desk.reserved(pin.owner, std::vector<slot_index>{8, 9});
+  const auto fetch = only<copy_action::fetch>();
+  CHECK(fetch.what.source == source);
+  CHECK(fetch.what.skip == 1);
+  CHECK(fetch.what.slots == std::vector<slot_index>{8, 9});
+  desk.fetched(pin.owner, {{}, {{wanted.blocks[1].key, 0, 80}}});  // the last could not be had
+  const auto end = desk.take_actions();
+  REQUIRE(end.size() == 2);
+  const auto& items = std::get<copy_action::commit>(end[0]).items;
+  REQUIRE(items.size() == 1);
+  CHECK(items[0].slot == 8);
+  CHECK(items[0].checksum == 80);
+  CHECK(std::get<copy_action::release>(end[1]).owner == pin.owner);
+  CHECK(!desk.at_work());
+}
+
+TEST_CASE_FIXTURE(desk_world, "one order at a time; a refusal ends it, and the next begins") {
+  desk.peer_up(source);
+  desk.take(order(source, 1));
+  desk.take(order(source, 1));
+  const auto first = only<copy_action::pin>();
+  desk.pinned(first.owner, first.what.turn, {});
+  static_cast<void>(only<copy_action::reserve>());
+  desk.refused(first.owner);
+  const auto next = desk.take_actions();
+  REQUIRE(next.size() == 2);
+  CHECK(std::get<copy_action::release>(next[0]).owner == first.owner);
+  const auto second = std::get<copy_action::pin>(next[1]);
+  CHECK(second.owner != first.owner);
+  desk.reserved(first.owner, std::vector<slot_index>{1});  // too late: nobody's business
+  CHECK(desk.take_actions().empty());
+  desk.pinned(second.owner, second.what.turn, {{4}, {40}, 0});  // all of it is here
+  CHECK(only<copy_action::release>().owner == second.owner);
+}
+
+TEST_CASE_FIXTURE(desk_world, "orders wait for their source to come, and go with it") {
+  desk.take(order(other, 1));
+  desk.take(order(source, 1));
+  CHECK(desk.take_actions().empty());
+  desk.peer_up(source);
+  const auto pin = only<copy_action::pin>();
+  desk.peer_down(other);
+  desk.peer_up(other);
+  desk.refused(pin.owner);
+  CHECK(only<copy_action::release>().owner == pin.owner);
+  CHECK(!desk.at_work());
+}
+
+TEST_CASE_FIXTURE(desk_world, "long orders are read in parts, and no more are kept than a bound") {
+  desk.take(order(source, 33));
+  desk.peer_up(source);
+  const auto first = only<copy_action::pin>();
+  CHECK(first.what.keys.size() == 32);
+  desk.refused(first.owner);
+  auto next = desk.take_actions();
+  CHECK(std::get<copy_action::pin>(next.at(1)).what.keys.size() == 1);
+  for (int i = 0; i < 5000; ++i) desk.take(order(source, 1));
+  std::size_t taken = 0;
+  for (auto owner = desk.at_work(); owner; owner = desk.at_work()) {
+    desk.refused(*owner);
+    ++taken;
+  }
+  CHECK(taken == 1 + 4096);
+}
