@@ -64,6 +64,8 @@ class api_server::impl {
     http_options options;
     options.host = o.http.host;
     options.port = o.http.port;
+    options.tls_certificate_file = o.tls_certificate_file;
+    options.tls_key_file = o.tls_key_file;
     options.max_connections = o.max_connections;
     options.max_body_bytes = o.max_body_bytes;
     options.threads = io_threads;

@@ -12,6 +12,7 @@
 
 #include "actors/cluster/tcp_socket.hpp"
 #include "actors/http/api_keys.hpp"
+#include "actors/http/http_server.hpp"
 #include "config/device_name.hpp"
 #include "gpu/cuda/cuda_device.hpp"
 #include "storage/memory_room.hpp"
@@ -102,6 +103,8 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},
       {exit_code::address, [&] { return listen(stores, "data-listen", o.transport.data_listen); }},
       {exit_code::files, [&] { return o.cluster.gateway ? check_keys(o.gateway) : result<void>{}; }},
+      {exit_code::files,
+       [&] { return check_tls_files(o.gateway.tls_certificate_file, o.gateway.tls_key_file); }},
       {exit_code::files, [&] { return check_folder(stores ? o.cache.ssd_path : ""); }},
       {exit_code::resources, room},
   };

@@ -382,6 +382,12 @@ void add_gateway(table& t) {
                     "TOML file with a key, a cache, a priority and limits for each tenant", who},
                    s, at(c, &gateway_options::api_keys_file), "FILE"));
   t.push_back(
+      text({"tls-certificate-file", "tls_certificate_file",
+            "PEM file with the server's certificate and those that signed it; the API is then HTTPS", who},
+           s, at(c, &gateway_options::tls_certificate_file), "FILE"));
+  t.push_back(text({"tls-key-file", "tls_key_file", "PEM file with that certificate's private key", who}, s,
+                   at(c, &gateway_options::tls_key_file), "FILE"));
+  t.push_back(
       text({"allowed-origins", "allowed_origins",
             "Web pages that may use the API: their origins, local (pages of this machine), or *", who},
            s, at(c, &gateway_options::allowed_origins), "LIST"));

@@ -149,13 +149,15 @@ enum class reasoning_parser_choice : std::uint8_t { automatic, none, think, mist
 
 struct gateway_options {
   host_port http;
-  std::string api_key;          ///< empty: no key needed
-  std::string api_key_file;     ///< its first line is the key; empty: none
-  std::string api_keys_file;    ///< several keys, each with a tenant and its limits; empty: none
-  std::string allowed_origins;  ///< web pages that may use the API: see actors/http/web_guard.hpp
-  std::string allowed_hosts;    ///< names that the server may be asked by: see there
-  std::string model_aliases;    ///< more names of the model, with commas; "*": any
-  bool parse_special = true;    ///< special tokens in prompts of completions are tokens
+  std::string api_key;               ///< empty: no key needed
+  std::string api_key_file;          ///< its first line is the key; empty: none
+  std::string api_keys_file;         ///< several keys, each with a tenant and its limits; empty: none
+  std::string tls_certificate_file;  ///< PEM, with the chain behind it; empty: no TLS
+  std::string tls_key_file;          ///< PEM
+  std::string allowed_origins;       ///< web pages that may use the API: see actors/http/web_guard.hpp
+  std::string allowed_hosts;         ///< names that the server may be asked by: see there
+  std::string model_aliases;         ///< more names of the model, with commas; "*": any
+  bool parse_special = true;         ///< special tokens in prompts of completions are tokens
   tool_parser_choice tool_call_parser = tool_parser_choice::automatic;
   reasoning_parser_choice reasoning_parser = reasoning_parser_choice::automatic;
   std::uint32_t max_connections = 0;

@@ -12,7 +12,7 @@ libraries=(
   libcaf-dev           # actors
   librocksdb-dev       # SSD tier
   libdnnl-dev          # matrix products on the host
-  libssl-dev           # cluster secret
+  libssl-dev           # cluster secret, TLS of the API
   libicu-dev           # tokenizer's Unicode
   libxxhash-dev        # block keys and checksums
   libexpected-dev      # result<T>
@@ -22,7 +22,7 @@ libraries=(
   pybind11-dev python3-dev  # Python package of the object store
   doctest-dev
 )
-script_tools=(python3 python3-pip python3-venv unzip curl iproute2 procps)
+script_tools=(openssl python3 python3-pip python3-venv unzip curl iproute2 procps)
 test_tools=(
   clang-14 libclang-rt-14-dev  # fuzz targets
   chromium chromium-driver     # opens the live page, and pages of other origins

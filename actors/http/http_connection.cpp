@@ -130,7 +130,7 @@ class http_connection::answer final : public http_responder {
 };
 
 http_connection::http_connection(tcp::socket socket, std::shared_ptr<http_shared> shared)
-    : shared_(std::move(shared)), stream_(std::move(socket)) {
+    : shared_(std::move(shared)), stream_(std::move(socket), shared_->tls ? &*shared_->tls : nullptr) {
   ++shared_->connections;
 }
 
@@ -139,13 +139,14 @@ http_connection::~http_connection() {
 }
 
 void http_connection::run() {
-  asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->read(); });
+  asio::dispatch(stream_.get_executor(),
+                 [self = shared_from_this()] { self->greet([self] { self->read(); }); });
 }
 
 void http_connection::turn_away(unsigned status, std::string_view why, http_headers headers) {
   asio::dispatch(stream_.get_executor(),
                  [self = shared_from_this(), status, why = std::string{why}, headers = std::move(headers)] {
-                   self->refuse(status, why, headers);
+                   self->greet([self, status, why, headers] { self->refuse(status, why, headers); });
                  });
 }
 
@@ -153,8 +154,15 @@ void http_connection::close() {
   asio::post(stream_.get_executor(), [self = shared_from_this()] { self->gone(); });
 }
 
-void http_connection::expire_in(duration limit) {
-  stream_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+void http_connection::expire_in(duration limit) { stream_.expires_after(limit); }
+
+void http_connection::greet(std::function<void()> next) {
+  if (closed_ || !stream_.encrypted()) return next();
+  expire_in(shared_->options.idle_timeout);
+  stream_.async_handshake([self = shared_from_this(), next = std::move(next)](error_code error) {
+    if (error) return self->gone();
+    next();
+  });
 }
 
 void http_connection::read() {
@@ -245,7 +253,7 @@ void http_connection::watch() {
   // A client that floods is read no further, so its leaving shows only when its answer cannot be written.
   if (buffer_.size() >= shared_->options.max_header_bytes) return;
   watching_ = true;
-  stream_.socket().async_read_some(
+  stream_.async_wait_for_bytes(
       buffer_.prepare(4096),
       [self = shared_from_this()](error_code e, std::size_t n) { self->watched(e, n); });
 }
@@ -361,9 +369,7 @@ void http_connection::gone() {
   if (answer_) std::exchange(answer_, nullptr)->lost();
   settle();
   if (next_probe_) next_probe_->cancel();
-  error_code ignored;
-  stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
-  stream_.socket().close(ignored);
+  stream_.close();
 }
 
 }  // namespace mooncaf

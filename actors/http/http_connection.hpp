@@ -10,6 +10,7 @@
 #include <boost/beast/http.hpp>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "actors/http/http_server.hpp"
+#include "actors/http/http_stream.hpp"
 
 namespace mooncaf {
 
@@ -30,6 +32,7 @@ struct http_shared {
 
   const http_options options;
   const http_handler handler;
+  std::optional<boost::asio::ssl::context> tls;  ///< set before the first connection
   boost::asio::io_context context;
   std::atomic<std::size_t> connections{0};  ///< with an open socket
   std::mutex mutex;
@@ -62,6 +65,8 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   class answer;
   using error_code = boost::beast::error_code;
 
+  /// Shakes hands where that is asked for, then `next`.
+  void greet(std::function<void()> next);
   void read();
   /// Takes the next request from what has come, when nothing more will.
   void read_rest();
@@ -87,7 +92,7 @@ class http_connection : public std::enable_shared_from_this<http_connection> {
   void expire_in(duration limit);
 
   const std::shared_ptr<http_shared> shared_;  ///< first: its io_context must outlive the socket
-  boost::beast::tcp_stream stream_;
+  http_stream stream_;
   std::optional<boost::asio::steady_timer> next_probe_;
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;

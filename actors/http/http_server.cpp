@@ -1,8 +1,12 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <cctype>
+#include <cerrno>
+#include <system_error>
 #include <thread>
 
 #include "actors/http/http_connection.hpp"
@@ -30,7 +34,35 @@ constexpr std::size_t turned_away_limit =
     64;  ///< connections beyond the limit that are told so at the same time
 constexpr auto accept_pause = std::chrono::milliseconds(100);
 
+/// What a person can act on: Asio's own word for most of OpenSSL's errors is "asio.ssl error".
+std::string tls_problem(const std::string& path, const beast::error_code& error) {
+  if (::access(path.c_str(), R_OK) != 0) return std::generic_category().message(errno);
+  const char* reason = ::ERR_reason_error_string(static_cast<unsigned long>(error.value()));
+  return reason ? reason : error.message();
+}
+
+result<void> read_tls_files(asio::ssl::context& tls, const std::string& certificate, const std::string& key) {
+  beast::error_code error;
+  tls.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                  asio::ssl::context::no_tlsv1_1);
+  tls.use_certificate_chain_file(certificate, error);
+  if (error)
+    return fail(ec::io_error, "cannot use " + certificate +
+                                  " (--tls-certificate-file): " + tls_problem(certificate, error));
+  tls.use_private_key_file(key, asio::ssl::context::pem, error);
+  if (error) return fail(ec::io_error, "cannot use " + key + " (--tls-key-file): " + tls_problem(key, error));
+  return {};
+}
+
 }  // namespace
+
+result<void> check_tls_files(const std::string& certificate, const std::string& key) {
+  if (certificate.empty() && key.empty()) return {};
+  if (certificate.empty() || key.empty())
+    return fail(ec::invalid_argument, "--tls-certificate-file and --tls-key-file go together");
+  asio::ssl::context tls{asio::ssl::context::tls_server};
+  return read_tls_files(tls, certificate, key);
+}
 
 class http_server::impl {
  public:
@@ -39,6 +71,13 @@ class http_server::impl {
         strand_(asio::make_strand(shared_->context)),
         acceptor_(strand_),
         pause_(strand_) {}
+
+  result<void> load_tls() {
+    const auto& options = shared_->options;
+    if (options.tls_certificate_file.empty()) return {};
+    return read_tls_files(shared_->tls.emplace(asio::ssl::context::tls_server), options.tls_certificate_file,
+                          options.tls_key_file);
+  }
 
   result<void> listen() {
     const auto& options = shared_->options;
@@ -151,6 +190,7 @@ http_server::~http_server() { impl_->stop(); }
 
 result<std::unique_ptr<http_server>> http_server::start(http_options options, http_handler handler) {
   auto made = std::make_unique<impl>(std::move(options), std::move(handler));
+  if (auto loaded = made->load_tls(); !loaded) return fail(loaded.error());
   if (auto listening = made->listen(); !listening) return fail(listening.error());
   return std::unique_ptr<http_server>(new http_server(std::move(made)));
 }

@@ -17,6 +17,8 @@ namespace mooncaf {
 struct http_options {
   std::string host = "127.0.0.1";  ///< an address of this machine, or a name that has one
   std::uint16_t port = 0;          ///< 0: any free one
+  /// PEM: the certificate with those that signed it behind it, and its key. Empty: no TLS.
+  std::string tls_certificate_file, tls_key_file;
   unsigned threads = 1;
   std::size_t max_connections = 4096;  ///< more are refused with 503
   std::size_t max_body_bytes = 8u << 20;
@@ -63,9 +65,13 @@ class http_responder {
 /// elsewhere.
 using http_handler = std::function<void(http_request, std::shared_ptr<http_responder>)>;
 
+/// Whether the two files can serve TLS, or both are empty.
+/// @error `ec::invalid_argument` for one without the other; `ec::io_error` with the file and the reason.
+result<void> check_tls_files(const std::string& certificate, const std::string& key);
+
 class http_server {
  public:
-  /// Listens and starts threads. @error `ec::io_error` with address and reason.
+  /// Listens and starts threads. @error `ec::io_error` with address and reason, or with the file of TLS.
   static result<std::unique_ptr<http_server>> start(http_options options, http_handler handler);
   /// Stops: closes all connections and joins the threads.
   ~http_server();

@@ -3,14 +3,19 @@
 a server of its own.
 """
 import concurrent.futures
+import http.client
 import json
 import os
+import ssl
+import subprocess
 import sys
 import tempfile
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, free_port, main, one_server, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_port, main, one_server, wait_until  # noqa: E402
 from front_client import LONG, NAME, PROMPT, client_of, openai, refused  # noqa: E402
+import httpx2  # noqa: E402  # openai's own
 
 
 def as_many_as_come_are_queued_and_all_are_answered():
@@ -174,6 +179,45 @@ def a_key_may_come_from_the_environment():
                                                             "Host": "any.name"})[0] == 200, "with a key any name will do"
 
 
+def a_certificate_makes_the_api_https():
+    with Cluster() as cluster:
+        own = lambda name: os.path.join(cluster.folder.name, name)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", own("key"), "-out", own("cert")],
+                       check=True, capture_output=True)
+        port = free_port()
+        process = cluster.start("all", "--role", "all", "--http", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0", "--metrics-listen",
+                                "127.0.0.1:0", "--tls-certificate-file", own("cert"), "--tls-key-file", own("key"))
+        trusting = httpx2.Client(verify=ssl.create_default_context(cafile=own("cert")))
+        api = openai.OpenAI(base_url=f"https://localhost:{port}/v1", api_key="none", max_retries=0, timeout=60 * PATIENCE, http_client=trusting)
+
+        def served():
+            assert process.alive()
+            try:
+                return trusting.get(f"https://localhost:{port}/health").status_code == 200
+            except httpx2.TransportError:
+                return False
+        wait_until("the gateway serves", served, 60)
+        ask = {"model": "", "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
+        whole = api.completions.create(**ask).choices[0].text
+        assert "".join(e.choices[0].text for e in api.completions.create(stream=True, **ask)) == whole
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:  # each with a connection of its own, and two requests on it
+            texts = list(pool.map(lambda _: [api.completions.create(**ask).choices[0].text for _ in range(2)], range(8)))
+        assert all(t == [whole, whole] for t in texts), texts
+        assert trusting.post(f"https://localhost:{port}/tokenize", json={"prompt": "sea " * 70_000}).json()["count"] >= 70_000  # many records
+        refused(openai.APIConnectionError, lambda: openai.OpenAI(base_url=f"https://localhost:{port}/v1", api_key="x", max_retries=0).models.list())
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10)
+            raise AssertionError("plain HTTP is not served")
+        except (OSError, http.client.HTTPException):
+            pass
+        events = api.completions.create(**{**ask, "max_tokens": 2000}, stream=True, extra_body={"ignore_eos": True})
+        next(events)
+        events.close()  # a client that leaves is noticed
+        idle = lambda: trusting.get(f"https://localhost:{port}/integrity").json()["idle"]
+        wait_until("nothing is held for who left", idle)
+
+
 def an_open_server_warns():
     with Cluster() as cluster:
         port = free_port()
@@ -228,8 +272,8 @@ TESTS = [
     an_slo_that_cannot_be_met_is_refused_with_the_reason_but_not_on_an_idle_server,
     a_context_that_cannot_be_had_is_said_at_start, overload_is_told_with_a_time_to_come_back,
     a_key_is_asked_for_where_one_is_set, keys_of_tenants_have_limits_and_caches_of_their_own,
-    a_key_may_come_from_the_environment, an_open_server_warns, a_stop_ends_streams_with_an_error_event,
-    health_is_200_only_when_a_request_could_be_served,
+    a_key_may_come_from_the_environment, a_certificate_makes_the_api_https, an_open_server_warns,
+    a_stop_ends_streams_with_an_error_event, health_is_200_only_when_a_request_could_be_served,
 ]
 
 if __name__ == "__main__":

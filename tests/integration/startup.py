@@ -70,6 +70,9 @@ def what_is_wrong_is_said_before_the_model_is_loaded():
         refused([*usual, "--http", "no-such-host.invalid:0"], 5, "no-such-host.invalid", "--http")
         refused([*usual, "--http", "192.0.2.1:0"], 5, "192.0.2.1", "no network interface")
         refused([*usual, "--api-key-file", f"{folder}/key"], 8, f"{folder}/key", "No such file")
+        refused([*usual, "--tls-key-file", f"{folder}/key"], 8, "--tls-certificate-file", "go together")
+        refused([*usual, "--tls-key-file", f"{folder}/key", "--tls-certificate-file", f"{folder}/cert"], 8, f"{folder}/cert",
+                "--tls-certificate-file", "No such file")
         refused([*usual, "--ssd-path", "/proc/ssd"], 8, "/proc/ssd", "--ssd-path")
         refused([*usual, "--cache-dram", "1TiB"], 6, "cache-dram", "1048576 MiB", "MiB that")
         profile = pathlib.Path(folder, "half.toml")
