@@ -207,7 +207,7 @@ def bad_model_files_are_named_with_the_place():
             path = pathlib.Path(folder) / f"{name}.gguf"
             path.write_bytes(data)
             refused_start(["--model", str(path)], f"{name}.gguf", *words)
-        refused_start(["--model", folder], "is not a regular file")
+        refused_start(["--model", folder], "config.json")
         refused_start(["--model", f"{folder}/nowhere.gguf"], "nowhere.gguf", "No such file")
     refused_start(["--model", "dummy:nothing-known"], "nothing-known", "llama3-8b")
     refused_start(["--model", "dummy:layers=999999999"], "dummy")
