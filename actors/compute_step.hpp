@@ -25,6 +25,8 @@ struct step_item {
   std::uint32_t start = 0;               ///< position of tokens[0]
   std::uint32_t reused = 0;              ///< positions before it that were not computed here
   std::span<std::byte* const> blocks;    ///< covering start + tokens.size(); kept alive by `hold`
+  /// Of its leading full blocks, where all that they hold is verified; kept alive by `hold`.
+  std::span<const block_key> keys;
   std::shared_ptr<const void> hold;      ///< owner of everything that this item points to
   std::shared_ptr<kv_stream> stream;     ///< where new KV goes as layers finish; null: nowhere
   prefix_load_ptr load;  ///< layers of its prefix still come in: each is waited for; null: all is there

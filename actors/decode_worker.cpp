@@ -213,7 +213,7 @@ void decode_worker::carry_out(const decode_action::join& order) {
   const auto& job = request.job;
   locate(request);
   request.position = static_cast<std::uint32_t>(job.tokens.size());
-  request.last_key = job.keys.empty() ? job.root : job.keys.back();
+  request.keys = job.keys;
   const auto tail = job.keys.size() * context_->layout.block_tokens;
   request.unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
   auto sample = make_sampler(*context_, job);
@@ -259,6 +259,7 @@ void decode_worker::step() {
     item.start = request->position;
     item.blocks = request->blocks;
     item.hold = request;
+    item.keys = request->keys;
     item.sample = request->sample;
     intake_.step_begun(id.value);
     items.push_back(std::move(item));
@@ -358,10 +359,10 @@ void decode_worker::publish_block(live& request, std::uint64_t checksum) {
   commit_item item;
   item.depth = request.position / block_tokens - 1;
   item.slot = intake_.find(request.job.id.owner())->claim.slots()[item.depth];
-  item.parent = request.last_key;
-  item.key = next_key(request.last_key, request.unnamed);
+  item.parent = request.keys.empty() ? request.job.root : request.keys.back();
+  item.key = next_key(item.parent, request.unnamed);
   item.checksum = checksum;
-  request.last_key = item.key;
+  request.keys.push_back(item.key);
   request.unnamed.clear();
   send(links_.shard, commit_atom_v, request.job.id.owner(), std::vector<commit_item>{item});
 }

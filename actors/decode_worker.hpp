@@ -41,7 +41,7 @@ class decode_worker final : public decode_worker_actor::base {
     std::int32_t next = -1;             ///< the token that the next step appends
     std::uint32_t position = 0;         ///< tokens in the blocks
     std::vector<std::int32_t> unnamed;  ///< tokens of the block that is filling up
-    block_key last_key;                 ///< its parent
+    block_keys_t keys;                  ///< of the full blocks before it
     std::shared_ptr<sampler> sample;
     bool running = false;
   };

@@ -9,6 +9,7 @@
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/grammar/grammar_cache.hpp"
+#include "runtime/model/device_kv.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/text/tokenizer.hpp"
 #include "storage/arena.hpp"
@@ -26,6 +27,7 @@ struct node_context {
   options opts;
 
   std::shared_ptr<device> hardware;       ///< null where nothing is computed
+  std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's
   std::shared_ptr<const model> net;       ///< the weights; null where nothing is computed
   std::shared_ptr<const tokenizer> text;  ///< null where nothing is computed and no client is served
   std::shared_ptr<const chat_template> chat;

@@ -199,6 +199,8 @@ step_item prefill_worker::make_item(const live_ptr& request, const prefill_chunk
   if (chunk.start == request->stats.cached_tokens) item.reused = chunk.start;
   item.blocks = request->blocks;
   item.hold = request;
+  // A prefix that still comes in is not verified: nobody else may find it by its keys.
+  if (!request->early) item.keys = request->job.keys;
   if (layerwise() && !request->early) item.stream = request->stream;
   if (request->early && request->claim.loading()) {
     item.load = request->load;

@@ -12,16 +12,17 @@ namespace {
 
 /// Prefill steps are large and wait for decode's turns on the device; a worker's limits come from its
 /// options.
-runner_options runner_options_of(const options& o, worker_role role, const kv_layout& layout) {
+runner_options runner_options_of(const node_context& context, worker_role role) {
+  const auto& o = context.opts;
   runner_options r;
   const auto budget = o.prefill.max_batch_tokens;
   const bool prefill = role == worker_role::prefill;
   r.max_batch_tokens = prefill ? budget : o.decode.max_batch;
   r.max_logit_rows = prefill ? prefill_worker::requests_per_step(budget) : o.decode.max_batch;
-  r.layout = layout;
-  r.priority = prefill ? 1 : 0;
-  r.device_kv_bytes = o.model.device_kv_bytes;
+  r.layout = context.layout;
+  r.device_blocks = context.device_blocks;
   r.context_tokens = o.model.context_length;
+  r.priority = prefill ? 1 : 0;
   return r;
 }
 
@@ -38,8 +39,7 @@ result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
         sim::modelled_options{*modelled_, as_modelled(role), opts().model.time_scale});
     return made;
   }
-  auto runner = model_runner::make(context_->net, *context_->hardware,
-                                   runner_options_of(opts(), role, context_->layout));
+  auto runner = model_runner::make(context_->net, *context_->hardware, runner_options_of(*context_, role));
   if (!runner) return fail(runner.error());
   made->runner = std::move(*runner);
   return made;
@@ -47,11 +47,13 @@ result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
 
 result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
   if (modelled_) return modelled_samples(*modelled_, as_modelled(role), opts().model.time_scale);
-  const auto limits = runner_options_of(opts(), role, context_->layout);
+  const auto limits = runner_options_of(*context_, role);
   auto runner = model_runner::make(context_->net, *context_->hardware, limits);
   if (!runner) return fail(runner.error());
-  return role == worker_role::prefill ? calibrate_prefill(**runner, limits.max_batch_tokens)
-                                      : calibrate_decode(**runner, limits.max_batch_tokens);
+  auto samples = role == worker_role::prefill ? calibrate_prefill(**runner, limits.max_batch_tokens)
+                                              : calibrate_decode(**runner, limits.max_batch_tokens);
+  if (limits.device_blocks) limits.device_blocks->forget();  // names that no request may take up
+  return samples;
 }
 
 executor_actor process::new_executor() {
@@ -87,7 +89,19 @@ void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capa
   info_.workers.push_back(std::move(w));
 }
 
+result<void> process::open_device_memory() {
+  const auto& device = context_->hardware;
+  if (!device || device->info().host_memory) return {};
+  const auto& m = opts().model;
+  const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
+  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest);
+  if (!made) return fail(std::move(made.error()));
+  context_->device_blocks = std::move(*made);
+  return {};
+}
+
 result<void> process::spawn_workers() {
+  if (auto opened = open_device_memory(); !opened) return opened;
   const auto& o = opts();
   const auto spawn = [&](worker_role role, std::uint32_t instances, std::uint32_t capacity,
                          auto&& start) -> result<void> {

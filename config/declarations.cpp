@@ -145,10 +145,10 @@ void add_model(table& t) {
   t.push_back(real({"time-scale", "time_scale",
                     "A second of a modelled device's process stands for so many seconds of its profile"},
                    s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
-  t.push_back(size(
-      {"device-kv", "device_kv",
-       "Memory for KV of each instance on a cuda or linked device; the longest context must fit", compute},
-      s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
+  t.push_back(
+      size({"device-kv", "device_kv",
+            "Memory for KV on a cuda or linked device, shared by its instances; the longest context must fit", compute},
+           s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},
                    s, at(m, &model_options::link_bytes_per_s), 1 * MiB, 1024 * GiB));

@@ -65,7 +65,7 @@ struct model_options {
   /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says
   std::string device;
   double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
-  std::uint64_t device_kv_bytes = 0;        ///< linked, cuda: KV of one instance in the device's memory
+  std::uint64_t device_kv_bytes = 0;        ///< linked, cuda: KV in the device's memory, of all instances
   std::uint64_t link_bytes_per_s = 0;       ///< linked: each way
   std::chrono::nanoseconds link_latency{};  ///< linked: of a copy, beyond its bytes
   std::uint32_t copy_engines = 0;           ///< linked

@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 
+#include "runtime/base/hash.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
 
@@ -32,9 +33,12 @@ struct batch_item {
   /// do not depend on it; a modelled machine takes time to gather them.
   std::uint32_t reused = 0;
   /// Names the sequence from pass to pass, so that a device with memory of its own need not load the
-  /// positions before `start` again: they have not changed since this runner read or wrote them under this
-  /// name. 0: nobody's.
+  /// positions before `start` again: they have not changed since anybody on this device read or wrote them
+  /// under this name. 0: nobody's.
   std::uint64_t sequence = 0;
+  /// Keys of its leading full blocks, as far as they are known: what the device holds under them is not
+  /// loaded either, whoever computed it. May name blocks that `tokens` fill only in part, or not yet.
+  std::span<const block_key> keys{};
   row_hidden_fn each_hidden{};  ///< as `each_row`, and before it
 };
 

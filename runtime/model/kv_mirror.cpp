@@ -1,50 +1,43 @@
 #include "runtime/model/kv_mirror.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 namespace mooncaf {
 
-kv_mirror::kv_mirror(const kv_layout& layout, std::uint32_t blocks)
-    : layout_(layout),
-      residency_(blocks, layout.block_tokens),
-      loaded_(layout.n_layers),
-      stored_(layout.n_layers) {}
+namespace {
+
+std::size_t bytes_of(std::span<const kv_copy> copies) {
+  std::size_t bytes = 0;
+  for (const auto& c : copies) bytes += c.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+kv_mirror::kv_mirror(device& dev, std::shared_ptr<device_kv> kv)
+    : kv_(std::move(kv)),
+      layout_(kv_->layout()),
+      loads_(dev.make_copy_queue()),
+      stores_(dev.make_copy_queue()),
+      loaded_(layout_.n_layers),
+      stored_(layout_.n_layers) {}
 
 kv_mirror::~kv_mirror() = default;
 
-result<std::unique_ptr<kv_mirror>> kv_mirror::make(device& dev, const kv_layout& layout, std::size_t bytes,
-                                                   std::uint32_t longest) {
-  const auto blocks = bytes / layout.block_bytes();
-  if (const auto needed = layout.blocks_for(longest); blocks < needed)
-    return fail(ec::invalid_argument,
-                "device-kv: " + std::to_string(bytes) + " bytes hold " + std::to_string(blocks) +
-                    " KV blocks, the longest context of " + std::to_string(longest) + " tokens needs " +
-                    std::to_string(needed) + " of " + std::to_string(layout.block_bytes()) +
-                    " bytes; give more, or a smaller context-length");
-  std::unique_ptr<kv_mirror> made(new kv_mirror(layout, static_cast<std::uint32_t>(blocks)));
-  auto memory = dev.allocate(blocks * layout.block_bytes());
-  if (!memory) return fail(std::move(memory.error()));
-  made->memory_ = std::move(*memory);
-  made->loads_ = dev.make_copy_queue();
-  made->stores_ = dev.make_copy_queue();
-  return made;
-}
-
 std::size_t kv_mirror::begin(std::span<const batch_item> items) {
-  const device_bytes base{reinterpret_cast<std::byte*>(memory_->data())};
   items_.clear();
   next_load_ = 0;
   std::ranges::fill(loaded_, nullptr);
   std::ranges::fill(stored_, nullptr);
   for (const auto& item : items) {
     const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
-    const auto place = residency_.take(item.sequence, item.start, end);
+    const kv_residency::wish wish{item.sequence, item.keys, item.start, end};
+    // Waiting while holding a place could be for somebody who waits for it.
+    const auto place = items_.empty() ? kv_->wait_for_place(wish) : kv_->take(wish);
     if (!place) break;
-    auto& placed = items_.emplace_back(placed_item{item, place->who, place->valid, {}});
-    for (const auto index : place->blocks.first(residency_.blocks_for(end)))
-      placed.blocks.push_back(base + index * layout_.block_bytes());
+    auto& placed = items_.emplace_back(placed_item{item, place->ticket, place->valid, {}});
+    for (const auto index : place->blocks) placed.blocks.push_back(kv_->block(index));
   }
   return items_.size();
 }
@@ -60,10 +53,11 @@ void kv_mirror::load(std::uint32_t layer) {
     for (const auto& p : items_) {
       if (p.valid == p.item.start) continue;
       // A block of which the device holds a part is loaded whole: the host holds that part, too.
-      for (auto b = p.valid / layout_.block_tokens; b < residency_.blocks_for(p.item.start); ++b)
+      for (auto b = p.valid / layout_.block_tokens; b < layout_.blocks_for(p.item.start); ++b)
         copies_.push_back(whole_layer(p, b, next_load_));
     }
     if (copies_.empty()) continue;
+    kv_->count_moved(bytes_of(copies_), 0);
     loads_->load(copies_);
     loaded_[next_load_] = loads_->record();
   }
@@ -89,6 +83,7 @@ void kv_mirror::store(std::uint32_t layer, const event_ptr& written) {
   for (const auto& p : items_) {
     for (auto b = p.item.start / layout_.block_tokens; b < p.blocks.size(); ++b) add_rows(p, b, layer);
   }
+  kv_->count_moved(0, bytes_of(copies_));
   stores_->wait(written);
   stores_->store(copies_);
   stored_[layer] = stores_->record();
@@ -99,7 +94,7 @@ void kv_mirror::end(bool computed) {
   wait_for(stores_->record());
   for (const auto& p : items_) {
     const auto count = static_cast<std::uint32_t>(p.item.tokens.size());
-    residency_.give_back(p.who, computed ? p.item.start + count : p.valid);
+    kv_->give_back(p.ticket, computed ? p.item.start + count : p.valid);
   }
   items_.clear();
 }

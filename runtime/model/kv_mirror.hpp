@@ -9,27 +9,26 @@
 
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
-#include "runtime/base/result.hpp"
+#include "runtime/model/device_kv.hpp"
 #include "runtime/model/forward_pass.hpp"
-#include "runtime/model/kv_residency.hpp"
 
 namespace mooncaf {
 
-/// The first tier of KV (L1) of one runner, above the host's blocks (L2), which hold everything: what a pass
-/// reads and the device does not hold is loaded layer by layer, what it writes is written back layer by
-/// layer, and a block is given to another sequence without a copy. Nothing waits for a copy but by events.
+/// One runner's passes over the first tier of KV (L1), above the host's blocks (L2), which hold everything:
+/// what a pass reads and the device does not hold is loaded layer by layer, what it writes is written back
+/// layer by layer, and a block is given to another sequence without a copy. Nothing waits for a copy but by
+/// events.
 ///
 /// One pass: `begin`; for each layer `load`, computing, `store`; `end`. @thread One at a time.
 class kv_mirror {
  public:
-  /// @param bytes  of device memory for blocks; whole blocks of it are used.
-  /// @error `ec::invalid_argument` if not even a context of `longest` tokens fits; `ec::out_of_space`.
-  static result<std::unique_ptr<kv_mirror>> make(device& dev, const kv_layout& layout, std::size_t bytes,
-                                                 std::uint32_t longest);
+  /// @param kv  shared with the other runners of the device.
+  kv_mirror(device& dev, std::shared_ptr<device_kv> kv);
   ~kv_mirror();
 
-  /// Places as many leading items as fit together: at least one, unless it is longer than `longest`.
-  /// @param items  valid until `end`, as are their blocks. @returns how many are placed.
+  /// Places as many leading items as fit together, the first even if it must wait for other runners' passes.
+  /// @param items  valid until `end`, as are their blocks. @returns how many are
+  /// placed; 0 if the first is larger than the device.
   std::size_t begin(std::span<const batch_item> items);
   /// Device blocks of a placed item, covering its positions.
   std::span<const device_bytes> blocks(std::size_t item) const noexcept { return items_[item].blocks; }
@@ -53,17 +52,15 @@ class kv_mirror {
  private:
   struct placed_item {
     batch_item item;
-    kv_residency::key who;
+    std::uint64_t ticket = 0;
     std::uint32_t valid = 0;
     std::vector<device_bytes> blocks;
   };
-  kv_mirror(const kv_layout& layout, std::uint32_t blocks);
   kv_copy whole_layer(const placed_item& p, std::uint32_t block, std::uint32_t layer) const;
   void add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer);
 
+  const std::shared_ptr<device_kv> kv_;
   const kv_layout layout_;
-  kv_residency residency_;
-  std::unique_ptr<buffer> memory_;
   std::unique_ptr<copy_queue> loads_;
   std::unique_ptr<copy_queue> stores_;
   std::vector<placed_item> items_;

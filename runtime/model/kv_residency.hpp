@@ -1,68 +1,104 @@
 #pragma once
-// Which sequences' KV lies in a device's blocks.
+// Which KV lies in the blocks of a device with memory of its own: prefixes by their blocks' keys, and the
+// ends of sequences that fill no block yet.
 
-#include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
+
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf {
 
-/// Gives a device's blocks to sequences, and keeps what they hold from pass to pass, so that a sequence that
-/// goes on finds its context there. Who was not used for longest gives up blocks first, from its end: what
-/// stays of it is a prefix.
+/// Lends a device's blocks to passes and keeps what they hold. A full block whose key is known is shared by
+/// everybody with that prefix, whichever request or worker filled it; the blocks of a sequence behind those
+/// are kept under its name. Blocks that nobody uses leave least recently used first, a child before its
+/// parent, so that what stays is always a prefix.
 ///
-/// Decides only; whoever asks moves the bytes. @thread One at a time.
+/// Decides only; whoever asks moves the bytes. @thread One at a time. @cost O(blocks of the sequence) a call.
 class kv_residency {
  public:
   /// @param blocks        of the device; >= 1.
   /// @param block_tokens  >= 1.
   kv_residency(std::uint32_t blocks, std::uint32_t block_tokens);
 
-  /// Names a taken sequence until it is given back.
-  struct key {
-    bool nameless = false;
-    std::uint64_t id = 0;
-    friend auto operator<=>(const key&, const key&) = default;
+  /// What a pass needs room for: positions [0, end), of which those before `start` are settled.
+  struct wish {
+    /// Names who goes on with it from pass to pass; 0: nobody. Equal names mean equal positions before
+    /// `start`.
+    std::uint64_t sequence = 0;
+    /// Of the leading blocks, as far as they are known; valid until `give_back`.
+    std::span<const block_key> keys;
+    std::uint32_t start = 0;
+    std::uint32_t end = 0;  ///< > start
   };
   struct place {
-    key who;
-    /// Indices in [0, blocks) of positions 0 to `end`; until `give_back`.
+    std::uint64_t ticket = 0;  ///< for `give_back`
+    /// Indices in [0, blocks) of positions 0 to `end`; until `give_back`. Those with a position from `start`
+    /// on are this ticket's alone.
     std::span<const std::uint32_t> blocks;
     std::uint32_t valid = 0;  ///< leading positions that the blocks hold already; at most `start`
   };
 
-  /// Makes room for positions [0, end) of `sequence`, of which those before `start` are settled.
-  /// @param sequence  0: nobody's; it is forgotten when it is given back. So is one that is taken already.
-  /// @returns nothing if the blocks that no taken sequence uses do not suffice.
-  std::optional<place> take(std::uint64_t sequence, std::uint32_t start, std::uint32_t end);
-  /// Of what was taken, positions before `valid` are held now.
-  void give_back(const key& who, std::uint32_t valid);
+  /// @returns nothing if the blocks that no ticket uses do not suffice.
+  std::optional<place> take(const wish& w);
+  /// Of what was taken, positions before `valid` are held now: at least the place's own.
+  void give_back(std::uint64_t ticket, std::uint32_t valid);
+
+  /// Nothing that is not lent is held any longer.
+  void forget();
 
   std::uint32_t blocks_for(std::uint32_t tokens) const noexcept;
-  std::uint32_t blocks() const noexcept { return blocks_; }
-  /// Positions of `sequence` that are held.
-  std::uint32_t held(std::uint64_t sequence) const;
-  /// Every block is free or somebody's, and nobody's twice. For tests.
+  std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(cells_.size()); }
+  /// Blocks that hold something or are lent.
+  std::uint32_t used() const noexcept { return blocks() - static_cast<std::uint32_t>(free_.size()); }
+  /// Whether tickets are out.
+  bool lent() const noexcept { return !tickets_.empty(); }
+  /// Every block is free, lent or kept, once, and every key leads to its block. For tests.
   bool consistent() const;
 
  private:
-  struct held_sequence {
+  static constexpr std::uint32_t none = 0xFFFFFFFFu;
+
+  struct cell {
+    std::uint32_t pins = 0;                    ///< tickets that use it
+    std::uint32_t older = none, newer = none;  ///< among those that may leave
+    bool idle = false;                         ///< it is among them
+    std::optional<block_key> key;
+    std::uint64_t sequence = 0;  ///< whose end it is part of, if it has no key
+  };
+  /// Blocks of a sequence behind its blocks with keys.
+  struct tail {
+    std::uint32_t first = 0;  ///< index of blocks[0] in the sequence
     std::vector<std::uint32_t> blocks;
     std::uint32_t valid = 0;
-    std::uint64_t used = 0;  ///< when it was taken last
-    bool taken = false;
   };
-  bool make_room(std::uint32_t wanted);
+  struct taken {
+    wish what;
+    std::vector<std::uint32_t> blocks;
+    std::uint32_t shared = 0;  ///< leading blocks that had keys when they were taken
+  };
 
-  const std::uint32_t blocks_;
+  std::uint32_t adopt_tail(taken& t);
+  void settle(const taken& t, std::uint32_t valid);
+  bool make_room(std::uint32_t wanted);
+  void release(std::uint32_t block);
+  void evict(std::uint32_t block);
+  void drop_tail(std::uint64_t sequence);
+  void set_idle(std::uint32_t block);
+  void set_busy(std::uint32_t block);
+
   const std::uint32_t block_tokens_;
+  std::vector<cell> cells_;
   std::vector<std::uint32_t> free_;
-  std::map<key, held_sequence> sequences_;
-  std::uint64_t next_use_ = 0;
-  std::uint64_t next_nameless_ = 0;
+  std::uint32_t oldest_ = none, newest_ = none;  ///< of the idle
+  std::unordered_map<block_key, std::uint32_t> keyed_;
+  std::unordered_map<std::uint64_t, tail> tails_;
+  std::unordered_map<std::uint64_t, taken> tickets_;
+  std::uint64_t next_ticket_ = 1;
 };
 
 }  // namespace mooncaf

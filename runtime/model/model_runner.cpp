@@ -37,6 +37,10 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
     return fail(ec::invalid_argument,
                 "model runner: KV layout is " + to_string(options.layout) + ", the model has " +
                     to_string(m->layout(options.layout.block_tokens, options.layout.dtype)));
+  if (!dev.info().host_memory &&
+      (!options.device_blocks || options.device_blocks->layout() != options.layout))
+    return fail(ec::invalid_argument,
+                "model runner: a device with memory of its own needs KV blocks of this layout");
   std::unique_ptr<model_runner> r(new model_runner);
   r->model_ = std::move(m);
   r->options_ = options;
@@ -72,9 +76,7 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   r->memory_ = std::move(*memory);
   r->queue_ = dev.make_queue(options.priority);
   if (!dev.info().host_memory) {
-    auto mirror = kv_mirror::make(dev, options.layout, options.device_kv_bytes, longest);
-    if (!mirror) return fail(std::move(mirror.error()));
-    r->mirror_ = std::move(*mirror);
+    r->mirror_ = std::make_unique<kv_mirror>(dev, options.device_blocks);
     r->written_.resize(c.n_layers);
   }
 

@@ -25,10 +25,11 @@ struct runner_options {
   std::uint32_t max_logit_rows = 1;      ///< items with want_logits in one pass; >= 1
   kv_layout layout;                      ///< from `model::layout`
   int priority = 0;                      ///< see `device::make_queue`: decode 0, prefill 1
-  /// For KV blocks in the memory of a device that is not the host's; not used otherwise.
-  std::size_t device_kv_bytes = 0;
-  /// Longest context that is served; 0: the model's. It must fit into `device_kv_bytes`.
+  /// Longest context that is served; 0: the model's.
   std::uint32_t context_tokens = 0;
+  /// KV blocks of this layout in the memory of a device that is not the host's, shared by its runners; null
+  /// where the device computes in the host's blocks.
+  std::shared_ptr<device_kv> device_blocks;
 };
 
 /// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: on the
@@ -37,7 +38,8 @@ struct runner_options {
 /// not fit.
 class model_runner final : public forward_pass {
  public:
-  /// @error `ec::invalid_argument` if the layout is not this model's or a limit is 0; `ec::out_of_space`.
+  /// @error `ec::invalid_argument` if a layout is not this model's, a limit is 0, or the device's KV is missing;
+  /// `ec::out_of_space`.
   static result<std::unique_ptr<model_runner>> make(std::shared_ptr<const model> m, device& dev,
                                                     const runner_options& options);
   ~model_runner() override;

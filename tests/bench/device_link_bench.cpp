@@ -40,8 +40,7 @@ class link_bench {
     runner_options options;
     options.layout = layout_;
     options.max_batch_tokens = prompt_tokens;
-    options.context_tokens = prompt_tokens;
-    options.device_kv_bytes = 2 * memory_.size();
+    options.device_blocks = unwrap(device_kv::make(*device_, layout_, 2 * memory_.size(), prompt_tokens));
     runner_ = unwrap(model_runner::make(model_, *device_, options));
     for (std::size_t at = 0; at < memory_.size(); at += layout_.block_bytes())
       blocks_.push_back(memory_.data() + at);

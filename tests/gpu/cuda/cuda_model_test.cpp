@@ -24,8 +24,9 @@ struct set_up {
     m = unwrap(model::dummy(*dev, unwrap(dummy_shape(spec)), 1));
     options.layout = m->layout(16, kv_dtype::f16);
     options.max_logit_rows = 4;
-    options.context_tokens = 96;
-    options.device_kv_bytes = 12 * options.layout.block_bytes();
+    if (!dev->info().host_memory)
+      options.device_blocks =
+          unwrap(device_kv::make(*dev, options.layout, 12 * options.layout.block_bytes(), 96));
   }
   static set_up exact(std::string_view spec) {
     return {make_host_device({.threads = 1, .exact = true}), spec};

@@ -4,8 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <future>
 #include <random>
-#include <set>
 
 #include "gpu/linked/linked_device.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
@@ -68,8 +68,8 @@ struct world {
   explicit world(std::size_t blocks) {
     options.layout = m->layout(block_tokens, kv_dtype::f16);
     options.max_logit_rows = 8;
-    options.context_tokens = longest;
-    options.device_kv_bytes = blocks * options.layout.block_bytes();
+    options.device_blocks =
+        unwrap(device_kv::make(dev, options.layout, blocks * options.layout.block_bytes(), longest));
     runner = unwrap(model_runner::make(m, dev, options));
   }
   std::size_t block_bytes() const { return options.layout.block_bytes(); }
@@ -248,63 +248,54 @@ TEST_CASE(
 
 TEST_CASE("a device whose KV memory holds no whole context is refused with the option and the numbers") {
   const world w(16);
-  auto options = w.options;
-  options.device_kv_bytes = 7 * w.block_bytes();
   counted_device dev{unwrap(make_linked_device({}))};
-  const auto made = model_runner::make(w.m, dev, options);
+  const auto made = device_kv::make(dev, w.options.layout, 7 * w.block_bytes(), longest);
   REQUIRE_FALSE(made.has_value());
   CHECK(made.error() == ec::invalid_argument);
   CHECK(made.error().detail.find("device-kv") != std::string::npos);
   CHECK(made.error().detail.find("needs 8") != std::string::npos);
 }
 
-TEST_CASE("blocks are lent and taken back in any order without a leak, a hole or two owners") {
-  for (std::uint32_t seed = 0; seed < 200; ++seed) {
-    CAPTURE(seed);
-    std::mt19937 random(seed);
-    const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-    kv_residency pool(1 + below(30), 4);
-    std::vector<std::pair<kv_residency::key, std::uint32_t>> taken;
-    std::map<std::uint64_t, std::uint32_t> told;  // what a sequence was last said to hold
-    for (int i = 0; i < 200; ++i) {
-      if (taken.empty() || below(2) == 0) {
-        const std::uint64_t id = below(6);
-        const auto start = below(60), end = start + 1 + below(20);
-        const auto held = pool.held(id);
-        const auto place = pool.take(id, start, end);
-        if (place) {
-          REQUIRE(place->valid <= start);
-          if (!place->who.nameless) {
-            REQUIRE(place->valid == std::min(held, start));
-            REQUIRE(place->valid <= told[id]);
-          } else {
-            REQUIRE(place->valid == 0);
-          }
-          REQUIRE(place->blocks.size() >= (end + 3) / 4);
-          taken.emplace_back(place->who, end);
-        } else {
-          REQUIRE((!taken.empty() || (end + 3) / 4 > pool.blocks()));
-        }
-      } else {
-        const auto k = below(static_cast<std::uint32_t>(taken.size()));
-        const auto [who, end] = taken[k];
-        taken.erase(taken.begin() + k);
-        pool.give_back(who, end);
-        if (!who.nameless) told[who.id] = end;
-      }
-      REQUIRE(pool.consistent());
-    }
-    for (const auto& [who, end] : taken) pool.give_back(who, 0);
-    REQUIRE(pool.consistent());
-  }
+TEST_CASE("a runner finds what another computed on the same device, and loads nothing") {
+  world w(16);
+  const auto other = unwrap(model_runner::make(w.m, w.dev, w.options));
+  const auto ids = random_tokens(66, 300, 8);
+  const std::vector<block_key> keys{{1, 1}, {1, 2}, {1, 3}, {1, 4}};
+  const kv_space kv(w.options.layout, ids.size());
+  std::vector<float> expected(300), logits(300);
+  const batch_item prompt{std::span{ids}.first(65), 0, kv.blocks(), true, {}, 0, 3, keys};
+  REQUIRE(w.runner->forward({&prompt, 1}, expected).has_value());
+  // Another request with the same prefix, on the other runner: its blocks are in the host's memory, too.
+  const batch_item again{std::span{ids}.subspan(64, 1), 64, kv.blocks(), true, {}, 0, 4, keys};
+  REQUIRE(other->forward({&again, 1}, logits).has_value());
+  CHECK(w.dev.loaded_bytes == 0);
+  CHECK(logits == expected);
+  const auto stats = w.options.device_blocks->stats();
+  CHECK(stats.hit_tokens == 64);
+  CHECK(stats.stored_bytes == w.dev.stored_bytes);
 }
 
-TEST_CASE("who was used for longest gives up blocks first, from its end") {
-  kv_residency pool(6, 4);
-  for (const std::uint64_t id : {1, 2}) pool.give_back(pool.take(id, 0, 12)->who, 12);
-  pool.give_back(pool.take(1, 12, 12)->who, 12);
-  pool.give_back(pool.take(3, 0, 5)->who, 5);
-  CHECK(pool.held(1) == 12);
-  CHECK(pool.held(2) == 4);
-  CHECK(pool.held(3) == 5);
+TEST_CASE("runners that share a device too small for both take turns") {
+  world w(9);
+  const auto other = unwrap(model_runner::make(w.m, w.dev, w.options));
+  const auto alone = [&](std::uint32_t seed) {
+    const auto ids = random_tokens(120, 300, seed);
+    const kv_space kv(w.options.layout, ids.size());
+    return feed(*w.runner, kv, ids, 512);
+  };
+  const auto first = alone(61), second = alone(62);
+  const auto many = [&](model_runner& runner, std::uint32_t seed, const std::vector<float>& expected) {
+    const auto ids = random_tokens(120, 300, seed);
+    bool equal = true;
+    for (int i = 0; i < 20; ++i) {
+      const kv_space kv(w.options.layout, ids.size());
+      std::vector<float> logits(300);
+      const batch_item item{ids, 0, kv.blocks(), true, {}, 0, seed};
+      equal = equal && runner.forward({&item, 1}, logits).has_value() && logits == expected;
+    }
+    return equal;
+  };
+  auto beside = std::async(std::launch::async, [&] { return many(*other, 62, second); });
+  CHECK(many(*w.runner, 61, first));
+  CHECK(beside.get());
 }

@@ -40,8 +40,9 @@ struct set_up {
     m = unwrap(model::dummy(*dev, unwrap(dummy_shape(spec)), 1));
     options.layout = m->layout(block_tokens, dtype);
     options.max_logit_rows = 8;
-    options.context_tokens = 200;
-    options.device_kv_bytes = 14 * options.layout.block_bytes();
+    if (linked)
+      options.device_blocks =
+          unwrap(device_kv::make(*dev, options.layout, 14 * options.layout.block_bytes(), 200));
   }
   template <class Kind>
   static set_up of() {

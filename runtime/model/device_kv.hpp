@@ -1,0 +1,66 @@
+#pragma once
+// The KV blocks in a device's own memory (L1), which everybody who computes on it shares.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "gpu/device.hpp"
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/model/kv_residency.hpp"
+
+namespace mooncaf {
+
+/// What it holds and what crossed the link, since it was made.
+struct device_kv_stats {
+  std::uint64_t blocks = 0;         ///< in all
+  std::uint64_t blocks_used = 0;    ///< that hold something
+  std::uint64_t hit_tokens = 0;     ///< settled positions of passes that were there already
+  std::uint64_t loaded_tokens = 0;  ///< … that had to come from the host's memory
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t stored_bytes = 0;  ///< written back
+};
+
+/// One per device and process, given to each `model_runner`: what prefill computed is there when decode
+/// asks for it. @thread safe.
+class device_kv {
+ public:
+  /// @param bytes  of device memory; whole blocks of it are used.
+  /// @error `ec::invalid_argument` if not even a context of `longest` tokens fits; `ec::out_of_space`.
+  static result<std::shared_ptr<device_kv>> make(device& dev, const kv_layout& layout, std::size_t bytes,
+                                                 std::uint32_t longest);
+
+  /// See `kv_residency::take`.
+  std::optional<kv_residency::place> take(const kv_residency::wish& w);
+  /// … but waits while others hold what is missing. Only for who holds no place.
+  /// @returns nothing if it does not fit into all of the memory.
+  std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
+  void give_back(std::uint64_t ticket, std::uint32_t valid);
+
+  /// See `kv_residency::forget`.
+  void forget();
+
+  const kv_layout& layout() const noexcept { return layout_; }
+  device_bytes block(std::uint32_t index) const noexcept;
+  void count_moved(std::size_t loaded, std::size_t stored) noexcept;
+  device_kv_stats stats() const;
+
+ private:
+  device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory);
+  std::optional<kv_residency::place> take_locked(const kv_residency::wish& w);
+
+  const kv_layout layout_;
+  const std::unique_ptr<buffer> memory_;
+  mutable std::mutex mutex_;
+  std::condition_variable given_back_;
+  kv_residency residency_;
+  device_kv_stats taken_;  ///< tokens
+  std::atomic<std::uint64_t> loaded_bytes_{0}, stored_bytes_{0};
+};
+
+}  // namespace mooncaf
