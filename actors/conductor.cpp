@@ -249,6 +249,7 @@ std::string conductor::status() const {
                   {"limit", desk_.questions().queue().options().max_queued}};
   out["instances"] = json::array();
   out["shards"] = json::array();
+  out["devices"] = json::array();
   out["paths"] = json::array();
   out["rails"] = json::array();
   out["nodes"] = json::array();
@@ -302,6 +303,14 @@ std::string conductor::status() const {
                                {"ssd_read_bytes_per_s", s.ssd_read_bytes_per_s},
                                {"consistent", s.consistent}});
     }
+    if (const auto& d = m.latest.device; d.blocks > 0)
+      out["devices"].push_back({{"node", m.info.name},
+                                {"blocks", d.blocks},
+                                {"blocks_used", d.blocks_used},
+                                {"hit_tokens", d.hit_tokens},
+                                {"loaded_tokens", d.loaded_tokens},
+                                {"loaded_bytes", d.loaded_bytes},
+                                {"stored_bytes", d.stored_bytes}});
     for (const auto& p : m.latest.moved.paths) {
       const auto peer = members_.find(p.peer);
       out["paths"].push_back({{"node", m.info.name},

@@ -61,6 +61,7 @@ void node::measure(const node_report& mine) const {
     meters.set_hits("remote", static_cast<double>(s.hits_remote));
     if (s.ssd_read_bytes_per_s > 0) meters.set_ssd_read(static_cast<double>(s.ssd_read_bytes_per_s));
   }
+  if (mine.device.blocks > 0) meters.set_device_kv(mine.device);
   std::map<std::string, std::uint64_t> bytes;
   for (const auto& path : mine.moved.paths) {
     bytes[path.path] += path.bytes;
@@ -84,6 +85,7 @@ caf::result<node_report> node::status() {
   all->report.node = info_.id;
   all->report.roster = roster_version_;
   all->report.unreachable = roster_.unreachable();
+  if (context_->device_blocks) all->report.device = context_->device_blocks->stats();
   all->missing = 1 + local_.prefill.size() + local_.decode.size() + (local_.shard ? 1 : 0) +
                  (local_.messenger ? 1 : 0) + (local_.gateway ? 1 : 0);
   const auto failed = [all](const caf::error&) { all->answered(); };

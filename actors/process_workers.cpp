@@ -52,7 +52,7 @@ result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
   if (!runner) return fail(runner.error());
   auto samples = role == worker_role::prefill ? calibrate_prefill(**runner, limits.max_batch_tokens)
                                               : calibrate_decode(**runner, limits.max_batch_tokens);
-  if (limits.device_blocks) limits.device_blocks->forget();  // names that no request may take up
+  if (limits.device_blocks) limits.device_blocks->start_over();
   return samples;
 }
 

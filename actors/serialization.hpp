@@ -86,6 +86,11 @@ auto inspect(Inspector& f, shard_status& x) {
                 x.ssd_latency_ns, x.consistent);
 }
 template <class Inspector>
+auto inspect(Inspector& f, device_kv_stats& x) {
+  return fields(f, "device_kv_stats", x, x.blocks, x.blocks_used, x.hit_tokens, x.loaded_tokens, x.loaded_bytes,
+                x.stored_bytes);
+}
+template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {
   return fields(f, "path_status", x, x.peer, x.path, x.bytes, x.transfers, x.retries, x.checksum_failures,
                 x.control_messages, x.slices, x.failures, x.latency_ns, x.learned_bytes_per_s,
@@ -102,7 +107,7 @@ auto inspect(Inspector& f, transfer_report& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_report& x) {
-  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.moved, x.requests_live,
+  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.device, x.moved, x.requests_live,
                 x.roster, x.unreachable);
 }
 template <class Inspector>
@@ -202,6 +207,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::block_event_msg))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::block_event_batch))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::worker_load))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::shard_status))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::device_kv_stats))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::path_status))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::rail_status))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::transfer_report))

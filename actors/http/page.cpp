@@ -38,6 +38,8 @@ small{opacity:.7;font-weight:400}.lost{color:#d33;font-weight:600}
 <h2>Instances</h2><div class="scroll" id="instances"></div>
 <h2>Cache <span class="key"><i style="background:var(--warm)"></i>held by requests<i style="background:var(--accent)"></i>reusable
 <i style="background:var(--soft)"></i>free</span></h2><div class="scroll" id="shards"></div>
+<div id="device_part" hidden><h2>Device memory <span class="key"><i style="background:var(--accent)"></i>holds KV
+<i style="background:var(--soft)"></i>free</span></h2><div class="scroll" id="devices"></div></div>
 <h2>KV moved between processes</h2><div class="scroll" id="paths"></div>
 <h2>RDMA rails</h2><div class="scroll" id="rails"></div>
 <h2>Recent placements</h2><div class="scroll" id="recent"></div>
@@ -137,6 +139,10 @@ function show(c){
     ['slots',s=>num(s.slots_total),1],['free',s=>num(s.slots_free),1],['on SSD',s=>s.ssd_blocks?num(s.ssd_blocks)+' = '+num(s.ssd_bytes)+'B':'–',1],
     ['hits in DRAM',s=>num(s.hits_dram),1],['hits on SSD',s=>num(s.hits_ssd),1],['hits elsewhere',s=>num(s.hits_remote),1],
     ['misses',s=>num(s.misses),1],['evicted',s=>num(s.evictions),1]],c.shards,'no node holds KV blocks');
+  $('device_part').hidden=!c.devices.length;
+  table('devices',[['node',d=>esc(d.node)],['KV',d=>bar([[d.blocks_used/d.blocks,'accent']])],['blocks',d=>num(d.blocks),1],
+    ['context found there',d=>num(d.hit_tokens)+' tokens',1],['loaded from the host',d=>num(d.loaded_tokens)+' tokens = '+num(d.loaded_bytes)+'B',1],
+    ['written back',d=>num(d.stored_bytes)+'B',1]],c.devices,'');
   table('paths',[['from',p=>esc(p.node)],['to',p=>esc(p.peer)],['path',p=>esc(p.path)],['bytes',p=>num(p.bytes),1],
     ['transfers',p=>num(p.transfers),1],['retries',p=>p.retries,1],['bad checksums',p=>p.checksum_failures,1]],c.paths,
     'nothing: blocks of one process are handed over where they lie');

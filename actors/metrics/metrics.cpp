@@ -66,6 +66,9 @@ struct metrics::families {
   prometheus::Family<prometheus::Gauge>& ssd;
   foreign_totals hits;
   foreign_totals transferred;
+  prometheus::Family<prometheus::Gauge>& device_blocks;
+  foreign_totals device_tokens;
+  foreign_totals device_bytes;
   prometheus::Family<prometheus::Gauge>& link_rate;
   prometheus::Family<prometheus::Gauge>& link_latency;
   prometheus::Family<prometheus::Gauge>& ssd_read;
@@ -153,6 +156,19 @@ struct metrics::families {
                         .Name("mooncaf_transfer_bytes_total")
                         .Help("KV bytes moved, by path.")
                         .Register(registry)),
+        device_blocks(BuildGauge()
+                          .Name("mooncaf_device_kv_blocks")
+                          .Help("KV blocks in the device's own memory by state: free, used.")
+                          .Register(registry)),
+        device_tokens(
+            BuildCounter()
+                .Name("mooncaf_device_kv_tokens_total")
+                .Help("Context that passes read, by where it was: device, or loaded from host memory.")
+                .Register(registry)),
+        device_bytes(BuildCounter()
+                         .Name("mooncaf_device_kv_bytes_total")
+                         .Help("KV bytes over the device's link: loaded, stored.")
+                         .Register(registry)),
         link_rate(BuildGauge()
                       .Name("mooncaf_link_bytes_per_second")
                       .Help("Rate of transfers with a peer, learned from them.")
@@ -218,6 +234,15 @@ void metrics::set_hits(const std::string& tier, double blocks) {
 }
 void metrics::set_transferred(const std::string& path, double bytes) {
   f_->transferred.set(f_->with("path", path), bytes);
+}
+
+void metrics::set_device_kv(const device_kv_stats& s) {
+  f_->device_blocks.Add(f_->with("state", "free")).Set(static_cast<double>(s.blocks - s.blocks_used));
+  f_->device_blocks.Add(f_->with("state", "used")).Set(static_cast<double>(s.blocks_used));
+  f_->device_tokens.set(f_->with("from", "device"), static_cast<double>(s.hit_tokens));
+  f_->device_tokens.set(f_->with("from", "host"), static_cast<double>(s.loaded_tokens));
+  f_->device_bytes.set(f_->with("way", "loaded"), static_cast<double>(s.loaded_bytes));
+  f_->device_bytes.set(f_->with("way", "stored"), static_cast<double>(s.stored_bytes));
 }
 
 void metrics::set_ssd(const std::string& what, double value) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/base/units.hpp"
+#include "runtime/model/device_kv_stats.hpp"
 
 namespace mooncaf {
 
@@ -35,6 +36,8 @@ class metrics {
   /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private",
   /// "quarantined", "ssd".
   void set_blocks(const std::string& state, double count);
+  /// Of a device with memory of its own.
+  void set_device_kv(const device_kv_stats& s);
   /// The SSD tier. @param what  "repaired" (1: files were moved aside at start), "absent" (1: it could not be
   /// opened, blocks live in memory alone), "refuses_writes" (1: now) or "write_failures" (since the start).
   void set_ssd(const std::string& what, double value);

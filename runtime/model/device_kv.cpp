@@ -54,9 +54,12 @@ void device_kv::give_back(std::uint64_t ticket, std::uint32_t valid) {
   given_back_.notify_all();
 }
 
-void device_kv::forget() {
+void device_kv::start_over() {
   const std::lock_guard lock(mutex_);
   residency_.forget();
+  taken_ = {};
+  loaded_bytes_ = 0;
+  stored_bytes_ = 0;
 }
 
 device_bytes device_kv::block(std::uint32_t index) const noexcept {

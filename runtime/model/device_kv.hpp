@@ -12,19 +12,10 @@
 #include "gpu/device.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/model/device_kv_stats.hpp"
 #include "runtime/model/kv_residency.hpp"
 
 namespace mooncaf {
-
-/// What it holds and what crossed the link, since it was made.
-struct device_kv_stats {
-  std::uint64_t blocks = 0;         ///< in all
-  std::uint64_t blocks_used = 0;    ///< that hold something
-  std::uint64_t hit_tokens = 0;     ///< settled positions of passes that were there already
-  std::uint64_t loaded_tokens = 0;  ///< … that had to come from the host's memory
-  std::uint64_t loaded_bytes = 0;
-  std::uint64_t stored_bytes = 0;  ///< written back
-};
 
 /// One per device and process, given to each `model_runner`: what prefill computed is there when decode
 /// asks for it. @thread safe.
@@ -42,8 +33,8 @@ class device_kv {
   std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
   void give_back(std::uint64_t ticket, std::uint32_t valid);
 
-  /// See `kv_residency::forget`.
-  void forget();
+  /// Nothing is held or counted any longer: what was computed so far was a rehearsal. Nothing is lent.
+  void start_over();
 
   const kv_layout& layout() const noexcept { return layout_; }
   device_bytes block(std::uint32_t index) const noexcept;

@@ -16,6 +16,7 @@
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/model/device_kv_stats.hpp"
 #include "runtime/model/sampling_params.hpp"
 
 namespace mooncaf {
@@ -229,6 +230,7 @@ struct node_report {
   std::vector<worker_load> workers;
   bool has_shard = false;
   shard_status shard;
+  device_kv_stats device;
   transfer_report moved;
   std::uint64_t requests_live = 0;   ///< requests that any actor of this node still holds
   std::uint64_t roster = 0;          ///< version of the list of members that it knows

@@ -138,7 +138,16 @@ def every_device_gives_the_same_tokens():
             assert cached >= 64 * len(PROMPTS), cached
             assert shard(client)["consistent"]
             cluster.wait_idle()
-        print(f"     {name}: {cached} tokens out of the cache", flush=True)
+            seen = lambda: client.cluster()["devices"][0]
+            wait_until("the node reported its passes", lambda: seen()["hit_tokens"] + seen()["loaded_tokens"] > cached)
+            device = seen()
+            if name == "linked":  # it holds all of it: nothing that was computed on it comes over the link again
+                assert device["loaded_bytes"] == 0, device
+            else:
+                assert device["loaded_bytes"] > 0 and device["blocks_used"] <= device["blocks"], device
+            assert device["hit_tokens"] > 0 and device["stored_bytes"] > 0, device
+        print(f"     {name}: {cached} tokens out of the cache, {device['hit_tokens']} read on the device, "
+              f"{device['loaded_tokens']} loaded", flush=True)
 
 
 def kv_travels_between_devices_of_both_kinds():

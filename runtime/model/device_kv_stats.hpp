@@ -1,0 +1,18 @@
+#pragma once
+// What the KV blocks in a device's own memory hold, and what that saved.
+
+#include <cstdint>
+
+namespace mooncaf {
+
+/// Counts since the device was opened; all 0 where it computes in the host's blocks.
+struct device_kv_stats {
+  std::uint64_t blocks = 0;         ///< in all
+  std::uint64_t blocks_used = 0;    ///< that hold something
+  std::uint64_t hit_tokens = 0;     ///< positions that a pass read and that were there already
+  std::uint64_t loaded_tokens = 0;  ///< … that had to come from the host's memory
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t stored_bytes = 0;  ///< written back to the host's memory
+};
+
+}  // namespace mooncaf
