@@ -118,8 +118,8 @@ TEST_CASE("chunks, neighbours and reused prefixes change no bit of any family") 
     CHECK(std::ranges::equal(std::span(logits).subspan(96), expected));
     // A device with memory of its own.
     const auto far = load_folder(*linked, data_folder + golden.name);
-    options.context_tokens = 150;
-    options.device_kv_bytes = 10 * options.layout.block_bytes();
+    options.device_blocks =
+        unwrap(device_kv::make(*linked, options.layout, 10 * options.layout.block_bytes(), 150));
     const kv_space space(options.layout, ids.size());
     CHECK(feed(*unwrap(model_runner::make(far, *linked, options)), space, ids, 50) == expected);
   }

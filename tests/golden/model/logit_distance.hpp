@@ -17,8 +17,10 @@ inline golden_distance distance_to(device& dev, const std::shared_ptr<const mode
                                    const golden_case& golden, kv_dtype dtype) {
   runner_options options;
   options.layout = m->layout(32, dtype);
-  options.context_tokens = static_cast<std::uint32_t>(golden.ids.size());
-  options.device_kv_bytes = options.layout.blocks_for(golden.ids.size()) * options.layout.block_bytes();
+  const auto longest = static_cast<std::uint32_t>(golden.ids.size());
+  if (!dev.info().host_memory)
+    options.device_blocks = unwrap(device_kv::make(
+        dev, options.layout, options.layout.blocks_for(longest) * options.layout.block_bytes(), longest));
   const auto runner = unwrap(model_runner::make(m, dev, options));
   golden_distance out;
   for (const auto& [position, expected] : golden.at) {
