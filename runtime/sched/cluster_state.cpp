@@ -210,7 +210,9 @@ std::optional<cluster_state::placed> cluster_state::first_token(request_id id, t
   what.prefill_end = now;
   forecast_.add(what.prefill_end, what.context_tokens, what.memory_tokens);
   survival_.add(what.prefill_end, decoding_of(what));
-  return what;
+  auto done = what;
+  what.kv = {};
+  return done;
 }
 
 bool cluster_state::release(request_id id, request_state how, time_point now, std::uint32_t tokens) {

@@ -15,6 +15,7 @@
 #include "runtime/sched/prefill_pool.hpp"
 #include "runtime/sched/request_life.hpp"
 #include "runtime/sched/session_answers.hpp"
+#include "runtime/sched/transfer_board.hpp"
 
 namespace mooncaf {
 
@@ -81,6 +82,7 @@ class cluster_state {
     block_key session;                ///< of the prompt's last full block; zero: it has none
     time_point since{};               ///< when it was charged
     duration predicted{};             ///< time from then to the end of its prefill
+    hand_over kv{};                   ///< as it was promised, until its prefill ends
   };
   /// Charges both instances. A request that is charged already is released first.
   void charge(request_id id, const placed& p, time_point now);

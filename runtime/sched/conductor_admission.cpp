@@ -14,7 +14,20 @@ namespace {
 constexpr double moments[] = {0.0, 0.3, 0.8};
 
 /// How many standard deviations above its mean the memory that others will hold is taken to be.
-constexpr double memory_caution = 1;
+constexpr double memory_caution = 0.5;
+
+/// What decoding costs rises as its load nears the SLO: as it will be, with this much in reserve, and for
+/// memory halfway to what all who were placed will take. Who waits for prefill lets the others finish, so
+/// what is predicted alone lets the queue grow with those who need the most.
+constexpr double tbt_reserve = 1.2, share_of_placed = 0.5;
+
+/// A request's TBT is the mean of its slowest tenth of gaps, of ten at the least: a wait for its KV is one of
+/// them.
+constexpr double least_gaps = 10, share_of_gaps = 0.1;
+
+/// How much of a predicted wait is believed: an error refuses whom nothing would have kept waiting, while a
+/// link that is really full is so many times over.
+constexpr double believed_wait = 0.7;
 
 bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
 
@@ -98,6 +111,56 @@ void conductor_core::find_room(candidate& c) const {
   c.decode = decode.choice(other, c.request.prompt_tokens);
 }
 
+// ---- hand-over
+// ------------------------------------------------------------------------------------------------------
+
+hand_over conductor_core::kv_of(const candidate& c, instance_slot slot) const {
+  const auto& node = cluster_.decode().desc(slot).node;
+  if (options_.coupled || c.request.max_tokens == 1 || node == cluster_.prefill().desc(c.prefill.slot).node)
+    return {};
+  const auto& p = c.prefill;
+  const auto reused =
+      std::min(std::uint64_t{p.fetch ? p.source_blocks : p.local_blocks} * options_.block_tokens,
+               std::uint64_t{c.request.prompt_tokens});
+  hand_over h;
+  h.from = cluster_.prefill().node(p.slot);
+  h.to = *cluster_.index_of(node);
+  h.begin = c.now + p.ttft - p.cost;
+  h.end = c.now + p.ttft;
+  h.reused = reused * options_.bytes_per_token;
+  h.computed = (c.request.prompt_tokens - reused) * options_.bytes_per_token;
+  return h;
+}
+
+duration conductor_core::hand_over_part(const candidate& c, instance_slot slot) const {
+  const double gaps = std::max(least_gaps, share_of_gaps * cluster_.survival().mean_tokens());
+  return bounded_duration(believed_wait * to_seconds(transfers_.wait(kv_of(c, slot))) / gaps);
+}
+
+/// Another decode instance, if the KV would wait long on its way to the chosen one and less to that one.
+void conductor_core::find_link(candidate& c) const {
+  const auto limit =
+      to_seconds(or_default(c.request.tbt_slo, options_.tbt_slo)) * slo_share(c.request.priority);
+  const auto cost = [&](instance_slot slot) {
+    return to_seconds(cluster_.decode().step(slot, c.request.prompt_tokens)) +
+           to_seconds(hand_over_part(c, slot));
+  };
+  if (hand_over_part(c, c.decode.slot) == duration{}) return;
+  const auto here = cost(c.decode.slot);
+  if (here <= limit) return;
+  auto best = c.decode.slot;
+  auto least = here;
+  const auto from = cluster_.prefill().desc(c.prefill.slot).node;
+  for (const auto slot : cluster_.decode().live()) {
+    const auto& d = cluster_.decode().desc(slot);
+    if (std::ranges::find(c.request.avoid, d.id) != c.request.avoid.end() ||
+        broken_.between(c.request.gateway, d.node) || broken_.between(from, d.node) || !has_room(c, slot))
+      continue;
+    if (const auto there = cost(slot); there < least) best = slot, least = there;
+  }
+  if (best != c.decode.slot) c.decode = cluster_.decode().choice(best, c.request.prompt_tokens);
+}
+
 // ---- admission
 // ------------------------------------------------------------------------------------------------------
 
@@ -124,6 +187,7 @@ std::optional<rejection> conductor_core::admit(candidate& c) {
     q.tbt_then = cluster_.decode().mean_step(then.requests + 1, then.context_tokens + request.prompt_tokens);
   }
   if (predicts_each(options_.admission)) predict_each(c, q);
+  q.tbt_then += hand_over_part(c, c.decode.slot);
   return check_admission(options_.admission, q);
 }
 
@@ -155,11 +219,12 @@ void conductor_core::price(const candidate& c, admission_question& q) {
   const double empty = to_seconds(decode.mean_step(0, 0));
   const double alone = to_seconds(decode.mean_step(1, c.request.prompt_tokens));
   const double room = std::max(slo - empty, 1e-9);
-  double load = (to_seconds(q.tbt_then) - alone) / std::max(slo - alone, 1e-9);
+  double load = tbt_reserve * (to_seconds(q.tbt_then) - alone) / std::max(slo - alone, 1e-9);
   double part = (alone - empty) / room;
   if (q.memory_limit > 0) {
     const auto limit = static_cast<double>(q.memory_limit) * memory_share(c.request.priority);
-    load = std::max(load, (q.memory + q.memory_needs) / limit);
+    const auto placed = std::max(static_cast<double>(decode.reserved(c.decode.slot)), q.memory);
+    load = std::max(load, (q.memory + share_of_placed * (placed - q.memory) + q.memory_needs) / limit);
     part = std::max(part, q.memory_needs / limit);
   }
   q.cost = c.prefill.cost;

@@ -169,7 +169,7 @@ std::vector<hot_copy> conductor_core::copy_hot_blocks(time_point now) {
   auto copies = hot_.plan(nodes, holds, now);
   for (const auto& c : copies) {
     const auto bytes = c.blocks.size() * options_.block_tokens * options_.bytes_per_token;
-    transfers_.charge(*cluster_.index_of(c.source), bytes, now);
+    transfers_.charge(*cluster_.index_of(c.source), *cluster_.index_of(c.target), bytes, now);
     counts_.hot_copies += c.blocks.size();
   }
   return copies;
@@ -260,6 +260,7 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
   c.answer =
       answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys));
   find_room(c);
+  find_link(c);
   if (auto refused = admit(c)) {
     if (refused->stage == reject_stage::queue) return tl::unexpected(std::move(*refused));
     ++(refused->stage == reject_stage::prefill  ? counts_.rejected_ttft
@@ -355,7 +356,8 @@ placement conductor_core::commit(const candidate& c) {
     out.source_tier = p.source_tier;
     out.replicate = true;
     const auto blocks = std::uint64_t{p.source_blocks} - p.local_blocks;
-    transfers_.charge(p.source, blocks * options_.block_tokens * options_.bytes_per_token, now);
+    transfers_.charge(p.source, cluster_.prefill().node(p.slot),
+                      blocks * options_.block_tokens * options_.bytes_per_token, now);
     ++counts_.fetches;
   }
   cluster_state::placed what{
@@ -364,6 +366,8 @@ placement conductor_core::commit(const candidate& c) {
   what.answer = answer;
   what.step = c.step;
   if (!request.keys.empty()) what.session = request.keys.back();
+  what.kv = kv_of(c, d.slot);
+  transfers_.promise(what.kv, now);
   cluster_.charge(request.id, what, now);
   if (is_urgent(request)) urgent_work_.add(p.cost, now);
   ++counts_.placed;
@@ -378,7 +382,13 @@ void conductor_core::prefill_started(request_id id, time_point now) {
 void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::uint32_t cached_tokens,
                                  duration compute, time_point now) {
   now_ = std::max(now_, now);
-  if (const auto done = cluster_.first_token(id, now)) {
+  if (auto done = cluster_.first_token(id, now)) {
+    // Was it faster than predicted, its KV is on its way by now.
+    if (done->kv.end > now) {
+      transfers_.withdraw(done->kv);
+      done->kv.begin = done->kv.end = now;
+      transfers_.promise(done->kv, now);
+    }
     cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
     ttft_margin_.observe(done->predicted - done->prefill_cost, now - done->since - done->prefill_cost,
                          options_.ttft_slo);
@@ -390,6 +400,7 @@ void conductor_core::end(request_id id, request_state how, time_point now, std::
   if (const auto* what = cluster_.charged(id); what != nullptr && how == request_state::finished) {
     tbt_margin_.observe(what->step, cluster_.decode().latest(what->decode).step.took, options_.tbt_slo);
   }
+  if (const auto* what = cluster_.charged(id)) transfers_.withdraw(what->kv);
   if (!cluster_.release(id, how, now, output_tokens)) return;
   switch (how) {
     case request_state::finished:

@@ -187,6 +187,10 @@ class conductor_core {
     duration step{};  ///< predicted for its decoding (`predicts_each`), without a margin
   };
   void find_room(candidate& c) const;
+  void find_link(candidate& c) const;
+  hand_over kv_of(const candidate& c, instance_slot slot) const;
+  /// What waiting for its KV adds to its TBT.
+  duration hand_over_part(const candidate& c, instance_slot slot) const;
   std::uint64_t memory_needs(const candidate& c, instance_slot slot) const;
   /// Tokens of an instance's memory that others will hold, as this admission policy foresees it.
   double memory_taken(const candidate& c, instance_slot slot) const;

@@ -35,13 +35,52 @@ duration transfer_board::read(node_index node, std::uint64_t bytes) const noexce
   return sent_by(node).read(bytes);
 }
 
-void transfer_board::charge(node_index sender, std::uint64_t bytes, time_point now) {
-  const auto rate = sent_by(sender).bytes_per_s;
-  auto& until = at(sender).busy_until;
-  until = std::max(until, now) + bounded_duration(static_cast<double>(bytes) / rate);
+void transfer_board::charge(node_index from, node_index to, std::uint64_t bytes, time_point now) {
+  at(from).sends.add(now, static_cast<double>(bytes), now, rate(from));
+  at(to).receives.add(now, static_cast<double>(bytes), now, rate(to));
 }
 
-void transfer_board::learn(node& here, node_index peer, const speed& measured) {
+/// What is there already when the computation begins, and what it makes: pieces that move one after another
+/// as it goes on.
+template <class Visit>
+void transfer_board::for_each_part(const hand_over& h, Visit&& visit) {
+  constexpr duration piece = std::chrono::milliseconds(250);
+  const auto parts = std::clamp<std::int64_t>((h.end - h.begin) / piece, 2, 16);
+  const auto each = static_cast<double>(h.computed) / static_cast<double>(parts);
+  visit(h.begin, static_cast<double>(h.reused) + each);
+  for (std::int64_t i = 1; i < parts; ++i) visit(h.begin + (h.end - h.begin) * i / parts, each);
+}
+
+duration transfer_board::wait(const hand_over& h) const noexcept {
+  const auto half = h.begin + (h.end - h.begin) / 2;
+  const auto behind = [&](node_index n, const byte_queue known::*queue) {
+    const auto bytes_per_s = rate(n);
+    const auto ends = [&](time_point due, double bytes) {
+      const auto before = n < nodes_.size() ? (nodes_[n].*queue).wait(due, bytes_per_s) : duration{};
+      return due + before + bounded_duration(bytes / bytes_per_s) - h.end;
+    };
+    const auto computed = static_cast<double>(h.computed);
+    return std::max(ends(h.begin, static_cast<double>(h.reused) + computed), ends(half, computed / 2));
+  };
+  return std::max({duration{}, behind(h.from, &known::sends), behind(h.to, &known::receives)});
+}
+
+void transfer_board::promise(const hand_over& h, time_point now) {
+  at(std::max(h.from, h.to));
+  for_each_part(h, [&](time_point due, double bytes) {
+    nodes_[h.from].sends.add(due, bytes, now, rate(h.from));
+    nodes_[h.to].receives.add(due, bytes, now, rate(h.to));
+  });
+}
+
+void transfer_board::withdraw(const hand_over& h) {
+  for_each_part(h, [&](time_point due, double bytes) {
+    if (h.from < nodes_.size()) nodes_[h.from].sends.remove(due, bytes);
+    if (h.to < nodes_.size()) nodes_[h.to].receives.remove(due, bytes);
+  });
+}
+
+void transfer_board::learn(known& here, node_index peer, const speed& measured) {
   constexpr double weight = 0.2;  // of the newest report in the mean
   auto& mean = here.mean;
   if (mean.bytes_per_s == 0) mean = measured;
@@ -74,7 +113,7 @@ void transfer_board::disk_measured(node_index node, double bytes_per_s) {
 
 void transfer_board::forget(node_index gone) {
   if (gone >= nodes_.size()) return;
-  nodes_[gone] = node{};
+  nodes_[gone] = known{};
   for (auto& n : nodes_) {
     const auto peer = std::ranges::find(n.peers, gone);
     if (peer == n.peers.end()) continue;

@@ -7,16 +7,25 @@
 #include <vector>
 
 #include "runtime/base/units.hpp"
+#include "runtime/sched/byte_queue.hpp"
 #include "runtime/sched/estimators.hpp"
 #include "runtime/sched/node_set.hpp"
 
 namespace mooncaf {
 
+/// The KV of a prompt on its way from prefill to decode: layer by layer while it is computed.
+struct hand_over {
+  node_index from = 0, to = 0;
+  time_point begin{}, end{};   ///< of the computation, predicted
+  std::uint64_t reused = 0;    ///< bytes that are there when it begins
+  std::uint64_t computed = 0;  ///< … and that it makes; 0 of both: nothing is handed over
+};
+
 /// Two things by node. **Links**: nodes report what they learned of their transfers (`link_book`) and of
 /// their disk; a pair of which nothing is known costs what its sender's other links cost, and a sender of
-/// which nothing is known what was assumed at the start. **Senders as queues of bytes**: each is known by the
-/// time at which it has sent what it promised. A promise that is not kept (the request was cancelled) passes
-/// by itself.
+/// which nothing is known what was assumed at the start. **Both directions as queues of bytes**: fetches and
+/// copies from now on, hand-overs for the time at which their prompts will be computed. A promise that is not
+/// kept (the request was cancelled) passes by itself.
 /// @thread  Owned by the conductor; not synchronised.
 class transfer_board {
  public:
@@ -37,9 +46,15 @@ class transfer_board {
   /// Until `sender` could begin with something new.
   duration wait(node_index sender, time_point now) const noexcept {
     if (sender >= nodes_.size()) return {};
-    return std::max(nodes_[sender].busy_until - now, duration{});
+    return nodes_[sender].sends.wait(now, rate(sender));
   }
-  void charge(node_index sender, std::uint64_t bytes, time_point now);
+  void charge(node_index from, node_index to, std::uint64_t bytes, time_point now);
+
+  /// How long after its computation the last of it will be there, with what both ends are to move before it.
+  duration wait(const hand_over& h) const noexcept;
+  void promise(const hand_over& h, time_point now);
+  /// What was promised will not be sent then; what is due by now passes by itself.
+  void withdraw(const hand_over& h);
 
   /// What one end of a link learned of it. Rates that are not positive are ignored.
   void link_measured(node_index a, node_index b, double bytes_per_s, duration latency);
@@ -52,8 +67,8 @@ class transfer_board {
     double bytes_per_s = 0;  // 0: not measured
     duration latency{};
   };
-  struct node {
-    time_point busy_until{};
+  struct known {
+    byte_queue sends, receives;
     double ssd_bytes_per_s = 0;     // 0: not measured
     speed mean;                     // of its links, recent ones count more
     std::vector<node_index> peers;  // `pairs[i]` is the link with `peers[i]`
@@ -61,14 +76,17 @@ class transfer_board {
     std::size_t oldest = 0;
   };
 
-  node& at(node_index n) {
+  known& at(node_index n) {
     if (n >= nodes_.size()) nodes_.resize(std::size_t{n} + 1);
     return nodes_[n];
   }
-  static void learn(node& here, node_index peer, const speed& measured);
+  double rate(node_index n) const noexcept { return sent_by(n).bytes_per_s; }
+  template <class Visit>
+  static void for_each_part(const hand_over& h, Visit&& visit);
+  static void learn(known& here, node_index peer, const speed& measured);
 
   transfer_model assumed_;
-  std::vector<node> nodes_;
+  std::vector<known> nodes_;
 };
 
 }  // namespace mooncaf

@@ -10,8 +10,8 @@
 
 namespace mooncaf::journal {
 
-/// Of the format. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 4;
+/// Of the format and of what the core answers. Journals of other versions are refused.
+inline constexpr std::uint32_t journal_version = 5;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;

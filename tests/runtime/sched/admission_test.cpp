@@ -181,3 +181,40 @@ TEST_CASE("prediction admits what early rejection refuses when decodes will have
   CHECK(placed_after_four(admission_policy::predictive));
   CHECK(placed_after_four(admission_policy::baseline));
 }
+
+TEST_CASE("a link to decode that is full is foreseen: the request goes to another instance, or is refused") {
+  for (const auto admission : {admission_policy::predictive, admission_policy::per_request}) {
+    for (const bool another : {false, true}) {
+      CAPTURE(std::string{to_string(admission)});
+      CAPTURE(another);
+      auto options = small_options();
+      options.admission = admission;
+      options.tbt_slo = 130ms;
+      options.bytes_per_token = 4'000'000;  // a prompt's KV takes four times as long as computing it
+      conductor_core core{options};
+      for (std::uint64_t n = 1; n <= 3; ++n) {
+        REQUIRE(core.add_node(node_id{n}, start));
+        REQUIRE(core.add_instance(prefill_instance(n, node_id{n})));
+      }
+      REQUIRE(core.add_node(node_id{9}, start));
+      REQUIRE(core.add_instance(decode_instance(101, node_id{9}, 8)));
+      const auto first = core.schedule(request_of(1, {}, 1000), start);
+      REQUIRE(first);
+      CHECK(first->decode == worker_id{101});
+      if (another) {
+        REQUIRE(core.add_node(node_id{10}, start));
+        REQUIRE(core.add_instance(decode_instance(102, node_id{10}, 8, 0.05)));
+      }
+      const auto second = core.schedule(request_of(2, {}, 1000), start);
+      if (another) {
+        REQUIRE(second);
+        CHECK(second->decode == worker_id{102});  // whose steps are longer
+      } else {
+        REQUIRE(!second);
+        CHECK(second.error().stage == reject_stage::decode);
+        // Once the link has moved the first, there is room again; its decoding keeps nobody waiting.
+        CHECK(core.schedule(request_of(3, {}, 1000), start + 6s));
+      }
+    }
+  }
+}

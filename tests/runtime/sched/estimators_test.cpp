@@ -123,15 +123,43 @@ TEST_CASE("a sender's promises delay what comes after them and pass by themselve
   transfer_board board{{1e9, 1ms, 1e9}};
   const time_point now{100s};
   CHECK(board.wait(3, now) == 0s);
-  board.charge(3, 2'000'000'000, now);
+  board.charge(3, 4, 2'000'000'000, now);
   CHECK(board.wait(3, now) == 2s);
   CHECK(board.wait(4, now) == 0s);
-  board.charge(3, 1'000'000'000, now + 500ms);
+  board.charge(3, 5, 1'000'000'000, now + 500ms);
   CHECK(board.wait(3, now + 1s) == 2s);
   CHECK(board.wait(3, now + 10s) == 0s);
   CHECK(board.sent_by(3).estimate(1'000'000'000, board.wait(3, now)) == 3s + 1ms + 1s);
   board.forget(3);
   CHECK(board.wait(3, now) == 0s);
+}
+
+TEST_CASE("a hand-over waits for what both ends of its link promised before, and only for that") {
+  transfer_board board{{1e9, 1ms, 1e9}};
+  const time_point now{100s};
+  // 1 GB beside a second of computing; 3 GB of which two were there before.
+  const hand_over computed{1, 9, now + 5s, now + 6s, 0, 1'000'000'000};
+  const hand_over mostly_reused{2, 9, now + 5s, now + 6s, 2'000'000'000, 1'000'000'000};
+  CHECK(board.wait(hand_over{}) == 0s);
+  CHECK(board.wait(computed) == 0s);
+  CHECK(board.wait(mostly_reused) == 2s);
+  board.promise(mostly_reused, now);
+  CHECK(to_seconds(board.wait(computed)) == doctest::Approx(2.25).epsilon(0.01));
+  // Another receiver is free, and this one is by then; another sender's prompt goes first.
+  CHECK(board.wait(hand_over{1, 8, now + 5s, now + 6s, 0, 1'000'000'000}) == 0s);
+  CHECK(board.wait(hand_over{1, 9, now + 9s, now + 10s, 0, 1'000'000'000}) == 0s);
+  CHECK(board.wait(hand_over{1, 9, now + 1s, now + 2s, 0, 1'000'000'000}) == 0s);
+  CHECK(to_seconds(board.wait(hand_over{2, 8, now + 5s, now + 6s, 0, 1'000'000'000})) ==
+        doctest::Approx(2.25).epsilon(0.01));
+  // A fetch from that sender waits for it, too, as soon as it is sent.
+  CHECK(board.wait(2, now) == 0s);
+  CHECK(to_seconds(board.wait(2, now + 5s)) == doctest::Approx(2.25).epsilon(0.01));
+  board.withdraw(mostly_reused);
+  CHECK(board.wait(computed) == 0s);
+  // What is not withdrawn passes by itself.
+  board.promise(mostly_reused, now);
+  board.charge(2, 9, 1, now + 60s);
+  CHECK(board.wait(2, now + 61s) == 0s);
 }
 
 TEST_CASE("links and disks cost what was measured, at first what was assumed") {

@@ -25,3 +25,11 @@ TEST_CASE(
   }
   CHECK(std::exp(logs / members) >= 0.97);
 }
+
+TEST_CASE("a network that hand-overs fill is foreseen: most of what is admitted keeps its TBT") {
+  auto m = member_of_family(44, 600);
+  INFO(m.text());
+  const auto blind = met_under(m, admission_policy::early), foreseen = met_under(m, admission_policy::priced);
+  INFO(blind, " inside both SLOs without foresight, ", foreseen, " with it");
+  CHECK(foreseen > 2 * blind);
+}
