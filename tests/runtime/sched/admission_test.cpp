@@ -189,7 +189,7 @@ TEST_CASE("a link to decode that is full is foreseen: the request goes to anothe
       CAPTURE(another);
       auto options = small_options();
       options.admission = admission;
-      options.tbt_slo = 130ms;
+      options.tbt_slo = 110ms;
       options.bytes_per_token = 4'000'000;  // a prompt's KV takes four times as long as computing it
       conductor_core core{options};
       for (std::uint64_t n = 1; n <= 3; ++n) {
@@ -203,7 +203,7 @@ TEST_CASE("a link to decode that is full is foreseen: the request goes to anothe
       CHECK(first->decode == worker_id{101});
       if (another) {
         REQUIRE(core.add_node(node_id{10}, start));
-        REQUIRE(core.add_instance(decode_instance(102, node_id{10}, 8, 0.05)));
+        REQUIRE(core.add_instance(decode_instance(102, node_id{10}, 8, 0.02)));
       }
       const auto second = core.schedule(request_of(2, {}, 1000), start);
       if (another) {
