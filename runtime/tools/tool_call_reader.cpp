@@ -220,7 +220,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
   return true;
 }
 
-bool tool_call_reader::read_after(answer_parts& out) {
+bool tool_call_reader::read_after() {
   take_space(held_);
   if (held_.empty()) return false;
   if (format_ == tool_format::hermes) {
@@ -280,7 +280,7 @@ answer_parts tool_call_reader::feed(std::string_view text) {
         more = read_call(out);
         break;
       case place::after:
-        more = read_after(out);
+        more = read_after();
         break;
       case place::plain:
         say(out, std::exchange(held_, {}));

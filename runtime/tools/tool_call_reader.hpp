@@ -63,7 +63,7 @@ class tool_call_reader {
   bool read_list(answer_parts& out);
   bool read_name(answer_parts& out);
   bool read_call(answer_parts& out);
-  bool read_after(answer_parts& out);
+  bool read_after();
   void open_call(std::string opening);
   static std::string deepseek_name(std::string_view head);
   void say(answer_parts& out, std::string_view content);

@@ -28,8 +28,7 @@ void network::pause(process who) {
   auto& n = nodes_[who];
   n.paused = true;
   time_.after(silence, [this, who, turn = ++n.pauses] {
-    const auto& n = nodes_[who];
-    if (!n.paused || n.pauses != turn) return;
+    if (!nodes_[who].paused || nodes_[who].pauses != turn) return;
     for (process other = 0; other < nodes_.size(); ++other) {
       if (other != who) break_link(who, other, 500ms);
     }
@@ -109,8 +108,8 @@ void network::pass(process from, process to, action what) {
   auto& last = l.last[from > to];
   last = std::max(last, time_.now() + l.extra + luck_.between(20us, luck_.chance(5) ? 100ms : 2ms));
   time_.at(last, [this, from, to, epoch = l.epoch, what = std::move(what)]() mutable {
-    const auto& l = between(from, to);
-    if (l.open && l.epoch == epoch) run_in(to, std::move(what));
+    const auto& now = between(from, to);
+    if (now.open && now.epoch == epoch) run_in(to, std::move(what));
   });
 }
 
@@ -121,8 +120,8 @@ void network::cut(process a, process b, bool forth, bool back) {
   l.blocked[b > a] = l.blocked[b > a] || back;
   if (cut_already) return;
   time_.after(silence, [this, a, b, turn = ++l.cuts] {
-    const auto& l = between(a, b);
-    if (l.cuts == turn && (l.blocked[0] || l.blocked[1])) break_link(a, b, 1s);
+    const auto& now = between(a, b);
+    if (now.cuts == turn && (now.blocked[0] || now.blocked[1])) break_link(a, b, 1s);
   });
 }
 
