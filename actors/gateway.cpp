@@ -113,10 +113,13 @@ void gateway::act() {
 
 void gateway::carry_out(schedule_job&& job) {
   const auto id = job.id;
+  const auto asked = clock().now();
   request(conductor_, schedule_limit, schedule_atom_v, std::move(job))
       .then(
-          [this, id](const placement_msg& where) {
-            core_.answered(id, where, clock().now());
+          [this, id, asked](const placement_msg& where) {
+            const auto now = clock().now();
+            if (context_->meters) context_->meters->placed(now - asked);
+            core_.answered(id, where, now);
             act();
           },
           [this, id](const caf::error& e) {

@@ -22,6 +22,8 @@ using buckets = prometheus::Histogram::BucketBoundaries;
 const buckets ttft_buckets{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
                            .75,  1,    2.5, 5,   7.5, 10,  20,  40, 80};
 const buckets gap_buckets{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5};
+const buckets place_buckets{.0001, .0002, .0003, .0005, .00075, .001, .0015, .002, .003, .005, .01,
+                            .02,   .05,   .1,    .25,   .5,     1,    2.5,   5,    10,   30,   60};
 const buckets whole_buckets{.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240};
 
 /// A counter family whose totals somebody else keeps.
@@ -52,6 +54,7 @@ struct metrics::families {
   prometheus::Histogram& ttft;
   prometheus::Histogram& gap;
   prometheus::Histogram& whole;
+  prometheus::Histogram& placement;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
   prometheus::Counter& prefix_queries;
@@ -93,6 +96,11 @@ struct metrics::families {
                   .Help("Arrival to last token.")
                   .Register(registry)
                   .Add(model, whole_buckets)),
+        placement(BuildHistogram()
+                      .Name("mooncaf_placement_seconds")
+                      .Help("Asking the conductor for a place to its answer, waiting for one included.")
+                      .Register(registry)
+                      .Add(model, place_buckets)),
         prompt_tokens(BuildCounter()
                           .Name("vllm:prompt_tokens_total")
                           .Help("Prompt tokens, reused ones included.")
@@ -212,6 +220,7 @@ void metrics::first_token(duration ttft, std::uint32_t prompt_tokens, std::uint3
   f_->prefix_hits.Increment(cached_tokens);
 }
 
+void metrics::placed(duration elapsed) { f_->placement.Observe(to_seconds(elapsed)); }
 void metrics::token_gap(duration gap) { f_->gap.Observe(to_seconds(gap)); }
 void metrics::tokens_generated(std::uint32_t count) { f_->generation_tokens.Increment(count); }
 

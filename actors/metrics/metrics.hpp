@@ -21,6 +21,9 @@ class metrics {
   // ---- requests, at the gateway ----
   void first_token(duration ttft, std::uint32_t prompt_tokens, std::uint32_t cached_tokens);
   void token_gap(duration gap);
+  /// The conductor answered where a request goes, or that it is refused, so long after it was asked; its wait
+  /// for a place is part of it.
+  void placed(duration elapsed);
   void tokens_generated(std::uint32_t count);
   /// @param outcome  "finished", "failed", "cancelled" or "rejected".
   void request_over(const std::string& outcome, duration elapsed);

@@ -69,6 +69,14 @@ def play(port, rows, speed, until, statuses):
     return len(threads)
 
 
+def quantile(text, q):
+    """Bound in ms of the bucket of `mooncaf_placement_seconds` that the quantile falls into, and how many were counted."""
+    counts = [(float(line.split('le="')[1].split('"')[0]), float(line.rsplit(" ", 1)[1]))
+              for line in text.splitlines() if line.startswith("mooncaf_placement_seconds_bucket")]
+    counts.sort()
+    return 1e3 * next(bound for bound, n in counts if n >= q * counts[-1][1]), int(counts[-1][1])
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--speed", type=float, default=10, help="times the trace's rate")
@@ -91,9 +99,11 @@ def main():
         sent = play(port, rows, a.speed, began + a.seconds, statuses)
         lasted, used = time.monotonic() - began, processor_seconds(conductor) - before
         counters = client.cluster()["counters"]
+        seen = client.request("GET", "/metrics")[2].decode()
         print(json.dumps({
             "workers": a.processes * (a.prefill + a.decode), "requests_per_s": round(sent / lasted, 1), "requests": sent,
             "conductor_ms_per_request": round(1e3 * used / sent, 3), "conductor_idle_share": round(idle, 4),
+            "placement_ms": {f"p{100 * q:g}": quantile(seen, q)[0] for q in (.5, .9, .99)}, "asked": quantile(seen, 1)[1],
             "placed": counters["placed"], "answered": statuses.count(200),
             "refused": counters["rejected_ttft"] + counters["rejected_tbt"] + counters["rejected_memory"]}))
 

@@ -117,6 +117,7 @@ def processes_of_every_role_are_scraped_and_every_dashboard_query_answers():
             model = client.cluster()["model"]
             seen = lambda name: sum(float(r["value"][1]) for r in prometheus.query(f'sum({name}{{model_name="{model}"}})'))
             wait_until("the requests were scraped", lambda: seen("vllm:e2e_request_latency_seconds_count") == 3, 20)
+            assert seen("mooncaf_placement_seconds_count") == 3
             assert seen("vllm:generation_tokens_total") == 36
             assert seen("vllm:prompt_tokens_total") > 100
             assert seen("vllm:prefix_cache_hits_total") > 100, "the second and third request hit"
