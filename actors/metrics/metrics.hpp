@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/units.hpp"
-#include "runtime/model/device_kv_stats.hpp"
+#include "runtime/base/device_kv_stats.hpp"
 
 namespace mooncaf {
 

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "gpu/device.hpp"
+#include "runtime/base/device_kv_stats.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/model/device_kv_stats.hpp"
 #include "runtime/model/kv_residency.hpp"
 
 namespace mooncaf {

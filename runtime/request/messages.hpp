@@ -16,7 +16,7 @@
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/model/device_kv_stats.hpp"
+#include "runtime/base/device_kv_stats.hpp"
 #include "runtime/model/sampling_params.hpp"
 
 namespace mooncaf {

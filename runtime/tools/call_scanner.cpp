@@ -59,7 +59,10 @@ call_scanner::state call_scanner::advance(char c) {
     case step::colon: {
       if (c != ':') return is_space(c) ? state::open : state::broken;
       const bool about = key_ == "\"arguments\"" || key_ == "\"parameters\"";
-      member_ = key_ == "\"name\"" ? member::name : about ? member::arguments : member::other;
+      // The first of each counts: it may have been passed on by now.
+      member_ = member::other;
+      if (key_ == "\"name\"" && !has_name_) member_ = member::name;
+      if (about && !std::exchange(has_arguments_, true)) member_ = member::arguments;
       step_ = step::value;
       return state::open;
     }
@@ -130,6 +133,7 @@ call_scanner::state call_scanner::end_value() {
   } else if (member_ == member::arguments && step_ != step::nested) {
     // Some models write the arguments as the text of an object, or as null.
     const auto said = unquoted(value_);
+    if (!said && !nlohmann::json::accept(value_)) return state::broken;
     arguments_ = said ? *said : value_ == "null" ? "{}" : value_;
     known_ = has_name_;
   }

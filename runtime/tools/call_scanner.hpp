@@ -43,7 +43,7 @@ class call_scanner {
   step step_ = step::object;
   member member_ = member::other;
   bool only_arguments_ = false;
-  bool has_name_ = false, known_ = false, quoted_ = false, escaped_ = false;
+  bool has_name_ = false, has_arguments_ = false, known_ = false, quoted_ = false, escaped_ = false;
   int depth_ = 0;
   std::string key_, value_, name_, arguments_, raw_;
 };

@@ -157,6 +157,15 @@ TEST_CASE("arguments are passed on as they come, once the name is known") {
   CHECK(more.calls[0].arguments == "yz");
 }
 
+TEST_CASE("of a name or arguments that come twice the first count, for they may have been passed on") {
+  const auto llama = [](const char* text) { return shown(read(tool_format::llama3, text)); };
+  CHECK(llama(R"({"name": "f", "parameters": {"a": 1}, "parameters": 2})") == R"(|f({"a": 1}))");
+  CHECK(llama(R"({"parameters": 1, "name": "f", "name": "get_weather"})") == "|f(1)");
+  // Found by fuzzing: what is no JSON is no argument.
+  const char* broken = R"({"name": "f", "parameters":`{"", "parameters": 1}})";
+  CHECK(llama(broken) == broken);
+}
+
 TEST_CASE("a template's own words tell the form") {
   CHECK(tool_format_of("… <tool_call> …") == tool_format::hermes);
   CHECK(tool_format_of("[TOOL_CALLS]") == tool_format::mistral);
