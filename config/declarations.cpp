@@ -147,7 +147,8 @@ void add_model(table& t) {
                    s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
   t.push_back(
       size({"device-kv", "device_kv",
-            "Memory for KV on a cuda or linked device, shared by its instances; the longest context must fit", compute},
+            "Memory for KV on a cuda or linked device, shared by its instances; the longest context must fit",
+            compute},
            s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},
