@@ -5,6 +5,7 @@
 #   tests/run.sh --label unit           only the tests with this CTest label
 #   tests/run.sh --sanitize asan        AddressSanitizer and UBSan (or: tsan), in a build folder of its own
 #   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 10; 0: not at all)
+#   tests/run.sh --fuzz-seed 0          other inputs each time (default 1: the same ones)
 #   tests/run.sh --jobs 2               tests at the same time (default 1: some measure time)
 #
 # Works from a clone with no build folder, and twice in a row. Exits nonzero if a test failed.
@@ -14,6 +15,7 @@ cd "$(dirname "$0")/.."
 label=
 sanitize=
 fuzz_seconds=10
+fuzz_seed=1
 jobs=1
 need_value() { [[ $# -ge 2 ]] || { echo "run.sh: $1 needs a value" >&2; exit 2; }; }
 while (($#)); do
@@ -21,12 +23,16 @@ while (($#)); do
     --label) need_value "$@"; label=$2; shift 2 ;;
     --sanitize) need_value "$@"; sanitize=$2; shift 2 ;;
     --fuzz-seconds) need_value "$@"; fuzz_seconds=$2; shift 2 ;;
+    --fuzz-seed) need_value "$@"; fuzz_seed=$2; shift 2 ;;
     --jobs) need_value "$@"; jobs=$2; shift 2 ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "run.sh: unknown argument '$1' (--help lists the known ones)" >&2; exit 2 ;;
   esac
 done
-[[ $fuzz_seconds =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || { echo "run.sh: --fuzz-seconds and --jobs take a number" >&2; exit 2; }
+[[ $fuzz_seconds =~ ^[0-9]+$ && $fuzz_seed =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || {
+  echo "run.sh: --fuzz-seconds, --fuzz-seed and --jobs take a number" >&2
+  exit 2
+}
 
 instrument=()
 sanitize_with() {  # how to configure for this sanitizer, and the options that it reads
@@ -102,7 +108,7 @@ if ((fuzz_seconds > 0)) && [[ -z $label || $label == fuzz ]] && [[ -z $sanitize 
   begin_stage "fuzz targets, ${fuzz_seconds} s each"
   if clang=$(command -v clang++-14 || command -v clang++); then
     quietly cmake -G Ninja -B build-fuzz -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clang" \
-      -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" || give_up
+      -DMOONCAF_FUZZ=ON -DMOONCAF_FUZZ_SECONDS="$fuzz_seconds" -DMOONCAF_FUZZ_SEED="$fuzz_seed" || give_up
     mapfile -t targets < <(ctest --test-dir build-fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: fuzz_\(.*\)$/mooncaf_\1_fuzz/p')
     if ((${#targets[@]})); then
       NINJA_STATUS='[%f/%t %es] ' ninja -j "$(nproc)" -C build-fuzz "${targets[@]}" || give_up

@@ -95,8 +95,7 @@ bool tool_call_reader::read_text(answer_parts& out) {
       take_space(held_);
       return true;
     }
-    if (begun_ && opening_ == python_tag) take_space(held_);
-    if (held_.empty()) return false;
+    if (begun_ && opening_ == python_tag && !take_space(held_).empty()) return true;
     if (held_[0] == '{') {
       open_call(std::exchange(opening_, {}));
       return true;
@@ -164,15 +163,17 @@ std::string tool_call_reader::deepseek_name(std::string_view head) {
 
 bool tool_call_reader::read_name(answer_parts& out) {
   const bool deepseek = format_ == tool_format::deepseek;
-  const auto end = std::min(held_.find('{'), deepseek ? std::string::npos : held_.find(mistral_arguments));
-  if (end == std::string::npos) {
+  // The same bound however the text was cut.
+  const auto head = std::string_view{held_}.substr(0, longest_name);
+  const auto end = std::min(head.find('{'), deepseek ? head.npos : head.find(mistral_arguments));
+  if (end == head.npos) {
     if (held_.size() < longest_name) return false;
     place_ = place::plain;
     say(out, std::exchange(opening_, {}));
     return true;
   }
-  auto name = deepseek ? deepseek_name(std::string_view{held_}.substr(0, end))
-                       : held_.substr(0, std::min(end, held_.find(mistral_id)));
+  auto name = deepseek ? deepseek_name(head.substr(0, end))
+                       : std::string{head.substr(0, std::min(end, head.find(mistral_id)))};
   while (!name.empty() && space.find(name.back()) != std::string_view::npos) name.pop_back();
   opening_ += held_.substr(0, end);
   held_.erase(0, end);
@@ -194,7 +195,9 @@ bool tool_call_reader::read_call(answer_parts& out) {
   std::size_t used = 0;
   auto state = call_scanner::state::open;
   const bool was_known = scanner_.known();
-  while (used < held_.size() && state == call_scanner::state::open) state = scanner_.take(held_[used++]);
+  // No byte behind the name is taken before it is known whether the function was offered.
+  while (used < held_.size() && state == call_scanner::state::open && scanner_.known() == was_known)
+    state = scanner_.take(held_[used++]);
   held_.erase(0, used);
   bool offered = true;
   if (scanner_.known()) {
@@ -208,7 +211,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
       out.calls.back().arguments += more;
     }
   }
-  if (state == call_scanner::state::open && offered) return false;
+  if (state == call_scanner::state::open && offered) return scanner_.known() != was_known;
   if (state == call_scanner::state::closed && offered) {
     ++ended_;
     place_ = place::after;

@@ -166,6 +166,19 @@ TEST_CASE("of a name or arguments that come twice the first count, for they may 
   CHECK(llama(broken) == broken);
 }
 
+TEST_CASE("wherever an answer is cut, the same is read of it") {
+  // Found by fuzzing, in forms that `read` cuts: a function that was not offered, whose arguments hold a mark;
+  // a name as long as no name is; the same tag twice with white space between.
+  const std::string hidden =
+      R"(<tool_call>{"name": "other", "arguments": {"a": "<tool_call>{\"name\": \"f\"}"}}</tool_call>)";
+  CHECK(read(tool_format::hermes, hidden).calls.empty());
+  const std::string endless(250, 'n');
+  CHECK(read(tool_format::mistral, "[TOOL_CALLS]" + endless + "{}").content == "[TOOL_CALLS]" + endless + "{}");
+  CHECK(read(tool_format::deepseek, "<｜tool▁call▁begin｜>" + endless + "<｜tool▁sep｜>f{}").calls.empty());
+  const std::string twice = "<|python_tag|>" + std::string(15, '\r') + "<|python_tag|>x";
+  CHECK(read(tool_format::llama3, twice).content == "<|python_tag|>x");
+}
+
 TEST_CASE("a template's own words tell the form") {
   CHECK(tool_format_of("… <tool_call> …") == tool_format::hermes);
   CHECK(tool_format_of("[TOOL_CALLS]") == tool_format::mistral);
