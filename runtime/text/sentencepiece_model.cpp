@@ -74,7 +74,7 @@ result<void> sentencepiece_model::load_merges() {
 std::optional<float> sentencepiece_model::score_of(std::int32_t left, std::int32_t right,
                                                    std::int32_t both) const {
   if (both < 0) return std::nullopt;
-  if (!vocab_.scores.empty()) return vocab_.scores[static_cast<std::size_t>(both)];
+  if (!vocab_.scores.empty()) return static_cast<float>(vocab_.scores[static_cast<std::size_t>(both)]);
   if (left < 0 || right < 0) return std::nullopt;
   const auto found = ranks_.find(static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right));
   if (found == ranks_.end()) return std::nullopt;

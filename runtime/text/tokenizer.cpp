@@ -11,6 +11,7 @@
 #include "runtime/text/sentencepiece_model.hpp"
 #include "runtime/text/special_matcher.hpp"
 #include "runtime/text/string_index.hpp"
+#include "runtime/text/unigram_model.hpp"
 
 namespace mooncaf {
 
@@ -49,8 +50,9 @@ struct tokenizer::impl {
   std::vector<std::string> pieces;
   special_matcher specials;
   std::vector<std::int32_t> eog;
-  std::unique_ptr<const bpe_model> bpe;  ///< one of these two
+  std::unique_ptr<const bpe_model> bpe;  ///< one of these three
   std::unique_ptr<const sentencepiece_model> spiece;
+  std::unique_ptr<const unigram_model> unigram;
   pretokenizer_kind pre = pretokenizer_kind::gpt2;
 
   result<void> load();
@@ -124,10 +126,13 @@ void tokenizer::impl::load_pieces() {
     const std::string& token = vocab.tokens[id];
     const token_type type = vocab.types[id];
     const bool literal = type == token_type::control || type == token_type::user_defined;
-    if (vocab.kind == vocab_kind::sentencepiece)
+    if (vocab.kind != vocab_kind::byte_bpe)
       pieces.push_back(type == token_type::control ? token : sentencepiece_model::piece_bytes(token, type));
     else pieces.push_back(literal ? token : byte_alphabet::bytes(token).value_or(token));
-    if (literal) specials.add(pieces.back(), static_cast<std::int32_t>(id), type == token_type::control);
+    // Unigram's texts are searched before their spaces become marks.
+    if (literal)
+      specials.add(vocab.kind == vocab_kind::unigram ? token : pieces.back(), static_cast<std::int32_t>(id),
+                   type == token_type::control);
   }
 }
 
@@ -143,6 +148,13 @@ result<void> tokenizer::impl::load() {
     spiece = std::move(*made);
     vocab.merges.clear();  // they live on in the model's table
     vocab.merges.shrink_to_fit();
+    return {};
+  }
+  if (vocab.kind == vocab_kind::unigram) {
+    auto made = unigram_model::make(vocab);
+    if (!made) return fail(made.error());
+    unigram = std::move(*made);
+    vocab.steps.clear();  // they live on in the model
     return {};
   }
   const auto kind = pretokenizer_by_name(vocab.pre);
@@ -164,6 +176,7 @@ std::size_t tokenizer::impl::behind(std::int32_t id, std::string_view text, std:
 
 void tokenizer::impl::encode_fragment(std::string_view text, bool first,
                                       std::vector<std::int32_t>& out) const {
+  if (unigram) return unigram->encode(text, first, out);
   if (spiece) {
     const bool spaced = text.starts_with(' ') || text.starts_with("\xE2\x96\x81");
     const bool wanted = !vocab.prefix_at_start_only || (first && !spaced);
@@ -271,7 +284,7 @@ std::int32_t tokenizer::bos() const noexcept { return impl_->vocab.bos; }
 std::int32_t tokenizer::eos() const noexcept { return impl_->vocab.eos; }
 bool tokenizer::add_bos() const noexcept { return impl_->vocab.add_bos && impl_->vocab.bos >= 0; }
 bool tokenizer::adds_space_prefix() const noexcept {
-  return impl_->vocab.kind == vocab_kind::sentencepiece && impl_->vocab.add_space_prefix;
+  return impl_->vocab.kind != vocab_kind::byte_bpe && impl_->vocab.add_space_prefix;
 }
 std::span<const std::int32_t> tokenizer::eog_ids() const noexcept { return impl_->eog; }
 bool tokenizer::is_special(std::int32_t id) const noexcept {

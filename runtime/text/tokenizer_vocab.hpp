@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/text/text_steps.hpp"
+
 namespace mooncaf {
 
 /// What a vocabulary entry is; the values are those of GGUF's `tokenizer.ggml.token_type`.
@@ -22,6 +24,7 @@ enum class token_type : std::uint8_t {
 enum class vocab_kind : std::uint8_t {
   byte_bpe,       ///< Byte-level BPE with ranked merges (GPT-2, Llama 3, Qwen2, SmolLM2).
   sentencepiece,  ///< Scored pieces with byte fallback (Llama 2, TinyLlama, Mistral 7B).
+  unigram,        ///< The likeliest cut into scored pieces (T5, XLM-R, llm-jp).
 };
 
 /// The parts of a tokenizer as a model file names them. A plain value: `tokenizer::from_vocab` does the
@@ -36,17 +39,21 @@ struct tokenizer_vocab {
   /// "left right", best first. Byte-level vocabularies merge by them, and a sentencepiece one that has no
   /// scores.
   std::vector<std::string> merges;
-  std::vector<float> scores;  ///< sentencepiece only: [vocab], higher merges first; or empty
+  /// sentencepiece: [vocab], higher merges first; or empty. unigram: logarithms of likelihoods; tokens from
+  /// scores.size() on are found as markers alone.
+  std::vector<double> scores;
+  std::vector<text_step> steps;  ///< unigram only: what happens to a text first
+  word_rule words;               ///< unigram only: then how it is cut
   /// Byte-level only: a word that is a token is taken whole, even where merges would end elsewhere. Unset: as
   /// `pre` has it.
   std::optional<bool> ignore_merges;
-  std::int32_t bos = -1;          ///< begins a text; -1: none
-  std::int32_t eos = -1;          ///< ends a text or an answer; -1: none
-  std::int32_t eot = -1;          ///< ends a turn, where that differs from `eos`; -1: none
-  std::int32_t unknown = -1;      ///< sentencepiece only: what no piece and no byte can express; -1: dropped
-  bool add_bos = false;           ///< a plain prompt starts with `bos`
-  bool add_eos = false;           ///< a plain prompt ends with `eos`
-  bool add_space_prefix = false;  ///< sentencepiece only: text is encoded as if a space came before it
+  std::int32_t bos = -1;              ///< begins a text; -1: none
+  std::int32_t eos = -1;              ///< ends a text or an answer; -1: none
+  std::int32_t eot = -1;              ///< ends a turn, where that differs from `eos`; -1: none
+  std::int32_t unknown = -1;          ///< of pieces: what no piece and no byte can express; -1: dropped
+  bool add_bos = false;               ///< a plain prompt starts with `bos`
+  bool add_eos = false;               ///< a plain prompt ends with `eos`
+  bool add_space_prefix = false;      ///< sentencepiece only: text is encoded as if a space came before it
   bool prefix_at_start_only = false;  ///< … but neither what stands behind a marker, nor what has a space
   std::vector<std::int32_t> ends;     ///< more tokens that end an answer
   std::vector<std::int32_t> takes_space;  ///< markers that take the white space behind them

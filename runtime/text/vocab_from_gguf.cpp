@@ -30,7 +30,10 @@ class reader {
     const auto views = take(file_.strings(key), {});
     return {views.begin(), views.end()};
   }
-  std::vector<float> floats(std::string_view key) { return take(file_.floats(key), {}); }
+  std::vector<double> floats(std::string_view key) {
+    const std::vector<float> values = take(file_.floats(key), {});
+    return {values.begin(), values.end()};
+  }
   std::vector<token_type> types(std::string_view key) {
     std::vector<token_type> out;
     if (!file_.has(key)) return out;

@@ -6,14 +6,15 @@
 #include <set>
 
 #include "runtime/model/json_file.hpp"
+#include "runtime/text/hf_json.hpp"
+#include "runtime/text/hf_text_steps.hpp"
 
 namespace mooncaf {
 
-using nlohmann::json;
+using namespace hf_json;
 
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
 /// Numbers of tokens beyond those that the file lists, for holes.
 constexpr std::size_t most_holes = 65536;
 
@@ -36,37 +37,6 @@ constexpr known_split splits[] = {
      "qwen2"},
 };
 
-std::string type_of(const json& part) {
-  const auto found = part.is_object() ? part.find("type") : part.end();
-  return part.is_object() && found != part.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-/// The parts of a normalizer, pre-tokenizer or post-processor: those of a Sequence, or itself, or none.
-std::vector<const json*> parts_of(const json& root, const char* key, const char* list) {
-  std::vector<const json*> out;
-  const auto found = root.find(key);
-  if (found == root.end() || !found->is_object()) return out;
-  const auto inner = found->find(list);
-  if (type_of(*found) != "Sequence") out.push_back(&*found);
-  else if (inner != found->end() && inner->is_array())
-    for (const auto& part : *inner) out.push_back(&part);
-  return out;
-}
-
-bool flag(const json& part, const char* key, bool fallback) {
-  const auto found = part.find(key);
-  return found != part.end() && found->is_boolean() ? found->get<bool>() : fallback;
-}
-std::string word(const json& part, const char* key) {
-  const auto found = part.find(key);
-  return found != part.end() && found->is_string() ? found->get<std::string>() : "";
-}
-/// Of {"Regex": …} or {"String": …}.
-std::string pattern_of(const json& part, const char* key) {
-  const auto found = part.find("pattern");
-  return found != part.end() && found->is_object() ? word(*found, key) : "";
-}
-
 class hf_vocab_reader {
  public:
   hf_vocab_reader(const hf_text_files& files, const std::string& folder) : files_(files), folder_(folder) {}
@@ -81,15 +51,13 @@ class hf_vocab_reader {
     const auto model = root_.find("model");
     if (model == root_.end() || !model->is_object()) return fail(ec::corrupt, label + ": 'model' is missing");
     const auto type = type_of(*model);
-    if (type != "BPE" && !(type.empty() && model->contains("merges")))
-      return fail(ec::unsupported,
-                  label + ": a model of type '" + type.substr(0, 40) + "' is not offered; BPE is");
+    unigram_ = type == "Unigram" || (type.empty() && model->contains("unk_id"));
+    if (!unigram_ && type != "BPE" && !(type.empty() && model->contains("merges")))
+      return fail(ec::unsupported, label + ": a model of type '" + type.substr(0, 40) +
+                                       "' is not offered; BPE and Unigram are");
     if (auto done = tokens(*model); !done) return fail(std::move(done.error()));
-    if (auto done = merges(*model); !done) return fail(std::move(done.error()));
-    const bool bytes = std::ranges::any_of(parts_of(root_, "pre_tokenizer", "pretokenizers"),
-                                           [](const json* p) { return type_of(*p) == "ByteLevel"; });
-    vocab_.kind = bytes ? vocab_kind::byte_bpe : vocab_kind::sentencepiece;
-    if (auto done = bytes ? byte_level(*model) : pieces(*model); !done) return fail(std::move(done.error()));
+    if (auto done = unigram_ ? unigram(*model) : by_merges(*model); !done)
+      return fail(std::move(done.error()));
     if (auto done = markers(); !done) return fail(std::move(done.error()));
     if (auto done = template_text(); !done) return fail(std::move(done.error()));
     return std::move(vocab_);
@@ -119,12 +87,16 @@ class hf_vocab_reader {
 
   result<void> tokens(const json& model) {
     const auto list = model.find("vocab");
-    if (list == model.end() || !list->is_object()) return corrupt("'model.vocab' is missing");
+    if (list == model.end() || !(unigram_ ? list->is_array() : list->is_object()))
+      return corrupt("'model.vocab' is missing");
     const auto added = root_.find("added_tokens");
     const bool more = added != root_.end() && added->is_array();
     limit_ = list->size() + (more ? added->size() : 0) + most_holes;
-    for (const auto& [text, id] : list->items())
-      if (auto done = put(text, id, token_type::normal); !done) return done;
+    if (unigram_)
+      if (auto done = scored(*list); !done) return done;
+    if (!unigram_)
+      for (const auto& [text, id] : list->items())
+        if (auto done = put(text, id, token_type::normal); !done) return done;
     for (const auto& token : more ? *added : json::array()) {
       if (!token.is_object() || !token.contains("id") || word(token, "content").empty())
         return corrupt("'added_tokens' has an entry without id or content");
@@ -133,14 +105,56 @@ class hf_vocab_reader {
         return refuse("token '" + text.substr(0, 40) +
                       "' takes the space before it (lstrip), or stands alone "
                       "(single_word): that is not offered");
+      if (unigram_ && flag(token, "normalized", !flag(token, "special", false)) && !vocab_.steps.empty())
+        return refuse("token '" + text.substr(0, 40) +
+                      "' is looked for in normalised text (normalized): that is not offered");
       // A run of spaces is found by merging, as the file's own rules do it: they look for marks as such.
       const bool spaces = text.find(space_mark) != std::string::npos;
       const auto type = flag(token, "special", false) ? token_type::control
-                        : spaces                      ? token_type::normal
+                        : spaces && !unigram_         ? token_type::normal
                                                       : token_type::user_defined;
       if (auto done = put(text, token["id"], type); !done) return done;
       if (flag(token, "rstrip", false)) vocab_.takes_space.push_back(token["id"].get<std::int32_t>());
     }
+    return {};
+  }
+
+  /// Pieces with their scores: the index is the id.
+  result<void> scored(const json& list) {
+    for (const auto& entry : list) {
+      const auto id = vocab_.tokens.size();
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+        return corrupt("'model.vocab' has an entry " + std::to_string(id) +
+                       " that is not a piece and its score");
+      vocab_.tokens.push_back(entry[0].get<std::string>());
+      vocab_.types.push_back(token_type::normal);
+      vocab_.scores.push_back(entry[1].get<double>());
+    }
+    auto steps = hf_text_steps(root_, label_);
+    if (!steps) return fail(std::move(steps.error()));
+    vocab_.steps = std::move(steps->steps);
+    vocab_.words = steps->words;
+    vocab_.add_space_prefix = steps->prefixes;
+    return {};
+  }
+
+  result<void> by_merges(const json& model) {
+    if (auto done = merges(model); !done) return done;
+    const bool bytes = std::ranges::any_of(parts_of(root_, "pre_tokenizer", "pretokenizers"),
+                                           [](const json* p) { return type_of(*p) == "ByteLevel"; });
+    vocab_.kind = bytes ? vocab_kind::byte_bpe : vocab_kind::sentencepiece;
+    return bytes ? byte_level(model) : pieces(model);
+  }
+
+  /// Likelihoods of pieces; what happens to a text before is in `hf_text_steps`.
+  result<void> unigram(const json& model) {
+    vocab_.kind = vocab_kind::unigram;
+    const auto unknown = model.find("unk_id");
+    if (unknown == model.end() || !unknown->is_number_unsigned() ||
+        unknown->get<std::uint64_t>() >= vocab_.scores.size())
+      return refuse("a Unigram model whose 'unk_id' is no piece's is not offered");
+    vocab_.unknown = unknown->get<std::int32_t>();
+    mark_pieces(flag(model, "byte_fallback", false));
     return {};
   }
 
@@ -216,16 +230,21 @@ class hf_vocab_reader {
       }
     }
     vocab_.unknown = id_of(word(model, "unk_token"));
-    for (std::size_t id = 0; id < vocab_.tokens.size(); ++id) {
+    mark_pieces(true);
+    return {};
+  }
+
+  /// Says which pieces stand for a byte, and which for what is unknown.
+  void mark_pieces(bool bytes) {
+    for (std::size_t id = 0; bytes && id < vocab_.tokens.size(); ++id) {
       const auto& token = vocab_.tokens[id];
       if (vocab_.types[id] == token_type::normal && token.size() == 6 && token.starts_with("<0x") &&
           token.back() == '>')
         vocab_.types[id] = token_type::byte;
     }
-    if (vocab_.unknown < 0) return {};
+    if (vocab_.unknown < 0) return;
     auto& type = vocab_.types[static_cast<std::size_t>(vocab_.unknown)];
     if (type != token_type::control) type = token_type::unknown;
-    return {};
   }
 
   std::int32_t id_of(const std::string& text) const {
@@ -314,6 +333,7 @@ class hf_vocab_reader {
   std::string label_;
   json root_, config_;
   std::size_t limit_ = 0;
+  bool unigram_ = false;
   tokenizer_vocab vocab_;
 };
 

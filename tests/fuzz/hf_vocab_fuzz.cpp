@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto made = tokenizer::from_vocab(std::move(*vocab));
   if (!made) return 0;
   for (const auto how : {special_tokens::as_text, special_tokens::parse})
-    for (const auto id : (*made)->encode_prompt("<s> a b\n\n cé <|end|>  \xe2\x96\x81", how))
+    for (const auto id : (*made)->encode_prompt("<s> a b\n\n cé e\u0301\r\n <|end|>  \xe2\x96\x81", how))
       if (id < 0 || id >= (*made)->vocab_size()) std::abort();
   return 0;
 }

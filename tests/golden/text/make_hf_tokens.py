@@ -2,15 +2,19 @@
 """Makes hf_tokenizers/*: tokenizer.json files as Hugging Face's libraries write them, one per way of cutting and merging,
 and hf_tokens.json, the ids that those libraries give.
 
-    venv/bin/pip install tokenizers transformers==4.57.6 sentencepiece
+    venv/bin/pip install tokenizers transformers==4.57.6 sentencepiece protobuf
     venv/bin/python make_hf_tokens.py          # reads the tiny vocabularies beside it
 """
+import io
 import json
+import tempfile
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from hard_strings import HARD
+from hard_strings import HARD, TRAINING_TEXT
 from make_tokens import PRE, split_by
 
 HERE = Path(__file__).parent
@@ -99,11 +103,66 @@ def phi3():
     return tok
 
 
+# What SentencePiece's table replaces: one character by one, by several, by none, and several by one. (CRLF, a voiced
+# kana and an accent are one cluster each, of which the library takes the shortest text that the table has.)
+REPLACED = [("\t", " "), ("\n", " "), ("\r", " "), ("\u00a0", " "), ("\u3000", " "), ("\u200b", ""), ("\ufeff", ""), ("\ufb01", "fi"),
+            ("\u2126", "\u03a9"), ("\u00bd", "1\u20442"), ("\u304b\u3099", "\u304c"), ("e\u0301", "\u00e9"), ("\u2026", "..."),
+            ("\u2460", "1"), ("\U0001d7d8", "0"), ("x\u0300\u0301", "?"), ("\u1112\u1161\u11ab", "\ud55c"), ("\uff0c", ",")]
+
+
+def charsmap():
+    """The table as SentencePiece compiles it."""
+    model = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        for a, b in REPLACED:
+            rules.write(" ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n")
+        rules.flush()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TRAINING_TEXT), model_writer=model, vocab_size=100,
+                                                 hard_vocab_limit=False, normalization_rule_tsv=rules.name, minloglevel=2)
+    parsed = sentencepiece_model_pb2.ModelProto()
+    parsed.ParseFromString(model.getvalue())
+    return parsed.normalizer_spec.precompiled_charsmap
+
+
+def unigram(normalizer, cut, scheme=None, bytes_too=False):
+    """Likelihoods trained on a few lines; `bytes_too`: what has no piece becomes bytes."""
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer, tok.pre_tokenizer = normalizer, cut
+    tok.train_from_iterator(TRAINING_TEXT * 3, trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"], unk_token="<unk>", show_progress=False))
+    vocab = [tuple(v) for v in json.loads(tok.to_str())["model"]["vocab"]]
+    vocab = vocab[:3] + [(f"<0x{b:02X}>", 0.0) for b in range(256)] * bytes_too + vocab[3:]
+    tok.model = models.Unigram(vocab, 0, bytes_too)
+    tok.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in ("<unk>", "<s>", "</s>", "[INST]")])
+    tok.add_tokens([AddedToken("<b>", normalized=False), AddedToken(MARK + "<x>", normalized=False)])
+    tok.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A $B </s>", special_tokens=[("</s>", 2)])
+    tok.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)]) if scheme else \
+        decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1)])
+    return tok
+
+
+def metaspace(scheme, split):
+    return pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme=scheme, split=split)
+
+
+UNIGRAMS = {
+    "t5": lambda: unigram(normalizers.Sequence([normalizers.Precompiled(charsmap()), normalizers.Strip(left=False, right=True),
+                                                normalizers.Replace(Regex(" {2,}"), MARK)]), metaspace("always", True), "always"),
+    "xlmr": lambda: unigram(normalizers.Precompiled(charsmap()), pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), metaspace("always", True)]), "always"),
+    "llmjp": lambda: unigram(normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]), None,
+                             bytes_too=True),
+    "rinna": lambda: unigram(normalizers.Sequence([normalizers.NFKC(), normalizers.Strip(), normalizers.Replace("``", '"')]),
+                             metaspace("first", False), bytes_too=True),
+    "marks": lambda: unigram(None, metaspace("never", True), "never"),
+}
 TOKENIZERS = {"gpt2": lambda: bytes_of("tiny_gpt2"), "llama3": lambda: bytes_of("tiny_llama3"),
               "qwen2": lambda: bytes_of("tiny_qwen2"), "llama2": llama2, "mistral": mistral, "gemma": gemma, "phi3": phi3,
-              "tekken": lambda: cased("", r"\p{N}"), "gpt4o": lambda: cased(SUFFIX, r"\p{N}{1,3}")}
+              "tekken": lambda: cased("", r"\p{N}"), "gpt4o": lambda: cased(SUFFIX, r"\p{N}{1,3}"),
+              **UNIGRAMS}
 MARKED = ["<s>[INST] Hi [/INST] there</s> you", "<|user|>\n Hello <|end|>\n\n<|user|> ok", "a<b>c</b>\n\n\n  d",
-          "<|begin_of_text|>x<|eot_id|> y", "<think>a</think> <|im_end|>\n"]
+          "<|begin_of_text|>x<|eot_id|> y", "<think>a</think> <|im_end|>\n",
+          "a\u2581<x> [INST] b", "<b> c", " [INST]  d"]
 
 
 def main():
@@ -118,6 +177,8 @@ def main():
         tok = Tokenizer.from_file(str(path))
         golden[name] = [{"hex": t.encode().hex(), "ids": tok.encode(t, add_special_tokens=False).ids} for t in texts]
         golden[name][0]["framed"] = tok.encode(texts[0]).ids
+        for case in golden[name] if name in UNIGRAMS else []:
+            case["text"] = tok.decode(case["ids"])
     rows = [f"{json.dumps(k)}: [\n" + ",\n".join(json.dumps(x) for x in v) + "\n]" for k, v in golden.items()]
     (HERE / "hf_tokens.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
 

@@ -23,7 +23,8 @@ tokenizer_vocab tiny_vocab(const std::string& name) {
   vocab.tokens = json["tokens"];
   for (const int type : json["types"]) vocab.types.push_back(static_cast<token_type>(type));
   vocab.merges = json.value("merges", std::vector<std::string>{});
-  vocab.scores = json.value("scores", std::vector<float>{});
+  const auto scores = json.value("scores", std::vector<float>{});
+  vocab.scores.assign(scores.begin(), scores.end());
   vocab.bos = json.value("bos", -1);
   vocab.eos = json.value("eos", -1);
   vocab.unknown = json.value("unknown", -1);

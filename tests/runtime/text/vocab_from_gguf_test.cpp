@@ -114,7 +114,7 @@ TEST_CASE("where the file is silent the family's habits hold") {
   const auto vocab = spiece.read();
   REQUIRE(vocab.has_value());
   CHECK(vocab->kind == vocab_kind::sentencepiece);
-  CHECK(vocab->scores == std::vector<float>{-1.5f});
+  CHECK(vocab->scores == std::vector<double>{-1.5f});
   CHECK(vocab->add_bos);
   CHECK(vocab->add_space_prefix);
 }

@@ -87,6 +87,47 @@ TEST_CASE("what a file of another maker asks for and is not offered is refused b
   refused(t, ec::unsupported, "NFC");
 }
 
+TEST_CASE("what a Unigram file asks for and is not offered is refused by name") {
+  auto t = tokenizer_json("llmjp");
+  t["normalizer"]["normalizers"][0] = {{"type", "StripAccents"}};
+  refused(t, ec::unsupported, "a normalizer of type 'StripAccents' is not offered");
+  t["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", "[0-9]+"}}}, {"content", "0"}};
+  refused(t, ec::unsupported, "replacing by the expression '[0-9]+' is not offered");
+  t["normalizer"]["pattern"] = {{"String", "a"}};
+  t["normalizer"]["content"] = std::string(65, 'b');
+  refused(t, ec::unsupported, "more than 64 times as long");
+  t = tokenizer_json("llmjp");
+  t["pre_tokenizer"] = {{"type", "Digits"}};
+  refused(t, ec::unsupported, "a pre-tokenizer of type 'Digits' is not offered");
+  t = tokenizer_json("marks");
+  t["pre_tokenizer"]["replacement"] = "_";
+  refused(t, ec::unsupported, "another mark than U+2581");
+  t = tokenizer_json("t5");
+  t["added_tokens"].back()["normalized"] = true;
+  refused(t, ec::unsupported, "is looked for in normalised text");
+  t = tokenizer_json("t5");
+  t["model"]["unk_id"] = nullptr;
+  refused(t, ec::unsupported, "'unk_id'");
+}
+
+TEST_CASE("a Unigram file that is damaged is refused with the place") {
+  auto t = tokenizer_json("t5");
+  t["model"]["vocab"][3][1] = "often";
+  refused(t, ec::corrupt, "an entry 3 that is not a piece and its score");
+  t = tokenizer_json("t5");
+  auto& table = t["normalizer"]["normalizers"][0]["precompiled_charsmap"];
+  table = "!";
+  refused(t, ec::corrupt, "'precompiled_charsmap' is not base64");
+  table = "////fw==";  // an index larger than the table
+  const auto text = t.dump();
+  auto vocab = vocab_from_hf({.tokenizer = text}, "m");
+  REQUIRE(vocab.has_value());
+  const auto made = tokenizer::from_vocab(std::move(*vocab));
+  REQUIRE_FALSE(made.has_value());
+  CHECK(made.error() == ec::corrupt);
+  CHECK(made.error().detail.find("table of replacements") != std::string::npos);
+}
+
 TEST_CASE("a damaged tokenizer.json is refused with the place") {
   const auto broken = vocab_from_hf({.tokenizer = "{\"model\": "}, "m");
   REQUIRE_FALSE(broken.has_value());
