@@ -49,9 +49,9 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
         act();
       },
       [this](roll_atom, const roll_call& call) {
-        auto unknown = intake_.answer_roll(call, clock_type::now());
+        auto answer = intake_.answer_roll(call, clock_type::now());
         act();
-        return unknown;
+        return answer;
       },
       [this](peer_down_atom, node_id peer) {
         intake_.peer_lost(peer);

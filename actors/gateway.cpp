@@ -153,8 +153,8 @@ void gateway::carry_out(worker_roll&& roll) {
   const auto worker = workers_.find(roll.worker);
   if (worker == workers_.end()) return;
   const auto& [node, role, handle] = worker->second;
-  const auto answered = [this, id = roll.worker](const std::vector<attempt_id>& unknown) {
-    core_.missing(id, unknown, clock().now());
+  const auto answered = [this, id = roll.worker](const roll_answer& answer) {
+    core_.rolled(id, answer, clock().now());
     act();
   };
   const auto silent = [](const caf::error&) {};  // its links tell whether it lives

@@ -88,8 +88,8 @@ using prefill_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, target_atom, kv_target),
     // Stop; answers once nothing of this attempt can be written to the decode side any more.
     MOONCAF_RPC(void, cancel_atom, attempt_id),
-    // What a gateway is at here: ends its other attempts, answers with those that are unknown here.
-    MOONCAF_RPC(std::vector<attempt_id>, roll_atom, roll_call),
+    // What a gateway is at here: ends its other attempts, answers with those that stand still here.
+    MOONCAF_RPC(roll_answer, roll_atom, roll_call),
     // A node cannot be reached; requests of its gateway are of use to nobody, those that decode there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),
@@ -110,8 +110,8 @@ using decode_worker_actor = caf::typed_actor<
     MOONCAF_RPC(void, done_atom, prefill_done),
     // Stop and free; no token of the attempt is sent afterwards. The reason is for the log.
     MOONCAF_RPC(void, cancel_atom, attempt_id),
-    // What a gateway is at here: ends its other attempts, answers with those that are unknown here.
-    MOONCAF_RPC(std::vector<attempt_id>, roll_atom, roll_call),
+    // What a gateway is at here: ends its other attempts, answers with those that stand still here.
+    MOONCAF_RPC(roll_answer, roll_atom, roll_call),
     // A node cannot be reached; requests of its gateway are of use to nobody, those that prefill there have failed.
     MOONCAF_RPC(void, peer_down_atom, node_id),
     MOONCAF_RPC(worker_load, status_atom),

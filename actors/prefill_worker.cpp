@@ -46,6 +46,7 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
       [this](target_atom, const kv_target& target) {
         const auto i = requests_.find(target.id.owner());
         if (i != requests_.end() && i->second->stream) {
+          i->second->targeted = true;
           i->second->stream->set_target(target);
         } else {
           // The job is on its way, or still looks for its prefix.
@@ -159,6 +160,7 @@ void prefill_worker::open_stream(const live_ptr& request) {
                                                   caf::anon_send(self, sent_atom_v, id, delivered);
                                                 });
   if (const auto i = early_targets_.find(id.owner()); i != early_targets_.end()) {
+    request->targeted = true;
     request->stream->set_target(i->second.first);
     early_targets_.erase(i);
   }
@@ -332,15 +334,20 @@ caf::result<void> prefill_worker::cancel(const attempt_id& id) {
   return promise;
 }
 
-std::vector<attempt_id> prefill_worker::answer_roll(const roll_call& call) {
-  std::vector<attempt_id> unknown;
+roll_answer prefill_worker::answer_roll(const roll_call& call) {
+  roll_answer out;
   for (const auto& id : call.live) {
-    if (!requests_.contains(id.owner())) unknown.push_back(id);
+    const auto i = requests_.find(id.owner());
+    if (i == requests_.end()) {
+      out.unknown.push_back(id);
+    } else if (i->second->at == phase::sending && !i->second->targeted) {
+      out.waiting.push_back(id);
+    }
   }
   for (const auto& request : requests_of(call.gateway)) {
     if (std::ranges::find(call.live, request->job.id) == call.live.end()) end(request);
   }
-  return unknown;
+  return out;
 }
 
 void prefill_worker::fail(const live_ptr& request, error cause, bool retriable) {

@@ -84,6 +84,7 @@ class prefill_worker final : public prefill_worker_actor::base {
     std::vector<double> pooled;     ///< of its hidden states, as far as it is computed
     prefill_stats stats;
     std::shared_ptr<kv_stream> stream;  ///< null: decode is on this node
+    bool targeted = false;              ///< … which has said where it goes
     std::shared_ptr<sampler> sample;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
     bool busy = false;  ///< a step writes its blocks
@@ -133,7 +134,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   void prompt_done(const live_ptr& request, const sampled_token& token);
 
   caf::result<void> cancel(const attempt_id& id);
-  std::vector<attempt_id> answer_roll(const roll_call& call);
+  roll_answer answer_roll(const roll_call& call);
   void fail(const live_ptr& request, error cause, bool retriable);
   void end(const live_ptr& request);
   std::vector<live_ptr> requests_of(node_id gateway) const;

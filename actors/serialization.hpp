@@ -87,8 +87,8 @@ auto inspect(Inspector& f, shard_status& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, device_kv_stats& x) {
-  return fields(f, "device_kv_stats", x, x.blocks, x.blocks_used, x.hit_tokens, x.loaded_tokens, x.loaded_bytes,
-                x.stored_bytes);
+  return fields(f, "device_kv_stats", x, x.blocks, x.blocks_used, x.hit_tokens, x.loaded_tokens,
+                x.loaded_bytes, x.stored_bytes);
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {
@@ -107,8 +107,8 @@ auto inspect(Inspector& f, transfer_report& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, node_report& x) {
-  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.device, x.moved, x.requests_live,
-                x.roster, x.unreachable);
+  return fields(f, "node_report", x, x.node, x.workers, x.has_shard, x.shard, x.device, x.moved,
+                x.requests_live, x.roster, x.unreachable);
 }
 template <class Inspector>
 auto inspect(Inspector& f, generate_job& x) {
@@ -149,6 +149,10 @@ auto inspect(Inspector& f, attempt_failed& x) {
 template <class Inspector>
 auto inspect(Inspector& f, roll_call& x) {
   return fields(f, "roll_call", x, x.gateway, x.live);
+}
+template <class Inspector>
+auto inspect(Inspector& f, roll_answer& x) {
+  return fields(f, "roll_answer", x, x.unknown, x.waiting);
 }
 template <class Inspector>
 auto inspect(Inspector& f, commit_item& x) {
@@ -221,6 +225,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_run))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::token_batch))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::attempt_failed))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::roll_call))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::roll_answer))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::commit_item))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::prefix_view))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::pinned_slots))

@@ -242,19 +242,24 @@ void decode_intake::peer_lost(node_id peer) {
     fail(owner, {ec::peer_lost, "the node that computes the prompt cannot be reached"}, true);
 }
 
-std::vector<attempt_id> decode_intake::answer_roll(const roll_call& call, time_point now) {
+roll_answer decode_intake::answer_roll(const roll_call& call, time_point now) {
   std::unordered_set<std::uint64_t> live;
-  std::vector<attempt_id> unknown;
+  roll_answer out;
   for (const auto& id : call.live) {
     live.insert(id.owner());
-    if (!attempts_.contains(id.owner())) unknown.push_back(id);
+    const auto* a = find(id.owner());
+    if (a == nullptr) {
+      out.unknown.push_back(id);
+    } else if (a->at == phase::receiving && !a->over) {
+      out.waiting.push_back(id);
+    }
   }
   std::vector<attempt_id> orphans;
   for (const auto& [owner, a] : attempts_) {
     if (a.gateway == call.gateway && !a.over && !live.contains(owner)) orphans.push_back(a.id);
   }
   for (const auto& id : orphans) cancel(id, now);
-  return unknown;
+  return out;
 }
 
 std::vector<std::uint64_t> decode_intake::sweep(time_point now) {

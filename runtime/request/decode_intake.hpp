@@ -129,8 +129,8 @@ class decode_intake {
   void landed(std::uint64_t owner, bool complete);
   void cancel(const attempt_id& id, time_point now);
   void peer_lost(node_id peer);
-  /// Ends what the gateway has lost sight of. @returns what it thinks is here, and is not.
-  std::vector<attempt_id> answer_roll(const roll_call& call, time_point now);
+  /// Ends what the gateway has lost sight of. @returns what is not here, and what waits for its prompt.
+  roll_answer answer_roll(const roll_call& call, time_point now);
   /// The answer to `stop_prefill`: whether it wrote its last.
   void prefill_stopped(const attempt_id& id, bool stopped);
   void fenced(std::uint64_t owner) { actions_.emplace_back(decode_action::confirm{owner}); }

@@ -314,6 +314,7 @@ void gateway_core::again(const live_ptr& request, const error& cause, time_point
   request->dispatched = false;
   request->prefilled = false;
   request->missed = false;
+  request->stands = request->stood = {};
   request->decoding = false;
   request->early.clear();
   request->retry_at = now + back_off(request->id.attempt);
@@ -331,12 +332,16 @@ void gateway_core::call_roll(const std::vector<worker_id>& workers, time_point n
   for (const auto worker : workers) calls[worker].gateway = self_;
   for (const auto& [id, request] : requests_) {
     if (!request->dispatched) continue;
+    bool called = false;
     for (const auto worker : {request->placed->prefill, request->placed->decode}) {
       const auto i = calls.find(worker);
       if (i == calls.end()) continue;
       i->second.live.push_back(request->id);
-      request->called = now;
+      called = true;
     }
+    if (!called) continue;
+    request->called = now;
+    request->stood = std::exchange(request->stands, {});
   }
   for (const auto worker : workers) actions_.emplace_back(worker_roll{worker, std::move(calls[worker])});
 }
@@ -344,22 +349,33 @@ void gateway_core::call_roll(const std::vector<worker_id>& workers, time_point n
 void gateway_core::hear(live& request, time_point now) {
   request.heard = now;
   request.missed = false;
+  request.stands = request.stood = {};
 }
 
-void gateway_core::missing(worker_id worker, const std::vector<attempt_id>& unknown, time_point now) {
-  for (const auto& id : unknown) {
-    const auto request = find(id);
-    if (!request || !request->dispatched) continue;
-    // A prefill worker forgets what it has handed over; and who asked before the latest word came asks again.
-    const bool needed = worker == request->placed->decode || !request->prefilled;
-    if (!needed || request->heard >= request->called) continue;
-    // Its end may be on the way over the other worker's link.
-    if (!std::exchange(request->missed, true)) continue;
-    attempt_failed message;
-    message.id = id;
-    message.cause = {ec::internal, "worker " + to_string(worker) + " does not know the attempt"};
-    attempt_over(message, now);
-  }
+void gateway_core::rolled(worker_id worker, const roll_answer& answer, time_point now) {
+  for (const auto& id : answer.unknown) stands_still(worker, id, true, now);
+  for (const auto& id : answer.waiting) stands_still(worker, id, false, now);
+}
+
+void gateway_core::stands_still(worker_id worker, const attempt_id& id, bool unknown, time_point now) {
+  const auto request = find(id);
+  if (!request || !request->dispatched) return;
+  // Who asked before the latest word came asks again.
+  if (request->heard >= request->called) return;
+  const bool decode = worker == request->placed->decode;
+  request->stands[decode] = true;
+  // A prefill worker forgets what it has handed over. Else its end may be on the way over the other one's
+  // link, so that once is none.
+  const bool gone = unknown && (decode || !request->prefilled) && std::exchange(request->missed, true);
+  // Each waits for the other, or for who has ended it; and what they say to each other had time to arrive.
+  constexpr std::array both{true, true};
+  const bool stuck = request->stands == both && request->stood == both;
+  if (!gone && !stuck) return;
+  attempt_failed message;
+  message.id = id;
+  message.cause = {ec::internal, gone ? "worker " + to_string(worker) + " does not know the attempt"
+                                      : "its workers wait for each other"};
+  attempt_over(message, now);
 }
 
 void gateway_core::peer_down(node_id peer, time_point now) {

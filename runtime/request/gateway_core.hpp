@@ -9,11 +9,13 @@
 //                        retriable failure: attempt + 1, prompt + tokens so far
 //
 // Workers are asked what they know, when they come and every few seconds: what one side has lost sight of
-// ends on the other, whatever the reason.
+// ends on the other, and where prefill and decode wait for each other another attempt begins, whatever the
+// reason.
 //
 // A client sees a pause, never an error it could have been spared, and no token twice: tokens carry their
 // position.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,7 +63,7 @@ struct worker_roll {
 ///   request_event  tell the conductor
 ///   work_order     send it to both workers of its placement
 ///   stop_order     tell the worker, as far as it can be reached
-///   worker_roll    ask the worker, and tell `missing` what it does not know
+///   worker_roll    ask the worker, and tell `rolled` what it answers
 using gateway_action = std::variant<schedule_job, request_event, work_order, stop_order, worker_roll>;
 
 /// Who measures. Called in the middle of things: must not call back.
@@ -112,8 +114,8 @@ class gateway_core {
   void first(const first_token& message, time_point now);
   void tokens(const token_run& run, time_point now);
   void attempt_over(const attempt_failed& message, time_point now);
-  /// Attempts that this worker should have and does not know.
-  void missing(worker_id worker, const std::vector<attempt_id>& unknown, time_point now);
+  /// What a worker cannot go on with by itself.
+  void rolled(worker_id worker, const roll_answer& answer, time_point now);
 
   /// Deadlines, and requests that wait for a place.
   void tick(time_point now);
@@ -136,9 +138,11 @@ class gateway_core {
     time_point heard;                 ///< when a worker last said something of it
     time_point called;                ///< when the workers were last asked for it
     bool missed = false;              ///< one of them did not know it, and nothing was heard since
-    bool decoding = false;            ///< the decode side has shown life: prefill's fate no longer matters
-    std::vector<token_run> early;     ///< came before the first token, which takes another link
-    bool scheduling = false;          ///< the conductor's answer is awaited
+    /// Whether prefill and decode stood still when they were last asked, and the time before.
+    std::array<bool, 2> stands{}, stood{};
+    bool decoding = false;         ///< the decode side has shown life: prefill's fate no longer matters
+    std::vector<token_run> early;  ///< came before the first token, which takes another link
+    bool scheduling = false;       ///< the conductor's answer is awaited
     prefill_stats stats;
     time_point retry_at;       ///< when waiting for a place
     time_point placing_since;  ///< when it came, or was last known to be placed or queued
@@ -169,6 +173,8 @@ class gateway_core {
   void again(const live_ptr& request, const error& cause, time_point now);
   static void hear(live& request, time_point now);
   void call_roll(const std::vector<worker_id>& workers, time_point now);
+  /// The worker waits for the other one with this attempt, or does not know it.
+  void stands_still(worker_id worker, const attempt_id& id, bool unknown, time_point now);
   void stop_workers(const live_ptr& request);
   void stop_decode(const live_ptr& request);
   void finish(const live_ptr& request, finish_kind reason, time_point now);

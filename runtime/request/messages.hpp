@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/device_kv_stats.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/base/device_kv_stats.hpp"
 #include "runtime/model/sampling_params.hpp"
 
 namespace mooncaf {
@@ -321,10 +321,16 @@ struct attempt_failed {
 };
 
 /// Gateway -> worker, when they meet and every few seconds: which attempts they are at together. The worker
-/// ends its others of this gateway, and answers with those that it does not know.
+/// ends its others of this gateway.
 struct roll_call {
   node_id gateway;
   std::vector<attempt_id> live;
+};
+
+/// The answer: what the worker cannot go on with by itself.
+struct roll_answer {
+  std::vector<attempt_id> unknown;  ///< in the call, and not here
+  std::vector<attempt_id> waiting;  ///< here, and nothing happens before the other worker does something
 };
 
 // ---- blocks -------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ struct worker_log {
   std::vector<roll_call> rolls;
   bool forgetful = false;  ///< knows of no attempt
 
-  std::vector<attempt_id> answer_roll(const roll_call& call) {
+  roll_answer answer_roll(const roll_call& call) {
     rolls.push_back(call);
-    return forgetful ? call.live : std::vector<attempt_id>{};
+    return forgetful ? roll_answer{call.live, {}} : roll_answer{};
   }
 };
 

@@ -146,12 +146,39 @@ TEST_CASE_FIXTURE(worker_world,
   REQUIRE(until([&] { return log(j).first.has_value(); }));
   for (const auto& live : {std::vector{j.id}, {}}) {
     const roll_call call{j.gateway_node, live};
-    CHECK(ask<std::vector<attempt_id>>(b.decode, roll_atom_v, call).value().empty());
-    CHECK(ask<std::vector<attempt_id>>(a.prefill, roll_atom_v, call).has_value());
+    CHECK(ask<roll_answer>(b.decode, roll_atom_v, call).value().unknown.empty());
+    CHECK(ask<roll_answer>(a.prefill, roll_atom_v, call).has_value());
     CHECK((live.empty() || !idle(b)));
   }
   CHECK(until([&] { return all_idle(); }));
   CHECK(!over(j));
-  CHECK(ask<std::vector<attempt_id>>(b.decode, roll_atom_v, roll_call{j.gateway_node, {j.id}}).value() ==
+  CHECK(ask<roll_answer>(b.decode, roll_atom_v, roll_call{j.gateway_node, {j.id}}).value().unknown ==
         std::vector{j.id});
+}
+
+TEST_CASE_FIXTURE(worker_world, "workers say when they wait for each other") {
+  const auto j = job(prompt(30), a, b, 200);
+  const roll_call call{j.gateway_node, {j.id}};
+  const auto waits = [&](const auto& worker) {
+    const auto answer = ask<roll_answer>(worker, roll_atom_v, call).value();
+    CHECK(answer.unknown.empty());
+    return answer.waiting == std::vector{j.id};
+  };
+  SUBCASE("prefill, for slots to write, when it has computed all") {
+    caf::anon_send(a.prefill, job_atom_v, j);
+    sched.run_once();
+    CHECK(!waits(a.prefill));
+    REQUIRE(until([&] { return log(j).first.has_value(); }));
+    CHECK(waits(a.prefill));
+    caf::anon_send(b.decode, job_atom_v, j);
+  }
+  SUBCASE("decode, for what is written there") {
+    caf::anon_send(b.decode, job_atom_v, j);
+    run();
+    CHECK(waits(b.decode));
+    caf::anon_send(a.prefill, job_atom_v, j);
+  }
+  REQUIRE(until([&] { return over(j); }));
+  CHECK(log(j).tokens == reference(j));
+  CHECK(until([&] { return all_idle(); }));
 }

@@ -36,10 +36,10 @@ void decode_twin::cancel(const attempt_id& id) {
   act();
 }
 
-std::vector<attempt_id> decode_twin::answer_roll(const roll_call& call) {
-  auto unknown = intake_.answer_roll(call, here_.now());
+roll_answer decode_twin::answer_roll(const roll_call& call) {
+  auto answer = intake_.answer_roll(call, here_.now());
   act();
-  return unknown;
+  return answer;
 }
 
 void decode_twin::peer_lost(process peer) {
@@ -105,7 +105,7 @@ void decode_twin::carry_out(const decode_action::receive& order) {
   board_[order.owner] = {};
   here_.cache->fence(order.owner);
   const auto to = process_of(a->prefill);
-  here_.w.net.send(here_.self, to, [&m = here_.at(to), target] { m.prefill->target(target); });
+  here_.w.net.send_of_attempt(here_.self, to, [&m = here_.at(to), target] { m.prefill->target(target); });
 }
 
 void decode_twin::carry_out(const decode_action::expect& order) {

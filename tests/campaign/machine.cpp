@@ -288,9 +288,9 @@ void gateway_twin::carry_out(const worker_roll& roll) {
   here_.w.net.send(here_.self, to, [this, to, roll] {
     auto& there = here_.at(to);
     const bool decode = roll.worker == decode_of(to);
-    auto unknown = decode ? there.decode->answer_roll(roll.call) : there.prefill->answer_roll(roll.call);
-    here_.w.net.send(to, here_.self, [this, worker = roll.worker, unknown = std::move(unknown)] {
-      core.missing(worker, unknown, here_.now());
+    auto answer = decode ? there.decode->answer_roll(roll.call) : there.prefill->answer_roll(roll.call);
+    here_.w.net.send(to, here_.self, [this, worker = roll.worker, answer = std::move(answer)] {
+      core.rolled(worker, answer, here_.now());
       act();
     });
   });

@@ -180,7 +180,7 @@ class prefill_twin {
   void take(const work_order& job);
   void target(const kv_target& target);
   void cancel(const attempt_id& id, std::function<void(bool stopped)> answer);
-  std::vector<attempt_id> answer_roll(const roll_call& call);
+  roll_answer answer_roll(const roll_call& call);
   void peer_lost(process peer);
   std::vector<std::uint64_t> sweep();
   std::size_t size() const noexcept { return requests_.size(); }
@@ -243,7 +243,7 @@ class decode_twin {
   void take(const work_order& job);
   void done(const prefill_done& message);
   void cancel(const attempt_id& id);
-  std::vector<attempt_id> answer_roll(const roll_call& call);
+  roll_answer answer_roll(const roll_call& call);
   void peer_lost(process peer);
   void landed(std::uint64_t owner);
   std::vector<std::uint64_t> sweep();

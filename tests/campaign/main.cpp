@@ -9,13 +9,19 @@
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "tests/campaign/schedule.hpp"
 
 using namespace mooncaf::campaign;
 
 namespace {
+
+/// That broke a promise once, beyond those that every run of some length has: run each time, whatever the
+/// range.
+constexpr std::uint64_t once_broken[] = {61'550, 66'875, 77'202};
 
 int replay(std::uint64_t seed) {
   auto what = schedule::draw(seed);
@@ -65,7 +71,10 @@ int main(int argc, char** argv) {
   verdict sum;
   std::uint64_t failing = 0;
   const auto began = std::clock();
-  for (auto seed = first; seed < first + runs; ++seed) {
+  std::vector<std::uint64_t> seeds(std::begin(once_broken), std::end(once_broken));
+  std::erase_if(seeds, [&](std::uint64_t seed) { return seed >= first && seed < first + runs; });
+  for (auto seed = first; seed < first + runs; ++seed) seeds.push_back(seed);
+  for (const auto seed : seeds) {
     const auto one = run(schedule::draw(seed));
     add(sum, one);
     if (one.held()) continue;
@@ -73,8 +82,8 @@ int main(int argc, char** argv) {
   }
   // Of the processor, so that a busy machine changes nothing.
   const auto took = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
-  std::cout << "runs " << runs << ", faults " << sum.faults << ", requests " << sum.requests << " (finished "
-            << sum.finished << ", failed " << sum.failed << ", left " << sum.left
+  std::cout << "runs " << seeds.size() << ", faults " << sum.faults << ", requests " << sum.requests
+            << " (finished " << sum.finished << ", failed " << sum.failed << ", left " << sum.left
             << ", lost with their gateway " << sum.lost_with_gateway << "), attempts that failed "
             << sum.attempts_failed << ", tokens " << sum.tokens << '\n'
             << "blocks written to SSDs " << sum.written << ", read back " << sum.read_back
@@ -84,7 +93,7 @@ int main(int argc, char** argv) {
             << "longest until settled "
             << std::chrono::duration_cast<std::chrono::milliseconds>(sum.settled).count()
             << " ms of virtual time; " << sum.events << " events in " << took << " s of processor time, "
-            << static_cast<double>(runs) / took << " schedules/s\n"
-            << runs - failing << " passed, " << failing << " failed, 0 skipped\n";
+            << static_cast<double>(seeds.size()) / took << " schedules/s\n"
+            << seeds.size() - failing << " passed, " << failing << " failed, 0 skipped\n";
   return failing == 0 ? 0 : 1;
 }

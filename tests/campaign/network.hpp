@@ -43,8 +43,8 @@ class network {
   bool connected(process here, process other) const;
   /// Arrives in order, unless the connection breaks before. To itself: always.
   void send(process from, process to, action what);
-  /// The same, of an attempt: between gateways and workers, who compare what they are at, so that it does not
-  /// matter if a defect somewhere swallows it.
+  /// The same, of an attempt: between gateways and workers, and prefill and decode of two processes. They
+  /// compare what they are at, so that it does not matter if a defect somewhere swallows it.
   void send_of_attempt(process from, process to, action what);
   /// Nothing passes between two processes in these directions.
   void cut(process a, process b, bool forth, bool back);

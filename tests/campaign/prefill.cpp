@@ -232,7 +232,8 @@ void prefill_twin::prompt_done(const live_ptr& r) {
     here_.at(to).gateway->act();
   });
   if (message.finish != finish_kind::none) {
-    here_.w.net.send(here_.self, decode, [&m = here_.at(decode), id = job.id] { m.decode->cancel(id); });
+    here_.w.net.send_of_attempt(here_.self, decode,
+                                [&m = here_.at(decode), id = job.id] { m.decode->cancel(id); });
     return end(r);
   }
   if (!r->streams) {
@@ -304,7 +305,7 @@ void prefill_twin::settle(const live_ptr& r) {
     handover.checksums = r->claim.checksums();
     handover.transfers = r->transfers;
     const auto to = process_of(r->job.placement.decode);
-    here_.w.net.send(here_.self, to, [&m = here_.at(to), handover] { m.decode->done(handover); });
+    here_.w.net.send_of_attempt(here_.self, to, [&m = here_.at(to), handover] { m.decode->done(handover); });
   }
   if (!stream_ended(*r) || !requests_.contains(r->claim.owner())) return;
   const bool delivered = !r->failed && !r->stopped;
@@ -334,10 +335,15 @@ void prefill_twin::cancel(const attempt_id& id, std::function<void(bool)> answer
   end(r);
 }
 
-std::vector<attempt_id> prefill_twin::answer_roll(const roll_call& call) {
-  std::vector<attempt_id> unknown;
+roll_answer prefill_twin::answer_roll(const roll_call& call) {
+  roll_answer out;
   for (const auto& id : call.live) {
-    if (!requests_.contains(id.owner())) unknown.push_back(id);
+    const auto i = requests_.find(id.owner());
+    if (i == requests_.end()) {
+      out.unknown.push_back(id);
+    } else if (i->second->at == phase::sending && !i->second->target) {
+      out.waiting.push_back(id);
+    }
   }
   std::vector<live_ptr> orphans;
   for (const auto& [owner, r] : requests_) {
@@ -345,7 +351,7 @@ std::vector<attempt_id> prefill_twin::answer_roll(const roll_call& call) {
     if (mine && std::ranges::find(call.live, r->job.id) == call.live.end()) orphans.push_back(r);
   }
   for (const auto& r : orphans) end(r);
-  return unknown;
+  return out;
 }
 
 void prefill_twin::fail(const live_ptr& r, error cause) {
@@ -353,8 +359,7 @@ void prefill_twin::fail(const live_ptr& r, error cause) {
   message.id = r->job.id;
   message.cause = std::move(cause);
   const auto to = process_of(r->job.gateway_node);
-  // Not `send_of_attempt`: that it could not deliver to decode, which waits, nobody else can tell.
-  here_.w.net.send(here_.self, to, [this, to, message] {
+  here_.w.net.send_of_attempt(here_.self, to, [this, to, message] {
     here_.at(to).gateway->core.attempt_over(message, here_.now());
     here_.at(to).gateway->act();
   });

@@ -20,7 +20,7 @@ enum class fault_kind : std::uint8_t {
   disk_fails,  ///< an SSD takes no write
   disk_slow,
   disk_rots,  ///< some of its blocks are not what they were
-  swallow,    ///< messages of attempts vanish between gateways and workers, on links that hold
+  swallow,    ///< messages of attempts vanish, on links that hold
 };
 
 /// Names a place in the cluster, not a process: who stands there changes with every restart.

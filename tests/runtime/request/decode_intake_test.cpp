@@ -165,9 +165,11 @@ TEST_CASE_FIXTURE(intake_world, "what its gateway has lost sight of ends; what i
   const auto kept = job(), lost_sight_of = job(), unknown = job();
   receive(kept);
   receive(lost_sight_of);
-  CHECK(intake.answer_roll({node_id{9}, {}}, now).empty());  // another gateway's word
+  CHECK(intake.answer_roll({node_id{9}, {}}, now).unknown.empty());  // another gateway's word
   CHECK(intake.attempts().size() == 2);
-  CHECK(intake.answer_roll({gateway_node, {kept.id, unknown.id}}, now) == std::vector{unknown.id});
+  const auto answer = intake.answer_roll({gateway_node, {kept.id, unknown.id}}, now);
+  CHECK(answer.unknown == std::vector{unknown.id});
+  CHECK(answer.waiting == std::vector{kept.id});  // for its prompt
   look();
   CHECK(count<decode_action::release>() == 1);
   CHECK(count<decode_action::stop_prefill>() == 1);

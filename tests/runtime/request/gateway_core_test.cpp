@@ -210,11 +210,11 @@ TEST_CASE_FIXTURE(core_world, "an attempt that a worker does not know is placed 
   REQUIRE(called.size() == 2);
   for (const auto& roll : called) CHECK(roll.call.live == std::vector{id});
   const auto again = [&](worker_id who) {
-    core.missing(who, {id}, now);
+    core.rolled(who, {{id}, {}}, now);
     CHECK(take<stop_order>().empty());  // once is none: its end may be on the way
     now += 3s;
     core.tick(now);
-    core.missing(who, {id}, now);
+    core.rolled(who, {{id}, {}}, now);
     return !take<stop_order>().empty();
   };
   SUBCASE("by decode") { CHECK(again(decode)); }
@@ -233,10 +233,60 @@ TEST_CASE_FIXTURE(core_world, "an attempt that a worker does not know is placed 
     run.id = id;
     run.position = 1;
     core.tokens(run, now);
-    core.missing(decode, {id}, now);
+    core.rolled(decode, {{id}, {}}, now);
     now += 10s;
     core.tick(now);
     CHECK(again(decode));
+  }
+  now += 1s;
+  core.tick(now);
+  const auto asked = take<schedule_job>();
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].id.attempt == id.attempt + 1);
+  CHECK(s->ends == 0);
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "an attempt whose workers wait for each other is placed again, within seconds") {
+  auto s = std::make_shared<sink>();
+  submit({s});
+  const auto id = place();
+  first_token message;
+  message.id = id;
+  core.first(message, now);
+  const roll_answer gone{{id}, {}}, waits{{}, {id}}, works{};
+  const auto call = [&](const roll_answer& of_prefill, const roll_answer& of_decode) {
+    now += 3s;
+    core.tick(now);
+    core.rolled(decode, of_decode, now);
+    core.rolled(prefill, of_prefill, now);
+    return !take<stop_order>().empty();
+  };
+  // Once is none: what one said to the other may be on the way.
+  SUBCASE("prefill has ended it, and decode waits for the prompt") {
+    CHECK(!call(gone, waits));
+    CHECK(call(gone, waits));
+  }
+  SUBCASE("prefill waits for where to write, decode for what is written") {
+    CHECK(!call(waits, waits));
+    CHECK(call(waits, waits));
+  }
+  SUBCASE("not while one of them is at work, or was when they were asked before") {
+    for (int i = 0; i < 3; ++i) CHECK(!call(works, waits));
+    for (int i = 0; i < 3; ++i) CHECK(!call(gone, works));
+    CHECK(!call(gone, waits));
+    CHECK(!call(works, waits));
+    CHECK(!call(gone, waits));
+    CHECK(call(gone, waits));
+  }
+  SUBCASE("not if a word of it came meanwhile") {
+    CHECK(!call(gone, waits));
+    token_run run;
+    run.id = id;
+    run.position = 1;
+    core.tokens(run, now);
+    CHECK(!call(gone, waits));
+    CHECK(call(gone, waits));
   }
   now += 1s;
   core.tick(now);
