@@ -2,6 +2,7 @@
 // How long a request waits for a prefix that is being loaded for it.
 
 #include <cstdint>
+#include <string_view>
 
 #include "runtime/base/units.hpp"
 
@@ -14,6 +15,18 @@ enum class prefetch_mode : std::uint8_t {
   wait_complete,  ///< never
   timeout,        ///< after a time that grows with what is loaded
 };
+
+constexpr std::string_view to_string(prefetch_mode m) noexcept {
+  switch (m) {
+    case prefetch_mode::best_effort:
+      return "best_effort";
+    case prefetch_mode::wait_complete:
+      return "wait_complete";
+    case prefetch_mode::timeout:
+      return "timeout";
+  }
+  return "?";
+}
 
 struct prefetch_options {
   prefetch_mode mode = prefetch_mode::timeout;

@@ -97,8 +97,10 @@ void add_prefill(node_config& c, const simulation_options& o) {
   c.count("prefill", "chunk_tokens", chunk);
   c.count("prefill", "max_batch_tokens", chunk);
   c.text("prefill", "kv_transfer", o.layerwise ? "layerwise" : "after_prefill");
-  c.text("prefill", "prefetch", "wait_complete");
-  c.count("prefill", "prefetch_threshold", o.prefetch_threshold);
+  c.text("prefill", "prefetch", std::string{to_string(o.prefetch.mode)});
+  c.time("prefill", "prefetch_timeout_base", to_seconds(o.prefetch.base));
+  c.time("prefill", "prefetch_timeout_per_ki_token", to_seconds(o.prefetch.per_1024_tokens));
+  c.count("prefill", "prefetch_threshold", o.prefetch.threshold_tokens);
 }
 
 /// @param tokens  of KV that the process holds in memory.

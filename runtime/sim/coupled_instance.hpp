@@ -62,6 +62,8 @@ class coupled_instance {
   /// Of its decoding. A step that carries a prompt says nothing of how long steps take.
   instance_load load() const;
   std::size_t waiting() const noexcept { return batch_.waiting() + prompts_.size(); }
+  /// A prompt is being computed, or could be.
+  bool computes_prompts() const noexcept { return prompts_.size() > 0 || !chunks_.empty(); }
   std::size_t running() const noexcept { return members_.size(); }
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }

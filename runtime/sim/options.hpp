@@ -9,6 +9,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/policy.hpp"
+#include "runtime/sched/prefetch_policy.hpp"
 #include "runtime/sim/disturbance.hpp"
 #include "runtime/sim/elastic.hpp"
 #include "runtime/sim/profile.hpp"
@@ -46,7 +47,7 @@ struct simulation_options {
   double tbt_slo_s = 0.1;
   tbt_metric tbt = tbt_metric::slowest_tenth;  ///< of a request, held against its SLO
   double decode_span_s = 20;                   ///< t_d
-  std::uint32_t prefetch_threshold = 256;      ///< tokens: fewer are computed, not loaded
+  prefetch_options prefetch;                   ///< how long a request waits for its prefix
   double hot_copy_share = 0.1;                 ///< of a node's memory, for copies of hot blocks; 0: none
 
   eviction_policy eviction = eviction_policy::lru;

@@ -71,7 +71,10 @@ std::string json_of(const simulation_options& o) {
   j.count("max_queued", o.max_queued).number("threshold", o.balancing_threshold);
   j.number("slo_ttft_s", o.ttft_slo_s).number("slo_tbt_s", o.tbt_slo_s).text("tbt", name_of(o.tbt));
   j.number("decode_span_s", o.decode_span_s).count("max_tokens", o.max_tokens);
-  j.count("prefetch_threshold", o.prefetch_threshold).number("hot_copy_share", o.hot_copy_share);
+  j.text("prefetch", to_string(o.prefetch.mode))
+      .number("prefetch_timeout_base_s", to_seconds(o.prefetch.base))
+      .number("prefetch_timeout_per_ki_token_s", to_seconds(o.prefetch.per_1024_tokens));
+  j.count("prefetch_threshold", o.prefetch.threshold_tokens).number("hot_copy_share", o.hot_copy_share);
   j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first);
   j.text("write_policy", to_string(o.write)).count("selective_hits", o.selective_hits);
   j.flag("layerwise", o.layerwise).number("high_share", o.high_share).number("low_share", o.low_share);

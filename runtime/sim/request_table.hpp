@@ -30,6 +30,7 @@ struct request_state_record {
   std::uint32_t decode_tokens = 0;        ///< that its decode instance generates
   std::uint32_t prefill = 0, decode = 0;  ///< instances
   std::uint32_t local_blocks = 0;         ///< pinned
+  std::uint32_t disk_blocks = 0;          ///< … of which were read from disk
   std::uint32_t fetched_to = 0;           ///< blocks [local_blocks, fetched_to) come from elsewhere
   std::uint32_t source = 0;     ///< … from this prefill instance, counted from 1; 0: they are here
   std::uint32_t delivered = 0;  ///< tokens that the client had before this attempt
@@ -37,6 +38,7 @@ struct request_state_record {
   std::uint8_t priority = 1;
   bool live = false;
   bool placed = false;
+  bool loading = false;                      ///< its prefix is on the way
   bool stranded = false;                     ///< its KV will not arrive: the sender died
   std::vector<block_key> keys;               ///< of its full blocks
   std::vector<eviction_index::handle> pins;  ///< in its prefill node's cache

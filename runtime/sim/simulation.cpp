@@ -74,6 +74,7 @@ block_key key_of(std::uint64_t hash_id) noexcept {
 
 simulation::simulation(const simulation_options& options)
     : options_(options),
+      prefetch_(options.prefetch),
       costs_(options.hardware),
       decode_costs_(options.decode_profile()),
       prefill_estimate_(told_prefill(options)),
@@ -123,6 +124,7 @@ void simulation::add_instances() {
   const auto cache = cache_options_of(options_);
   const double hop = options_.hardware.network_latency_s;
   caches_.reserve(options_.prefill);
+  on_the_way_.resize(options_.prefill);
   elastic_.busy.resize(options_.prefill);
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
     caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
@@ -256,7 +258,8 @@ bool simulation::hopeless() const noexcept {
 void simulation::dispatch(const event& e) {
   switch (e.kind) {
     case event_kind::prefill_ready:
-      if (requests_.is_current(e.target, e.stamp)) enter_prefill(e.target);
+      // Unless nobody waited for the rest of its prefix.
+      if (requests_.is_current(e.target, e.stamp) && requests_[e.target].loading) enter_prefill(e.target);
       return;
     case event_kind::prefill_free:
       if (e.stamp != conditions_[e.target].lives) return;

@@ -1,6 +1,7 @@
 #pragma once
 // The cluster on a virtual clock: production scheduling, batching and eviction, modelled machines.
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -56,6 +57,23 @@ class simulation {
   struct node_links {
     ticks sends = 0, receives = 0, reads = 0;  ///< until when it is busy
     ticks worked = 0;                          ///< time spent sending
+  };
+
+  /// Blocks on their way, one after the other.
+  struct block_run {
+    ticks begins = 0, ends = 0;
+    std::uint32_t blocks = 0;
+    std::uint32_t there(ticks now) const noexcept;
+  };
+  /// Bytes between two nodes: until when each works on them, and when they move.
+  struct way {
+    ticks begins = 0, sent = 0, received = 0, latency = 0;
+    ticks ends() const noexcept { return std::max(sent, received) + latency; }
+  };
+  /// Of a request whose worker waits for it only while it has something else to do.
+  struct arriving_prefix {
+    std::uint32_t slot = 0, stamp = 0;
+    block_run disk, link;
   };
 
   ///            restart                    over                      fail                 back
@@ -125,14 +143,22 @@ class simulation {
   void act_on(std::vector<decision>& decided);
   void refuse(request_state_record& r, const rejection& why);
   void place(std::uint32_t slot, const placement& where);
-  load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
-  ticks fetch(request_state_record& r, const placement& where);
   void copy_hot_blocks();
   void copy_arrived(std::uint32_t number);
-  double link_speed(std::uint32_t node) const noexcept;
-  ticks transfer(std::uint32_t from, std::uint32_t to, double bytes, ticks begin);
-  ticks read_disk(std::uint32_t node, double bytes);
 
+  bool idle(std::uint32_t instance) const noexcept;
+  ticks patience(std::uint32_t blocks, ticks since) const noexcept;
+  load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
+  void load(std::uint32_t slot, const placement& where);
+  block_run fetch(request_state_record& r, const placement& where, ticks begin, bool& by_layers);
+  void stop_loading(std::uint32_t instance);
+  double link_speed(std::uint32_t node) const noexcept;
+  way way_of(std::uint32_t from, std::uint32_t to, double bytes, ticks begin) const noexcept;
+  ticks transfer(std::uint32_t from, std::uint32_t to, double bytes, ticks begin);
+  block_run on_disk(std::uint32_t node, std::uint32_t blocks) const noexcept;
+  void read_disk(std::uint32_t node, std::uint32_t blocks);
+
+  void count_prefix(const request_state_record& r);
   void enter_prefill(std::uint32_t slot);
   void start_prefill(std::uint32_t instance);
   void prefill_exit(std::uint32_t instance);
@@ -211,6 +237,7 @@ class simulation {
   std::uint32_t decode_machine(std::uint32_t i) const noexcept { return options_.prefill + i; }
 
   simulation_options options_;
+  prefetch_policy prefetch_;
   cost_model costs_, decode_costs_;
   prefill_model prefill_estimate_;  // what prefill instances know of their speed: as told, and as measured
   decode_model decode_estimate_;  // what decode instances know of their speed: as told, and as measured since
@@ -224,11 +251,12 @@ class simulation {
   std::vector<decode_instance> decodes_;
   std::vector<coupled_instance> coupled_;  // instead of both
   coupled_instance::news news_;
-  std::vector<node_cache> caches_;     // of the prefill nodes
-  std::vector<node_links> links_;      // of all nodes
-  std::vector<condition> conditions_;  // likewise
-  std::vector<ticks> reported_;        // by worker
-  trace_source* source_ = nullptr;     // while `run` lasts
+  std::vector<node_cache> caches_;                      // of the prefill nodes
+  std::vector<std::vector<arriving_prefix>> on_the_way_;  // by prefill instance, with best_effort
+  std::vector<node_links> links_;                       // of all nodes
+  std::vector<condition> conditions_;                   // likewise
+  std::vector<ticks> reported_;                         // by worker
+  trace_source* source_ = nullptr;                      // while `run` lasts
   ticks expected_ = 0;  // when the next request comes, if that follows from answers; 0: none is known
   workload_record upcoming_;
   std::vector<block_key> upcoming_keys_;  // of its full blocks

@@ -41,6 +41,7 @@ void simulation::coupled_turn(std::uint32_t instance, std::uint32_t stamp) {
   if (const auto next = c.next(now_, conditions_[instance].slower, random_, requests_)) {
     events_.push(next->at, event_kind::coupled_turn, instance, next->stamp);
   }
+  if (!on_the_way_[instance].empty() && idle(instance)) stop_loading(instance);
   report(static_cast<std::uint32_t>(decode_id(instance).value), c.load());
 }
 

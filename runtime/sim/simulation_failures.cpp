@@ -110,15 +110,8 @@ void simulation::crash(std::uint32_t machine) {
 
 /// The prefix that was to come from elsewhere is computed.
 void simulation::unfetch(request_state_record& r) {
-  const auto blocks = r.fetched_to - r.local_blocks;
-  out_.blocks_remote -= blocks;
-  out_.blocks_missed += blocks;
-  const auto cached = r.cached_tokens;
   r.source = 0;
   r.fetched_to = r.local_blocks;
-  r.cached_tokens = r.computed =
-      std::min(r.local_blocks * options_.hardware.block_tokens, r.prompt_tokens - 1);
-  out_.computed_tokens += cached - r.cached_tokens;
 }
 
 bool simulation::is_lost_with(const request_state_record& r, std::uint32_t machine) const noexcept {
@@ -174,8 +167,8 @@ void simulation::lose(std::uint32_t slot) {
   r.first_token = r.joined = r.kv_sent = r.first_step = 0;
   r.stall_before = 0;
   r.cached_tokens = r.computed = r.decode_tokens = r.decoded = 0;
-  r.local_blocks = r.fetched_to = r.source = 0;
-  r.placed = r.stranded = false;
+  r.local_blocks = r.disk_blocks = r.fetched_to = r.source = 0;
+  r.placed = r.loading = r.stranded = false;
   past.placing_since = now_;
   if (++past.losses >= retry_rules::loss_limit) return give_up(slot);
   try_later(slot);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "runtime/sim/simulation.hpp"
 
@@ -6,9 +7,24 @@
 
 namespace mooncaf::sim {
 
+/// What of its prompt was where, now that nothing more of it comes.
+void simulation::count_prefix(const request_state_record& r) {
+  const auto reusable = (r.prompt_tokens - 1) / options_.hardware.block_tokens;
+  out_.blocks_dram += r.local_blocks - r.disk_blocks;
+  out_.blocks_ssd += r.disk_blocks;
+  out_.blocks_remote += r.fetched_to - r.local_blocks;
+  out_.blocks_missed += std::max(reusable, r.fetched_to) - r.fetched_to;
+  out_.prompt_tokens += r.prompt_tokens;
+  out_.computed_tokens += r.prompt_tokens - r.cached_tokens;
+}
+
 void simulation::enter_prefill(std::uint32_t slot) {
   auto& r = requests_[slot];
   r.source = 0;
+  if (std::exchange(r.loading, false))
+    std::erase_if(on_the_way_[r.prefill], [slot](const arriving_prefix& a) { return a.slot == slot; });
+  r.cached_tokens = r.computed = std::min(r.fetched_to * options_.hardware.block_tokens, r.prompt_tokens - 1);
+  count_prefix(r);
   if (!conditions_[r.prefill].computes()) return;  // until that is noticed
   if (r.fetched_to > r.local_blocks) {
     // What was fetched is held here from now on: a hot prefix has one more replica.
@@ -33,7 +49,10 @@ void simulation::start_prefill(std::uint32_t instance) {
   const double slower = conditions_[instance].slower * (slowed ? costs_.prefill_beside_decode() : 1);
   const auto step = p.start(now_, slower, random_, requests_);
   neighbour_changed(instance);
-  if (!step) return;
+  if (!step) {
+    if (!on_the_way_[instance].empty() && idle(instance)) stop_loading(instance);
+    return;
+  }
   const auto life = conditions_[instance].lives;
   if (p.stages() > 1) events_.push(step->free, event_kind::prefill_free, instance, life);
   events_.push(step->exits, event_kind::prefill_exit, instance, life);

@@ -125,6 +125,18 @@ argument seconds(std::string name, std::string meaning, double& at, double min, 
           }};
 }
 
+argument seconds(std::string name, std::string meaning, duration& at, duration min, duration max) {
+  const auto range = config::format_duration(min) + " to " + config::format_duration(max);
+  meaning += " (" + range + "; default " + config::format_duration(at) + ")";
+  return {std::move(name), "TIME", std::move(meaning),
+          [&at, min, max, range](std::string_view v) -> std::optional<std::string> {
+            const auto t = config::parse_duration(v);
+            if (!t || *t < min || *t > max) return quoted(v) + " is not a time with its unit from " + range;
+            at = *t;
+            return std::nullopt;
+          }};
+}
+
 argument choice(std::string name, std::string meaning, std::vector<std::string> words, std::size_t current,
                 std::function<void(std::size_t)> take) {
   std::string all;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
 
 namespace mooncaf::sim {
 
@@ -49,6 +50,7 @@ argument whole(std::string name, std::string meaning, std::uint32_t& at, std::ui
 argument real(std::string name, std::string meaning, double& at, double min, double max);
 /// A time with its unit, kept in seconds.
 argument seconds(std::string name, std::string meaning, double& at, double min, double max);
+argument seconds(std::string name, std::string meaning, duration& at, duration min, duration max);
 /// One of a few words; `take` gets the number of the one given.
 argument choice(std::string name, std::string meaning, std::vector<std::string> words, std::size_t current,
                 std::function<void(std::size_t)> take);

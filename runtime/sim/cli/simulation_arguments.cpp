@@ -7,6 +7,8 @@
 
 namespace mooncaf::sim {
 
+using namespace std::chrono_literals;
+
 namespace {
 
 std::string profile_names() {
@@ -50,9 +52,16 @@ std::vector<argument> policy_arguments(simulation_request& r) {
              {"random", "load_balancing", "cache_aware", "kvcache_centric"}, o.policy),
       real("threshold", "fetch a remote prefix only if it is more than this many times longer; inf: never",
            o.balancing_threshold, 1, std::numeric_limits<double>::infinity()),
-      whole("prefetch-threshold",
-            "tokens: a shorter prefix is computed, not loaded from disk or another node",
-            o.prefetch_threshold, 0, 1u << 24),
+      choice("prefetch",
+             "how long a request waits for its prefix from disk or another node: while its instance has "
+             "something else to compute; until all is there; a time",
+             {"best_effort", "wait_complete", "timeout"}, o.prefetch.mode),
+      seconds("prefetch-timeout-base", "with --prefetch=timeout: for a prefix of any length", o.prefetch.base,
+              0ns, 1h),
+      seconds("prefetch-timeout-per-ki-token", "likewise: what is added for every 1,024 tokens",
+              o.prefetch.per_1024_tokens, 0ns, 1h),
+      whole("prefetch-threshold", "tokens: a shorter prefix is computed, not loaded",
+            o.prefetch.threshold_tokens, 0, 1u << 24),
       real("hot-copy-share", "of a node's memory, for copies of much used blocks made ahead of need; 0: none",
            o.hot_copy_share, 0, 0.5),
       choice("admission", "when a request is refused; queue: never, it waits until there is room",

@@ -40,7 +40,10 @@ simulation_options random_options(random_source& random) {
   o.low_share = 0.2;
   o.seed = random.bits();
   o.hot_copy_share = random.below(3) == 0 ? 0 : 0.02 * static_cast<double>(1 + random.below(20));
-  o.prefetch_threshold = random.below(2) == 0 ? 256 : 4096;
+  o.prefetch.threshold_tokens = random.below(2) == 0 ? 256 : 4096;
+  o.prefetch.mode = any_of(random, prefetch_mode::timeout);
+  o.prefetch.base = std::chrono::milliseconds{random.below(3) * 50};
+  o.prefetch.per_1024_tokens = std::chrono::milliseconds{1 + random.below(250)};
   return o;
 }
 
