@@ -222,8 +222,9 @@ bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader&
   for (std::uint32_t i = 0; i < *n; ++i) {
     const auto key = get_text_view(in);
     const auto size = in.get<std::uint64_t>();
+    const auto group = get_text_view(in);
     if (!in.ok()) return false;
-    const auto made = table_.reserve(id, key, size, policy, from.host, now);
+    const auto made = table_.reserve(id, key, size, policy, from.host, now, group);
     put_code(out, made.code);
     out->put(made.ticket);
     store_wire::put_places(*out, made.places);
@@ -235,13 +236,14 @@ bool directory_desk::publish(std::uint64_t id, byte_reader& in, time_point now, 
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
-  for (std::uint32_t i = 0; i < *n; ++i) {
+  removing_ = true;  // what is replaced is not to be seen again either
+  for (std::uint32_t i = 0; i < *n && in.ok(); ++i) {
     const auto ticket = in.get<std::uint64_t>();
     const auto checksum = in.get<std::uint64_t>();
-    if (!in.ok()) return false;
-    put_code(out, table_.publish(id, ticket, checksum, now));
+    if (in.ok()) put_code(out, table_.publish(id, ticket, checksum, now));
   }
-  return in.left() == 0;
+  removing_ = false;
+  return in.ok() && in.left() == 0;
 }
 
 bool directory_desk::revoke(std::uint64_t id, byte_reader& in, time_point now, frame& out) {

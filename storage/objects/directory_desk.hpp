@@ -81,7 +81,8 @@ class directory_desk : private object_journal {
     bool nonsense = false;  ///< one of them fits nothing
   };
   void reserved(std::uint32_t segment, const segment_record& record) override;
-  void published(std::uint32_t segment, const segment_record& record, std::string_view key) override;
+  void published(std::uint32_t segment, const segment_record& record, std::string_view key,
+                 std::string_view group) override;
   void freed(std::uint32_t segment, std::uint64_t ticket, duration rests) override;
   session* holder(std::uint32_t segment);
   void write_entry(std::uint64_t to, store_wire::entry kind, std::uint32_t segment,

@@ -44,10 +44,11 @@ void directory_desk::reserved(std::uint32_t segment, const segment_record& recor
   });
 }
 
-void directory_desk::published(std::uint32_t segment, const segment_record& record, std::string_view key) {
+void directory_desk::published(std::uint32_t segment, const segment_record& record, std::string_view key,
+                               std::string_view group) {
   write_entry(holders_.at(segment), entry::published, segment, [&](byte_writer& out) {
     out.put(record.ticket);
-    store_wire::put_published(out, record, key);
+    store_wire::put_published(out, record, key, group);
   });
 }
 

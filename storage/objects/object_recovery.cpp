@@ -20,7 +20,8 @@ bool object_table::remount(std::uint32_t id, std::string name, std::string host,
 }
 
 bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now) {
-  if (r.published && (r.key.empty() || r.key.size() > key_bytes_max)) return false;
+  if (r.published && (r.key.empty() || r.key.size() > key_bytes_max || r.group.size() > key_bytes_max))
+    return false;
   const auto extent = segments_.at(id).space.claim(r.offset, r.size);
   if (!extent) return false;
   const held part{id, *extent, offset_allocator::rounded(r.size)};
@@ -59,6 +60,7 @@ bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now)
   o.lease_end = read_until;
   o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
   if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
+  if (!r.group.empty()) join(*at, r.group);
   ++seen_.recovered;
   show(*at, now);
   return true;

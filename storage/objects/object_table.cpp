@@ -68,16 +68,20 @@ void object_table::for_each(
 // ---------------------------------------------------------------------------------------------------
 
 reservation object_table::reserve(session_id writer, std::string_view key, std::uint64_t size,
-                                  const put_policy& policy, std::string_view host, time_point now) {
+                                  const put_policy& policy, std::string_view host, time_point now,
+                                  std::string_view group) {
   const auto refuse = [](store_code why) { return reservation{why, 0, {}}; };
   if (key.empty() || key.size() > key_bytes_max) return refuse(store_code::invalid_key);
   if (size == 0 || policy.replicas == 0 || policy.replicas > replicas_max ||
       policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
-      policy.ttl.count() < 0) {
+      policy.ttl.count() < 0 || group.size() > key_bytes_max) {
     return refuse(store_code::invalid_parameters);
   }
   visible(key, now);  // an object past its time makes way
-  if (objects_.find(key) != objects_.end()) return refuse(store_code::already_exists);
+  const auto there = objects_.find(key);
+  if (there != objects_.end() && (!policy.replace || there->second.ticket != 0))
+    return refuse(store_code::already_exists);
+  if (replacing_.find(key) != replacing_.end()) return refuse(store_code::already_exists);
   const bool fits = std::any_of(segments_.begin(), segments_.end(),
                                 [&](const auto& s) { return s.second.space.total_bytes() >= size; });
   std::vector<held> memory;
@@ -92,8 +96,10 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
     ++seen_.refused;
     return refuse(store_code::no_space);
   }
-  auto& made = *objects_.try_emplace(std::string{key}).first;
+  const bool replaces = objects_.find(key) != objects_.end();
+  auto& made = *(replaces ? replacing_ : objects_).try_emplace(std::string{key}).first;
   auto& o = made.second;
+  o.replaces = replaces;
   o.size = size;
   o.writer = writer;
   o.ticket = o.made_by = next_ticket_++;
@@ -103,6 +109,7 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   o.soft_end =
       policy.soft_pin ? now + (policy.soft_pin_for.count() ? policy.soft_pin_for : options_.soft_pin) : now;
   if (policy.ttl.count() && policy.ttl < time_point::max() - now) o.ttl_end = now + policy.ttl;
+  if (!group.empty()) join(made, group);
   used_bytes_ += offset_allocator::rounded(size) * o.memory.size();
   tickets_.emplace(o.ticket, &made);
   tickets_of_[writer].insert(o.ticket);
@@ -121,15 +128,28 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   auto& o = e.second;
   o.ticket = 0;
   o.checksum = checksum;
-  show(e, now);
+  // A later directory that knows both takes this one, so it is told of before what it replaces is gone.
+  const auto old = o.replaces ? objects_.find(e.first) : objects_.end();
+  if (old != objects_.end() && old->second.in && !o.in) join(e, old->second.in->first);
+  const std::string_view group = o.in ? std::string_view{o.in->first} : std::string_view{};
   if (journal_)
-    for (const auto& part : o.memory) journal_->published(part.segment, record_of(o, part, now), e.first);
+    for (const auto& part : o.memory)
+      journal_->published(part.segment, record_of(o, part, now), e.first, group);
+  if (o.replaces) take_place(e, now);
+  show(e, now);
   return store_code::ok;
+}
+
+void object_table::take_place(entry& e, time_point now) {
+  if (const auto old = objects_.find(e.first); old != objects_.end()) erase(*old, old->second.lease_end, now);
+  e.second.replaces = false;
+  objects_.insert(replacing_.extract(replacing_.find(e.first)));  // the entry itself stays where it is
 }
 
 void object_table::show(entry& e, time_point now) {
   auto& o = e.second;
   object_bytes_ += o.size;
+  if (o.in) o.in->second.leased_at = {};  // not all of it any more
   if (o.ttl_end != time_point::max()) by_ttl_.insert({o.ttl_end, &e});
   if (o.hard) return;
   if (o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
@@ -156,7 +176,8 @@ void object_table::end_session(session_id writer, time_point now) {
 
 store_code object_table::remove(std::string_view key, bool force, time_point now) {
   auto* const e = visible(key, now);
-  if (!e) return objects_.find(key) == objects_.end() ? store_code::not_found : store_code::replica_not_ready;
+  const bool absent = objects_.find(key) == objects_.end() && replacing_.find(key) == replacing_.end();
+  if (!e) return absent ? store_code::not_found : store_code::replica_not_ready;
   if (!force && (e->second.lease_end > now || e->second.hard)) return store_code::has_lease;
   erase(*e, e->second.lease_end, now);
   return store_code::ok;
@@ -178,6 +199,7 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
 void object_table::erase(entry& e, time_point free_at, time_point now) {
   auto& o = e.second;
   unhang(e);
+  leave(groups_, e);
   if (o.ticket != 0) {
     tickets_.erase(o.ticket);
     if (const auto found = tickets_of_.find(o.writer); found != tickets_of_.end())
@@ -188,7 +210,8 @@ void object_table::erase(entry& e, time_point free_at, time_point now) {
     by_soft_end_.erase({o.soft_end, &e});
   }
   give_back(o, free_at, now);
-  objects_.erase(objects_.find(e.first));
+  auto& all = o.replaces ? replacing_ : objects_;
+  all.erase(all.find(e.first));
 }
 
 void object_table::give_back(const object& o, time_point free_at, time_point now) {
@@ -211,11 +234,13 @@ void object_table::unmount(std::uint32_t id) {
   if (found == segments_.end()) return;
   const auto here = [&](const held& part) { return part.segment == id; };
   std::vector<entry*> lost;
-  for (auto& e : objects_) {
-    auto& memory = e.second.memory;
-    const auto gone = std::erase_if(memory, here);
-    used_bytes_ -= gone * offset_allocator::rounded(e.second.size);
-    if (memory.empty()) lost.push_back(&e);
+  for (auto* const all : {&objects_, &replacing_}) {
+    for (auto& e : *all) {
+      auto& memory = e.second.memory;
+      const auto gone = std::erase_if(memory, here);
+      used_bytes_ -= gone * offset_allocator::rounded(e.second.size);
+      if (memory.empty()) lost.push_back(&e);
+    }
   }
   for (auto* const e : lost) {
     seen_.lost += e->second.ticket == 0;
@@ -239,6 +264,28 @@ void object_table::unmount(std::uint32_t id) {
 // ----------------------------------------------------------------------------------------------
 
 void object_table::use(entry& e, time_point now) {
+  lease(e, now);
+  if (!e.second.in || e.second.in->second.leased_at == now) return;
+  e.second.in->second.leased_at = now;
+  for (auto* const member : e.second.in->second.members)
+    if (member->second.ticket == 0) lease(*member, now);
+}
+
+void object_table::join(entry& e, std::string_view name) {
+  auto at = groups_.find(name);
+  if (at == groups_.end()) at = groups_.try_emplace(std::string{name}).first;
+  at->second.members.insert(&e);
+  e.second.in = &*at;
+}
+
+void object_table::leave(groups& all, entry& e) {
+  auto* const from = e.second.in;
+  if (!from) return;
+  from->second.members.erase(&e);
+  if (from->second.members.empty()) all.erase(all.find(from->first));
+}
+
+void object_table::lease(entry& e, time_point now) {
   e.second.lease_end = now + options_.lease;
   hang(e, leased_);  // all leases are of one length, so the first to end is the oldest
 }
@@ -279,9 +326,16 @@ bool object_table::evict_one(time_point now) {
   settle(now);
   auto* const e = plain_.oldest ? plain_.oldest : soft_.oldest;
   if (!e) return false;
-  ++seen_.evictions;
-  seen_.evicted_bytes += e->second.size;
-  erase(*e, now, now);
+  // With it those of its group that are no better protected: half a group is of no use to anybody.
+  std::vector<entry*> going{e};
+  if (e->second.in)
+    for (auto* const member : e->second.in->second.members)
+      if (member != e && member->second.order == e->second.order) going.push_back(member);
+  for (auto* const one : going) {
+    ++seen_.evictions;
+    seen_.evicted_bytes += one->second.size;
+    erase(*one, now, now);
+  }
   return true;
 }
 
@@ -312,7 +366,7 @@ void object_table::tick(time_point now) {
 object_counts object_table::counts() const {
   auto c = seen_;
   c.reserved = tickets_.size();
-  c.objects = objects_.size() - tickets_.size();
+  c.objects = objects_.size() + replacing_.size() - tickets_.size();
   c.object_bytes = object_bytes_;
   c.total_bytes = total_bytes_;
   c.free_bytes = total_bytes_ - used_bytes_;
@@ -322,7 +376,12 @@ object_counts object_table::counts() const {
 
 bool object_table::consistent() const {
   std::uint64_t held_bytes = 0, object_bytes = 0, in_flight = 0, hanging = 0, should_hang = 0;
-  for (const auto& [key, o] : objects_) {
+  std::uint64_t members = 0, grouped = 0;
+  for (const auto& [name, g] : groups_) {
+    members += g.members.size();
+    if (g.members.empty()) return false;
+  }
+  const auto whole = [&](const object& o) {
     held_bytes += offset_allocator::rounded(o.size) * o.memory.size();
     if (o.memory.empty() || (o.ticket != 0 && o.order)) return false;
     std::set<std::uint32_t> distinct;
@@ -331,8 +390,13 @@ bool object_table::consistent() const {
     in_flight += o.ticket != 0;
     object_bytes += o.ticket == 0 ? o.size : 0;
     should_hang += o.order != nullptr;
-    if (o.ticket == 0 && !o.hard && !o.order) return false;
-  }
+    grouped += o.in != nullptr;
+    return o.ticket != 0 || o.hard || o.order;
+  };
+  for (const auto& [key, o] : objects_)
+    if (o.replaces || !whole(o)) return false;
+  for (const auto& [key, o] : replacing_)
+    if (!o.replaces || o.ticket == 0 || !whole(o)) return false;
   for (const auto* order : {&plain_, &soft_, &leased_}) {
     const entry* before = nullptr;
     for (const entry* e = order->oldest; e; before = e, e = e->second.newer, ++hanging)
@@ -346,8 +410,8 @@ bool object_table::consistent() const {
     total += s.space.total_bytes();
     free += s.space.free_bytes();
   }
-  return hanging == should_hang && in_flight == tickets_.size() && object_bytes == object_bytes_ &&
-         quarantined == quarantined_bytes_ && total == total_bytes_ &&
+  return members == grouped && hanging == should_hang && in_flight == tickets_.size() &&
+         object_bytes == object_bytes_ && quarantined == quarantined_bytes_ && total == total_bytes_ &&
          held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_;
 }
 

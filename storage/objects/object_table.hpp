@@ -54,6 +54,7 @@ struct put_policy {
   duration soft_pin_for{};     ///< zero: as the table's options say
   duration ttl{};              ///< not there any more after this long; zero: no limit
   std::vector<std::string> preferred;  ///< names of segments to try first
+  bool replace = false;                ///< takes the place of an object of this key, where there is one
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
@@ -65,7 +66,7 @@ struct segment_record {
   bool hard_pin = false;
   std::uint64_t checksum = 0;
   duration soft_pin_for{}, ttl{};  ///< from now on; no ttl: zero
-  std::string key;
+  std::string key, group;
 };
 
 /// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
@@ -74,7 +75,8 @@ class object_journal {
  public:
   virtual ~object_journal() = default;
   virtual void reserved(std::uint32_t segment, const segment_record& record) = 0;
-  virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key) = 0;
+  virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key,
+                         std::string_view group) = 0;
   /// @param rests  for so long nobody else gets the memory.
   virtual void freed(std::uint32_t segment, std::uint64_t ticket, duration rests) = 0;
 };
@@ -91,6 +93,7 @@ struct object_view {
   std::uint64_t checksum = 0;  ///< xxh3-64 of the whole object
   std::vector<replica_place> places;
   time_point asked{};  ///< client's clock, before the question: a lease that the answer grants began later
+  std::optional<replica_place> sound = {};  ///< client's: one that was looked at and agrees
 };
 
 struct segment_view {
@@ -132,10 +135,14 @@ class object_table {
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
   /// @param host  of the writer; segments there are taken first.
-  /// @error invalid_key, invalid_parameters (no bytes), already_exists (written or being written), no_space.
+  /// @param group  of objects that are leased and evicted together; empty: none. What replaces an object and
+  /// names none stays in that one's.
+  /// @error invalid_key, invalid_parameters (no bytes), already_exists (written or being written; with
+  /// `policy.replace` only the latter), no_space.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
-                      std::string_view host, time_point now);
-  /// The bytes are in every place. @error not_found if the ticket is not the writer's, or has ended.
+                      std::string_view host, time_point now, std::string_view group = {});
+  /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
+  /// ends. @error not_found if the ticket is not the writer's, or has ended.
   store_code publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum, time_point now);
   /// The put is given up by a writer that writes no more: its bytes are free at once.
   store_code revoke(session_id writer, std::uint64_t ticket, time_point now);
@@ -185,6 +192,11 @@ class object_table {
   };
   using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
   using entry = objects::value_type;
+  struct object_group {
+    std::unordered_set<entry*> members;
+    time_point leased_at{};  ///< all of them
+  };
+  using groups = std::unordered_map<std::string, object_group, text_hash, std::equal_to<>>;
   /// Least recently used first; linked through the objects.
   struct use_order {
     entry *oldest = nullptr, *newest = nullptr;
@@ -196,12 +208,18 @@ class object_table {
     std::vector<held> memory;
     time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
     bool hard = false;
+    bool replaces = false;  ///< not published yet, and what it replaces has its place among `objects_`
+    groups::value_type* in = nullptr;
     entry *older = nullptr, *newer = nullptr;
     use_order* order = nullptr;  ///< the one that it hangs in
   };
 
   entry* visible(std::string_view key, time_point now);
   void use(entry& e, time_point now);
+  void lease(entry& e, time_point now);
+  void join(entry& e, std::string_view name);
+  static void leave(groups& all, entry& e);
+  void take_place(entry& e, time_point now);
   void settle(time_point now);
   static void hang(entry& e, use_order& order);
   static void unhang(entry& e);
@@ -227,6 +245,8 @@ class object_table {
   std::vector<std::uint32_t> segment_ids_;
   std::uint32_t next_segment_ = 1;
   objects objects_;
+  objects replacing_;  ///< being written under a key that is there
+  groups groups_;
   std::unordered_map<std::uint64_t, entry*> tickets_;
   std::unordered_map<session_id, std::unordered_set<std::uint64_t>> tickets_of_;
   std::uint64_t next_ticket_;

@@ -89,7 +89,7 @@ void segment_ledger::free(std::uint64_t ticket, duration rests, time_point now) 
   if (rests.count() <= 0) return forget(ticket);
   published_ -= l->record.published;
   l->record.published = false;
-  l->record.key = {};
+  l->record.key = l->record.group = {};
   resting_.emplace(now + std::min(rests, duration{std::chrono::hours(24)}), ticket);
 }
 

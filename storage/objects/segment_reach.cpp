@@ -162,4 +162,17 @@ result<std::uint64_t> segment_reach::read(const replica_place& from, target_piec
   return XXH3_64bits_digest(&hash);
 }
 
+result<std::uint64_t> segment_reach::checksum(const replica_place& at, std::uint64_t bytes) {
+  const auto w = open(at.segment);
+  if (!w) return fail(w.error());
+  if ((*w)->mapped) {
+    const auto part = mapped_part(**w, at.offset, bytes);
+    if (!part) return fail(part.error());
+    return XXH3_64bits(part->data(), part->size());
+  }
+  std::vector<std::byte> copy(bytes);
+  const std::span<std::byte> whole{copy};
+  return read(at, {&whole, 1});
+}
+
 }  // namespace mooncaf

@@ -38,6 +38,8 @@ class segment_reach {
   /// @error `ec::not_found` for a segment that is not known, others of the way to it.
   result<std::uint64_t> write(const replica_place& to, source_pieces pieces, bool& settled);
   result<std::uint64_t> read(const replica_place& from, target_pieces pieces);
+  /// Copies nothing where the segment is mapped. @returns xxh3-64 of the bytes there.
+  result<std::uint64_t> checksum(const replica_place& at, std::uint64_t bytes);
 
  private:
   struct way {

@@ -20,17 +20,6 @@ std::uint64_t checksum_of(target_pieces pieces) {
   return XXH3_64bits_digest(&hash);
 }
 
-store_code code_of(const error& e) {
-  switch (e.code) {
-    case ec::timed_out:
-      return store_code::timed_out;
-    case ec::invalid_argument:
-      return store_code::invalid_parameters;
-    default:
-      return store_code::directory_unreachable;
-  }
-}
-
 void put_keys(byte_writer& out, std::span<const std::string_view> keys) {
   out.put(static_cast<std::uint32_t>(keys.size()));
   for (const auto key : keys) out.put_text(key);
@@ -119,7 +108,7 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
     return in_batches<store_code>(items, [&](auto part) { return put(part, policy); });
   }
   const auto to = link();  // one connection for all: a ticket belongs to it
-  if (!to) return std::vector<store_code>(items.size(), code_of(to.error()));
+  if (!to) return std::vector<store_code>(items.size(), store_wire::code_of(to.error()));
   const auto answer = (*to)->ask_and_wait(op::reserve, [&](byte_writer& out) {
     store_wire::put_policy_to(out, policy);
     out.put(static_cast<std::uint32_t>(items.size()));
@@ -128,16 +117,13 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
       for (const auto& p : item.pieces) size += p.size();
       out.put_text(item.key);
       out.put(size);
+      out.put_text(item.group);
     }
   });
-  if (!answer) return std::vector<store_code>(items.size(), code_of(answer.error()));
+  if (!answer) return std::vector<store_code>(items.size(), store_wire::code_of(answer.error()));
   byte_reader in{*answer};
   in.get<std::uint32_t>();
   std::vector<store_code> codes;
-  struct ending {
-    std::size_t item;
-    std::uint64_t ticket, checksum;
-  };
   std::vector<ending> good, bad;
   for (std::size_t i = 0; i < items.size(); ++i) {
     codes.push_back(as_store_code(in.get<std::int32_t>()));
@@ -151,28 +137,30 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
       bad.push_back({i, ticket, 0});
   }
   if (!in.ok()) return std::vector<store_code>(items.size(), store_code::internal);
-  if (!bad.empty()) {
-    (*to)
-        ->ask(op::revoke,
-              [&](byte_writer& out) {
-                out.put(static_cast<std::uint32_t>(bad.size()));
-                for (const auto& b : bad) out.put(b.ticket);
-              })
-        .and_then([&](std::uint64_t number) { return (*to)->wait(number); });
-  }
-  if (good.empty()) return codes;
-  const auto published = (*to)->ask_and_wait(op::publish, [&](byte_writer& out) {
-    out.put(static_cast<std::uint32_t>(good.size()));
-    for (const auto& g : good) {
-      out.put(g.ticket);
-      out.put(g.checksum);
+  if (!bad.empty()) revoke(**to, bad);
+  if (!good.empty()) publish(**to, good, codes);
+  return codes;
+}
+
+void store_client::publish(directory_link& to, std::span<const ending> all, std::vector<store_code>& codes) {
+  const auto answer = to.ask_and_wait(op::publish, [&](byte_writer& out) {
+    out.put(static_cast<std::uint32_t>(all.size()));
+    for (const auto& e : all) {
+      out.put(e.ticket);
+      out.put(e.checksum);
     }
   });
-  byte_reader ends{published ? std::span<const std::byte>{*published} : std::span<const std::byte>{}};
-  ends.get<std::uint32_t>();
-  for (const auto& g : good)
-    codes[g.item] = published ? as_store_code(ends.get<std::int32_t>()) : code_of(published.error());
-  return codes;
+  byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
+  in.get<std::uint32_t>();
+  for (const auto& e : all)
+    codes[e.item] = answer ? as_store_code(in.get<std::int32_t>()) : store_wire::code_of(answer.error());
+}
+
+void store_client::revoke(directory_link& to, std::span<const ending> all) {
+  to.ask(op::revoke, [&](byte_writer& out) {
+      out.put(static_cast<std::uint32_t>(all.size()));
+      for (const auto& e : all) out.put(e.ticket);
+    }).and_then([&](std::uint64_t number) { return to.wait(number); });
 }
 
 // ---- get
@@ -193,7 +181,7 @@ std::vector<object_view> store_client::ask_views(op what, std::span<const std::s
         v.checksum = in.get<std::uint64_t>();
         v.places = store_wire::get_places(in);
       }
-      if (!answer || !in.ok()) v.code = answer ? store_code::internal : code_of(answer.error());
+      if (!answer || !in.ok()) v.code = answer ? store_code::internal : store_wire::code_of(answer.error());
     }
     return views;
   });
@@ -225,7 +213,8 @@ std::vector<std::int32_t> store_client::exists(std::span<const std::string_view>
   return in_batches<std::int32_t>(all, [&](std::span<const std::string_view> keys) {
     const auto answer = ask(op::exists, [&](byte_writer& out) { put_keys(out, keys); });
     if (!answer)
-      return std::vector<std::int32_t>(keys.size(), static_cast<std::int32_t>(code_of(answer.error())));
+      return std::vector<std::int32_t>(keys.size(),
+                                       static_cast<std::int32_t>(store_wire::code_of(answer.error())));
     byte_reader in{*answer};
     in.get<std::uint32_t>();
     std::vector<std::int32_t> yes(keys.size());
@@ -240,7 +229,7 @@ std::vector<store_code> store_client::remove(std::span<const std::string_view> a
       out.put(static_cast<std::uint8_t>(force));
       put_keys(out, keys);
     });
-    if (!answer) return std::vector<store_code>(keys.size(), code_of(answer.error()));
+    if (!answer) return std::vector<store_code>(keys.size(), store_wire::code_of(answer.error()));
     byte_reader in{*answer};
     in.get<std::uint32_t>();
     std::vector<store_code> codes;
@@ -254,7 +243,7 @@ std::int64_t store_client::remove_all(std::string_view pattern, bool force) {
     out.put(static_cast<std::uint8_t>(force));
     out.put_text(pattern);
   });
-  if (!answer) return static_cast<std::int64_t>(code_of(answer.error()));
+  if (!answer) return static_cast<std::int64_t>(store_wire::code_of(answer.error()));
   byte_reader in{*answer};
   const auto code = as_store_code(in.get<std::int32_t>());
   return code == store_code::ok ? in.get<std::int64_t>() : static_cast<std::int64_t>(code);
@@ -265,7 +254,7 @@ store_client::listing store_client::list(std::string_view pattern, std::uint32_t
     out.put_text(pattern);
     out.put(std::min(limit, store_wire::batch_max));
   });
-  if (!answer) return {code_of(answer.error()), {}};
+  if (!answer) return {store_wire::code_of(answer.error()), {}};
   byte_reader in{*answer};
   listing all{as_store_code(in.get<std::int32_t>()), {}};
   while (in.get<std::uint8_t>() != 0) {

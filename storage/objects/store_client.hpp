@@ -12,6 +12,7 @@
 
 #include "runtime/base/result.hpp"
 #include "storage/objects/directory_link.hpp"
+#include "storage/objects/partial_object.hpp"
 #include "storage/objects/segment_reach.hpp"
 #include "transport/peer_address.hpp"
 
@@ -28,6 +29,7 @@ struct store_client_options {
 struct outgoing_object {
   std::string_view key;
   std::vector<std::span<const std::byte>> pieces;  ///< the object is these, one after the other
+  std::string_view group = {};                     ///< see `object_table::reserve`
 };
 
 struct listed_object {
@@ -63,6 +65,26 @@ class store_client {
   /// undefined.
   store_code read(const object_view& object, target_pieces pieces);
 
+  // ---- objects that are written or read part by part, as a model's layers come and go
+
+  /// Room for objects; nobody sees them before `finish`.
+  std::vector<begun_object> begin(std::span<const object_outline> items, const put_policy& policy);
+  /// Writes a part. @param pieces  lie in the object one after the other, from `at` on.
+  /// @returns invalid_parameters for what lies outside the object or comes after its end.
+  store_code write_part(partial_object& object, std::uint64_t at, source_pieces pieces);
+  /// Publishes those of which every byte was written; the others are given up, with invalid_parameters.
+  std::vector<store_code> finish(std::span<const std::shared_ptr<partial_object>> objects);
+  /// Their room is free again.
+  void give_up(std::span<const std::shared_ptr<partial_object>> objects);
+  /// Copies parts of objects that `find` found, and asks afterwards whether they are still where they were.
+  /// Where memory is mapped, the first part of an object has all of it looked at: what its places hold agrees
+  /// with its checksum. Parts from another host are protected by the question and by what the transport
+  /// checks.
+  /// @param objects  one for each key; leased anew. @returns a code for each part; of those that are not ok
+  /// the bytes are undefined.
+  std::vector<store_code> read_parts(std::span<const std::string_view> keys, std::span<object_view> objects,
+                                     std::span<const part_to_read> parts);
+
   /// @returns 1, 0 or a code for each.
   std::vector<std::int32_t> exists(std::span<const std::string_view> keys);
   std::vector<store_code> remove(std::span<const std::string_view> keys, bool force);
@@ -92,6 +114,13 @@ class store_client {
     bool settled = true;
   };
   written write(const outgoing_object& item, const std::vector<replica_place>& places);
+  struct ending {
+    std::size_t item;
+    std::uint64_t ticket, checksum;
+  };
+  static void publish(directory_link& to, std::span<const ending> all, std::vector<store_code>& codes);
+  static void revoke(directory_link& to, std::span<const ending> all);
+  std::optional<replica_place> sound_place(object_view& object);
 
   store_client_options options_;
   segment_reach reach_;

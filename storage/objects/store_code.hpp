@@ -19,7 +19,8 @@ enum class store_code : std::int32_t {
   replica_not_ready = -703,  ///< somebody is still writing it
   not_found = -704,
   already_exists = -705,
-  has_lease = -706,  ///< somebody may be reading it
+  has_lease = -706,    ///< somebody may be reading it
+  lease_ended = -707,  ///< it was removed, evicted or replaced while it was read
   transfer_failed = -800,
   checksum_mismatch = -801,
   directory_unreachable = -900,
@@ -53,6 +54,8 @@ constexpr std::string_view to_string(store_code code) noexcept {
       return "exists already";
     case store_code::has_lease:
       return "in use under a lease";
+    case store_code::lease_ended:
+      return "gone while it was read";
     case store_code::transfer_failed:
       return "transfer failed";
     case store_code::checksum_mismatch:

@@ -29,6 +29,17 @@ frame::~frame() {
   std::memcpy(out_.data() + begin_, &length, sizeof(length));
 }
 
+store_code code_of(const error& e) {
+  switch (e.code) {
+    case ec::timed_out:
+      return store_code::timed_out;
+    case ec::invalid_argument:
+      return store_code::invalid_parameters;
+    default:
+      return store_code::directory_unreachable;
+  }
+}
+
 std::string_view get_text_view(byte_reader& in) {
   const auto bytes = in.take(in.get<std::uint32_t>());
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -42,7 +53,7 @@ std::optional<std::uint32_t> get_count(byte_reader& in) {
 
 void put_policy_to(byte_writer& out, const put_policy& p) {
   out.put(p.replicas);
-  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1));
+  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2));
   out.put(static_cast<std::int64_t>(p.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(p.ttl.count()));
   out.put(static_cast<std::uint8_t>(p.preferred.size()));
@@ -55,6 +66,7 @@ put_policy get_policy(byte_reader& in) {
   const auto pins = in.get<std::uint8_t>();
   p.hard_pin = pins & 1;
   p.soft_pin = pins & 2;
+  p.replace = pins & 4;
   p.soft_pin_for = duration{in.get<std::int64_t>()};
   p.ttl = duration{in.get<std::int64_t>()};
   for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) p.preferred.push_back(in.get_text());
@@ -124,12 +136,13 @@ former_life get_former(byte_reader& in) {
   return f;
 }
 
-void put_published(byte_writer& out, const segment_record& r, std::string_view key) {
+void put_published(byte_writer& out, const segment_record& r, std::string_view key, std::string_view group) {
   out.put(r.checksum);
   out.put(static_cast<std::uint8_t>(r.hard_pin));
   out.put(static_cast<std::int64_t>(r.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(r.ttl.count()));
   out.put_text(key);
+  out.put_text(group);
 }
 
 void get_published(byte_reader& in, segment_record& r) {
@@ -139,6 +152,7 @@ void get_published(byte_reader& in, segment_record& r) {
   r.soft_pin_for = duration{in.get<std::int64_t>()};
   r.ttl = duration{in.get<std::int64_t>()};
   r.key = in.get_text();
+  r.group = in.get_text();
 }
 
 void put_record(byte_writer& out, const segment_record& r) {
@@ -146,7 +160,7 @@ void put_record(byte_writer& out, const segment_record& r) {
   out.put(r.ticket);
   out.put(r.offset);
   out.put(r.size);
-  if (r.published) put_published(out, r, r.key);
+  if (r.published) put_published(out, r, r.key, r.group);
 }
 
 segment_record get_record(byte_reader& in) {

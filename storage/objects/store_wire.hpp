@@ -20,12 +20,13 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/error.hpp"
 #include "storage/objects/object_table.hpp"
 #include "transport/net/bytes.hpp"
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -35,7 +36,7 @@ enum class op : std::uint8_t {
   mount,       ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
                ///< `former_life`, it is to be announced; refused: segment_not_found
   segments,    ///< all segments, with how to reach them
-  reserve,     ///< policy, then key and size of each object
+  reserve,     ///< policy, then key, size and group of each object
   publish,     ///< ticket and checksum of each
   revoke,      ///< ticket of each
   find,        ///< key of each; grants leases
@@ -56,7 +57,7 @@ inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 /// What a journal frame has after a byte that says whether it is to be acknowledged: kind, segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size
-  published,     ///< ticket, checksum, pins, key
+  published,     ///< ticket, checksum, pins, key, group
   freed,         ///< ticket, for how long the memory rests
   joined,        ///< nothing: this segment is part of the store
   fenced,        ///< nothing: what this segment holds counts no more
@@ -110,6 +111,9 @@ struct mounted_segment {
   segment_address address;
 };
 
+/// What a call answers whose question did not get through.
+store_code code_of(const error& e);
+
 std::string_view get_text_view(byte_reader& in);
 std::optional<std::uint32_t> get_count(byte_reader& in);
 void put_policy_to(byte_writer& out, const put_policy& policy);
@@ -120,7 +124,8 @@ void put_address(byte_writer& out, const segment_address& address);
 segment_address get_address(byte_reader& in);
 void put_former(byte_writer& out, const former_life& former);
 former_life get_former(byte_reader& in);
-void put_published(byte_writer& out, const segment_record& record, std::string_view key);
+void put_published(byte_writer& out, const segment_record& record, std::string_view key,
+                   std::string_view group);
 /// All but ticket, offset and size.
 void get_published(byte_reader& in, segment_record& record);
 void put_record(byte_writer& out, const segment_record& record);

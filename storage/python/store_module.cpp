@@ -8,10 +8,12 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
+#include <optional>
+#include <unordered_map>
 
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
+#include "storage/python/python_values.hpp"
 #include "transport/net/secret.hpp"
 
 namespace py = pybind11;
@@ -32,48 +34,6 @@ std::int32_t refuse(const error& why) {
                                                         : store_code::directory_unreachable);
 }
 
-/// Memory that an operation works on: given as (address, size), or as an object with the buffer protocol,
-/// which is held.
-struct pieces {
-  std::vector<std::span<std::byte>> spans;
-  std::vector<py::buffer_info> held;
-  bool valid = true;
-
-  void add(const py::handle& part, bool writable) {
-    if (py::isinstance<py::tuple>(part)) {
-      const auto pair = part.cast<std::pair<py::int_, py::int_>>();
-      const auto address = pair.first.cast<std::uint64_t>();
-      const auto size = pair.second.cast<std::int64_t>();
-      if (address == 0 || size <= 0 || static_cast<std::uint64_t>(size) > ~std::uint64_t{0} - address) {
-        valid = false;
-        return;
-      }
-      spans.emplace_back(reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(size));
-      return;
-    }
-    held.push_back(py::reinterpret_borrow<py::buffer>(part).request(writable));
-    const auto& b = held.back();
-    py::ssize_t expected = b.itemsize;  // C order, without gaps
-    for (auto d = b.ndim; d-- > 0; expected *= b.shape[static_cast<std::size_t>(d)])
-      if (b.strides[static_cast<std::size_t>(d)] != expected && b.shape[static_cast<std::size_t>(d)] > 1)
-        throw py::type_error("the buffer is not contiguous");
-    spans.emplace_back(static_cast<std::byte*>(b.ptr), static_cast<std::size_t>(b.size * b.itemsize));
-  }
-  std::uint64_t bytes() const {
-    std::uint64_t n = 0;
-    for (const auto& s : spans) n += s.size();
-    return n;
-  }
-};
-
-std::vector<pieces> take(const py::list& all, std::size_t count, bool writable) {
-  if (all.size() != count) throw py::value_error("as many lists of parts as keys");
-  std::vector<pieces> taken(count);
-  for (std::size_t i = 0; i < count; ++i)
-    for (const auto& part : all[i].cast<py::list>()) taken[i].add(part, writable);
-  return taken;
-}
-
 std::vector<std::string_view> views(const std::vector<std::string>& keys) {
   return {keys.begin(), keys.end()};
 }
@@ -82,7 +42,8 @@ std::vector<std::string_view> views(const std::vector<std::string>& keys) {
 class client {
  public:
   std::int32_t open(const std::string& host, int port, const std::string& secret_file,
-                    const std::string& name, std::uint64_t lend, std::uint64_t staging) {
+                    const std::string& name, const std::string& listen_host, std::uint64_t lend,
+                    std::uint64_t staging) {
     const py::gil_scoped_release free;
     const auto path = secret_file.empty() ? cluster_secret::default_path() : result<std::string>{secret_file};
     if (!path) return refuse(path.error());
@@ -99,18 +60,21 @@ class client {
     auto store = store_client::connect(options);
     if (!store) return refuse(store.error());
     std::unique_ptr<segment_lender> lender;
+    segment_lender_options segment;
+    segment.directory = options.directory;
+    segment.listen_host = listen_host;
     if (lend > 0) {
-      segment_lender_options segment;
-      segment.directory = options.directory;
-      segment.name = name;
-      segment.bytes = lend;
-      auto started = segment_lender::start(std::move(segment));
+      auto own = segment;
+      own.name = name;
+      own.bytes = lend;
+      auto started = segment_lender::start(std::move(own));
       if (!started) return refuse(started.error());
       lender = std::move(*started);
     }
     std::lock_guard lock{mutex_};
     store_ = std::move(*store);
     lender_ = std::move(lender);
+    segment_ = std::move(segment);
     return 0;
   }
 
@@ -118,14 +82,19 @@ class client {
     const py::gil_scoped_release free;
     std::shared_ptr<store_client> store;
     std::unique_ptr<segment_lender> lender;
+    std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent;
     std::lock_guard lock{mutex_};
+    writing_.clear();
+    reading_.clear();
     store.swap(store_);
     lender.swap(lender_);
+    lent.swap(lent_);
   }
 
   /// In a forked child: the threads of these objects are not there to be waited for.
   void abandon() {
     static_cast<void>(lender_.release());
+    for (auto& [name, segment] : lent_) static_cast<void>(segment.release());
     static_cast<void>(new std::shared_ptr<store_client>(std::move(store_)));
   }
 
@@ -135,31 +104,24 @@ class client {
     return store && store->counts().has_value();
   }
 
-  std::vector<std::int32_t> put(const std::vector<std::string>& keys, const py::list& all,
-                                std::uint32_t replicas, bool hard, bool soft, std::uint64_t soft_ms,
-                                std::vector<std::string> preferred) {
+  std::vector<std::int32_t> put(const std::vector<std::string>& keys, const py::list& all, const how& given,
+                                bool replace) {
     auto parts = take(all, keys.size(), false);
     std::vector<std::int32_t> codes(keys.size(), invalid);
     {
       const py::gil_scoped_release free;
       const auto store = get();
-      if (!store) return codes;
-      put_policy policy;
-      policy.replicas = replicas;
-      policy.hard_pin = hard;
-      policy.soft_pin = soft;
-      constexpr std::uint64_t longest = 24ull * 3600 * 1000;
-      if (soft_ms > longest || preferred.size() > 64) return codes;
-      policy.soft_pin_for = std::chrono::milliseconds(soft_ms);
-      policy.preferred = std::move(preferred);
+      auto policy = given.policy();
+      if (!store || !policy || !given.fits(keys.size())) return codes;
+      policy->replace = replace;
       std::vector<outgoing_object> items;
       std::vector<std::size_t> which;
       for (std::size_t i = 0; i < keys.size(); ++i) {
         if (!parts[i].valid) continue;
         which.push_back(i);
-        items.push_back({keys[i], {parts[i].spans.begin(), parts[i].spans.end()}});
+        items.push_back({keys[i], {parts[i].spans.begin(), parts[i].spans.end()}, given.group(i)});
       }
-      const auto done = store->put(items, policy);
+      const auto done = store->put(items, *policy);
       for (std::size_t i = 0; i < which.size(); ++i) codes[which[i]] = static_cast<std::int32_t>(done[i]);
     }
     return codes;
@@ -265,6 +227,170 @@ class client {
     return codes;
   }
 
+  // ---- parts: objects that are written or read layer by layer
+
+  std::vector<std::int32_t> begin_puts(const std::vector<std::string>& keys,
+                                       const std::vector<std::uint64_t>& sizes, const how& given) {
+    const py::gil_scoped_release free;
+    const auto store = get();
+    std::vector<std::int32_t> codes(keys.size(), invalid);
+    const auto policy = given.policy();
+    if (!store || !policy || sizes.size() != keys.size() || !given.fits(keys.size())) return codes;
+    std::vector<object_outline> items;
+    std::vector<std::size_t> which;
+    {
+      std::lock_guard lock{mutex_};
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (writing_.count(keys[i]) != 0) continue;
+        which.push_back(i);
+        items.push_back({keys[i], sizes[i], given.group(i)});
+      }
+    }
+    const auto begun = store->begin(items, *policy);
+    std::lock_guard lock{mutex_};
+    for (std::size_t i = 0; i < which.size(); ++i) {
+      codes[which[i]] = static_cast<std::int32_t>(begun[i].code);
+      if (begun[i].object) writing_[keys[which[i]]] = begun[i].object;
+    }
+    return codes;
+  }
+
+  /// Parts are (address, size), each with where it begins in the object.
+  std::vector<std::int64_t> put_parts(const std::vector<std::string>& keys, const py::list& all,
+                                      const std::vector<std::vector<std::uint64_t>>& offsets) {
+    auto parts = take(all, keys.size(), false);
+    std::vector<std::int64_t> codes(keys.size(), invalid);
+    const py::gil_scoped_release free;
+    const auto store = get();
+    if (!store || offsets.size() != keys.size()) return codes;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto object = find_in(writing_, keys[i]);
+      if (!object || !parts[i].valid || offsets[i].size() != parts[i].spans.size()) continue;
+      codes[i] = 0;
+      for (std::size_t p = 0; p < offsets[i].size() && codes[i] >= 0; ++p) {
+        const std::span<const std::byte> piece{parts[i].spans[p]};
+        const auto code = store->write_part(*object, offsets[i][p], {&piece, 1});
+        codes[i] = code == store_code::ok ? codes[i] + static_cast<std::int64_t>(piece.size())
+                                          : static_cast<std::int64_t>(code);
+      }
+    }
+    return codes;
+  }
+
+  std::vector<std::int32_t> end_puts(const std::vector<std::string>& keys, bool publish) {
+    const py::gil_scoped_release free;
+    const auto store = get();
+    std::vector<std::int32_t> codes(keys.size(), invalid);
+    if (!store) return codes;
+    std::vector<std::shared_ptr<partial_object>> objects;
+    std::vector<std::size_t> which;
+    {
+      std::lock_guard lock{mutex_};
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        const auto found = writing_.find(keys[i]);
+        if (found == writing_.end()) continue;
+        which.push_back(i);
+        objects.push_back(std::move(found->second));
+        writing_.erase(found);
+      }
+    }
+    auto ends = std::vector<store_code>(objects.size(), store_code::ok);
+    if (publish) ends = store->finish(objects);
+    else store->give_up(objects);
+    for (std::size_t i = 0; i < which.size(); ++i) codes[which[i]] = static_cast<std::int32_t>(ends[i]);
+    return codes;
+  }
+
+  std::vector<std::int32_t> begin_gets(const std::vector<std::string>& keys) {
+    const py::gil_scoped_release free;
+    const auto store = get();
+    std::vector<std::int32_t> codes(keys.size(), invalid);
+    if (!store) return codes;
+    auto found = store->find(views(keys));
+    std::lock_guard lock{mutex_};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      codes[i] = static_cast<std::int32_t>(found[i].code);
+      if (found[i].code == store_code::ok) reading_[keys[i]] = std::move(found[i]);
+    }
+    return codes;
+  }
+
+  /// @param in_session  of objects that `begin_gets` found; else of those that are there now.
+  /// @returns for each key and part the bytes that were copied, or a code.
+  std::vector<std::vector<std::int64_t>> get_parts(const std::vector<std::string>& keys, const py::list& all,
+                                                   const std::vector<std::vector<std::uint64_t>>& offsets,
+                                                   bool in_session) {
+    auto parts = take(all, keys.size(), true);
+    std::vector<std::vector<std::int64_t>> codes;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      codes.emplace_back(i < offsets.size() ? offsets[i].size() : 1, invalid);
+    const py::gil_scoped_release free;
+    const auto store = get();
+    if (!store || offsets.size() != keys.size()) return codes;
+    auto objects = in_session ? std::vector<object_view>(keys.size()) : store->find(views(keys));
+    std::vector<part_to_read> wanted;
+    std::vector<std::pair<std::size_t, std::size_t>> which;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (in_session) {
+        std::lock_guard lock{mutex_};
+        const auto found = reading_.find(keys[i]);
+        if (found == reading_.end()) continue;
+        objects[i] = found->second;
+      }
+      if (!parts[i].valid || offsets[i].size() != parts[i].spans.size()) continue;
+      for (std::size_t p = 0; p < offsets[i].size(); ++p) {
+        wanted.push_back({i, offsets[i][p], parts[i].spans[p]});
+        which.emplace_back(i, p);
+      }
+    }
+    if (wanted.empty()) return codes;
+    const auto done = store->read_parts(views(keys), objects, wanted);
+    for (std::size_t w = 0; w < wanted.size(); ++w)
+      codes[which[w].first][which[w].second] = done[w] == store_code::ok
+                                                   ? static_cast<std::int64_t>(wanted[w].to.size())
+                                                   : static_cast<std::int64_t>(done[w]);
+    if (!in_session) return codes;
+    std::lock_guard lock{mutex_};  // what was looked at need not be again
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if (const auto found = reading_.find(keys[i]); found != reading_.end())
+        found->second.sound = objects[i].sound;
+    return codes;
+  }
+
+  void end_gets(const std::vector<std::string>& keys) {
+    const py::gil_scoped_release free;
+    std::lock_guard lock{mutex_};
+    for (const auto& key : keys) reading_.erase(key);
+  }
+
+  // ---- memory that this process lends beside that of `open`
+
+  /// @returns 0 or a code. @param name  of the segment; unique in the store.
+  std::int32_t lend(const std::string& name, std::uint64_t bytes) {
+    const py::gil_scoped_release free;
+    if (!get()) return invalid;
+    auto options = segment_;
+    options.name = name;
+    options.bytes = bytes;
+    auto started = segment_lender::start(std::move(options));
+    if (!started) return refuse(started.error());
+    std::lock_guard lock{mutex_};
+    lent_[name] = std::move(*started);
+    return 0;
+  }
+
+  /// Takes it back, with what lies there. @returns whether it was lent.
+  bool take_back(const std::string& name) {
+    const py::gil_scoped_release free;
+    std::unique_ptr<segment_lender> going;
+    std::lock_guard lock{mutex_};
+    const auto found = lent_.find(name);
+    if (found == lent_.end()) return false;
+    going = std::move(found->second);
+    lent_.erase(found);
+    return true;
+  }
+
   std::int64_t remove_all(const std::string& pattern, bool force) {
     const py::gil_scoped_release free;
     const auto store = get();
@@ -276,18 +402,25 @@ class client {
     std::lock_guard lock{mutex_};
     return store_;
   }
+  std::shared_ptr<partial_object> find_in(
+      const std::unordered_map<std::string, std::shared_ptr<partial_object>>& all, const std::string& key) {
+    std::lock_guard lock{mutex_};
+    const auto found = all.find(key);
+    return found == all.end() ? nullptr : found->second;
+  }
+
   std::mutex mutex_;
   std::shared_ptr<store_client> store_;
   std::unique_ptr<segment_lender> lender_;
+  segment_lender_options segment_;
+  std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent_;
+  std::unordered_map<std::string, std::shared_ptr<partial_object>> writing_;
+  std::unordered_map<std::string, object_view> reading_;
 };
 
 std::uint64_t unique_number() {
   static std::atomic<std::uint64_t> next{0};
   return static_cast<std::uint64_t>(::getpid()) * 1000 + next++;
-}
-
-std::uint64_t address_of(const py::bytes& data) {
-  return reinterpret_cast<std::uint64_t>(PyBytes_AS_STRING(data.ptr()));
 }
 
 std::string last_error() {
@@ -299,6 +432,19 @@ std::string last_error() {
 
 PYBIND11_MODULE(_store, m) {
   m.doc() = "The client of mooncaf's object store; use mooncaf.store.";
+  py::class_<how>(m, "How").def(
+      py::init([](std::uint32_t replicas, bool hard, bool soft, std::uint64_t soft_ms,
+                  std::vector<std::string> preferred, std::vector<std::string> groups) {
+        return how{replicas, hard, soft, soft_ms, std::move(preferred), std::move(groups)};
+      }));
+  py::class_<buffer_handle>(m, "BufferHandle", py::buffer_protocol())
+      .def(py::init([](py::bytes data) { return buffer_handle{std::move(data)}; }))
+      .def("ptr", [](const buffer_handle& h) { return reinterpret_cast<std::uint64_t>(h.begin()); })
+      .def("size", &buffer_handle::size)
+      .def("__len__", &buffer_handle::size)
+      .def_buffer([](const buffer_handle& h) {
+        return py::buffer_info{reinterpret_cast<signed char*>(h.begin()), h.size()};
+      });
   py::class_<client>(m, "Client")
       .def(py::init<>())
       .def("open", &client::open)
@@ -308,12 +454,19 @@ PYBIND11_MODULE(_store, m) {
       .def("put", &client::put)
       .def("get", &client::get_bytes)
       .def("get_into", &client::get_into)
+      .def("begin_puts", &client::begin_puts)
+      .def("put_parts", &client::put_parts)
+      .def("end_puts", &client::end_puts)
+      .def("begin_gets", &client::begin_gets)
+      .def("get_parts", &client::get_parts)
+      .def("end_gets", &client::end_gets)
+      .def("lend", &client::lend)
+      .def("take_back", &client::take_back)
       .def("exists", &client::exists)
       .def("sizes", &client::sizes)
       .def("replicas", &client::replicas)
       .def("remove", &client::remove)
       .def("remove_all", &client::remove_all);
   m.def("unique_number", &unique_number);
-  m.def("address_of", &address_of);
   m.def("last_error", &last_error);
 }

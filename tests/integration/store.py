@@ -183,13 +183,82 @@ def test_refusals_have_the_codes_that_callers_know():
                 raise AssertionError("taken")
             except TypeError:
                 pass
-        assert store.upsert("k", b"x") == NOT_SUPPORTED and store.batch_put_session_start(["a", "b"], [1, 2]) == [NOT_SUPPORTED] * 2
+        assert store.create_copy_task("k2", ["s0"])[1] == NOT_FOUND and store.put("k2", b"x") == 0
+        assert store.create_copy_task("k2", ["s0"]) == ((0, 0), NOT_SUPPORTED)
         hard = ReplicateConfig()
         hard.with_hard_pin = True
         assert store.put("hard", b"x", hard) == 0 and store.put("leased", b"x") == 0 and store.is_exist("leased") == 1
         assert store.remove_by_regex("^(hard|leased)$") == 0 and store.remove_by_regex("(") == INVALID
         assert store.remove_all(force=True) >= 3 and store.health_check() == 0
         assert store.setup("again", "P2PHANDSHAKE", 0, 0, "tcp", "", world.at) == INVALID
+        store.close()
+
+
+def test_a_model_s_layers_come_and_go_one_by_one():
+    """One process writes an object layer by layer, another reads it so; nobody sees half of it."""
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB")
+        store = world.client()
+        layers, size = 4, 50_000
+        data = noise(layers * size, 3)
+        source = ctypes.create_string_buffer(data, len(data))
+        back = ctypes.create_string_buffer(size)
+        at, to = ctypes.addressof(source), ctypes.addressof(back)
+        assert store.batch_put_session_start(["kv"], [layers * size]) == [0]
+        for layer in (0, 2, 3, 1):
+            assert store.batch_put_from_multi_buffer_ranges(["kv"], [[at + layer * size]], [[size]], [[layer * size]]) == [size]
+            assert store.is_exist("kv") == 0
+        assert store.batch_put_session_end(["kv"]) == [0]
+        out = world.python(
+            f"back = ctypes.create_string_buffer({size})\n"
+            "expect(store.batch_get_session_start(['kv', 'absent']), [0, -704])\n"
+            "import hashlib\n"
+            f"for layer in range({layers}):\n"
+            f"    expect(store.batch_get_into_multi_buffer_ranges(['kv'], [[ctypes.addressof(back)]], [[{size}]], [[layer * {size}]]), [{size}])\n"
+            "    print(hashlib.sha256(back.raw).hexdigest())\n"
+            "expect(store.upsert('kv', b'another'), 0)\n"
+            f"expect(store.batch_get_into_multi_buffer_ranges(['kv'], [[ctypes.addressof(back)]], [[{size}]], [[0]]), [-707])\n"
+            "expect(store.batch_get_session_end(['kv']), 0)\n")
+        import hashlib
+
+        assert out.split() == [hashlib.sha256(data[i * size:(i + 1) * size]).hexdigest() for i in range(layers)]
+        assert store.get("kv") == b"another"
+        codes = store.get_into_ranges([to], [["kv"]], [[[0, 5]]], [[[1, 3]]], [[[3, 2]]])
+        assert codes == [[[3, 2]]] and back.raw[:3] == b"not" and back.raw[5:7] == b"th"
+        assert store.batch_put_session_start(["left"], [1 << 20]) == [0] and world.json("stat")["reserved"] == 1
+        store.close()
+        wait_until("a session ends with its store", lambda: world.json("stat")["reserved"] == 0)
+
+
+def test_what_replaced_an_object_is_what_is_there_after_the_directory_was_killed():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2, size="4MiB", recovery="2s")
+        store = world.client()
+        for i in range(20):
+            assert store.put(f"k{i}", noise(1000, i)) == 0
+        for i in range(0, 20, 2):
+            assert store.upsert(f"k{i}", noise(3000 + i, i)) == 0 and store.get(f"k{i}") == noise(3000 + i, i)
+        world.directory.kill9()
+        world.directory.start()
+        ready(world.directory)
+        wait_until("the directory is found again", lambda: store.is_exist("k1") == 1, 10)
+        assert all(store.get(f"k{i}") == noise(1000 if i % 2 else 3000 + i, i) for i in range(20))
+        store.close()
+
+
+def test_pages_of_a_group_leave_together():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="4MiB", lease="100ms")
+        store, page = world.client(), ctypes.create_string_buffer(512 * 1024)
+        for i in range(4):
+            both = ReplicateConfig()
+            both.group_ids = [f"g{i}", f"g{i}"]
+            assert store.batch_put_from([f"k{i}", f"v{i}"], [ctypes.addressof(page)] * 2, [400_000] * 2, both) == [0, 0]
+        wait_until("no lease protects them", lambda: store.put("another", bytes(1_500_000)) == 0)
+        there = store.batch_is_exist([f"{kind}{i}" for i in range(4) for kind in "kv"])
+        assert sum(there) in (4, 2) and all(there[i] == there[i + 1] for i in range(0, 8, 2)), there
         store.close()
 
 

@@ -8,7 +8,8 @@ import ctypes
 import json
 import sys
 
-from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+from mooncake.store import (COMPLETE, GENERAL, KVCACHE, REPLICA_MOVE, MooncakeDistributedStore, MooncakeHostMemAllocator,
+                            ReplicateConfig, SoftPinAction, bind_to_numa_node)
 
 MIB = 1 << 20
 
@@ -120,6 +121,68 @@ def calls(address):
     yield "upsert_from", lambda: s.upsert_from("up3", a, 100)
     yield "upsert_batch", lambda: s.upsert_batch(["up4", "up5"], [b"a", b"b"])
     yield "batch_upsert_from", lambda: s.batch_upsert_from(["up6", "up7"], [a, a], [10, 10])
+    yield "get of what was upserted from memory", lambda: [len(s.get(k)) for k in ("up2", "up3", "up4", "up7")]
+    yield "upsert of what is being read", lambda: [s.put("upr", b"first"), s.is_exist("upr"), s.upsert("upr", b"other size"), s.get("upr")]
+    yield "upsert of no bytes", lambda: s.upsert("up0", b"")
+    yield "upsert under no key", lambda: s.upsert("", b"v")
+    yield "upsert_parts of nothing", lambda: s.upsert_parts("up0")
+    yield "upsert_from of nothing", lambda: s.upsert_from("up0", a, 0)
+    yield "upsert_batch of other lengths", lambda: s.upsert_batch(["up0"], [b"a", b"b"])
+    yield "batch_upsert_from of other lengths", lambda: s.batch_upsert_from(["up0"], [a, a], [1, 1])
+    yield "upsert of what is pinned hard", lambda: [s.put("uph", b"1", config(with_hard_pin=True)), s.upsert("uph", b"2"), s.get("uph")]
+    yield "batch_put_session_start", lambda: s.batch_put_session_start(["s1", "s2"], [1000, 2000])
+    yield "batch_put_session_start of what has begun", lambda: s.batch_put_session_start(["s1"], [1000])
+    yield "batch_put_session_start of what exists", lambda: s.batch_put_session_start(["k"], [1000])
+    yield "batch_put_session_start of no bytes", lambda: s.batch_put_session_start(["s3"], [0])
+    yield "batch_put_session_start of other lengths", lambda: s.batch_put_session_start(["s3", "s4"], [5])
+    yield "is_exist of what is being written", lambda: s.batch_is_exist(["s1", "s2"])
+    yield "batch_put_from_multi_buffer_ranges", lambda: s.batch_put_from_multi_buffer_ranges(
+        ["s1", "s2"], [[a, a + 500], [a]], [[500, 500], [2000]], [[0, 500], [0]])
+    yield "put ranges behind the end", lambda: s.batch_put_from_multi_buffer_ranges(["s1"], [[a]], [[500]], [[600]])
+    yield "put ranges without a session", lambda: s.batch_put_from_multi_buffer_ranges(["s9"], [[a]], [[500]], [[0]])
+    yield "put ranges of other lengths", lambda: s.batch_put_from_multi_buffer_ranges(["s1", "s2"], [[a]], [[500]], [[0]])
+    yield "put ranges of other lengths within", lambda: s.batch_put_from_multi_buffer_ranges(["s1"], [[a]], [[500, 3]], [[0]])
+    yield "batch_put_session_end", lambda: s.batch_put_session_end(["s1", "s2", "s9"])
+    yield "batch_put_session_end again", lambda: s.batch_put_session_end(["s1"])
+    yield "get of what was put in sessions", lambda: [s.get("s1") == data[:1000], s.get("s2") == data[:2000]]
+    yield "a session that is not written to its end", lambda: [
+        s.batch_put_session_start(["s5"], [1000]), s.batch_put_from_multi_buffer_ranges(["s5"], [[a]], [[500]], [[0]]),
+        s.batch_put_session_end(["s5"]), s.is_exist("s5")]
+    yield "batch_put_session_revoke", lambda: [s.batch_put_session_start(["s6"], [10]), s.batch_put_session_revoke(["s6", "s9"]), s.is_exist("s6")]
+    yield "batch_get_session_start", lambda: s.batch_get_session_start(["s1", "s2", "absent"])
+    yield "batch_get_into_multi_buffer_ranges", lambda: s.batch_get_into_multi_buffer_ranges(
+        ["s1", "s2"], [[b, b + 10], [b + 100]], [[10, 20], [30]], [[0, 100], [50]])
+    yield "what the get ranges brought", lambda: [back.raw[:10] == data[:10], back.raw[10:30] == data[100:120], back.raw[100:130] == data[50:80]]
+    yield "get ranges behind the end", lambda: s.batch_get_into_multi_buffer_ranges(["s1"], [[b]], [[500]], [[600]])
+    yield "get ranges without a session", lambda: s.batch_get_into_multi_buffer_ranges(["k"], [[b]], [[5]], [[0]])
+    yield "get ranges of other lengths", lambda: s.batch_get_into_multi_buffer_ranges(["s1", "s2"], [[b]], [[5]], [[0]])
+    yield "batch_get_session_end", lambda: s.batch_get_session_end(["s1", "absent"])
+    yield "get ranges after the session", lambda: s.batch_get_into_multi_buffer_ranges(["s1"], [[b]], [[5]], [[0]])
+    yield "batch_put_from in a group", lambda: s.batch_put_from(["g1", "g2"], [a, a], [10, 10], config(group_ids=["g", "g"]))
+    yield "batch_put_from in groups of other lengths", lambda: s.batch_put_from(["g3", "g4"], [a, a], [10, 10], config(group_ids=["g"]))
+    yield "put in a group", lambda: s.put("g5", b"v", config(group_ids=["g"]))
+    yield "put in two groups", lambda: s.put("g6", b"v", config(group_ids=["g", "h"]))
+    yield "put_batch in a group", lambda: s.put_batch(["g7", "g8"], [b"v", b"w"], config(group_ids=["g", "g"]))
+    yield "sessions in a group", lambda: [s.batch_put_session_start(["g9"], [5], config(group_ids=["g"])), s.batch_put_session_revoke(["g9"])]
+    yield "allocate_and_mount_segment", lambda: {k: v for k, v in s.allocate_and_mount_segment(32 * MIB).items() if k != "segment_ids"}
+    yield "allocate_and_mount_segment of little", lambda: s.allocate_and_mount_segment(1 * MIB)["allocated_size"]
+    yield "allocate_and_mount_segment of nothing", lambda: s.allocate_and_mount_segment(0)
+    yield "unmount_and_free_segment", lambda: s.unmount_and_free_segment(s.allocate_and_mount_segment(16 * MIB)["segment_ids"])
+    yield "unmount_segment of none", lambda: s.unmount_segment([])
+    yield "unmount_segment of one that is not there", lambda: s.unmount_segment(["7-7"])
+    yield "mount_segment of a file that is not there", lambda: s.mount_segment("/nowhere", 16 * MIB)
+    yield "unmount_local_disk_segment", s.unmount_local_disk_segment
+    yield "create_copy_task of an absent key", lambda: s.create_copy_task("absent", ["nowhere"])
+    yield "create_copy_task to nowhere", lambda: s.create_copy_task("s1", ["nowhere"])
+    yield "create_move_task of an absent key", lambda: s.create_move_task("absent", "here", "nowhere")
+    yield "query_task of one that is not there", lambda: s.query_task((7, 7))
+    yield "batch_replica_clear of what is leased", lambda: s.batch_replica_clear(["s1", "absent"])
+    yield "batch_replica_clear", lambda: [s.put("clear", b"v"), s.batch_replica_clear(["clear"]), s.is_exist("clear")]
+    yield "init_all without a size", lambda: s.init_all("tcp", "")
+    yield "memory of the host", lambda: (lambda m: (lambda p: [p != 0, m.free(p)])(m.alloc(4096)))(MooncakeHostMemAllocator())
+    yield "bind_to_numa_node", lambda: bind_to_numa_node(0)
+    yield "a buffer is a buffer", lambda: (lambda v: [v.nbytes, v.readonly, v.format])(memoryview(s.get_buffer("s1")))
+    yield "the values of enumerations", lambda: [int(e) for e in (KVCACHE, GENERAL, COMPLETE, REPLICA_MOVE, SoftPinAction.ENABLE)]
     yield "is_exist", lambda: s.is_exist("k")
     yield "is_exist of an absent key", lambda: s.is_exist("absent")
     yield "batch_is_exist", lambda: s.batch_is_exist(["k", "absent", "b1"])

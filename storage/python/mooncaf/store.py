@@ -5,130 +5,24 @@ What is not there answers NOT_SUPPORTED (-1012), or what a caller of that method
 every call with -600: open another.
 """
 
-import ctypes
-import enum
+import ipaddress
 import os
 
-from . import _store
+from . import _store, types
+from .memory import MooncakeHostMemAllocator, bind_to_numa_node
+from .types import *  # noqa: F403
+from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, ReplicateConfig, SoftPinAction, TaskStatus, TaskType
 
-__all__ = ["MooncakeDistributedStore", "ReplicateConfig", "ObjectDataType", "SoftPinAction", "BufferHandle",
-           "ReplicaDescriptor", "ReplicaStatus", "Descriptor", "MemoryDescriptor"]
+__all__ = ["MooncakeDistributedStore", "MooncakeHostMemAllocator", "bind_to_numa_node", *types.__all__]
+for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers find the values in the module, too
+    globals().update(_enum.__members__)
+    __all__ += list(_enum.__members__)
 
 OK = 0
 INVALID_PARAMETERS = -600
-REPLICA_NOT_FOUND = -704
-TRANSFER_FAILED = -800
-RPC_FAILED = -900
 NOT_SUPPORTED = -1012
-
-
-class ObjectDataType(enum.IntEnum):
-    UNKNOWN, KVCACHE, TENSOR, WEIGHT, SAMPLE, ACTIVATION, GRADIENT, OPTIMIZER_STATE, METADATA, GENERAL = range(10)
-
-
-class SoftPinAction(enum.IntEnum):
-    PRESERVE, ENABLE, DISABLE = range(3)
-
-
-class ReplicaStatus(enum.IntEnum):
-    UNDEFINED, INITIALIZED, PROCESSING, COMPLETE, REMOVED, FAILED = range(6)
-
-
-class ReplicateConfig:
-    """How a put places and keeps its objects."""
-
-    __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
-                 "with_hard_pin", "preferred_segments", "preferred_nof_segments", "preferred_segment",
-                 "prefer_alloc_in_same_node", "data_type", "group_ids")
-
-    def __init__(self):
-        self.replica_num = 1
-        self.nof_replica_num = 0
-        self.dfs_replica_num = 0
-        self.soft_pin_action = SoftPinAction.PRESERVE
-        self._soft_pin_ttl_ms = None
-        self.with_hard_pin = False
-        self.preferred_segments = []
-        self.preferred_nof_segments = []
-        self.preferred_segment = ""
-        self.prefer_alloc_in_same_node = False
-        self.data_type = ObjectDataType.UNKNOWN
-        self.group_ids = None
-
-    @property
-    def soft_pin_ttl_ms(self):
-        return self._soft_pin_ttl_ms
-
-    @soft_pin_ttl_ms.setter
-    def soft_pin_ttl_ms(self, value):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64):
-            raise TypeError("soft_pin_ttl_ms is an unsigned 64-bit number or None")
-        self._soft_pin_ttl_ms = value
-
-    @property
-    def with_soft_pin(self):
-        """As releases before SoftPinAction have it."""
-        return self.soft_pin_action == SoftPinAction.ENABLE
-
-    @with_soft_pin.setter
-    def with_soft_pin(self, on):
-        self.soft_pin_action = SoftPinAction.ENABLE if on else SoftPinAction.PRESERVE
-
-    def __str__(self):
-        return "ReplicateConfig: { " + ", ".join(f"{n.lstrip('_')}: {getattr(self, n)}" for n in self.__slots__) + " }"
-
-
-class Descriptor:
-    def __init__(self, size, address, endpoint):
-        self.size, self.buffer_address, self.transport_endpoint = size, address, endpoint
-
-
-class MemoryDescriptor:
-    def __init__(self, buffer):
-        self.buffer_descriptor = buffer
-
-
-class ReplicaDescriptor:
-    """One replica, which is in memory: there are no others yet. The address is an offset in its segment."""
-
-    def __init__(self, size, offset, segment):
-        self.status = ReplicaStatus.COMPLETE
-        self._memory = MemoryDescriptor(Descriptor(size, offset, segment))
-
-    def is_memory_replica(self):
-        return True
-
-    def is_disk_replica(self):
-        return False
-
-    def is_local_disk_replica(self):
-        return False
-
-    def get_memory_descriptor(self):
-        return self._memory
-
-    def get_disk_descriptor(self):
-        raise RuntimeError("this replica is in memory")
-
-
-class BufferHandle:
-    """An object's bytes in memory of this process; the buffer protocol works through `memoryview(handle.buffer)`."""
-
-    def __init__(self, data):
-        self.buffer = data
-        self._view = _store.address_of(data)
-
-    def ptr(self):
-        return self._view
-
-    def size(self):
-        return len(self.buffer)
-
-    __len__ = size
-
-    def __bytes__(self):
-        return bytes(self.buffer)
-
+TASK_NOT_FOUND = -1400
+SEGMENT_MIN = 16 << 20
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40,
           "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
@@ -171,7 +65,18 @@ def _policy(config):
     preferred = list(config.preferred_segments)
     if config.preferred_segment:
         preferred.insert(0, config.preferred_segment)
-    return (config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred)
+    groups = [_key(g) for g in config.group_ids] if config.group_ids is not None else []
+    return _store.How(config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred, groups)
+
+
+def _listen_host(name):
+    """Where memory that is lent is reached: the host that the caller names, if that is an address of this one's."""
+    host = name.rpartition(":")[0].strip("[]")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "127.0.0.1"
+    return "127.0.0.1" if address.is_loopback or address.is_unspecified else host
 
 
 class MooncakeDistributedStore:
@@ -216,7 +121,8 @@ class MooncakeDistributedStore:
         if ":" not in name:
             name = f"{name}:{_store.unique_number()}"
         client = _store.Client()
-        code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), name, lend, staging)
+        code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), name,
+                           _listen_host(name), lend, staging)
         if code == OK:
             self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging
         return code
@@ -225,8 +131,10 @@ class MooncakeDistributedStore:
         """There is no daemon to go through: a client of the same host maps the memory itself."""
         return self.setup("dummy", "P2PHANDSHAKE", 0, local_buffer_size, "tcp", "", server_address)
 
-    def init_all(self, protocol, device_name, mount_segment_size=16 << 20):
-        return NOT_SUPPORTED
+    def init_all(self, protocol, device_name, mount_segment_size):
+        """Everything on this host, with what the environment says of the directory's address."""
+        return self.setup("127.0.0.1", "P2PHANDSHAKE", mount_segment_size, 16 << 20, protocol, device_name,
+                          os.environ.get("MOONCAKE_MASTER", "127.0.0.1:7460"))
 
     def close(self):
         client, self._client = self._client, None
@@ -258,38 +166,72 @@ class MooncakeDistributedStore:
     def _usable(self):
         return self._client if self._client is not None and self._pid == os.getpid() else None
 
-    # ---- put
+    # ---- put, and upsert, which takes the place of what is there
 
     def put(self, key, value, config=None):
-        return self.put_parts(key, value, config=config) if memoryview(value).nbytes else INVALID_PARAMETERS
+        return self._one(key, [value], config)
+
+    def upsert(self, key, value, config=None):
+        return self._one(key, [value], config, replace=True)
+
+    def _one(self, key, parts, config, replace=False):
+        some = any([memoryview(p).nbytes for p in parts])
+        return self._in_parts(key, parts, config, replace) if some else INVALID_PARAMETERS
 
     def put_parts(self, key, *parts, config=None):
+        return self._in_parts(key, parts, config)
+
+    def upsert_parts(self, key, *parts, config=None):
+        return self._in_parts(key, parts, config, replace=True)
+
+    def _in_parts(self, key, parts, config, replace=False):
         policy = self._put_policy(config)
         parts = [p for p in parts if memoryview(p).nbytes]
-        return self._put([_key(key)], [parts], policy, staged=True)[0] if parts else (OK if policy else INVALID_PARAMETERS)
+        if not parts:
+            return OK if policy else INVALID_PARAMETERS
+        return self._put([_key(key)], [parts], policy, staged=True, replace=replace)[0]
 
     def put_batch(self, keys, values, config=None):
+        return self._batch(keys, values, config)
+
+    def upsert_batch(self, keys, values, config=None):
+        return self._batch(keys, values, config, replace=True)
+
+    def _batch(self, keys, values, config, replace=False):
         keys, values = _keys(keys), list(values)
         if len(keys) != len(values):
             return INVALID_PARAMETERS
         if not keys:
             return OK
-        codes = self._put(keys, [[v] for v in values], self._put_policy(config), staged=True)
+        codes = self._put(keys, [[v] for v in values], self._put_policy(config), staged=True, replace=replace)
         return next((c for c in codes if c), OK)
 
     def put_from(self, key, buffer_ptr, size, config=None):
+        return self._from(key, buffer_ptr, size, config)
+
+    def upsert_from(self, key, buffer_ptr, size, config=None):
+        return self._from(key, buffer_ptr, size, config, replace=True)
+
+    def _from(self, key, buffer_ptr, size, config, replace=False):
         if size == 0 and self._usable() is not None:
             return OK  # as the reference has it: nothing is stored
-        return self._put([_key(key)], [[(buffer_ptr, size)]], _policy(config))[0]
+        return self._put([_key(key)], [[(buffer_ptr, size)]], _policy(config), replace=replace)[0]
 
     def put_from_with_metadata(self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config=None):
-        return self._put([_key(key)], [[(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)]], _policy(config))[0]
+        return self._put([_key(key)], [[(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)]],
+                         _policy(config))[0]
 
     def batch_put_from(self, keys, buffer_ptrs, sizes, config=None):
+        return self._batch_from(keys, buffer_ptrs, sizes, config)
+
+    def batch_upsert_from(self, keys, buffer_ptrs, sizes, config=None):
+        return self._batch_from(keys, buffer_ptrs, sizes, config, replace=True)
+
+    def _batch_from(self, keys, buffer_ptrs, sizes, config, replace=False):
         keys = _keys(keys)
         if not len(keys) == len(buffer_ptrs) == len(sizes):
             return [INVALID_PARAMETERS] * len(keys)
-        return self._put(keys, [[p] for p in zip(buffer_ptrs, sizes)], _policy(config))
+        return self._put(keys, [[p] for p in zip(buffer_ptrs, sizes)], _policy(config), replace=replace)
 
     def batch_put_from_multi_buffers(self, keys, all_buffer_ptrs, all_sizes, config=None):
         keys = _keys(keys)
@@ -301,12 +243,42 @@ class MooncakeDistributedStore:
             return None
         return _policy(config)
 
-    def _put(self, keys, parts, policy, staged=False):
+    def _put(self, keys, parts, policy, staged=False, replace=False):
         client = self._usable()
         if client is None or policy is None or (staged and self._staging == 0):
             return [INVALID_PARAMETERS] * len(keys)
-        codes = client.put(keys, parts, *policy)
-        return [OK if c == -705 else c if k else INVALID_PARAMETERS for c, k in zip(codes, keys)]
+        codes = client.put(keys, parts, policy, replace)
+        # An upsert finds another one of the same key under way: that is an answer, not success.
+        return [OK if c == -705 and not replace else c if k else INVALID_PARAMETERS for c, k in zip(codes, keys)]
+
+    # ---- put sessions: room first, then a model's layers as they come, then all is visible at once
+
+    def batch_put_session_start(self, keys, sizes, config=None):
+        """Reserves room for each. Ends with `batch_put_session_end` or `_revoke`, or with the store."""
+        client, keys, policy = self._usable(), _keys(keys), _policy(config)
+        if client is None or policy is None or len(sizes) != len(keys):
+            return [INVALID_PARAMETERS] * len(keys)
+        return [c if k else INVALID_PARAMETERS for c, k in zip(client.begin_puts(keys, list(sizes), policy), keys)]
+
+    def batch_put_from_multi_buffer_ranges(self, keys, all_buffer_ptrs, all_sizes, all_dst_offsets):
+        """Writes parts of what the session holds. Returns the bytes that were written for each key, or a code."""
+        keys = _keys(keys)
+        parts = self._zip_parts(keys, all_buffer_ptrs, all_sizes)
+        client = self._usable()
+        if client is None or parts is None or len(all_dst_offsets) != len(keys):
+            return [INVALID_PARAMETERS] * len(keys)
+        return client.put_parts(keys, parts, [list(o) for o in all_dst_offsets])
+
+    def batch_put_session_end(self, keys):
+        """Publishes each, if every byte of it was written; else -600, and its room is free again."""
+        return self._end_puts(keys, True)
+
+    def batch_put_session_revoke(self, keys):
+        return self._end_puts(keys, False)
+
+    def _end_puts(self, keys, publish):
+        client, keys = self._usable(), _keys(keys)
+        return client.end_puts(keys, publish) if client is not None else [INVALID_PARAMETERS] * len(keys)
 
     @staticmethod
     def _zip_parts(keys, all_ptrs, all_sizes):
@@ -351,10 +323,9 @@ class MooncakeDistributedStore:
         return self._get_into(keys, parts) if parts is not None else [INVALID_PARAMETERS] * len(keys)
 
     def get_into_ranges(self, buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes):
-        """Parts of objects into parts of buffers: of each buffer for each key a list of ranges. The objects are read as a
-        whole, because their checksum is of the whole.
+        """Parts of objects into parts of buffers: of each buffer for each key a list of ranges.
 
-        Returns for each buffer, key and range the bytes that were copied, or a code.
+        Returns for each buffer, key and range the bytes that were copied, or a code. Only they are moved.
         """
         nested = (all_keys, all_dst_offsets, all_src_offsets, all_sizes)
         if any(len(n) != len(buffer_ptrs) for n in nested):
@@ -362,25 +333,45 @@ class MooncakeDistributedStore:
         return [self._ranges_of(*one) for one in zip(buffer_ptrs, *nested)]
 
     def _ranges_of(self, buffer_ptr, keys, all_dst, all_src, all_sizes):
+        client = self._usable()
         if not len(keys) == len(all_dst) == len(all_src) == len(all_sizes):
             return [[INVALID_PARAMETERS] for _ in keys]
-        client, answers = self._usable(), []
-        values = client.get(_keys(keys)) if client is not None else [None] * len(keys)
-        for value, to, at, sizes in zip(values, all_dst, all_src, all_sizes):
-            if not len(to) == len(at) == len(sizes) or client is None or not buffer_ptr:
-                answers.append([INVALID_PARAMETERS] * len(sizes))
-                continue
-            answers.append([self._copy_range(value, buffer_ptr, *r) for r in zip(to, at, sizes)])
-        return answers
+        even = [len(to) == len(at) == len(sizes) and buffer_ptr and min((*to, *at), default=0) >= 0
+                for to, at, sizes in zip(all_dst, all_src, all_sizes)]
+        if client is None or not any(even):
+            return [[INVALID_PARAMETERS] * len(sizes) for sizes in all_sizes]
+        which = [i for i, good in enumerate(even) if good]
+        codes = client.get_parts(_keys([keys[i] for i in which]),
+                                 [[(buffer_ptr + to, n) for to, n in zip(all_dst[i], all_sizes[i])] for i in which],
+                                 [list(all_src[i]) for i in which], False)
+        found = dict(zip(which, codes))
+        return [found.get(i) or [INVALID_PARAMETERS] * len(all_sizes[i]) for i in range(len(keys))]
 
-    @staticmethod
-    def _copy_range(value, buffer_ptr, to, at, size):
-        if value is None:
-            return REPLICA_NOT_FOUND
-        if min(to, at, size) < 0 or at + size > len(value):
+    # ---- get sessions: where objects are is asked once; their parts come layer by layer
+
+    def batch_get_session_start(self, keys):
+        """Finds the objects. Ends with `batch_get_session_end`."""
+        client, keys = self._usable(), _keys(keys)
+        return client.begin_gets(keys) if client is not None else [INVALID_PARAMETERS] * len(keys)
+
+    def batch_get_into_multi_buffer_ranges(self, keys, all_buffer_ptrs, all_sizes, all_src_offsets):
+        """Reads parts. Returns the bytes that were read for each key, or a code: -707 where the object was removed,
+        evicted or replaced since the session began, and then what the buffers hold is undefined."""
+        keys = _keys(keys)
+        parts = self._zip_parts(keys, all_buffer_ptrs, all_sizes)
+        client = self._usable()
+        if client is None or parts is None or len(all_src_offsets) != len(keys):
+            return [INVALID_PARAMETERS] * len(keys)
+        answers = client.get_parts(keys, parts, [list(o) for o in all_src_offsets], True)
+        return [min(codes) if min(codes, default=-1) < 0 else sum(codes) for codes in
+                (a or [INVALID_PARAMETERS] for a in answers)]
+
+    def batch_get_session_end(self, keys):
+        client, keys = self._usable(), _keys(keys)
+        if client is None:
             return INVALID_PARAMETERS
-        ctypes.memmove(buffer_ptr + to, _store.address_of(value) + at, size)
-        return size
+        client.end_gets(keys)
+        return OK
 
     def _get_into(self, keys, parts):
         client = self._usable()
@@ -438,31 +429,53 @@ class MooncakeDistributedStore:
     def get_offload_rpc_read_count(self):
         return 0
 
+    # ---- memory that is lent to the store at run time
 
-def _refuse(answer):
-    def method(self, *args, **kwargs):
-        return answer(*args)
+    def allocate_and_mount_segment(self, size, protocol="tcp", location=""):
+        """Lends so many bytes more. Returns {ret, segment_ids, allocated_size}."""
+        client, name = self._usable(), f"{self._name}/{_store.unique_number()}"
+        if client is None or not isinstance(size, int) or size <= 0:
+            return {"ret": -1, "segment_ids": [], "allocated_size": 0}
+        size = max(size, SEGMENT_MIN)
+        code = client.lend(name, size)
+        return {"ret": code, "segment_ids": [name] if code == OK else [], "allocated_size": size if code == OK else 0}
 
-    return method
+    def unmount_segment(self, segment_ids, grace_period_seconds=0):
+        """Takes back what `allocate_and_mount_segment` lent, with the objects that lie there alone."""
+        client = self._usable()
+        if client is None or not all([client.take_back(_key(s)) for s in segment_ids]):
+            return -1
+        return OK
 
+    unmount_and_free_segment = unmount_segment
 
-def _per_key(keys, *_):
-    return [NOT_SUPPORTED] * len(keys)
+    def unmount_local_disk_segment(self, grace_period_seconds=0):
+        return OK if self._usable() is not None else INVALID_PARAMETERS
 
+    def mount_segment(self, path, size, offset=0, protocol="tcp", location=""):
+        return {"ret": -1, "segment_ids": []}
 
-def _one(*_):
-    return NOT_SUPPORTED
+    # ---- replicas
 
+    def batch_replica_clear(self, keys, segment_name=""):
+        """Removes those that nobody may be reading, all replicas of them. Returns their keys."""
+        if segment_name:
+            return []
+        keys = list(keys)
+        return [key for key, code in zip(keys, self.batch_remove(keys)) if code == OK]
 
-for _name in ("upsert", "upsert_parts", "upsert_from", "upsert_batch", "unmount_segment", "unmount_and_free_segment",
-              "unmount_local_disk_segment", "batch_get_session_end"):
-    setattr(MooncakeDistributedStore, _name, _refuse(_one))
-for _name in ("batch_upsert_from", "batch_get_session_start", "batch_get_into_multi_buffer_ranges",
-              "batch_put_session_start", "batch_put_from_multi_buffer_ranges", "batch_put_session_end",
-              "batch_put_session_revoke"):
-    setattr(MooncakeDistributedStore, _name, _refuse(_per_key))
-for _name in ("mount_segment", "allocate_and_mount_segment"):
-    setattr(MooncakeDistributedStore, _name, _refuse(lambda *_: {"ret": NOT_SUPPORTED, "segment_ids": []}))
-for _name in ("create_copy_task", "create_move_task", "query_task"):
-    setattr(MooncakeDistributedStore, _name, _refuse(lambda *_: (None, NOT_SUPPORTED)))
-MooncakeDistributedStore.batch_replica_clear = _refuse(lambda *_: [])
+    def create_copy_task(self, key, targets):
+        return (0, 0), self._no_task(key)
+
+    def create_move_task(self, key, source, target):
+        return (0, 0), self._no_task(key)
+
+    def _no_task(self, key):
+        size = self.get_size(key)
+        return size if size < 0 else NOT_SUPPORTED
+
+    def query_task(self, task_id):
+        """There are none."""
+        if not isinstance(task_id, tuple):
+            raise TypeError("task_id is a pair of numbers")
+        return None, TASK_NOT_FOUND

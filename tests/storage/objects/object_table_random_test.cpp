@@ -19,6 +19,7 @@ struct model_object {
   std::vector<replica_place> places;
   time_point lease_end{};
   bool hard = false;
+  std::string group;
 };
 
 struct writing {
@@ -26,6 +27,7 @@ struct writing {
   std::string key;
   std::vector<replica_place> places;
   bool hard;
+  std::string group;
 };
 
 struct contest {
@@ -77,19 +79,22 @@ struct contest {
     policy.replicas = 1 + static_cast<std::uint32_t>(random() % 3);
     policy.hard_pin = random() % 20 == 0;
     policy.soft_pin = random() % 5 == 0;
+    policy.replace = random() % 3 == 0;
+    const auto group = random() % 3 == 0 ? "group-" + std::to_string(random() % 4) : std::string{};
     const auto session = 1 + random() % 4;
     const auto k = key();
     const auto size = 1 + random() % 20'000;
-    const bool known = table.look(k, now).code == store_code::ok ||
+    const bool there_now = table.look(k, now).code == store_code::ok;
+    const bool known = (there_now && !policy.replace) ||
                        std::any_of(open.begin(), open.end(), [&](const writing& w) { return w.key == k; });
-    const auto got = table.reserve(session, k, size, policy, {}, now);
+    const auto got = table.reserve(session, k, size, policy, {}, now, group);
     REQUIRE((got.code == store_code::already_exists) == known);
     if (got.code != store_code::ok) return;
     REQUIRE(got.places.size() >= 1);
     REQUIRE(got.places.size() <= policy.replicas);
     for (const auto& p : got.places) REQUIRE(p.offset + size <= segments.at(p.segment));
-    there.erase(k);
-    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin});
+    if (!there_now) there.erase(k);
+    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin, group});
   }
 
   void end_one() {
@@ -102,8 +107,10 @@ struct contest {
       return;
     }
     const auto sum = random();
+    const bool stays_in = w.group.empty() && table.look(w.key, now).code == store_code::ok;
+    const auto group = stays_in ? there.at(w.key).group : w.group;
     REQUIRE(table.publish(w.session, w.ticket, sum, now) == store_code::ok);
-    there[w.key] = {w.size, sum, w.places, {}, w.hard};
+    there[w.key] = {w.size, sum, w.places, {}, w.hard, group};
   }
 
   void find() {
@@ -123,7 +130,10 @@ struct contest {
     REQUIRE(seen.size == known->second.size);
     REQUIRE(seen.checksum == known->second.checksum);
     REQUIRE(seen.places == known->second.places);
-    known->second.lease_end = now + 10s;
+    for (auto& [other, o] : there)
+      if (other == k || (!o.group.empty() && o.group == known->second.group &&
+                         table.look(other, now).code == store_code::ok))
+        o.lease_end = now + 10s;
   }
 
   void remove() {

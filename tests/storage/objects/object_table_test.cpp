@@ -188,3 +188,77 @@ TEST_CASE("what cannot be an object is refused with its reason") {
   CHECK(w.put("k", 1, none) == store_code::invalid_parameters);
   CHECK(w.put("k", 1, many) == store_code::invalid_parameters);
 }
+
+TEST_CASE("what replaces an object is seen from its publication on, and who reads the old one may go on") {
+  world w;
+  w.table.mount("a", "h", 1 * MiB);
+  REQUIRE(w.put("k", 1000) == store_code::ok);
+  const auto old = w.table.find("k", w.now);
+  put_policy over;
+  over.replace = true;
+  const auto r = w.table.reserve(1, "k", 3000, over, {}, w.now);
+  REQUIRE(r.code == store_code::ok);
+  CHECK(w.table.find("k", w.now).size == 1000);
+  CHECK(w.put("k", 1000, over) == store_code::already_exists);  // one at a time
+  CHECK(w.table.publish(1, r.ticket, 7, w.now) == store_code::ok);
+  const auto now = w.table.find("k", w.now);
+  CHECK(now.size == 3000);
+  CHECK(now.checksum == 7);
+  CHECK(w.table.counts().objects == 1);
+  CHECK(w.table.counts().quarantined_bytes == 1024);  // the old one's bytes, as long as its lease lasts
+  CHECK(now.places[0].offset != old.places[0].offset);
+  CHECK(w.table.consistent());
+  CHECK(w.put("fresh", 10, over) == store_code::ok);
+  SUBCASE("one that was removed meanwhile is replaced by nothing worse") {
+    const auto again = w.table.reserve(1, "k", 10, over, {}, w.now);
+    REQUIRE(w.table.remove("k", true, w.now) == store_code::ok);
+    CHECK(w.table.remove("k", true, w.now) == store_code::replica_not_ready);
+    CHECK(w.put("k") == store_code::already_exists);
+    CHECK(w.table.publish(1, again.ticket, 8, w.now) == store_code::ok);
+    CHECK(w.table.find("k", w.now).size == 10);
+  }
+  SUBCASE("a writer that gives up, or is lost, leaves the old one as it was") {
+    const auto again = w.table.reserve(1, "k", 10, over, {}, w.now);
+    CHECK(w.table.revoke(1, again.ticket, w.now) == store_code::ok);
+    static_cast<void>(w.table.reserve(2, "k", 10, over, {}, w.now));
+    w.table.end_session(2, w.now);
+    CHECK(w.table.find("k", w.now).size == 3000);
+    CHECK(w.put("k", 20, over) == store_code::ok);
+  }
+  CHECK(w.table.consistent());
+}
+
+TEST_CASE("a group is leased together, and leaves together when room is wanted") {
+  world w;
+  w.table.mount("a", "h", 64 * 1000);
+  const auto put = [&](std::string_view key, std::string_view group, const put_policy& policy = {}) {
+    const auto r = w.table.reserve(1, key, 64 * 200, policy, {}, w.now, group);
+    REQUIRE(r.code == store_code::ok);
+    REQUIRE(w.table.publish(1, r.ticket, 1, w.now) == store_code::ok);
+  };
+  put("first", "g");
+  put("other", "");
+  put("second", "g");
+  SUBCASE("the oldest takes the rest of its group with it, though others are older than those") {
+    put("third", "");
+    put("fourth", "");
+    put("new", "");
+    CHECK_FALSE(w.table.exists("first", w.now));
+    CHECK_FALSE(w.table.exists("second", w.now));
+    CHECK(w.table.exists("other", w.now));
+    CHECK(w.table.counts().evictions == 2);
+  }
+  SUBCASE("a look at one protects all") {
+    REQUIRE(w.table.exists("second", w.now));
+    CHECK(w.table.remove("first", false, w.now) == store_code::has_lease);
+    CHECK(w.table.remove("other", false, w.now) == store_code::ok);
+  }
+  SUBCASE("what replaces a member belongs to the group") {
+    put_policy over;
+    over.replace = true;
+    put("first", "", over);
+    REQUIRE(w.table.exists("second", w.now));
+    CHECK(w.table.remove("first", false, w.now) == store_code::has_lease);
+  }
+  CHECK(w.table.consistent());
+}

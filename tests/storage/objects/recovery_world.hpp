@@ -67,6 +67,7 @@ struct world {
   std::vector<writing> open;
   std::map<std::string, std::set<std::uint64_t>> published, dead;  // values by key
   std::map<std::string, std::uint64_t> must_be;                    // known to be there, if nothing made way
+  std::map<std::string, std::uint64_t> removed_up_to;              // somebody asked for it, perhaps in vain
   std::uint64_t next_value = 1;
   int recoveries = 0;
 
@@ -272,6 +273,7 @@ struct world {
     const auto size = 1 + random() % sizes;
     put_policy policy;
     policy.replicas = 1 + static_cast<std::uint32_t>(random() % 2);
+    policy.replace = random() % 3 == 0;
     const auto session = c.session;
     c.waits = [=, this](byte_reader& in) {
       in.get<std::uint32_t>();
@@ -285,6 +287,7 @@ struct world {
       out.put(std::uint32_t{1});
       out.put_text(k);
       out.put(size);
+      out.put_text("");
     });
   }
 
@@ -311,14 +314,17 @@ struct world {
     const auto w = *ours;
     open.erase(ours);
     published[w.key].insert(w.value);
+    must_be.erase(w.key);  // if this replaces it, perhaps without an answer
     for (const auto& p : w.places)
       if (const auto* h = holder_of(p.segment)) where[w.value].insert(name_of(*h));
     c.waits = [=, this](byte_reader& in) {
       in.get<std::uint32_t>();
       if (in.get<std::int32_t>() != 0) return;
+      // Nobody reserves a key before its last value is published, so values are published in their order.
       for (const auto earlier : published[w.key])
-        if (earlier != w.value) dead[w.key].insert(earlier);
-      if (!where[w.value].empty()) must_be[w.key] = w.value;
+        if (earlier < w.value) dead[w.key].insert(earlier);
+      const bool last = *published[w.key].rbegin() == w.value && removed_up_to[w.key] <= w.value;
+      if (last && !where[w.value].empty()) must_be[w.key] = w.value;
     };
     send(c.session, op::publish, [&](byte_writer& out) {
       out.put(std::uint32_t{1});
@@ -331,6 +337,7 @@ struct world {
     const auto k = key();
     const auto were = published[k];
     must_be.erase(k);  // whatever becomes of it
+    removed_up_to[k] = next_value;
     const auto session = c.session;
     c.waits = [=, this](byte_reader& in) {
       in.get<std::uint32_t>();

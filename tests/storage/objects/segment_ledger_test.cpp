@@ -31,7 +31,7 @@ struct frame_of_entries {
     r.checksum = ticket * 10;
     r.soft_pin_for = soft;
     r.ttl = ttl;
-    store_wire::put_published(out, r, key);
+    store_wire::put_published(out, r, key, key == "a" ? "group of a" : "");
     return *this;
   }
   frame_of_entries& freed(std::uint64_t ticket, duration rests) {
@@ -85,6 +85,7 @@ TEST_CASE(
   CHECK_FALSE(all[1].published);
   CHECK(all[1].offset == 128);
   CHECK(all[2].key == "a");
+  CHECK(all[2].group == "group of a");
   CHECK(all[2].size == 100);
   CHECK(all[2].soft_pin_for == 10s);
   CHECK(all[2].ttl == 40s);

@@ -250,3 +250,63 @@ TEST_CASE("many threads share one connection, each with its own answers") {
   for (auto& t : threads) t.join();
   CHECK(wrong == 0);
 }
+
+TEST_CASE("an object is written layer by layer and read so, through shared memory and over TCP") {
+  const cluster world;
+  for (const auto* host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const auto writer = world.client(host), reader = world.client(host);
+    const auto bytes = noise(3'000'000, 9);
+    const std::span<const std::byte> all{bytes};
+    for (const bool forwards : {true, false}) {
+      const auto key = std::string{host} + (forwards ? " in order" : " backwards");
+      const object_outline outline{key, bytes.size()};
+      const auto begun = writer->begin({&outline, 1}, {}).at(0);
+      REQUIRE(begun.code == store_code::ok);
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        const auto at = (forwards ? i : 2 - i) * 1'000'000;
+        const auto part = all.subspan(at, 1'000'000);
+        REQUIRE(writer->write_part(*begun.object, at, {&part, 1}) == store_code::ok);
+      }
+      CHECK(writer->write_part(*begun.object, 2'999'999, {&all, 1}) == store_code::invalid_parameters);
+      const std::string_view k = key;
+      CHECK(reader->exists({&k, 1}).at(0) == 0);
+      CHECK(writer->finish({&begun.object, 1}).at(0) == store_code::ok);
+      store_code code{};
+      CHECK(get(*reader, key, code) == bytes);
+      CHECK(code == store_code::ok);
+
+      auto found = reader->find({&k, 1});
+      std::vector<std::byte> back(50);
+      const part_to_read parts[] = {{0, 7, std::span{back}.first(20)},
+                                    {0, 2'999'970, std::span{back}.subspan(20, 30)},
+                                    {0, 2'999'971, std::span{back}.subspan(20, 30)}};
+      const auto codes = reader->read_parts({&k, 1}, found, parts);
+      CHECK(codes == std::vector{store_code::ok, store_code::ok, store_code::invalid_parameters});
+      CHECK(std::equal(back.begin(), back.begin() + 20, bytes.begin() + 7));
+      CHECK(std::equal(back.begin() + 20, back.end(), bytes.end() - 30));
+      // Another object under its name, and what is read is not mixed with the old one.
+      put_policy over;
+      over.replace = true;
+      REQUIRE(put(*writer, key, noise(3'000'000, 10), over) == store_code::ok);
+      CHECK(reader->read_parts({&k, 1}, found, {parts, 1}).at(0) == store_code::lease_ended);
+    }
+  }
+}
+
+TEST_CASE("an object with a hole is not published, and one that is given up leaves no bytes") {
+  const cluster world;
+  const auto c = world.client();
+  const auto bytes = noise(1000, 1);
+  const std::span<const std::byte> some{bytes};
+  const object_outline outlines[] = {{"hole", 2000}, {"given up", 1000}};
+  const auto begun = c->begin(outlines, {});
+  REQUIRE(c->write_part(*begun[0].object, 500, {&some, 1}) == store_code::ok);
+  CHECK(c->finish({&begun[0].object, 1}).at(0) == store_code::invalid_parameters);
+  c->give_up({&begun[1].object, 1});
+  CHECK(c->write_part(*begun[1].object, 0, {&some, 1}) == store_code::invalid_parameters);
+  const auto counts = c->counts();
+  REQUIRE(counts);
+  CHECK(counts->reserved == 0);
+  CHECK(counts->free_bytes == counts->total_bytes);
+}

@@ -1,0 +1,162 @@
+// Objects that are written and read part by part: the other half of `store_client`.
+
+#include "storage/objects/partial_object.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "storage/objects/store_client.hpp"
+
+namespace mooncaf {
+
+using store_wire::op;
+
+void partial_object::note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces) {
+  auto end = at;
+  in_order_ = in_order_ && at == hashed_;
+  for (const auto& p : pieces) {
+    if (in_order_) XXH3_64bits_update(&hash_, p.data(), p.size());
+    end += p.size();
+  }
+  if (in_order_) hashed_ = end;
+  auto next = written_.upper_bound(at);
+  if (next != written_.begin() && std::prev(next)->second >= at) --next;
+  while (next != written_.end() && next->first <= end) {
+    at = std::min(at, next->first);
+    end = std::max(end, next->second);
+    next = written_.erase(next);
+  }
+  written_.emplace(at, end);
+}
+
+std::vector<begun_object> store_client::begin(std::span<const object_outline> items,
+                                              const put_policy& policy) {
+  std::vector<begun_object> all(items.size());
+  const auto refuse = [&](store_code why) {
+    for (auto& one : all) one.code = why;
+    return all;
+  };
+  if (items.size() > store_wire::batch_max) return refuse(store_code::invalid_parameters);
+  const auto to = link();
+  if (!to) return refuse(store_wire::code_of(to.error()));
+  const auto answer = (*to)->ask_and_wait(op::reserve, [&](byte_writer& out) {
+    store_wire::put_policy_to(out, policy);
+    out.put(static_cast<std::uint32_t>(items.size()));
+    for (const auto& item : items) {
+      out.put_text(item.key);
+      out.put(item.size);
+      out.put_text(item.group);
+    }
+  });
+  if (!answer) return refuse(store_wire::code_of(answer.error()));
+  byte_reader in{*answer};
+  in.get<std::uint32_t>();
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    all[i].code = as_store_code(in.get<std::int32_t>());
+    const auto ticket = in.get<std::uint64_t>();
+    auto places = store_wire::get_places(in);
+    if (all[i].code != store_code::ok || !in.ok()) continue;
+    reach_all(places);
+    all[i].object = std::make_shared<partial_object>(*to, ticket, items[i].size, std::move(places));
+  }
+  return in.ok() ? all : refuse(store_code::internal);
+}
+
+store_code store_client::write_part(partial_object& object, std::uint64_t at, source_pieces pieces) {
+  std::uint64_t bytes = 0;
+  for (const auto& p : pieces) bytes += p.size();
+  if (bytes == 0 || at > object.size_ || bytes > object.size_ - at) return store_code::invalid_parameters;
+  std::lock_guard lock{object.mutex_};
+  if (object.ended_) return store_code::invalid_parameters;
+  for (const auto& place : object.places_) {
+    if (!reach_.write({place.segment, place.offset + at}, pieces, object.settled_))
+      return store_code::transfer_failed;
+  }
+  object.note(at, pieces);
+  return store_code::ok;
+}
+
+std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<partial_object>> objects) {
+  std::vector<store_code> codes(objects.size(), store_code::invalid_parameters);
+  std::map<directory_link*, std::vector<ending>> good, bad;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    auto& o = *objects[i];
+    std::lock_guard lock{o.mutex_};
+    if (o.ended_) continue;
+    o.ended_ = true;
+    auto sum = result<std::uint64_t>{0};
+    if (o.complete())
+      sum = o.in_order_ ? XXH3_64bits_digest(&o.hash_) : reach_.checksum(o.places_.front(), o.size_);
+    if (!sum) codes[i] = store_code::transfer_failed;
+    if (sum && o.complete() && o.settled_) good[o.link_.get()].push_back({i, o.ticket_, *sum});
+    else if (o.settled_) bad[o.link_.get()].push_back({i, o.ticket_, 0});
+  }
+  for (const auto& [to, all] : bad) revoke(*to, all);
+  for (const auto& [to, all] : good) publish(*to, all, codes);
+  return codes;
+}
+
+void store_client::give_up(std::span<const std::shared_ptr<partial_object>> objects) {
+  std::map<directory_link*, std::vector<ending>> all;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    auto& o = *objects[i];
+    std::lock_guard lock{o.mutex_};
+    if (!o.ended_ && o.settled_) all[o.link_.get()].push_back({i, o.ticket_, 0});
+    o.ended_ = true;
+  }
+  for (const auto& [to, some] : all) revoke(*to, some);
+}
+
+/// A mapped replica that agrees with the checksum, or any that is not mapped.
+std::optional<replica_place> store_client::sound_place(object_view& object) {
+  if (object.sound) return object.sound;
+  reach_all(object.places);
+  auto order = object.places;
+  std::stable_partition(order.begin(), order.end(),
+                        [&](const auto& p) { return reach_.is_local(p.segment); });
+  for (const auto& place : order) {
+    if (reach_.is_local(place.segment)) {
+      const auto sum = reach_.checksum(place, object.size);
+      if (!sum || *sum != object.checksum) continue;
+    }
+    object.sound = place;
+    return place;
+  }
+  return std::nullopt;
+}
+
+std::vector<store_code> store_client::read_parts(std::span<const std::string_view> keys,
+                                                 std::span<object_view> objects,
+                                                 std::span<const part_to_read> parts) {
+  std::vector<store_code> codes(parts.size(), store_code::invalid_parameters);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& part = parts[i];
+    auto& from = objects[part.object];
+    if (from.code != store_code::ok) {
+      codes[i] = from.code;
+      continue;
+    }
+    if (part.to.empty() || part.at > from.size || part.to.size() > from.size - part.at) continue;
+    const auto place = sound_place(from);
+    codes[i] = store_code::checksum_mismatch;
+    if (!place) continue;
+    const auto read = reach_.read({place->segment, place->offset + part.at}, {&part.to, 1});
+    codes[i] = read ? store_code::ok : store_code::transfer_failed;
+    if (!read) from.sound.reset();
+  }
+  // Whoever is still in its places now was so all the time: what leaves them does not come back under a
+  // lease.
+  const auto now = find(keys);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto &before = objects[parts[i].object], &after = now[parts[i].object];
+    const bool same = after.code == store_code::ok && after.size == before.size &&
+                      after.checksum == before.checksum && after.places == before.places;
+    if (codes[i] == store_code::ok && !same)
+      codes[i] = after.code == store_code::ok || after.code == store_code::not_found ? store_code::lease_ended
+                                                                                     : after.code;
+  }
+  for (std::size_t i = 0; i < objects.size(); ++i) objects[i].asked = now[i].asked;
+  return codes;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,124 @@
+"""What the store's calls take and answer, beside keys and codes."""
+
+import enum
+
+from ._store import BufferHandle
+
+__all__ = ["ObjectDataType", "SoftPinAction", "ReplicaStatus", "TaskType", "TaskStatus", "ReplicateConfig", "Descriptor",
+           "MemoryDescriptor", "DiskDescriptor", "ReplicaDescriptor", "QueryTaskResponse", "BufferHandle"]
+
+
+class ObjectDataType(enum.IntEnum):
+    UNKNOWN, KVCACHE, TENSOR, WEIGHT, SAMPLE, ACTIVATION, GRADIENT, OPTIMIZER_STATE, METADATA, GENERAL = range(10)
+
+
+class SoftPinAction(enum.IntEnum):
+    PRESERVE, ENABLE, DISABLE = range(3)
+
+
+class ReplicaStatus(enum.IntEnum):
+    UNDEFINED, INITIALIZED, PROCESSING, COMPLETE, REMOVED, FAILED = range(6)
+
+
+class TaskType(enum.IntEnum):
+    REPLICA_COPY, REPLICA_MOVE = range(2)
+
+
+class TaskStatus(enum.IntEnum):
+    PENDING, PROCESSING, SUCCESS, FAILED = range(4)
+
+
+class ReplicateConfig:
+    """How a put places and keeps its objects."""
+
+    __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
+                 "with_hard_pin", "preferred_segments", "preferred_nof_segments", "preferred_segment",
+                 "prefer_alloc_in_same_node", "data_type", "group_ids")
+
+    def __init__(self):
+        self.replica_num = 1
+        self.nof_replica_num = 0
+        self.dfs_replica_num = 0
+        self.soft_pin_action = SoftPinAction.PRESERVE
+        self._soft_pin_ttl_ms = None
+        self.with_hard_pin = False
+        self.preferred_segments = []
+        self.preferred_nof_segments = []
+        self.preferred_segment = ""
+        self.prefer_alloc_in_same_node = False
+        self.data_type = ObjectDataType.UNKNOWN
+        self.group_ids = None
+
+    @property
+    def soft_pin_ttl_ms(self):
+        return self._soft_pin_ttl_ms
+
+    @soft_pin_ttl_ms.setter
+    def soft_pin_ttl_ms(self, value):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64):
+            raise TypeError("soft_pin_ttl_ms is an unsigned 64-bit number or None")
+        self._soft_pin_ttl_ms = value
+
+    @property
+    def with_soft_pin(self):
+        """As releases before SoftPinAction have it."""
+        return self.soft_pin_action == SoftPinAction.ENABLE
+
+    @with_soft_pin.setter
+    def with_soft_pin(self, on):
+        self.soft_pin_action = SoftPinAction.ENABLE if on else SoftPinAction.PRESERVE
+
+    def __str__(self):
+        return "ReplicateConfig: { " + ", ".join(f"{n.lstrip('_')}: {getattr(self, n)}" for n in self.__slots__) + " }"
+
+
+class Descriptor:
+    def __init__(self, size, address, endpoint):
+        self.size, self.buffer_address, self.transport_endpoint = size, address, endpoint
+
+
+class MemoryDescriptor:
+    def __init__(self, buffer):
+        self.buffer_descriptor = buffer
+
+
+class DiskDescriptor:
+    """Of replicas on disks, of which there are none."""
+
+    def __init__(self, file_path="", object_size=0):
+        self.file_path, self.object_size = file_path, object_size
+
+
+class ReplicaDescriptor:
+    """One replica, which is in memory: there are no others yet. The address is an offset in its segment."""
+
+    def __init__(self, size, offset, segment):
+        self.status = ReplicaStatus.COMPLETE
+        self._memory = MemoryDescriptor(Descriptor(size, offset, segment))
+
+    def is_memory_replica(self):
+        return True
+
+    def is_disk_replica(self):
+        return False
+
+    def is_local_disk_replica(self):
+        return False
+
+    def get_memory_descriptor(self):
+        return self._memory
+
+    def get_disk_descriptor(self):
+        raise RuntimeError("this replica is in memory")
+
+
+class QueryTaskResponse:
+    """Of tasks, of which there are none."""
+
+    id = (0, 0)
+    type = TaskType.REPLICA_COPY
+    status = TaskStatus.PENDING
+    created_at_ms_epoch = 0
+    last_updated_at_ms_epoch = 0
+    assigned_client = (0, 0)
+    message = ""

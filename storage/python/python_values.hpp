@@ -1,0 +1,91 @@
+#pragma once
+// What Python gives the store's calls, and gets from them: memory, and how to put.
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "storage/objects/object_table.hpp"
+
+namespace mooncaf {
+
+namespace py = pybind11;
+
+/// Memory that an operation works on: given as (address, size), or as an object with the buffer protocol,
+/// which is held.
+struct pieces {
+  std::vector<std::span<std::byte>> spans;
+  std::vector<py::buffer_info> held;
+  bool valid = true;
+
+  void add(const py::handle& part, bool writable) {
+    if (py::isinstance<py::tuple>(part)) {
+      const auto pair = part.cast<std::pair<py::int_, py::int_>>();
+      const auto address = pair.first.cast<std::uint64_t>();
+      const auto size = pair.second.cast<std::int64_t>();
+      if (address == 0 || size <= 0 || static_cast<std::uint64_t>(size) > ~std::uint64_t{0} - address) {
+        valid = false;
+        return;
+      }
+      spans.emplace_back(reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(size));
+      return;
+    }
+    held.push_back(py::reinterpret_borrow<py::buffer>(part).request(writable));
+    const auto& b = held.back();
+    py::ssize_t expected = b.itemsize;  // C order, without gaps
+    for (auto d = b.ndim; d-- > 0; expected *= b.shape[static_cast<std::size_t>(d)])
+      if (b.strides[static_cast<std::size_t>(d)] != expected && b.shape[static_cast<std::size_t>(d)] > 1)
+        throw py::type_error("the buffer is not contiguous");
+    spans.emplace_back(static_cast<std::byte*>(b.ptr), static_cast<std::size_t>(b.size * b.itemsize));
+  }
+  std::uint64_t bytes() const {
+    std::uint64_t n = 0;
+    for (const auto& s : spans) n += s.size();
+    return n;
+  }
+};
+
+inline std::vector<pieces> take(const py::list& all, std::size_t count, bool writable) {
+  if (all.size() != count) throw py::value_error("as many lists of parts as keys");
+  std::vector<pieces> taken(count);
+  for (std::size_t i = 0; i < count; ++i)
+    for (const auto& part : all[i].cast<py::list>()) taken[i].add(part, writable);
+  return taken;
+}
+
+/// What Python says of a put.
+struct how {
+  std::uint32_t replicas;
+  bool hard, soft;
+  std::uint64_t soft_ms;
+  std::vector<std::string> preferred, groups;
+
+  std::optional<put_policy> policy() const {
+    constexpr std::uint64_t longest = 24ull * 3600 * 1000;
+    if (soft_ms > longest || preferred.size() > 64) return std::nullopt;
+    put_policy p;
+    p.replicas = replicas;
+    p.hard_pin = hard;
+    p.soft_pin = soft;
+    p.soft_pin_for = std::chrono::milliseconds(soft_ms);
+    p.preferred = preferred;
+    return p;
+  }
+  bool fits(std::size_t keys) const { return groups.empty() || groups.size() == keys; }
+  std::string_view group(std::size_t i) const { return groups.empty() ? std::string_view{} : groups[i]; }
+};
+
+/// An object's bytes, which nobody else holds.
+struct buffer_handle {
+  py::bytes data;
+  char* begin() const { return PyBytes_AS_STRING(data.ptr()); }
+  py::ssize_t size() const { return PyBytes_GET_SIZE(data.ptr()); }
+};
+
+}  // namespace mooncaf
