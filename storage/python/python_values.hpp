@@ -2,7 +2,11 @@
 // What Python gives the store's calls, and gets from them: memory, and how to put.
 
 #include <pybind11/pybind11.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,6 +20,25 @@
 namespace mooncaf {
 
 namespace py = pybind11;
+
+/// Whether this process may read the first and the last byte of each: of a device's memory, or of none, it
+/// may not. Where the kernel does not say, yes.
+inline bool all_there(std::span<const std::span<std::byte>> memory) {
+  constexpr std::size_t at_once = 512;
+  std::byte seen[2 * at_once];
+  for (std::size_t from = 0; from < memory.size(); from += at_once) {
+    const auto some = memory.subspan(from, std::min(at_once, memory.size() - from));
+    std::vector<::iovec> ends;
+    for (const auto& m : some) {
+      ends.push_back({m.data(), 1});
+      ends.push_back({m.data() + m.size() - 1, 1});
+    }
+    const ::iovec to{seen, ends.size()};
+    const auto got = ::process_vm_readv(::getpid(), &to, 1, ends.data(), ends.size(), 0);
+    if (got < 0 ? errno == EFAULT : static_cast<std::size_t>(got) != ends.size()) return false;
+  }
+  return true;
+}
 
 /// Memory that an operation works on: given as (address, size), or as an object with the buffer protocol,
 /// which is held.
@@ -54,8 +77,10 @@ struct pieces {
 inline std::vector<pieces> take(const py::list& all, std::size_t count, bool writable) {
   if (all.size() != count) throw py::value_error("as many lists of parts as keys");
   std::vector<pieces> taken(count);
-  for (std::size_t i = 0; i < count; ++i)
+  for (std::size_t i = 0; i < count; ++i) {
     for (const auto& part : all[i].cast<py::list>()) taken[i].add(part, writable);
+    if (taken[i].held.empty()) taken[i].valid = taken[i].valid && all_there(taken[i].spans);
+  }
   return taken;
 }
 

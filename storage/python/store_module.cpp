@@ -469,4 +469,8 @@ PYBIND11_MODULE(_store, m) {
       .def("remove_all", &client::remove_all);
   m.def("unique_number", &unique_number);
   m.def("last_error", &last_error);
+  m.def("is_there", [](std::uint64_t address, std::uint64_t size) {
+    const std::span<std::byte> memory{reinterpret_cast<std::byte*>(address), size};
+    return size <= ~std::uint64_t{0} - address && all_there({&memory, 1});
+  });
 }

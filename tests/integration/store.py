@@ -165,6 +165,8 @@ def test_refusals_have_the_codes_that_callers_know():
         assert store.get(b"\x00\xff") == b"any bytes"
         assert store.put("large", bytes(5 << 20)) == -200
         assert store.batch_put_from(["a", "b"], [1], [1]) == [INVALID, INVALID]
+        assert store.put_from("nowhere", 4096, 10) == INVALID and store.get_into("k2", 1 << 62, 10) < 0
+        assert store.register_buffer(1 << 46, 4096) == INVALID and store.batch_put_from(["w1"], [2**64 - 5], [100]) == [INVALID]
         assert store.put_from("null", 0, 10) == INVALID and store.put_from("negative", 10, -1) == INVALID
         same, odd = ReplicateConfig(), ReplicateConfig()
         same.prefer_alloc_in_same_node = True

@@ -100,7 +100,8 @@ class MooncakeDistributedStore:
         `protocol` and `rdma_devices` are taken and not needed: every store finds its ways by itself.
         """
         if isinstance(local_hostname, dict):
-            given = dict(local_hostname)
+            also = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}  # as engines write them
+            given = {also.get(k, k): v for k, v in local_hostname.items()}
             if "local_hostname" not in given or "metadata_server" not in given:
                 return INVALID_PARAMETERS
             known = {"local_hostname", "metadata_server", "global_segment_size", "local_buffer_size", "protocol",
@@ -418,7 +419,9 @@ class MooncakeDistributedStore:
     # ---- memory: nothing to register, since every address of this process is as good
 
     def register_buffer(self, buffer_ptr, size):
-        return OK if self._usable() is not None and buffer_ptr and size > 0 else INVALID_PARAMETERS
+        """Nothing is kept. Memory that this process cannot read, as of a graphics card, is refused."""
+        usable = self._usable() is not None and buffer_ptr and size > 0
+        return OK if usable and _store.is_there(buffer_ptr, size) else INVALID_PARAMETERS
 
     def unregister_buffer(self, buffer_ptr):
         return OK if self._usable() is not None and buffer_ptr else INVALID_PARAMETERS
