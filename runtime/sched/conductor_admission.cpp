@@ -132,9 +132,15 @@ hand_over conductor_core::kv_of(const candidate& c, instance_slot slot) const {
   return h;
 }
 
+duration conductor_core::hand_over_wait(const schedule_request& request, const prefill_choice& from,
+                                        instance_slot to, time_point now) const {
+  return transfers_.wait(kv_of({request, from, {}, 0, now}, to));
+}
+
 duration conductor_core::hand_over_part(const candidate& c, instance_slot slot) const {
   const double gaps = std::max(least_gaps, share_of_gaps * cluster_.survival().mean_tokens());
-  return bounded_duration(believed_wait * to_seconds(transfers_.wait(kv_of(c, slot))) / gaps);
+  return bounded_duration(believed_wait * to_seconds(hand_over_wait(c.request, c.prefill, slot, c.now)) /
+                          gaps);
 }
 
 /// Another decode instance, if the KV would wait long on its way to the chosen one and less to that one.

@@ -159,6 +159,10 @@ class conductor_core {
   const prefix_index& index() const noexcept { return index_; }
   const cluster_state& cluster() const noexcept { return cluster_; }
   const transfer_board& transfers() const noexcept { return transfers_; }
+  /// How long after the first token the last KV of a prompt that `from` computes would be at decode instance
+  /// `to`, with what both ends' links are to move before it.
+  duration hand_over_wait(const schedule_request& request, const prefill_choice& from, instance_slot to,
+                          time_point now) const;
   const broken_links& broken() const noexcept { return broken_; }
   std::size_t charged_requests() const noexcept { return cluster_.charged_requests(); }
   /// All instances, by id: for `/cluster`.

@@ -43,6 +43,23 @@ std::string decided_by(const prefill_candidate& chosen, const prefill_candidate&
 
 }  // namespace
 
+namespace {
+
+/// Why this decode instance, where another one's step is shorter.
+std::string decode_decided_by(const explanation& why, const prefill_candidate& from, worker_id chosen) {
+  const auto at = std::ranges::find(why.decode, chosen, &decode_candidate::id) - why.decode.begin();
+  if (at == 0 || at == std::ssize(why.decode)) return {};
+  const auto waits = from.hand_over[static_cast<std::size_t>(at)], would = from.hand_over.front();
+  const auto& first = why.decode.front();
+  if (would <= waits)
+    return format("%s decodes sooner, but its memory would not do, or it may not be taken\n",
+                  to_string(first.id).c_str());
+  return format("the hand-over decided: KV is at decode %.3f ms after the first token, %.3f ms at %s\n",
+                in_ms(waits), in_ms(would), to_string(first.id).c_str());
+}
+
+}  // namespace
+
 explanation explain(const conductor_core& core, const schedule_request& request, time_point now) {
   explanation why;
   const auto& o = core.options();
@@ -55,8 +72,17 @@ explanation explain(const conductor_core& core, const schedule_request& request,
   const policy_options policy{o.policy, o.balancing_threshold, o.block_tokens, o.bytes_per_token, o.seed};
   const selection_input in{request, match, pool, core.transfers(), now};
   const prefill_costs costs{policy, in};
+  const auto& decode = core.cluster().decode();
+  std::vector<instance_slot> targets(decode.live().begin(), decode.live().end());
+  std::ranges::stable_sort(targets, {}, [&](auto slot) {
+    return std::pair{decode.cost(slot, request.prompt_tokens), decode.desc(slot).id};
+  });
+  for (const auto slot : targets) {
+    why.decode.push_back({decode.desc(slot).id, decode.desc(slot).node,
+                          decode.cost(slot, request.prompt_tokens), decode.charged(slot)});
+  }
   for (const auto slot : pool.live()) {
-    const auto c = costs.on(slot, held_by(match, pool.node(slot)));
+    auto c = costs.on(slot, held_by(match, pool.node(slot)));
     prefill_candidate p;
     p.id = pool.desc(slot).id;
     p.node = pool.desc(slot).node;
@@ -69,15 +95,12 @@ explanation explain(const conductor_core& core, const schedule_request& request,
                                                 std::max(request.prompt_tokens, 1u) - 1);
     p.compute = pool.class_model(pool.speed_of(slot)).estimate(request.prompt_tokens - cached, cached);
     p.load = c.cost - p.compute;
-    why.prefill.push_back(p);
-  }
-  const auto& decode = core.cluster().decode();
-  for (const auto slot : decode.live()) {
-    why.decode.push_back({decode.desc(slot).id, decode.desc(slot).node,
-                          decode.cost(slot, request.prompt_tokens), decode.charged(slot)});
+    c.slot = slot;
+    c.ttft = p.queue + c.cost;
+    for (const auto to : targets) p.hand_over.push_back(core.hand_over_wait(request, c, to, now));
+    why.prefill.push_back(std::move(p));
   }
   std::ranges::stable_sort(why.prefill, {}, [](const auto& p) { return std::pair{p.ttft(), p.id}; });
-  std::ranges::stable_sort(why.decode, {}, [](const auto& d) { return std::pair{d.cost, d.id}; });
   return why;
 }
 
@@ -95,17 +118,22 @@ std::string to_text(const explanation& why, const tl::expected<placement, reject
                   p.fetched_blocks);
     out += p.source ? " from node " + to_string(p.source) + "\n" : "\n";
   }
-  out += "\n  decode instance          step ms  requests\n";
-  for (const auto& d : why.decode) {
-    out += format("%c %-20s %11.3f %9u\n", mark(d.id), to_string(d.id).c_str(), in_ms(d.cost), d.charged);
+  // Of KV from where the prompt is computed; nothing was placed: from where it would be the soonest.
+  const auto chosen =
+      answer ? std::ranges::find(why.prefill, answer->prefill, &prefill_candidate::id) : why.prefill.begin();
+  const bool known = chosen != why.prefill.end();
+  out += "\n  decode instance          step ms  hand-over ms  requests\n";
+  for (std::size_t i = 0; i < why.decode.size(); ++i) {
+    const auto& d = why.decode[i];
+    out += format("%c %-20s %11.3f %13.3f %9u\n", mark(d.id), to_string(d.id).c_str(), in_ms(d.cost),
+                  known ? in_ms(chosen->hand_over[i]) : 0.0, d.charged);
   }
-  if (!answer) return out;
-  const auto chosen = std::ranges::find(why.prefill, answer->prefill, &prefill_candidate::id);
-  if (chosen == why.prefill.end()) return out;
+  if (!answer || !known) return out;
+  out += "\n" + decode_decided_by(why, *chosen, answer->decode);
   const auto next = std::ranges::find_if(why.prefill, [&](const auto& p) { return p.id != chosen->id; });
-  if (next == why.prefill.end()) return out + "\nno other prefill instance was live\n";
-  if (next->ttft() >= chosen->ttft()) return out + "\n" + decided_by(*chosen, *next);
-  return out + format("\nthe policy does not choose by TTFT: %s would have been %.3f ms earlier\n",
+  if (next == why.prefill.end()) return out + "no other prefill instance was live\n";
+  if (next->ttft() >= chosen->ttft()) return out + decided_by(*chosen, *next);
+  return out + format("the policy does not choose by TTFT: %s would have been %.3f ms earlier\n",
                       to_string(next->id).c_str(), in_ms(chosen->ttft() - next->ttft()));
 }
 

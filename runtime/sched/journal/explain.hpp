@@ -18,6 +18,9 @@ struct prefill_candidate {
   std::uint32_t local_blocks = 0;
   std::uint32_t fetched_blocks = 0;
   node_id source;  ///< of a fetch
+  /// How long after its first token the KV would be at each decode instance, in the order of
+  /// `explanation::decode`.
+  std::vector<duration> hand_over;
   duration ttft() const noexcept { return queue + load + compute; }
 };
 
@@ -39,7 +42,8 @@ struct explanation {
 /// What `core` would weigh for this request now; changes nothing.
 explanation explain(const conductor_core& core, const schedule_request& request, time_point now);
 
-/// A table for each role, what was chosen marked, and which term decided against the next best.
+/// A table for each role, what was chosen marked, and which term decided against the next best: of prefill
+/// the queue, the prefix or the computation, of decode the step, the hand-over or the memory.
 std::string to_text(const explanation& why, const tl::expected<placement, rejection>& answer);
 
 }  // namespace mooncaf

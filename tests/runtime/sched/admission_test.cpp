@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "runtime/sched/journal/explain.hpp"
 #include "tests/runtime/sched/world.hpp"
 
 using namespace mooncaf;
@@ -205,10 +206,14 @@ TEST_CASE("a link to decode that is full is foreseen: the request goes to anothe
         REQUIRE(core.add_node(node_id{10}, start));
         REQUIRE(core.add_instance(decode_instance(102, node_id{10}, 8, 0.02)));
       }
+      const auto why = explain(core, request_of(2, {}, 1000), start);
       const auto second = core.schedule(request_of(2, {}, 1000), start);
       if (another) {
         REQUIRE(second);
         CHECK(second->decode == worker_id{102});  // whose steps are longer
+        REQUIRE(why.decode.front().id == worker_id{101});
+        for (const auto& p : why.prefill) CHECK(p.hand_over[0] >= p.hand_over[1]);
+        CHECK(to_text(why, second).find("the hand-over decided") != std::string::npos);
       } else {
         REQUIRE(!second);
         CHECK(second.error().stage == reject_stage::decode);
