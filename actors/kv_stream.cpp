@@ -65,10 +65,9 @@ void kv_stream::add_rows(std::vector<slice_pair>& out, std::uint32_t block, std:
     out.push_back({{from_.region, local + at, length}, {target_->region, remote + at, length}, std::nullopt});
   };
   if (rows == layout_.block_tokens) return add(layer * layout_.layer_bytes(), layout_.layer_bytes());
-  for (std::uint32_t head = 0; head < layout_.n_kv_heads; ++head) {
-    for (const bool value : {false, true})
-      add(layout_.offset(layer, head, value, first_row), rows * layout_.row_bytes());
-  }
+  for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
+    add(layout_.offset(layer, 0, false, first_row) + plane * layout_.plane_bytes(),
+        rows * layout_.row_bytes());
 }
 
 std::vector<slice_pair> kv_stream::slices_of(const piece& what) const {

@@ -32,6 +32,7 @@ struct device_info {
   /// Device memory is the host's: addresses of the two are the same, so that KV blocks are used where they
   /// are. Otherwise nothing but the device's own queues can follow a device address.
   bool host_memory = true;
+  std::uint32_t longest_head = 0;  ///< dimensions of an attention head that it takes; 0: any
 };
 
 /// A weight matrix, in whatever form the device likes best. Made by `device::load_weight`; immutable.
@@ -82,6 +83,8 @@ struct attention_form {
   float scale = 1;            ///< of scores
   std::uint32_t window = 0;   ///< positions that a query sees, its own and those right before it; 0: all
   float softcap = 0;          ///< scores s become softcap·tanh(s / softcap); 0: they do not
+  /// [n_heads] in device memory: a score that joins each head's softmax and has no value; null: none.
+  const float* sinks = nullptr;
 };
 
 /// One sequence of an attention call. Its `q_tokens` query rows are the positions
@@ -113,18 +116,22 @@ class compute_queue {
   /// Rotates q or k in place. x: [tokens, heads·head_dim]; positions: [tokens].
   virtual void rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
                     std::span<const std::int32_t> positions, const rope_params& rope) = 0;
-  /// Writes keys and values into layer `layer` of KV blocks. k, v: [tokens, n_kv_heads·head_dim];
+  /// Writes keys and values into layer `layer` of KV blocks. k, v: [tokens, n_kv_heads·head_dim], v unread
+  /// where the layout has values in their keys;
   /// rows as in `seqs`: the query rows of a sequence are the tokens that get written.
   virtual void kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
                         std::span<const attention_seq> seqs) = 0;
   /// Causal grouped-query attention over paged KV blocks. q, out: [tokens, n_heads·head_dim];
-  /// softmax(q·kᵀ·scale)·v, row i of a sequence sees positions up to its own.
+  /// softmax(q·kᵀ·scale)·v, row i of a sequence sees positions up to its own. v is k where the layout says
+  /// so.
   virtual void paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
                                tensor q, std::span<const attention_seq> seqs, tensor out) = 0;
   /// out = silu(gate) · up, elementwise; out may alias gate.
   virtual void swiglu(tensor gate, tensor up, tensor out) = 0;
   /// The same with GELU in its tanh form.
   virtual void geglu(tensor gate, tensor up, tensor out) = 0;
+  /// gpt-oss's: out = g·sigmoid(1.702·g)·(u + 1), g being gate up to `limit` and u up within ±limit.
+  virtual void clamped_swiglu(tensor gate, tensor up, float limit, tensor out) = 0;
   /// x += y.
   virtual void add(tensor x, tensor y) = 0;
   /// x *= factor.

@@ -268,10 +268,16 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
   const row_pair r = rows_of(p, t);
   const bool busy = t.first_row + thread_index() / warp_threads * 16 < t.q_tokens * p.group;
   const queries<Dim> q(p, r);
-  const unsigned key_plane = 2 * block_y(), value_plane = key_plane + 1;
+  const unsigned key_plane = p.kv.head_planes * block_y(), value_plane = key_plane + p.kv.head_planes - 1;
   const unsigned begin = first_split * attention_split;
   const unsigned end = last_split * attention_split < context ? last_split * attention_split : context;
   softmax_state total[2] = {}, state[2] = {{no_peak, 0}, {no_peak, 0}};
+  if (p.sinks != nullptr && first_split == 0) {
+    // A sink is a score that is there before the first split; one lane of a row's four counts it.
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 2; ++i)
+      state[i] = {p.sinks[r.head[i]] * 1.44269504f, thread_index() % 4 == 0 ? 1.0f : 0.0f};
+  }
   float sums[Dim / 8][4] = {};
   fetch_tile<Dim, Tile>(p, t, begin, key_plane, keys);
   fetch_tile<Dim, Tile>(p, t, begin, value_plane, values);

@@ -38,6 +38,7 @@ class cuda_device final : public device {
     out.threads = gpu.processors;
     out.memory_bytes = gpu.memory_bytes;
     out.host_memory = false;
+    out.longest_head = longest_head;
     return out;
   }
 

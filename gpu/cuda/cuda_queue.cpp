@@ -42,9 +42,10 @@ kernel product_kernel(weight_form form, bool few) {
 }
 
 kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
-  if (layout.head_dim % 8 != 0 || layout.head_dim > 256)
+  if (layout.head_dim % 8 != 0 || layout.head_dim > longest_head)
     throw device_failure("attention heads of " + std::to_string(layout.head_dim) +
-                         " dimensions: this device takes multiples of 8 up to 256");
+                         " dimensions: this device takes multiples of 8 up to " +
+                         std::to_string(longest_head));
   kv_view v;
   v.layer_offset = layout.offset(layer, 0, false, 0);
   v.plane_bytes = count_of(layout.plane_bytes());
@@ -52,6 +53,7 @@ kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   v.kv_heads = layout.n_kv_heads;
   v.head_dim = layout.head_dim;
   v.wide = layout.dtype == kv_dtype::f32 ? 1 : 0;
+  v.head_planes = layout.shared ? 1 : 2;
   return v;
 }
 
@@ -200,6 +202,7 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   // Positions ahead of a row count as more than 2^31 behind it: they are outside of this, too.
   p.window = form.window != 0 ? form.window : std::uint32_t{1} << 31;
   p.softcap = static_cast<float>(form.softcap * log2_e);
+  p.sinks = form.sinks;
   // Where there is less work than processors, splits are computed side by side; the bits are the same.
   const auto splits = blocks_of(plan_.longest, attention_split);
   const auto sums = std::size_t{splits} * q.rows * n_heads * layout.head_dim;
@@ -226,15 +229,18 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   stream_->launch(kernel::combine, {p.tokens, n_heads}, &c);
 }
 
-void cuda_queue::gated(tensor gate, tensor up, tensor out, bool gelu) {
+void cuda_queue::gated(tensor gate, tensor up, tensor out, bool gelu, float limit) {
   if (gate.rows == 0) return;
-  const swiglu_params p{gate.data,           up.data,       out.data, gate.stride, up.stride, out.stride,
-                        count_of(gate.cols), gelu ? 1u : 0u};
+  const swiglu_params p{gate.data,           up.data,        out.data, gate.stride, up.stride, out.stride,
+                        count_of(gate.cols), gelu ? 1u : 0u, limit};
   stream_->launch(kernel::swiglu, {count_of(gate.rows)}, &p);
 }
 
-void cuda_queue::swiglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, false); }
-void cuda_queue::geglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, true); }
+void cuda_queue::swiglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, false, 0); }
+void cuda_queue::geglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, true, 0); }
+void cuda_queue::clamped_swiglu(tensor gate, tensor up, float limit, tensor out) {
+  gated(gate, up, out, false, limit);
+}
 
 void cuda_queue::add(tensor x, tensor y) {
   if (x.rows == 0) return;

@@ -8,6 +8,9 @@
 
 namespace mooncaf::cuda {
 
+/// Dimensions of an attention head that there are kernels for.
+inline constexpr std::uint32_t longest_head = 256;
+
 /// One stream. Its scratch memory is its own, so that queues run side by side.
 ///
 /// Turns are nothing here: work is handed over long before it is done, and the device takes the blocks of
@@ -30,6 +33,7 @@ class cuda_queue final : public compute_queue {
                        std::span<const attention_seq> seqs, tensor out) override;
   void swiglu(tensor gate, tensor up, tensor out) override;
   void geglu(tensor gate, tensor up, tensor out) override;
+  void clamped_swiglu(tensor gate, tensor up, float limit, tensor out) override;
   void add(tensor x, tensor y) override;
   void scale(tensor x, float factor) override;
   void soft_cap(tensor x, float cap) override;
@@ -52,7 +56,7 @@ class cuda_queue final : public compute_queue {
     std::vector<std::uint32_t> contexts;  ///< of each row of q; 0: of no sequence
     std::uint32_t longest = 0;
   };
-  void gated(tensor gate, tensor up, tensor out, bool gelu);
+  void gated(tensor gate, tensor up, tensor out, bool gelu, float limit);
   void make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group);
 
   const unsigned processors_;

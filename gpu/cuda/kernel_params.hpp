@@ -97,7 +97,8 @@ struct kv_view {
   std::uint32_t block_tokens = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t wide = 0;  ///< 1: f32, 0: f16
+  std::uint32_t wide = 0;         ///< 1: f32, 0: f16
+  std::uint32_t head_planes = 2;  ///< keys and values; 1: values are the keys
 };
 
 struct kv_write_params {
@@ -145,6 +146,7 @@ struct attention_params {
   float scale = 1;                           ///< of scores, times log2(e)
   std::uint32_t window = ~std::uint32_t{0};  ///< positions that a row sees
   float softcap = 0;                         ///< times log2(e); 0: none
+  const float* sinks = nullptr;              ///< [heads]; null: none
   kv_view kv;
 };
 
@@ -159,7 +161,7 @@ struct combine_params {
   std::uint32_t head_dim = 0;
 };
 
-/// out = gate·sigmoid(f(gate))·up: SiLU, or GELU in its tanh form.
+/// out = gate·sigmoid(f(gate))·up: SiLU, or GELU in its tanh form, or clamped as `clamped_swiglu` says.
 struct swiglu_params {
   const float* gate = nullptr;
   const float* up = nullptr;
@@ -169,6 +171,7 @@ struct swiglu_params {
   std::size_t out_stride = 0;
   std::uint32_t cols = 0;
   std::uint32_t gelu = 0;
+  float limit = 0;  ///< 0: not clamped
 };
 
 struct add_params {

@@ -147,9 +147,9 @@ MOONCAF_KERNEL(mooncaf_kv_write, mooncaf::cuda::kv_write_params, mooncaf::cuda::
   if (block == nullptr) return;
   block += p.kv.layer_offset + p.row_offsets[block_x()];
   const unsigned pairs = p.kv.head_dim / 2;
-  for (unsigned i = thread_index(); i < 2 * p.kv.kv_heads * pairs; i += row_threads) {
-    const unsigned plane = i / pairs, pair = i % pairs, head = plane / 2;
-    const float* from = plane % 2 == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
+  for (unsigned i = thread_index(); i < p.kv.head_planes * p.kv.kv_heads * pairs; i += row_threads) {
+    const unsigned plane = i / pairs, pair = i % pairs, head = plane / p.kv.head_planes;
+    const float* from = plane % p.kv.head_planes == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
     from += std::size_t{head} * p.kv.head_dim + 2 * pair;
     std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
     if (p.kv.wide != 0) {
@@ -169,6 +169,11 @@ MOONCAF_KERNEL(mooncaf_swiglu, mooncaf::cuda::swiglu_params, mooncaf::cuda::row_
   const float* up = p.up + block_x() * p.up_stride;
   float* out = p.out + block_x() * p.out_stride;
   for (unsigned i = thread_index(); i < p.cols; i += row_threads) {
+    if (p.limit != 0) {
+      const float g = smaller(gate[i], p.limit), u = larger(smaller(up[i], p.limit), -p.limit);
+      out[i] = g / (1 + exponential(-1.702f * g)) * (u + 1);
+      continue;
+    }
     const float g = gate[i];
     const float z = p.gelu != 0 ? g * fused(g * g, 0.07135481627f, 1.595769122f) : g;
     out[i] = g / (1 + exponential(-z)) * up[i];

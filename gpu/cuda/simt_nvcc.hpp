@@ -23,6 +23,7 @@ MOONCAF_DEVICE float shuffle_xor(float x, unsigned mask) {
 MOONCAF_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MOONCAF_DEVICE double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 MOONCAF_DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+MOONCAF_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 MOONCAF_DEVICE float magnitude(float x) { return fabsf(x); }
 MOONCAF_DEVICE float square_root(float x) { return __fsqrt_rn(x); }
 MOONCAF_DEVICE float exponential(float x) { return expf(x); }

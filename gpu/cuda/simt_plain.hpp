@@ -55,6 +55,7 @@ float half_value(std::uint16_t bits);
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline double fused(double a, double b, double c) { return std::fma(a, b, c); }
 inline float larger(float a, float b) { return std::fmax(a, b); }
+inline float smaller(float a, float b) { return std::fmin(a, b); }
 inline float magnitude(float x) { return std::fabs(x); }
 inline float square_root(float x) { return std::sqrt(x); }
 inline float exponential(float x) { return std::exp(x); }

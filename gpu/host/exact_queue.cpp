@@ -30,9 +30,10 @@ double kv_element(const kv_layout& layout, const std::byte* row, std::size_t i) 
   return half_to_float(h);
 }
 
-/// One query head at `position` against the keys of `kv_head`.
-void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head, const attention_form& form,
+/// Query head `head` at `position` against the keys that it shares with its group.
+void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t head, const attention_form& form,
             const attention_seq& seq, std::uint32_t position, const float* q, float* out) {
+  const auto kv_head = head / (form.n_heads / layout.n_kv_heads);
   const auto first = form.window != 0 && position >= form.window ? position + 1 - form.window : 0;
   const auto row = [&](std::uint32_t p, bool value) {
     return seq.blocks[p / layout.block_tokens].at +
@@ -45,8 +46,9 @@ void attend(const kv_layout& layout, std::uint32_t layer, std::uint32_t kv_head,
     w *= form.scale;
     if (form.softcap != 0) w = form.softcap * std::tanh(w / form.softcap);
   }
-  const double peak = *std::ranges::max_element(weights);
-  double total = 0;
+  double peak = *std::ranges::max_element(weights);
+  if (form.sinks != nullptr) peak = std::max<double>(peak, form.sinks[head]);
+  double total = form.sinks != nullptr ? std::exp(form.sinks[head] - peak) : 0;
   for (auto& w : weights) total += w = std::exp(w - peak);
   std::vector<double> sums(layout.head_dim);
   for (std::uint32_t p = first; p <= position; ++p) {
@@ -120,6 +122,7 @@ void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor 
       const auto position = seq.kv_tokens - seq.q_tokens + i;
       for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
         for (const bool value : {false, true}) {
+          if (value && layout.shared) continue;
           const float* from = (value ? v : k).row(seq.q_begin + i) + std::size_t{h} * layout.head_dim;
           auto* to = seq.blocks[position / layout.block_tokens].at +
                      layout.offset(layer, h, value, position % layout.block_tokens);
@@ -136,13 +139,13 @@ void exact_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor 
 
 void exact_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
                                   tensor q, std::span<const attention_seq> seqs, tensor out) {
-  const auto n_heads = form.n_heads, group = n_heads / layout.n_kv_heads;
+  const auto n_heads = form.n_heads;
   for (const auto& seq : seqs) {
     core_.pool.run(std::size_t{seq.q_tokens} * n_heads, [&](std::size_t i) {
       const auto head = static_cast<std::uint32_t>(i % n_heads);
       const auto token = static_cast<std::uint32_t>(i / n_heads);
       const auto column = std::size_t{head} * layout.head_dim;
-      attend(layout, layer, head / group, form, seq, seq.kv_tokens - seq.q_tokens + token,
+      attend(layout, layer, head, form, seq, seq.kv_tokens - seq.q_tokens + token,
              q.row(seq.q_begin + token) + column, out.row(seq.q_begin + token) + column);
     });
   }
@@ -163,6 +166,15 @@ void exact_queue::geglu(tensor gate, tensor up, tensor out) {
       const double g = gate.row(t)[i];
       const double inner = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
       out.row(t)[i] = static_cast<float>(0.5 * g * (1 + std::tanh(inner)) * up.row(t)[i]);
+    }
+  }
+}
+
+void exact_queue::clamped_swiglu(tensor gate, tensor up, float limit, tensor out) {
+  for (std::size_t t = 0; t < gate.rows; ++t) {
+    for (std::size_t i = 0; i < gate.cols; ++i) {
+      const double g = std::min(gate.row(t)[i], limit), u = std::clamp(up.row(t)[i], -limit, limit);
+      out.row(t)[i] = static_cast<float>(g / (1 + std::exp(-1.702 * g)) * (u + 1));
     }
   }
 }

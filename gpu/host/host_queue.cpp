@@ -22,6 +22,10 @@ constexpr std::size_t few_rows = 8;
 /// cache.
 constexpr std::uint32_t task_rows = 192;
 
+/// Query heads of one attention task: where one KV head serves all of a model's, a decode step's are shared
+/// out.
+constexpr std::uint32_t task_heads = 32;
+
 const host_weight& as_host(const weight& w) noexcept { return static_cast<const host_weight&>(w); }
 
 std::size_t tiles_of(const linear_job& job) noexcept { return (job.w->rows() + 15) / 16; }
@@ -220,7 +224,7 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
       for (std::uint32_t h = 0; h < layout.n_kv_heads; ++h) {
         const auto head = std::size_t{h} * layout.head_dim;
         put(k.row(seq.q_begin + i) + head, block + layout.offset(layer, h, false, row));
-        put(v.row(seq.q_begin + i) + head, block + layout.offset(layer, h, true, row));
+        if (!layout.shared) put(v.row(seq.q_begin + i) + head, block + layout.offset(layer, h, true, row));
       }
     });
   }
@@ -229,23 +233,27 @@ void host_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
 void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
                                  tensor q, std::span<const attention_seq> seqs, tensor out) {
   const auto group = form.n_heads / layout.n_kv_heads;
-  const auto most = std::max<std::uint32_t>(1, task_rows / group);
+  const auto part = std::min(group, task_heads);
+  const auto most = std::max<std::uint32_t>(1, task_rows / part);
   tasks_.clear();
   for (const auto& seq : seqs) {
     for (std::uint32_t first = 0; first < seq.q_tokens; first += most) {
-      for (std::uint32_t head = 0; head < layout.n_kv_heads; ++head) {
+      for (std::uint32_t head = 0, next = 0; head < form.n_heads; head = next) {
+        const auto group_end = (head / group + 1) * group;
+        next = std::min(head + part, group_end);
         attention_task task;
         task.layout = &layout;
         task.layer = layer;
-        task.kv_head = head;
-        task.group = group;
+        task.kv_head = head / group;
+        task.group = next - head;
         task.scale = form.scale;
         task.window = form.window;
         task.softcap = form.softcap;
+        task.sinks = form.sinks != nullptr ? form.sinks + head : nullptr;
         task.blocks = seq.blocks;
         task.first_position = seq.kv_tokens - seq.q_tokens + first;
         task.tokens = std::min(most, seq.q_tokens - first);
-        const auto column = std::size_t{head} * group * layout.head_dim;
+        const auto column = std::size_t{head} * layout.head_dim;
         task.q = q.row(seq.q_begin + first) + column;
         task.q_stride = q.stride;
         task.out = out.row(seq.q_begin + first) + column;
@@ -255,7 +263,7 @@ void host_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
     }
   }
   // Pieces are handed out from the last to the first: the longest contexts of a prompt are at its end.
-  const auto floats = attention_scratch_floats(layout.head_dim, std::size_t{most} * group);
+  const auto floats = attention_scratch_floats(layout.head_dim, std::size_t{most} * part);
   core_.pool.run(tasks_.size(),
                  [&](std::size_t i) { core_.kernels.attention(tasks_[i], attention_scratch(floats)); });
 }
@@ -268,6 +276,12 @@ void host_queue::swiglu(tensor gate, tensor up, tensor out) {
 void host_queue::geglu(tensor gate, tensor up, tensor out) {
   each_row(gate.rows,
            [&](std::size_t i) { core_.kernels.geglu(gate.row(i), up.row(i), gate.cols, out.row(i)); });
+}
+
+void host_queue::clamped_swiglu(tensor gate, tensor up, float limit, tensor out) {
+  each_row(gate.rows, [&](std::size_t i) {
+    core_.kernels.clamped_swiglu(gate.row(i), up.row(i), limit, gate.cols, out.row(i));
+  });
 }
 
 void host_queue::add(tensor x, tensor y) {

@@ -19,10 +19,11 @@ struct attention_task {
   const kv_layout* layout = nullptr;
   std::uint32_t layer = 0;
   std::uint32_t kv_head = 0;
-  std::uint32_t group = 1;  ///< query heads per KV head
+  std::uint32_t group = 1;  ///< query heads, of those that share the KV head
   float scale = 1;
   std::uint32_t window = 0;  ///< as in `attention_form`
   float softcap = 0;
+  const float* sinks = nullptr;  ///< of the task's first head; null: none
   std::span<const device_bytes> blocks;
   std::uint32_t first_position = 0;  ///< of the first query token
   std::uint32_t tokens = 0;
@@ -54,6 +55,7 @@ struct kernel_set {
   void (*rms_norm)(const float* x, const float* gain, float eps, std::size_t n, float* out);
   void (*swiglu)(const float* gate, const float* up, std::size_t n, float* out);
   void (*geglu)(const float* gate, const float* up, std::size_t n, float* out);
+  void (*clamped_swiglu)(const float* gate, const float* up, float limit, std::size_t n, float* out);
   void (*add)(float* x, const float* y, std::size_t n);
   void (*soft_cap)(float* x, float cap, std::size_t n);
   /// One head in place: pairs turn by the angles whose cosines and sines `turn` holds, [n] each, laid out as

@@ -87,9 +87,11 @@ void linked_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor
 
 void linked_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, const attention_form& form,
                                    tensor q, std::span<const attention_seq> seqs, tensor out) {
-  line_.add([this, layout, layer, form, q = open(q), out = open(out),
+  auto opened = form;
+  opened.sinks = memory_.open(form.sinks);
+  line_.add([this, layout, layer, opened, q = open(q), out = open(out),
              own = shared_seqs{std::make_shared<kept_seqs>(seqs, memory_)}] {
-    inner_->paged_attention(layout, layer, form, q, own->seqs, out);
+    inner_->paged_attention(layout, layer, opened, q, own->seqs, out);
   });
 }
 
@@ -99,6 +101,12 @@ void linked_queue::swiglu(tensor gate, tensor up, tensor out) {
 
 void linked_queue::geglu(tensor gate, tensor up, tensor out) {
   line_.add([this, gate = open(gate), up = open(up), out = open(out)] { inner_->geglu(gate, up, out); });
+}
+
+void linked_queue::clamped_swiglu(tensor gate, tensor up, float limit, tensor out) {
+  line_.add([this, gate = open(gate), up = open(up), limit, out = open(out)] {
+    inner_->clamped_swiglu(gate, up, limit, out);
+  });
 }
 
 void linked_queue::add(tensor x, tensor y) {

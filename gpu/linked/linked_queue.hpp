@@ -31,6 +31,7 @@ class linked_queue final : public compute_queue {
                        std::span<const attention_seq> seqs, tensor out) override;
   void swiglu(tensor gate, tensor up, tensor out) override;
   void geglu(tensor gate, tensor up, tensor out) override;
+  void clamped_swiglu(tensor gate, tensor up, float limit, tensor out) override;
   void add(tensor x, tensor y) override;
   void scale(tensor x, float factor) override;
   void soft_cap(tensor x, float cap) override;

@@ -1,5 +1,6 @@
 #pragma once
-// The canonical layout of a KV block: [layer][kv_head][K|V][token][head_dim].
+// The canonical layout of a KV block: [layer][kv_head][K|V][token][head_dim], or
+// [layer][kv_head][token][head_dim] where values are a part of their keys.
 //
 // One layer of a block is contiguous, so it can leave while the next layer computes; a head range of a layer
 // is contiguous, so a tensor-parallel instance of any degree reads just its share.
@@ -24,22 +25,25 @@ struct kv_layout {
   std::uint32_t head_dim = 0;
   std::uint32_t block_tokens = 64;
   kv_dtype dtype = kv_dtype::f16;
+  bool shared = false;  ///< values are read out of their keys' rows, and have none (latent attention)
 
   static constexpr std::uint32_t version = 1;  ///< Bump when the order of dimensions changes.
 
   constexpr std::size_t row_bytes() const noexcept { return head_dim * size_bytes(dtype); }
   /// Bytes of one K or V plane of one head: [block_tokens, head_dim].
   constexpr std::size_t plane_bytes() const noexcept { return block_tokens * row_bytes(); }
-  /// Bytes of one layer of a block: [n_kv_heads, 2, block_tokens, head_dim].
-  constexpr std::size_t layer_bytes() const noexcept { return std::size_t{2} * n_kv_heads * plane_bytes(); }
+  /// Planes of one layer of a block, one behind the other: keys and values of each head.
+  constexpr std::size_t planes() const noexcept { return std::size_t{shared ? 1u : 2u} * n_kv_heads; }
+  /// Bytes of one layer of a block: [planes, block_tokens, head_dim].
+  constexpr std::size_t layer_bytes() const noexcept { return planes() * plane_bytes(); }
   constexpr std::size_t block_bytes() const noexcept { return n_layers * layer_bytes(); }
   constexpr std::size_t bytes_per_token() const noexcept { return block_bytes() / block_tokens; }
 
   /// Offset inside the block of row `token` of head `head` in layer `layer`; `value` picks V instead of K.
   constexpr std::size_t offset(std::uint32_t layer, std::uint32_t head, bool value,
                                std::uint32_t token) const noexcept {
-    return layer * layer_bytes() + (std::size_t{2} * head + (value ? 1 : 0)) * plane_bytes() +
-           token * row_bytes();
+    const auto plane = shared ? std::size_t{head} : std::size_t{2} * head + (value ? 1 : 0);
+    return layer * layer_bytes() + plane * plane_bytes() + token * row_bytes();
   }
 
   constexpr std::size_t blocks_for(std::size_t tokens) const noexcept {
@@ -50,7 +54,8 @@ struct kv_layout {
   friend std::string to_string(const kv_layout& l) {
     return std::to_string(l.n_layers) + " layers x " + std::to_string(l.n_kv_heads) + " KV heads x " +
            std::to_string(l.head_dim) + " dims, blocks of " + std::to_string(l.block_tokens) + " tokens, " +
-           (l.dtype == kv_dtype::f16 ? "f16" : "f32") + ", layout v" + std::to_string(version);
+           (l.dtype == kv_dtype::f16 ? "f16" : "f32") + ", layout v" + std::to_string(version) +
+           (l.shared ? ", values in their keys" : "");
   }
 };
 

@@ -1,8 +1,13 @@
 // Named and spelled-out shapes of models with random weights.
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/model/model_config.hpp"
 #include "runtime/model/rope_scaling.hpp"
@@ -45,10 +50,39 @@ std::optional<draft> named_shape(std::string_view name) {
     c.rope_neox = true;
     c.rms_eps = 1e-6f;
     c.tied_embeddings = true;
+  } else if (name == "deepseek-v2-lite") {
+    shape(27, 2048, 16, 1, 1408, 102400, 163840);
+    c.arch = model_arch::deepseek2;
+    c.rms_eps = 1e-6f;
+    c.latent = {.rank = 512, .query_rank = 0, .plain_dim = 128, .rope_dim = 64, .value_dim = 128};
+    c.n_experts = 64, c.experts_per_token = 6, c.normalise_experts = false;
+    c.dense_layers = 1, c.dense_ffn_dim = 10944, c.shared_ffn_dim = 2 * 1408;
   } else {
     return std::nullopt;
   }
   return d;
+}
+
+/// What follows from the sizes of latent attention.
+result<void> finish_latent(model_config& c) {
+  if (c.head_dim != 0 || c.n_kv_heads != 1)
+    return fail(ec::invalid_argument, "dummy model: head_dim= and kv_heads= are fixed by latent attention");
+  c.head_dim = c.latent.rank + c.latent.rope_dim;
+  c.attention_scale = 1 / std::sqrt(static_cast<float>(c.latent.query_dim()));
+  c.dense_layers = std::min(c.dense_layers, c.n_layers);
+  return {};
+}
+
+/// Columns of the model's matrices, which must be whole blocks of the type.
+std::vector<std::pair<std::string_view, std::uint32_t>> columns_of(const model_config& c) {
+  const bool latent = c.latent.rank != 0;
+  std::vector<std::pair<std::string_view, std::uint32_t>> out{
+      {"dim", c.dim},
+      {"heads * head_dim", latent ? c.n_heads * c.latent.value_dim : c.q_dim()},
+      {"ffn", c.ffn_dim}};
+  if (latent)
+    out.insert(out.end(), {{"the latent", c.latent.rank}, {"the first layers' ffn", c.dense_ffn_dim}});
+  return out;
 }
 
 std::optional<ggml_type> type_named(std::string_view name) {
@@ -119,6 +153,8 @@ result<model_config> finish(draft d) {
                 {"vocab", c.vocab_size}};
   for (const auto& [key, value] : needed)
     if (value == 0) return fail(ec::invalid_argument, std::string("dummy model: ") + key + "= is missing");
+  if (c.latent.rank != 0)
+    if (auto done = finish_latent(c); !done) return fail(std::move(done.error()));
   if (c.n_kv_heads == 0) c.n_kv_heads = c.n_heads;
   if (c.head_dim == 0) c.head_dim = c.dim / c.n_heads;
   if (c.n_heads % c.n_kv_heads != 0)
@@ -127,14 +163,13 @@ result<model_config> finish(draft d) {
   if (c.head_dim < 2 || c.head_dim % 2 != 0)
     return fail(ec::invalid_argument, "dummy model: head size " + std::to_string(c.head_dim) +
                                           " (dim / heads) is not even and positive");
-  for (const auto& [what, cols] :
-       {std::pair{"dim", c.dim}, {"heads * head_dim", c.q_dim()}, {"ffn", c.ffn_dim}})
+  for (const auto& [what, cols] : columns_of(c))
     if (cols % block_elements(c.dummy_type) != 0)
-      return fail(ec::invalid_argument, std::string("dummy model: ") + what + " = " + std::to_string(cols) +
+      return fail(ec::invalid_argument, "dummy model: " + std::string(what) + " = " + std::to_string(cols) +
                                             " is not a multiple of " +
                                             std::to_string(block_elements(c.dummy_type)) + ", which type " +
                                             std::string(to_string(c.dummy_type)) + " needs");
-  c.rope_inv_freq = plain_inv_freq(c.head_dim, d.rope_base);
+  c.rope_inv_freq = plain_inv_freq(c.latent.rank != 0 ? c.latent.rope_dim : c.head_dim, d.rope_base);
   return std::move(c);
 }
 
@@ -160,10 +195,11 @@ result<model_config> dummy_shape(std::string_view spec) {
     }
     auto named = first ? named_shape(part) : std::nullopt;
     if (!named)
-      return fail(ec::invalid_argument,
-                  "dummy model: '" + std::string(part) +
-                      "' is none of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b and not "
-                      "of the form key=value");
+      return fail(
+          ec::invalid_argument,
+          "dummy model: '" + std::string(part) +
+              "' is none of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b, deepseek-v2-lite and not "
+              "of the form key=value");
     d = std::move(*named);
   }
   d.config.name = std::string(spec);

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/model/model_config.hpp"
+
 namespace mooncaf {
 
 /// Used by one thread at a time; allocates nothing once it was given room.
@@ -15,10 +17,10 @@ class expert_choice {
   /// Makes room for so many tokens.
   void reserve(std::size_t tokens, std::uint32_t experts, std::uint32_t per_token);
 
-  /// Softmax over each token's scores, then the best `per_token` of them; equal ones by their number.
-  /// @param scores     row-major [tokens, experts].
-  /// @param normalise  weights of a token are divided by their sum.
-  void choose(std::span<const float> scores, std::uint32_t experts, std::uint32_t per_token, bool normalise);
+  /// The best experts of each token, equal ones by their number, as the model's mixtures have it.
+  /// @param scores  row-major [tokens, n_experts].
+  /// @param bias    [n_experts], added to what the choice looks at and not to the weights; or empty.
+  void choose(std::span<const float> scores, const model_config& c, std::span<const float> bias);
 
   /// The tokens that go to expert `e`, ascending, and the weights that they go there with.
   std::span<const std::uint32_t> rows(std::uint32_t e) const noexcept { return part(rows_, e); }
@@ -29,11 +31,14 @@ class expert_choice {
   std::span<const T> part(const std::vector<T>& of, std::uint32_t e) const noexcept {
     return std::span{of}.subspan(begin_[e], begin_[e + 1] - begin_[e]);
   }
-  void choose_row(std::span<const float> scores, std::uint32_t per_token, bool normalise);
+  void choose_row(std::span<const float> scores, const model_config& c, std::span<const float> bias);
+  void leave_best_groups(const expert_routing& r);
 
-  std::vector<std::pair<std::uint32_t, float>> chosen_;  ///< [tokens · per_token]: expert, weight
-  std::vector<std::uint32_t> order_;                     ///< experts, best first, of the row at hand
-  std::vector<std::size_t> begin_;                       ///< [experts + 1], into these two
+  std::vector<std::pair<std::uint32_t, float>> chosen_;   ///< [tokens · per_token]: expert, weight
+  std::vector<std::uint32_t> order_;                      ///< experts, best first, of the row at hand
+  std::vector<double> worth_;                             ///< of each of its experts, for the choice
+  std::vector<std::pair<double, std::uint32_t>> groups_;  ///< worth and number of each of its groups
+  std::vector<std::size_t> begin_;                        ///< [experts + 1], into these two
   std::vector<std::uint32_t> rows_;
   std::vector<float> weights_;
 };

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <span>
 
+#include "runtime/model/hf_families.hpp"
 #include "runtime/model/json_file.hpp"
 #include "runtime/model/rope_scaling.hpp"
 
@@ -20,10 +21,12 @@ struct family {
   model_arch arch;
 };
 constexpr family families[] = {
-    {"llama", model_arch::llama},        {"mistral", model_arch::llama}, {"ministral", model_arch::llama},
-    {"mixtral", model_arch::llama},      {"qwen2", model_arch::qwen2},   {"qwen3", model_arch::qwen3},
-    {"qwen3_moe", model_arch::qwen3moe}, {"gemma2", model_arch::gemma2}, {"gemma3_text", model_arch::gemma3},
-    {"phi3", model_arch::phi3},
+    {"llama", model_arch::llama},           {"mistral", model_arch::llama},
+    {"ministral", model_arch::llama},       {"mixtral", model_arch::llama},
+    {"qwen2", model_arch::qwen2},           {"qwen3", model_arch::qwen3},
+    {"qwen3_moe", model_arch::qwen3moe},    {"gemma2", model_arch::gemma2},
+    {"gemma3_text", model_arch::gemma3},    {"phi3", model_arch::phi3},
+    {"deepseek_v2", model_arch::deepseek2}, {"deepseek_v3", model_arch::deepseek2},
 };
 
 result<family> family_of(const std::string& type, const std::string& name) {
@@ -120,6 +123,7 @@ class hf_reader {
     layers();
     experts();
     if (is_gemma(c_.arch)) gemma();
+    if (c_.arch == model_arch::deepseek2) read_deepseek(read_, family_.name, c_);
     if (read_.first_error()) return fail(std::move(*read_.first_error()));
     if (auto done = ropes(); !done) return fail(std::move(done.error()));
     if (read_.first_error()) return fail(std::move(*read_.first_error()));
@@ -241,7 +245,8 @@ class hf_reader {
       partial = inner.number("partial_rotary_factor", 1e-3, 1, partial);
       if (inner.first_error()) return fail(std::move(*inner.first_error()));
     }
-    s.dims = static_cast<std::uint32_t>(c_.head_dim * partial) / 2 * 2;
+    const auto head = c_.latent.rank != 0 ? c_.latent.rope_dim : c_.head_dim;
+    s.dims = static_cast<std::uint32_t>(head * partial) / 2 * 2;
     if (s.dims == 0) return fail(ec::corrupt, name_ + ": 'partial_rotary_factor' leaves nothing to rotate");
     const auto kind =
         json_reader(s.scaling, "").text("rope_type", json_reader(s.scaling, "").text("type", ""));

@@ -41,6 +41,17 @@ constexpr renamed gemma_names[] = {
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
+constexpr renamed deepseek_names[] = {
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
 constexpr renamed phi_names[] = {{"ffn_up", "mlp.gate_up_proj"}};
 
 std::string_view find_name(std::span<const renamed> names, std::string_view gguf) {
@@ -145,9 +156,11 @@ std::string hf_source::name_of(std::string_view gguf_name) const {
   const bool mixtral = config_.n_experts != 0 && config_.arch == model_arch::llama;
   if (const auto dot = part.find('.'); dot != std::string_view::npos)
     return layer + expert_name(part.substr(0, dot), part.substr(dot + 1), mixtral) + std::string(kind);
+  if (part == "exp_probs_b") return layer + "mlp.gate.e_score_correction_bias";
   std::string_view found;
   if (config_.post_norms) found = find_name(gemma_names, part);
   else if (config_.arch == model_arch::phi3) found = find_name(phi_names, part);
+  else if (config_.arch == model_arch::deepseek2) found = find_name(deepseek_names, part);
   else if (mixtral && part == "ffn_gate_inp") found = "block_sparse_moe.gate";
   if (found.empty()) found = find_name(usual_names, part);
   return found.empty() ? std::string{} : layer + std::string(found) + std::string(kind);

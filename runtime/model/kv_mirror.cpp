@@ -74,8 +74,7 @@ void kv_mirror::add_rows(const placed_item& p, std::uint32_t block, std::uint32_
   if (last - first == layout_.block_tokens) return copies_.push_back(whole_layer(p, block, layer));
   const auto offset = layout_.offset(layer, 0, false, first);
   copies_.push_back({p.blocks[block] + offset, p.item.blocks[block] + offset,
-                     (last - first) * layout_.row_bytes(), layout_.plane_bytes(),
-                     std::size_t{2} * layout_.n_kv_heads});
+                     (last - first) * layout_.row_bytes(), layout_.plane_bytes(), layout_.planes()});
 }
 
 void kv_mirror::store(std::uint32_t layer, const event_ptr& written) {

@@ -11,6 +11,7 @@
 
 #include "runtime/base/units.hpp"
 #include "runtime/model/dummy_weights.hpp"
+#include "runtime/model/tensor_rows.hpp"
 
 namespace mooncaf {
 
@@ -49,6 +50,16 @@ class identity {
     for (const float f : c.rope_inv_freq) add(f);
     add(c.rope_attention_scale);
     if (c.arch > model_arch::qwen3 || !c.windows.empty() || c.n_experts != 0) add_family(c);
+    if (c.latent.rank != 0 || c.ffn_biases) add_newer(c);
+  }
+  /// What came with latent attention and gpt-oss; apart, so that keys of older families stay what they are.
+  void add_newer(const model_config& c) {
+    const auto& l = c.latent;
+    for (const auto n : {l.rank, l.query_rank, l.plain_dim, l.rope_dim, l.value_dim, c.dense_layers,
+                         c.dense_ffn_dim, c.shared_ffn_dim, c.routing.groups, c.routing.best_groups,
+                         std::uint32_t{c.routing.sigmoid}, std::uint32_t{c.routing.group_of_two}})
+      add(n);
+    for (const float f : {c.routing.scale, c.glu_limit}) add(f);
   }
   /// What other families add to Llama's layer.
   void add_family(const model_config& c) {
@@ -156,14 +167,16 @@ class model_builder {
 
   void layer(layer_weights& w, std::uint32_t i) {
     const auto p = "blk." + std::to_string(i) + ".";
-    attention(w, p);
-    feed_forward(w, p);
+    if (model_->config_.latent.rank != 0) latent_attention(w, p);
+    else attention(w, p);
+    feed_forward(w, p, model_->config_.has_experts(i));
   }
 
   void attention(layer_weights& w, const std::string& p) {
     const auto& c = model_->config_;
     // A dummy has biases where its architecture has them; a file where it brings them.
-    const bool bias = source_ != nullptr || c.arch == model_arch::qwen2;
+    const bool always = c.arch == model_arch::qwen2 || c.arch == model_arch::gpt_oss;
+    const bool bias = source_ != nullptr || always;
     const bool fused = c.arch == model_arch::phi3;
     const auto rows = c.q_dim() + 2 * c.kv_dim();
     vector(w.attention_gain, p + "attn_norm.weight", c.dim, true);
@@ -176,35 +189,84 @@ class model_builder {
     part(w.k, "attn_k.weight", c.q_dim(), c.kv_dim());
     part(w.v, "attn_v.weight", c.q_dim() + c.kv_dim(), c.kv_dim());
     if (bias) {
-      const bool needed = c.arch == model_arch::qwen2;
-      vector(w.q_bias, p + "attn_q.bias", c.q_dim(), needed);
-      vector(w.k_bias, p + "attn_k.bias", c.kv_dim(), needed);
-      vector(w.v_bias, p + "attn_v.bias", c.kv_dim(), needed);
+      vector(w.q_bias, p + "attn_q.bias", c.q_dim(), always);
+      vector(w.k_bias, p + "attn_k.bias", c.kv_dim(), always);
+      vector(w.v_bias, p + "attn_v.bias", c.kv_dim(), always);
     }
     if (c.qk_norm) {
       vector(w.q_gain, p + "attn_q_norm.weight", c.head_dim, true);
       vector(w.k_gain, p + "attn_k_norm.weight", c.head_dim, true);
     }
     matrix(w.attention_out, p + "attn_output.weight", c.dim, c.q_dim());
-    if (source_ != nullptr) vector(w.attention_out_bias, p + "attn_output.bias", c.dim, false);
+    const bool out_bias = c.arch == model_arch::gpt_oss;
+    if (source_ != nullptr || out_bias) vector(w.attention_out_bias, p + "attn_output.bias", c.dim, out_bias);
+    if (c.sinks) vector(w.sinks, p + "attn_sinks.weight", c.n_heads, true);
     if (c.post_norms) vector(w.attention_post_gain, p + "post_attention_norm.weight", c.dim, true);
   }
 
-  void feed_forward(layer_weights& w, const std::string& p) {
+  void latent_attention(layer_weights& w, const std::string& p) {
+    const auto& c = model_->config_;
+    const auto& l = c.latent;
+    const auto queries = c.n_heads * l.query_dim();
+    vector(w.attention_gain, p + "attn_norm.weight", c.dim, true);
+    matrix(w.k, p + "attn_kv_a_mqa.weight", c.head_dim, c.dim);
+    vector(w.latent.latent_gain, p + "attn_kv_a_norm.weight", l.rank, true);
+    if (l.query_rank == 0) {
+      matrix(w.q, p + "attn_q.weight", queries, c.dim);
+    } else {
+      matrix(w.latent.query_a, p + "attn_q_a.weight", l.query_rank, c.dim);
+      vector(w.latent.query_gain, p + "attn_q_a_norm.weight", l.query_rank, true);
+      matrix(w.q, p + "attn_q_b.weight", queries, l.query_rank);
+    }
+    heads_of(w.latent, p + "attn_kv_b.weight");
+    matrix(w.attention_out, p + "attn_output.weight", c.dim, std::size_t{c.n_heads} * l.value_dim);
+  }
+
+  /// Files hold what makes each head's keys out of a latent, and then its values. The first is wanted the
+  /// other way round: queries go to the latents.
+  void heads_of(latent_weights& w, const std::string& name) {
+    const auto& c = model_->config_;
+    const auto& l = c.latent;
+    const auto each = l.plain_dim + l.value_dim;
+    const auto whole = tensor_of(name, std::size_t{c.n_heads} * each, l.rank);
+    if (!whole) return;
+    identify(name, *whole);
+    if (device_ == nullptr) return;
+    const auto add = [&](std::vector<std::unique_ptr<weight>>& to, const source_tensor& t) {
+      to.emplace_back();
+      if (!error_) load(to.back(), name, t);
+    };
+    for (std::size_t head = 0; head < c.n_heads; ++head) {
+      auto turned = turned_rows(*whole, head * each, l.plain_dim);
+      model_->owned_.push_back(std::move(turned.bytes));
+      add(w.query_to_latent, turned.tensor);
+      add(w.latent_to_value, rows_of(*whole, head * each + l.plain_dim, l.value_dim));
+    }
+  }
+
+  void feed_forward(layer_weights& w, const std::string& p, bool mixture) {
     const auto& c = model_->config_;
     vector(w.ffn_gain, p + "ffn_norm.weight", c.dim, true);
-    w.ffn.resize(std::max(c.n_experts, 1u));
-    if (c.n_experts != 0) {
+    w.ffn.resize(mixture ? c.n_experts : 1);
+    const auto width = c.n_experts != 0 && !mixture ? c.dense_ffn_dim : c.ffn_dim;
+    if (mixture) {
       matrix(w.router, p + "ffn_gate_inp.weight", c.n_experts, c.dim);
+      if (c.ffn_biases) vector(w.router_bias, p + "ffn_gate_inp.bias", c.n_experts, true);
+      if (c.routing.sigmoid) choice_bias(w, p + "exp_probs_b.bias");
       for (std::uint32_t e = 0; e < c.n_experts && !error_; ++e) expert(w.ffn[e], p, e);
+      if (c.shared_ffn_dim != 0) {
+        matrix(w.shared.gate, p + "ffn_gate_shexp.weight", c.shared_ffn_dim, c.dim);
+        matrix(w.shared.up, p + "ffn_up_shexp.weight", c.shared_ffn_dim, c.dim);
+        matrix(w.shared.down, p + "ffn_down_shexp.weight", c.dim, c.shared_ffn_dim);
+      }
     } else if (c.arch == model_arch::phi3) {
       matrix(w.ffn[0].gate, p + "ffn_up.weight", c.ffn_dim, c.dim, {0, 2 * c.ffn_dim});
       matrix(w.ffn[0].up, p + "ffn_up.weight", c.ffn_dim, c.dim, {c.ffn_dim, 2 * c.ffn_dim});
       matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, c.ffn_dim);
     } else {
-      matrix(w.ffn[0].gate, p + "ffn_gate.weight", c.ffn_dim, c.dim);
-      matrix(w.ffn[0].up, p + "ffn_up.weight", c.ffn_dim, c.dim);
-      matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, c.ffn_dim);
+      matrix(w.ffn[0].gate, p + "ffn_gate.weight", width, c.dim);
+      matrix(w.ffn[0].up, p + "ffn_up.weight", width, c.dim);
+      matrix(w.ffn[0].down, p + "ffn_down.weight", c.dim, width);
     }
     if (c.post_norms) vector(w.ffn_post_gain, p + "post_ffw_norm.weight", c.dim, true);
   }
@@ -221,24 +283,48 @@ class model_builder {
     one(w.gate, "ffn_gate", c.ffn_dim, c.dim);
     one(w.up, "ffn_up", c.ffn_dim, c.dim);
     one(w.down, "ffn_down", c.dim, c.ffn_dim);
+    if (!c.ffn_biases) return;
+    const auto number = "." + std::to_string(e) + ".bias";
+    vector(w.gate_bias, p + "ffn_gate" + number, c.ffn_dim, true);
+    vector(w.up_bias, p + "ffn_up" + number, c.ffn_dim, true);
+    vector(w.down_bias, p + "ffn_down" + number, c.dim, true);
+  }
+
+  /// Read by the host, where experts are chosen.
+  void choice_bias(layer_weights& w, const std::string& name) {
+    const auto t = tensor_of(name, 1, model_->config_.n_experts, true);
+    if (!t) return;
+    if (block_elements(t->type) != 1)
+      return stop(ec::unsupported, "tensor '" + own_name(name) + "' is quantised");
+    identify(name, *t);
+    if (device_ == nullptr) return;
+    for (std::size_t i = 0; i < t->cols; ++i) w.choice_bias.push_back(plain_element(*t, i));
   }
 
   void matrix(std::unique_ptr<weight>& into, const std::string& name, std::size_t rows, std::size_t cols,
               part_of part = {}) {
-    if (error_) return;
-    auto t = source_ != nullptr ? find(name, part.of == 0 ? rows : part.of, cols, true)
-                                : make_up(name, model_->config_.dummy_type, rows, cols);
+    auto t = tensor_of(name, part.of == 0 || source_ == nullptr ? rows : part.of, cols);
     if (!t) return;
-    if (part.of != 0) {
-      const auto row = row_bytes(t->type, cols);
-      if (t->data.size() != part.of * row)
-        return stop(ec::corrupt, "tensor '" + own_name(name) + "' lacks bytes");
-      t->data = t->data.subspan(part.first * row, rows * row);
-      t->rows = rows;
-    }
+    if (part.of != 0 && source_ != nullptr) t = rows_of(*t, part.first, rows);
     identify(name, *t);
-    if (device_ == nullptr) return;
-    auto loaded = device_->load_weight(t->type, rows, cols, t->data);
+    if (device_ != nullptr) load(into, name, *t);
+  }
+
+  /// A matrix of the file, with all its bytes, or a made-up one. Nothing after an error.
+  /// @param plain  a made-up one is F32.
+  std::optional<source_tensor> tensor_of(const std::string& name, std::size_t rows, std::size_t cols,
+                                         bool plain = false) {
+    if (error_) return std::nullopt;
+    if (source_ == nullptr)
+      return make_up(name, plain ? ggml_type::f32 : model_->config_.dummy_type, rows, cols);
+    const auto t = find(name, rows, cols, true);
+    if (!t || t->data.size() == rows * row_bytes(t->type, cols)) return t;
+    stop(ec::corrupt, "tensor '" + own_name(name) + "' lacks bytes");
+    return std::nullopt;
+  }
+
+  void load(std::unique_ptr<weight>& into, const std::string& name, const source_tensor& t) {
+    auto loaded = device_->load_weight(t.type, t.rows, t.cols, t.data);
     if (!loaded)
       return stop(loaded.error().code, "tensor '" + own_name(name) + "': " + loaded.error().detail);
     into = std::move(*loaded);
@@ -353,15 +439,31 @@ class model_builder {
   std::optional<error> error_;
 };
 
+namespace {
+
+/// Said before anything is loaded.
+result<void> check_heads(const device& dev, const model_config& c, const std::string& name) {
+  const auto most = dev.info().longest_head;
+  if (most == 0 || c.head_dim <= most) return {};
+  return fail(ec::unsupported, name + ": attention heads of " + std::to_string(c.head_dim) + " dimensions" +
+                                   (c.latent.rank != 0 ? " (DeepSeek's latent attention)" : "") +
+                                   " are not offered on this device, which takes up to " +
+                                   std::to_string(most));
+}
+
+}  // namespace
+
 result<std::shared_ptr<const model>> model::load(device& dev, const model_source& source,
                                                  std::shared_ptr<const void> keep_alive) {
   auto config = source.config();
   if (!config) return fail(std::move(config.error()));
+  if (auto fits = check_heads(dev, *config, source.name()); !fits) return fail(std::move(fits.error()));
   return model_builder(&dev, *config).from_source(source, std::move(keep_alive));
 }
 
 result<std::shared_ptr<const model>> model::dummy(device& dev, const model_config& config,
                                                   std::uint64_t seed) {
+  if (auto fits = check_heads(dev, config, config.name); !fits) return fail(std::move(fits.error()));
   // Pages are committed when they are filled: without this check a shape too large ends in the kernel's OOM
   // killer.
   const auto memory = dev.info().memory_bytes;

@@ -16,8 +16,22 @@ namespace mooncaf {
 
 /// The feed-forward part of a layer, or one expert of it.
 struct ffn_weights {
-  std::unique_ptr<weight> gate, up;  ///< [ffn_dim, dim]
-  std::unique_ptr<weight> down;      ///< [dim, ffn_dim]
+  std::unique_ptr<weight> gate, up;  ///< [width, dim]
+  std::unique_ptr<weight> down;      ///< [dim, width]
+  const float* gate_bias = nullptr;
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;
+};
+
+/// What latent attention has beside or instead of a layer's other matrices: `layer_weights::k` makes rows of
+/// KV, [head_dim, dim], `q` queries, [n_heads · query_dim, query_rank or dim], and there is no `v`.
+struct latent_weights {
+  std::unique_ptr<weight> query_a;     ///< [query_rank, dim]; null without a query_rank
+  const float* query_gain = nullptr;   ///< [query_rank]
+  const float* latent_gain = nullptr;  ///< [rank]
+  /// Of each head: [rank, plain_dim], from the plain part of a query to what it asks of a latent; and
+  /// [value_dim, rank], from attended latents to values.
+  std::vector<std::unique_ptr<weight>> query_to_latent, latent_to_value;
 };
 
 /// Weights of one layer. Pointers to gains and biases are device addresses owned by the model; a null bias is
@@ -30,13 +44,18 @@ struct layer_weights {
   const float* v_bias = nullptr;
   const float* q_gain = nullptr;  ///< [head_dim], with `model_config::qk_norm`
   const float* k_gain = nullptr;
-  std::unique_ptr<weight> attention_out;  ///< [dim, q_dim]
+  latent_weights latent;                  ///< with `model_config::latent`
+  const float* sinks = nullptr;           ///< [n_heads], with `model_config::sinks`
+  std::unique_ptr<weight> attention_out;  ///< [dim, q_dim, or n_heads · value_dim with latent attention]
   const float* attention_out_bias = nullptr;
   const float* attention_post_gain = nullptr;  ///< [dim], with `model_config::post_norms`
   const float* ffn_gain = nullptr;             ///< [dim]
   const float* ffn_post_gain = nullptr;        ///< [dim], with `model_config::post_norms`
   std::unique_ptr<weight> router;              ///< [n_experts, dim], in a mixture
+  const float* router_bias = nullptr;          ///< [n_experts], of its scores
+  std::vector<float> choice_bias;              ///< [n_experts] or none: see `expert_choice`; on the host
   std::vector<ffn_weights> ffn;                ///< one, or [n_experts]
+  ffn_weights shared;                          ///< beside the experts, with `model_config::shared_ffn_dim`
 };
 
 /// What a process has to know of the model that its cluster serves, whether it computes or not.
@@ -52,7 +71,8 @@ class model {
   /// @param keep_alive  owner of the source's bytes (the mapping); held as long as the model. If empty, the
   /// caller
   ///                    keeps the bytes alive.
-  /// @error `ec::corrupt` naming the missing or misshapen tensor; what `device::load_weight` reports.
+  /// @error `ec::corrupt` naming the missing or misshapen tensor; `ec::unsupported` if the device does not
+  /// take heads of this size; what `device::load_weight` reports.
   static result<std::shared_ptr<const model>> load(device& dev, const model_source& source,
                                                    std::shared_ptr<const void> keep_alive = {});
 

@@ -25,6 +25,10 @@ std::string_view to_string(model_arch arch) noexcept {
       return "gemma3";
     case model_arch::phi3:
       return "phi3";
+    case model_arch::deepseek2:
+      return "deepseek2";
+    case model_arch::gpt_oss:
+      return "gpt-oss";
   }
   return "unknown";
 }
@@ -33,16 +37,36 @@ float model_config::score_scale() const noexcept {
   return attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<float>(head_dim));
 }
 
+namespace {
+
+/// Of the matrices of all layers, with so many experts of each mixture.
+std::uint64_t layer_parameters(const model_config& c, std::uint32_t experts) noexcept {
+  const auto& l = c.latent;
+  std::uint64_t attention = std::uint64_t{c.dim} * (2 * c.q_dim() + 2 * c.kv_dim());
+  if (l.rank != 0) {
+    const std::uint64_t heads = c.n_heads;
+    const auto queries = heads * l.query_dim();
+    attention = (l.query_rank == 0 ? c.dim * queries : l.query_rank * (c.dim + queries)) +
+                std::uint64_t{c.dim} * c.head_dim + heads * l.rank * (l.plain_dim + l.value_dim) +
+                heads * l.value_dim * c.dim;
+  }
+  const std::uint64_t mixture =
+      std::uint64_t{3} * c.dim * (std::uint64_t{c.ffn_dim} * experts + c.shared_ffn_dim) +
+      std::uint64_t{c.dim} * c.n_experts;
+  const std::uint64_t dense = std::uint64_t{3} * c.dim * c.dense_ffn_dim;
+  return c.n_layers * attention + c.dense_layers * dense + (c.n_layers - c.dense_layers) * mixture;
+}
+
+}  // namespace
+
 std::uint64_t model_config::parameter_count() const noexcept {
-  const std::uint64_t attention = std::uint64_t{dim} * (2 * q_dim() + 2 * kv_dim());
-  const std::uint64_t ffn =
-      std::uint64_t{3} * dim * ffn_dim * std::max(experts_per_token, 1u) + std::uint64_t{dim} * n_experts;
-  return n_layers * (attention + ffn) + std::uint64_t{vocab_size} * dim;
+  return layer_parameters(*this, std::max(experts_per_token, 1u)) + std::uint64_t{vocab_size} * dim;
 }
 
 std::uint64_t model_config::dummy_bytes() const noexcept {
-  const std::uint64_t embedding = tied_embeddings ? 0 : std::uint64_t{vocab_size} * dim;
-  return (parameter_count() + embedding) / block_elements(dummy_type) * block_bytes(dummy_type);
+  const std::uint64_t tables = std::uint64_t{vocab_size} * dim * (tied_embeddings ? 1 : 2);
+  return (layer_parameters(*this, std::max(n_experts, 1u)) + tables) / block_elements(dummy_type) *
+         block_bytes(dummy_type);
 }
 
 kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype dtype) noexcept {
@@ -50,7 +74,8 @@ kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype 
           .n_kv_heads = c.n_kv_heads,
           .head_dim = c.head_dim,
           .block_tokens = block_tokens,
-          .dtype = dtype};
+          .dtype = dtype,
+          .shared = c.latent.rank != 0};
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 // The shape of a model: all that the forward pass needs to know besides the weights.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,7 +15,7 @@
 namespace mooncaf {
 
 /// Families by the names that GGUF has for them. `llama`: Llama 2/3, SmolLM2, Mistral, Ministral, Mixtral.
-/// `qwen2`: Qwen2/2.5. `qwen3`: dense Qwen3. `phi3`: Phi 3 and 4.
+/// `qwen2`: Qwen2/2.5. `qwen3`: dense Qwen3. `phi3`: Phi 3 and 4. `deepseek2`: DeepSeek V2 and V3.
 enum class model_arch : std::uint8_t {
   llama = 1,
   qwen2 = 2,
@@ -23,9 +24,35 @@ enum class model_arch : std::uint8_t {
   gemma2 = 5,
   gemma3 = 6,
   phi3 = 7,
+  deepseek2 = 8,
+  gpt_oss = 9,
 };
 
 std::string_view to_string(model_arch arch) noexcept;
+
+/// Latent attention (DeepSeek): what a head's keys and values are made of is kept instead of them, once for
+/// all heads. A row of KV is the latent, then the rotated part of the keys.
+struct latent_shape {
+  std::uint32_t rank = 0;        ///< of the latent; 0: the model has none
+  std::uint32_t query_rank = 0;  ///< queries are made of so many numbers; 0: of the residual stream itself
+  std::uint32_t plain_dim = 0;   ///< of a head's query and key: the part that is not rotated
+  std::uint32_t rope_dim = 0;    ///< and the part that is
+  std::uint32_t value_dim = 0;   ///< of a head's value
+
+  std::uint32_t query_dim() const noexcept { return plain_dim + rope_dim; }
+  friend bool operator==(const latent_shape&, const latent_shape&) = default;
+};
+
+/// How experts are chosen, beyond their number.
+struct expert_routing {
+  bool sigmoid = false;      ///< of each score for itself; else softmax over all of them
+  float scale = 1;           ///< of the weights in the end
+  std::uint32_t groups = 1;  ///< of neighbouring experts: only those of the best groups are chosen among
+  std::uint32_t best_groups = 1;
+  bool group_of_two = false;  ///< a group is as good as its best two together; else as its best
+
+  friend bool operator==(const expert_routing&, const expert_routing&) = default;
+};
 
 struct model_config {
   std::string name;  ///< `general.name` or the dummy's spec; for people
@@ -34,8 +61,8 @@ struct model_config {
   std::uint32_t n_layers = 0;
   std::uint32_t dim = 0;         ///< width of the residual stream
   std::uint32_t n_heads = 0;     ///< query heads
-  std::uint32_t n_kv_heads = 0;  ///< divides n_heads
-  std::uint32_t head_dim = 0;    ///< dim / n_heads unless the file says otherwise (Qwen3)
+  std::uint32_t n_kv_heads = 0;  ///< divides n_heads; 1 with latent attention
+  std::uint32_t head_dim = 0;    ///< of a row of KV; dim / n_heads unless the file says otherwise
   std::uint32_t ffn_dim = 0;     ///< of one expert, in a mixture
   std::uint32_t vocab_size = 0;  ///< rows of the embedding, padding included
   std::uint32_t context_length = 0;
@@ -56,9 +83,18 @@ struct model_config {
   bool gelu = false;            ///< the feed-forward part gates by GELU (tanh form); else by SiLU
   bool post_norms = false;  ///< attention and feed-forward are normed before they join the residual stream
 
+  latent_shape latent;
+  bool sinks = false;  ///< each head has a score that joins its softmax and has no value (gpt-oss)
+
   std::uint32_t n_experts = 0;          ///< of a feed-forward part; 0: it is dense
   std::uint32_t experts_per_token = 0;  ///< those with the best scores
   bool normalise_experts = true;        ///< the weights of those sum to 1
+  expert_routing routing;
+  std::uint32_t dense_layers = 0;    ///< the first so many have no experts
+  std::uint32_t dense_ffn_dim = 0;   ///< and a feed-forward part of this width
+  std::uint32_t shared_ffn_dim = 0;  ///< of a part beside the experts, for every token; 0: none
+  bool ffn_biases = false;           ///< of the router and of experts
+  float glu_limit = 0;               ///< experts gate as `clamped_swiglu` does, within this; 0: they do not
 
   bool qk_norm = false;          ///< RMS norm over each head of q and k before rope
   bool tied_embeddings = false;  ///< the output matrix is the embedding
@@ -67,6 +103,9 @@ struct model_config {
 
   std::uint32_t q_dim() const noexcept { return n_heads * head_dim; }
   std::uint32_t kv_dim() const noexcept { return n_kv_heads * head_dim; }
+  bool has_experts(std::uint32_t layer) const noexcept { return n_experts != 0 && layer >= dense_layers; }
+  /// Width of the widest feed-forward part.
+  std::uint32_t widest_ffn() const noexcept { return std::max({ffn_dim, dense_ffn_dim, shared_ffn_dim}); }
   /// What scores are multiplied with before the softmax.
   float score_scale() const noexcept;
   std::uint32_t window(std::uint32_t layer) const noexcept { return windows.empty() ? 0 : windows[layer]; }
@@ -95,7 +134,8 @@ result<model_config> config_from_gguf(const gguf_file& file);
 bool is_dummy_spec(std::string_view spec) noexcept;
 
 /// Shape of a model with random weights, the paper's own way to measure without the weights.
-/// @param spec  `dummy:NAME` with NAME one of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b; or
+/// @param spec  `dummy:NAME` with NAME one of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b,
+///              deepseek-v2-lite; or
 ///              `dummy:layers=4,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1000` with optional `head_dim=`,
 ///              `type=q4_0` (any type of ggml_type.hpp), `ctx=`, `tied=0|1`. A NAME may be followed by
 ///              overrides: `dummy:llama3-8b,layers=4,type=q8_0`.

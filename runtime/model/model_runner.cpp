@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -49,7 +50,7 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   r->logits_in_place_ = dev.info().host_memory;
 
   const std::size_t tokens = options.max_batch_tokens;
-  const std::size_t wide = std::max(c.dim, c.q_dim());
+  const std::size_t wide = std::max({c.dim, c.q_dim(), c.latent.query_rank});
   const std::size_t tile = std::min(tokens, ffn_tile_tokens);
   std::size_t total = 0;
   const auto take = [&total](std::size_t floats) {
@@ -60,9 +61,14 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   r->at_.h = take(tokens * wide);
   r->at_.q = take(tokens * wide);
   r->at_.k = take(tokens * c.kv_dim());
-  r->at_.v = take(tokens * c.kv_dim());
-  r->at_.gate = take(tile * c.ffn_dim);
-  r->at_.up = take(tile * c.ffn_dim);
+  r->at_.v = take(c.latent.rank == 0 ? tokens * c.kv_dim() : 0);
+  if (const auto& l = c.latent; l.rank != 0) {
+    r->at_.heads = take(tokens * c.n_heads * std::max(l.query_dim(), l.value_dim));
+    r->each_head_.resize(tokens * c.n_heads);
+    std::iota(r->each_head_.begin(), r->each_head_.end(), 0u);
+  }
+  r->at_.gate = take(tile * c.widest_ffn());
+  r->at_.up = take(tile * c.widest_ffn());
   if (c.n_experts != 0) {
     r->at_.picked = take(tile * c.dim);
     r->at_.scores = take(tile * c.n_experts);
@@ -257,10 +263,16 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   // none.
   const bool narrow = layer + 1 == c.n_layers && last_rows_.size() < n && !every_row_;
   queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
-  const std::array jobs{linear_job{w.k.get(), w.k_bias, view(at_.k, n, c.kv_dim())},
-                        linear_job{w.v.get(), w.v_bias, view(at_.v, n, c.kv_dim())},
-                        linear_job{w.q.get(), w.q_bias, view(at_.q, n, c.q_dim())}};
-  queue_->linear(h, std::span{jobs}.first(narrow ? 2 : 3));
+  if (c.latent.rank != 0) {
+    const std::array rows{linear_job{w.k.get(), nullptr, view(at_.k, n, c.kv_dim())}};
+    queue_->linear(h, rows);
+    if (!narrow) latent_queries(w, h);
+  } else {
+    const std::array jobs{linear_job{w.k.get(), w.k_bias, view(at_.k, n, c.kv_dim())},
+                          linear_job{w.v.get(), w.v_bias, view(at_.v, n, c.kv_dim())},
+                          linear_job{w.q.get(), w.q_bias, view(at_.q, n, c.q_dim())}};
+    queue_->linear(h, std::span{jobs}.first(narrow ? 2 : 3));
+  }
   write_kv(layer, done);
   if (!narrow) {
     const auto projected = view(at_.q, n, c.dim);
@@ -275,7 +287,8 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   for (std::size_t i = 0; i < last_rows_.size(); ++i)
     queue_->rms_norm(rows_of(x, last_rows_[i], 1), w.attention_gain, c.rms_eps, rows_of(last_h, i, 1));
   const std::array query{linear_job{w.q.get(), w.q_bias, view(at_.q, last_rows_.size(), c.q_dim())}};
-  queue_->linear(last_h, query);
+  if (c.latent.rank != 0) latent_queries(w, last_h);
+  else queue_->linear(last_h, query);
   attend(layer, last_seqs_, last_positions_, last);
   if (w.attention_post_gain != nullptr) queue_->rms_norm(last, w.attention_post_gain, c.rms_eps, last);
   for (std::size_t i = 0; i < last_rows_.size(); ++i)
@@ -288,9 +301,12 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
   const auto& c = model_->config();
   const auto k = view(at_.k, tokens_.size(), c.kv_dim());
   if (c.qk_norm) queue_->rms_norm_heads(k, c.n_kv_heads, c.head_dim, model_->layer(layer).k_gain, c.rms_eps);
-  queue_->rope(k, c.n_kv_heads, c.head_dim, positions_,
-               {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
-  queue_->kv_write(options_.layout, layer, k, view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
+  if (c.latent.rank != 0) finish_latents(model_->layer(layer), k);
+  else
+    queue_->rope(k, c.n_kv_heads, c.head_dim, positions_,
+                 {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
+  queue_->kv_write(options_.layout, layer, k,
+                   c.latent.rank != 0 ? k : view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
   if (mirror_) {
     written_[layer] = queue_->record();
     return mirror_->store(layer, written_[layer]);
@@ -305,13 +321,14 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
                           std::span<const std::int32_t> positions, tensor projected) {
   const auto& c = model_->config();
   const auto& w = model_->layer(layer);
+  if (c.latent.rank != 0) return attend_latents(layer, seqs, positions, projected);
   const auto q = view(at_.q, projected.rows, c.q_dim());
   if (c.qk_norm) queue_->rms_norm_heads(q, c.n_heads, c.head_dim, w.q_gain, c.rms_eps);
   queue_->rope(q, c.n_heads, c.head_dim, positions, {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
   const auto attended = view(at_.h, projected.rows, c.q_dim());
   queue_->paged_attention(options_.layout, layer,
-                          {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap}, q, seqs,
-                          attended);
+                          {c.n_heads, c.score_scale(), c.window(layer), c.attention_softcap, w.sinks}, q,
+                          seqs, attended);
   const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, projected}};
   queue_->linear(attended, out);
 }
@@ -331,6 +348,10 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
     queue_->rms_norm(part, w.ffn_gain, c.rms_eps, h);
     if (w.router) {
       mix_experts(w, h, part);
+      if (!w.shared.gate) continue;
+      const auto shared = view(at_.q, part.rows, c.dim);
+      through(w.shared, h, shared);
+      queue_->add(part, shared);
       continue;
     }
     const auto projected = view(at_.q, part.rows, c.dim);
@@ -342,13 +363,14 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
 /// One feed-forward part, or one expert, of at most a tile of rows.
 void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   const auto& c = model_->config();
-  const auto gate = view(at_.gate, h.rows, c.ffn_dim);
-  const auto up = view(at_.up, h.rows, c.ffn_dim);
-  const std::array widen{linear_job{w.gate.get(), nullptr, gate}, linear_job{w.up.get(), nullptr, up}};
+  const auto gate = view(at_.gate, h.rows, w.gate->rows());
+  const auto up = view(at_.up, h.rows, w.up->rows());
+  const std::array widen{linear_job{w.gate.get(), w.gate_bias, gate}, linear_job{w.up.get(), w.up_bias, up}};
   queue_->linear(h, widen);
-  if (c.gelu) queue_->geglu(gate, up, gate);
+  if (c.glu_limit != 0) queue_->clamped_swiglu(gate, up, c.glu_limit, gate);
+  else if (c.gelu) queue_->geglu(gate, up, gate);
   else queue_->swiglu(gate, up, gate);
-  const std::array narrow{linear_job{w.down.get(), nullptr, out}};
+  const std::array narrow{linear_job{w.down.get(), w.down_bias, out}};
   queue_->linear(gate, narrow);
 }
 
@@ -357,12 +379,12 @@ void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
 void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
   const auto& c = model_->config();
   const auto scores = view(at_.scores, h.rows, c.n_experts);
-  const std::array route{linear_job{w.router.get(), nullptr, scores}};
+  const std::array route{linear_job{w.router.get(), w.router_bias, scores}};
   queue_->linear(h, route);
   const auto shown = std::span{scores_}.first(h.rows * c.n_experts);
   queue_->download(scores.data, shown);
   queue_->synchronize();
-  experts_.choose(shown, c.n_experts, c.experts_per_token, c.normalise_experts);
+  experts_.choose(shown, c, w.choice_bias);
   for (std::uint32_t e = 0; e < c.n_experts; ++e) {
     const auto rows = experts_.rows(e);
     if (rows.empty()) continue;

@@ -38,8 +38,8 @@ struct runner_options {
 /// not fit.
 class model_runner final : public forward_pass {
  public:
-  /// @error `ec::invalid_argument` if a layout is not this model's, a limit is 0, or the device's KV is missing;
-  /// `ec::out_of_space`.
+  /// @error `ec::invalid_argument` if a layout is not this model's, a limit is 0, or the device's KV is
+  /// missing; `ec::out_of_space`.
   static result<std::unique_ptr<model_runner>> make(std::shared_ptr<const model> m, device& dev,
                                                     const runner_options& options);
   ~model_runner() override;
@@ -68,6 +68,10 @@ class model_runner final : public forward_pass {
   void write_kv(std::uint32_t layer, const layer_done_fn& done);
   void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
               std::span<const std::int32_t> positions, tensor projected);
+  void latent_queries(const layer_weights& w, tensor h);
+  void finish_latents(const layer_weights& w, tensor k);
+  void attend_latents(std::uint32_t layer, std::span<const attention_seq> seqs,
+                      std::span<const std::int32_t> positions, tensor projected);
   void feed_forward(const layer_weights& w, tensor x);
   void mix_experts(const layer_weights& w, tensor h, tensor x);
   void through(const ffn_weights& w, tensor h, tensor out);
@@ -85,13 +89,14 @@ class model_runner final : public forward_pass {
   std::unique_ptr<kv_mirror> mirror_;  ///< null where the device computes in the host's blocks
   /// Offsets into `memory_`, in floats.
   struct {
-    std::size_t x = 0;     ///< [tokens, dim], the residual stream
-    std::size_t h = 0;     ///< [tokens, max(dim, q_dim)], normalised input; attention's output
-    std::size_t q = 0;     ///< [tokens, max(dim, q_dim)], queries, then what is added to the residual stream
-    std::size_t k = 0;     ///< [tokens, kv_dim]
-    std::size_t v = 0;     ///< [tokens, kv_dim]
-    std::size_t gate = 0;  ///< [ffn tile, ffn_dim]
-    std::size_t up = 0;    ///< [ffn tile, ffn_dim]
+    std::size_t x = 0;      ///< [tokens, dim], the residual stream
+    std::size_t h = 0;      ///< [tokens, max(dim, q_dim)], normalised input; attention's output
+    std::size_t q = 0;      ///< [tokens, max(dim, q_dim)], queries, then what is added to the residual stream
+    std::size_t k = 0;      ///< [tokens, kv_dim]
+    std::size_t v = 0;      ///< [tokens, kv_dim]; not with latent attention
+    std::size_t heads = 0;  ///< [tokens, n_heads · max(query_dim, value_dim)], with latent attention
+    std::size_t gate = 0;   ///< [ffn tile, widest_ffn]
+    std::size_t up = 0;     ///< [ffn tile, widest_ffn]
     std::size_t picked = 0;  ///< [ffn tile, dim], the rows that one expert takes; in a mixture
     std::size_t scores = 0;  ///< [ffn tile, n_experts], the router's; in a mixture
     std::size_t last = 0;    ///< [logit rows, dim], the residual stream of the rows that want logits
@@ -112,8 +117,9 @@ class model_runner final : public forward_pass {
   std::vector<event_ptr> written_;        ///< with a mirror: KV of a layer is in the device's blocks
   std::vector<float> scores_;             ///< [ffn tile, n_experts], in a mixture
   expert_choice experts_;
-  std::vector<float> shown_;   ///< [show_tile, vocab_size], from the first `each_row` on
-  std::vector<float> hidden_;  ///< [show_tile, dim], from the first `each_hidden` on
+  std::vector<std::uint32_t> each_head_;  ///< 0, 1, … tokens · n_heads, with latent attention
+  std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on
+  std::vector<float> hidden_;             ///< [show_tile, dim], from the first `each_hidden` on
 };
 
 }  // namespace mooncaf

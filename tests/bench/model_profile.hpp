@@ -106,6 +106,10 @@ class profiled_queue final : public compute_queue {
     const operation_times::scope s(times_, operation_times::swiglu);
     inner_->geglu(gate, up, out);
   }
+  void clamped_swiglu(tensor gate, tensor up, float limit, tensor out) override {
+    const operation_times::scope s(times_, operation_times::swiglu);
+    inner_->clamped_swiglu(gate, up, limit, out);
+  }
   void scale(tensor x, float factor) override {
     const operation_times::scope s(times_, operation_times::add);
     inner_->scale(x, factor);

@@ -38,7 +38,8 @@ double longest_row(ggml_type type, const std::vector<std::byte>& data, std::size
   return longest;
 }
 
-const kv_layout half_layout{2, 2, 64, 16, kv_dtype::f16}, float_layout{2, 2, 64, 16, kv_dtype::f32};
+const kv_layout half_layout{2, 2, 64, 16, kv_dtype::f16}, float_layout{2, 2, 64, 16, kv_dtype::f32},
+    shared_layout{2, 2, 64, 16, kv_dtype::f16, true};
 constexpr std::uint32_t heads = 6;
 
 /// Two sequences whose rows lie one behind the other: 40 tokens of which all are queries, 33 of which 3 are.
@@ -179,6 +180,20 @@ TEST_CASE("GELU's gated unit, scaling and capping are near the definition, for a
   });
 }
 
+TEST_CASE("the clamped unit is near the definition on both sides of its limits") {
+  random_source r(17);
+  auto a = matrix::random(r, 3, 130, 6), b = matrix::random(r, 3, 130, 1);
+  for (auto& f : a.values) f *= 20;
+  for (auto& f : b.values) f *= 20;
+  a.values[0] = 1e6f, a.values[1] = -1e6f, b.values[2] = 1e6f, b.values[3] = -1e6f;
+  agrees_with_reference(&tolerance::elementwise, [&](device&, device_world& w) {
+    const auto gate = w.put(a), up = w.put(b);
+    const device_turn turn(w.queue());
+    w.queue().clamped_swiglu(gate, up, 7, gate);
+    return w.get(gate);
+  });
+}
+
 TEST_CASE("rows are gathered as they are, and added with their weights where they came from") {
   random_source r(16);
   auto x = matrix::random(r, 9, 70, 1);
@@ -194,7 +209,7 @@ TEST_CASE("rows are gathered as they are, and added with their weights where the
 }
 
 TEST_CASE("keys and values are written to the same bytes by every device, and to no other") {
-  for (const auto& layout : {half_layout, float_layout}) {
+  for (const auto& layout : {half_layout, float_layout, shared_layout}) {
     two_sequences s(6);
     const auto written = [&](device& d) {
       device_world w(d);
@@ -222,18 +237,22 @@ TEST_CASE("attention over blocks is near the definition, and its rows do not dep
     kv_layout layout;
     std::uint32_t window;
     float softcap;
+    bool sinks;
   };
-  for (const auto& [layout, window, softcap] : {variant{half_layout, 0, 0},
-                                                {float_layout, 0, 0},
-                                                {half_layout, 9, 0},
-                                                {half_layout, 0, 0.7f},
-                                                {float_layout, 33, 0.7f},
-                                                {half_layout, 1, 0}}) {
+  const std::vector<float> sinks{0.5f, -3, 2, 0, 40, -200};
+  for (const auto& [layout, window, softcap, sunk] : {variant{half_layout, 0, 0, false},
+                                                      {float_layout, 0, 0, true},
+                                                      {half_layout, 9, 0, true},
+                                                      {half_layout, 0, 0.7f, false},
+                                                      {float_layout, 33, 0.7f, false},
+                                                      {half_layout, 1, 0, false},
+                                                      {shared_layout, 0, 0, false},
+                                                      {shared_layout, 9, 0, true}}) {
     two_sequences s(7);
-    const attention_form form{heads, 0.125f, window, softcap};
     const auto attend = [&](device_world& w, bool together) {
       const auto a = w.blocks(layout, 40), b = w.blocks(layout, 33);
       const auto k = w.put(s.k), v = w.put(s.v), q = w.put(s.q), out = w.room(43, 384, 2);
+      const attention_form form{heads, 0.125f, window, softcap, sunk ? w.put(sinks) : nullptr};
       const device_turn turn(w.queue());
       w.queue().kv_write(layout, 1, k, v, writes(a, b));
       const auto seqs = reads(a, b);

@@ -27,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!shape) return 0;
   if (shape->rope_inv_freq.size() * 2 > shape->head_dim || shape->n_heads % shape->n_kv_heads != 0 ||
       (!shape->windows.empty() && shape->windows.size() != shape->n_layers) ||
-      shape->experts_per_token > shape->n_experts)
+      shape->experts_per_token > shape->n_experts || shape->dense_layers > shape->n_layers ||
+      (shape->n_experts != 0 && shape->n_experts % shape->routing.groups != 0))
     std::abort();
   return 0;
 }

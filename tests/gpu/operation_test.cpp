@@ -187,6 +187,8 @@ TEST_CASE("norms, rotation, activation and addition equal the reference on odd s
             elementwise_error);
       CHECK(both([&](compute_queue& q, matrix& m) { q.geglu(m.view(), y.view(), m.view()); }) <
             elementwise_error);
+      CHECK(both([&](compute_queue& q, matrix& m) { q.clamped_swiglu(m.view(), y.view(), 0.7f, m.view()); }) <
+            elementwise_error);
       CHECK(both([&](compute_queue& q, matrix& m) { q.soft_cap(m.view(), 2.5f); }) < elementwise_error);
       CHECK(both([&](compute_queue& q, matrix& m) { q.add(m.view(), y.view()); }) < elementwise_error);
     }
@@ -236,7 +238,8 @@ TEST_CASE(
   };
   const shape shapes[] = {{3, 3, 64, 64, kv_dtype::f16},  {2, 1, 80, 16, kv_dtype::f16},
                           {1, 4, 128, 64, kv_dtype::f32}, {2, 8, 96, 48, kv_dtype::f16},
-                          {1, 2, 20, 10, kv_dtype::f32},  {1, 5, 128, 32, kv_dtype::f16}};
+                          {1, 2, 20, 10, kv_dtype::f32},  {1, 5, 128, 32, kv_dtype::f16},
+                          {1, 40, 576, 32, kv_dtype::f16}};
   for (const auto& isa : usable_isas()) {
     for (const auto& s : shapes) {
       const kv_layout layout{2, s.kv_heads, s.head_dim, s.block_tokens, s.dtype};
@@ -249,7 +252,8 @@ TEST_CASE(
         CAPTURE(queries);
         auto got = attend(*fast, layout, s.kv_heads * s.group, tokens, queries, tokens);
         auto want = attend(*exact, layout, s.kv_heads * s.group, tokens, queries, tokens);
-        CHECK(worst(got, want) < attention_error);
+        // Factors of long rows have fewer bits.
+        CHECK(worst(got, want) < (s.head_dim > 256 ? 2 : 1) * attention_error);
       }
     }
   }

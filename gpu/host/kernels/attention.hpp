@@ -291,8 +291,10 @@ void attention(const attention_task& task, float* scratch) {
     s.query_scale[r] = pair_row<false, 0>(reinterpret_cast<const std::byte*>(q), layout.head_dim, s.dim,
                                           limit, s.queries + r * s.dim / 2) *
                        (task.scale * 1.44269504088896341f);
-    s.peak[r] = -std::numeric_limits<float>::infinity();
-    s.total[r] = 0;
+    // A sink is a score that is there before the first tile.
+    const bool sink = task.sinks != nullptr;
+    s.peak[r] = sink ? task.sinks[r % task.group] * 1.44269504088896341f : -std::numeric_limits<float>::infinity();
+    s.total[r] = sink ? 1.0f : 0.0f;
   }
   std::memset(s.sums, 0, rows * s.dim * sizeof(float));
 

@@ -38,6 +38,16 @@ void geglu(const float* gate, const float* up, std::size_t n, float* out) {
   });
 }
 
+/// SiLU of 1.702 g, divided by 1.702, times u + 1.
+void clamped_swiglu(const float* gate, const float* up, float limit, std::size_t n, float* out) {
+  const v16 most = splat(limit), least = splat(-limit);
+  lanes_of(gate, up, n, out, [=](v16 g, v16 u) {
+    g = choose(g > most, most, g);
+    u = max(least, choose(u > most, most, u));
+    return g / (splat(1.0f) + exponential(g * splat(-1.702f))) * (u + splat(1.0f));
+  });
+}
+
 void soft_cap(float* x, float cap, std::size_t n) {
   lanes_of(x, x, n, x, [cap](v16 v, v16) { return capped(v, cap); });
 }

@@ -27,6 +27,10 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fac
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=128)
 GEMMA = dict(head_dim=32, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True, query_pre_attn_scalar=24,
              sliding_window=WINDOW)
+DEEPSEEK = dict(kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=24, v_head_dim=20, num_key_value_heads=4,
+                moe_intermediate_size=24, num_experts_per_tok=3, n_shared_experts=2, first_k_dense_replace=1,
+                routed_scaling_factor=1.5)
+# Without mscale_all_dim in DeepSeek V2: transformers 4.57 leaves it out of the scores there, DeepSeek's own code does not.
 LONG = dict(type="longrope", short_factor=[1.0, 1.3, 2.0, 3.0], long_factor=[1.0, 2.0, 4.0, 8.0])
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -54,6 +58,17 @@ MODELS = {
                        layer_types=["sliding_attention", "sliding_attention", "full_attention"]), BF16, None),
     "hf-phi3": (t.Phi3Config, t.Phi3ForCausalLM,
                 dict(partial_rotary_factor=0.5, rope_scaling=LONG, original_max_position_embeddings=256), BF16, None),
+    "hf-deepseek2": (t.DeepseekV2Config, t.DeepseekV2ForCausalLM,
+                     dict(**DEEPSEEK, q_lora_rank=40, n_routed_experts=6, topk_method="group_limited_greedy", n_group=3,
+                          topk_group=2, num_hidden_layers=3), BF16, None),
+    "hf-deepseek2-lite": (t.DeepseekV2Config, t.DeepseekV2ForCausalLM,
+                          dict(**DEEPSEEK, q_lora_rank=None, n_routed_experts=5, topk_method="greedy",
+                               rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=128,
+                                                 mscale=0.707)), BF16, None),
+    "hf-deepseek3": (t.DeepseekV3Config, t.DeepseekV3ForCausalLM,
+                     dict(**DEEPSEEK, q_lora_rank=40, n_routed_experts=8, n_group=4, topk_group=2, norm_topk_prob=True,
+                          rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=128, mscale=1.0,
+                                            mscale_all_dim=1.0, beta_fast=32, beta_slow=1)), BF16, None),
     "hf-phi4": (t.Phi3Config, t.Phi3ForCausalLM, dict(num_hidden_layers=1, sliding_window=WINDOW), BF16, None),
 }
 
@@ -84,6 +99,9 @@ def fill(model, dtype, given):
             wide = 0.3 if p.dim() == 1 else 0.5 if "gate.weight" in key and "experts" not in key else 0.2
             v = torch.randn_like(p) * wide + (1 if "norm" in key and not gemma else 0)
             p.copy_(v.to(dtype).float())
+        for key, p in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                p.copy_(torch.randn_like(p) * 0.1)
 
 
 def four_bits(v, symmetric):
@@ -166,6 +184,9 @@ def build(name, config_type, model_type, settings, dtype, part, folder):
     for key, p in stored.named_parameters():
         if name == "hf-qwen3" and p.dim() == 1:
             p.data = p.data.float()  # as the GGUF file has them
+    for key, p in stored.named_buffers():
+        if key.endswith("e_score_correction_bias"):
+            p.data = p.data.float()
     stored.load_state_dict(model.state_dict())
     stored.save_pretrained(at, max_shard_size=part or "1GB")
     (at / "generation_config.json").unlink(missing_ok=True)  # no text is made of these
@@ -187,10 +208,19 @@ TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|i
 CHATS = ["Hello, who are you?", "Count to three: 1, 2,", "  spaces  and\nlines é ü 中文 <|im_end|>"]
 
 
-def served(folder):
+# Models that are served over HTTP; the answers of NAME stand in NAME with an underscore, beside this script.
+SERVED = {
+    "hf-served": (t.Qwen2Config, t.Qwen2ForCausalLM, dict(hidden_size=48, intermediate_size=64, tie_word_embeddings=True)),
+    "hf-served-deepseek": (t.DeepseekV3Config, t.DeepseekV3ForCausalLM,
+                           dict(**DEEPSEEK, hidden_size=48, intermediate_size=64, q_lora_rank=None, n_routed_experts=4,
+                                n_group=2, topk_group=2, norm_topk_prob=True, tie_word_embeddings=True)),
+}
+
+
+def served(folder, name, config_type, model_type, settings):
     """A folder with all that a server reads, and transformers' greedy answers; what a user writes stays text."""
     here = Path(__file__).parent
-    at = folder / "hf-served"
+    at = folder / name
     shutil.rmtree(at, ignore_errors=True)
     at.mkdir()
     words = here.parent / "text" / "hf_tokenizers" / "qwen2.json"
@@ -200,26 +230,25 @@ def served(folder):
         {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "model_max_length": CONTEXT}) + "\n")
     tok = t.AutoTokenizer.from_pretrained(at)
     ends = tok.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
-    config = t.Qwen2Config(**{**BASE, "vocab_size": len(tok), "hidden_size": 48, "intermediate_size": 64,
-                              "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": ends[0]})
+    config = config_type(**{**BASE, **settings, "vocab_size": len(tok), "bos_token_id": None, "eos_token_id": ends[0]})
     before, behind = (tok(part, add_special_tokens=False)["input_ids"] for part in TEMPLATE_PARTS)
     own = Tokenizer.from_file(str(words))
     own.encode_special_tokens = True  # what a user writes stays text, as servers must have it
     prompts = [before + own.encode(text, add_special_tokens=False).ids + behind for text in CHATS]
     for seed in range(40):  # the first whose best tokens lead clearly
         torch.manual_seed(seed)
-        model = t.Qwen2ForCausalLM(config).float().eval()
+        model = model_type(config).float().eval()
         fill(model, BF16, {})
         answers = [greedy(model, ids, ends) for ids in prompts]
         if min(lead for _, lead in answers) > 0.08:
             break
-    stored = t.Qwen2ForCausalLM(config).to(BF16)
+    stored = model_type(config).to(BF16)
     stored.load_state_dict(model.state_dict())
     stored.save_pretrained(at)
     (at / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}) + "\n")
     rows = [json.dumps({"text": text, "prompt_token_ids": ids, "token_ids": answer})
             for text, ids, (answer, _) in zip(CHATS, prompts, answers)]
-    (here / "hf_served.json").write_text("[\n" + ",\n".join(rows) + "\n]\n")
+    (here / (name.replace("-", "_") + ".json")).write_text("[\n" + ",\n".join(rows) + "\n]\n")
 
 
 def greedy(model, ids, ends):
@@ -236,7 +265,8 @@ def greedy(model, ids, ends):
 def main():
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)  # the sums have one order, wherever this runs
-    served(folder)
+    for name, how in SERVED.items():
+        served(folder, name, *how)
     print("# Written by make_hf_models.py; the format is that of make_tiny_models.py.")
     for name, (config_type, model_type, settings, dtype, part) in MODELS.items():
         build(name, config_type, model_type, settings, dtype, part, folder)

@@ -35,7 +35,8 @@ matrix attend(device& d, const kv_layout& layout, std::uint32_t heads) {
   const std::array reads{attention_seq{0, chunk, longest, a}, attention_seq{chunk, 1, shorter, b}};
   const device_turn turn(w.queue());
   w.queue().kv_write(layout, 0, keys, values, writes);
-  w.queue().paged_attention(layout, 0, {heads, 0.125f}, queries, reads, out);
+  const auto* sinks = w.put({2, -1, 0, 30, -90, 1});
+  w.queue().paged_attention(layout, 0, {heads, 0.125f, 0, 0, sinks}, queries, reads, out);
   return w.get(out);
 }
 

@@ -98,3 +98,11 @@ TEST_CASE("chunks and neighbours change no bit of a model's logits") {
   REQUIRE(runner->forward(items, logits).has_value());
   CHECK(logits == expected);
 }
+
+TEST_CASE("a model whose heads no kernel takes is refused by name before it is loaded") {
+  const auto dev = mooncaf::cuda::make_device(simt::make_simt_accelerator(), 1);
+  const auto m = model::dummy(*dev, unwrap(dummy_shape("dummy:deepseek-v2-lite,layers=1")), 1);
+  REQUIRE_FALSE(m.has_value());
+  CHECK(m.error() == ec::unsupported);
+  CHECK(m.error().detail.find("heads of 576 dimensions (DeepSeek's latent attention)") != std::string::npos);
+}

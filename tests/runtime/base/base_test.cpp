@@ -28,6 +28,12 @@ TEST_CASE("every row of a block has its own place and the places fill the block"
   CHECK(*offsets.begin() == 0);
   CHECK(*offsets.rbegin() == layout.block_bytes() - layout.row_bytes());
   CHECK(layout.offset(1, 0, false, 0) == layout.layer_bytes());
+  // Values that are read out of their keys take no room.
+  const kv_layout shared{3, 2, 8, 4, kv_dtype::f16, true};
+  CHECK(2 * shared.block_bytes() == layout.block_bytes());
+  CHECK(shared.offset(1, 1, true, 3) == shared.offset(1, 1, false, 3));
+  CHECK(shared.offset(2, 1, true, 3) + shared.row_bytes() == shared.block_bytes());
+  CHECK(to_string(shared) != to_string(layout));
 }
 
 TEST_CASE("a hash prints high word first and ids of different kinds do not compare") {

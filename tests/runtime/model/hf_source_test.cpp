@@ -94,6 +94,42 @@ TEST_CASE("a folder that cannot be used is refused with file and field") {
   refused(folder, ec::corrupt, "tensor 'model.embed_tokens.weight' is missing");
 }
 
+TEST_CASE("DeepSeek's variants that no released model has are refused with the field") {
+  auto config = small_config();
+  config.update({{"model_type", "deepseek_v3"},
+                 {"kv_lora_rank", 6},
+                 {"qk_nope_head_dim", 4},
+                 {"qk_rope_head_dim", 2},
+                 {"v_head_dim", 4},
+                 {"n_routed_experts", 8},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 8},
+                 {"n_group", 4},
+                 {"topk_group", 2},
+                 {"first_k_dense_replace", 1}});
+  const auto whole = open(folder_of(config));
+  REQUIRE(whole.has_value());
+  CHECK((*whole)->config()->head_dim == 8);
+  CHECK((*whole)->name_of("blk.1.exp_probs_b.bias") == "model.layers.1.mlp.gate.e_score_correction_bias");
+  const auto with = [&](const char* key, const json& value, ec code, std::string_view part) {
+    auto changed = config;
+    changed[key] = value;
+    refused(folder_of(changed), code, part);
+  };
+  with("kv_lora_rank", nullptr, ec::corrupt, "'kv_lora_rank' is missing");
+  with("kv_lora_rank", 7, ec::corrupt, "odd");
+  with("attention_bias", true, ec::unsupported, "'attention_bias'");
+  with("topk_method", "greedy", ec::unsupported, "'topk_method' is 'greedy'");
+  with("scoring_func", "softmax", ec::unsupported, "'scoring_func' is 'softmax'");
+  with("moe_layer_freq", 2, ec::unsupported, "'moe_layer_freq'");
+  with("num_experts_per_tok", 5, ec::corrupt, "do not fill their groups");
+  with("n_group", 3, ec::corrupt, "do not fill their groups");
+  with("topk_group", 5, ec::corrupt, "'topk_group' is 5");
+  config.update({{"model_type", "deepseek_v2"}, {"topk_method", "group_limited_greedy"}});
+  CHECK(open(folder_of(config)).has_value());
+  with("norm_topk_prob", true, ec::unsupported, "'norm_topk_prob'");
+}
+
 TEST_CASE("a shape that is contradictory or not offered is refused with its field") {
   refused_config("model_type", "mamba", ec::unsupported, "'mamba' is not offered; llama, mistral");
   refused_config("hidden_size", "wide", ec::corrupt, "m/config.json: 'hidden_size' is \"wide\"");

@@ -71,6 +71,7 @@ TEST_CASE("missing and contradictory shape keys are refused by name") {
                           "context_length", "attention.layer_norm_rms_epsilon", "general.architecture"})
     refused(read({}, key), ec::corrupt, key);
   refused(read({}, "", "llama", false), ec::corrupt, "token_embd.weight");
+  refused(read({}, "", "deepseek2"), ec::unsupported, "'deepseek2' is not offered; llama, qwen2,");
   refused(read({}, "", "gpt2"), ec::unsupported, "'gpt2' is not offered; llama, qwen2,");
   const auto with = [](const char* key, std::uint32_t value, std::string_view without = "") {
     return read([=](gguf_builder& b) { b.u32(std::string("llama.") + key, value); }, without);
@@ -132,6 +133,14 @@ TEST_CASE("dummy shapes: names, spelled-out shapes and overrides") {
   CHECK(dummy_shape("dummy:llama3-70b")->n_layers == 80);
   CHECK(dummy_shape("dummy:smollm2-135m")->parameter_count() == doctest::Approx(135e6).epsilon(0.01));
   CHECK(dummy_shape("dummy:qwen2.5-0.5b")->arch == model_arch::qwen2);
+  const auto latent = dummy_shape("dummy:deepseek-v2-lite");
+  REQUIRE(latent.has_value());
+  // 16 billion in all, 2.4 of them (2.6 with the embedding) for each token; 1,152 bytes of KV per token and
+  // layer.
+  CHECK(latent->dummy_bytes() / 18 * 32 == doctest::Approx(15.7e9).epsilon(0.01));
+  CHECK(latent->parameter_count() == doctest::Approx(2.45e9).epsilon(0.02));
+  CHECK(layout_of(*latent, 64, kv_dtype::f16).bytes_per_token() == 27 * 1152);
+  CHECK(dummy_shape("dummy:deepseek-v2-lite,layers=1")->dense_layers == 1);
   const auto own =
       dummy_shape("dummy:layers=4,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1000,type=Q8_0,ctx=99");
   REQUIRE(own.has_value());
@@ -164,6 +173,8 @@ TEST_CASE("a dummy shape that makes no sense is refused with the part") {
       {"dummy:layers=1,dim=64,heads=3,kv_heads=2,ffn=64,vocab=10", "does not divide"},
       {"dummy:layers=1,dim=64,heads=64,ffn=64,vocab=10", "head size 1"},
       {"dummy:smollm2-135m,type=q4_k", "q4_k"},
+      {"dummy:deepseek-v2-lite,type=q4_k", "q4_k"},
+      {"dummy:deepseek-v2-lite,head_dim=64", "fixed by latent attention"},
   };
   for (const auto& c : cases) {
     const auto config = dummy_shape(c.spec);
