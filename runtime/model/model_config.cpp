@@ -37,36 +37,23 @@ float model_config::score_scale() const noexcept {
   return attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<float>(head_dim));
 }
 
-namespace {
-
-/// Of the matrices of all layers, with so many experts of each mixture.
-std::uint64_t layer_parameters(const model_config& c, std::uint32_t experts) noexcept {
-  const auto& l = c.latent;
-  std::uint64_t attention = std::uint64_t{c.dim} * (2 * c.q_dim() + 2 * c.kv_dim());
-  if (l.rank != 0) {
-    const std::uint64_t heads = c.n_heads;
-    const auto queries = heads * l.query_dim();
-    attention = (l.query_rank == 0 ? c.dim * queries : l.query_rank * (c.dim + queries)) +
-                std::uint64_t{c.dim} * c.head_dim + heads * l.rank * (l.plain_dim + l.value_dim) +
-                heads * l.value_dim * c.dim;
-  }
-  const std::uint64_t mixture =
-      std::uint64_t{3} * c.dim * (std::uint64_t{c.ffn_dim} * experts + c.shared_ffn_dim) +
-      std::uint64_t{c.dim} * c.n_experts;
-  const std::uint64_t dense = std::uint64_t{3} * c.dim * c.dense_ffn_dim;
-  return c.n_layers * attention + c.dense_layers * dense + (c.n_layers - c.dense_layers) * mixture;
-}
-
-}  // namespace
-
 std::uint64_t model_config::parameter_count() const noexcept {
-  return layer_parameters(*this, std::max(experts_per_token, 1u)) + std::uint64_t{vocab_size} * dim;
+  const auto& l = latent;
+  const std::uint64_t heads = n_heads, width = dim;
+  auto attention = width * (2 * q_dim() + 2 * kv_dim());
+  if (l.rank != 0) {
+    const auto queries = heads * l.query_dim();
+    attention = (l.query_rank == 0 ? width * queries : l.query_rank * (width + queries)) + width * head_dim +
+                heads * l.rank * (l.plain_dim + l.value_dim) + heads * l.value_dim * width;
+  }
+  const auto experts = std::uint64_t{ffn_dim} * std::max(n_experts, 1u) + shared_ffn_dim;
+  const auto mixture = 3 * width * experts + width * n_experts, dense = 3 * width * dense_ffn_dim;
+  return n_layers * attention + dense_layers * dense + (n_layers - dense_layers) * mixture +
+         vocab_size * width * (tied_embeddings ? 1 : 2);
 }
 
 std::uint64_t model_config::dummy_bytes() const noexcept {
-  const std::uint64_t tables = std::uint64_t{vocab_size} * dim * (tied_embeddings ? 1 : 2);
-  return (layer_parameters(*this, std::max(n_experts, 1u)) + tables) / block_elements(dummy_type) *
-         block_bytes(dummy_type);
+  return parameter_count() / block_elements(dummy_type) * block_bytes(dummy_type);
 }
 
 kv_layout layout_of(const model_config& c, std::uint32_t block_tokens, kv_dtype dtype) noexcept {

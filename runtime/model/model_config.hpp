@@ -113,7 +113,7 @@ struct model_config {
   const std::vector<float>& inv_freq(std::uint32_t layer) const noexcept {
     return window(layer) != 0 && !local_inv_freq.empty() ? local_inv_freq : rope_inv_freq;
   }
-  /// Parameters of the matrices that a token passes through; twice this is its FLOPs without attention.
+  /// Parameters of all matrices.
   std::uint64_t parameter_count() const noexcept;
   /// Bytes of all matrices of a dummy model.
   std::uint64_t dummy_bytes() const noexcept;
