@@ -519,6 +519,39 @@ def test_the_door_speaks_http():
         assert ask("GET", "/objects/two")[0] == 503 and ask("GET", "/health")[0] == 503
 
 
+def test_type_stubs_say_what_the_methods_take():
+    import ast
+    import inspect
+
+    from mooncaf import store
+
+    def stubs(file, name):
+        tree = ast.parse((ROOT / "storage/python/mooncaf" / file).read_text())
+        found = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+        return {f.name: f.args for f in found.body}
+
+    def names(arguments):
+        plain = [*arguments.posonlyargs, *arguments.args, *([arguments.vararg] if arguments.vararg else []), *arguments.kwonlyargs]
+        return [a.arg for a in plain], [ast.literal_eval(ast.unparse(d)) if not isinstance(d, ast.BinOp) else eval(ast.unparse(d))
+                                        for d in [*arguments.defaults, *[k for k in arguments.kw_defaults if k is not None]]]
+
+    methods = {n: inspect.signature(m) for n, m in inspect.getmembers(store.MooncakeDistributedStore, callable)
+               if not n.startswith("_") or n == "__init__"}
+    told = stubs("store.pyi", "MooncakeDistributedStore")
+    assert told.keys() == methods.keys(), told.keys() ^ methods.keys()
+    for name, signature in methods.items():
+        parameters = signature.parameters.values()
+        defaults = [p.default for p in parameters if p.default is not p.empty]
+        assert names(told[name]) == ([p.name for p in parameters], defaults), name
+    coroutines = stubs("async_store.pyi", "MooncakeDistributedStoreAsync")
+    assert coroutines.keys() - {"__init__"} == {f"async_{n}" for n in methods.keys() - {"__init__"}}
+    assert all(names(coroutines[f"async_{n}"]) == names(told[n]) for n in methods.keys() - {"__init__"})
+    reached = ast.parse((ROOT / "storage/python/mooncaf/store.pyi").read_text()).body
+    told_names = {a.asname for n in reached if isinstance(n, ast.ImportFrom) for a in n.names} | {
+        n.target.id for n in reached if isinstance(n, ast.AnnAssign)} | {"MooncakeDistributedStore"}
+    assert set(store.__all__) <= told_names, set(store.__all__) - told_names
+
+
 def package():
     """The package as it is installed: its sources and the extension in one folder."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mooncaf-package-"))

@@ -1,5 +1,7 @@
 """Memory of this process, for engines that ask the store's package for it."""
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 import os
@@ -12,11 +14,11 @@ __all__ = ["MooncakeHostMemAllocator", "bind_to_numa_node"]
 class MooncakeHostMemAllocator:
     """Page-aligned memory for an engine's host pool. The store copies from and to any address, so it is ordinary memory."""
 
-    def __init__(self):
-        self._regions = {}
+    def __init__(self) -> None:
+        self._regions: dict[int, mmap.mmap] = {}
         self._lock = threading.Lock()
 
-    def alloc(self, size):
+    def alloc(self, size: int) -> int:
         """Returns the address of `size` zero bytes; 0 where there is no memory, or for no bytes."""
         if not isinstance(size, int) or size <= 0:
             return 0
@@ -29,13 +31,13 @@ class MooncakeHostMemAllocator:
             self._regions[address] = region
         return address
 
-    def free(self, ptr):
+    def free(self, ptr: int) -> int:
         """Returns 0, or -600 for what `alloc` did not return. The memory goes when nothing in Python refers to it."""
         with self._lock:
             return 0 if self._regions.pop(ptr, None) is not None else -600
 
 
-def bind_to_numa_node(node):
+def bind_to_numa_node(node: int) -> None:
     """Lets this thread run on the node's processors and take its memory from there first; nothing where there is no such
     node."""
     try:

@@ -5,15 +5,19 @@ What is not there answers NOT_SUPPORTED (-1012), or what a caller of that method
 every call with -600: open another.
 """
 
+import ctypes
 import ipaddress
 import os
 
 from . import _store, types
 from .memory import MooncakeHostMemAllocator, bind_to_numa_node
+from .tensor_batches import TensorBatches
+from .tensors import ParallelAxis, ReadTarget, TensorParallelism
 from .types import *  # noqa: F403
 from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, ReplicateConfig, SoftPinAction, TaskStatus, TaskType
 
-__all__ = ["MooncakeDistributedStore", "MooncakeHostMemAllocator", "bind_to_numa_node", *types.__all__]
+__all__ = ["MooncakeDistributedStore", "MooncakeHostMemAllocator", "bind_to_numa_node", "ParallelAxis", "TensorParallelism", "ReadTarget",
+           *types.__all__]
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers find the values in the module, too
     globals().update(_enum.__members__)
     __all__ += list(_enum.__members__)
@@ -79,7 +83,7 @@ def _listen_host(name):
     return "127.0.0.1" if address.is_loopback or address.is_unspecified else host
 
 
-class MooncakeDistributedStore:
+class MooncakeDistributedStore(TensorBatches):
     """One client of the store. Made empty; `setup` connects it."""
 
     def __init__(self):
@@ -244,6 +248,9 @@ class MooncakeDistributedStore:
             return None
         return _policy(config)
 
+    def _put_gathered(self, keys, parts, config, replace):
+        return self._put(_keys(keys), parts, _policy(config), replace=replace)
+
     def _put(self, keys, parts, policy, staged=False, replace=False):
         client = self._usable()
         if client is None or policy is None or (staged and self._staging == 0):
@@ -347,6 +354,15 @@ class MooncakeDistributedStore:
                                  [list(all_src[i]) for i in which], False)
         found = dict(zip(which, codes))
         return [found.get(i) or [INVALID_PARAMETERS] * len(all_sizes[i]) for i in range(len(keys))]
+
+    def _read_parts(self, keys, parts, offsets):
+        client = self._usable()
+        return client.get_parts(_keys(keys), parts, offsets, False) if client is not None else [[INVALID_PARAMETERS]] * len(keys)
+
+    @staticmethod
+    def _bytes_at(address, size):
+        """Of this process, or none where it may not read them."""
+        return ctypes.string_at(address, size) if size > 0 and address and _store.is_there(address, size) else b""
 
     # ---- get sessions: where objects are is asked once; their parts come layer by layer
 

@@ -1,5 +1,7 @@
 """What the store's calls take and answer, beside keys and codes."""
 
+from __future__ import annotations
+
 import enum
 
 from ._store import BufferHandle
@@ -35,37 +37,37 @@ class ReplicateConfig:
                  "with_hard_pin", "preferred_segments", "preferred_nof_segments", "preferred_segment",
                  "prefer_alloc_in_same_node", "data_type", "group_ids")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.replica_num = 1
         self.nof_replica_num = 0
         self.dfs_replica_num = 0
         self.soft_pin_action = SoftPinAction.PRESERVE
-        self._soft_pin_ttl_ms = None
+        self._soft_pin_ttl_ms: int | None = None
         self.with_hard_pin = False
-        self.preferred_segments = []
-        self.preferred_nof_segments = []
+        self.preferred_segments: list[str] = []
+        self.preferred_nof_segments: list[str] = []
         self.preferred_segment = ""
         self.prefer_alloc_in_same_node = False
         self.data_type = ObjectDataType.UNKNOWN
-        self.group_ids = None
+        self.group_ids: list[str] | None = None
 
     @property
-    def soft_pin_ttl_ms(self):
+    def soft_pin_ttl_ms(self) -> int | None:
         return self._soft_pin_ttl_ms
 
     @soft_pin_ttl_ms.setter
-    def soft_pin_ttl_ms(self, value):
+    def soft_pin_ttl_ms(self, value: int | None) -> None:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64):
             raise TypeError("soft_pin_ttl_ms is an unsigned 64-bit number or None")
         self._soft_pin_ttl_ms = value
 
     @property
-    def with_soft_pin(self):
+    def with_soft_pin(self) -> bool:
         """As releases before SoftPinAction have it."""
         return self.soft_pin_action == SoftPinAction.ENABLE
 
     @with_soft_pin.setter
-    def with_soft_pin(self, on):
+    def with_soft_pin(self, on: bool) -> None:
         self.soft_pin_action = SoftPinAction.ENABLE if on else SoftPinAction.PRESERVE
 
     def __str__(self):
@@ -73,42 +75,42 @@ class ReplicateConfig:
 
 
 class Descriptor:
-    def __init__(self, size, address, endpoint):
+    def __init__(self, size: int, address: int, endpoint: str) -> None:
         self.size, self.buffer_address, self.transport_endpoint = size, address, endpoint
 
 
 class MemoryDescriptor:
-    def __init__(self, buffer):
+    def __init__(self, buffer: Descriptor) -> None:
         self.buffer_descriptor = buffer
 
 
 class DiskDescriptor:
     """Of replicas on disks, of which there are none."""
 
-    def __init__(self, file_path="", object_size=0):
+    def __init__(self, file_path: str = "", object_size: int = 0) -> None:
         self.file_path, self.object_size = file_path, object_size
 
 
 class ReplicaDescriptor:
     """One replica, which is in memory: there are no others yet. The address is an offset in its segment."""
 
-    def __init__(self, size, offset, segment):
+    def __init__(self, size: int, offset: int, segment: str) -> None:
         self.status = ReplicaStatus.COMPLETE
         self._memory = MemoryDescriptor(Descriptor(size, offset, segment))
 
-    def is_memory_replica(self):
+    def is_memory_replica(self) -> bool:
         return True
 
-    def is_disk_replica(self):
+    def is_disk_replica(self) -> bool:
         return False
 
-    def is_local_disk_replica(self):
+    def is_local_disk_replica(self) -> bool:
         return False
 
-    def get_memory_descriptor(self):
+    def get_memory_descriptor(self) -> MemoryDescriptor:
         return self._memory
 
-    def get_disk_descriptor(self):
+    def get_disk_descriptor(self) -> DiskDescriptor:
         raise RuntimeError("this replica is in memory")
 
 

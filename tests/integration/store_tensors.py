@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Tensors in the store: whole, and as shards of one number of which any other number is read. With torch or numpy where this interpreter has
+them, else with the language's own arrays."""
+import ctypes
+import itertools
+import os
+import struct
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main  # noqa: E402
+from store import INVALID, NOT_SUPPORTED, Store, package  # noqa: E402
+
+HEADER = 304
+
+
+def tensor(*shape, letter="f"):
+    n = 1
+    for extent in shape:
+        n *= extent
+    return memoryview(struct.pack(f"{n}{letter}", *range(n))).cast("B").cast(letter, shape)
+
+
+def part(whole, rank, size, dim):
+    """The elements of a shard, in order."""
+    n = whole.shape[dim] // size
+    return [whole[i] for i in itertools.product(*[range(rank * n, (rank + 1) * n) if d == dim else range(e)
+                                                  for d, e in enumerate(whole.shape)])]
+
+
+def elements(found):
+    if hasattr(found, "flatten"):
+        return found.flatten().tolist()
+    return list(struct.unpack(f"{found.nbytes // found.itemsize}{found.format}", found.tobytes()))
+
+
+def axis(rank, size, dim, kind="tp"):
+    from mooncaf.store import ParallelAxis, TensorParallelism
+
+    one, all_of_them = ParallelAxis(), TensorParallelism()
+    one.kind, one.rank, one.size, one.split_dim = kind, rank, size, dim
+    all_of_them.axes = [one]
+    return all_of_them
+
+
+def target(mode, parallelism=None):
+    from mooncaf.store import ReadTarget
+
+    wanted = ReadTarget()
+    wanted.mode, wanted.parallelism = mode, parallelism
+    return wanted
+
+
+class Moved:
+    """How many bytes the store was asked for, while this is open."""
+
+    def __init__(self, store):
+        self.store, self.bytes = store, 0
+
+    def __enter__(self):
+        plain = self.store._read_parts
+
+        def read(keys, parts, offsets):
+            self.bytes += sum(n for some in parts for _, n in some)
+            return plain(keys, parts, offsets)
+
+        self.store._read_parts = read
+        return self
+
+    def __exit__(self, *_):
+        del self.store._read_parts
+
+
+def test_a_tensor_comes_back_as_it_was():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        store = world.client()
+        for i, (letter, shape) in enumerate(itertools.product("fdbBhHiIqQ", [(3,), (2, 3, 4)])):
+            whole = tensor(*shape, letter=letter)
+            assert store.put_tensor(f"t{i}", whole) == 0
+            found = store.get_tensor(f"t{i}")
+            assert list(found.shape) == list(shape) and elements(found) == list(range(len(elements(found)))), (letter, shape)
+        first = tensor(4, 6)
+        assert store.put_tensor("t", first) == 0 and store.put_tensor("t", tensor(2)) == 0, "as every put, and the first stays"
+        assert list(store.get_tensor("t").shape) == [4, 6] and store.get_size("t") == HEADER + 96
+        assert store.upsert_tensor("t", tensor(5)) == 0 and elements(store.get_tensor("t")) == [0, 1, 2, 3, 4]
+        assert store.put_tensor("bad", [1, 2]) == store.put_tensor("bad", b"bytes") == INVALID
+        assert store.get_tensor("absent") is None and store.put("raw", b"x" * 400) == 0 and store.get_tensor("raw") is None
+        buffer = ctypes.create_string_buffer(4096)
+        at = ctypes.addressof(buffer)
+        assert elements(store.get_tensor_into("t", at, 4096)) == [0, 1, 2, 3, 4]
+        assert store.put_tensor_from("again", at, HEADER + 20) == 0 and elements(store.get_tensor("again")) == [0, 1, 2, 3, 4]
+        assert store.get_tensor_into("t", at, 100) is None and store.put_tensor_from("short", at, 200) == INVALID
+        assert store.put_tensor_from("nowhere", 4096, 400) == INVALID
+        assert store.batch_put_tensor(["a", "b"], [first, tensor(2)]) == [0, 0] and store.batch_put_tensor(["a"], []) == [INVALID]
+        assert [t is None for t in store.batch_get_tensor(["a", "absent", "b"])] == [False, True, False]
+        assert store.get_tensor_into_cuda("t", first) == NOT_SUPPORTED
+        # What is no header, or one of something else, is no tensor, whatever it says.
+        good = store.get("a")
+        for i, (place, value) in enumerate(itertools.product((0, 4, 8, 12, 16, 24, 32, 40, 104, 168), (0, 7, 0xFFFFFFFF))):
+            bent = bytearray(good)
+            bent[place:place + 4] = struct.pack("<I", value)
+            if bent != good:
+                assert store.upsert("bent", bytes(bent)) == 0
+                found = store.get_tensor("bent")
+                assert found is None or elements(found) is not None
+        store.close()
+
+
+def test_any_number_of_shards_is_read_from_any_other():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2)
+        store = world.client()
+        whole = tensor(8, 12, 4)
+        total = whole.nbytes
+        for dim, written in itertools.product((0, 1), (1, 2, 4)):
+            key = f"w{dim}x{written}"
+            assert store.put_tensor_with_tp(key, whole, tp_rank=0, tp_size=written, split_dim=dim) == 0
+            for size in (1, 2, 4):
+                for rank in range(size):
+                    with Moved(store) as moved:
+                        found = store.get_tensor_with_tp(key, rank, size, split_dim=dim)
+                    assert elements(found) == part(whole, rank, size, dim), (key, rank, size)
+                    assert total // size <= moved.bytes <= total // size + HEADER * written, (key, rank, size, moved.bytes)
+            # Along another dimension, too.
+            for rank in range(4):
+                found = store.get_tensor_with_parallelism(key, target("shard", axis(rank, 4, 1 - dim)))
+                assert elements(found) == part(whole, rank, 4, 1 - dim), (key, rank)
+            assert elements(store.get_tensor_with_parallelism(key, target("full"))) == list(range(8 * 12 * 4))
+        assert store.get_tensor_with_tp("w0x2", 0, 3) is None, "eight rows are not three shards"
+        assert store.put_tensor_with_tp("w", whole, tp_size=5) == INVALID
+        assert store.get_tensor_with_tp("absent", 0, 2) is None and store.get_tensor_with_tp("w0x2", 2, 2) is None
+        store.close()
+
+
+def test_each_writes_its_own_shard_and_another_process_reads_others():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        store = world.client()
+        whole = tensor(6, 8)
+        for rank in range(2):
+            assert store.put_tensor_with_parallelism("own", whole, axis(rank, 2, 1)) == 0
+        assert elements(store.get_tensor_with_parallelism("own", target("as_stored", axis(1, 2, 1)))) == part(whole, 1, 2, 1)
+        assert elements(store.get_tensor_with_tp("own", 3, 4)) == part(whole, 3, 4, 1)
+        # A shard in a buffer, with the header of a tensor of its shape.
+        for rank in range(2):
+            assert store.put_tensor(f"half{rank}", memoryview(struct.pack("24f", *part(whole, rank, 2, 0))).cast("B").cast("f", (3, 8))) == 0
+        buffer = ctypes.create_string_buffer(4096)
+        at = ctypes.addressof(buffer)
+        for rank in range(2):
+            assert store.get_tensor_into(f"half{rank}", at, 4096) is not None
+            assert store.put_tensor_with_tp_from("joined", at, HEADER + 96, rank, 2, 0) == 0
+        out = world.python(
+            "found = store.get_tensor_with_tp('joined', 2, 3)\n"
+            "print(*(found.flatten().tolist() if hasattr(found, 'flatten') else [x for row in found.tolist() for x in row]))\n")
+        assert [float(x) for x in out.split()] == part(whole, 2, 3, 0)
+        into = store.get_tensor_with_tp_into("joined", at, 4096, 0, 1)
+        assert elements(into) == list(range(48)) and store.put_tensor_from("whole", at, HEADER + 192) == 0
+        assert elements(store.get_tensor("whole")) == list(range(48))
+        assert store.get_tensor_with_tp_into("joined", at, 300, 0, 1) is None
+        # A shard of which another tensor has taken the place is not mixed with the others.
+        assert store.upsert_tensor_with_parallelism("own", tensor(6, 6), axis(1, 2, 1)) == 0
+        assert store.get_tensor_with_tp("own", 0, 1) is None and elements(store.get_tensor_with_tp("own", 0, 2)) == part(whole, 0, 2, 1)
+        assert store.remove("own_tp_1", True) == 0 and store.get_tensor_with_tp("own", 0, 1) is None
+        assert store.put_tensor_with_parallelism("other", whole, axis(0, 2, 0, kind="ep")) == NOT_SUPPORTED
+        store.close()
+
+
+if __name__ == "__main__":
+    package()
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
