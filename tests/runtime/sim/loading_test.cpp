@@ -7,15 +7,18 @@ using namespace mooncaf::sim;
 
 namespace {
 
-/// Prompts of 20 blocks, the first 16 of which all of them share: one a second for half a minute, then eight.
-std::vector<workload_record> one_system_prompt(std::uint32_t requests) {
+/// Prompts of which all begin with the same blocks: the first `early` come `apart_ms` after one another, the
+/// others `then_ms`.
+std::vector<workload_record> one_beginning(std::uint32_t requests, std::uint64_t shared, std::uint64_t blocks,
+                                           std::uint32_t early, std::uint64_t apart_ms,
+                                           std::uint64_t then_ms) {
   std::vector<workload_record> out;
   for (std::uint32_t i = 0; i < requests; ++i) {
     workload_record r;
-    r.timestamp_ms = i < 30 ? 1000 * i : 30'000 + 125 * (i - 30);
-    r.input_tokens = 20 * 512;
+    r.timestamp_ms = i < early ? apart_ms * i : apart_ms * early + then_ms * (i - early);
+    r.input_tokens = static_cast<std::uint32_t>(512 * blocks);
     r.output_tokens = 50;
-    for (std::uint64_t b = 0; b < 20; ++b) r.hash_ids.push_back(b < 16 ? b : 1000 + 20 * i + b);
+    for (std::uint64_t b = 0; b < blocks; ++b) r.hash_ids.push_back(b < shared ? b : 1000 + 40 * i + b);
     out.push_back(std::move(r));
   }
   return out;
@@ -34,7 +37,7 @@ simulation_options with_disk(double bytes_per_s) {
 }  // namespace
 
 TEST_CASE("a system prompt is copied to the nodes that will need it, and the first token comes sooner") {
-  const auto records = one_system_prompt(300);
+  const auto records = one_beginning(300, 16, 20, 30, 1000, 125);
   auto o = a800_cluster(8, 8);
   o.policy = placement_policy::cache_aware;
   const auto with = run(o, records);
@@ -61,20 +64,6 @@ TEST_CASE("a prefix on disk is read where that beats computing it, and one below
 
 namespace {
 
-/// Prompts that share 32 blocks, two seconds apart, then five a second: a node without the prefix fetches it.
-std::vector<workload_record> shared_document(std::uint32_t requests) {
-  std::vector<workload_record> out;
-  for (std::uint32_t i = 0; i < requests; ++i) {
-    workload_record r;
-    r.timestamp_ms = i < 4 ? 4000 * i : 16'000 + 200 * (i - 4);
-    r.input_tokens = 36 * 512;
-    r.output_tokens = 20;
-    for (std::uint64_t b = 0; b < 36; ++b) r.hash_ids.push_back(b < 32 ? b : 1000 + 40 * i + b);
-    out.push_back(std::move(r));
-  }
-  return out;
-}
-
 /// 32 blocks of 168 MB take 1.34 s at 4 GB/s; computing them takes 2.
 simulation_options slow_network(prefetch_mode mode) {
   auto o = a800_cluster(4, 4);
@@ -88,7 +77,7 @@ simulation_options slow_network(prefetch_mode mode) {
 }  // namespace
 
 TEST_CASE("a prefix is waited for as long as the policy says, and what came until then is used") {
-  const auto records = shared_document(200);
+  const auto records = one_beginning(200, 32, 36, 4, 4000, 200);
   const auto whole = run(slow_network(prefetch_mode::wait_complete), records);
   REQUIRE(whole.fetches > 1);
   CHECK(whole.blocks_remote % 32 == 0);
@@ -110,6 +99,6 @@ TEST_CASE("a prefix is waited for as long as the policy says, and what came unti
   const auto best = run(slow_network(prefetch_mode::best_effort), records);
   CHECK(best.fetches <= whole.fetches);
   CHECK(best.all().completed == records.size());
-  auto idle = shared_document(4);
+  const auto idle = one_beginning(4, 32, 36, 4, 4000, 200);
   CHECK(run(slow_network(prefetch_mode::best_effort), idle).blocks_remote == 0);
 }
