@@ -1,8 +1,8 @@
 #pragma once
 // A process of a virtual cluster. What decides is the product's: `conductor_desk`, `gateway_core`,
-// `decode_intake`, `copy_desk`, `block_claim`, `peer_roster`, `tiered_store`. What stays in the actors
-// (greeting peers, the messenger's peers and fences, a prefill worker's order of steps) is a twin of them, as
-// short as possible.
+// `prefill_core`, `decode_intake`, `copy_desk`, `block_claim`, `peer_roster`, `tiered_store`. What stays in
+// the actors (greeting peers, the messenger's peers and fences, streams) is a twin of them, as short as
+// possible.
 
 #include <map>
 #include <memory>
@@ -16,15 +16,14 @@
 #include "runtime/request/copy_desk.hpp"
 #include "runtime/request/decode_intake.hpp"
 #include "runtime/request/gateway_core.hpp"
-#include "runtime/sched/load_plan.hpp"
+#include "runtime/request/prefill_core.hpp"
 #include "runtime/sched/peer_roster.hpp"
-#include "runtime/sched/prefetch_policy.hpp"
-#include "runtime/sched/prefill_batch.hpp"
 #include "tests/campaign/shard.hpp"
 
 namespace mooncaf::campaign {
 
 inline constexpr std::uint32_t block_tokens = 4;
+inline constexpr std::uint32_t layers = 3;  ///< in which prefixes come
 
 inline node_id node_of(process p) { return node_id{p + 1}; }
 inline process process_of(node_id node) { return node.value - 1; }
@@ -140,7 +139,10 @@ class courier {
   using ended_fn = std::function<void(bool landed, bool fenced)>;
   std::uint64_t write(process to, std::function<void()> land, ended_fn ended);
   void cancel(std::uint64_t transfer);
-  void fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered);
+  using progress_fn = std::function<void(std::uint32_t leading)>;
+  /// @param landed  set: all blocks come together, layer by layer; told of each that is in.
+  void fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered,
+             progress_fn landed = {});
   /// The fetch of this attempt ends now, with what arrived.
   void stop(const attempt_id& id) { stopped_.insert(id.owner()); }
 
@@ -157,6 +159,8 @@ class courier {
   void end(std::uint64_t id, bool landed, bool fenced);
   void read(const fetch_plan& plan, remote_blocks held, std::uint64_t session,
             std::function<void(const remote_blocks&)> answered);
+  void read_layers(const fetch_plan& plan, const remote_blocks& held, std::uint64_t session,
+                   std::function<void(const remote_blocks&)> answered, progress_fn landed);
 
   machine& here_;
   std::map<process, bool> admitted_;         ///< we may begin transfers with them
@@ -173,7 +177,7 @@ class courier {
   std::uint64_t next_ = 1;
 };
 
-/// actors/prefill_worker.cpp.
+/// A prefill worker around the real core.
 class prefill_twin {
  public:
   explicit prefill_twin(machine& here);
@@ -183,57 +187,65 @@ class prefill_twin {
   roll_answer answer_roll(const roll_call& call);
   void peer_lost(process peer);
   std::vector<std::uint64_t> sweep();
-  std::size_t size() const noexcept { return requests_.size(); }
+  std::size_t size() const noexcept { return core_.size(); }
 
  private:
-  enum class phase : std::uint8_t { looking, pinning, reserving, fetching, queued, sending };
-  struct live {
-    work_order job;
-    block_claim claim;
-    phase at = phase::looking;
-    load_plan plan;
-    time_point load_began;
-    std::uint32_t computed = 0;  ///< tokens
-    bool right = true;           ///< all that was read was what it should be
-    bool busy = false, over = false;
-    // Its stream.
-    bool streams = false, finished = false, failed = false, stopped = false, fenced = true, told = false;
+  /// actors/prefix_load.cpp.
+  struct layers_load {
+    std::uint32_t leading = 0;
+    bool given_up = false;
+    time_point moved;
+  };
+  /// actors/kv_stream.cpp.
+  struct stream {
     std::optional<kv_target> target;
-    std::uint32_t sent = 0;  ///< blocks
+    std::uint32_t ready = 0;  ///< tokens
+    std::uint32_t sent = 0;   ///< blocks
     std::uint32_t transfers = 0;
     std::vector<std::uint64_t> under_way;
+    prefill_done message;
+    bool finished = false, failed = false, stopped = false, told = false, ended = false, fenced = true;
+  };
+  struct live {
+    work_order job;
+    bool right = true;  ///< all that was read was what it should be
+    std::shared_ptr<layers_load> load;
+    std::shared_ptr<stream> out;
     std::vector<std::function<void(bool)>> waiting;
   };
-  using live_ptr = std::shared_ptr<live>;
-  std::uint32_t reusable(const work_order& job) const;
-  void weigh(const live_ptr& r, const prefix_view& held);
-  void pin(const live_ptr& r, std::uint32_t from_ssd);
-  void reserve(const live_ptr& r, std::uint32_t count);
-  void fetch(const live_ptr& r);
-  bool idle() const noexcept { return !computing_ && queue_.size() == 0; }
-  std::uint32_t tokens_loading(const live& r) const;
-  void stop_later(const live_ptr& r);
-  void maybe_stop(const live_ptr& r);
-  void enqueue(const live_ptr& r);
-  void step();
-  void write(live& r, const prefill_chunk& chunk);
-  void computed(const live_ptr& r, const prefill_chunk& chunk);
-  void prompt_done(const live_ptr& r);
-  void stream(const live_ptr& r);
-  void settle(const live_ptr& r);
-  void stop_stream(const live_ptr& r);
-  bool stream_ended(const live& r) const;
-  void fail(const live_ptr& r, error cause);
-  void end(const live_ptr& r);
+  void act();
+  void carry_out(prefill_action::look& order);
+  void carry_out(prefill_action::pin& order);
+  void carry_out(const prefill_action::reserve& order);
+  void carry_out(prefill_action::fetch& order);
+  void carry_out(const prefill_action::remind& order);
+  void carry_out(const prefill_action::stop_fetch& order);
+  void carry_out(prefill_action::commit& order);
+  void carry_out(prefill_action::compute& order);
+  void carry_out(const prefill_action::count&) {}
+  void carry_out(const prefill_action::discard& order);
+  void carry_out(const prefill_action::answer& order);
+  void carry_out(const prefill_action::open_stream& order);
+  void carry_out(const prefill_action::aim& order);
+  void carry_out(const prefill_action::send& order);
+  void carry_out(prefill_action::finish_stream& order);
+  void carry_out(const prefill_action::stop_stream& order);
+  void carry_out(prefill_action::hand_over& order);
+  void carry_out(const prefill_action::stop_decode& order);
+  void carry_out(const prefill_action::withdraw&) {}
+  void carry_out(const prefill_action::release& order);
+  void carry_out(const prefill_action::forget& order);
+  void carry_out(attempt_failed& message);
+  void step(const std::vector<prefill_part>& parts, duration took);
+  void write(live& r, const prefill_part& part);
+  static token_msg first_of(const live& r);
+  void ready(std::uint64_t owner, std::uint32_t tokens);
+  void flow(std::uint64_t owner);
+  void settle(std::uint64_t owner, stream& s);
 
   machine& here_;
-  prefetch_policy prefetch_;
-  prefill_model computing_model_;
-  prefill_batch queue_;
-  bool computing_ = false;
-  std::map<std::uint64_t, live_ptr> requests_;
-  std::map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
-  std::map<std::uint64_t, time_point> cancelled_early_;
+  prefill_core core_;
+  std::map<std::uint64_t, std::shared_ptr<live>> requests_;
 };
 
 /// A decode worker whose requests step each for itself, around the real intake.

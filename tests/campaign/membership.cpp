@@ -282,7 +282,8 @@ void courier::end(std::uint64_t id, bool landed, bool fenced) {
   if (auto t = under_way_.extract(id)) t.mapped().ended(landed, fenced);
 }
 
-void courier::fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered) {
+void courier::fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered,
+                    progress_fn landed) {
   const auto from = process_of(plan.source);
   stopped_.erase(plan.id.owner());
   if (!peer_known(from)) {
@@ -291,11 +292,14 @@ void courier::fetch(const fetch_plan& plan, std::function<void(const remote_bloc
   }
   here_.ask(
       from, pin_limit,
-      [this, from, plan, answered](std::function<void(network::action)> reply) {
+      [this, from, plan, answered, landed](std::function<void(network::action)> reply) {
         here_.at(from).cache->pin_remote(
             plan.id.reader(), plan.keys, plan.worth_ns,
-            [this, from, plan, answered, reply](const remote_blocks& held) {
-              reply([this, from, plan, answered, held] { read(plan, held, fences_of(from), answered); });
+            [this, from, plan, answered, landed, reply](const remote_blocks& held) {
+              reply([this, from, plan, answered, landed, held] {
+                if (landed) return read_layers(plan, held, fences_of(from), answered, landed);
+                read(plan, held, fences_of(from), answered);
+              });
             },
             [answered, reply](const error&) { reply([answered] { answered({}); }); });
       },
@@ -335,6 +339,46 @@ void courier::read(const fetch_plan& plan, remote_blocks held, std::uint64_t ses
                    });
   };
   (*next)(plan.skip);
+}
+
+void courier::read_layers(const fetch_plan& plan, const remote_blocks& held, std::uint64_t session,
+                          std::function<void(const remote_blocks&)> answered, progress_fn landed) {
+  const auto from = process_of(plan.source);
+  const auto finish = [this, from, reader = plan.id.reader(), answered](const remote_blocks& got) {
+    here_.w.net.send(here_.self, from, [&m = here_.at(from), reader] { m.cache->release(reader); });
+    answered(got);
+  };
+  const auto wanted = plan.skip + plan.slots.size();
+  if (held.blocks.size() < wanted) return finish({});
+  const auto began = here_.now();
+  auto next = std::make_shared<std::function<void(std::uint32_t)>>();
+  const std::weak_ptr<std::function<void(std::uint32_t)>> self = next;
+  *next = [this, self, plan, held, session, from, wanted, finish, landed, began](std::uint32_t in) {
+    const bool lost = !here_.w.net.alive(from) || !peer_known(from) || fences_of(from) != session ||
+                      here_.now() - began > read_limit;
+    if (lost || stopped_.contains(plan.id.owner())) return finish({});
+    if (!here_.w.net.passes(from, here_.self)) {
+      here_.w.net.in(here_.self, 1ms, [again = self.lock(), in] { (*again)(in); });
+      return;
+    }
+    remote_blocks right;
+    if (in == layers) {  // they make sense together alone
+      for (auto i = plan.skip; i < wanted; ++i) {
+        auto& slot = here_.cache->at(plan.slots[i - plan.skip]);
+        slot = here_.at(from).cache->at(static_cast<slot_index>(held.blocks[i].offset));
+        if (slot == held.blocks[i].checksum && right.blocks.size() == i - plan.skip)
+          right.blocks.push_back(held.blocks[i]);
+      }
+    }
+    if (in > 0) landed(in);
+    if (in < layers) {
+      here_.w.net.in(here_.self, here_.w.luck.between(50us, here_.w.luck.chance(5) ? 500ms : 2ms),
+                     [again = self.lock(), in] { (*again)(in + 1); });
+      return;
+    }
+    here_.w.net.in(here_.self, here_.w.luck.between(100us, 10ms), [finish, right] { finish(right); });
+  };
+  (*next)(0);
 }
 
 }  // namespace mooncaf::campaign

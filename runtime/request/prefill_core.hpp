@@ -1,0 +1,300 @@
+#pragma once
+// What a prefill worker decides about an attempt from the job to its end, but for the computing: what is
+// reused and where it comes from, when it is computed, where its KV goes, and who gives its blocks back.
+//
+//          job            looked            pinned           slots            fetched         chunks done
+//   (new) ─────► looking ────────► pinning ───────► reserving ─────► fetching ──────► queued ◄──► computing
+//                             (reads the SSD,                   (only what is         ▲               │ last
+//                              where it pays)                    worth it) ───────────┘               ▼ chunk
+//        any state ── cancel, error ──► ended        early, while layers come in         handed over (same
+//                                                                                        node): forgotten
+//                                                                                        sending (other node)
+//                                                                                        ──► ended
+//
+// An attempt that computes early is not believed before its whole prefix is verified: until then its outcomes
+// are held, and if the prefix turns out bad they are thrown away and computed again.
+//
+// "Ended" is one function: it frees the slots once nothing can write from them any more, and says so.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/request/block_claim.hpp"
+#include "runtime/sched/estimators.hpp"
+#include "runtime/sched/layer_arrival.hpp"
+#include "runtime/sched/load_plan.hpp"
+#include "runtime/sched/prefetch_policy.hpp"
+#include "runtime/sched/prefill_batch.hpp"
+
+namespace mooncaf {
+
+/// A prompt's share of a step.
+struct prefill_part {
+  std::uint64_t owner = 0;
+  std::uint32_t start = 0, tokens = 0;  ///< positions [start, start + tokens)
+  std::uint32_t reused = 0;             ///< positions before it that were not computed here
+  bool last = false;                    ///< ends the prompt: a token is to be chosen
+  bool verified = true;                 ///< all before it is: others may find it by its keys
+  bool streams = false;                 ///< its KV leaves as layers are computed
+  std::optional<duration> patience;     ///< layers before it still come in: each is waited for so long
+};
+
+/// What came of a part.
+struct prefill_outcome {
+  std::uint64_t owner = 0;
+  std::uint32_t start = 0, tokens = 0;
+  bool streamed = false;                 ///< as the part said
+  std::vector<std::uint64_t> checksums;  ///< one per block that it filled, ascending
+};
+
+namespace prefill_action {
+/// Ask the shard what it holds of these; tell `looked` or `refused`.
+struct look {
+  std::uint64_t owner = 0;
+  block_keys_t keys;
+};
+/// Ask the shard; tell `pinned` or `not_pinned`.
+struct pin {
+  std::uint64_t owner = 0;
+  pin_order what;
+};
+/// Ask the shard; tell `reserved` or `refused`.
+struct reserve {
+  std::uint64_t owner = 0;
+  std::uint32_t count = 0;
+};
+/// Ask the messenger, who bounds it; tell `fetched`, with nothing if it failed. By layers: tell `layers_in`,
+/// too.
+struct fetch {
+  std::uint64_t owner = 0;
+  fetch_plan what;
+  bool by_layers = false;
+};
+/// Tell `waited` when so much time has passed.
+struct remind {
+  std::uint64_t owner = 0;
+  duration after{};
+};
+/// The fetch ends with what it has; `fetched` follows. A step that waits for its layers waits no longer.
+struct stop_fetch {
+  attempt_id id;
+};
+struct commit {
+  std::uint64_t owner = 0;
+  std::vector<commit_item> items;
+  bool fetched = false;  ///< from another node
+};
+/// The free device computes these; tell `step_ended`.
+struct compute {
+  std::vector<prefill_part> parts;
+};
+/// The owner's oldest outcome that was not spoken of yet is a part of its answer.
+struct count {
+  std::uint64_t owner = 0;
+};
+/// None of the owner's outcomes that were not spoken of is.
+struct discard {
+  std::uint64_t owner = 0;
+};
+/// All is computed: tell the gateway the first token; then tell `answered`.
+struct answer {
+  std::uint64_t owner = 0;
+};
+/// Decode is on another node: open a stream to it. Tell `sent` when it has ended; one that is stopped or
+/// fails ends, too.
+struct open_stream {
+  std::uint64_t owner = 0;
+};
+/// Where the stream goes.
+struct aim {
+  std::uint64_t owner = 0;
+  kv_target target;
+};
+/// Positions [from, until) are there in all layers, and may leave.
+struct send {
+  std::uint64_t owner = 0;
+  std::uint32_t from = 0, until = 0;
+};
+/// Nothing more is to leave: tell decode, with the stream's number of transfers, as soon as that is known.
+struct finish_stream {
+  std::uint64_t owner = 0;
+  prefill_done message;
+};
+struct stop_stream {
+  std::uint64_t owner = 0;
+};
+/// Decode is on this node: the blocks are its from now on. The first token is to be filled in, as above.
+struct hand_over {
+  std::uint64_t owner = 0;
+  prefill_done message;
+};
+/// The first token was the last one: decode need not wait.
+struct stop_decode {
+  std::uint64_t owner = 0;
+};
+/// It is over: a step that computes it may stop.
+struct withdraw {
+  std::uint64_t owner = 0;
+};
+/// Tell the shard that the owner is done.
+struct release {
+  std::uint64_t owner = 0;
+};
+/// Nothing is known of it any more; always its last action. Who asked to stop it is answered.
+struct forget {
+  std::uint64_t owner = 0;
+  bool fenced = true;  ///< nothing of it can be written at decode; false: decode has to shut this node out
+};
+}  // namespace prefill_action
+
+/// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
+using prefill_actions = std::vector<std::variant<
+    prefill_action::look, prefill_action::pin, prefill_action::reserve, prefill_action::fetch,
+    prefill_action::remind, prefill_action::stop_fetch, prefill_action::commit, prefill_action::compute,
+    prefill_action::count, prefill_action::discard, prefill_action::answer, prefill_action::open_stream,
+    prefill_action::aim, prefill_action::send, prefill_action::finish_stream, prefill_action::stop_stream,
+    prefill_action::hand_over, prefill_action::stop_decode, prefill_action::withdraw, prefill_action::release,
+    prefill_action::forget, attempt_failed>>;
+
+struct prefill_core_options {
+  std::uint32_t layers = 1;
+  bool layerwise = true;  ///< KV leaves while it is being computed
+  std::size_t max_attempts = 1;
+  prefill_batch_options batch;
+  prefetch_options prefetch;
+  /// Time until so many blocks of a node are here.
+  std::function<duration(node_id source, std::uint32_t blocks, time_point now)> link;
+};
+
+/// @thread  Owned by the prefill worker; not synchronised.
+class prefill_core {
+ public:
+  enum class phase : std::uint8_t { looking, pinning, reserving, fetching, queued, sending };
+
+  struct attempt {
+    attempt_id id;
+    node_id gateway;
+    placement_msg placement;
+    std::uint32_t prompt_tokens = 0;
+    std::uint32_t reusable = 0;  ///< leading blocks that need not be computed
+    bool remote = false;         ///< its KV goes to another node
+    std::uint8_t priority = 1;
+    time_point arrived, asked, deadline;  ///< the job here, the request at its gateway, its first token
+    phase at = phase::looking;
+    load_plan plan;         ///< what is loaded, and what that may take
+    time_point load_began;  ///< of the stage at work: SSD, then the other node
+    block_claim claim;      ///< what it holds here, and fetches
+    layer_arrival arrival;
+    bool by_layers = false;  ///< its prefix comes layer by layer
+    bool early = false;      ///< computes behind a prefix that is not verified
+    bool again = false;      ///< … which failed: computed anew when nothing touches its blocks
+    std::vector<std::pair<prefill_outcome, duration>> held;  ///< that nobody may see before that
+    std::uint32_t computed = 0;                              ///< positions [0, computed) are in the blocks
+    prefill_stats stats;
+    bool streams = false;  ///< a stream was opened
+    bool aimed = false;    ///< … and knows where to
+    bool sent = false;     ///< … and has ended
+    bool fenced = true;    ///< … so that nothing of it can land any more
+    bool busy = false;     ///< a step writes its blocks
+    bool over = false;     ///< cancelled or failed; waits until nothing touches its blocks
+  };
+
+  prefill_core(node_id self, prefill_core_options options, prefill_model computing);
+
+  /// What is to be done after the calls so far; each action is given once.
+  prefill_actions take_actions() { return std::exchange(actions_, {}); }
+  /// Whether this job is new here, and wanted: it is neither known nor cancelled.
+  bool wants(const attempt_id& id) const;
+
+  // ---- events ----
+  /// @pre `wants(job.id)`
+  void take(const work_order& job, time_point now);
+  void looked(std::uint64_t owner, const prefix_view& here, time_point now);
+  void pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held);
+  void not_pinned(std::uint64_t owner, std::uint32_t turn, const error& why);
+  void reserved(std::uint64_t owner, std::span<const slot_index> slots, time_point now);
+  /// The shard did not do what the attempt asked for.
+  void refused(std::uint64_t owner, const error& why);
+  void fetched(std::uint64_t owner, const remote_blocks& got, time_point now);
+  /// So many leading layers of what is fetched are in.
+  void layers_in(std::uint64_t owner, std::uint32_t layers, time_point now);
+  void waited(std::uint64_t owner, time_point now);
+  /// @param took  the whole step. @param failure  code none: all of it was computed.
+  void step_ended(std::vector<prefill_outcome> outcomes, duration took, const error& failure, time_point now);
+  /// The gateway has its first token. @param finished  which was the last one.
+  void answered(std::uint64_t owner, bool finished);
+  /// Decode's slots; may come before the job.
+  void target(const kv_target& where, time_point now);
+  /// Its stream has ended. @param fenced  nothing of it can land any more.
+  void sent(std::uint64_t owner, bool delivered, bool fenced);
+  /// @returns whether it was not here, so that nothing of it can be written anywhere; else `forget` says so.
+  bool cancel(const attempt_id& id, time_point now);
+  void peer_lost(node_id peer);
+  /// Ends what the gateway has lost sight of. @returns what is not here, and what waits for where to write.
+  roll_answer answer_roll(const roll_call& call);
+  /// Gives up what never came. @returns owners whose leases go on.
+  std::vector<std::uint64_t> sweep(time_point now);
+  void fail(std::uint64_t owner, error cause, bool retriable);
+
+  /// Null if it is not here.
+  attempt* find(std::uint64_t owner);
+  std::size_t size() const noexcept { return attempts_.size(); }
+  bool computing() const noexcept { return computing_; }
+  std::uint64_t waiting_tokens() const noexcept { return queue_.waiting_tokens(); }
+
+ private:
+  // What is reused (prefill_loading.cpp).
+  void weigh(attempt& a, const prefix_view& here, time_point now);
+  void pin(attempt& a, std::uint32_t from_ssd, time_point now);
+  void fetch(attempt& a, time_point now);
+  void adopt(attempt& a, const remote_blocks& got);
+  /// Whether nothing is being computed and nothing waits to be.
+  bool idle() const noexcept { return !computing_ && queue_.size() == 0; }
+  /// Tokens that the stage at work loads; 0: none is.
+  std::uint32_t tokens_loading(const attempt& a) const;
+  void remind(const attempt& a);
+  /// Ends loading if its time is over.
+  void maybe_stop(attempt& a, time_point now);
+  void stop_loading(const attempt& a);
+  /// Stops whom the idle device does not wait for, and begins with the most urgent whose layers come in fast
+  /// enough.
+  void use_idle_device(time_point now);
+  void begin_early(attempt& a, time_point now);
+  /// The prefix of an early attempt is verified, or is not to be had.
+  void settle(attempt& a, const remote_blocks& got, time_point now);
+  void compute_again(attempt& a, time_point now);
+
+  std::uint32_t tokens_of(std::uint32_t blocks) const noexcept {
+    return blocks * options_.batch.block_tokens;
+  }
+  void enqueue(attempt& a, time_point now);
+  /// What is left of it to compute.
+  void queue(const attempt& a);
+  void open_stream(attempt& a);
+  void step(time_point now);
+  prefill_part part_of(attempt& a, const prefill_chunk& chunk);
+  void part_ended(prefill_outcome&& outcome, duration took, const error& failure, time_point now);
+  void use(attempt& a, const prefill_outcome& outcome, duration took);
+  void end(std::uint64_t owner);
+
+  node_id self_;
+  prefill_core_options options_;
+  prefill_model computing_model_;  ///< as calibrated, refined by every pass
+  prefetch_policy prefetch_;
+  prefill_batch queue_;
+  std::unordered_map<std::uint64_t, attempt> attempts_;  ///< by owner
+  std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
+  std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job
+  bool computing_ = false;
+  bool step_waits_ = false;  ///< the step at work waits for layers
+  prefill_actions actions_;
+};
+
+}  // namespace mooncaf

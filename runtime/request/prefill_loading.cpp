@@ -1,0 +1,187 @@
+// What a prefill worker does before it computes: it looks what there is of the prompt, weighs loading against
+// computing, and loads.
+
+#include <algorithm>
+#include <tuple>
+
+#include "runtime/request/prefill_core.hpp"
+
+namespace mooncaf {
+
+void prefill_core::looked(std::uint64_t owner, const prefix_view& here, time_point now) {
+  if (auto* a = find(owner); a != nullptr && !a->over) weigh(*a, here, now);
+}
+
+void prefill_core::weigh(attempt& a, const prefix_view& here, time_point now) {
+  const auto& where = a.placement;
+  load_question q;
+  q.prompt_tokens = a.prompt_tokens;
+  q.block_tokens = options_.batch.block_tokens;
+  q.dram_blocks = here.dram_blocks;
+  q.held_blocks = here.held_blocks;
+  if (where.source && where.source != self_) q.remote_blocks = std::min(where.source_blocks, a.reusable);
+  q.threshold_tokens = prefetch_.threshold_tokens();
+  q.disk = [&](std::uint32_t blocks) { return duration{here.disk_wait_ns + here.disk_block_ns * blocks}; };
+  q.link = [&](std::uint32_t blocks) { return options_.link(where.source, blocks, now); };
+  if (prefetch_.begins(idle())) a.plan = plan_load(q, computing_model_);
+  pin(a, a.plan.from_disk, now);
+}
+
+void prefill_core::pin(attempt& a, std::uint32_t from_ssd, time_point now) {
+  a.at = phase::pinning;
+  a.load_began = now;
+  actions_.emplace_back(prefill_action::pin{a.claim.owner(), a.claim.pin(from_ssd)});
+  if (from_ssd > 0) remind(a);
+}
+
+void prefill_core::pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held) {
+  auto* a = find(owner);
+  if (a == nullptr || a->over) return;
+  const auto missing = a->claim.pinned(turn, held);
+  if (!missing) return;
+  a->computed = tokens_of(a->claim.have());
+  a->stats.ssd_tokens = tokens_of(held.from_ssd);
+  a->stats.dram_tokens = a->computed - a->stats.ssd_tokens;
+  a->at = phase::reserving;
+  actions_.emplace_back(prefill_action::reserve{owner, *missing});
+}
+
+void prefill_core::not_pinned(std::uint64_t owner, std::uint32_t turn, const error& why) {
+  const auto* a = find(owner);
+  if (a != nullptr && a->claim.awaits(turn)) refused(owner, why);
+}
+
+void prefill_core::refused(std::uint64_t owner, const error& why) {
+  const auto* a = find(owner);
+  if (a != nullptr && !a->over) fail(owner, why, true);
+}
+
+void prefill_core::reserved(std::uint64_t owner, std::span<const slot_index> slots, time_point now) {
+  auto* a = find(owner);
+  if (a == nullptr || a->over) return;
+  a->claim.reserved(slots);
+  fetch(*a, now);
+}
+
+void prefill_core::fetch(attempt& a, time_point now) {
+  const auto source = a.placement.source;
+  const auto there = a.plan.from_remote > 0 ? std::min(a.placement.source_blocks, a.reusable) : 0;
+  if (there <= a.claim.have() || !prefetch_.begins(idle())) return enqueue(a, now);
+  a.plan.from_remote = there - a.claim.have();
+  a.at = phase::fetching;
+  a.load_began = now;
+  auto plan = a.claim.fetch(source, there, a.plan.worth.count());
+  const auto expected = options_.link(source, a.plan.from_remote, now);
+  a.by_layers = prefetch_.by_layers(tokens_loading(a), expected);
+  a.arrival = layer_arrival{options_.layers, now};
+  actions_.emplace_back(prefill_action::fetch{a.claim.owner(), std::move(plan), a.by_layers});
+  remind(a);
+}
+
+void prefill_core::fetched(std::uint64_t owner, const remote_blocks& got, time_point now) {
+  auto* a = find(owner);
+  if (a == nullptr) return;
+  a->claim.fetched();
+  if (a->over) return end(owner);
+  a->stats.fetch_ns = (now - a->load_began).count();
+  if (a->early) return settle(*a, got, now);
+  adopt(*a, got);
+  a->computed += a->stats.remote_tokens;
+  enqueue(*a, now);
+}
+
+/// Publishes fetched blocks, which were verified.
+void prefill_core::adopt(attempt& a, const remote_blocks& got) {
+  auto items = a.claim.adopt(got);
+  a.stats.remote_tokens = tokens_of(static_cast<std::uint32_t>(items.size()));
+  if (!items.empty()) actions_.emplace_back(prefill_action::commit{a.claim.owner(), std::move(items), true});
+}
+
+// ---- waiting for it
+// -------------------------------------------------------------------------------------------------
+
+std::uint32_t prefill_core::tokens_loading(const attempt& a) const {
+  if (a.at == phase::pinning) return tokens_of(a.plan.from_disk);
+  return a.claim.loading() ? tokens_of(a.plan.from_remote) : 0;
+}
+
+void prefill_core::remind(const attempt& a) {
+  const auto limit = prefetch_.limit(tokens_loading(a));
+  if (limit < duration::max()) actions_.emplace_back(prefill_action::remind{a.claim.owner(), limit});
+}
+
+void prefill_core::waited(std::uint64_t owner, time_point now) {
+  if (auto* a = find(owner)) maybe_stop(*a, now);
+}
+
+void prefill_core::maybe_stop(attempt& a, time_point now) {
+  const auto tokens = tokens_loading(a);
+  // A pass that is under way waits for its layers as long as it was given.
+  if (a.over || a.early || tokens == 0) return;
+  if (!prefetch_.ends(tokens, now - a.load_began, idle())) return;
+  if (a.at != phase::pinning) return stop_loading(a);
+  // What was read until now is in memory: it is found there.
+  a.plan.from_disk = 0;
+  actions_.emplace_back(prefill_action::release{a.claim.owner()});
+  pin(a, 0, now);
+}
+
+void prefill_core::stop_loading(const attempt& a) {
+  if (a.claim.loading()) actions_.emplace_back(prefill_action::stop_fetch{a.id});
+}
+
+void prefill_core::layers_in(std::uint64_t owner, std::uint32_t layers, time_point now) {
+  auto* a = find(owner);
+  if (a == nullptr || !a->claim.loading()) return;
+  a->arrival.landed(layers, now);
+  use_idle_device(now);
+}
+
+void prefill_core::use_idle_device(time_point now) {
+  if (!idle()) return;
+  attempt* best = nullptr;
+  const auto urgency = [](const attempt& a) { return std::tuple{a.priority, a.deadline, a.claim.owner()}; };
+  for (auto& [owner, a] : attempts_) {
+    if (a.at != phase::pinning && a.at != phase::fetching) continue;
+    maybe_stop(a, now);
+    if (!a.by_layers || a.over || !a.claim.loading()) continue;
+    const auto behind = tokens_of(a.claim.have() + a.plan.from_remote);
+    const auto left = a.prompt_tokens - behind;
+    const auto pass = computing_model_.estimate(std::min(left, options_.batch.chunk_tokens), behind);
+    if (a.arrival.may_begin(pass) && (best == nullptr || urgency(a) < urgency(*best))) best = &a;
+  }
+  if (best != nullptr) begin_early(*best, now);
+}
+
+void prefill_core::begin_early(attempt& a, time_point now) {
+  a.early = true;
+  a.computed = tokens_of(a.claim.have() + a.plan.from_remote);
+  enqueue(a, now);  // alone, since the device is idle: nobody else waits for its layers
+}
+
+void prefill_core::settle(attempt& a, const remote_blocks& got, time_point now) {
+  if (a.again || got.blocks.size() < a.plan.from_remote) {
+    a.again = true;
+    return compute_again(a, now);
+  }
+  adopt(a, got);
+  a.early = false;
+  const auto have = tokens_of(a.claim.have());
+  if (a.streams && options_.layerwise)
+    actions_.emplace_back(prefill_action::send{a.claim.owner(), have, have + a.stats.remote_tokens});
+  for (auto& [outcome, took] : std::exchange(a.held, {})) use(a, outcome, took);
+}
+
+/// From behind what was here, once neither a pass nor a transfer touches its blocks.
+void prefill_core::compute_again(attempt& a, time_point now) {
+  queue_.cancel(request_id{a.claim.owner()});
+  if (a.busy || a.claim.loading()) return;
+  a.held.clear();
+  actions_.emplace_back(prefill_action::discard{a.claim.owner()});
+  a.early = false;
+  a.again = false;
+  a.computed = tokens_of(a.claim.have());
+  enqueue(a, now);
+}
+
+}  // namespace mooncaf

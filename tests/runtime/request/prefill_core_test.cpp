@@ -1,0 +1,260 @@
+// What a prefill worker does first and next, and that whoever touches an attempt's blocks keeps them from
+// being given back; tests/actors/prefill_worker_test.cpp has the same with a model.
+
+#include "runtime/request/prefill_core.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "runtime/sched/block_hash.hpp"
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr node_id here{1}, decode_node{2}, gateway_node{3}, holder{4};
+
+prefill_core_options options(prefetch_mode mode) {
+  prefill_core_options out;
+  out.layers = 2;
+  out.max_attempts = 2;
+  out.batch = {.chunk_tokens = 8, .max_batch_tokens = 16, .block_tokens = 4};
+  out.prefetch = {.mode = mode, .base = 100ms, .per_1024_tokens = 0ms, .threshold_tokens = 4};
+  out.link = [](node_id, std::uint32_t blocks, time_point) { return 1us * blocks; };
+  return out;
+}
+
+struct core_world {
+  explicit core_world(prefetch_mode mode = prefetch_mode::wait_complete)
+      : core(here, options(mode), prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}) {}
+
+  work_order job(std::uint32_t tokens, node_id decode = decode_node, std::uint32_t source_blocks = 0) {
+    work_order out;
+    out.id = {request_id{++requests}, 0};
+    for (std::uint32_t i = 0; i < tokens; ++i) out.tokens.push_back(static_cast<std::int32_t>(i));
+    out.prompt_tokens = tokens;
+    out.keys = block_keys(out.tokens, 4, out.root);
+    out.sampling.max_tokens = 10;
+    out.placement.decode_node = decode;
+    out.gateway_node = gateway_node;
+    if (source_blocks > 0) out.placement.source = holder;
+    out.placement.source_blocks = source_blocks;
+    return out;
+  }
+  /// The actions since the last call.
+  void look() { seen = core.take_actions(); }
+  template <class T>
+  const T* one() const {
+    const T* found = nullptr;
+    for (const auto& a : seen) {
+      if (const auto* wanted = std::get_if<T>(&a)) {
+        CHECK(found == nullptr);
+        found = wanted;
+      }
+    }
+    return found;
+  }
+  template <class T>
+  bool has() const {
+    return std::ranges::any_of(seen, [](const auto& a) { return std::holds_alternative<T>(a); });
+  }
+  /// Up to its slots; nothing of it is here.
+  std::uint64_t reserve(const work_order& j) {
+    const auto owner = j.id.owner();
+    core.take(j, now);
+    look();
+    REQUIRE(one<prefill_action::look>());
+    core.looked(owner, {}, now);
+    look();
+    REQUIRE(one<prefill_action::pin>());
+    core.pinned(owner, one<prefill_action::pin>()->what.turn, {});
+    look();
+    REQUIRE(one<prefill_action::reserve>());
+    std::vector<slot_index> slots;
+    for (std::uint32_t i = 0; i < one<prefill_action::reserve>()->count; ++i) slots.push_back(next_slot++);
+    core.reserved(owner, slots, now);
+    look();
+    return owner;
+  }
+  /// The step that was asked for last, which computes all that it should, or fails.
+  void step(const error& failure = {}) {
+    REQUIRE(one<prefill_action::compute>());
+    std::vector<prefill_outcome> outcomes;
+    for (const auto& p : one<prefill_action::compute>()->parts) {
+      outcomes.push_back({p.owner, p.start, p.tokens, p.streams, {}});
+      for (auto i = p.start / 4; i < (p.start + p.tokens) / 4; ++i)
+        outcomes.back().checksums.push_back(100 + i);
+    }
+    core.step_ended(std::move(outcomes), 8ms, failure, now);
+    look();
+  }
+  /// What the holder of a prefix of three blocks sent.
+  remote_blocks three() const {
+    remote_blocks out;
+    out.blocks.resize(3);
+    return out;
+  }
+
+  prefill_core core;
+  prefill_actions seen;
+  std::uint64_t requests = 0;
+  slot_index next_slot = 1;
+  time_point now = time_point{} + 1h;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(core_world, "a prompt is computed in chunks and streamed, and ends when all is sent") {
+  const auto j = job(18);
+  const auto owner = reserve(j);
+  CHECK(has<prefill_action::open_stream>());
+  CHECK(one<prefill_action::compute>()->parts.at(0).streams);
+  step();
+  CHECK(one<prefill_action::commit>()->items.size() == 2);
+  step();
+  CHECK(!has<prefill_action::answer>());
+  CHECK(one<prefill_action::compute>()->parts.at(0).last);
+  step();
+  REQUIRE(has<prefill_action::answer>());
+  core.answered(owner, false);
+  look();
+  REQUIRE(has<prefill_action::finish_stream>());
+  CHECK(one<prefill_action::finish_stream>()->message.checksums.size() == 4);
+  CHECK(core.answer_roll({gateway_node, {j.id}}).waiting.size() == 1);  // for decode's slots
+  core.target({j.id, decode_node, {}, 0, {}}, now);
+  look();
+  CHECK(has<prefill_action::aim>());
+  CHECK(core.answer_roll({gateway_node, {j.id}}).waiting.empty());
+  CHECK(core.size() == 1);
+  core.sent(owner, true, true);
+  look();
+  CHECK(has<prefill_action::release>());
+  CHECK(one<prefill_action::forget>()->fenced);
+  CHECK(core.size() == 0);
+}
+
+TEST_CASE_FIXTURE(core_world, "on its own node a prompt is handed over as it lies, and not released") {
+  const auto owner = reserve(job(6, here));
+  CHECK(!has<prefill_action::open_stream>());
+  step();
+  core.answered(owner, false);
+  look();
+  CHECK(one<prefill_action::hand_over>()->message.slots.size() == 2);
+  CHECK(has<prefill_action::forget>());
+  CHECK(!has<prefill_action::release>());
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "blocks are given back when neither a step nor a slice nor a fetch touches them") {
+  SUBCASE("a step and a stream") {
+    const auto j = job(18);
+    const auto owner = reserve(j);
+    CHECK(!core.cancel(j.id, now));
+    look();
+    CHECK(has<prefill_action::withdraw>());
+    CHECK(has<prefill_action::stop_stream>());
+    CHECK(!has<prefill_action::release>());
+    core.sent(owner, false, false);
+    look();
+    CHECK(!has<prefill_action::release>());
+    seen = {prefill_action::compute{{{.owner = owner, .start = 0, .tokens = 8}}}};
+    step();
+    CHECK(has<prefill_action::release>());
+    CHECK(!one<prefill_action::forget>()->fenced);  // a slice may still land
+  }
+  SUBCASE("a fetch") {
+    const auto j = job(18, here, 3);
+    const auto owner = reserve(j);
+    REQUIRE(has<prefill_action::fetch>());
+    CHECK(!core.cancel(j.id, now));
+    look();
+    CHECK(has<prefill_action::stop_fetch>());
+    CHECK(!has<prefill_action::release>());
+    core.fetched(owner, three(), now);
+    look();
+    CHECK(has<prefill_action::release>());
+    CHECK(!has<prefill_action::commit>());
+  }
+  CHECK(core.size() == 0);
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "what is computed behind a prefix that is not verified is believed when that is") {
+  const auto owner = reserve(job(18, here, 3));
+  REQUIRE(one<prefill_action::fetch>()->by_layers);
+  core.layers_in(owner, 1, now += 1us);
+  look();
+  REQUIRE(has<prefill_action::compute>());
+  const auto part = one<prefill_action::compute>()->parts.at(0);
+  CHECK(part.start == 12);
+  CHECK(!part.verified);
+  CHECK(part.patience);
+  step();
+  CHECK(!has<prefill_action::count>());
+  SUBCASE("it is right") {
+    core.fetched(owner, three(), now);
+    look();
+    CHECK(has<prefill_action::count>());
+    CHECK(has<prefill_action::answer>());
+    CHECK(core.find(owner)->stats.remote_tokens == 12);
+  }
+  SUBCASE("a block of it is not") {
+    auto got = three();
+    got.blocks.pop_back();
+    core.fetched(owner, got, now);
+    look();
+    CHECK(has<prefill_action::discard>());
+    CHECK(one<prefill_action::compute>()->parts.at(0).start == 0);
+    CHECK(one<prefill_action::compute>()->parts.at(0).verified);
+  }
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "who shares a step with a prefix that does not come loses the step and no more") {
+  const auto early = reserve(job(30, here, 3));
+  core.layers_in(early, 1, now += 1us);
+  look();
+  step();  // the first chunk behind it; the next is computed while the other's first is
+  const auto other = reserve(job(6, here));
+  seen = {};
+  core.step_ended({{early, 20, 8, false, {}}}, 8ms, {}, now);
+  look();
+  REQUIRE(one<prefill_action::compute>()->parts.size() == 2);
+  step({ec::timed_out, "layers did not come"});
+  CHECK(!has<attempt_failed>());
+  REQUIRE(one<prefill_action::compute>());
+  CHECK(one<prefill_action::compute>()->parts.at(0).owner == other);
+  CHECK(one<prefill_action::compute>()->parts.at(0).start == 0);
+  step();
+  CHECK(one<prefill_action::answer>()->owner == other);
+  core.fetched(early, {}, now);
+  look();
+  CHECK(one<prefill_action::compute>()->parts.at(0).owner == early);
+  CHECK(one<prefill_action::compute>()->parts.at(0).start == 0);
+}
+
+TEST_CASE_FIXTURE(core_world, "a device that fails fails its step's requests") {
+  reserve(job(6, here));
+  step({ec::unavailable, "device"});
+  REQUIRE(has<attempt_failed>());
+  CHECK(!one<attempt_failed>()->retriable);
+  CHECK(core.size() == 0);
+}
+
+TEST_CASE("a prefix whose time is over is not waited for") {
+  core_world w{prefetch_mode::timeout};
+  const auto owner = w.reserve(w.job(18, here, 3));
+  REQUIRE(w.has<prefill_action::fetch>());
+  REQUIRE(w.one<prefill_action::remind>());
+  w.core.waited(owner, w.now += 50ms);
+  w.look();
+  CHECK(!w.has<prefill_action::stop_fetch>());
+  w.core.waited(owner, w.now += 50ms);
+  w.look();
+  CHECK(w.has<prefill_action::stop_fetch>());
+  w.core.fetched(owner, {}, w.now);
+  w.look();
+  CHECK(w.one<prefill_action::compute>()->parts.at(0).start == 0);
+}
