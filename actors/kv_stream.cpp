@@ -166,11 +166,6 @@ void kv_stream::settle(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-bool kv_stream::ended() const {
-  const std::lock_guard lock{mutex_};
-  return ended_;
-}
-
 bool kv_stream::fenced() const {
   const std::lock_guard lock{mutex_};
   return fenced_;

@@ -55,8 +55,6 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   /// Sends nothing more and cancels what is under way; `on_end(false)` follows, unless it ended before.
   void stop();
 
-  /// Whether `on_end` was or is being called.
-  bool ended() const;
   /// Once ended: no byte of this stream can be written at the decode side any more. False: that side must
   /// fence us.
   bool fenced() const;
