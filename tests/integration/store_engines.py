@@ -61,6 +61,9 @@ def again(engine):
 def address(place, buffers):
     if place and isinstance(place[0], list):
         return [address(p, buffers) for p in place]
+    if place and place[0] == -1:  # memory that was not registered
+        buffers.append(ctypes.create_string_buffer(os.urandom(1 << 16), 1 << 16))
+        return ctypes.addressof(buffers[-1])
     return ctypes.addressof(buffers[place[0]]) + place[1] if place else []
 
 
@@ -98,9 +101,11 @@ def compare(name, args, answer, written):
         pointers, sizes = [[p] for p in args["buffer_ptrs"]], [[s] for s in args["sizes"]]
     if not keys or pointers is None:
         return
-    for key, ps, ss, code in zip(keys, pointers, sizes, answer):
+    for i, (key, ps, ss, code) in enumerate(zip(keys, pointers, sizes, answer)):
         value = b"".join(ctypes.string_at(p, s) for p, s in zip(ps, ss))
-        if "put" in name and code == 0:
+        if "ranges" in name:  # parts, each for itself
+            key = (key, *(args.get("all_dst_offsets") or args["all_src_offsets"])[i])
+        if "put" in name and (code > 0 if "ranges" in name else code == 0):
             written.setdefault(key, value)
         elif "get" in name and code > 0:
             assert value == written[key], key
@@ -113,7 +118,8 @@ def run(engine):
     if os.environ.get("MOONCAF_RECORD"):
         RECORDED.mkdir(parents=True, exist_ok=True)
         (RECORDED / f"{engine}.jsonl").write_text("".join(json.dumps(c) + "\n" for c in calls))
-    assert [c[0] for c in calls] == [c[0] for c in recorded(engine)], "it calls the store as it did when it was recorded"
+    # Some of them have several threads: their calls are the same, in an order of their own.
+    assert sorted(c[0] for c in calls) == sorted(c[0] for c in recorded(engine)), "it calls the store as it did when it was recorded"
 
 
 def test_sglang_s_hicache_backend():
@@ -122,6 +128,10 @@ def test_sglang_s_hicache_backend():
 
 def test_lmcache_s_remote_connector():
     run("lmcache")
+
+
+def test_vllm_with_our_connector():
+    run("vllm")
 
 
 if __name__ == "__main__":
