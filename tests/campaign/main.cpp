@@ -32,7 +32,7 @@ int replay(std::uint64_t seed) {
     std::cout << "every promise was kept\n";
     return 0;
   }
-  what = shrink(what);
+  what = shrink(what, [](const schedule& s) { return !run(s).held(); });
   std::cout << "\nsmallest:\n" << what.describe();
   for (const auto& line : run(what).broken) std::cout << "broken: " << line << '\n';
   return 1;

@@ -133,8 +133,7 @@ std::string schedule::describe() const {
   return out.str();
 }
 
-schedule shrink(schedule what) {
-  const auto fails = [](const schedule& s) { return !run(s).held(); };
+schedule shrink(schedule what, const std::function<bool(const schedule&)>& fails) {
   const auto without_each = [&](auto member) {
     bool smaller = false;
     for (std::size_t i = (what.*member).size(); i-- > 0;) {

@@ -2,6 +2,7 @@
 // One schedule of the campaign: a cluster, requests and faults, drawn from a seed; and what came of it.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -67,8 +68,8 @@ struct verdict {
 /// Runs it to its end, and looks at everything.
 verdict run(const schedule& what);
 
-/// The smallest schedule found that still breaks a promise: faults, requests and places are left out as long
-/// as it does.
-schedule shrink(schedule what);
+/// The smallest schedule found that still fails, e.g. by breaking a promise: faults, requests and places are
+/// left out as long as it does.
+schedule shrink(schedule what, const std::function<bool(const schedule&)>& fails);
 
 }  // namespace mooncaf::campaign

@@ -114,6 +114,7 @@ def afterwards(world, expected, before, out):
         if name not in world.members() or world.process(name).process.pid != pid:
             continue  # started again since
         for what, amount in world.usage(name).items():
+            out[f"most {what} more"] = max(out.get(f"most {what} more", 0), amount - was[what])
             if amount > was[what] + GROWTH[what]:
                 out["violations"].append(("leak", f"{name} had {was[what]} {what} and has {amount}"))
     for name in reversed(world.members()):
@@ -157,16 +158,16 @@ def served_again(world, gateway, i, expected):
     wait_until(f"{gateway} answers prompt {i}", answered, REJOIN)
 
 
-def shrink(scenario, expected):
-    """The smallest scenario found that still fails, and how it does."""
-    smallest, result = scenario, run_one(scenario, expected)
+def shrink(scenario, run):
+    """The smallest scenario found that still fails, and how it does. `run` gives what a scenario showed."""
+    smallest, result = scenario, run(scenario)
     if not result["violations"]:
         return scenario, result
     again = True
     while again:
         again = False
         for candidate in scenarios.simpler(smallest):
-            tried = run_one(candidate, expected)
+            tried = run(candidate)
             print(f"  {'still fails' if tried['violations'] else 'passes'}: {scenarios.describe(candidate)}", flush=True)
             if tried["violations"]:
                 smallest, result, again = candidate, tried, True
@@ -197,7 +198,7 @@ def campaign(seeds, args):
             for n, run in enumerate(concurrent.futures.as_completed(runs), 1):
                 result = run.result()
                 for key, value in result.items():
-                    if key.startswith("slowest"):
+                    if key.startswith(("slowest", "most")):
                         totals[key] = max(totals.get(key, 0), value)
                     elif isinstance(value, (int, float)) and key != "seed":
                         totals[key] = totals.get(key, 0) + value
@@ -241,7 +242,7 @@ def main():
     expected = json.load(open(args.references)) if args.references else references()
     print(scenarios.describe(scenario), flush=True)
     if args.shrink:
-        scenario, result = shrink(scenario, expected)
+        scenario, result = shrink(scenario, lambda candidate: run_one(candidate, expected))
         print(json.dumps(scenario))
     else:
         result = run_one(scenario, expected)
