@@ -142,9 +142,9 @@ def bytes_by_path(client):
     return moved
 
 
-def three_processes_over(path):
+def three_processes_over(path, *extra):
     with Cluster() as cluster:
-        host, port = three_processes(cluster, *(("--no-shm",) if path == "tcp" else ()))
+        host, port = three_processes(cluster, *(("--no-shm",) if path == "tcp" else ()), *extra)
         client = cluster.wait_healthy(host, port)
         check_all(client)
         wait_until(f"bytes were counted on {path}", lambda: bytes_by_path(client).get(path, 0) > 1 << 20)
@@ -159,6 +159,10 @@ def same_tokens_from_three_processes_over_shared_memory():
 
 def same_tokens_from_three_processes_over_tcp():
     three_processes_over("tcp")
+
+
+def same_tokens_when_kv_leaves_after_the_whole_prompt():
+    three_processes_over("shm", "--kv-transfer", "after_prefill")
 
 
 def a_conversation_hits_what_the_decode_node_computed():
@@ -206,6 +210,7 @@ TESTS = [
     ssd_hits_after_a_planned_stop,
     same_tokens_from_three_processes_over_shared_memory,
     same_tokens_from_three_processes_over_tcp,
+    same_tokens_when_kv_leaves_after_the_whole_prompt,
     a_conversation_hits_what_the_decode_node_computed,
 ]
 
