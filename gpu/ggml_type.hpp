@@ -17,6 +17,7 @@ enum class ggml_type : std::uint32_t {
   q5_k = 13,
   q6_k = 14,
   bf16 = 30,
+  mxfp4 = 39,
 };
 
 /// Elements that share one quantisation block; 1 for plain types, 0 for a type we do not read.
@@ -29,6 +30,7 @@ constexpr std::size_t block_elements(ggml_type t) noexcept {
     case ggml_type::q4_0:
     case ggml_type::q4_1:
     case ggml_type::q8_0:
+    case ggml_type::mxfp4:
       return 32;
     case ggml_type::q4_k:
     case ggml_type::q5_k:
@@ -46,6 +48,8 @@ constexpr std::size_t block_bytes(ggml_type t) noexcept {
     case ggml_type::f16:
     case ggml_type::bf16:
       return 2;
+    case ggml_type::mxfp4:
+      return 17;
     case ggml_type::q4_0:
       return 18;
     case ggml_type::q4_1:
@@ -88,6 +92,8 @@ constexpr std::string_view to_string(ggml_type t) noexcept {
       return "Q5_K";
     case ggml_type::q6_k:
       return "Q6_K";
+    case ggml_type::mxfp4:
+      return "MXFP4";
   }
   return "unknown";
 }

@@ -29,6 +29,7 @@ form_shape shape_of(ggml_type type) {
     case ggml_type::q8_0:
       return {weight_form::bytes, 8, 32, 4};
     case ggml_type::q5_k:
+    case ggml_type::mxfp4:
       return {weight_form::bytes, 8, 32, 8};
     case ggml_type::q6_k:
       return {weight_form::bytes_by_sixteen, 8, 16, 8};

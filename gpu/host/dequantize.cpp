@@ -1,6 +1,7 @@
 #include "gpu/host/dequantize.hpp"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -21,6 +22,14 @@ void q4_0(const u8* b, float* out) noexcept {
   for (int i = 0; i < 16; ++i) {
     out[i] = d * static_cast<float>((b[2 + i] & 15) - 8);
     out[i + 16] = d * static_cast<float>((b[2 + i] >> 4) - 8);
+  }
+}
+
+void mxfp4(const u8* b, float* out) noexcept {
+  const float scale = mxfp4_half_scale(*b);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = scale * mxfp4_doubled[b[1 + i] & 15];
+    out[i + 16] = scale * mxfp4_doubled[b[1 + i] >> 4];
   }
 }
 
@@ -126,6 +135,8 @@ std::uint16_t float_to_half(float value) noexcept {
   return sign | static_cast<std::uint16_t>((rounded - 0x38000000u) >> 13);
 }
 
+float mxfp4_half_scale(std::uint8_t code) noexcept { return std::ldexp(1.0f, int{code} - 128); }
+
 void dequantize_row(ggml_type type, std::span<const std::byte> row, std::span<float> out) noexcept {
   const auto* b = reinterpret_cast<const u8*>(row.data());
   const auto blocks = out.size() / block_elements(type);
@@ -164,6 +175,9 @@ void dequantize_row(ggml_type type, std::span<const std::byte> row, std::span<fl
       break;
     case ggml_type::q6_k:
       each(q6_k);
+      break;
+    case ggml_type::mxfp4:
+      each(mxfp4);
       break;
   }
 }

@@ -82,6 +82,17 @@ group_values read_group(ggml_type type, const u8* row, std::size_t g) {
       for (int i = 0; i < 32; ++i) v.quants[i] = static_cast<u8>(b[2 + i] ^ 0x80);
       break;
     }
+    case ggml_type::mxfp4: {
+      // Doubled numbers are whole, from -12 to 12.
+      const u8* b = row + g * block_bytes(type);
+      v.scale = mxfp4_half_scale(*b);
+      v.minimum = -12 * v.scale;
+      for (int i = 0; i < 16; ++i) {
+        v.quants[i] = static_cast<u8>(12 + mxfp4_doubled[b[1 + i] & 15]);
+        v.quants[i + 16] = static_cast<u8>(12 + mxfp4_doubled[b[1 + i] >> 4]);
+      }
+      break;
+    }
     case ggml_type::q4_k:
     case ggml_type::q5_k: {
       const u8* b = row + g / 8 * block_bytes(type);
@@ -147,7 +158,8 @@ result<packed_matrix> pack(ggml_type type, std::size_t rows, std::size_t cols,
   m.cols = cols;
   m.bits = type == ggml_type::q4_0 || type == ggml_type::q4_1 || type == ggml_type::q4_k ? 4 : 8;
   m.group = type == ggml_type::q6_k ? 16 : 32;
-  m.scale_size = type == ggml_type::q4_k || type == ggml_type::q5_k || type == ggml_type::q6_k ? 4 : 2;
+  const bool halves = type == ggml_type::q4_0 || type == ggml_type::q4_1 || type == ggml_type::q8_0;
+  m.scale_size = halves ? 2 : 4;
   const auto bytes = (m.size_bytes() + 63) / 64 * 64;
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, std::max<std::size_t>(bytes, 64)));
   if (memory == nullptr) return fail(ec::out_of_space, std::to_string(bytes) + " bytes for a weight matrix");

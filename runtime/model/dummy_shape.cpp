@@ -57,6 +57,15 @@ std::optional<draft> named_shape(std::string_view name) {
     c.latent = {.rank = 512, .query_rank = 0, .plain_dim = 128, .rope_dim = 64, .value_dim = 128};
     c.n_experts = 64, c.experts_per_token = 6, c.normalise_experts = false;
     c.dense_layers = 1, c.dense_ffn_dim = 10944, c.shared_ffn_dim = 2 * 1408;
+  } else if (name == "gpt-oss-20b") {
+    shape(24, 2880, 64, 8, 2880, 201088, 131072);
+    c.arch = model_arch::gpt_oss;
+    c.rope_neox = true;
+    c.head_dim = 64;
+    c.n_experts = 32, c.experts_per_token = 4;
+    c.sinks = c.ffn_biases = true;
+    c.glu_limit = 7;
+    d.rope_base = 150000;
   } else {
     return std::nullopt;
   }
@@ -169,6 +178,8 @@ result<model_config> finish(draft d) {
                                             " is not a multiple of " +
                                             std::to_string(block_elements(c.dummy_type)) + ", which type " +
                                             std::string(to_string(c.dummy_type)) + " needs");
+  if (c.arch == model_arch::gpt_oss)
+    for (std::uint32_t i = 0; i < c.n_layers; ++i) c.windows.push_back(i % 2 == 0 ? 128 : 0);
   c.rope_inv_freq = plain_inv_freq(c.latent.rank != 0 ? c.latent.rope_dim : c.head_dim, d.rope_base);
   return std::move(c);
 }
@@ -195,11 +206,10 @@ result<model_config> dummy_shape(std::string_view spec) {
     }
     auto named = first ? named_shape(part) : std::nullopt;
     if (!named)
-      return fail(
-          ec::invalid_argument,
-          "dummy model: '" + std::string(part) +
-              "' is none of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b, deepseek-v2-lite and not "
-              "of the form key=value");
+      return fail(ec::invalid_argument, "dummy model: '" + std::string(part) +
+                                            "' is none of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b, "
+                                            "deepseek-v2-lite, gpt-oss-20b and not "
+                                            "of the form key=value");
     d = std::move(*named);
   }
   d.config.name = std::string(spec);

@@ -27,6 +27,7 @@ constexpr family families[] = {
     {"qwen3_moe", model_arch::qwen3moe},    {"gemma2", model_arch::gemma2},
     {"gemma3_text", model_arch::gemma3},    {"phi3", model_arch::phi3},
     {"deepseek_v2", model_arch::deepseek2}, {"deepseek_v3", model_arch::deepseek2},
+    {"gpt_oss", model_arch::gpt_oss},
 };
 
 result<family> family_of(const std::string& type, const std::string& name) {
@@ -124,6 +125,7 @@ class hf_reader {
     experts();
     if (is_gemma(c_.arch)) gemma();
     if (c_.arch == model_arch::deepseek2) read_deepseek(read_, family_.name, c_);
+    if (c_.arch == model_arch::gpt_oss) read_gpt_oss(read_, c_);
     if (read_.first_error()) return fail(std::move(*read_.first_error()));
     if (auto done = ropes(); !done) return fail(std::move(done.error()));
     if (read_.first_error()) return fail(std::move(*read_.first_error()));
@@ -189,7 +191,7 @@ class hf_reader {
       return;
     }
     const auto first = kind.starts_with("qwen") ? read_.integer("max_window_layers", 0, 1024, 28) : 0;
-    const auto pattern = c_.arch == model_arch::gemma2   ? 2u
+    const auto pattern = c_.arch == model_arch::gemma2 || c_.arch == model_arch::gpt_oss ? 2u
                          : c_.arch == model_arch::gemma3 ? read_.integer("sliding_window_pattern", 1, 1024, 6)
                                                          : 0u;
     for (std::uint32_t i = 0; i < c_.n_layers; ++i)

@@ -71,4 +71,13 @@ void read_deepseek(json_reader& read, std::string_view type, model_config& c) {
   read_deepseek_experts(read, third, c);
 }
 
+void read_gpt_oss(json_reader& read, model_config& c) {
+  c.sinks = c.ffn_biases = true;
+  c.n_experts = read.integer("num_local_experts", 1, 1 << 12);
+  c.experts_per_token = read.integer("num_experts_per_tok", 1, c.n_experts);
+  c.glu_limit = static_cast<float>(read.number("swiglu_limit", 1e-3, 1e6, 7));
+  read.require(read.boolean("attention_bias", true), ec::unsupported,
+               "attention without biases ('attention_bias') is not offered in this family");
+}
+
 }  // namespace mooncaf

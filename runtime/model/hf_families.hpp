@@ -13,4 +13,7 @@ namespace mooncaf {
 /// Errors stay in `read`: `ec::unsupported` for variants that no released model has.
 void read_deepseek(json_reader& read, std::string_view type, model_config& c);
 
+/// Sinks, biases and the mixtures of gpt-oss.
+void read_gpt_oss(json_reader& read, model_config& c);
+
 }  // namespace mooncaf

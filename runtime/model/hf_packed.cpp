@@ -167,6 +167,13 @@ result<std::optional<unpacked_matrix>> unpack_fp8(const hf_packing& p, const std
 
 }  // namespace
 
+std::optional<ggml_type> plain_type(std::string_view dtype) noexcept {
+  if (dtype == "F32") return ggml_type::f32;
+  if (dtype == "F16") return ggml_type::f16;
+  if (dtype == "BF16") return ggml_type::bf16;
+  return std::nullopt;
+}
+
 result<hf_packing> packing_from_hf(const json& config, const std::string& name) {
   hf_packing out;
   const auto found = config.find("quantization_config");
@@ -193,9 +200,11 @@ result<hf_packing> packing_from_hf(const json& config, const std::string& name) 
         static_cast<std::uint32_t>(std::min<std::uint64_t>((*size)[0].get<std::uint64_t>(), 1u << 30));
     out.block_cols =
         static_cast<std::uint32_t>(std::min<std::uint64_t>((*size)[1].get<std::uint64_t>(), 1u << 30));
+  } else if (method == "mxfp4") {
+    out.kind = hf_packing::form::mxfp4;
   } else {
     return fail(ec::unsupported, name + ": quantization_config: quant_method '" + method.substr(0, 40) +
-                                     "' is not offered; gptq, awq and fp8 are");
+                                     "' is not offered; gptq, awq, fp8 and mxfp4 are");
   }
   if (read.first_error()) return fail(std::move(*read.first_error()));
   return out;
@@ -203,7 +212,7 @@ result<hf_packing> packing_from_hf(const json& config, const std::string& name) 
 
 result<std::optional<unpacked_matrix>> unpack_matrix(const hf_packing& packing, const std::string& module,
                                                      const tensor_lookup& find) {
-  if (packing.kind == hf_packing::form::none) return std::nullopt;
+  if (packing.kind == hf_packing::form::none || packing.kind == hf_packing::form::mxfp4) return std::nullopt;
   if (packing.kind == hf_packing::form::fp8) return unpack_fp8(packing, module, find);
   return unpack_four_bits(packing, module, find);
 }

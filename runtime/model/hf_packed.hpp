@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/model/model_source.hpp"
@@ -16,7 +17,7 @@ namespace mooncaf {
 
 /// How the matrices of a folder are packed.
 struct hf_packing {
-  enum class form : std::uint8_t { none, gptq, awq, fp8 };
+  enum class form : std::uint8_t { none, gptq, awq, fp8, mxfp4 };
   form kind = form::none;
   std::uint32_t group = 0;         ///< columns under one scale, of GPTQ and AWQ; 0: all of them
   std::uint32_t zero_offset = 0;   ///< GPTQ's older files store zero points less one
@@ -34,12 +35,15 @@ struct unpacked_matrix {
   std::vector<std::byte> bytes;
 };
 
+/// An element type that stands for itself, by the name that safetensors has for it.
+std::optional<ggml_type> plain_type(std::string_view dtype) noexcept;
+
 /// Gives a tensor of the folder by its own name, or null.
 using tensor_lookup = std::function<const safetensors_tensor*(const std::string& name)>;
 
 /// The matrix whose parts are named `module` + ".qweight" and so on; nothing if it is not packed. 4-bit ones
 /// become Q4_0 where all zero points are 8, which is exact, else Q4_1, whose minimum is rounded to f16; FP8
-/// becomes BF16.
+/// becomes BF16. MXFP4 is for the experts of gpt-oss alone (hf_gpt_oss.hpp).
 /// @error `ec::corrupt` for parts that are missing or do not fit together; `ec::unsupported` for columns out
 /// of order (`desc_act`) and groups that are no multiple of 32.
 result<std::optional<unpacked_matrix>> unpack_matrix(const hf_packing& packing, const std::string& module,

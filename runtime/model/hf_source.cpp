@@ -1,6 +1,7 @@
 #include "runtime/model/hf_source.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "runtime/model/hf_config.hpp"
@@ -52,6 +53,7 @@ constexpr renamed deepseek_names[] = {
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
+constexpr renamed gpt_oss_names[] = {{"ffn_gate_inp", "mlp.router"}};
 constexpr renamed phi_names[] = {{"ffn_up", "mlp.gate_up_proj"}};
 
 std::string_view find_name(std::span<const renamed> names, std::string_view gguf) {
@@ -67,13 +69,6 @@ std::string expert_name(std::string_view part, std::string_view expert, bool mix
     return "block_sparse_moe.experts." + number + "." + w;
   }
   return "mlp.experts." + number + "." + std::string(find_name(usual_names, part).substr(4));
-}
-
-std::optional<ggml_type> plain_type(std::string_view dtype) {
-  if (dtype == "F32") return ggml_type::f32;
-  if (dtype == "F16") return ggml_type::f16;
-  if (dtype == "BF16") return ggml_type::bf16;
-  return std::nullopt;
 }
 
 }  // namespace
@@ -131,6 +126,8 @@ result<std::shared_ptr<const hf_source>> hf_source::open(std::string name, const
   auto config = config_from_hf(*file, label);
   if (!config) return fail(std::move(config.error()));
   made->config_ = std::move(*config);
+  if (packing->kind == hf_packing::form::mxfp4 && made->config_.arch != model_arch::gpt_oss)
+    return fail(ec::unsupported, label + ": quantization_config: mxfp4 is offered for gpt_oss");
   made->config_.name = made->name_.substr(made->name_.find_last_of('/') + 1);
   if (auto added = made->add_files(read); !added) return fail(std::move(added.error()));
   for (const auto* prefix : prefixes)
@@ -139,6 +136,22 @@ result<std::shared_ptr<const hf_source>> hf_source::open(std::string name, const
   if (made->prefix_.empty())
     return fail(ec::corrupt, made->name_ + ": tensor 'model.embed_tokens.weight' is missing");
   return std::shared_ptr<const hf_source>(std::move(made));
+}
+
+/// The expert's part that "blk.LAYER.PART.EXPERT.KIND" is, in a folder that keeps experts together.
+std::optional<expert_part> hf_source::expert_of(std::string_view gguf_name) const {
+  if (config_.arch != model_arch::gpt_oss || !gguf_name.starts_with("blk.")) return std::nullopt;
+  std::vector<std::string_view> words;
+  for (auto rest = gguf_name; !rest.empty();) {
+    const auto dot = rest.find('.');
+    words.push_back(rest.substr(0, dot));
+    rest = dot == std::string_view::npos ? std::string_view{} : rest.substr(dot + 1);
+  }
+  if (words.size() != 5) return std::nullopt;
+  std::size_t expert = 0;
+  std::from_chars(words[3].data(), words[3].data() + words[3].size(), expert);
+  return expert_part{prefix_ + "layers." + std::string(words[1]) + ".mlp.experts.", words[2], expert,
+                     words[4] == "bias"};
 }
 
 std::string hf_source::name_of(std::string_view gguf_name) const {
@@ -154,12 +167,15 @@ std::string hf_source::name_of(std::string_view gguf_name) const {
   const auto kind = gguf_name.substr(kind_begin);
   auto part = gguf_name.substr(layer_end + 1, kind_begin - layer_end - 1);
   const bool mixtral = config_.n_experts != 0 && config_.arch == model_arch::llama;
+  if (const auto together = expert_of(gguf_name)) return mooncaf::name_of(*together);
   if (const auto dot = part.find('.'); dot != std::string_view::npos)
     return layer + expert_name(part.substr(0, dot), part.substr(dot + 1), mixtral) + std::string(kind);
+  if (part == "attn_sinks") return layer + "self_attn.sinks";
   if (part == "exp_probs_b") return layer + "mlp.gate.e_score_correction_bias";
   std::string_view found;
   if (config_.post_norms) found = find_name(gemma_names, part);
   else if (config_.arch == model_arch::phi3) found = find_name(phi_names, part);
+  else if (config_.arch == model_arch::gpt_oss) found = find_name(gpt_oss_names, part);
   else if (config_.arch == model_arch::deepseek2) found = find_name(deepseek_names, part);
   else if (mixtral && part == "ffn_gate_inp") found = "block_sparse_moe.gate";
   if (found.empty()) found = find_name(usual_names, part);
@@ -184,6 +200,8 @@ result<std::optional<source_tensor>> hf_source::unpacked(const std::string& modu
 }
 
 result<std::optional<source_tensor>> hf_source::find(std::string_view name) const {
+  if (const auto together = expert_of(name))
+    return read_expert(*together, [this](const std::string& own_name) { return own(own_name); });
   const auto ours = name_of(name);
   constexpr std::string_view kind = ".weight";
   if (packing_.kind != hf_packing::form::none && ours.ends_with(kind)) {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/model/hf_gpt_oss.hpp"
 #include "runtime/model/hf_packed.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/model/safetensors.hpp"
@@ -57,6 +58,7 @@ class hf_source final : public model_source {
   hf_source() = default;
   result<void> add_file(const std::string& file, const folder_reader& read);
   result<void> add_files(const folder_reader& read);
+  std::optional<expert_part> expert_of(std::string_view gguf_name) const;
   const safetensors_tensor* own(const std::string& name) const;
   result<std::optional<source_tensor>> unpacked(const std::string& module) const;
 

@@ -237,9 +237,7 @@ class model_builder {
       if (!error_) load(to.back(), name, t);
     };
     for (std::size_t head = 0; head < c.n_heads; ++head) {
-      auto turned = turned_rows(*whole, head * each, l.plain_dim);
-      model_->owned_.push_back(std::move(turned.bytes));
-      add(w.query_to_latent, turned.tensor);
+      add(w.query_to_latent, turned_rows(*whole, head * each, l.plain_dim));
       add(w.latent_to_value, rows_of(*whole, head * each + l.plain_dim, l.value_dim));
     }
   }
@@ -328,6 +326,7 @@ class model_builder {
     if (!loaded)
       return stop(loaded.error().code, "tensor '" + own_name(name) + "': " + loaded.error().detail);
     into = std::move(*loaded);
+    if (t.owner) model_->owned_.push_back(t.owner);
   }
 
   /// Gains and biases are few and small: they are gathered, and go to the device together.
@@ -403,7 +402,7 @@ class model_builder {
     }
     const std::span<std::byte> data(memory.get(), bytes);
     fill_dummy_weight(type, cols, hash_text128(kind, seed_).low, data);
-    model_->owned_.push_back(std::move(memory));
+    model_->owned_.push_back(std::shared_ptr<std::byte[]>(std::move(memory)));
     return made_up_.emplace(kind, source_tensor{type, rows, cols, data, 0}).first->second;
   }
 

@@ -113,8 +113,9 @@ class model {
   model_config config_;
   hash128 fingerprint_;
   std::shared_ptr<const void> keep_alive_;
-  std::vector<std::unique_ptr<std::byte[]>> owned_;  ///< dummy weights
-  std::unique_ptr<buffer> vectors_;                  ///< all gains and biases
+  std::vector<std::shared_ptr<const void>>
+      owned_;                        ///< bytes that weights may point into: made up or rearranged
+  std::unique_ptr<buffer> vectors_;  ///< all gains and biases
   std::unique_ptr<weight> embedding_;
   std::unique_ptr<weight> output_;  ///< null: tied to the embedding
   const float* output_gain_ = nullptr;

@@ -135,7 +135,7 @@ bool is_dummy_spec(std::string_view spec) noexcept;
 
 /// Shape of a model with random weights, the paper's own way to measure without the weights.
 /// @param spec  `dummy:NAME` with NAME one of llama3-8b, llama3-70b, smollm2-135m, qwen2.5-0.5b,
-///              deepseek-v2-lite; or
+///              deepseek-v2-lite, gpt-oss-20b; or
 ///              `dummy:layers=4,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1000` with optional `head_dim=`,
 ///              `type=q4_0` (any type of ggml_type.hpp), `ctx=`, `tied=0|1`. A NAME may be followed by
 ///              overrides: `dummy:llama3-8b,layers=4,type=q8_0`.

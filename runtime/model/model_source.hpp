@@ -2,6 +2,7 @@
 // Where the tensors of a model come from: one interface over the file formats.
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@ struct source_tensor {
   std::span<const std::byte> data;
   /// Added to each element of a gain: some families store what it differs from one by.
   float added = 0;
+  std::shared_ptr<const void>
+      owner{};  ///< of `data`, where the source does not keep it; the reader does then
 };
 
 /// The tensors of one model, by the names that GGUF has for them ("blk.0.attn_q.weight"). Immutable.

@@ -2,7 +2,6 @@
 // Parts of a file's tensor: some of its rows, as they are or turned into columns.
 
 #include <cstddef>
-#include <memory>
 
 #include "runtime/model/model_source.hpp"
 
@@ -11,13 +10,10 @@ namespace mooncaf {
 /// Rows [first, first + count) of a tensor that has all its bytes; a view of them.
 source_tensor rows_of(const source_tensor& t, std::size_t first, std::size_t count) noexcept;
 
-/// A matrix and the bytes that it is a view of.
-struct owned_tensor {
-  source_tensor tensor;
-  std::unique_ptr<std::byte[]> bytes;
-};
+/// A matrix that owns its bytes, which are `bytes`, and to be filled in.
+source_tensor made_tensor(ggml_type type, std::size_t rows, std::size_t cols, std::byte*& bytes);
 
 /// The same rows as columns: [t.cols, count]. Plain elements stay what they are, quantised ones become F32.
-owned_tensor turned_rows(const source_tensor& t, std::size_t first, std::size_t count);
+source_tensor turned_rows(const source_tensor& t, std::size_t first, std::size_t count);
 
 }  // namespace mooncaf

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "runtime/model/hf_config.hpp"
+#include "runtime/model/hf_gpt_oss.hpp"
 #include "runtime/model/json_file.hpp"
 #include "runtime/model/safetensors.hpp"
 
@@ -19,6 +20,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           (t.data.data() < bytes.data() || t.data.data() + t.data.size() > bytes.data() + size))
         std::abort();
       if (file->tensor(t.name) != &t) std::abort();
+    }
+    const auto find = [&](const std::string& name) { return file->tensor(name); };
+    for (const auto* part : {"ffn_gate", "ffn_up", "ffn_down"}) {
+      for (const bool bias : {false, true}) {
+        const auto found = read_expert({"e.", part, 1, bias}, find);
+        if (found && *found &&
+            (*found)->data.size() != (*found)->rows * row_bytes((*found)->type, (*found)->cols))
+          std::abort();
+      }
     }
   }
   const auto config = parse_json_object({reinterpret_cast<const char*>(data), size}, "fuzz");

@@ -15,9 +15,9 @@
 
 namespace mooncaf::testing {
 
-inline constexpr std::array all_types{ggml_type::f32,  ggml_type::f16,  ggml_type::bf16,
-                                      ggml_type::q8_0, ggml_type::q4_0, ggml_type::q4_1,
-                                      ggml_type::q4_k, ggml_type::q5_k, ggml_type::q6_k};
+inline constexpr std::array all_types{ggml_type::f32,  ggml_type::f16,  ggml_type::bf16, ggml_type::q8_0,
+                                      ggml_type::q4_0, ggml_type::q4_1, ggml_type::q4_k, ggml_type::q5_k,
+                                      ggml_type::q6_k, ggml_type::mxfp4};
 
 template <class T>
 T unwrap(result<T> r) {
@@ -104,6 +104,9 @@ inline std::vector<std::byte> random_weights(random_source& r, ggml_type type, s
         break;
       case ggml_type::q6_k:
         half(at + 208, r.uniform(0.0001f, 0.0003f));
+        break;
+      case ggml_type::mxfp4:
+        data[at] = static_cast<std::byte>(121 + r.below(5));
         break;
     }
   }

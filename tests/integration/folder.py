@@ -37,19 +37,27 @@ def a_folder_is_served_with_its_tokenizer_template_and_weights():
         cluster.wait_idle()
 
 
-def latents_travel_between_devices_and_are_reused():
+def kv_travels_between_devices_and_is_reused(name):
     with Cluster() as cluster:
         control, port = free_port(), free_port()
-        own = ("--model", str(MODELS / "hf-served-deepseek"), "--block-tokens", "16", "--metrics-listen", "127.0.0.1:0",
+        own = ("--model", str(MODELS / name), "--block-tokens", "16", "--metrics-listen", "127.0.0.1:0",
                "--data-listen", "127.0.0.1:0")
         cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{port}", "--listen",
                       f"127.0.0.1:{control}", *own)
         for role, device in (("prefill", "linked"), ("decode", "host")):
             cluster.start(role, "--role", role, "--device", device, "--join", f"127.0.0.1:{control}", *own)
         client = cluster.wait_healthy("127.0.0.1", port)
-        check_answers(client, "hf-served-deepseek")
-        assert check_answers(client, "hf-served-deepseek") >= 16 * 3
+        check_answers(client, name)
+        assert check_answers(client, name) >= 16 * 3
         cluster.wait_idle()
+
+
+def deepseek_is_served_and_its_latents_travel():
+    kv_travels_between_devices_and_is_reused("hf-served-deepseek")
+
+
+def gpt_oss_is_served():
+    kv_travels_between_devices_and_is_reused("hf-served-gpt-oss")
 
 
 def refused(cluster, name, folder, reason):
@@ -75,5 +83,5 @@ def what_cannot_be_served_is_refused_with_the_reason():
 
 
 if __name__ == "__main__":
-    main([a_folder_is_served_with_its_tokenizer_template_and_weights, latents_travel_between_devices_and_are_reused,
-          what_cannot_be_served_is_refused_with_the_reason])
+    main([a_folder_is_served_with_its_tokenizer_template_and_weights, deepseek_is_served_and_its_latents_travel,
+          gpt_oss_is_served, what_cannot_be_served_is_refused_with_the_reason])

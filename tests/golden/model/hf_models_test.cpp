@@ -25,7 +25,7 @@ golden_distance distance_on(device& dev, const golden_case& golden, kv_dtype dty
 
 TEST_CASE("every family gives transformers' logits and greedy tokens") {
   const auto exact = make_host_device({.exact = true});
-  CHECK(cases().size() == 18);
+  CHECK(cases().size() == 20);
   for (const auto& golden : cases()) {
     CAPTURE(golden.name);
     const auto d = distance_on(*exact, golden, kv_dtype::f32);

@@ -30,6 +30,9 @@ GEMMA = dict(head_dim=32, hidden_activation="gelu_pytorch_tanh", tie_word_embedd
 DEEPSEEK = dict(kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=24, v_head_dim=20, num_key_value_heads=4,
                 moe_intermediate_size=24, num_experts_per_tok=3, n_shared_experts=2, first_k_dense_replace=1,
                 routed_scaling_factor=1.5)
+GPT_OSS = dict(num_local_experts=4, num_experts_per_tok=2, head_dim=16, sliding_window=WINDOW, rope_theta=1e4,
+               rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                 original_max_position_embeddings=128))
 # Without mscale_all_dim in DeepSeek V2: transformers 4.57 leaves it out of the scores there, DeepSeek's own code does not.
 LONG = dict(type="longrope", short_factor=[1.0, 1.3, 2.0, 3.0], long_factor=[1.0, 2.0, 4.0, 8.0])
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -69,6 +72,7 @@ MODELS = {
                      dict(**DEEPSEEK, q_lora_rank=40, n_routed_experts=8, n_group=4, topk_group=2, norm_topk_prob=True,
                           rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=128, mscale=1.0,
                                             mscale_all_dim=1.0, beta_fast=32, beta_slow=1)), BF16, None),
+    "hf-gpt-oss": (t.GptOssConfig, t.GptOssForCausalLM, dict(**GPT_OSS, intermediate_size=48), BF16, None),
     "hf-phi4": (t.Phi3Config, t.Phi3ForCausalLM, dict(num_hidden_layers=1, sliding_window=WINDOW), BF16, None),
 }
 
@@ -96,7 +100,9 @@ def fill(model, dtype, given):
                 p.copy_(given[key])
                 continue
             gemma = "Gemma" in type(model).__name__
-            wide = 0.3 if p.dim() == 1 else 0.5 if "gate.weight" in key and "experts" not in key else 0.2
+            # Of gpt-oss's experts as wide as it takes to reach the limits of their unit.
+            wide = 1.0 if "sinks" in key or key.endswith("gate_up_proj") else 0.5 if "router.weight" in key else \
+                0.3 if p.dim() == 1 else 0.5 if "gate.weight" in key and "experts" not in key else 0.2
             v = torch.randn_like(p) * wide + (1 if "norm" in key and not gemma else 0)
             p.copy_(v.to(dtype).float())
         for key, p in model.named_buffers():
@@ -173,6 +179,44 @@ def packed(name, how, folder):
     show(name, model)
 
 
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def mxfp4(v):
+    """[experts, in, out] as blocks and scales of [experts, out, in / 32], and what they stand for."""
+    groups = np.swapaxes(v, 1, 2).reshape(v.shape[0], v.shape[2], -1, 32)
+    exponent = np.floor(np.log2(np.abs(groups).max(3))) - 2
+    code = np.abs(groups[..., None] / np.exp2(exponent)[..., None, None] - E2M1).argmin(4).astype(np.uint8)
+    meant = E2M1[code] * np.exp2(exponent)[..., None]
+    blocks = code[..., 0::2] | code[..., 1::2] << 4
+    return torch.from_numpy(np.ascontiguousarray(blocks)), torch.from_numpy(np.ascontiguousarray(exponent + 127).astype(np.uint8)), \
+        np.swapaxes(meant.reshape(v.shape[0], v.shape[2], v.shape[1]), 1, 2).astype(np.float32)
+
+
+def gpt_oss_mxfp4(name, folder):
+    """As the released models are: experts in MXFP4, the rest in BF16."""
+    torch.manual_seed(sum(map(ord, name)))
+    config = t.GptOssConfig(**{**BASE, **GPT_OSS, "num_hidden_layers": 1, "intermediate_size": 32})
+    model = t.GptOssForCausalLM(config).float().eval()
+    fill(model, BF16, {})
+    tensors = {}
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if not key.endswith(("gate_up_proj", "down_proj")):
+                tensors[key] = p.bfloat16()
+                continue
+            tensors[key + "_blocks"], tensors[key + "_scales"], meant = mxfp4(p.numpy())
+            p.copy_(torch.from_numpy(meant))
+    at = folder / name
+    shutil.rmtree(at, ignore_errors=True)
+    at.mkdir()
+    how = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                             "model.embed_tokens", "lm_head"])
+    (at / "config.json").write_text(json.dumps({**config.to_dict(), "quantization_config": how}, indent=1, default=str) + "\n")
+    save_file(tensors, at / "model.safetensors")
+    show(name, model)
+
+
 def build(name, config_type, model_type, settings, dtype, part, folder):
     torch.manual_seed(sum(map(ord, name)))
     config = config_type(**{**BASE, **settings})
@@ -214,6 +258,8 @@ SERVED = {
     "hf-served-deepseek": (t.DeepseekV3Config, t.DeepseekV3ForCausalLM,
                            dict(**DEEPSEEK, hidden_size=48, intermediate_size=64, q_lora_rank=None, n_routed_experts=4,
                                 n_group=2, topk_group=2, norm_topk_prob=True, tie_word_embeddings=True)),
+    "hf-served-gpt-oss": (t.GptOssConfig, t.GptOssForCausalLM,
+                          dict(**GPT_OSS, hidden_size=48, intermediate_size=32, tie_word_embeddings=True)),
 }
 
 
@@ -272,6 +318,7 @@ def main():
         build(name, config_type, model_type, settings, dtype, part, folder)
     for name, how in PACKED.items():
         packed(name, how, folder)
+    gpt_oss_mxfp4("hf-gpt-oss-mxfp4", folder)
 
 
 main()

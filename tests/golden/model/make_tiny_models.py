@@ -138,7 +138,7 @@ def build(name, config_type, model_type, settings, kind, folder):
 def quantised_rows(folder):
     rng = np.random.default_rng(11)
     w = gguf.GGUFWriter(folder / "quantised_rows.gguf", "none")
-    for kind in (T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q4_K, T.Q5_K, T.Q6_K):
+    for kind in (T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q4_K, T.Q5_K, T.Q6_K, T.MXFP4):
         elements, size = gguf.GGML_QUANT_SIZES[kind]
         blocks = 2 * 256 // elements
         raw = rng.integers(0, 256, (blocks, size), dtype=np.uint8)
@@ -146,6 +146,8 @@ def quantised_rows(folder):
         if kind in (T.F16, T.BF16):
             values = rng.standard_normal(blocks).astype(np.float32)
             raw = quantize(values.reshape(2, 256), kind).view(np.uint8).reshape(blocks, size)
+        elif kind == T.MXFP4:
+            raw[:, 0] = rng.integers(110, 135, blocks)
         elif kind == T.Q6_K:
             raw[:, -2:] = halves()
         else:

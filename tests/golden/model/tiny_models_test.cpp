@@ -78,5 +78,5 @@ TEST_CASE("every quantisation unpacks to the values of the reference implementat
       CHECK(ours[i] == doctest::Approx(expected).epsilon(1e-6));
     }
   }
-  CHECK(types == 8);
+  CHECK(types == 9);
 }

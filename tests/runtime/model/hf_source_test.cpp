@@ -130,6 +130,59 @@ TEST_CASE("DeepSeek's variants that no released model has are refused with the f
   with("norm_topk_prob", true, ec::unsupported, "'norm_topk_prob'");
 }
 
+TEST_CASE("gpt-oss keeps experts together, and what does not fit is refused by the tensor's name") {
+  auto config = small_config();
+  config.update({{"model_type", "gpt_oss"},
+                 {"num_local_experts", 2},
+                 {"num_experts_per_tok", 1},
+                 {"quantization_config", {{"quant_method", "mxfp4"}}}});
+  const std::string experts = "model.layers.0.mlp.experts.";
+  const auto with = [&](const json& tensors) {
+    json directory{
+        {"model.embed_tokens.weight", {{"dtype", "F32"}, {"shape", {3, 4}}, {"data_offsets", {0, 48}}}}};
+    std::size_t at = 48;
+    for (const auto& [name, t] : tensors.items()) {
+      std::size_t bytes = t["dtype"] == "U8" ? 1 : 2;
+      for (const std::size_t n : t["shape"]) bytes *= n;
+      directory[name] = {{"dtype", t["dtype"]}, {"shape", t["shape"]}, {"data_offsets", {at, at + bytes}}};
+      at += bytes;
+    }
+    const auto text = directory.dump();
+    const std::uint64_t length = text.size();
+    std::string file(8, '\0');
+    std::memcpy(file.data(), &length, 8);
+    file += text + std::string(at, '\x7f');
+    // Whoever opens a folder gives bytes that live as long as it does.
+    static std::map<std::string, std::string> kept;
+    kept = {{"config.json", config.dump()}, {"model.safetensors", file}};
+    return open(kept).value();
+  };
+  const auto whole = with({{experts + "gate_up_proj_blocks", {{"dtype", "U8"}, {"shape", {2, 6, 1, 16}}}},
+                           {experts + "gate_up_proj_scales", {{"dtype", "U8"}, {"shape", {2, 6, 1}}}},
+                           {experts + "down_proj_bias", {{"dtype", "BF16"}, {"shape", {2, 4}}}}});
+  CHECK(whole->config()->sinks);
+  CHECK(whole->name_of("blk.3.attn_sinks.weight") == "model.layers.3.self_attn.sinks");
+  CHECK(whole->name_of("blk.0.ffn_up.1.bias") == experts + "gate_up_proj_bias");
+  const auto gate = whole->find("blk.0.ffn_gate.1.weight")->value();
+  CHECK((gate.type == ggml_type::mxfp4 && gate.rows == 3 && gate.cols == 32));
+  CHECK(whole->find("blk.0.ffn_down.1.bias")->value().cols == 4);
+  CHECK_FALSE(whole->find("blk.1.ffn_gate.0.weight")->has_value());
+  const auto fails = [&](const json& tensors, const char* name, std::string_view part) {
+    const auto found = with(tensors)->find(name);
+    REQUIRE_FALSE(found.has_value());
+    CHECK(found.error().detail.find(part) != std::string::npos);
+  };
+  fails({{experts + "gate_up_proj_blocks", {{"dtype", "U8"}, {"shape", {2, 6, 1, 16}}}},
+         {experts + "gate_up_proj_scales", {{"dtype", "U8"}, {"shape", {2, 5, 1}}}}},
+        "blk.0.ffn_gate.0.weight", "gate_up_proj_blocks' has no fitting scales");
+  fails({{experts + "gate_up_proj", {{"dtype", "BF16"}, {"shape", {2, 4, 5}}}}}, "blk.0.ffn_up.0.weight",
+        "gate_up_proj' has a shape that does not fit");
+  fails({{experts + "down_proj", {{"dtype", "BF16"}, {"shape", {1, 4, 4}}}}}, "blk.0.ffn_down.1.weight",
+        "does not fit");
+  fails({{experts + "down_proj", {{"dtype", "BF16"}, {"shape", {1, 4, 0}}}}}, "blk.0.ffn_down.0.weight",
+        "does not fit");
+}
+
 TEST_CASE("a shape that is contradictory or not offered is refused with its field") {
   refused_config("model_type", "mamba", ec::unsupported, "'mamba' is not offered; llama, mistral");
   refused_config("hidden_size", "wide", ec::corrupt, "m/config.json: 'hidden_size' is \"wide\"");
@@ -144,8 +197,9 @@ TEST_CASE("a shape that is contradictory or not offered is refused with its fiel
   const auto packed = [](const json& how, std::string_view part) {
     refused_config("quantization_config", how, ec::unsupported, part);
   };
-  packed({{"quant_method", "bitsandbytes"}}, "'bitsandbytes' is not offered; gptq, awq and fp8 are");
+  packed({{"quant_method", "bitsandbytes"}}, "'bitsandbytes' is not offered; gptq, awq, fp8 and mxfp4 are");
   packed({{"quant_method", "gptq"}, {"bits", 3}}, "'bits' other than 4");
   packed({{"quant_method", "awq"}, {"version", "gemv"}}, "gemm is offered");
   packed({{"quant_method", "fp8"}}, "'weight_block_size'");
+  packed({{"quant_method", "mxfp4"}}, "mxfp4 is offered for gpt_oss");
 }

@@ -72,6 +72,7 @@ TEST_CASE("missing and contradictory shape keys are refused by name") {
     refused(read({}, key), ec::corrupt, key);
   refused(read({}, "", "llama", false), ec::corrupt, "token_embd.weight");
   refused(read({}, "", "deepseek2"), ec::unsupported, "'deepseek2' is not offered; llama, qwen2,");
+  refused(read({}, "", "gpt-oss"), ec::unsupported, "'gpt-oss' is not offered; llama, qwen2,");
   refused(read({}, "", "gpt2"), ec::unsupported, "'gpt2' is not offered; llama, qwen2,");
   const auto with = [](const char* key, std::uint32_t value, std::string_view without = "") {
     return read([=](gguf_builder& b) { b.u32(std::string("llama.") + key, value); }, without);
@@ -139,6 +140,10 @@ TEST_CASE("dummy shapes: names, spelled-out shapes and overrides") {
   CHECK(latent->parameter_count() == doctest::Approx(15.7e9).epsilon(0.01));
   CHECK(layout_of(*latent, 64, kv_dtype::f16).bytes_per_token() == 27 * 1152);
   CHECK(dummy_shape("dummy:deepseek-v2-lite,layers=1")->dense_layers == 1);
+  const auto oss = dummy_shape("dummy:gpt-oss-20b");
+  REQUIRE(oss.has_value());
+  CHECK(oss->parameter_count() == doctest::Approx(20.9e9).epsilon(0.01));
+  CHECK((oss->window(0) == 128 && oss->window(1) == 0 && oss->windows.size() == 24));
   const auto own =
       dummy_shape("dummy:layers=4,dim=256,heads=4,kv_heads=2,ffn=512,vocab=1000,type=Q8_0,ctx=99");
   REQUIRE(own.has_value());
