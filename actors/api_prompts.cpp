@@ -63,6 +63,7 @@ prompt_maker::prompt_maker(context_ptr context) : context_(std::move(context)) {
   calls_ = format_of(o.gateway.tool_call_parser, context_->chat.get());
   reasoning_ = form_of(o.gateway.reasoning_parser, context_->chat.get());
   names_.push_back(o.model.served_model_name);
+  for (const auto& [name, adapter] : context_->adapters) names_.push_back(name);
   std::string_view rest = o.gateway.model_aliases;
   while (!rest.empty()) {
     const auto end = std::min(rest.find(','), rest.size());
@@ -101,6 +102,18 @@ api_result<void> prompt_maker::check_model(std::string_view name) const {
                 "model: `" + std::string{name.substr(0, most)} + "` does not exist here; served is `" +
                     names_.front() + "`",
                 "model_not_found");
+}
+
+model_card prompt_maker::card_of(std::string_view name) const {
+  const auto& base = context_->opts.model.served_model_name;
+  if (context_->adapters.contains(name)) return {std::string{name}, base};
+  return {base, {}};
+}
+
+std::vector<model_card> prompt_maker::cards() const {
+  std::vector<model_card> out{card_of({})};
+  for (const auto& [name, adapter] : context_->adapters) out.push_back(card_of(name));
+  return out;
 }
 
 api_result<std::vector<std::int32_t>> prompt_maker::tokens_of(const prompt_input& prompt,

@@ -73,6 +73,11 @@ class prompt_maker {
   /// @error 404 "model_not_found", as OpenAI says it, for a name that is neither empty nor one of ours.
   api_result<void> check_model(std::string_view name) const;
 
+  /// What requests may name: the model, and its adapters.
+  std::vector<model_card> cards() const;
+  /// The adapter of this name, else the model, whatever its alias.
+  model_card card_of(std::string_view name) const;
+
   std::uint32_t context_length() const noexcept { return context_length_; }
 
  private:

@@ -22,6 +22,7 @@
 #include "actors/log.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "config/value.hpp"
+#include "runtime/model/lora_adapter.hpp"
 
 namespace mooncaf {
 
@@ -127,9 +128,8 @@ class api_server::impl {
   };
   /// What a chat asks for, whichever API it came by, but for its writer. Nothing if it was refused.
   std::optional<asked> asked_of(chat_request& api, std::string_view field, const api_call& c) const;
-  answer_head head(api_kind kind, std::string_view prefix) {
-    return {kind, std::string{prefix} + std::to_string(fresh_id()), now_s(),
-            context_->opts.model.served_model_name};
+  answer_head head(api_kind kind, std::string_view prefix, std::string_view asked_for) {
+    return {kind, std::string{prefix} + std::to_string(fresh_id()), now_s(), prompts_.card_of(asked_for).id};
   }
   void submit(const api_request& api, asked what, const api_call& c);
   std::uint64_t fresh_id() { return next_id_.fetch_add(0x9E3779B97F4A7C15ull); }
@@ -240,8 +240,7 @@ void api_server::impl::route(const api_call_ptr& c, endpoint_id id) {
     case endpoint_id::detokenize:
       return with_body(c, &impl::detokenize);
     case endpoint_id::models:
-      return c->json(
-          format_models(context_->opts.model.served_model_name, created_, prompts_.context_length()));
+      return c->json(format_models(prompts_.cards(), created_, prompts_.context_length()));
     case endpoint_id::model:
       return model(*c);
     case endpoint_id::version:
@@ -290,7 +289,7 @@ void api_server::impl::model(const api_call& c) const {
   const auto name =
       percent_decoded(std::string_view{c.request.path}.substr(std::string_view{"/v1/models/"}.size()));
   if (const auto known = prompts_.check_model(name); !known) return c.fail(known.error());
-  c.json(format_model(context_->opts.model.served_model_name, created_, prompts_.context_length()));
+  c.json(format_model(prompts_.card_of(name), created_, prompts_.context_length()));
 }
 
 void api_server::impl::from_cluster(const api_call_ptr& c,
@@ -304,7 +303,7 @@ void api_server::impl::from_cluster(const api_call_ptr& c,
 }
 
 void api_server::impl::completion(const api_call& c) {
-  const auto parsed = parse_completion(c.request.body);
+  const auto parsed = parse_completion(c.request.body, context_->defaults);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   if (const auto known = prompts_.check_model(parsed->model); !known) return c.fail(known.error());
   asked what{"prompt", {}, {}};
@@ -315,7 +314,7 @@ void api_server::impl::completion(const api_call& c) {
     what.echoes.push_back(parsed->echo ? prompts_.echo_of(*tokens) : std::string{});
     what.prompts.push_back(std::move(*tokens));
   }
-  auto made = head(api_kind::completion, "cmpl-");
+  auto made = head(api_kind::completion, "cmpl-", parsed->model);
   what.id = made.id;
   what.writer = openai_writer(std::move(made), parsed->include_usage);
   submit(*parsed, std::move(what), c);
@@ -339,22 +338,22 @@ auto api_server::impl::asked_of(chat_request& api, std::string_view field, const
 }
 
 void api_server::impl::chat(const api_call& c) {
-  auto parsed = parse_chat(c.request.body);
+  auto parsed = parse_chat(c.request.body, context_->defaults);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   auto what = asked_of(*parsed, "messages", c);
   if (!what) return;
-  auto made = head(api_kind::chat, "chatcmpl-");
+  auto made = head(api_kind::chat, "chatcmpl-", parsed->model);
   what->id = made.id;
   what->writer = openai_writer(std::move(made), parsed->include_usage);
   submit(*parsed, std::move(*what), c);
 }
 
 void api_server::impl::messages(const api_call& c) {
-  auto parsed = parse_messages(c.request.body);
+  auto parsed = parse_messages(c.request.body, false, context_->defaults);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   auto what = asked_of(*parsed, "messages", c);
   if (!what) return;
-  auto made = head(api_kind::chat, "msg_");
+  auto made = head(api_kind::chat, "msg_", parsed->model);
   what->id = made.id;
   what->writer = messages_writer(std::move(made), static_cast<std::uint32_t>(what->prompts.front().size()));
   submit(*parsed, std::move(*what), c);
@@ -368,11 +367,11 @@ void api_server::impl::count_tokens(const api_call& c) {
 }
 
 void api_server::impl::responses(const api_call& c) {
-  auto parsed = parse_responses(c.request.body);
+  auto parsed = parse_responses(c.request.body, context_->defaults);
   if (!parsed) return c.fail(api_refusal{parsed.error()});
   auto what = asked_of(*parsed, "input", c);
   if (!what) return;
-  auto made = head(api_kind::chat, "resp_");
+  auto made = head(api_kind::chat, "resp_", parsed->model);
   what->id = made.id;
   what->writer = responses_writer(std::move(made), parsed->echo);
   submit(*parsed, std::move(*what), c);
@@ -389,7 +388,7 @@ void api_server::impl::embeddings(const api_call& c) {
     prompts_.truncate(*parsed, *tokens);
     what.prompts.push_back(std::move(*tokens));
   }
-  what.writer = embeddings_writer(head(api_kind::completion, {}), parsed->base64);
+  what.writer = embeddings_writer(head(api_kind::completion, {}, parsed->model), parsed->base64);
   submit(*parsed, std::move(what), c);
 }
 
@@ -408,6 +407,8 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
     if (!api.seed_given) s->seed = fresh_id();
     sampling.push_back(std::move(*s));
   }
+  const auto adapter = context_->adapters.find(api.model);
+  const bool adapted = adapter != context_->adapters.end();
   auto entered = c.who->enter(clock_type::now(), static_cast<std::uint32_t>(answers));
   if (!entered) {
     const auto& why = entered.error();
@@ -439,6 +440,10 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
       g.sampling = sampling[p];
       g.sampling.seed += i;  // several answers to one prompt differ
       g.cache_salt = c.who->salt(api.cache_salt);
+      if (adapted) {
+        g.sampling.adapter = adapter->first;
+        g.adapter = adapter->second->fingerprint();
+      }
       g.priority = c.who->priority(api.priority);
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);

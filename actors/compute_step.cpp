@@ -16,7 +16,7 @@ void compute_step::run() {
   std::size_t rows = 0;
   for (auto& item : items_) {
     batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item), item.reused,
-                     item.id.owner(), item.keys, pooler(item)});
+                     item.id.owner(), item.keys, pooler(item), item.adapter});
     rows += item.sample ? 1 : 0;
   }
   auto& runner = *machine_->runner;

@@ -27,8 +27,9 @@ struct step_item {
   std::span<std::byte* const> blocks;    ///< covering start + tokens.size(); kept alive by `hold`
   /// Of its leading full blocks, where all that they hold is verified; kept alive by `hold`.
   std::span<const block_key> keys;
-  std::shared_ptr<const void> hold;      ///< owner of everything that this item points to
-  std::shared_ptr<kv_stream> stream;     ///< where new KV goes as layers finish; null: nowhere
+  const lora_adapter* adapter = nullptr;  ///< null: the model as it is
+  std::shared_ptr<const void> hold;       ///< owner of everything that this item points to
+  std::shared_ptr<kv_stream> stream;      ///< where new KV goes as layers finish; null: nowhere
   prefix_load_ptr load;  ///< layers of its prefix still come in: each is waited for; null: all is there
   duration patience{};   ///< … so long, or the pass ends as `ec::timed_out`
   std::shared_ptr<sampler> sample;  ///< set if the pass ends with a token to choose

@@ -261,6 +261,7 @@ void decode_worker::step() {
     item.hold = request;
     item.keys = request->keys;
     item.sample = request->sample;
+    item.adapter = adapter_of(*context_, request->job);
     intake_.step_begun(id.value);
     items.push_back(std::move(item));
   }

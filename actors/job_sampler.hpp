@@ -14,4 +14,8 @@ namespace mooncaf {
 /// version's.
 result<std::shared_ptr<sampler>> make_sampler(const node_context& context, const generate_job& job);
 
+/// The adapter that a job names. Null: none, or one that this node does not have, which `make_sampler`
+/// refuses.
+const lora_adapter* adapter_of(const node_context& context, const generate_job& job);
+
 }  // namespace mooncaf

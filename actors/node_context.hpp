@@ -2,6 +2,8 @@
 // What the actors of one process share: immutable after start, or thread-safe by itself.
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -10,6 +12,7 @@
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/grammar/grammar_cache.hpp"
 #include "runtime/model/device_kv.hpp"
+#include "runtime/model/generation_defaults.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/text/tokenizer.hpp"
 #include "storage/arena.hpp"
@@ -19,6 +22,7 @@ namespace mooncaf {
 
 class chat_template;
 class link_book;
+class lora_adapter;
 class metrics;
 
 struct node_context {
@@ -26,13 +30,16 @@ struct node_context {
   std::string name;
   options opts;
 
-  std::shared_ptr<device> hardware;       ///< null where nothing is computed
+  std::shared_ptr<device> hardware;          ///< null where nothing is computed
   std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's
-  std::shared_ptr<const model> net;       ///< the weights; null where nothing is computed
-  std::shared_ptr<const tokenizer> text;  ///< null where nothing is computed and no client is served
+  std::shared_ptr<const model> net;          ///< the weights; null where nothing is computed
+  std::shared_ptr<const tokenizer> text;     ///< null where nothing is computed and no client is served
   std::shared_ptr<const chat_template> chat;
   std::shared_ptr<grammar_cache> grammars;  ///< of `text`; null without it
-  model_config shape;  ///< of the served model, in every process
+  /// By name; the same in every process, without weights where nothing is computed.
+  std::map<std::string, std::shared_ptr<const lora_adapter>, std::less<>> adapters;
+  generation_defaults defaults;  ///< where requests do not say
+  model_config shape;            ///< of the served model, in every process
   kv_layout layout;
   block_key root;  ///< parent of every first block without a tenant salt
 

@@ -266,6 +266,7 @@ step_item prefill_worker::make_item(const prefill_part& part) {
     item.load = request->load;
     item.patience = *part.patience;
   }
+  item.adapter = adapter_of(*context_, request->job);
   item.cancelled = request->cancelled;
   if (const auto& wanted = job.sampling; wanted.prompt_logprobs >= 0) {
     const auto rest = std::span{job.tokens}.first(job.prompt_tokens).subspan(part.start + 1);

@@ -16,6 +16,7 @@
 #include "actors/gateway.hpp"
 #include "actors/journal_file.hpp"
 #include "actors/log.hpp"
+#include "actors/model_extras.hpp"
 #include "actors/policy_choices.hpp"
 #include "actors/preflight.hpp"
 #include "actors/serve.hpp"
@@ -89,7 +90,10 @@ process::process(const options& opts) : context_(std::make_shared<node_context>(
 
 result<void> process::load_model() {
   const auto& m = opts().model;
-  if (modelled_) return adopt(serve_modelled(*modelled_), sim::modelled_layout(*modelled_));
+  if (modelled_) {
+    if (auto none = load_adapters(nullptr, {}, opts()); !none) return fail(none.error());
+    return adopt(serve_modelled(*modelled_), sim::modelled_layout(*modelled_));
+  }
   if (computes()) {
     auto made = open_device(m);
     if (!made) return fail(made.error());
@@ -103,6 +107,12 @@ result<void> process::load_model() {
                                           " tokens are more than the " + std::to_string(own) +
                                           " that the model was trained for; 0 takes all of them");
   }
+  auto adapters = load_adapters(context_->hardware.get(), loaded->identity.config, opts());
+  if (!adapters) return fail(adapters.error());
+  context_->adapters = std::move(*adapters);
+  auto defaults = defaults_of_model(m.path, m.generation_config);
+  if (!defaults) return fail(defaults.error());
+  context_->defaults = *defaults;
   const auto layout = layout_of(loaded->identity.config, m.block_tokens, as_dtype(m.kv_dtype));
   return adopt(std::move(*loaded), layout);
 }
@@ -135,9 +145,9 @@ result<void> process::join() {
   link_ = std::move(*opened);
   info_.id = context_->id;
   info_.name = context_->name;
-  info_.fingerprint = root_key(context_->root, context_->layout);
+  info_.fingerprint = cluster_identity(*context_);
   info_.model = opts().model.served_model_name;
-  info_.layout = to_string(context_->layout);
+  info_.layout = to_string(context_->layout) + adapters_text(*context_);
   for (const auto& [has, role] : {std::pair{c.conductor, "conductor"},
                                   {c.prefill, "prefill"},
                                   {c.decode, "decode"},
@@ -245,9 +255,9 @@ result<void> process::spawn_conductor() {
   setup.core.bytes_per_token = context_->layout.bytes_per_token();
   setup.core.seed = s.seed;
   setup.core.hot_copy_share = s.hot_copy_share;
-  setup.fingerprint = root_key(context_->root, context_->layout);
+  setup.fingerprint = cluster_identity(*context_);
   setup.model = opts().model.served_model_name;
-  setup.layout = to_string(context_->layout);
+  setup.layout = to_string(context_->layout) + adapters_text(*context_);
   if (!s.journal.empty()) {
     auto opened = open_journal(s.journal, s.journal_limit);
     if (!opened) return fail(opened.error());

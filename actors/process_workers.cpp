@@ -1,8 +1,11 @@
+#include <algorithm>
+
 #include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
 #include "actors/executor.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/process.hpp"
+#include "runtime/model/lora_adapter.hpp"
 
 // What a process computes with: engines and the workers that drive them.
 
@@ -22,6 +25,7 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
   r.layout = context.layout;
   r.device_blocks = context.device_blocks;
   r.context_tokens = o.model.context_length;
+  for (const auto& [name, adapter] : context.adapters) r.lora_rank = std::max(r.lora_rank, adapter->rank());
   r.priority = prefill ? 1 : 0;
   return r;
 }

@@ -24,7 +24,7 @@ auto inspect(Inspector& f, sampling_params& x) {
     return f(caf::meta::type_name("sampling_params"), temperature, x.top_k, top_p, min_p, repetition,
              presence, frequency, x.seed, x.logprobs, x.prompt_logprobs, x.pooling, bias, x.max_tokens,
              x.min_tokens, x.ignore_eos, x.stop, x.stop_token_ids, x.grammar, x.allowed_token_ids,
-             x.bad_words);
+             x.bad_words, x.adapter);
   };
   if constexpr (!Inspector::writes_state) {
     return run();

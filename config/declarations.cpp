@@ -124,6 +124,16 @@ void add_model(table& t) {
       {"chat-template", "chat_template",
        "Jinja template of chats: a file, or chatml, llama3 or none; auto: the model file's own", "gateway"},
       s, at(m, &model_options::chat_template), "FILE"));
+  t.push_back(text({"generation-config", "generation_config",
+                    "How tokens are drawn where requests do not say: a generation_config.json; auto: the "
+                    "model folder's; none: by the API's own defaults",
+                    "gateway"},
+                   s, at(m, &model_options::generation_config), "FILE"));
+  t.push_back(text({"lora-modules", "lora_modules",
+                    "Adapters that requests may name as their model: NAME=FOLDER, with commas between; the "
+                    "same in the whole cluster",
+                    who},
+                   s, at(m, &model_options::lora_modules), "LIST"));
   t.push_back(integer(
       {"context-length", "context_length", "Longest prompt and answer together; 0: the model's own", who}, s,
       at(m, &model_options::context_length), 0u, 16'777'216u, "tokens"));

@@ -8,6 +8,7 @@ options default_options() {
   o.cluster.listen = *config::parse_endpoint(defaults::cluster::listen);
   o.cluster.mode = defaults::cluster::mode;
   o.model.chat_template = defaults::model::chat_template;
+  o.model.generation_config = defaults::model::generation_config;
   o.model.context_length = defaults::model::context_length;
   o.model.threads = defaults::model::threads;
   o.model.kv_dtype = defaults::model::kv_dtype;

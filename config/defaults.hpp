@@ -18,6 +18,7 @@ inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: nobody o
 
 namespace model {
 inline constexpr const char* chat_template = "auto";
+inline constexpr const char* generation_config = "auto";  // as the model's makers want it, where they say so
 inline constexpr auto kv_dtype = kv_dtype_choice::f16;  // half the bytes, and no measurable loss
 inline constexpr const char* device = "auto";
 inline constexpr double time_scale = 1;                    // a modelled device takes as long as a real one

@@ -58,6 +58,8 @@ struct model_options {
   std::string path;                  ///< a GGUF file or "dummy:NAME"
   std::string served_model_name;     ///< empty: made from the path
   std::string chat_template;         ///< a file, or auto, chatml, llama3, none
+  std::string generation_config;     ///< a file, auto or none: how tokens are drawn where requests do not say
+  std::string lora_modules;          ///< "NAME=FOLDER,…"
   std::uint32_t context_length = 0;  ///< tokens; 0: the model's own
   std::uint32_t threads = 0;         ///< 0: one per core
   kv_dtype_choice kv_dtype = kv_dtype_choice::f16;

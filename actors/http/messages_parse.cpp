@@ -158,11 +158,13 @@ void read_thinking(body_reader& in, chat_request& out) {
 
 }  // namespace
 
-result<chat_request> parse_messages(std::string_view body, bool counts_only) {
+result<chat_request> parse_messages(std::string_view body, bool counts_only,
+                                    const generation_defaults& defaults) {
   const auto parsed = parse_body(body, body_endpoint::messages);
   if (!parsed) return fail(parsed.error());
   body_reader in{*parsed};
   chat_request out;
+  begin_with(defaults, out.sampling);
   read_sampling(in, out);
   read_service(in, out);
   read_stop(in, "stop_sequences", out.sampling);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/model/generation_defaults.hpp"
 #include "runtime/model/sampling_params.hpp"
 #include "runtime/text/chat_template.hpp"
 #include "runtime/tools/tool_call_reader.hpp"
@@ -92,9 +93,10 @@ struct detokenize_request {
 };
 
 /// Each is linear in the bytes of `body`, and bounded in depth and in the number of values.
+/// @param defaults  how tokens are drawn where the body does not say.
 /// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
-result<completion_request> parse_completion(std::string_view body);
-result<chat_request> parse_chat(std::string_view body);
+result<completion_request> parse_completion(std::string_view body, const generation_defaults& defaults = {});
+result<chat_request> parse_chat(std::string_view body, const generation_defaults& defaults = {});
 result<embedding_request> parse_embeddings(std::string_view body);
 result<tokenize_request> parse_tokenize(std::string_view body);
 result<detokenize_request> parse_detokenize(std::string_view body);
@@ -200,9 +202,15 @@ api_error format_error(const error& cause, std::int64_t retry_after_s = 0, std::
 /// The same as an event, for a stream that has begun.
 std::string format_error_event(const error& cause);
 
-std::string format_models(std::string_view model, std::int64_t created, std::uint32_t context_length);
+/// A model that requests may name.
+struct model_card {
+  std::string id;
+  std::string parent;  ///< whose weights this one changes; empty: none
+};
+std::string format_models(const std::vector<model_card>& models, std::int64_t created,
+                          std::uint32_t context_length);
 /// One of them, for /v1/models/{id}.
-std::string format_model(std::string_view model, std::int64_t created, std::uint32_t context_length);
+std::string format_model(const model_card& model, std::int64_t created, std::uint32_t context_length);
 std::string format_tokens(const std::vector<std::int32_t>& tokens, std::uint32_t context_length);
 std::string format_text(std::string_view text);
 

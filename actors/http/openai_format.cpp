@@ -254,22 +254,25 @@ std::string format_error_event(const error& cause) { return event(error_json(cau
 
 namespace {
 
-json model_json(std::string_view model, std::int64_t created, std::uint32_t context_length) {
-  return {{"id", model},
+json model_json(const model_card& model, std::int64_t created, std::uint32_t context_length) {
+  return {{"id", model.id},
           {"object", "model"},
           {"created", created},
           {"owned_by", "mooncaf"},
+          {"parent", model.parent.empty() ? json() : json(model.parent)},
           {"max_model_len", context_length}};
 }
 
 }  // namespace
 
-std::string format_models(std::string_view model, std::int64_t created, std::uint32_t context_length) {
-  return text_of(
-      json{{"object", "list"}, {"data", json::array({model_json(model, created, context_length)})}});
+std::string format_models(const std::vector<model_card>& models, std::int64_t created,
+                          std::uint32_t context_length) {
+  auto list = json::array();
+  for (const auto& m : models) list.push_back(model_json(m, created, context_length));
+  return text_of(json{{"object", "list"}, {"data", std::move(list)}});
 }
 
-std::string format_model(std::string_view model, std::int64_t created, std::uint32_t context_length) {
+std::string format_model(const model_card& model, std::int64_t created, std::uint32_t context_length) {
   return text_of(model_json(model, created, context_length));
 }
 

@@ -10,11 +10,12 @@ namespace mooncaf {
 
 using reader = body_reader;
 
-result<completion_request> parse_completion(std::string_view body) {
+result<completion_request> parse_completion(std::string_view body, const generation_defaults& defaults) {
   const auto parsed = parse_body(body, body_endpoint::completions);
   if (!parsed) return fail(parsed.error());
   reader in{*parsed};
   completion_request out;
+  begin_with(defaults, out.sampling);
   read_common(in, out, 0);
   out.prompts = read_prompts(in, "prompt");
   in.boolean("add_special_tokens", out.add_special_tokens);
@@ -28,11 +29,12 @@ result<completion_request> parse_completion(std::string_view body) {
   return out;
 }
 
-result<chat_request> parse_chat(std::string_view body) {
+result<chat_request> parse_chat(std::string_view body, const generation_defaults& defaults) {
   const auto parsed = parse_body(body, body_endpoint::chat);
   if (!parsed) return fail(parsed.error());
   reader in{*parsed};
   chat_request out;
+  begin_with(defaults, out.sampling);
   read_common(in, out, 1);
   read_messages(in, out);
   read_template_options(in, out);

@@ -13,7 +13,7 @@ constexpr std::uint8_t both = completions | chat, answering = both | messages | 
 constexpr auto works = field_kind::works, ignored = field_kind::ignored, refused = field_kind::refused;
 
 constexpr request_field table[] = {
-    {"model", every, works, "a name that the server has; absent: its model"},
+    {"model", every, works, "the server's model, an alias, or an adapter; absent: its model"},
     {"prompt", completions | tokenize, works, "text, and for completions token ids, or a list of either"},
     {"messages", chat | messages | tokenize, works,
      "role and text, or parts of type text, which are joined by a line end; calls and results of tools"},
@@ -43,11 +43,11 @@ constexpr request_field table[] = {
     {"max_output_tokens", responses, works, "output tokens at most"},
     {"max_completion_tokens", both, works, "the newer name of max_tokens"},
     {"min_tokens", both, works, "no end before so many tokens"},
-    {"temperature", answering, works, "0 to 2"},
-    {"top_p", answering, works, "above 0, at most 1"},
-    {"top_k", answering, works, "-1 or 0: all"},
-    {"min_p", answering, works, "0 to 1"},
-    {"repetition_penalty", answering, works, "above 0, at most 10"},
+    {"temperature", answering, works, "0 to 2; absent: as the model's makers want it, or 1"},
+    {"top_p", answering, works, "above 0, at most 1; absent: the makers', or 1"},
+    {"top_k", answering, works, "-1 or 0: all; absent: the makers', or all"},
+    {"min_p", answering, works, "0 to 1; absent: the makers', or 0"},
+    {"repetition_penalty", answering, works, "above 0, at most 10; absent: the makers', or 1"},
     {"presence_penalty", answering, works, "-2 to 2"},
     {"frequency_penalty", answering, works, "-2 to 2"},
     {"seed", answering, works, "the same seed, the same answer"},

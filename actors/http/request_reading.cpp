@@ -83,6 +83,14 @@ void read_stop(body_reader& in, const char* name, sampling_params& out) {
   }
 }
 
+void begin_with(const generation_defaults& defaults, sampling_params& out) {
+  out.temperature = defaults.temperature;
+  out.top_k = defaults.top_k;
+  out.top_p = defaults.top_p;
+  out.min_p = defaults.min_p;
+  out.repetition_penalty = defaults.repetition_penalty;
+}
+
 void read_sampling(body_reader& in, api_request& out) {
   auto& s = out.sampling;
   in.string("model", out.model);

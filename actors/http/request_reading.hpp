@@ -8,6 +8,8 @@
 
 namespace mooncaf {
 
+/// What holds for the fields of `read_sampling` that a body does not have.
+void begin_with(const generation_defaults& defaults, sampling_params& out);
 /// Model, temperature and what else decides how tokens are drawn.
 void read_sampling(body_reader& in, api_request& out);
 /// Priority, salt, SLOs, and how a long prompt is cut.

@@ -15,7 +15,7 @@ struct response_request : chat_request {
 };
 
 /// @error `ec::invalid_argument`: what is wrong, beginning with the name of the field.
-result<response_request> parse_responses(std::string_view body);
+result<response_request> parse_responses(std::string_view body, const generation_defaults& defaults = {});
 
 /// @param echo  of the request.
 std::unique_ptr<answer_writer> responses_writer(answer_head head, std::string echo);

@@ -179,11 +179,12 @@ std::string echo_of(const body_reader& in, const chat_request& out) {
 
 }  // namespace
 
-result<response_request> parse_responses(std::string_view body) {
+result<response_request> parse_responses(std::string_view body, const generation_defaults& defaults) {
   const auto parsed = parse_body(body, body_endpoint::responses);
   if (!parsed) return fail(parsed.error());
   body_reader in{*parsed};
   response_request out;
+  begin_with(defaults, out.sampling);
   read_sampling(in, out);
   read_service(in, out);
   in.boolean("stream", out.stream);

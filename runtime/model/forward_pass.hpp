@@ -21,6 +21,8 @@ using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> log
 /// Called with the last hidden state [dim] of row `row`, behind the model's final norm; in the same order.
 using row_hidden_fn = std::function<void(std::uint32_t row, std::span<const float> values)>;
 
+class lora_adapter;
+
 /// One sequence's share of a forward pass.
 struct batch_item {
   std::span<const std::int32_t> tokens;  ///< new tokens, at least one
@@ -40,6 +42,8 @@ struct batch_item {
   /// loaded either, whoever computed it. May name blocks that `tokens` fill only in part, or not yet.
   std::span<const block_key> keys{};
   row_hidden_fn each_hidden{};  ///< as `each_row`, and before it
+  const lora_adapter* adapter =
+      nullptr;  ///< that the weights are changed by, on the runner's device; null: none
 };
 
 /// Called on the caller's thread as soon as the KV of `layer` of all items is in the host's blocks, while the

@@ -81,6 +81,11 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   if (!memory) return fail(std::move(memory.error()));
   r->memory_ = std::move(*memory);
   r->queue_ = dev.make_queue(options.priority);
+  if (options.lora_rank != 0) {
+    auto lora = lora_pass::make(dev, c, options.lora_rank);
+    if (!lora) return fail(std::move(lora.error()));
+    r->lora_ = std::move(*lora);
+  }
   if (!dev.info().host_memory) {
     r->mirror_ = std::make_unique<kv_mirror>(dev, options.device_blocks);
     r->written_.resize(c.n_layers);
@@ -105,6 +110,10 @@ result<void> model_runner::check(std::span<const batch_item> items, std::span<fl
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];
     if (item.tokens.empty()) return fail(ec::invalid_argument, item_name(i) + " has no tokens");
+    if (item.adapter != nullptr && item.adapter->rank() > options_.lora_rank)
+      return fail(ec::invalid_argument, item_name(i) + " names an adapter of rank " +
+                                            std::to_string(item.adapter->rank()) + ", the runner takes " +
+                                            std::to_string(options_.lora_rank));
     const std::size_t end = item.start + item.tokens.size();
     if (end > c.context_length)
       return fail(ec::invalid_argument, item_name(i) + " reaches position " + std::to_string(end) +
@@ -153,6 +162,7 @@ void model_runner::plan(std::span<const batch_item> items) {
   last_positions_.clear();
   last_seqs_.clear();
   every_row_ = false;
+  if (lora_) lora_->plan(items);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];
     every_row_ |= item.each_row || item.each_hidden;
@@ -262,6 +272,7 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   // Behind the last layer's KV only the rows that become logits matter; a chunk in the middle of a prompt has
   // none.
   const bool narrow = layer + 1 == c.n_layers && last_rows_.size() < n && !every_row_;
+  if (lora_) lora_->begin_layer(layer);
   queue_->rms_norm(x, w.attention_gain, c.rms_eps, h);
   if (c.latent.rank != 0) {
     const std::array rows{linear_job{w.k.get(), nullptr, view(at_.k, n, c.kv_dim())}};
@@ -272,6 +283,9 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
                           linear_job{w.v.get(), w.v_bias, view(at_.v, n, c.kv_dim())},
                           linear_job{w.q.get(), w.q_bias, view(at_.q, n, c.q_dim())}};
     queue_->linear(h, std::span{jobs}.first(narrow ? 2 : 3));
+    adapt(lora_site::k, h, jobs[0].out);
+    adapt(lora_site::v, h, jobs[1].out);
+    if (!narrow) adapt(lora_site::q, h, jobs[2].out);
   }
   write_kv(layer, done);
   if (!narrow) {
@@ -282,6 +296,7 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
     return;
   }
   if (last_rows_.empty()) return;
+  if (lora_) lora_->narrow();
   const auto last = view(at_.last, last_rows_.size(), c.dim);
   const auto last_h = view(at_.h, last_rows_.size(), c.dim);
   for (std::size_t i = 0; i < last_rows_.size(); ++i)
@@ -289,6 +304,7 @@ void model_runner::run_layer(std::uint32_t layer, const layer_done_fn& done) {
   const std::array query{linear_job{w.q.get(), w.q_bias, view(at_.q, last_rows_.size(), c.q_dim())}};
   if (c.latent.rank != 0) latent_queries(w, last_h);
   else queue_->linear(last_h, query);
+  adapt(lora_site::q, last_h, query[0].out);
   attend(layer, last_seqs_, last_positions_, last);
   if (w.attention_post_gain != nullptr) queue_->rms_norm(last, w.attention_post_gain, c.rms_eps, last);
   for (std::size_t i = 0; i < last_rows_.size(); ++i)
@@ -331,6 +347,7 @@ void model_runner::attend(std::uint32_t layer, std::span<const attention_seq> se
                           seqs, attended);
   const std::array out{linear_job{w.attention_out.get(), w.attention_out_bias, projected}};
   queue_->linear(attended, out);
+  adapt(lora_site::attention_out, attended, projected);
 }
 
 /// Adds what attention or the feed-forward part came to, normed first where the family does.
@@ -344,6 +361,7 @@ void model_runner::feed_forward(const layer_weights& w, tensor x) {
   const auto& c = model_->config();
   for (std::size_t begin = 0; begin < x.rows; begin += ffn_tile_tokens) {
     const auto part = rows_of(x, begin, std::min(ffn_tile_tokens, x.rows - begin));
+    if (lora_) lora_->begin_tile(begin);
     const auto h = view(at_.h, part.rows, c.dim);
     queue_->rms_norm(part, w.ffn_gain, c.rms_eps, h);
     if (w.router) {
@@ -367,11 +385,19 @@ void model_runner::through(const ffn_weights& w, tensor h, tensor out) {
   const auto up = view(at_.up, h.rows, w.up->rows());
   const std::array widen{linear_job{w.gate.get(), w.gate_bias, gate}, linear_job{w.up.get(), w.up_bias, up}};
   queue_->linear(h, widen);
+  adapt(lora_site::gate, h, gate);
+  adapt(lora_site::up, h, up);
   if (c.glu_limit != 0) queue_->clamped_swiglu(gate, up, c.glu_limit, gate);
   else if (c.gelu) queue_->geglu(gate, up, gate);
   else queue_->swiglu(gate, up, gate);
   const std::array narrow{linear_job{w.down.get(), w.down_bias, out}};
   queue_->linear(gate, narrow);
+  adapt(lora_site::down, gate, out);
+}
+
+/// out += what the rows' adapters add to a product with x. Those of a mixture's experts they leave alone.
+void model_runner::adapt(lora_site site, tensor x, tensor out) {
+  if (lora_) lora_->add(*queue_, site, x, out);
 }
 
 /// x += the weighted sum of each row's best experts. Experts go one after the other, so that a row's sum has

@@ -16,6 +16,7 @@
 #include "runtime/model/expert_choice.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/kv_mirror.hpp"
+#include "runtime/model/lora_pass.hpp"
 #include "runtime/model/model.hpp"
 
 namespace mooncaf {
@@ -30,6 +31,7 @@ struct runner_options {
   /// KV blocks of this layout in the memory of a device that is not the host's, shared by its runners; null
   /// where the device computes in the host's blocks.
   std::shared_ptr<device_kv> device_blocks;
+  std::uint32_t lora_rank = 0;  ///< of the adapters that items may name, at most; 0: they name none
 };
 
 /// One per worker; used by one thread at a time. Owns its queue and activation buffers, sized once: on the
@@ -75,6 +77,7 @@ class model_runner final : public forward_pass {
   void feed_forward(const layer_weights& w, tensor x);
   void mix_experts(const layer_weights& w, tensor h, tensor x);
   void through(const ffn_weights& w, tensor h, tensor out);
+  void adapt(lora_site site, tensor x, tensor out);
   void join(tensor x, tensor part, const float* post_gain);
   void write_logits(std::span<float> logits);
   void show_rows(const batch_item& item, std::uint32_t begin);
@@ -86,6 +89,7 @@ class model_runner final : public forward_pass {
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
   std::unique_ptr<buffer> memory_;     ///< all activations
+  std::unique_ptr<lora_pass> lora_;    ///< null where no item names an adapter
   std::unique_ptr<kv_mirror> mirror_;  ///< null where the device computes in the host's blocks
   /// Offsets into `memory_`, in floats.
   struct {

@@ -36,6 +36,7 @@ struct sampling_params {
   std::vector<std::string> stop;  ///< stop strings; matched over token borders, not part of the output
   std::vector<std::int32_t> stop_token_ids;
 
+  std::string adapter;  ///< that the model's weights are changed by, by its name; empty: none
   std::string grammar;  ///< GBNF that the answer is held to (runtime/grammar); empty: none
   std::vector<std::int32_t> allowed_token_ids;  ///< these alone may come, and the end; empty: all
   std::vector<std::vector<std::int32_t>>

@@ -44,6 +44,7 @@ struct generation {
   std::vector<std::int32_t> prompt;
   sampling_params sampling;
   std::string cache_salt;
+  block_key adapter{};  ///< identity of `sampling.adapter`; zero: none. Blocks of different ones are apart.
   std::uint8_t priority = 1;
   duration ttft_slo{};  ///< zero: the cluster's default
   duration tbt_slo{};

@@ -77,7 +77,7 @@ void gateway_core::start(const client_request_ptr& client, generation what, std:
   request->client = client;
   request->what = std::move(what);
   request->followers = std::move(followers);
-  request->root = root_key(root_, layout_, request->what.cache_salt);
+  request->root = root_key(adapted_root(root_, request->what.adapter), layout_, request->what.cache_salt);
   request->placing_since = now;
   requests_.emplace(request->id.request, request);
   if (requests_.size() > limits_.max_requests) {

@@ -9,6 +9,10 @@ hash128 root_key(hash128 model, const kv_layout& layout, std::string_view cache_
   return hash_text128(to_string(model) + "|" + to_string(layout) + "|" + std::string{cache_salt});
 }
 
+hash128 adapted_root(hash128 model, hash128 adapter) {
+  return adapter == hash128{} ? model : hash_text128(to_string(model) + "+" + to_string(adapter));
+}
+
 block_key next_key(const block_key& parent, std::span<const std::int32_t> tokens) noexcept {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);

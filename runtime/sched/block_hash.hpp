@@ -17,6 +17,10 @@ namespace mooncaf {
 /// @param cache_salt  tenant's own; different salts never share. Empty: shared by all that give none.
 hash128 root_key(hash128 model, const kv_layout& layout, std::string_view cache_salt = {});
 
+/// The identity of a model whose weights an adapter changes, as `root_key` takes it.
+/// @param adapter  zero: none, and the model's own identity stays.
+hash128 adapted_root(hash128 model, hash128 adapter);
+
 /// Key of one full block of `tokens` behind `parent`.
 block_key next_key(const block_key& parent, std::span<const std::int32_t> tokens) noexcept;
 

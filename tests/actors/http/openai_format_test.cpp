@@ -237,12 +237,12 @@ TEST_CASE("foreign text in an error cannot break out of it") {
 }
 
 TEST_CASE("models, tokens and text have vLLM's fields") {
-  const auto models = json::parse(format_models("m", 5, 8192));
+  const auto models = json::parse(format_models({{"m", ""}, {"tuned", "m"}}, 5, 8192));
   CHECK(models["object"] == "list");
   CHECK(models["data"][0]["id"] == "m");
   CHECK(models["data"][0]["object"] == "model");
   CHECK(models["data"][0]["max_model_len"] == 8192);
-  CHECK(json::parse(format_model("m", 5, 8192)) == models["data"][0]);
+  CHECK(json::parse(format_model({"m", ""}, 5, 8192)) == models["data"][0]);
   CHECK(json::parse(format_tokens({1, 2}, 8192)) ==
         json::parse(R"({"count":2,"max_model_len":8192,"tokens":[1,2]})"));
   CHECK(json::parse(format_text("hi")) == json::parse(R"({"prompt":"hi"})"));
