@@ -26,13 +26,6 @@ struct site_part {
   std::size_t rows;
 };
 
-std::optional<ggml_type> plain_type(std::string_view dtype) {
-  if (dtype == "F32") return ggml_type::f32;
-  if (dtype == "F16") return ggml_type::f16;
-  if (dtype == "BF16") return ggml_type::bf16;
-  return std::nullopt;
-}
-
 /// The families whose layers are made of the matrices above.
 bool is_offered(model_arch arch) {
   switch (arch) {
