@@ -1,5 +1,6 @@
 #include "runtime/model/hf_families.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -13,7 +14,7 @@ void read_deepseek_experts(json_reader& read, bool third, model_config& c) {
   c.dense_ffn_dim = c.ffn_dim;
   c.ffn_dim = read.integer("moe_intermediate_size", 1, 1 << 20);
   c.shared_ffn_dim = read.integer("n_shared_experts", 0, 64, 0) * c.ffn_dim;
-  c.dense_layers = read.integer("first_k_dense_replace", 0, c.n_layers, third ? 3 : 0);
+  c.dense_layers = read.integer("first_k_dense_replace", 0, c.n_layers, third ? std::min(3u, c.n_layers) : 0);
   c.normalise_experts = read.boolean("norm_topk_prob", third);
   const auto method = read.text("topk_method", third ? "noaux_tc" : "greedy");
   const auto scores = read.text("scoring_func", third ? "sigmoid" : "softmax");

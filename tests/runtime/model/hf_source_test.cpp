@@ -125,6 +125,8 @@ TEST_CASE("DeepSeek's variants that no released model has are refused with the f
   with("num_experts_per_tok", 5, ec::corrupt, "do not fill their groups");
   with("n_group", 3, ec::corrupt, "do not fill their groups");
   with("topk_group", 5, ec::corrupt, "'topk_group' is 5");
+  config.erase("first_k_dense_replace");
+  CHECK(open(folder_of(config)).value()->config()->dense_layers == 1);  // no more than there are
   config.update({{"model_type", "deepseek_v2"}, {"topk_method", "group_limited_greedy"}});
   CHECK(open(folder_of(config)).has_value());
   with("norm_topk_prob", true, ec::unsupported, "'norm_topk_prob'");
