@@ -28,7 +28,7 @@ from cluster import Cluster, PATIENCE, free_port, wait_until  # noqa: E402
 BOUND = 45 * PATIENCE   # seconds that any request may take, faults and all
 REJOIN = 45 * PATIENCE  # … that the cluster may take to be whole again once the last fault is over
 STOP = 8 * PATIENCE     # … that a process may take to stop
-GROWTH = {"bytes of memory": 192 << 20, "threads": 16, "descriptors": 64}
+GROWTH = {"bytes of memory": 64 << 20, "threads": 4, "descriptors": 32}
 KINDS = ("wrong text", "dishonest", "hang", "leak", "crash", "other")
 
 
