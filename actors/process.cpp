@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <caf/send.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <random>
@@ -44,25 +46,50 @@ result<void> out_of_resources(const std::string& what) {
 }
 
 /// Libraries that start several threads end the program when one of them cannot be had: what they have built
-/// so far is torn down with threads in it. Memory that a thread cannot get ends it as well. While a process
-/// starts nothing else ends there, so this says why, in words made while there was memory for them.
+/// so far is torn down with threads in it. Memory that a thread cannot get ends it as well, then and later.
+/// So this says why, in words made while there was memory for them. Until `started` nothing else ends a
+/// process there.
 class terminate_guard {
  public:
   terminate_guard() {
-    why_ = "mooncaf: " + to_string(out_of_resources("no thread or no memory was to be had").error()) + "\n";
+    while_starting_ =
+        "mooncaf: " + to_string(out_of_resources("no thread or no memory was to be had").error()) + "\n";
+    started_ = false;
     before_ = std::set_terminate(leave);
   }
   ~terminate_guard() { std::set_terminate(before_); }
   terminate_guard(const terminate_guard&) = delete;
   terminate_guard& operator=(const terminate_guard&) = delete;
 
+  void started() noexcept { started_ = true; }
+
  private:
+  static bool for_want_of_resources() noexcept {
+    try {
+      if (const auto why = std::current_exception()) std::rethrow_exception(why);
+    } catch (const std::bad_alloc&) {
+      return true;
+    } catch (const std::system_error&) {
+      return true;
+    } catch (...) {
+    }
+    return false;
+  }
   [[noreturn]] static void leave() {
-    std::fputs(why_.c_str(), stderr);
+    if (started_ && !for_want_of_resources()) {
+      before_();
+      std::abort();
+    }
+    std::fputs(started_
+                   ? "mooncaf: out of space: no thread or no memory was to be had; raise the limits of this "
+                     "process (ulimit -v, ulimit -u, the container's), or give less to --cache-dram\n"
+                   : while_starting_.c_str(),
+               stderr);
     leave_now(static_cast<int>(exit_code::resources));
   }
-  static inline std::string why_;
-  std::terminate_handler before_;
+  static inline std::string while_starting_;
+  static inline std::atomic<bool> started_;
+  static inline std::terminate_handler before_;
 };
 
 /// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
@@ -297,7 +324,6 @@ result<void> process::build() {
 }
 
 result<void> process::build_with_what_there_is() {
-  const terminate_guard guard;
   try {
     return build();
   } catch (const std::bad_alloc&) {
@@ -310,6 +336,7 @@ result<void> process::build_with_what_there_is() {
 }
 
 int process::run() {
+  terminate_guard guard;
   introduce();
   auto built = [this] {
     const stop_at_once until_ready;
@@ -320,6 +347,7 @@ int process::run() {
     // CAF counts a thread of its own before it starts it, and would wait for one that could not be started.
     if (refused_ == exit_code::resources) leave_now(static_cast<int>(refused_));
   } else {
+    guard.started();
     log_info("ready", {{"roles", info_.roles}});
     log_info("stopping", {{"signal", std::to_string(wait_for_stop())}});
     flush();
