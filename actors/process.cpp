@@ -276,6 +276,7 @@ result<void> process::spawn_conductor() {
   setup.queue = {s.max_queued, s.ttft_slo};
   setup.core.ttft_slo = s.ttft_slo;
   setup.core.tbt_slo = s.tbt_slo;
+  setup.core.coupled = opts().cluster.mode == serving_mode::coupled;
   setup.core.balancing_threshold = s.balancing_threshold;
   setup.core.decode_span = s.predicted_decode;
   setup.core.block_tokens = opts().model.block_tokens;

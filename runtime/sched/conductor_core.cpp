@@ -279,29 +279,50 @@ conductor_core::pair_choice conductor_core::choose(const schedule_request& reque
           cluster_.decode().select(request.prompt_tokens, request.avoid)};
 }
 
-/// One node for both: the one that would be done the soonest with what it has, decoding included.
+/// The decode instance on a prefill instance's node that has the least to do; `no_slot` if there is none.
+instance_slot conductor_core::decode_beside(instance_slot prefill) const {
+  const auto& decode = cluster_.decode();
+  const auto here = cluster_.decode_on(cluster_.prefill().desc(prefill).node);
+  if (here.empty()) return no_slot;
+  return *std::ranges::min_element(here, {}, [&](instance_slot slot) { return decode.charged(slot); });
+}
+
+/// One node for both: the one that would be done the soonest with what it has, decoding included. Nodes that do
+/// only one of both, that the gateway does not reach or (while there are others) that failed the request before
+/// do not count.
 conductor_core::pair_choice conductor_core::choose_coupled(const schedule_request& request, time_point now) {
   auto& prefill = cluster_.prefill();
   const auto& decode = cluster_.decode();
-  const auto decode_of = [&](instance_slot slot) {
-    const auto here = cluster_.decode_on(prefill.desc(slot).node);
-    return here.empty() ? no_slot : here.front();
-  };
   const double empty = to_seconds(decode.mean_step(0, 0));
   // Those that decode are, on average, half done.
   const double left = 0.5 * cluster_.survival().mean_tokens();
+  node_set barred;
   for (const auto slot : prefill.live()) {
-    const auto beside = decode_of(slot);
+    const auto beside = decode_beside(slot);
+    if (beside == no_slot || (!broken_.empty() && broken_.between(request.gateway, prefill.desc(slot).node)))
+      barred.insert(prefill.node(slot));
     if (beside == no_slot || decode.charged(beside) == 0) continue;
     prefill.set_standing(slot, bounded_duration(left * (to_seconds(decode.step(beside, 0, false)) - empty)));
   }
-  auto p = selector_->select({request, match_, prefill, transfers_, now});
-  const auto whole = prefill.queue(p.slot, now);
+  auto failed = barred;
+  for (const auto slot : prefill.live()) {
+    const auto is_beside = [&](worker_id id) {
+      const auto beside = decode_beside(slot);
+      return beside != no_slot && decode.desc(beside).id == id;
+    };
+    if (std::ranges::any_of(request.avoid, is_beside)) failed.insert(prefill.node(slot));
+  }
+  const auto fits = [&](const prefill_choice& p) {
+    return p.slot != no_slot && !barred.test(prefill.node(p.slot));
+  };
+  auto p = choose_prefill(request, failed, now);
+  if (!fits(p) || failed.test(prefill.node(p.slot))) p = choose_prefill(request, barred, now);
+  const bool found = fits(p);
+  const auto whole = found ? prefill.queue(p.slot, now) : duration{};
   for (const auto slot : prefill.live()) prefill.set_standing(slot, {});
+  if (!found) return {};
   p.ttft -= whole - prefill.queue(p.slot, now);
-  const auto beside = decode_of(p.slot);
-  if (beside == no_slot) return {};
-  return {p, decode.choice(beside, request.prompt_tokens)};
+  return {p, decode.choice(decode_beside(p.slot), request.prompt_tokens)};
 }
 
 /// Where all three of gateway, prefill and decode reach each other. Links are seldom broken: this one takes

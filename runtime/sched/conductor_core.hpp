@@ -178,6 +178,7 @@ class conductor_core {
   };
   pair_choice choose(const schedule_request& request, time_point now);
   pair_choice choose_coupled(const schedule_request& request, time_point now);
+  instance_slot decode_beside(instance_slot prefill) const;
   pair_choice choose_linked(const schedule_request& request, time_point now);
   prefill_choice choose_prefill(const schedule_request& request, const node_set& barred, time_point now);
   std::optional<rejection> refuse_too_long(const schedule_request& request) const;

@@ -134,15 +134,34 @@ node_config decode_node(std::uint32_t number, const simulation_options& o) {
   return c;
 }
 
-/// One machine that does everything.
-node_config only_node(const simulation_options& o) {
-  auto c = begin_node("front", "all", o);
+/// A machine that does both. @param role  the roles of its process.
+node_config coupled_node(const std::string& name, const std::string& role, const simulation_options& o) {
+  auto c = begin_node(name, role, o);
   c.text("cluster", "mode", "coupled");
   add_prefill(c, o);
   c.count("decode", "instances", 1);
   c.count("decode", "max_batch", o.hardware.max_batch);
-  add_memory(c, o, static_cast<double>(o.hardware.dram_tokens + o.hardware.device_kv_tokens), "front");
+  add_memory(c, o, static_cast<double>(o.hardware.dram_tokens + o.hardware.device_kv_tokens), name);
   return c;
+}
+
+/// The front, which conducts and talks to clients, and a node per machine; of one machine the node is both.
+std::vector<node_config> nodes_of(const plan_cluster& cluster, const simulation_options& o) {
+  std::vector<node_config> nodes;
+  if (cluster.coupled() && cluster.machines() == 1) {
+    nodes.push_back(coupled_node("front", "all", o));
+    return nodes;
+  }
+  nodes.push_back(begin_node("front", "conductor,gateway", o));
+  if (cluster.coupled()) {
+    nodes.front().text("cluster", "mode", "coupled");
+    for (std::uint32_t i = 0; i < cluster.machines(); ++i)
+      nodes.push_back(coupled_node("node-" + std::to_string(i), "prefill,decode,cache", o));
+    return nodes;
+  }
+  for (std::uint32_t i = 0; i < cluster.prefill; ++i) nodes.push_back(prefill_node(i, o));
+  for (std::uint32_t i = 0; i < cluster.decode; ++i) nodes.push_back(decode_node(i, o));
+  return nodes;
 }
 
 constexpr std::string_view start_script = R"sh(#!/bin/sh
@@ -179,10 +198,6 @@ result<void> check(const plan_problem& problem, const plan_cluster& c) {
   const auto no = [](std::string why) { return fail(ec::unsupported, std::move(why)); };
   if (c.pipeline > 1)
     return no("the server has no pipeline groups: plan without --pipeline for files that it can run");
-  if (c.coupled() && c.machines() > 1)
-    return no(
-        "the server couples prefill and decode on one machine only: plan with --mode disaggregated for "
-        "files that it can run");
   if (problem.base.admission == admission_policy::early_running)
     return no("the server has no admission early_running; it has early");
   return {};
@@ -193,14 +208,7 @@ result<void> check(const plan_problem& problem, const plan_cluster& c) {
 result<std::vector<cluster_file>> cluster_files(const plan_problem& problem, const plan_cluster& cluster) {
   if (const auto can = check(problem, cluster); !can) return fail(can.error());
   const auto o = options_of(problem, cluster);
-  std::vector<node_config> nodes;
-  if (cluster.coupled()) {
-    nodes.push_back(only_node(o));
-  } else {
-    nodes.push_back(begin_node("front", "conductor,gateway", o));
-    for (std::uint32_t i = 0; i < cluster.prefill; ++i) nodes.push_back(prefill_node(i, o));
-    for (std::uint32_t i = 0; i < cluster.decode; ++i) nodes.push_back(decode_node(i, o));
-  }
+  auto nodes = nodes_of(cluster, o);
   add_scheduler(nodes.front(), o);
   std::vector<cluster_file> files;
   std::string hosts;

@@ -84,13 +84,6 @@ bool is_cdf(const json& v) {
          });
 }
 
-/// JSON that may stand in a script.
-std::string in_script(std::string text) {
-  for (auto at = text.find('<'); at != std::string::npos; at = text.find('<', at))
-    text.replace(at, 1, "\\u003c");
-  return text;
-}
-
 /// @returns what is missing, or nothing.
 std::string plots_of(const json& run, const std::string& name, std::string& out) {
   for (const char* c : {"ttft_cdf", "tbt_cdf"}) {
@@ -115,7 +108,7 @@ std::string plots_of(const json& run, const std::string& name, std::string& out)
     data[key] = run[where];
   }
   // A file's name need not be UTF-8.
-  out = in_script(data.dump(-1, ' ', false, json::error_handler_t::replace));
+  out = data.dump(-1, ' ', false, json::error_handler_t::replace);
   return {};
 }
 

@@ -90,6 +90,7 @@ void coupled_instance::settle_prompts(request_table& requests, news& out) {
     r.computed += c.tokens;
     if (r.computed == r.prompt_tokens) out.first_tokens.push_back(slot);
   }
+  prompts_busy_ += from_sec(working_);
   chunks_.clear();
   working_ = 0;
 }

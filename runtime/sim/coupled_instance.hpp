@@ -56,8 +56,8 @@ class coupled_instance {
 
   /// @param before  gaps of its answer made elsewhere.
   double tbt(const request_state_record& r, tbt_metric metric,
-             std::span<const token_gaps::value_type> before) {
-    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric, before);
+             std::span<const token_gaps::value_type> before, double fine) {
+    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric, before, fine);
   }
   /// Of its decoding. A step that carries a prompt says nothing of how long steps take.
   instance_load load() const;
@@ -67,6 +67,7 @@ class coupled_instance {
   std::size_t running() const noexcept { return members_.size(); }
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }
+  ticks prompts_busy() const noexcept { return prompts_busy_; }  ///< of it, what prompts took
 
  private:
   struct member {
@@ -100,7 +101,7 @@ class coupled_instance {
   double stall_ = 0;    // seconds since the last decode step in which nobody got a token
   double working_ = 0;  // seconds of the prompts under way
   std::uint64_t context_ = 0;
-  ticks began_ = 0, busy_ = 0;
+  ticks began_ = 0, busy_ = 0, prompts_busy_ = 0;
   std::uint32_t stamp_ = 0;
   bool active_ = false;
 };

@@ -75,8 +75,8 @@ class decode_instance {
 
   /// TBT of a member in seconds; it took part until now. @param before  gaps of its answer made elsewhere.
   double tbt(const request_state_record& r, double wait, tbt_metric metric,
-             std::span<const token_gaps::value_type> before) {
-    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, wait, metric, before);
+             std::span<const token_gaps::value_type> before, double fine) {
+    return history_.tbt(r.first_step, r.first_step + r.decode_tokens, wait, metric, before, fine);
   }
 
   instance_load load() const;

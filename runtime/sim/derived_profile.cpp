@@ -262,6 +262,7 @@ result<profile> derive_profile(const deployment& d, std::string_view name) {
   const step_model steps{d};
   profile p;
   p.name = name;
+  p.model = d.model.name;
   p.layers = d.model.layers;
   p.kv_bytes_per_token = steps.kv_bytes_per_token();
   p.block_tokens = block;

@@ -17,16 +17,18 @@ struct instance_range {
 /// nodes.
 struct elastic_options {
   instance_range prefill, decode;  ///< autoscaling (`autoscaler`)
+  instance_range nodes;            ///< … of coupled ones
   double start_s = 120;            ///< from asking for a machine until it serves: boot, load, join
   double target = 0.7;             ///< load of an instance that is aimed at
   double down_after_s = 300;       ///< fewer only if no more were needed for so long
 
-  bool switch_roles = false;  ///< `role_switch`
+  /// `role_switch`. Where both roles scale, too, a machine that one would let go is given to the other.
+  bool switch_roles = false;
   double switch_s = 60;       ///< from drained in one role until it serves in the other
 
   double every_s = 15;  ///< at which all of this is decided
 
-  bool scales() const noexcept { return prefill.most > 0 || decode.most > 0; }
+  bool scales() const noexcept { return prefill.most > 0 || decode.most > 0 || nodes.most > 0; }
   bool any() const noexcept { return scales() || switch_roles; }
 };
 

@@ -11,14 +11,20 @@ result<void> check_elastic(const simulation_options& o) {
   const auto bad = [](const std::string& what) { return fail(ec::invalid_argument, what); };
   const auto& e = o.elastic;
   if (!e.any()) return {};
-  if (o.coupled != coupled_mode::off)
-    return bad("coupled clusters neither scale nor switch roles: prefill and decode of their own do");
-  if (e.scales() && e.switch_roles) return bad("machines may come and go, or switch roles, not both");
+  const bool coupled = o.coupled != coupled_mode::off;
+  if (coupled && e.switch_roles) return bad("coupled nodes have no roles to switch");
+  if (coupled && (e.prefill.most > 0 || e.decode.most > 0))
+    return bad("coupled nodes are scaled together, not by role");
+  if (!coupled && e.nodes.most > 0)
+    return bad("only coupled nodes are scaled together; prefill and decode are by role");
   if (e.switch_roles && (o.decode_hardware || o.pipeline > 1))
     return bad("to switch roles, prefill and decode must be single machines of one kind");
+  if (e.switch_roles && e.scales() && (e.prefill.most == 0 || e.decode.most == 0))
+    return bad("machines that come and go and also switch roles need a range for both roles");
   if (e.switch_roles && o.prefill + o.decode > 8191) return bad("at most 8191 machines may switch roles");
-  for (const auto& [range, now, name] :
-       {std::tuple{e.prefill, o.prefill, "prefill"}, {e.decode, o.decode, "decode"}}) {
+  for (const auto& [range, now, name] : {std::tuple{e.prefill, o.prefill, "prefill"},
+                                         {e.decode, o.decode, "decode"},
+                                         {e.nodes, o.prefill + o.decode, "coupled nodes"}}) {
     if (range.most > 0 && (range.least > now || range.most < now)) {
       return bad("the cluster begins with " + std::to_string(now) + " " + name + ", which is not within " +
                  std::to_string(range.least) + " to " + std::to_string(range.most));
@@ -50,10 +56,10 @@ result<void> check_options(const simulation_options& o) {
     const auto& p = o.hardware;
     if (o.coupled != coupled_mode::off) return bad("coupled instances have one profile");
     if (d->kv_bytes_per_token != p.kv_bytes_per_token || d->layers != p.layers ||
-        d->block_tokens != p.block_tokens) {
+        d->block_tokens != p.block_tokens || !serve_one_model(p, *d)) {
       return bad(
           "'" + p.name + "' and '" + d->name +
-          "' differ in layers, KV bytes of a token or tokens of a block: prefill cannot hand over to decode");
+          "' differ in model, layers, KV bytes of a token or tokens of a block: prefill cannot hand over to decode");
     }
   }
   if (!(o.hot_copy_share >= 0) || o.hot_copy_share > 0.5)

@@ -71,8 +71,12 @@ struct simulation_options {
   double prefill_calibration = 1, decode_calibration = 1;
   std::uint64_t seed = 1;
   std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
+  /// Only which requests end inside their SLOs matters: a TBT inside of it may be told as less short than it is.
+  bool verdict_only = false;
   std::vector<std::uint64_t> watch;  ///< hash ids whose replicas are counted over time
 
+  /// A TBT up to which it need not be exact.
+  double tbt_is_fine_s() const noexcept { return verdict_only ? tbt_slo_s : 0; }
   const profile& decode_profile() const noexcept { return decode_hardware ? *decode_hardware : hardware; }
   /// Machines of all instances.
   std::uint32_t machines() const noexcept {

@@ -10,6 +10,13 @@ void replace(std::string& page, std::string_view mark, const std::string& with) 
   page.replace(page.find(mark), mark.size(), with);
 }
 
+/// JSON that may stand in a script: only its texts can have what would end that.
+std::string in_script(std::string text) {
+  for (auto at = text.find('<'); at != std::string::npos; at = text.find('<', at))
+    text.replace(at, 1, "\\u003c");
+  return text;
+}
+
 }  // namespace
 
 std::string html_text(std::string_view text) {
@@ -36,7 +43,7 @@ std::string report_page(std::string_view rest, std::string_view title, const std
                         const std::string& data) {
   std::string page{page_begin};
   // From the last to the first, so that no mark inside of what is put in is taken for one.
-  replace(page, "@DATA@", data);
+  replace(page, "@DATA@", in_script(data));
   replace(page, "@TABLE@", table);
   replace(page, "@TITLE@", html_text(title));
   return page += rest;

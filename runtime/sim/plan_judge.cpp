@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "runtime/sim/simulation.hpp"
 
@@ -16,21 +17,26 @@ constexpr double most_load = 65'536;
 verdict try_run(simulation_options options, const std::vector<workload_record>& records, double target,
                 double load) {
   options.speed = load;
+  options.verdict_only = true;
   const auto allowed = static_cast<std::uint64_t>((1 - target) * static_cast<double>(records.size()));
   options.give_up_after = std::max<std::uint64_t>(allowed, 1);
   const auto out = simulation{options}.run(*replay_of(records));
   if (!out) return {};
   if (out->slo_share() >= target) return {true, false, false};
-  // Requests that were refused, or never finished, tell nothing.
+  // Requests that were refused count by what they were refused for; those that never finished tell nothing.
   constexpr double nearly_all = 4;
+  const auto all = out->all();
   const double late =
-      static_cast<double>(out->ttft.count()) * (1 - out->ttft.share_up_to(options.ttft_slo_s));
-  const auto slow = static_cast<double>(out->all().tbt_missed);
+      static_cast<double>(out->ttft.count()) * (1 - out->ttft.share_up_to(options.ttft_slo_s)) +
+      static_cast<double>(all.rejected_placement + all.rejected_prefill);
+  const auto slow = static_cast<double>(all.tbt_missed + all.rejected_decode + all.rejected_at_decode +
+                                        all.rejected_memory);
   return {false, late > nearly_all * slow, slow > nearly_all * late};
 }
 
 double slo_share_of(simulation_options options, const std::vector<workload_record>& records, double load) {
   options.speed = load;
+  options.verdict_only = true;
   const auto out = simulation{options}.run(*replay_of(records));
   return out ? out->slo_share() : 0;
 }
@@ -48,7 +54,7 @@ double largest_load(const std::function<bool(double)>& holds, double guess, doub
     }
   } else {
     for (high = guess; low == 0 && high > least; factor *= factor) {
-      const auto next = high / std::min(factor, 4.0);
+      const auto next = std::max(high / std::min(factor, 4.0), least);
       holds(next) ? low = next : high = next;
     }
   }
@@ -60,15 +66,39 @@ double largest_load(const std::function<bool(double)>& holds, double guess, doub
   return low;
 }
 
+void plan_judge::count_run(const plan_cluster& c) {
+  if (progress_) progress_({doing_, runs_, std::max(expected_, runs_ + 1)}, c);
+  ++runs_;
+}
+
 verdict plan_judge::try_at(const plan_cluster& c, double load, std::uint32_t draw) {
   const auto [at, fresh] = known_.try_emplace({c, load, draw});
   if (!fresh) return at->second;
-  if (progress_) progress_(runs_, c);
-  ++runs_;
+  count_run(c);
   auto options = options_of(problem_, c);
   options.seed += draw;
   if (check_options(options)) at->second = try_run(options, records_, problem_.target, load);
   return at->second;
+}
+
+double plan_judge::share(const plan_cluster& c, double load, std::uint32_t draw) {
+  auto options = options_of(problem_, c);
+  options.seed += draw;
+  const double share = this->share(c, options, records_, load);
+  known_.try_emplace({c, load, draw}, verdict{share >= problem_.target, false, false});
+  return share;
+}
+
+double plan_judge::share(const plan_cluster& c, const simulation_options& options,
+                         const std::vector<workload_record>& records, double load) {
+  count_run(c);
+  return slo_share_of(options, records, load);
+}
+
+bool plan_judge::meets(const plan_cluster& c, const simulation_options& options,
+                       const std::vector<workload_record>& records, double load) {
+  count_run(c);
+  return sim::meets(options, records, problem_.target, load);
 }
 
 bool plan_judge::holds_always(const plan_cluster& c, double load) {
@@ -80,7 +110,21 @@ bool plan_judge::holds_always(const plan_cluster& c, double load) {
 
 double plan_judge::capacity(const plan_cluster& c, double guess, double within, std::uint32_t draw,
                             double least, double near) {
-  return largest_load([&](double load) { return holds(c, load, draw); }, guess, within, least, near);
+  double held = known_to_carry(c, draw), failed = known_to_fail(c, draw);
+  if (held > 0 && held < failed && std::isfinite(failed)) {
+    while (failed / held > 1 + within) {
+      const double middle = std::sqrt(held * failed);
+      (holds(c, middle, draw) ? held : failed) = middle;
+    }
+    return held;
+  }
+  // By chance a larger load may have held than one that failed: then it counts for nothing.
+  if (held > failed) held = 0;
+  // Just below one that failed it is not worth to ask.
+  if (guess * near > failed) guess = failed / near;
+  return largest_load(
+      [&](double load) { return load <= held || (load < failed && holds(c, load, draw)); },
+      std::clamp(guess, held, failed), within, least, near);
 }
 
 double plan_judge::capacity_above(const plan_cluster& c, double best, double guess, double within) {
@@ -89,12 +133,26 @@ double plan_judge::capacity_above(const plan_cluster& c, double best, double gue
   return capacity(c, best > 0 ? more : guess, within);
 }
 
-double plan_judge::known_to_carry(const plan_cluster& c) const {
+double plan_judge::known_to_carry(const plan_cluster& c, std::uint32_t draw) const {
   double most = 0;
   for (auto i = known_.lower_bound({c, 0, 0}); i != known_.end() && std::get<0>(i->first) == c; ++i) {
-    if (i->second.holds && std::get<2>(i->first) == 0) most = std::max(most, std::get<1>(i->first));
+    if (i->second.holds && std::get<2>(i->first) == draw) most = std::max(most, std::get<1>(i->first));
   }
-  return most > 0 ? most : 1;
+  return most;
+}
+
+verdict plan_judge::just_beyond(const plan_cluster& c) const {
+  const auto at = known_.find({c, known_to_fail(c, 0), 0});
+  return at == known_.end() ? verdict{} : at->second;
+}
+
+/// The smallest load at which `c` failed; infinity if it never did.
+double plan_judge::known_to_fail(const plan_cluster& c, std::uint32_t draw) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (auto i = known_.lower_bound({c, 0, 0}); i != known_.end() && std::get<0>(i->first) == c; ++i) {
+    if (!i->second.holds && std::get<2>(i->first) == draw) least = std::min(least, std::get<1>(i->first));
+  }
+  return least;
 }
 
 }  // namespace mooncaf::sim

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -18,15 +19,29 @@ struct verdict {
   bool short_of_prefill = false, short_of_decode = false;
 };
 
+/// Where a search is.
+struct plan_step {
+  std::string_view doing;      ///< "machines", "policies and parts", …
+  std::uint64_t runs = 0;      ///< simulations that have ended
+  std::uint64_t expected = 0;  ///< … that there will be, as far as one can say; at least one more than `runs`
+};
+using plan_progress = std::function<void(const plan_step&, const plan_cluster&)>;
+
 /// Answers by simulation, each question once. A run ends as soon as too many requests have missed their SLOs.
 /// @thread  Owned by its caller.
 class plan_judge {
  public:
   /// @param records   outlives the judge, as does the problem.
-  /// @param progress  called before every run with the number of runs so far and what is tried; may be empty.
+  /// @param progress  called before every run; may be empty.
   plan_judge(const plan_problem& problem, const std::vector<workload_record>& records,
-             std::function<void(std::uint64_t, const plan_cluster&)> progress = {})
+             plan_progress progress = {})
       : problem_(problem), records_(records), progress_(std::move(progress)) {}
+
+  /// What is done now, and how many runs it and all that comes then are expected to take.
+  void begin(std::string_view doing, std::uint64_t expected) {
+    doing_ = doing;
+    expected_ = runs_ + expected;
+  }
 
   /// Under `load` times the trace's traffic the target is met. @param draw  the seed's number, from 0.
   bool holds(const plan_cluster& c, double load, std::uint32_t draw = 0) {
@@ -38,6 +53,8 @@ class plan_judge {
   bool holds_always(const plan_cluster& c, double load);
 
   /// The largest load at which the target is met, within a factor of `1 + within`; 0 if not even a 64th.
+  /// What is known of the cluster already is not asked again: loads below one that held hold, loads above one
+  /// that failed fail.
   /// @param guess  where to look first.
   /// @param least   less than this counts as nothing.
   /// @param near    the factor by which the guess is likely to be off at most.
@@ -47,8 +64,18 @@ class plan_judge {
   /// @param guess  where to look first if `best` is 0.
   double capacity_above(const plan_cluster& c, double best, double guess, double within = 0.02);
 
-  /// The largest load at which `c` was seen to meet the target; 1 if it never was.
-  double known_to_carry(const plan_cluster& c) const;
+  /// The largest load at which `c` was seen to meet the target; 0 if it never was.
+  double known_to_carry(const plan_cluster& c, std::uint32_t draw = 0) const;
+  /// What failed `c` at the smallest load at which it was seen to fail; nothing can be said if it never was.
+  verdict just_beyond(const plan_cluster& c) const;
+  /// The share inside both SLOs of a run that is not cut short.
+  double share(const plan_cluster& c, double load, std::uint32_t draw = 0);
+  /// … of other options or requests than the problem's. @param c  what they are about.
+  double share(const plan_cluster& c, const simulation_options& options,
+               const std::vector<workload_record>& records, double load);
+  /// Whether those meet the target.
+  bool meets(const plan_cluster& c, const simulation_options& options,
+             const std::vector<workload_record>& records, double load);
 
   std::uint64_t runs() const noexcept { return runs_; }
   const plan_problem& problem() const noexcept { return problem_; }
@@ -57,9 +84,13 @@ class plan_judge {
  private:
   const plan_problem& problem_;
   const std::vector<workload_record>& records_;
-  std::function<void(std::uint64_t, const plan_cluster&)> progress_;
+  void count_run(const plan_cluster& c);
+  double known_to_fail(const plan_cluster& c, std::uint32_t draw) const;
+
+  plan_progress progress_;
   std::map<std::tuple<plan_cluster, double, std::uint32_t>, verdict> known_;
-  std::uint64_t runs_ = 0;
+  std::uint64_t runs_ = 0, expected_ = 0;
+  std::string_view doing_ = "machines";
 };
 
 /// Share of the requests that end inside both SLOs.

@@ -24,6 +24,13 @@ enum class plan_goal : std::uint8_t {
   cost,     ///< … and which is cheapest
 };
 
+/// An hour of what a machine is bought without, where that has a price of its own.
+struct hourly_parts {
+  double cache_gb = 0;  ///< memory for KV
+  double ssd_gb = 0;    ///< disk for KV
+  double nic_gbit = 0;  ///< network, of every machine
+};
+
 struct plan_problem {
   simulation_options base;          ///< SLOs and everything that is not searched
   std::vector<machine_kind> kinds;  ///< at least one; prefill and decode may take different ones
@@ -31,7 +38,12 @@ struct plan_problem {
   std::vector<std::uint32_t> coupled_chunks{2048, 512, 128};  ///< tokens of a mixed step to choose from
   bool disaggregated = true, coupled = true;  ///< ways of working to choose from; not both false
   std::vector<double> cache_factors{1};       ///< of the profile's memory for KV, to choose from
-  double cache_gb_hour = 0;                   ///< what an hour of a GB of that memory costs
+  std::vector<double> ssd_gb{-1};             ///< of a machine that prefills; below 0: the profile's
+  std::vector<double> nic_gbit{-1};           ///< of every machine, each way; below 0: the profile's
+  std::vector<placement_policy> policies;     ///< to choose from, the likeliest first; none: the base's
+  std::vector<admission_policy> admissions;   ///< likewise
+  hourly_parts part_hour;                     ///< what an hour of those parts costs
+  bool curves = false;  ///< also how the share inside the SLOs falls with the load, and what other loads cost
 
   plan_goal goal = plan_goal::goodput;
   std::uint32_t nodes = 16;  ///< machines: exactly that many (goodput), at most that many
@@ -50,15 +62,22 @@ struct plan_cluster {
   std::uint32_t chunk = 0;                          ///< tokens of a mixed step; 0: not coupled
   placement_policy policy = placement_policy::kvcache_centric;
   double cache_factor = 1;
+  admission_policy admission = admission_policy::none;
+  double ssd_gb = -1, nic_gbit = -1;  ///< below 0: the profile's
 
   bool coupled() const noexcept { return decode == 0; }
   std::uint32_t machines() const noexcept { return prefill * pipeline + decode; }
   friend auto operator<=>(const plan_cluster&, const plan_cluster&) = default;
 };
 
+/// What a machine of `c` that prefills has for KV, and its network.
+struct plan_parts {
+  double cache_gb, ssd_gb, nic_gbit;
+};
+plan_parts parts_of(const plan_problem& problem, const plan_cluster& c);
 /// @returns the options of a run of `c`.
 simulation_options options_of(const plan_problem& problem, const plan_cluster& c);
-/// What an hour of `c` costs: machines and their memory for KV.
+/// What an hour of `c` costs: machines and their parts.
 double cost_of(const plan_problem& problem, const plan_cluster& c);
 
 /// `mooncaf plan`'s question in order. @error `ec::invalid_argument` with what is wrong.

@@ -4,7 +4,9 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "runtime/sim/derived_profile.hpp"
 #include "runtime/sim/json_object.hpp"
+#include "runtime/sim/plan_around.hpp"
 #include "runtime/sim/report.hpp"
 
 namespace mooncaf::sim {
@@ -25,14 +27,47 @@ const char* name_of(plan_goal g) {
   return names[static_cast<std::size_t>(g)];
 }
 
+const char* name_of(plan_part part) {
+  constexpr const char* names[] = {"policy", "admission", "memory for KV", "SSD for KV", "network"};
+  return names[static_cast<std::size_t>(part)];
+}
+
+/// "2 x 983 GB" would say less: what a machine that prefills has.
+std::string parts_line(const plan_problem& p, const plan_cluster& c) {
+  const auto o = options_of(p, c);
+  const auto parts = parts_of(p, c);
+  std::string text;
+  put(text, "%.0f GB of memory for KV (%llu tokens), %.0f GB on SSD, %.0f Gbit/s", parts.cache_gb,
+      static_cast<unsigned long long>(o.hardware.dram_tokens), parts.ssd_gb, parts.nic_gbit);
+  return text;
+}
+
+/// How many devices share every layer; "" where a profile does not say.
+std::string devices_line(const plan_problem& p, const plan_cluster& c) {
+  std::string text;
+  const auto add = [&](std::uint32_t kind, const char* role) {
+    const auto machine = parse_deployment(p.kinds[kind].name);
+    if (!machine) return;
+    put(text, "%s%s over %u %s", text.empty() ? "" : ", ", role, machine->devices,
+        std::string{machine->device.name}.c_str());
+  };
+  if (c.coupled() || c.prefill_kind == c.decode_kind) {
+    add(c.prefill_kind, "every layer");
+  } else {
+    add(c.prefill_kind, "every layer of prefill");
+    add(c.decode_kind, "of decode");
+  }
+  return text;
+}
+
 void head(std::string& out, const plan_problem& p, const plan_answer& a, const std::string& currency) {
   const auto o = options_of(p, a.cluster);
   put(out, "recommended          %s = %u machines; %s, %s admission\n", describe(p, a.cluster).c_str(),
       a.cluster.machines(), std::string{to_string(o.policy)}.c_str(),
       std::string{to_string(o.admission)}.c_str());
-  put(out, "each of them         %llu tokens of KV in memory, %llu on disk, %.0f Gbit/s\n",
-      static_cast<unsigned long long>(o.hardware.dram_tokens),
-      static_cast<unsigned long long>(o.hardware.ssd_tokens), o.hardware.nic_bytes_per_s * 8e-9);
+  put(out, "each of them         %s\n", parts_line(p, a.cluster).c_str());
+  if (const auto devices = devices_line(p, a.cluster); !devices.empty())
+    put(out, "tensor parallel      %s\n", devices.c_str());
   put(out,
       "carries              %.2f to %.2f times this traffic (%zu seeds, jitter %.2g) with %.1f %% inside "
       "both SLOs\n",
@@ -40,10 +75,15 @@ void head(std::string& out, const plan_problem& p, const plan_answer& a, const s
   put(out,
       "plan for             %.2f times at most, %.2f below the cliff: there %.2f %% are inside both SLOs\n",
       a.planned_load, a.carries.front() / a.planned_load, 100 * a.planned_share);
-  const auto safest = std::ranges::max_element(a.overload, {}, &plan_overload::slo_share);
-  if (safest != a.overload.end()) {
-    put(out, "for more than that   --admission %s: of %.2f times the traffic %.1f %% end inside both SLOs\n",
-        std::string{to_string(safest->admission)}.c_str(), a.overload_load, 100 * safest->slo_share);
+  const auto* made = overload_of(a, a.cluster.admission);
+  if (made != nullptr) {
+    put(out, "if more comes        of %.2f times the traffic %.1f %% end inside both SLOs with this admission",
+        a.overload_load, 100 * made->slo_share);
+    const auto most = std::ranges::max_element(a.overload, {}, &plan_overload::slo_share);
+    if (most->slo_share > made->slo_share + 0.01) {
+      put(out, ", %.1f %% with %s", 100 * most->slo_share, std::string{to_string(most->admission)}.c_str());
+    }
+    out += "\n";
   }
   if (!currency.empty()) {
     put(out,
@@ -72,26 +112,37 @@ void risks(std::string& out, const plan_answer& a) {
   }
 }
 
-/// What a million tokens costs on a cluster that is given as much as its headroom allows; 0 if it carries
-/// nothing.
-double price_at(const plan_problem& p, const plan_answer& a, const plan_point& at) {
-  const double tokens_per_hour = a.cost_per_hour / a.cost_per_million_tokens * 1e6 / a.planned_load;
-  return at.carries > 0 ? cost_of(p, at.cluster) / (tokens_per_hour * at.carries / p.headroom) * 1e6 : 0;
+/// The price of a cluster that is given as much as its headroom allows.
+double price_of(const plan_problem& p, const plan_answer& a, const plan_point& at) {
+  return price_at(p, a, at.cluster, at.carries / p.headroom);
 }
 
+std::string bar_of(const plan_answer& a, double carries) {
+  const double carried = std::max(a.carries.front(), 1e-9);
+  return std::string(std::min<std::size_t>(static_cast<std::size_t>(carries / carried * 30), 45), '#');
+}
+
+template <class Name>
 void points(std::string& out, const char* title, const plan_problem& p, const plan_answer& a,
-            const std::vector<plan_point>& list, const std::string& currency) {
-  if (list.empty()) return;
-  const double carried = std::max(a.carries.back(), 1e-9);
-  put(out, "\n%s%s\n", title, currency.empty() ? "" : (", " + currency + " per million tokens").c_str());
+            const std::vector<plan_point>& list, const std::string& currency, Name&& name) {
+  put(out, "%-46s  carries%s\n", title, currency.empty() ? "" : ("  " + currency + " per million tokens").c_str());
   for (const auto& at : list) {
-    const auto o = options_of(p, at.cluster);
-    put(out, "  %-44s %-16s %12llu %8.2f x  ", describe(p, at.cluster).c_str(),
-        std::string{to_string(o.policy)}.c_str(), static_cast<unsigned long long>(o.hardware.dram_tokens),
-        at.carries);
-    if (!currency.empty()) put(out, "%8.3f  ", price_at(p, a, at));
-    out += std::string(std::min<std::size_t>(static_cast<std::size_t>(at.carries / carried * 30), 45), '#');
-    out += at.cluster == a.cluster ? " <\n" : "\n";
+    put(out, "  %-44s %8.2f x  ", name(at.cluster).c_str(), at.carries);
+    if (!currency.empty()) put(out, "%8.3f  ", price_of(p, a, at));
+    out += bar_of(a, at.carries) + (at.cluster == a.cluster ? " <\n" : "\n");
+  }
+}
+
+void other_loads(std::string& out, const plan_problem& p, const plan_answer& a, const std::string& currency) {
+  if (a.sizes.empty()) return;
+  put(out, "\n%s%s\n",
+      p.goal == plan_goal::goodput ? "more and fewer machines: planned for" : "what other loads need",
+      currency.empty() ? "" : (", " + currency + " an hour and per million tokens").c_str());
+  for (const auto& s : a.sizes) {
+    put(out, "  %8.2f x  %-40s", s.load,
+        (describe(p, s.cluster) + " = " + std::to_string(s.cluster.machines())).c_str());
+    if (!currency.empty()) put(out, " %10.2f %8.3f", cost_of(p, s.cluster), s.cost_per_million_tokens);
+    out += s.cluster == a.cluster ? " <\n" : "\n";
   }
 }
 
@@ -111,17 +162,21 @@ std::string json_of(const plan_problem& p, const plan_cluster& c) {
       .text("admission", to_string(o.admission))
       .count("dram_tokens", o.hardware.dram_tokens)
       .count("ssd_tokens", o.hardware.ssd_tokens)
+      .number("ssd_gb", parts_of(p, c).ssd_gb)
+      .number("dram_gb", parts_of(p, c).cache_gb)
       .number("nic_gbit_per_s", o.hardware.nic_bytes_per_s * 8e-9)
       .done();
 }
 
+template <class Name>
 std::string json_of(const plan_problem& p, const plan_answer& a, const std::vector<plan_point>& list,
-                    bool priced) {
+                    bool priced, Name&& name) {
   std::vector<std::string> all;
   for (const auto& at : list) {
     json_object j;
+    j.text("name", name(at.cluster)).flag("chosen", at.cluster == a.cluster);
     j.raw("cluster", json_of(p, at.cluster)).number("carries", at.carries);
-    if (priced) j.number("cost_per_million_tokens", price_at(p, a, at));
+    if (priced) j.number("cost_per_million_tokens", price_of(p, a, at));
     all.push_back(j.done());
   }
   return json_list(all);
@@ -163,6 +218,32 @@ std::string describe(const plan_problem& p, const plan_cluster& c) {
   return text;
 }
 
+std::string describe(const plan_problem& p, const plan_cluster& c, plan_part part) {
+  const auto parts = parts_of(p, c);
+  std::string text;
+  switch (part) {
+    case plan_part::policy:
+      return std::string{to_string(c.policy)};
+    case plan_part::admission:
+      return std::string{to_string(c.admission)};
+    case plan_part::cache:
+      put(text, "%.0f GB of memory", parts.cache_gb);
+      break;
+    case plan_part::ssd:
+      put(text, "%.0f GB of SSD", parts.ssd_gb);
+      break;
+    case plan_part::nic:
+      put(text, "%.4g Gbit/s", parts.nic_gbit);
+      break;
+  }
+  return text;
+}
+
+const plan_overload* overload_of(const plan_answer& a, admission_policy admission) {
+  const auto at = std::ranges::find(a.overload, admission, &plan_overload::admission);
+  return at == a.overload.end() ? nullptr : &*at;
+}
+
 std::string to_text(const plan_problem& p, const plan_answer& a, const std::string& currency) {
   std::string out;
   if (!a.found) {
@@ -173,10 +254,15 @@ std::string to_text(const plan_problem& p, const plan_answer& a, const std::stri
   }
   head(out, p, a, currency);
   risks(out, a);
-  points(out, "around it: cluster, policy, cache tokens of a prefill machine, carries", p, a, a.around,
-         currency);
-  points(out, "policies", p, a, a.policies, currency);
-  points(out, "memory for KV", p, a, a.caches, currency);
+  const auto cluster = [&](const plan_cluster& c) { return describe(p, c); };
+  out += "\n";
+  points(out, "around it", p, a, a.around, currency, cluster);
+  out += "\n";
+  for (const auto& w : a.worth) {
+    const auto part = [&](const plan_cluster& c) { return describe(p, c, w.part); };
+    points(out, name_of(w.part), p, a, w.points, currency, part);
+  }
+  other_loads(out, p, a, currency);
   put(out, "\nif %.2f times the traffic comes, inside both SLOs by admission:", a.overload_load);
   for (const auto& o : a.overload) {
     put(out, " %s %.1f %%", std::string{to_string(o.admission)}.c_str(), 100 * o.slo_share);
@@ -211,10 +297,29 @@ std::string to_json(const plan_problem& p, const plan_answer& a, const std::stri
     j.number("cost_per_million_tokens", a.cost_per_million_tokens);
     j.number("cost_per_million_output_tokens", a.cost_per_million_output_tokens);
   }
-  j.raw("risks", json_list(risks))
-      .raw("around", json_of(p, a, a.around, !currency.empty()))
-      .raw("policies", json_of(p, a, a.policies, !currency.empty()));
-  j.raw("caches", json_of(p, a, a.caches, !currency.empty())).number("overload_load", a.overload_load);
+  const bool priced = !currency.empty();
+  j.raw("risks", json_list(risks));
+  j.raw("around",
+        json_of(p, a, a.around, priced, [&](const plan_cluster& c) { return describe(p, c); }));
+  std::vector<std::string> worth, cliff, sizes;
+  for (const auto& w : a.worth) {
+    const auto name = [&](const plan_cluster& c) { return describe(p, c, w.part); };
+    worth.push_back(
+        json_object{}.text("what", name_of(w.part)).raw("points", json_of(p, a, w.points, priced, name)).done());
+  }
+  for (const auto& s : a.cliff)
+    cliff.push_back(json_object{}.number("load", s.load).number("slo_share", s.share).done());
+  for (const auto& s : a.sizes) {
+    json_object size;
+    size.number("load", s.load).text("name", describe(p, s.cluster)).raw("cluster", json_of(p, s.cluster));
+    if (priced) {
+      size.number("cost_per_hour", cost_of(p, s.cluster))
+          .number("cost_per_million_tokens", s.cost_per_million_tokens);
+    }
+    sizes.push_back(size.flag("chosen", s.cluster == a.cluster).done());
+  }
+  j.raw("worth", json_list(worth)).raw("cliff", json_list(cliff)).raw("sizes", json_list(sizes));
+  j.number("overload_load", a.overload_load);
   return j.raw("overload", json_list(overload)).done() + "\n";
 }
 

@@ -4,37 +4,32 @@
 #include <optional>
 
 #include "runtime/sim/cost_model.hpp"
-#include "runtime/sim/planner.hpp"
+#include "runtime/sim/plan_search.hpp"
 
-// The search for the best cluster.
+// The search for the best machines.
 
 namespace mooncaf::sim {
 
 namespace {
 
 /// What a cluster is made of, without how many.
-std::vector<plan_cluster> forms_of(const plan_problem& p) {
+std::vector<plan_cluster> forms_of(const plan_problem& p, plan_cluster form) {
   std::vector<plan_cluster> forms;
-  plan_cluster form;
-  form.policy = p.base.policy;
   for (std::uint32_t prefill = 0; prefill < p.kinds.size(); ++prefill) {
-    for (const double factor : p.cache_factors) {
-      form.prefill_kind = form.decode_kind = prefill;
-      form.cache_factor = factor;
-      form.pipeline = 1;
-      form.decode = 0;
-      for (const auto chunk : p.coupled_chunks) {
-        form.chunk = chunk;
-        if (p.coupled) forms.push_back(form);
-      }
-      form.chunk = 0;
-      for (std::uint32_t decode = 0; p.disaggregated && decode < p.kinds.size(); ++decode) {
-        for (const auto pipeline : p.pipelines) {
-          form.decode_kind = decode;
-          form.pipeline = pipeline;
-          form.decode = 1;
-          if (check_options(options_of(p, form))) forms.push_back(form);
-        }
+    form.prefill_kind = form.decode_kind = prefill;
+    form.pipeline = 1;
+    form.decode = 0;
+    for (const auto chunk : p.coupled_chunks) {
+      form.chunk = chunk;
+      if (p.coupled) forms.push_back(form);
+    }
+    form.chunk = 0;
+    for (std::uint32_t decode = 0; p.disaggregated && decode < p.kinds.size(); ++decode) {
+      for (const auto pipeline : p.pipelines) {
+        form.decode_kind = decode;
+        form.pipeline = pipeline;
+        form.decode = 1;
+        if (check_options(options_of(p, form))) forms.push_back(form);
       }
     }
   }
@@ -133,17 +128,24 @@ class cheapest_of_form {
   double limit_, load_;
 };
 
-std::optional<plan_cluster> cheapest(plan_judge& judge) {
+/// The cheapest cluster of every form that is not much dearer than the cheapest of all, which comes first.
+/// @param room  how much dearer, as a factor.
+std::vector<plan_cluster> cheapest(plan_judge& judge, const plan_cluster& first, double room) {
   const auto& p = judge.problem();
-  std::optional<plan_cluster> best;
+  const auto cost = [&](const plan_cluster& c) {
+    return p.goal == plan_goal::nodes ? c.machines() : cost_of(p, c);
+  };
+  std::vector<plan_cluster> found;
   double least_cost = std::numeric_limits<double>::infinity();
-  for (const auto& form : forms_of(p)) {
-    if (const auto c = cheapest_of_form{judge, form, least_cost}.find()) {
-      best = c;
-      least_cost = p.goal == plan_goal::nodes ? c->machines() : cost_of(p, *c);
+  for (const auto& form : forms_of(p, first)) {
+    if (const auto c = cheapest_of_form{judge, form, least_cost * room}.find()) {
+      found.push_back(*c);
+      least_cost = std::min(least_cost, cost(*c));
     }
   }
-  return best;
+  std::erase_if(found, [&](const plan_cluster& c) { return cost(c) > least_cost * room; });
+  std::ranges::stable_sort(found, {}, cost);
+  return found;
 }
 
 // ---- machines are given ----
@@ -161,39 +163,84 @@ std::vector<plan_cluster> splits_of(const plan_problem& p, const plan_cluster& f
   return all;
 }
 
-/// The load at which all machines of a cluster would compute all of the time, if they shared the work and
-/// found no prefix: where to look first.
-double roughly_carried(const plan_judge& judge, const plan_cluster& c) {
+/// Machine time that the trace takes if no prefix is found.
+struct machine_time {
+  double prefill_s = 0, decode_s = 0;
+};
+
+machine_time time_of(const plan_judge& judge, const plan_cluster& c) {
   const auto& p = judge.problem();
-  const auto& prefill = p.kinds[c.prefill_kind].hardware;
   const auto& decode = p.kinds[c.decode_kind].hardware;
-  const cost_model prompts{prefill}, answers{decode};
-  double seconds = 0;
+  const cost_model prompts{p.kinds[c.prefill_kind].hardware}, answers{decode};
+  machine_time out;
   for (const auto& r : judge.records()) {
     const double token = answers.decode_growth(1) * r.input_tokens +
                          answers.decode_step(decode.max_batch, 0) / static_cast<double>(decode.max_batch);
-    seconds += prompts.prefill(r.input_tokens, 0) + token * r.output_tokens;
+    out.prefill_s += prompts.prefill(r.input_tokens, 0);
+    out.decode_s += token * r.output_tokens;
   }
-  const auto& all = judge.records();
-  const double span = static_cast<double>(all.back().timestamp_ms - all.front().timestamp_ms) * 1e-3;
-  return std::clamp(span * c.machines() / std::max(seconds, 1e-9), 1.0 / 64, 4096.0);
+  return out;
 }
 
-/// Somewhere near the split that carries most: with fewer prefill instances the first tokens come late, with
-/// more the others. Where that cannot be told it is the middle.
-/// @param carried  what splits may carry; then what the last one tried does, roughly.
-std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits, double& carried) {
-  constexpr double coarse = 0.15;
-  std::size_t low = 0, high = splits.size() - 1;
-  while (low < high) {
-    const auto middle = (low + high) / 2;
-    if (const double c = judge.capacity(splits[middle], carried, coarse); c > 0) carried = c;
-    const auto beyond = judge.try_at(splits[middle], carried * (1 + coarse) * (1 + coarse));
-    if (beyond.short_of_prefill) low = middle + 1;
-    else if (beyond.short_of_decode) high = middle;
-    else return middle;
+/// The load at which all machines would compute all of the time, if they shared that: where to look first.
+double roughly_carried(const plan_judge& judge, const machine_time& time, const plan_cluster& c) {
+  const auto& all = judge.records();
+  const double span = static_cast<double>(all.back().timestamp_ms - all.front().timestamp_ms) * 1e-3;
+  return std::clamp(span * c.machines() / std::max(time.prefill_s + time.decode_s, 1e-9), 1.0 / 64, 4096.0);
+}
+
+/// What an instance of either role carries of the trace's traffic, as far as clusters have shown it.
+struct role_share {
+  double each = 0;     ///< at least
+  bool known = false;  ///< more is not: it was what ran short
+  void showed(double carried, std::uint32_t instances, bool ran_short) {
+    const double share = carried / instances;
+    if (ran_short || (!known && share > each)) each = share;
+    known = known || ran_short;
   }
-  return low;
+  /// To be reckoned with until it is known.
+  double likely() const { return known ? each : 2 * each; }
+};
+
+/// Somewhere near the split that carries most: with fewer prefill instances the first tokens come late, with
+/// more the others. Which of them it is tells what an instance of that role carries, and both together where
+/// neither waits for the other.
+/// @param carried  what splits may carry; then what the one found does, roughly.
+std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits, const machine_time& time,
+                      double& carried) {
+  constexpr double coarse = 0.1;
+  const auto machines = splits.front().machines(), pipeline = splits.front().pipeline;
+  role_share prefill, decode;
+  std::size_t low = 0, high = splits.size() - 1;
+  const auto index_of = [&](double instances) {
+    const double index = std::round(instances) - 1;
+    return std::clamp(static_cast<std::size_t>(std::max(index, 0.0)), low, high);
+  };
+  const double prompts = time.prefill_s / std::max(time.prefill_s + time.decode_s, 1e-9);
+  auto at = index_of(prompts * machines / pipeline), best = at;
+  double most = 0;
+  while (low < high) {
+    const auto& c = splits[at];
+    const double carries = judge.capacity(c, carried, coarse);
+    if (carries > most) best = at;
+    most = carried = std::max(most, carries);
+    if (carries <= 0) return best;
+    auto beyond = judge.just_beyond(c);
+    if (!beyond.short_of_prefill && !beyond.short_of_decode) beyond = judge.try_at(c, carries * 1.3);
+    if (!beyond.short_of_prefill && !beyond.short_of_decode) return best;
+    prefill.showed(carries, c.prefill, beyond.short_of_prefill);
+    decode.showed(carries, c.decode, beyond.short_of_decode);
+    if (beyond.short_of_prefill) low = std::min(at + 1, high);
+    else high = at;
+    const double balanced =
+        machines * decode.likely() / (prefill.likely() + pipeline * decode.likely());
+    const auto next = index_of(balanced);
+    if (next == at) break;
+    at = next;
+    carried = std::min(splits[at].prefill * prefill.likely(), splits[at].decode * decode.likely());
+  }
+  carried = most > 0 ? most : carried;
+  return most > 0 ? best : at;
 }
 
 /// Tries the splits of one form, the likely ones first.
@@ -205,8 +252,9 @@ class split_sweep {
 
   void run() {
     if (splits_.empty()) return;
-    expected_ = most_ > 0 ? most_ : roughly_carried(judge_, splits_.front());
-    const auto start = splits_.size() > 1 ? near_best(judge_, splits_, expected_) : 0;
+    const auto time = time_of(judge_, splits_.front());
+    expected_ = most_ > 0 ? most_ : roughly_carried(judge_, time, splits_.front());
+    const auto start = splits_.size() > 1 ? near_best(judge_, splits_, time, expected_) : 0;
     consider(start);
     for (auto i = start; i-- > 0;) {
       if (consider(i).short_of_prefill) break;  // with fewer still more so
@@ -236,11 +284,11 @@ class split_sweep {
   double expected_ = 1;  ///< where to look for what a split carries, before one is known
 };
 
-std::optional<plan_cluster> strongest(plan_judge& judge) {
+std::optional<plan_cluster> strongest(plan_judge& judge, const plan_cluster& first) {
   const auto& p = judge.problem();
   std::optional<plan_cluster> best;
   double most = 0;
-  auto forms = forms_of(p);
+  auto forms = forms_of(p, first);
   // What usually carries more comes first: what comes then is but compared with it.
   std::ranges::stable_partition(forms, [](const plan_cluster& f) { return !f.coupled(); });
   for (const auto& form : forms) split_sweep{judge, splits_of(p, form), best, most}.run();
@@ -249,8 +297,29 @@ std::optional<plan_cluster> strongest(plan_judge& judge) {
 
 }  // namespace
 
-std::optional<plan_cluster> best_cluster(plan_judge& judge) {
-  return judge.problem().goal == plan_goal::goodput ? strongest(judge) : cheapest(judge);
+plan_cluster first_choice(const plan_problem& p) {
+  plan_cluster c;
+  c.policy = p.policies.empty() ? p.base.policy : p.policies.front();
+  c.admission = p.admissions.empty() ? p.base.admission : p.admissions.front();
+  c.cache_factor = std::ranges::max(p.cache_factors);
+  const auto& machine = p.kinds.front().hardware;
+  const double ssd = static_cast<double>(machine.ssd_tokens * machine.kv_bytes_per_token) * 1e-9;
+  c.ssd_gb = std::ranges::max(p.ssd_gb, {}, [&](double gb) { return gb >= 0 ? gb : ssd; });
+  c.nic_gbit = std::ranges::max(p.nic_gbit, {},
+                                [&](double gbit) { return gbit >= 0 ? gbit : machine.nic_bytes_per_s * 8e-9; });
+  return c;
+}
+
+std::vector<plan_cluster> best_machines(plan_judge& judge, const plan_cluster& first) {
+  const auto& p = judge.problem();
+  if (p.goal == plan_goal::goodput) {
+    const auto best = strongest(judge, first);
+    return best ? std::vector{*best} : std::vector<plan_cluster>{};
+  }
+  // One form may need less of a part that costs.
+  const bool parts = p.cache_factors.size() + p.ssd_gb.size() + p.nic_gbit.size() > 3;
+  constexpr double much = 1.5, hardly = 1;
+  return cheapest(judge, first, p.goal == plan_goal::cost && parts ? much : hardly);
 }
 
 }  // namespace mooncaf::sim

@@ -4,19 +4,17 @@
 #include <array>
 #include <cmath>
 
+#include "runtime/sim/plan_around.hpp"
+
 namespace mooncaf::sim {
 
 namespace {
 
 constexpr double worse = 0.2;  ///< prompts longer, steps slower by this share
 constexpr double too_much = 1.5;
-constexpr double hardly_any = 0.1;  ///< of what the best carries: less is shown as nothing
-constexpr double rough = 0.1;       ///< how exactly is asked what is not recommended
-constexpr std::array policies_to_compare{placement_policy::random, placement_policy::load_balancing,
-                                         placement_policy::cache_aware, placement_policy::kvcache_centric};
+constexpr double rough = 0.1;  ///< how exactly is asked what is not recommended
 constexpr std::array admissions_to_compare{admission_policy::none, admission_policy::queue,
                                            admission_policy::early, admission_policy::priced};
-constexpr std::array cache_sizes{0.25, 0.5, 2.0};
 
 profile slowed(profile p, double factor) {
   auto& c = p.costs;
@@ -39,35 +37,41 @@ class risk_table {
     auto slow = as_planned;
     slow.hardware = slowed(slow.hardware, 1 + worse);
     if (slow.decode_hardware) slow.decode_hardware = slowed(*slow.decode_hardware, 1 + worse);
-    add("steps 20 % slower", slow, judge_.records());
+    const double carried = answer_.carries.front();
+    // Queues make more of it than it is.
+    constexpr double much_worse = (1 + worse) * (1 + worse);
+    add("steps 20 % slower", slow, judge_.records(), carried / much_worse);
     add("prompts 20 % longer", as_planned,
-        lengthened(judge_.records(), worse, as_planned.hardware.block_tokens));
+        lengthened(judge_.records(), worse, as_planned.hardware.block_tokens), carried / much_worse);
+    const auto without_one = [&](std::uint32_t instances) { return carried * (instances - 1) / instances; };
     auto fewer = c;
     --fewer.prefill;
     if (fewer.prefill > 0) {
       add(c.coupled()       ? "one machine less"
           : c.pipeline == 1 ? "one prefill machine less"
                             : "one prefill group less",
-          options_of(p, fewer), judge_.records());
+          options_of(p, fewer), judge_.records(), without_one(c.prefill));
     }
     fewer = c;
     if (c.decode > 1) {
       --fewer.decode;
-      add("one decode machine less", options_of(p, fewer), judge_.records());
+      add("one decode machine less", options_of(p, fewer), judge_.records(), without_one(c.decode));
     }
     return std::move(rows_);
   }
 
  private:
-  void add(std::string what, const simulation_options& options, const std::vector<workload_record>& records) {
+  void add(std::string what, const simulation_options& options, const std::vector<workload_record>& records,
+           double guess) {
     const auto& p = judge_.problem();
-    plan_risk row{std::move(what), 1, 0};
-    row.slo_share = slo_share_of(options, records, answer_.planned_load);
     const double planned = answer_.planned_load;
+    plan_risk row{std::move(what), judge_.share(answer_.cluster, options, records, planned), 0};
+    const bool fine = row.slo_share >= p.target;
     const auto holds = [&](double load) {
-      return load == planned ? row.slo_share >= p.target : meets(options, records, p.target, load);
+      if (fine ? load <= planned : load >= planned) return fine;
+      return judge_.meets(answer_.cluster, options, records, load);
     };
-    row.carries = largest_load(holds, planned, rough);
+    row.carries = std::max(largest_load(holds, guess, rough), fine ? planned : 0);
     rows_.push_back(std::move(row));
   }
 
@@ -75,41 +79,6 @@ class risk_table {
   const plan_answer& answer_;
   std::vector<plan_risk> rows_;
 };
-
-/// Other splits of as many machines, and the other way of working.
-std::vector<plan_cluster> neighbours_of(const plan_problem& p, const plan_cluster& c) {
-  std::vector<plan_cluster> all;
-  const auto split = [&](std::int64_t prefill) {
-    auto other = c;
-    other.chunk = 0;
-    const auto machines = static_cast<std::int64_t>(c.machines());
-    if (prefill < 1 || prefill * c.pipeline >= machines) return;
-    other.prefill = static_cast<std::uint32_t>(prefill);
-    other.decode = static_cast<std::uint32_t>(machines - prefill * c.pipeline);
-    all.push_back(other);
-  };
-  if (c.coupled()) {
-    if (p.disaggregated) {
-      for (const double share : {0.25, 0.5, 0.75}) {
-        split(static_cast<std::int64_t>(std::lround(share * c.machines())));
-      }
-    }
-  } else {
-    for (const std::int64_t away : {-2, -1, 1, 2}) split(static_cast<std::int64_t>(c.prefill) + away);
-    if (p.coupled && c.prefill_kind == c.decode_kind) {
-      auto other = c;
-      other.pipeline = 1;
-      other.prefill = c.machines();
-      other.decode = 0;
-      for (const auto chunk : p.coupled_chunks) {
-        other.chunk = chunk;
-        all.push_back(other);
-      }
-    }
-  }
-  std::ranges::sort(all, {}, &plan_cluster::prefill);
-  return all;
-}
 
 void price(const plan_problem& p, const std::vector<workload_record>& records, plan_answer& a) {
   double in = 0, out = 0;
@@ -123,31 +92,49 @@ void price(const plan_problem& p, const std::vector<workload_record>& records, p
   a.cost_per_million_output_tokens = out > 0 ? per_second / (out * scale) * 1e6 : 0;
 }
 
-void look_around(plan_judge& judge, plan_answer& a) {
+/// What the admission policies make of too much, and the one of them that makes most of it, if it carries what
+/// the cluster does without.
+void choose_admission(plan_judge& judge, plan_answer& a) {
   const auto& p = judge.problem();
-  const double known = a.carries.front();
-  const auto point = [&](const plan_cluster& c) {
-    // The other way of working is often far behind.
-    const double near = c.coupled() == a.cluster.coupled() ? 1.1 : 2;
-    return plan_point{c, judge.capacity(c, known, rough, 0, known * hardly_any, near)};
+  const double carried =
+      p.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : p.load * p.headroom;
+  a.overload_load = too_much * carried;
+  std::vector<admission_policy> all{admissions_to_compare.begin(), admissions_to_compare.end()};
+  if (std::ranges::find(all, a.cluster.admission) == all.end()) all.push_back(a.cluster.admission);
+  for (const auto admission : all) {
+    auto c = a.cluster;
+    c.admission = admission;
+    a.overload.push_back({admission, judge.share(c, options_of(p, c), judge.records(), a.overload_load)});
+  }
+  const auto made_of_it = [&](admission_policy admission) {
+    const auto at = std::ranges::find(a.overload, admission, &plan_overload::admission);
+    return at == a.overload.end() ? 0 : at->slo_share;
   };
-  for (const auto& c : neighbours_of(p, a.cluster)) a.around.push_back(point(c));
-  for (const auto policy : policies_to_compare) {
-    auto c = a.cluster;
-    c.policy = policy;
-    a.policies.push_back(point(c));
+  constexpr double worth_it = 0.01;
+  auto best = a.cluster;
+  for (const auto& other : with_other(p, a.cluster, plan_part::admission)) {
+    if (made_of_it(other.admission) < made_of_it(best.admission) + worth_it) continue;
+    const bool carries = p.goal == plan_goal::goodput ? judge.holds(other, carried)
+                                                      : judge.holds_always(other, carried);
+    if (carries) best = other;
   }
-  for (const double factor : cache_sizes) {
-    auto c = a.cluster;
-    c.cache_factor *= factor;
-    a.caches.push_back(point(c));
+  a.cluster = best;
+}
+
+/// How much the cluster carries, with every seed.
+void ask_seeds(plan_judge& judge, plan_answer& a) {
+  const auto& p = judge.problem();
+  double guess = p.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : p.load * p.headroom;
+  for (std::uint32_t draw = 0; draw < p.seeds; ++draw) {
+    // The search knows it within 2 %, and draws differ by little: small steps do.
+    constexpr double small = 1.03;
+    a.carries.push_back(guess = judge.capacity(a.cluster, guess, small - 1, draw, 1.0 / 64, small));
   }
-  a.overload_load = too_much * known;
-  for (const auto admission : admissions_to_compare) {
-    auto o = options_of(p, a.cluster);
-    o.admission = admission;
-    a.overload.push_back({admission, slo_share_of(o, judge.records(), a.overload_load)});
-  }
+  std::ranges::sort(a.carries);
+  a.planned_load = p.goal == plan_goal::goodput ? a.carries.front() / p.headroom : p.load;
+  a.planned_share = 1;
+  for (std::uint32_t draw = 0; draw < p.seeds && a.planned_load > 0; ++draw)
+    a.planned_share = std::min(a.planned_share, judge.share(a.cluster, a.planned_load, draw));
 }
 
 }  // namespace
@@ -166,35 +153,23 @@ std::vector<workload_record> lengthened(std::vector<workload_record> records, do
 }
 
 result<plan_answer> plan(const plan_problem& problem, const std::vector<workload_record>& records,
-                         std::function<void(std::uint64_t, const plan_cluster&)> progress) {
+                         plan_progress progress) {
   if (const auto fine = check_problem(problem); !fine) return fail(fine.error());
   plan_judge judge{problem, records, std::move(progress)};
   plan_answer a;
   const auto best = best_cluster(judge);
   a.runs = judge.runs();
   if (!best) return a;
-  a.found = true;
   a.cluster = *best;
-  double guess =
-      problem.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : problem.load * problem.headroom;
-  for (std::uint32_t draw = 0; draw < problem.seeds; ++draw) {
-    // The search knows it within 2 %, and draws differ by little: small steps do.
-    constexpr double small = 1.03;
-    a.carries.push_back(guess = judge.capacity(a.cluster, guess, 0.02, draw, 1.0 / 64, small));
-  }
-  std::ranges::sort(a.carries);
-  a.planned_load = problem.goal == plan_goal::goodput ? a.carries.front() / problem.headroom : problem.load;
-  if (!(a.planned_load > 0)) {
-    a.found = false;
-    return a;
-  }
-  a.planned_share = 1;
-  for (std::uint32_t draw = 0; draw < problem.seeds; ++draw) {
-    auto o = options_of(problem, a.cluster);
-    o.seed += draw;
-    a.planned_share = std::min(a.planned_share, slo_share_of(o, records, a.planned_load));
-  }
+  const auto rest = expected_around(judge, a.cluster);
+  judge.begin("admission", 2 * admissions_to_compare.size() + rest);
+  choose_admission(judge, a);
+  judge.begin("other seeds", 3 * problem.seeds + rest);
+  ask_seeds(judge, a);
+  if (!(a.planned_load > 0)) return a;
+  a.found = true;
   price(problem, records, a);
+  judge.begin("what pushes it over", rest);
   a.risks = risk_table{judge, a}.all();
   look_around(judge, a);
   a.runs = judge.runs();

@@ -7,6 +7,7 @@
 
 #include "runtime/sim/plan_judge.hpp"
 #include "runtime/sim/plan_problem.hpp"
+#include "runtime/sim/plan_search.hpp"
 
 namespace mooncaf::sim {
 
@@ -29,6 +30,24 @@ struct plan_overload {
   double slo_share = 0;
 };
 
+/// What one part is worth: the same cluster with others of it.
+struct plan_worth {
+  plan_part part;
+  std::vector<plan_point> points;  ///< the chosen one among them
+};
+
+/// Of a load, the share of requests that end inside both SLOs.
+struct plan_share {
+  double load = 0, share = 0;
+};
+
+/// The cluster of the same form that another load needs, or what more or fewer machines carry.
+struct plan_size {
+  plan_cluster cluster;
+  double load = 0;  ///< that it is planned for
+  double cost_per_million_tokens = 0;
+};
+
 struct plan_answer {
   bool found = false;  ///< nothing else holds where it is not
   plan_cluster cluster;
@@ -39,26 +58,20 @@ struct plan_answer {
   double cost_per_million_tokens = 0;         ///< of prompts and answers, at the planned load
   double cost_per_million_output_tokens = 0;  ///< of answers, likewise
   std::vector<plan_risk> risks;
-  std::vector<plan_point> around;       ///< other splits, ways of working and kinds of machine
-  std::vector<plan_point> policies;     ///< the same cluster
-  std::vector<plan_point> caches;       ///< the same cluster with less and more memory
+  std::vector<plan_point> around;  ///< other splits, ways of working and kinds of machine
+  std::vector<plan_worth> worth;   ///< one per part
   std::vector<plan_overload> overload;  ///< at `overload_load`
   double overload_load = 0;
-  double trace_lasts_s = 0;  ///< at the planned load
+  std::vector<plan_share> cliff;  ///< if the problem wants curves
+  std::vector<plan_size> sizes;   ///< if the problem names a load, or wants curves
+  double trace_lasts_s = 0;       ///< at the planned load
   std::uint64_t runs = 0;
 };
-
-/// The cluster that the goal asks for, by the first seed; the smallest cost or the largest load that any has.
-/// Clusters carry more with more machines of either role, the search takes for granted.
-/// @returns nothing if no cluster within the limits carries the load.
-/// @cost  goodput: about forty runs per form. nodes, cost: some twenty runs
-///        and one for each cluster cheaper than the answer that nothing before ruled out.
-std::optional<plan_cluster> best_cluster(plan_judge& judge);
 
 /// The best cluster, how sure that is, and what is around it.
 /// @error of `check_problem`.
 result<plan_answer> plan(const plan_problem& problem, const std::vector<workload_record>& records,
-                         std::function<void(std::uint64_t, const plan_cluster&)> progress = {});
+                         plan_progress progress = {});
 
 /// The same prompts, longer by a share of their length with text that nobody shares.
 std::vector<workload_record> lengthened(std::vector<workload_record> records, double share,

@@ -46,13 +46,19 @@ result<price_list> parse_prices(std::string_view text, std::string_view file) {
       continue;
     }
     const bool node = e.section == "node_hour";
-    if (!node && !(e.section.empty() && e.key == "cache_gb_hour")) {
-      return bad("no such key; there are currency, cache_gb_hour and the section node_hour");
+    double* part = e.key == "cache_gb_hour"   ? &prices.cache_gb_hour
+                   : e.key == "ssd_gb_hour"   ? &prices.ssd_gb_hour
+                   : e.key == "nic_gbit_hour" ? &prices.nic_gbit_hour
+                                              : nullptr;
+    if (!node && (part == nullptr || !e.section.empty())) {
+      return bad(
+          "no such key; there are currency, cache_gb_hour, ssd_gb_hour, nic_gbit_hour and the section "
+          "node_hour");
     }
     const auto price = config::parse_real(e.value);
     if (e.type != config::toml_type::number || !price) return bad("a number expected");
     if (*price < 0 || *price > most || (node && *price == 0)) return bad(e.value + " is no price");
-    (node ? prices.node_hour[e.key] : prices.cache_gb_hour) = *price;
+    (node ? prices.node_hour[e.key] : *part) = *price;
   }
   return prices;
 }

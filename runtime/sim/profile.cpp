@@ -105,6 +105,14 @@ std::string shown(const profile& p, const field& f) {
 
 }  // namespace
 
+bool serve_one_model(const profile& a, const profile& b) {
+  if (!a.model.empty() && !b.model.empty()) return a.model == b.model;
+  // KV of 8 bits is half of KV of 16.
+  const auto more = std::max(a.kv_bytes_per_token, b.kv_bytes_per_token);
+  const auto less = std::min(a.kv_bytes_per_token, b.kv_bytes_per_token);
+  return a.layers == b.layers && (more == less || more == 2 * less);
+}
+
 std::vector<std::string> builtin_profiles() {
   std::vector<std::string> names;
   for (const auto& [name, text] : builtin_profile_texts) names.emplace_back(name);
@@ -138,9 +146,10 @@ result<profile> parse_profile(std::string_view text, std::string_view file,
       return fail(ec::invalid_argument, std::string{file} + ":" + std::to_string(e.line) + ": " + e.section +
                                             "." + e.key + ": " + reason);
     };
-    if (e.section.empty() && e.key == "name") {
+    const bool model = e.section == "model" && e.key == "name";
+    if (model || (e.section.empty() && e.key == "name")) {
       if (e.type != config::toml_type::string) return bad("a string expected");
-      p.name = e.value;
+      (model ? p.model : p.name) = e.value;
       continue;
     }
     const field* known = nullptr;
@@ -172,7 +181,10 @@ std::string to_toml(const profile& p) {
   std::string out = "name = " + config::toml_quoted(p.name) + "\n";
   std::string_view section;
   for (const auto& f : fields) {
-    if (section != f.section) out += "\n[" + std::string{section = f.section} + "]\n";
+    if (section != f.section) {
+      out += "\n[" + std::string{section = f.section} + "]\n";
+      if (section == "model" && !p.model.empty()) out += "name = " + config::toml_quoted(p.model) + "\n";
+    }
     out += std::string{f.key} + " = " + shown(p, f) + "\n";
   }
   return out;

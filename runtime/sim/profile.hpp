@@ -36,6 +36,7 @@ struct step_costs {
 /// A node (one instance runs on it) with the model that it serves.
 struct profile {
   std::string name;
+  std::string model;  ///< that it serves, as the catalogue calls it; empty: nobody said
   std::uint32_t layers = 80;
   std::uint64_t kv_bytes_per_token = 327'680;
   std::uint32_t block_tokens = 512;
@@ -52,6 +53,10 @@ struct profile {
   std::uint64_t block_bytes() const noexcept { return kv_bytes_per_token * block_tokens; }
   friend bool operator==(const profile&, const profile&) = default;
 };
+
+/// Whether both serve the same model: by its name where both say it, else by what its KV looks like. The bits of
+/// weights and KV may differ.
+bool serve_one_model(const profile& a, const profile& b);
 
 /// Names of the profiles that come with the program.
 std::vector<std::string> builtin_profiles();

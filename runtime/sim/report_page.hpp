@@ -1,6 +1,6 @@
 #pragma once
 // The pages that reports are put into: styles and plots, no dependency, nothing fetched. A page is
-// `page_begin`, then `page_of_a_run` or `page_of_many`; @TITLE@, @TABLE@ and @DATA@ are to be put in.
+// `page_begin`, then `page_of_a_run`, `page_of_many` or `page_of_a_plan`; @TITLE@, @TABLE@ and @DATA@ are to be put in.
 
 #include <string_view>
 
@@ -8,7 +8,7 @@ namespace mooncaf::sim {
 
 inline constexpr std::string_view page_begin = R"page(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>mooncaf simulate</title>
+<title>mooncaf</title>
 <style>
 :root{--ink:#1b2330;--dim:#5a6575;--grid:#e3e7ec;--paper:#fff;--c0:#2563c9;--c1:#c2490f;--c2:#20793f;--c3:#8a35b0;--c4:#8a6d00;--c5:#b0246a;--c6:#0b7a85;--c7:#5a6575}
 @media(prefers-color-scheme:dark){:root{--ink:#dfe5ee;--dim:#a3afbf;--grid:#2d3644;--paper:#141a22;--c0:#6ea2ff;--c1:#ff9460;--c2:#5fcf86;--c3:#cf8bf0;--c4:#d8b93f;--c5:#ff7ab6;--c6:#4fd0dc;--c7:#a3afbf}}
@@ -17,6 +17,7 @@ h1{font-size:1.05rem;font-weight:600}h2{font-size:.95rem;margin:.2rem 0 0}
 pre,.wide{overflow:auto;font-size:.8rem;line-height:1.35}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .7rem;text-align:right;border-bottom:1px solid var(--grid)}
 td:first-child,th:first-child{text-align:left;color:var(--dim)}td.best{font-weight:700}tr.differs td{color:var(--dim)}
+table.summary td{text-align:left;vertical-align:top;white-space:normal}details{margin:.8rem 0}summary{cursor:pointer;font-size:.9rem}.bar{fill-opacity:.28}
 #plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr));gap:1.4rem}
 svg{width:100%;height:auto;display:block;touch-action:pan-y}svg text{fill:var(--dim);font-size:11px}
 .grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.died{stroke:var(--c1);fill:var(--c1)}.line{fill:none;stroke-width:1.6}.cursor{stroke:var(--ink);visibility:hidden}
@@ -130,6 +131,42 @@ over('Requests that decode','requests',r=>r.decode_running,'nothing was decoded'
 over('Prefix blocks found','% of those asked for',r=>percent(r.hit_share),'no block was found in a cache',100);
 if(data.runs.some(r=>r.paid.some(x=>x!==r.paid[0])))over('Machines paid for','instances',r=>r.paid,'none');
 over('Rejected requests','requests a second',rate,'none was rejected');
+</script></body></html>
+)page";
+
+inline constexpr std::string_view page_of_a_plan = R"page(
+const planned=data.planned_load,carried=data.carries[0],money=data.currency;
+const span=(values,room)=>({lo:0,hi:Math.max(...values)*room});
+const mark=(f,v,text)=>f.svg.append(node('line',{class:'mark',x1:f.sx(v),x2:f.sx(v),y1:T,y2:H-B}),node('text',{x:f.sx(v)-4,y:H-B-6,'text-anchor':'end'},text));
+// Lines over loads: sets have name and values, one per load.
+function curve(title,loads,unit,sets,top,marks){
+  if(loads.length<2)return nothing(title,'only one load was looked at');
+  const most=top||Math.max(...sets.flatMap(s=>s.values))*1.1,x={...span(loads,1.03),unit:'times this traffic'};
+  const nearest=v=>loads.reduce((best,l,i)=>Math.abs(l-v)<Math.abs(loads[best]-v)?i:best,0);
+  const f=frame(title,x,{lo:0,hi:most,unit},v=>{const i=nearest(v);return label(loads[i])+' times: '+sets.map(s=>(s.names?s.names[i]+', ':'')+label(s.values[i])+' '+unit).join(', ')});
+  for(const [v,text] of marks)mark(f,v,text);
+  sets.forEach((s,i)=>{line(f,loads,s.values,i);loads.forEach((l,k)=>f.svg.append(node('circle',{cx:f.sx(l),cy:f.sy(s.values[k]),r:2.6,fill:colours[i]})))});f.end()}
+// A bar for each: what it is called, how long it is, what else is known of it.
+function bars(title,unit,rows,marks,top){
+  if(!rows.length)return nothing(title,'there is nothing else to compare with');
+  const n=rows.length,x={lo:0,hi:top||Math.max(...rows.map(r=>r.value),...marks.map(m=>m[0]))*1.05,unit},h=(H-T-B)/n;
+  const f=frame(title,x,{lo:0,hi:n,rows:true},(v,up)=>{const r=rows[n-1-Math.floor(up*n)];return r.name+': '+label(r.value)+' '+unit+(r.note?', '+r.note:'')});
+  rows.forEach((r,i)=>{const y=T+i*h;
+    f.svg.append(node('rect',{class:'bar',x:L,y:y+1,width:Math.max(f.sx(r.value)-L,1),height:h-2,fill:colours[r.chosen?1:0]}),
+      node('text',{x:L+5,y:y+h/2+4},r.name+(r.chosen?' (chosen)':'')),node('text',{x:L-6,y:y+h/2+4,'text-anchor':'end'},label(r.value)))});
+  for(const [v,text] of marks)f.svg.append(node('line',{class:'mark',x1:f.sx(v),x2:f.sx(v),y1:T,y2:H-B}));
+  if(marks.length)f.box.append(element('div','key','Broken lines: '+marks.map(m=>m[1]+', '+label(m[0])).join('; ')));f.end()}
+const price=p=>money&&p.cost_per_million_tokens?label(p.cost_per_million_tokens)+' '+money+' per million tokens':'';
+const rows=points=>points.map(p=>({name:p.name,value:p.carries,chosen:p.chosen,note:price(p)}));
+const goal=[[planned,'planned for']],times='times this traffic';
+curve('Inside both SLOs, by load',data.cliff.map(c=>c.load),'% of the requests',[{name:'inside',values:data.cliff.map(c=>100*c.slo_share)}],105,[[planned,'planned for'],[carried,'carries']]);
+const sizes=data.sizes,loads=sizes.map(s=>s.load),names=sizes.map(s=>s.name);
+curve('Machines that other loads need',loads,'machines',[{name:'machines',names,values:sizes.map(s=>s.cluster.machines)}],0,goal);
+if(money)curve('What a million tokens costs, by load',loads,money+' per million tokens',[{name:'price',names,values:sizes.map(s=>s.cost_per_million_tokens)}],0,goal);
+bars('What the rest would carry if something is worse',times,[{name:'as planned',value:carried,chosen:true,note:label(100*data.planned_share)+' % in time at the planned load'},...data.risks.map(r=>({name:r.what,value:r.carries,note:label(100*r.slo_share)+' % in time at the planned load'}))],goal);
+bars('As many machines, used otherwise',times,rows([...data.around,{name:data.cluster.mode==='coupled'?data.cluster.prefill+' coupled':data.cluster.prefill+' prefill + '+data.cluster.decode+' decode',carries:carried,chosen:true,cost_per_million_tokens:0}]),goal);
+for(const w of data.worth)bars('What it is worth: '+w.what,times,rows(w.points),goal);
+bars('If '+label(data.overload_load)+' times the traffic comes: inside both SLOs, by admission','%',data.overload.map(o=>({name:o.admission,value:100*o.slo_share,chosen:o.admission===data.cluster.admission})),[],100);
 </script></body></html>
 )page";
 

@@ -104,11 +104,14 @@ void machines(std::string& out, const simulation_options& options, const outcome
   const auto mean = [&](double machine_s) { return o.span_s > 0 ? machine_s / o.span_s : 0; };
   if (options.elastic.any()) {
     const auto count = [&](change_kind k) { return std::ranges::count(o.changes, k, &machine_change::what); };
-    put(out,
-        "machines             %.2f prefill and %.2f decode on average, %u and %u at most; %td started, %td "
-        "let go\n",
-        mean(o.prefill_machine_s), mean(o.decode_machine_s), o.most_prefill, o.most_decode,
-        count(change_kind::starts), count(change_kind::stops));
+    if (options.coupled != coupled_mode::off) {
+      put(out, "machines             %.2f coupled on average, %u at most", mean(o.prefill_machine_s),
+          o.most_prefill);
+    } else {
+      put(out, "machines             %.2f prefill and %.2f decode on average, %u and %u at most",
+          mean(o.prefill_machine_s), mean(o.decode_machine_s), o.most_prefill, o.most_decode);
+    }
+    put(out, "; %td started, %td let go\n", count(change_kind::starts), count(change_kind::stops));
   }
   put(out, "paid                 %.2f machine-hours", cost.machine_hours);
   const auto* currency = options.price.currency.c_str();

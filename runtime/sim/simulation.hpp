@@ -214,7 +214,17 @@ class simulation {
   pool_load prefill_load();
   pool_load decode_load() const;
   void decide_on_machines();
-  void scale(machine_role role, autoscaler& scaler, const pool_load& load);
+  /// How many machines of a role there are, coming ones included, and how many there should be.
+  struct pool_wish {
+    machine_role role;
+    std::uint32_t there = 0, wanted = 0;
+  };
+  pool_load coupled_load();
+  double decode_occupancy(std::size_t running, std::size_t waiting, std::uint64_t context) const;
+  std::uint32_t coming_to(machine_role role) const;
+  pool_wish wish_of(machine_role role, autoscaler& scaler, const pool_load& load);
+  void hand_over(pool_wish& one, pool_wish& other);
+  void scale(pool_wish wish);
   void switch_roles(const pool_load& prefill, const pool_load& decode);
   bool stay(machine_role role);
   bool hire(machine_role role, double seconds);

@@ -32,7 +32,7 @@ void simulation::coupled_turn(std::uint32_t instance, std::uint32_t stamp) {
   for (const auto slot : news_.finished) {
     const auto& r = requests_[slot];
     out_.output_tokens += r.decode_tokens;
-    finish(slot, c.tbt(r, options_.tbt, gaps_before(slot)));
+    finish(slot, c.tbt(r, options_.tbt, gaps_before(slot), options_.tbt_is_fine_s()));
   }
   for (const auto slot : news_.first_tokens) {
     if (requests_[slot].output_tokens <= 1) c.leave(requests_[slot]);

@@ -47,7 +47,7 @@ void simulation::decode_turn(std::uint32_t instance, std::uint32_t stamp) {
     const double wait = to_sec(r.joined - r.first_token);
     out_.handover.add(wait);
     out_.output_tokens += r.decode_tokens;
-    finish(slot, d.tbt(r, wait, options_.tbt, gaps_before(slot)));
+    finish(slot, d.tbt(r, wait, options_.tbt, gaps_before(slot), options_.tbt_is_fine_s()));
   }
   if (next) events_.push(next->at, event_kind::decode_turn, instance, next->stamp);
   const auto load = d.load();

@@ -23,10 +23,9 @@ void simulation::sample() {
   }
   for (const auto& c : coupled_) {
     row.decode_running += static_cast<double>(c.running());
-    add_occupancy(row, c.running(), c.context_tokens(), static_cast<double>(coupled_.size()));
+    add_occupancy(row, c.running(), c.context_tokens(), prefill);
     if (c.running() == 0) continue;
-    row.decode_load += costs_.decode_step(c.running(), c.context_tokens()) / options_.tbt_slo_s /
-                       static_cast<double>(coupled_.size());
+    row.decode_load += costs_.decode_step(c.running(), c.context_tokens()) / options_.tbt_slo_s / prefill;
   }
   for (std::uint32_t i = 0; i < decodes_.size(); ++i) {
     const auto& d = decodes_[i];

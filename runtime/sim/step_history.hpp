@@ -58,8 +58,9 @@ class step_history {
   /// TBT of a request that took part in steps [from, to) and waited `wait` seconds between its first token
   /// and its first step.
   /// @param before  gaps of the same request elsewhere, which count as well.
+  /// @param fine    if no gap is longer than that the longest is returned: the TBT is at most as long.
   double tbt(std::int64_t from, std::int64_t to, double wait, tbt_metric metric,
-             std::span<const token_gaps::value_type> before = {}) {
+             std::span<const token_gaps::value_type> before = {}, double fine = 0) {
     auto gaps = to - from;
     scratch_.clear();
     if (gaps > 0) collect_gaps(from, to, wait);
@@ -68,6 +69,10 @@ class step_history {
       scratch_.push_back(g);
     }
     if (gaps <= 0) return 0;
+    if (fine > 0) {
+      const double longest = std::ranges::max_element(scratch_)->first;
+      if (longest <= fine) return longest;
+    }
     const auto tenth = metric == tbt_metric::p90
                            ? gaps / 10 + 1
                            : std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 
 #include "config/value.hpp"
 #include "runtime/sim/cli/commands.hpp"
@@ -20,7 +22,7 @@ struct plan_call {
   simulation_request cluster;
   plan_problem problem;
   trace_format format;
-  std::string trace, kinds = "a800x8-llama70b", prices, out;
+  std::string trace, kinds = "a800x8-llama70b", prices, out, report;
   std::uint32_t nodes = 0;
   plan_mode mode = plan_mode::both;
   bool json = false;
@@ -52,6 +54,29 @@ argument numbers(std::string name, std::string meaning, std::vector<Number>& at,
           }};
 }
 
+/// Several words of one option, which are those of an enumeration.
+template <class Enum>
+argument choices(std::string name, std::string meaning, std::vector<Enum>& at, std::size_t count) {
+  const auto listed = [](const std::vector<Enum>& all) {
+    std::string text;
+    for (const auto e : all) text += (text.empty() ? "" : ",") + std::string{to_string(e)};
+    return text;
+  };
+  std::vector<Enum> known;
+  for (std::size_t i = 0; i < count; ++i) known.push_back(static_cast<Enum>(i));
+  meaning += ": " + listed(known) + " (default " + listed(at) + ")";
+  return {std::move(name), "NAME[,NAME...]", std::move(meaning),
+          [&at, known, all = listed(known)](std::string_view v) -> std::optional<std::string> {
+            at.clear();
+            for (const auto& word : words_of(std::string{v})) {
+              const auto i = std::ranges::find(known, word, [](Enum e) { return to_string(e); });
+              if (i == known.end()) return "'" + word + "' is none of " + all;
+              at.push_back(*i);
+            }
+            return std::nullopt;
+          }};
+}
+
 std::vector<argument> problem_arguments(plan_call& r) {
   auto& p = r.problem;
   return {
@@ -75,8 +100,18 @@ std::vector<argument> problem_arguments(plan_call& r) {
               config::parse_integer),
       numbers("coupled-chunk", "tokens of a coupled step to choose from (default 2048,512,128)",
               p.coupled_chunks, config::parse_integer),
-      numbers("cache", "sizes of the memory for KV to choose from, over the profile's (default 1)",
+      numbers("cache",
+              "sizes of the memory for KV to choose from, over the profile's (default 1; with a price: a "
+              "quarter to twice)",
               p.cache_factors, config::parse_real),
+      numbers("ssd", "GB of disk for KV of a prefill machine to choose from; with a price: 0, 4 times memory",
+              p.ssd_gb, config::parse_real),
+      numbers("nic", "Gbit/s of every machine to choose from; with a price: a quarter to all of the profile's",
+              p.nic_gbit, config::parse_real),
+      choices("policy", "to choose from", p.policies, 4),
+      choices("admission", "to choose from; what makes most of too much traffic is taken where none costs load",
+              p.admissions, 8),
+      text("report", "FILE.html", "write a page: a summary, and plots", r.report),
       text("out", "DIR",
            "write the server's configuration of every node there, and a script that starts them", r.out),
       flag("json", "print JSON instead of tables", r.json),
@@ -87,16 +122,21 @@ command_line plan_line(plan_call& r) {
   // A plan that holds for one draw of nothing stands on a cliff without knowing it.
   constexpr double usual_jitter = 0.1;
   r.cluster.options.jitter = usual_jitter;
+  r.problem.policies = {placement_policy::kvcache_centric, placement_policy::cache_aware,
+                        placement_policy::load_balancing, placement_policy::random};
+  r.problem.admissions = {admission_policy::none, admission_policy::queue, admission_policy::early,
+                          admission_policy::priced};
   command_line line;
   line.usage = "mooncaf plan FILE [options]";
   line.summary =
-      "Finds the cluster to buy for a trace: split, machines, coupled or not; how much it carries, what it "
-      "costs,\nand how far it stands from where it fails.";
+      "Finds the cluster to buy for a trace: machines, split, coupled or not, policy, admission, memory, disk "
+      "and\nnetwork; how much it carries, what it costs, what each of these is worth, and how far it stands from "
+      "where it fails.";
   line.arguments = problem_arguments(r);
   for (auto& a : simulation_arguments(r.cluster)) {
     const bool searched = a.name == "prefill" || a.name == "decode" || a.name == "speed" ||
                           a.name == "profile" || a.name == "decode-profile" || a.name == "pipeline" ||
-                          a.name == "coupled-chunk";
+                          a.name == "coupled-chunk" || a.name == "policy" || a.name == "admission";
     if (!searched) line.arguments.push_back(std::move(a));
   }
   return line;
@@ -116,6 +156,32 @@ std::vector<std::string> machines_of(const std::string& name) {
   // None fits: let the largest say why.
   if (fit.empty()) fit.push_back(std::string{name}.replace(star + 1, 1, "8"));
   return fit;
+}
+
+/// The last machine serves what the first does.
+result<void> fits_first(const plan_problem& p) {
+  const auto &first = p.kinds.front(), &last = p.kinds.back();
+  if (last.hardware.block_tokens != first.hardware.block_tokens)
+    return fail(ec::invalid_argument, "the profiles have blocks of different sizes");
+  if (!serve_one_model(first.hardware, last.hardware)) {
+    return fail(ec::invalid_argument,
+                "the profiles " + first.name + " and " + last.name + " serve different models");
+  }
+  return {};
+}
+
+/// Of what has a price of its own it is worth to look for less, and for more.
+void choose_parts(plan_problem& p, const price_list& prices) {
+  p.part_hour = {prices.cache_gb_hour, prices.ssd_gb_hour, prices.nic_gbit_hour};
+  const plan_problem usual;
+  const auto& machine = p.kinds.front().hardware;
+  constexpr double disk_over_memory = 4;
+  const double memory_gb =
+      static_cast<double>(machine.dram_tokens) * static_cast<double>(machine.kv_bytes_per_token) * 1e-9;
+  const double gbit = machine.nic_bytes_per_s * 8e-9;
+  if (prices.cache_gb_hour > 0 && p.cache_factors == usual.cache_factors) p.cache_factors = {1, 0.5, 0.25, 2};
+  if (prices.ssd_gb_hour > 0 && p.ssd_gb == usual.ssd_gb) p.ssd_gb = {0, std::ceil(disk_over_memory * memory_gb)};
+  if (prices.nic_gbit_hour > 0 && p.nic_gbit == usual.nic_gbit) p.nic_gbit = {-1, gbit / 2, gbit / 4};
 }
 
 /// Profiles and prices. @returns the currency; empty without prices.
@@ -149,16 +215,9 @@ result<std::string> read_kinds(plan_call& r) {
     p.base = *options;
     p.base.assumed = std::move(assumed);
     p.kinds.push_back(kind);
-    const auto &first = p.kinds.front().hardware, &last = p.kinds.back().hardware;
-    if (last.block_tokens != first.block_tokens) {
-      return fail(ec::invalid_argument, "the profiles have blocks of different sizes");
-    }
-    if (last.layers != first.layers) {
-      return fail(ec::invalid_argument,
-                  "the profiles " + p.kinds.front().name + " and " + kind.name + " serve different models");
-    }
+    if (const auto fit = fits_first(p); !fit) return fail(fit.error());
   }
-  p.cache_gb_hour = prices.cache_gb_hour;
+  choose_parts(p, prices);
   return r.prices.empty() ? std::string{} : prices.currency;
 }
 
@@ -193,6 +252,20 @@ result<std::string> write_cluster(const plan_call& r, const plan_answer& found) 
   return r.out + "/start.sh";
 }
 
+/// `--report`.
+result<void> write_page(const plan_call& r, const plan_answer& found, const std::string& currency) {
+  const auto& p = r.problem;
+  const auto name = r.trace.substr(r.trace.find_last_of('/') + 1);
+  const std::string goals[] = {"the most traffic of " + std::to_string(p.nodes) + " machines",
+                               "the fewest machines for " + config::format_real(p.load) + " times its traffic",
+                               "the least cost for " + config::format_real(p.load) + " times its traffic"};
+  std::ofstream page{r.report, std::ios::binary};
+  page << to_html(p, found, currency, "A plan for " + name + ": " + goals[static_cast<std::size_t>(p.goal)]);
+  page.close();
+  if (!page) return fail(ec::io_error, "cannot write " + r.report);
+  return {};
+}
+
 }  // namespace
 
 int plan_command(std::span<const std::string> args, const console& io) {
@@ -212,15 +285,21 @@ int plan_command(std::span<const std::string> args, const console& io) {
   const auto records = requests_of(r);
   if (!records) return here.wrong(records.error(), 1);
   if (records->empty()) return here.wrong({ec::invalid_argument, r.trace + " holds no request"}, 1);
-  const auto found = plan(p, *records, [&](std::uint64_t runs, const plan_cluster& c) {
+  p.curves = !r.report.empty();
+  const auto found = plan(p, *records, [&](const plan_step& at, const plan_cluster& c) {
     if (!io.interactive) return;
-    auto what = "simulation " + std::to_string(runs + 1) + ": " + describe(p, c);
-    what.resize(90, ' ');
+    auto what = std::string{at.doing} + ": simulation " + std::to_string(at.runs + 1) + " of about " +
+                std::to_string(at.expected) + ": " + describe(p, c);
+    what.resize(96, ' ');
     io.err << "\r  " << what << std::flush;
   });
   here.clear_progress();
   if (!found) return here.wrong(found.error(), 2);
   io.out << (r.json ? to_json(p, *found, *currency) : to_text(p, *found, *currency));
+  if (!r.report.empty()) {
+    if (const auto written = write_page(r, *found, *currency); !written) return here.wrong(written.error(), 1);
+    if (!r.json) io.out << "\npage: " << r.report << "\n";
+  }
   if (!r.out.empty() && found->found) {
     const auto script = write_cluster(r, *found);
     if (!script) return here.wrong(script.error(), 1);

@@ -122,12 +122,14 @@ std::vector<argument> elastic_arguments(simulation_request& r) {
             "autoscaling: so many prefill instances, as their load asks; --prefill of them at first",
             e.prefill),
       range("scale-decode", "likewise", e.decode),
+      range("scale-nodes", "likewise of coupled nodes; --prefill and --decode together of them at first", e.nodes),
       seconds("start-up", "from asking for a machine until it serves", e.start_s, 0, 1e5),
       real("target-load", "of an instance, that autoscaling aims at", e.target, 0.05, 2),
       seconds("down-after", "fewer instances only if no more were needed for so long", e.down_after_s, 0,
               1e6),
       flag("switch-roles",
-           "machines change between prefill and decode, by load (simulated: no server does it)",
+           "machines change between prefill and decode, by load; where both scale, too, instead of being let go "
+           "(simulated: no server does it)",
            e.switch_roles),
       seconds("switch-time", "from drained in one role until it serves in the other", e.switch_s, 0, 1e5),
       seconds("scale-every", "at which machines are decided about", e.every_s, 0.1, 1e5),
@@ -152,7 +154,7 @@ std::vector<argument> simulation_arguments(simulation_request& r) {
 
 namespace {
 
-/// An hour of a machine of either role; prefill's with its memory for KV.
+/// An hour of a machine of either role; prefill's with its memory and disk for KV.
 result<hourly_price> prices_of(const simulation_request& r, const simulation_options& o) {
   const auto prices = load_prices(r.prices);
   if (!prices) return fail(prices.error());
@@ -160,9 +162,12 @@ result<hourly_price> prices_of(const simulation_request& r, const simulation_opt
   if (!prefill) return fail(prefill.error());
   const auto decode = prices->price_of(kind_name(r.decode_profile.empty() ? r.profile : r.decode_profile));
   if (!decode) return fail(decode.error());
-  const double cached_gb =
-      static_cast<double>(o.hardware.dram_tokens) * static_cast<double>(o.hardware.kv_bytes_per_token) * 1e-9;
-  return hourly_price{*prefill + cached_gb * prices->cache_gb_hour, *decode, prices->currency};
+  const double token_gb = static_cast<double>(o.hardware.kv_bytes_per_token) * 1e-9;
+  const auto network = [&](const profile& p) { return p.nic_bytes_per_s * 8e-9 * prices->nic_gbit_hour; };
+  const double parts = static_cast<double>(o.hardware.dram_tokens) * token_gb * prices->cache_gb_hour +
+                       static_cast<double>(o.hardware.ssd_tokens) * token_gb * prices->ssd_gb_hour;
+  return hourly_price{*prefill + parts + network(o.hardware), *decode + network(o.decode_profile()),
+                      prices->currency};
 }
 
 }  // namespace

@@ -230,6 +230,50 @@ TEST_CASE("a plan's files are the server's own configuration of what was planned
   CHECK(groups.status == 1);
   CHECK(groups.err.find("no pipeline groups") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder));
+
+  // Coupled machines are nodes that do both, and the front that tells them apart.
+  const auto coupled = program({"plan", trace.path(), "--nodes", "3", "--seeds", "1", "--mode", "coupled",
+                                "--coupled-chunk", "512", "--out", folder});
+  CHECK_MESSAGE(coupled.out.ends_with("started by " + folder + "/start.sh\n"), coupled.err);
+  CHECK(options("front").cluster.mode == serving_mode::coupled);
+  CHECK((options("front").cluster.conductor && !options("front").cluster.prefill));
+  const auto node = options("node-2");
+  CHECK(node.cluster.mode == serving_mode::coupled);
+  CHECK((node.cluster.prefill && node.cluster.decode && node.cluster.cache && !node.cluster.conductor));
+  CHECK(node.prefill.chunk_tokens == 512);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a plan chooses policy, admission, memory, disk and network of those that it is given") {
+  const scratch_file trace{small_trace()};
+  const scratch_file prices{"currency = \"EUR\"\ncache_gb_hour = 0.02\nssd_gb_hour = 0.001\nnic_gbit_hour = 0.01\n"
+                            "[node_hour]\na800x8-llama70b = 14\n",
+                            ".toml"};
+  const auto page = trace.path() + ".html";
+  const auto done = program({"plan", trace.path(), "--goal", "cost", "--load", "2", "--prices", prices.path(),
+                             "--seeds", "1", "--policy", "cache_aware,load_balancing", "--report", page});
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  // Of memory and network, which cost, less does.
+  CHECK(done.out.find("each of them         246 GB of memory for KV") != std::string::npos);
+  CHECK(done.out.find(" 200 Gbit/s\n") != std::string::npos);
+  CHECK(done.out.find("what other loads need, EUR an hour and per million tokens") != std::string::npos);
+  CHECK(done.out.find("kvcache_centric, ") == std::string::npos);
+  std::stringstream text;
+  text << std::ifstream{page}.rdbuf();
+  std::remove(page.c_str());
+  CHECK(text.str().find("<td>Costs</td><td>") != std::string::npos);
+  CHECK(text.str().find("\"cliff\":[{\"load\":") != std::string::npos);
+  const auto said = [&](const std::string& option, const std::string& value) {
+    const auto bad = program({"plan", trace.path(), option, value});
+    CHECK(bad.status == 2);
+    return bad.err;
+  };
+  CHECK(said("--policy", "random,best").find("'best' is none of random,load_balancing") != std::string::npos);
+  CHECK(said("--admission", "").find("'' is none of none,baseline") != std::string::npos);
+  CHECK(said("--nic", "0").find("a network has 0.001") != std::string::npos);
+  CHECK(said("--ssd", "much").find("'much' is no number") != std::string::npos);
+  CHECK(program({"plan", trace.path(), "--report", "/nowhere/p.html", "--nodes", "2", "--seeds", "1"})
+            .err.find("cannot write /nowhere/p.html") != std::string::npos);
 }
 
 TEST_CASE("a bad trace is refused with its file, line and reason") {

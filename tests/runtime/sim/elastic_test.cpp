@@ -144,6 +144,75 @@ TEST_CASE("machines that switch roles follow a load that changes its kind, and n
   CHECK(out.prefill_machine_s + out.decode_machine_s == doctest::Approx(8 * out.span_s).epsilon(1e-6));
 }
 
+TEST_CASE("coupled nodes scale with the load, and what is paid is the sum over the changes") {
+  auto o = a800_cluster(2, 2);
+  o.coupled = coupled_mode::chunked;
+  o.coupled_chunk = 512;
+  o.ttft_slo_s = 10;
+  o.elastic.nodes = {1, 16};
+  o.elastic.start_s = 60;
+  const auto out = run_day(o);
+  CHECK(out.all().completed == 5000);
+  CHECK(out.most_prefill > 4);
+  CHECK(out.most_prefill <= 16);
+  CHECK(out.most_decode == 0);
+  std::map<std::uint32_t, double> since;
+  for (std::uint32_t i = 0; i < 4; ++i) since[i] = out.began_s;
+  double sum = 0;
+  for (const auto& c : out.changes) {
+    CHECK(c.role == machine_role::node);
+    if (c.what == change_kind::starts) since[c.instance] = c.at_s;
+    if (c.what != change_kind::stops) continue;
+    sum += c.at_s - since.at(c.instance);
+    since.erase(c.instance);
+  }
+  for (const auto& [node, from] : since) sum += out.began_s + out.span_s - from;
+  CHECK(sum == doctest::Approx(out.prefill_machine_s).epsilon(1e-6));
+  CHECK(out.prefill_machine_s < 0.8 * out.most_prefill * out.span_s);
+  // A cluster that stays as large as it was on average misses more.
+  auto fixed = a800_cluster(static_cast<std::uint32_t>(out.prefill_machine_s / out.span_s + 0.5), 0);
+  fixed.coupled = o.coupled;
+  fixed.coupled_chunk = o.coupled_chunk;
+  fixed.ttft_slo_s = 10;
+  CHECK(run_day(fixed).slo_share() < out.slo_share());
+  CHECK(to_table(o, out).find(" coupled on average, ") != std::string::npos);
+}
+
+TEST_CASE("where both roles scale and may switch, a machine goes over sooner than a new one starts") {
+  // Long prompts and short answers, then the other way round.
+  std::vector<workload_record> records(2400);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const bool early = i < records.size() / 2;
+    records[i].timestamp_ms = static_cast<std::int64_t>(i) * 500;
+    records[i].input_tokens = early ? 20'000 : 600;
+    records[i].output_tokens = early ? 10 : 1200;
+  }
+  auto o = a800_cluster(4, 1);
+  o.hardware.max_batch = 64;
+  o.ttft_slo_s = 5;
+  o.elastic.prefill = {1, 8};
+  o.elastic.decode = {1, 8};
+  o.elastic.start_s = 600;
+  o.elastic.down_after_s = 30;
+  const auto alone = run(o, records);
+  o.elastic.switch_roles = true;
+  o.elastic.switch_s = 20;
+  const auto both = run(o, records);
+  CHECK(both.all().completed == records.size());
+  CHECK(both.slo_share() > alone.slo_share());
+  // Who switches stops in one role and starts in the other at that moment.
+  const auto switched = std::ranges::count_if(both.changes, [&](const machine_change& c) {
+    return c.what == change_kind::stops && std::ranges::any_of(both.changes, [&](const machine_change& d) {
+             return d.what == change_kind::starts && d.at_s == c.at_s && d.role != c.role;
+           });
+  });
+  CHECK(switched > 0);
+  for (const auto& row : both.history.rows()) {
+    CHECK(row.prefill_serving <= 8);
+    CHECK(row.decode_serving <= 8);
+  }
+}
+
 TEST_CASE("clusters that cannot change as they are told are refused with the reason") {
   const auto said = [](auto&& change) {
     auto o = a800_cluster(4, 4);
@@ -158,7 +227,14 @@ TEST_CASE("clusters that cannot change as they are told are refused with the rea
   CHECK(said([](auto& o) {
           o.elastic.prefill = {1, 8};
           o.elastic.switch_roles = true;
-        }).find("not both") != std::string::npos);
+        }).find("a range for both roles") != std::string::npos);
+  CHECK(said([](auto& o) {
+          o.elastic.nodes = {1, 8};
+        }).find("only coupled nodes") != std::string::npos);
+  CHECK(said([](auto& o) {
+          o.elastic.prefill = {1, 8};
+          o.coupled = coupled_mode::chunked;
+        }).find("scaled together") != std::string::npos);
   CHECK(said([](auto& o) {
           o.elastic.switch_roles = true;
           o.pipeline = 2;
@@ -166,5 +242,5 @@ TEST_CASE("clusters that cannot change as they are told are refused with the rea
   CHECK(said([](auto& o) {
           o.elastic.switch_roles = true;
           o.coupled = coupled_mode::chunked;
-        }).find("coupled clusters neither scale") != std::string::npos);
+        }).find("no roles to switch") != std::string::npos);
 }

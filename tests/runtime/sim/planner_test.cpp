@@ -141,6 +141,77 @@ TEST_CASE("the cluster that carries most by a search carries as much as the best
   }
 }
 
+namespace {
+
+/// A problem of few machines of which policy, admission, memory, disk and network are to be chosen, too.
+small_problem with_parts(std::uint64_t seed, plan_goal goal) {
+  small_problem small{seed, goal};
+  random_source random{seed * 7919};
+  auto& p = small.asked;
+  p.kinds.resize(1);
+  p.pipelines = {1};
+  p.nodes = 5;
+  p.load = 0.2 + 0.4 * random.uniform();
+  p.part_hour = {0.001 + 0.02 * random.uniform(), 0.0005 * random.uniform(), 0.01 * random.uniform()};
+  p.policies = {placement_policy::kvcache_centric, placement_policy::load_balancing};
+  p.admissions = {admission_policy::none, admission_policy::early};
+  p.cache_factors = {1, 0.25};
+  p.ssd_gb = {0, 2000};
+  p.nic_gbit = {-1, 100};
+  return small;
+}
+
+/// Every cluster of such a problem.
+std::vector<plan_cluster> all_with_parts(const small_problem& small) {
+  const auto& p = small.asked;
+  std::vector<plan_cluster> all;
+  for (auto c : small.all_clusters()) {
+    if (c.prefill_kind != 0 || c.decode_kind != 0) continue;
+    for (const auto policy : p.policies) {
+      c.policy = policy;
+      for (const auto admission : p.admissions) {
+        c.admission = admission;
+        for (const double cache : p.cache_factors) {
+          c.cache_factor = cache;
+          for (const double ssd : p.ssd_gb) {
+            c.ssd_gb = ssd;
+            for (const double nic : p.nic_gbit) {
+              c.nic_gbit = nic;
+              all.push_back(c);
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "machines, policy, admission, memory, disk and network, found one after the other, are the cheapest of all") {
+  int feasible = 0;
+  for (std::uint64_t seed = 201; seed <= 234; ++seed) {
+    const auto small = with_parts(seed, plan_goal::cost);
+    auto all = all_with_parts(small);
+    std::ranges::sort(all, {}, [&](const plan_cluster& c) { return cost_of(small.asked, c); });
+    const auto cheapest = std::ranges::find_if(all, [&](const plan_cluster& c) {
+      return meets(options_of(small.asked, c), small.records, small.asked.target, small.asked.load);
+    });
+    plan_judge judge{small.asked, small.records};
+    const auto found = best_cluster(judge);
+    INFO("seed ", seed);
+    REQUIRE(found.has_value() == (cheapest != all.end()));
+    if (!found) continue;
+    ++feasible;
+    CHECK(judge.holds(*found, small.asked.load));
+    const double more = cost_of(small.asked, *found) / cost_of(small.asked, *cheapest);
+    CHECK(more < 1 + 1e-9);
+  }
+  CHECK(feasible >= 20);
+}
+
 TEST_CASE("machines are counted, not pipeline groups") {
   const auto records = conversation_like(400);
   for (const auto goal : {plan_goal::goodput, plan_goal::nodes}) {
@@ -180,7 +251,13 @@ TEST_CASE(
   CHECK(risk("prompts 20 % longer").carries < a.carries.front());
   CHECK(risk("one prefill machine less").carries < a.carries.back());
   CHECK(a.overload.size() == 4);
-  CHECK(a.policies.size() == 4);
+  // Every part is shown with what it is worth, the chosen one among the others, and none of them is better.
+  REQUIRE(a.worth.size() == std::size(all_plan_parts));
+  for (const auto& w : a.worth) {
+    CHECK(w.points.size() > 1);
+    CHECK(std::ranges::count(w.points, a.cluster, &plan_point::cluster) == 1);
+  }
+  CHECK(a.worth.front().points.size() == 4);
 }
 
 TEST_CASE(
@@ -204,10 +281,18 @@ TEST_CASE("costs add up: machines, their cache, tokens at the planned load") {
   const auto records = conversation_like(600);
   auto p = a800_problem(8);
   p.kinds[0].node_hour = 12;
-  p.cache_gb_hour = 0.01;
-  const plan_cluster c{0, 0, 3, 2, 2, 0, placement_policy::kvcache_centric, 0.5};
+  p.part_hour.cache_gb = 0.01;
+  plan_cluster c{0, 0, 3, 2, 2, 0, placement_policy::kvcache_centric, 0.5};
   const double gb = 0.5 * 3e6 * 327'680 * 1e-9;
   CHECK(cost_of(p, c) == doctest::Approx(6 * (12 + gb * 0.01) + 2 * 12));
+  p.part_hour = {0.01, 0.001, 0.1};
+  CHECK(cost_of(p, c) == doctest::Approx(6 * (12 + gb * 0.01) + 2 * 12 + 8 * 800 * 0.1));
+  c.ssd_gb = 2000;
+  c.nic_gbit = 100;
+  CHECK(cost_of(p, c) == doctest::Approx(6 * (12 + gb * 0.01 + 2) + 2 * 12 + 8 * 10));
+  const auto o = options_of(p, c);
+  CHECK(o.hardware.ssd_tokens == static_cast<std::uint64_t>(2000e9 / 327'680));
+  CHECK(o.hardware.nic_bytes_per_s == doctest::Approx(12.5e9));
   const auto a = planned(p, records);
   REQUIRE(a.found);
   CHECK(a.cost_per_hour == doctest::Approx(cost_of(p, a.cluster)));
@@ -248,4 +333,65 @@ TEST_CASE(
   CHECK(good->currency == "EUR");
   CHECK(good->price_of("b200").error().detail == "no price for 'b200'; [node_hour] has a800");
   CHECK(kind_name("/some/where/here.toml") == "here");
+}
+
+TEST_CASE("a plan's progress says what is done and never more than what is expected in all") {
+  auto p = a800_problem(8);
+  p.curves = true;
+  p.policies = {placement_policy::kvcache_centric, placement_policy::load_balancing};
+  std::vector<std::string> phases;
+  std::uint64_t most = 0, last = 0;
+  const auto a = plan(p, conversation_like(300), [&](const plan_step& at, const plan_cluster& c) {
+    if (phases.empty() || phases.back() != at.doing) phases.emplace_back(at.doing);
+    CHECK(at.runs == last++);
+    CHECK(at.expected > at.runs);
+    CHECK(c.machines() > 0);
+    most = std::max(most, at.expected);
+  });
+  REQUIRE(a);
+  CHECK(a->runs == last);
+  CHECK(phases == std::vector<std::string>{"machines", "policy, admission, memory, disk, network", "admission",
+                                           "other seeds", "what pushes it over", "what is around it"});
+  // An estimate, but no wild one.
+  CHECK(most < 2.5 * static_cast<double>(last));
+}
+
+TEST_CASE("a plan's curves: the share inside the SLOs falls with the load, and more traffic takes more machines") {
+  const auto records = conversation_like(600);
+  auto p = a800_problem(32);
+  p.goal = plan_goal::nodes;
+  p.seeds = 1;
+  p.curves = true;
+  const auto a = planned(p, records);
+  REQUIRE(a.found);
+  REQUIRE(a.cliff.size() > 4);
+  CHECK(a.cliff.front().share >= p.target);
+  CHECK(a.cliff.back().share < a.cliff.front().share);
+  REQUIRE(a.sizes.size() > 2);
+  plan_judge judge{p, records};
+  for (std::size_t i = 0; i < a.sizes.size(); ++i) {
+    const auto& s = a.sizes[i];
+    CHECK(judge.holds_always(s.cluster, s.load * p.headroom));
+    if (i > 0) CHECK(s.cluster.machines() >= a.sizes[i - 1].cluster.machines());
+  }
+  const auto page = to_html(p, a, "EUR", "A <plan>");
+  CHECK(page.find("A &lt;plan>") == std::string::npos);
+  CHECK(page.find("<h1>A &lt;plan&gt;</h1>") != std::string::npos);
+  CHECK(page.find("<td>Buy</td><td>" + std::to_string(a.cluster.machines()) + " machines: ") != std::string::npos);
+  for (const char* outside : {"src=", "href=", "import ", "url("}) CHECK(page.find(outside) == std::string::npos);
+}
+
+TEST_CASE("models are told apart by name, and by the shape of their KV where nobody says one") {
+  const auto of = [](const char* name) {
+    auto p = builtin_profile(name);
+    REQUIRE(p);
+    return *p;
+  };
+  CHECK(serve_one_model(of("a800x8-llama70b"), of("h100x4-llama3-70b-fp8-kv8")));
+  CHECK_FALSE(serve_one_model(of("h200-llama8b"), of("h100x2-qwen3-32b")));
+  auto unnamed = of("h200-llama8b");
+  unnamed.model.clear();
+  CHECK(serve_one_model(unnamed, of("h100-llama3-8b")));
+  CHECK_FALSE(serve_one_model(unnamed, of("a800x8-llama70b")));
+  CHECK(parse_profile(to_toml(of("h200-llama8b")), "p.toml")->model == "llama3-8b");
 }
