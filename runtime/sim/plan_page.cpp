@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 
@@ -44,8 +45,10 @@ class summary {
                            a_.carries.front(), a_.carries.front() / a_.planned_load));
     breaks();
     if (const auto* more = overload_of(a_, c.admission)) {
-      row("If more comes", text_of("of %.2f times this traffic %.1f %% are still served in time",
-                                   a_.overload_load, 100 * more->slo_share));
+      const auto most = std::ranges::max_element(a_.overload, {}, &plan_overload::slo_share);
+      row("If more comes", text_of("of %.2f times this traffic %.1f %% are still served in time; %.1f %% with admission %s",
+                                   a_.overload_load, 100 * more->slo_share, 100 * most->slo_share,
+                                   std::string{to_string(most->admission)}.c_str()));
     }
     return "<div class=\"wide\"><table class=\"summary\">" + rows_ + "</table></div>";
   }

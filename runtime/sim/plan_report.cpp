@@ -122,13 +122,21 @@ std::string bar_of(const plan_answer& a, double carries) {
   return std::string(std::min<std::size_t>(static_cast<std::size_t>(carries / carried * 30), 45), '#');
 }
 
+/// Nothing where nothing is carried.
+std::string price_text(double price) {
+  std::string text;
+  if (price > 0) put(text, "%8.3f  ", price);
+  else put(text, "%8s  ", "");
+  return text;
+}
+
 template <class Name>
 void points(std::string& out, const char* title, const plan_problem& p, const plan_answer& a,
             const std::vector<plan_point>& list, const std::string& currency, Name&& name) {
   put(out, "%-46s  carries%s\n", title, currency.empty() ? "" : ("  " + currency + " per million tokens").c_str());
   for (const auto& at : list) {
     put(out, "  %-44s %8.2f x  ", name(at.cluster).c_str(), at.carries);
-    if (!currency.empty()) put(out, "%8.3f  ", price_of(p, a, at));
+    if (!currency.empty()) out += price_text(price_of(p, a, at));
     out += bar_of(a, at.carries) + (at.cluster == a.cluster ? " <\n" : "\n");
   }
 }

@@ -318,7 +318,7 @@ std::vector<plan_cluster> best_machines(plan_judge& judge, const plan_cluster& f
   }
   // One form may need less of a part that costs.
   const bool parts = p.cache_factors.size() + p.ssd_gb.size() + p.nic_gbit.size() > 3;
-  constexpr double much = 1.5, hardly = 1;
+  constexpr double much = 1.25, hardly = 1;
   return cheapest(judge, first, p.goal == plan_goal::cost && parts ? much : hardly);
 }
 

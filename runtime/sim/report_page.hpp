@@ -17,7 +17,7 @@ h1{font-size:1.05rem;font-weight:600}h2{font-size:.95rem;margin:.2rem 0 0}
 pre,.wide{overflow:auto;font-size:.8rem;line-height:1.35}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .7rem;text-align:right;border-bottom:1px solid var(--grid)}
 td:first-child,th:first-child{text-align:left;color:var(--dim)}td.best{font-weight:700}tr.differs td{color:var(--dim)}
-table.summary td{text-align:left;vertical-align:top;white-space:normal}details{margin:.8rem 0}summary{cursor:pointer;font-size:.9rem}.bar{fill-opacity:.28}
+table.summary td{text-align:left;vertical-align:top;white-space:normal}details{margin:.8rem 0}summary{cursor:pointer;font-size:.9rem}.bar{fill-opacity:.28}svg text.name{fill:var(--ink)}
 #plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr));gap:1.4rem}
 svg{width:100%;height:auto;display:block;touch-action:pan-y}svg text{fill:var(--dim);font-size:11px}
 .grid{stroke:var(--grid)}.mark{stroke:var(--dim);stroke-dasharray:4 3}.died{stroke:var(--c1);fill:var(--c1)}.line{fill:none;stroke-width:1.6}.cursor{stroke:var(--ink);visibility:hidden}
@@ -153,9 +153,9 @@ function bars(title,unit,rows,marks,top){
   const f=frame(title,x,{lo:0,hi:n,rows:true},(v,up)=>{const r=rows[n-1-Math.floor(up*n)];return r.name+': '+label(r.value)+' '+unit+(r.note?', '+r.note:'')});
   rows.forEach((r,i)=>{const y=T+i*h;
     f.svg.append(node('rect',{class:'bar',x:L,y:y+1,width:Math.max(f.sx(r.value)-L,1),height:h-2,fill:colours[r.chosen?1:0]}),
-      node('text',{x:L+5,y:y+h/2+4},r.name+(r.chosen?' (chosen)':'')),node('text',{x:L-6,y:y+h/2+4,'text-anchor':'end'},label(r.value)))});
+      node('text',{class:'name',x:L+5,y:y+h/2+4},r.name+(r.chosen?' (chosen)':'')),node('text',{x:L-6,y:y+h/2+4,'text-anchor':'end'},label(r.value)))});
   for(const [v,text] of marks)f.svg.append(node('line',{class:'mark',x1:f.sx(v),x2:f.sx(v),y1:T,y2:H-B}));
-  if(marks.length)f.box.append(element('div','key','Broken lines: '+marks.map(m=>m[1]+', '+label(m[0])).join('; ')));f.end()}
+  if(marks.length)f.box.append(element('div','key','Broken line: '+marks.map(m=>m[1]+' '+label(m[0])).join('; ')+'. What was not chosen is known within 10 to 30 %.'));f.end()}
 const price=p=>money&&p.cost_per_million_tokens?label(p.cost_per_million_tokens)+' '+money+' per million tokens':'';
 const rows=points=>points.map(p=>({name:p.name,value:p.carries,chosen:p.chosen,note:price(p)}));
 const goal=[[planned,'planned for']],times='times this traffic';
@@ -163,7 +163,7 @@ curve('Inside both SLOs, by load',data.cliff.map(c=>c.load),'% of the requests',
 const sizes=data.sizes,loads=sizes.map(s=>s.load),names=sizes.map(s=>s.name);
 curve('Machines that other loads need',loads,'machines',[{name:'machines',names,values:sizes.map(s=>s.cluster.machines)}],0,goal);
 if(money)curve('What a million tokens costs, by load',loads,money+' per million tokens',[{name:'price',names,values:sizes.map(s=>s.cost_per_million_tokens)}],0,goal);
-bars('What the rest would carry if something is worse',times,[{name:'as planned',value:carried,chosen:true,note:label(100*data.planned_share)+' % in time at the planned load'},...data.risks.map(r=>({name:r.what,value:r.carries,note:label(100*r.slo_share)+' % in time at the planned load'}))],goal);
+bars('What it carries if something is worse',times,[{name:'as planned',value:carried,chosen:true,note:label(100*data.planned_share)+' % in time at the planned load'},...data.risks.map(r=>({name:r.what,value:r.carries,note:label(100*r.slo_share)+' % in time at the planned load'}))],goal);
 bars('As many machines, used otherwise',times,rows([...data.around,{name:data.cluster.mode==='coupled'?data.cluster.prefill+' coupled':data.cluster.prefill+' prefill + '+data.cluster.decode+' decode',carries:carried,chosen:true,cost_per_million_tokens:0}]),goal);
 for(const w of data.worth)bars('What it is worth: '+w.what,times,rows(w.points),goal);
 bars('If '+label(data.overload_load)+' times the traffic comes: inside both SLOs, by admission','%',data.overload.map(o=>({name:o.admission,value:100*o.slo_share,chosen:o.admission===data.cluster.admission})),[],100);

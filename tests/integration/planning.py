@@ -39,11 +39,17 @@ EXPECTED = [
     ("mooncaf trace stats", says(r"requests +3000 in", r"of 512 tokens")),
     ("mooncaf simulate", lambda out, folder: (says(r"arrived +3000  100.0 %", r"plots: out.html")(out, folder),
                                               wrote("out.html", r"^<!doctype html>", r"const data=")(out, folder))),
-    ("mooncaf plan", says(r"recommended +\d+ prefill \+ \d+ decode = 16 machines", r"plan for +[1-9]",
-                          r"steps 20 % slower", r"one decode machine less")),
-    ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"EUR per million tokens", r"around it.*EUR per million", r"--admission \w+: of")),
+    ("mooncaf plan", lambda out, folder: (
+        says(r"recommended +\d+ prefill \+ \d+ decode = 16 machines; \w+, \w+ admission", r"each of them +\d+ GB of memory.*Gbit/s",
+             r"plan for +[1-9]", r"steps 20 % slower", r"one decode machine less", r"page: plan.html")(out, folder),
+        wrote("plan.html", r"<td>Buy</td><td>16 machines")(out, folder))),
+    ("mooncaf plan", says(r"recommended ", r"plan for +3.00 times", r"costs .*EUR per million tokens", r"around it.*EUR per million",
+                          r"memory for KV +carries", r"SSD for KV +carries", r"network +carries",
+                          r"what other loads need(\n +\d+\.\d\d x .* = \d+ +\d+\.\d\d +\d\.\d{3}( <)?){4,5}\n")),
     ("mooncaf plan", lambda out, folder: (says(r"2 prefill \+ 2 decode = 4 machines", r"started by cluster/start.sh")(out, folder),
                                           wrote("cluster/hosts", r"^(.*\n){5}$")(out, folder))),
+    ("mooncaf plan", lambda out, folder: (says(r"recommended +3 coupled, chunks of \d+ = 3 machines", r"started by coupled/start.sh")(out, folder),
+                                          wrote("coupled/hosts", r"^front .*\n(node-\d .*\n){3}$")(out, folder))),
     ("mooncaf simulate", wrote("even.json", r'^\{"options"')),
     ("mooncaf simulate", wrote("uneven.json", r'^\{"options"')),
     ("mooncaf simulate --compare", lambda out, folder: (says(r"prefill +8 +12", r"plots: both.html")(out, folder),
@@ -111,7 +117,10 @@ return [...document.querySelectorAll('svg')].map(svg => {
 """
 
 
-def look_at(page, plots, *texts):
+OF_A_RUN, OF_A_PLAN = r"[\d.k]+ s: .*\d", r".+: .*\d"  # what stands under the cursor
+
+
+def look_at(page, plots, *texts, cursor=OF_A_RUN):
     """A report in a browser, wide and narrow, by day and by night."""
     with Browser() as browser:
         for scheme in ("light", "dark"):
@@ -123,15 +132,16 @@ def look_at(page, plots, *texts):
                 assert (overlaps := browser.run(OVERLAPS)) == [], f"{where}: {overlaps}"
                 assert (unread := browser.run(LEGIBLE)) == [], f"{where}: {unread}"
                 read = browser.run(READ)
-                assert len(read) >= plots and all(re.match(r"[\d.k]+ s: .*\d", r) for r in read), f"{where}: {read}"
+                assert len(read) >= plots and all(re.match(cursor, r) for r in read), f"{where}: {read}"
                 shown = browser.run("return document.body.innerText")
                 assert all(t in shown for t in texts), where
                 assert browser.complaints() == [], where
     print(f"ok: {page.name} in a browser")
 
 
-def serve_planned(folder):
-    """The planned cluster runs from its own files, each node as planned, and answers; nothing is computed."""
+def serve_planned(folder, *nodes):
+    """The planned cluster runs from its own files, each node as planned, and answers; nothing is computed.
+    Returns where the requests were."""
     http, control = free_port(), free_port()
     hosts = folder / "hosts"
     hosts.write_text(hosts.read_text().replace(":7400", f":{control}"))
@@ -141,11 +151,12 @@ def serve_planned(folder):
     try:
         client = Client("127.0.0.1", http)
         wait_until("the planned cluster serves", lambda: script.poll() is None and client.healthy(), 60)
-        wait_until("all of its nodes are there", lambda: len(client.cluster()["instances"]) == 4, 60)
-        names = {i["node"].split("/")[0] for i in client.cluster()["instances"]}
-        assert names == {"prefill-0", "prefill-1", "decode-0", "decode-1"}, names
-        answer = client.complete(prompt=[1, 2, 3] * 400, max_tokens=5)
-        assert answer["usage"]["completion_tokens"] == 5, answer
+        there = lambda: {i["node"].split("/")[0] for i in client.cluster()["instances"]}
+        wait_until("all of its nodes are there", lambda: there() == set(nodes), 60)
+        for i in range(12):
+            answer = client.complete(prompt=[1 + i, 2, 3] * 400, max_tokens=5)
+            assert answer["usage"]["completion_tokens"] == 5, answer
+        placed = [(r["prefill"], r["decode"]) for r in client.cluster()["recent"]]
     except BaseException:
         for log in folder.glob("*.log"):
             print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
@@ -153,7 +164,16 @@ def serve_planned(folder):
     finally:
         script.terminate()
         script.wait(30)
-    print("ok: the planned cluster, served")
+    print(f"ok: the planned cluster of {folder.name}, served")
+    return placed
+
+
+def serve_coupled(folder):
+    """Coupled nodes: a request is prefilled and decoded on one of them, and several of them have some."""
+    placed = serve_planned(folder, "node-0", "node-1", "node-2")
+    nodes = [(p.split("/")[0], d.split("/")[0]) for p, d in placed]
+    assert all(p == d for p, d in nodes), nodes
+    assert len(set(nodes)) > 1, nodes
 
 
 def shell(command, folder):
@@ -174,7 +194,15 @@ def worked_examples(folder):
         said = "".join(shell(c, folder) for c in commands_of_block.splitlines())
         for line in lines.splitlines():
             assert line in said, f"examples/plan/README.md: not printed any more:\n{line}\n{said}"
-    return len(blocks)
+        remade(folder, re.search(r"--report (\w+\.html)", commands_of_block).group(1))
+    return 2 * len(blocks)
+
+
+def remade(folder, name):
+    """The page of a worked example is what its command writes: what a person reads of it, to the letter."""
+    pages = [(at / name).read_text(encoding="utf-8").split("const data=")[0] for at in (folder, ROOT / "examples" / "plan")]
+    assert pages[0] == pages[1], f"examples/plan/{name} is not what its command writes any more: copy {folder / name} there"
+    look_at(folder / name, 9, "Would break it", "Inside both SLOs, by load", cursor=OF_A_PLAN)
 
 
 def main():
@@ -194,9 +222,11 @@ def main():
         look_at(folder / "outage.html", 8, "died                 prefill 1")
         look_at(folder / "day.html", 8, "machine-hours")
         look_at(folder / "both.html", 7, "inside both SLOs", "uneven")
-        serve_planned(folder / "cluster")
+        look_at(folder / "plan.html", 9, "Would break it", "16 machines", cursor=OF_A_PLAN)
+        serve_planned(folder / "cluster", "prefill-0", "prefill-1", "decode-0", "decode-1")
+        serve_coupled(folder / "coupled")
         examples = worked_examples(folder)
-    print(f"{len(found) + 6 + examples} passed, 0 failed, 0 skipped")
+    print(f"{len(found) + 8 + examples} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":
