@@ -287,9 +287,9 @@ instance_slot conductor_core::decode_beside(instance_slot prefill) const {
   return *std::ranges::min_element(here, {}, [&](instance_slot slot) { return decode.charged(slot); });
 }
 
-/// One node for both: the one that would be done the soonest with what it has, decoding included. Nodes that do
-/// only one of both, that the gateway does not reach or (while there are others) that failed the request before
-/// do not count.
+/// One node for both: the one that would be done the soonest with what it has, decoding included. Nodes that
+/// do only one of both, that the gateway does not reach or (while there are others) that failed the request
+/// before do not count.
 conductor_core::pair_choice conductor_core::choose_coupled(const schedule_request& request, time_point now) {
   auto& prefill = cluster_.prefill();
   const auto& decode = cluster_.decode();

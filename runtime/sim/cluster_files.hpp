@@ -26,7 +26,8 @@ struct cluster_file {
 ///
 /// The configuration has what was planned, as far as it differs from the server's defaults, and has been read
 /// back by the server's own reader.
-/// @error `ec::unsupported` for what only the simulation has: pipeline groups, admission `early_running`. `ec::invalid_argument` for what the server's options do not allow.
+/// @error `ec::unsupported` for what only the simulation has: pipeline groups, admission `early_running`.
+/// `ec::invalid_argument` for what the server's options do not allow.
 result<std::vector<cluster_file>> cluster_files(const plan_problem& problem, const plan_cluster& cluster);
 
 /// Writes them, and makes the folder. @error `ec::io_error` with the path.

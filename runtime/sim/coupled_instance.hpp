@@ -55,8 +55,8 @@ class coupled_instance {
   void decode(std::uint32_t slot, request_table& requests);
 
   /// @param before  gaps of its answer made elsewhere.
-  double tbt(const request_state_record& r, tbt_metric metric,
-             std::span<const token_gaps::value_type> before, double fine) {
+  double tbt(const request_state_record& r, tbt_metric metric, std::span<const token_gaps::value_type> before,
+             double fine) {
     return history_.tbt(r.first_step, r.first_step + r.decode_tokens, -r.stall_before, metric, before, fine);
   }
   /// Of its decoding. A step that carries a prompt says nothing of how long steps take.

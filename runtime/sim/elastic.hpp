@@ -24,7 +24,7 @@ struct elastic_options {
 
   /// `role_switch`. Where both roles scale, too, a machine that one would let go is given to the other.
   bool switch_roles = false;
-  double switch_s = 60;       ///< from drained in one role until it serves in the other
+  double switch_s = 60;  ///< from drained in one role until it serves in the other
 
   double every_s = 15;  ///< at which all of this is decided
 

@@ -57,9 +57,9 @@ result<void> check_options(const simulation_options& o) {
     if (o.coupled != coupled_mode::off) return bad("coupled instances have one profile");
     if (d->kv_bytes_per_token != p.kv_bytes_per_token || d->layers != p.layers ||
         d->block_tokens != p.block_tokens || !serve_one_model(p, *d)) {
-      return bad(
-          "'" + p.name + "' and '" + d->name +
-          "' differ in model, layers, KV bytes of a token or tokens of a block: prefill cannot hand over to decode");
+      return bad("'" + p.name + "' and '" + d->name +
+                 "' differ in model, layers, KV bytes of a token or tokens of a block: prefill cannot hand "
+                 "over to decode");
     }
   }
   if (!(o.hot_copy_share >= 0) || o.hot_copy_share > 0.5)

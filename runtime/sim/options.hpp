@@ -71,7 +71,8 @@ struct simulation_options {
   double prefill_calibration = 1, decode_calibration = 1;
   std::uint64_t seed = 1;
   std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
-  /// Only which requests end inside their SLOs matters: a TBT inside of it may be told as less short than it is.
+  /// Only which requests end inside their SLOs matters: a TBT inside of it may be told as less short than it
+  /// is.
   bool verdict_only = false;
   std::vector<std::uint64_t> watch;  ///< hash ids whose replicas are counted over time
 

@@ -130,7 +130,8 @@ class surroundings {
     if (c == a_.cluster) return known_;
     const auto mine = parts_of(p, a_.cluster), its = parts_of(p, c);
     const bool same = c.policy == a_.cluster.policy && c.admission == a_.cluster.admission;
-    const double size = its.cache_gb + its.ssd_gb + its.nic_gbit - mine.cache_gb - mine.ssd_gb - mine.nic_gbit;
+    const double size =
+        its.cache_gb + its.ssd_gb + its.nic_gbit - mine.cache_gb - mine.ssd_gb - mine.nic_gbit;
     if (same && size < 0 && judge_.holds(c, known_)) return known_;
     if (same && size > 0 && !judge_.holds(c, known_ * (1 + rough))) return known_;
     const bool routed = c.policy == a_.cluster.policy;

@@ -122,9 +122,8 @@ double plan_judge::capacity(const plan_cluster& c, double guess, double within, 
   if (held > failed) held = 0;
   // Just below one that failed it is not worth to ask.
   if (guess * near > failed) guess = failed / near;
-  return largest_load(
-      [&](double load) { return load <= held || (load < failed && holds(c, load, draw)); },
-      std::clamp(guess, held, failed), within, least, near);
+  return largest_load([&](double load) { return load <= held || (load < failed && holds(c, load, draw)); },
+                      std::clamp(guess, held, failed), within, least, near);
 }
 
 double plan_judge::capacity_above(const plan_cluster& c, double best, double guess, double within) {

@@ -34,21 +34,22 @@ class summary {
     const auto parts = parts_of(p_, c);
     row("Each with", text_of("%.0f GB of memory for KV, %.0f GB of SSD, %.0f Gbit/s", parts.cache_gb,
                              parts.ssd_gb, parts.nic_gbit));
-    row("Scheduled by", describe(p_, c, plan_part::policy) + ", admission " +
-                            describe(p_, c, plan_part::admission));
-    row("For", text_of("%.2f times this traffic: %.2f %% of the requests have their first token within %.3g "
-                       "s and the next ones within %.3g ms",
-                       a_.planned_load, 100 * a_.planned_share, p_.base.ttft_slo_s,
-                       1000 * p_.base.tbt_slo_s));
+    row("Scheduled by",
+        describe(p_, c, plan_part::policy) + ", admission " + describe(p_, c, plan_part::admission));
+    row("For",
+        text_of("%.2f times this traffic: %.2f %% of the requests have their first token within %.3g "
+                "s and the next ones within %.3g ms",
+                a_.planned_load, 100 * a_.planned_share, p_.base.ttft_slo_s, 1000 * p_.base.tbt_slo_s));
     cost();
     row("In hand", text_of("it carries up to %.2f times this traffic, %.2f times what it is planned for",
                            a_.carries.front(), a_.carries.front() / a_.planned_load));
     breaks();
     if (const auto* more = overload_of(a_, c.admission)) {
       const auto most = std::ranges::max_element(a_.overload, {}, &plan_overload::slo_share);
-      row("If more comes", text_of("of %.2f times this traffic %.1f %% are still served in time; %.1f %% with admission %s",
-                                   a_.overload_load, 100 * more->slo_share, 100 * most->slo_share,
-                                   std::string{to_string(most->admission)}.c_str()));
+      row("If more comes",
+          text_of("of %.2f times this traffic %.1f %% are still served in time; %.1f %% with admission %s",
+                  a_.overload_load, 100 * more->slo_share, 100 * most->slo_share,
+                  std::string{to_string(most->admission)}.c_str()));
     }
     return "<div class=\"wide\"><table class=\"summary\">" + rows_ + "</table></div>";
   }
@@ -86,7 +87,9 @@ class summary {
 
 std::string to_html(const plan_problem& p, const plan_answer& a, const std::string& currency,
                     const std::string& about) {
-  if (!a.found) return report_page("</script></body></html>\n", about, "<pre>" + html_text(to_text(p, a, currency)) + "</pre>", "{}");
+  if (!a.found)
+    return report_page("</script></body></html>\n", about,
+                       "<pre>" + html_text(to_text(p, a, currency)) + "</pre>", "{}");
   return report_page(page_of_a_plan, about,
                      summary{p, a, currency}.html() + "<details><summary>In full</summary><pre>" +
                          html_text(to_text(p, a, currency)) + "</pre></details>",

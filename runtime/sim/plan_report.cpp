@@ -77,7 +77,8 @@ void head(std::string& out, const plan_problem& p, const plan_answer& a, const s
       a.planned_load, a.carries.front() / a.planned_load, 100 * a.planned_share);
   const auto* made = overload_of(a, a.cluster.admission);
   if (made != nullptr) {
-    put(out, "if more comes        of %.2f times the traffic %.1f %% end inside both SLOs with this admission",
+    put(out,
+        "if more comes        of %.2f times the traffic %.1f %% end inside both SLOs with this admission",
         a.overload_load, 100 * made->slo_share);
     const auto most = std::ranges::max_element(a.overload, {}, &plan_overload::slo_share);
     if (most->slo_share > made->slo_share + 0.01) {
@@ -133,7 +134,8 @@ std::string price_text(double price) {
 template <class Name>
 void points(std::string& out, const char* title, const plan_problem& p, const plan_answer& a,
             const std::vector<plan_point>& list, const std::string& currency, Name&& name) {
-  put(out, "%-46s  carries%s\n", title, currency.empty() ? "" : ("  " + currency + " per million tokens").c_str());
+  put(out, "%-46s  carries%s\n", title,
+      currency.empty() ? "" : ("  " + currency + " per million tokens").c_str());
   for (const auto& at : list) {
     put(out, "  %-44s %8.2f x  ", name(at.cluster).c_str(), at.carries);
     if (!currency.empty()) out += price_text(price_of(p, a, at));
@@ -307,13 +309,14 @@ std::string to_json(const plan_problem& p, const plan_answer& a, const std::stri
   }
   const bool priced = !currency.empty();
   j.raw("risks", json_list(risks));
-  j.raw("around",
-        json_of(p, a, a.around, priced, [&](const plan_cluster& c) { return describe(p, c); }));
+  j.raw("around", json_of(p, a, a.around, priced, [&](const plan_cluster& c) { return describe(p, c); }));
   std::vector<std::string> worth, cliff, sizes;
   for (const auto& w : a.worth) {
     const auto name = [&](const plan_cluster& c) { return describe(p, c, w.part); };
-    worth.push_back(
-        json_object{}.text("what", name_of(w.part)).raw("points", json_of(p, a, w.points, priced, name)).done());
+    worth.push_back(json_object{}
+                        .text("what", name_of(w.part))
+                        .raw("points", json_of(p, a, w.points, priced, name))
+                        .done());
   }
   for (const auto& s : a.cliff)
     cliff.push_back(json_object{}.number("load", s.load).number("slo_share", s.share).done());

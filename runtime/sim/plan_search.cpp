@@ -1,10 +1,11 @@
+#include "runtime/sim/plan_search.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "runtime/sim/cost_model.hpp"
-#include "runtime/sim/plan_search.hpp"
 
 // The search for the best machines.
 
@@ -232,8 +233,7 @@ std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits
     decode.showed(carries, c.decode, beyond.short_of_decode);
     if (beyond.short_of_prefill) low = std::min(at + 1, high);
     else high = at;
-    const double balanced =
-        machines * decode.likely() / (prefill.likely() + pipeline * decode.likely());
+    const double balanced = machines * decode.likely() / (prefill.likely() + pipeline * decode.likely());
     const auto next = index_of(balanced);
     if (next == at) break;
     at = next;
@@ -305,8 +305,8 @@ plan_cluster first_choice(const plan_problem& p) {
   const auto& machine = p.kinds.front().hardware;
   const double ssd = static_cast<double>(machine.ssd_tokens * machine.kv_bytes_per_token) * 1e-9;
   c.ssd_gb = std::ranges::max(p.ssd_gb, {}, [&](double gb) { return gb >= 0 ? gb : ssd; });
-  c.nic_gbit = std::ranges::max(p.nic_gbit, {},
-                                [&](double gbit) { return gbit >= 0 ? gbit : machine.nic_bytes_per_s * 8e-9; });
+  c.nic_gbit = std::ranges::max(
+      p.nic_gbit, {}, [&](double gbit) { return gbit >= 0 ? gbit : machine.nic_bytes_per_s * 8e-9; });
   return c;
 }
 

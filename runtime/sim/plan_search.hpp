@@ -10,26 +10,27 @@
 
 namespace mooncaf::sim {
 
-/// The likeliest policy and admission, and the largest parts: what is too much of them shows once the machines
-/// are known.
+/// The likeliest policy and admission, and the largest parts: what is too much of them shows once the
+/// machines are known.
 plan_cluster first_choice(const plan_problem& p);
 
 /// Kinds of machine, and how many for which role, with policy, admission and parts as in `first`: the cluster
-/// that the goal asks for, by the first seed; the smallest cost or the largest load that any has. Clusters carry
-/// more with more machines of either role, the search takes for granted. Where parts have a price, also the best
-/// of other forms that are not much dearer: they may need less of them.
+/// that the goal asks for, by the first seed; the smallest cost or the largest load that any has. Clusters
+/// carry more with more machines of either role, the search takes for granted. Where parts have a price, also
+/// the best of other forms that are not much dearer: they may need less of them.
 /// @returns the best first; nothing if no cluster within the limits carries the load.
 /// @cost  goodput: about fifteen runs per form. nodes, cost: some twenty runs
 ///        and one for each cluster cheaper than the answer that nothing before ruled out.
 std::vector<plan_cluster> best_machines(plan_judge& judge, const plan_cluster& first);
 
-/// The cluster with one other policy, admission, memory, disk, network at a time, of the problem's choices, and
-/// then a machine more or less: whatever the goal likes better is taken, until nothing is. Where cost is asked
-/// for, two at a time as well.
+/// The cluster with one other policy, admission, memory, disk, network at a time, of the problem's choices,
+/// and then a machine more or less: whatever the goal likes better is taken, until nothing is. Where cost is
+/// asked for, two at a time as well.
 /// @cost  one or two short runs for every choice that is no better.
 plan_cluster refined(plan_judge& judge, plan_cluster c);
 
-/// Both; where the likeliest policy and admission carry nothing, the others are tried. @returns nothing if no cluster within the limits carries the load.
+/// Both; where the likeliest policy and admission carry nothing, the others are tried. @returns nothing if no
+/// cluster within the limits carries the load.
 std::optional<plan_cluster> best_cluster(plan_judge& judge);
 
 /// The cheapest cluster of the same form that carries `load` with every seed, found downhill from a size that

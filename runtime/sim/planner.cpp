@@ -92,12 +92,11 @@ void price(const plan_problem& p, const std::vector<workload_record>& records, p
   a.cost_per_million_output_tokens = out > 0 ? per_second / (out * scale) * 1e6 : 0;
 }
 
-/// What the admission policies make of too much, and the one of them that makes most of it, if it carries what
-/// the cluster does without.
+/// What the admission policies make of too much, and the one of them that makes most of it, if it carries
+/// what the cluster does without.
 void choose_admission(plan_judge& judge, plan_answer& a) {
   const auto& p = judge.problem();
-  const double carried =
-      p.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : p.load * p.headroom;
+  const double carried = p.goal == plan_goal::goodput ? judge.known_to_carry(a.cluster) : p.load * p.headroom;
   a.overload_load = too_much * carried;
   std::vector<admission_policy> all{admissions_to_compare.begin(), admissions_to_compare.end()};
   if (std::ranges::find(all, a.cluster.admission) == all.end()) all.push_back(a.cluster.admission);
@@ -114,8 +113,8 @@ void choose_admission(plan_judge& judge, plan_answer& a) {
   auto best = a.cluster;
   for (const auto& other : with_other(p, a.cluster, plan_part::admission)) {
     if (made_of_it(other.admission) < made_of_it(best.admission) + worth_it) continue;
-    const bool carries = p.goal == plan_goal::goodput ? judge.holds(other, carried)
-                                                      : judge.holds_always(other, carried);
+    const bool carries =
+        p.goal == plan_goal::goodput ? judge.holds(other, carried) : judge.holds_always(other, carried);
     if (carries) best = other;
   }
   a.cluster = best;

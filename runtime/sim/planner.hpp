@@ -58,8 +58,8 @@ struct plan_answer {
   double cost_per_million_tokens = 0;         ///< of prompts and answers, at the planned load
   double cost_per_million_output_tokens = 0;  ///< of answers, likewise
   std::vector<plan_risk> risks;
-  std::vector<plan_point> around;  ///< other splits, ways of working and kinds of machine
-  std::vector<plan_worth> worth;   ///< one per part
+  std::vector<plan_point> around;       ///< other splits, ways of working and kinds of machine
+  std::vector<plan_worth> worth;        ///< one per part
   std::vector<plan_overload> overload;  ///< at `overload_load`
   double overload_load = 0;
   std::vector<plan_share> cliff;  ///< if the problem wants curves

@@ -54,8 +54,8 @@ struct profile {
   friend bool operator==(const profile&, const profile&) = default;
 };
 
-/// Whether both serve the same model: by its name where both say it, else by what its KV looks like. The bits of
-/// weights and KV may differ.
+/// Whether both serve the same model: by its name where both say it, else by what its KV looks like. The bits
+/// of weights and KV may differ.
 bool serve_one_model(const profile& a, const profile& b);
 
 /// Names of the profiles that come with the program.

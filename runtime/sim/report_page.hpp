@@ -1,6 +1,7 @@
 #pragma once
 // The pages that reports are put into: styles and plots, no dependency, nothing fetched. A page is
-// `page_begin`, then `page_of_a_run`, `page_of_many` or `page_of_a_plan`; @TITLE@, @TABLE@ and @DATA@ are to be put in.
+// `page_begin`, then `page_of_a_run`, `page_of_many` or `page_of_a_plan`; @TITLE@, @TABLE@ and @DATA@ are to
+// be put in.
 
 #include <string_view>
 

@@ -21,7 +21,9 @@ autoscaler scaler_of(const elastic_options& o, const instance_range& range) {
 }  // namespace
 
 simulation::elastic_pool::elastic_pool(const elastic_options& o)
-    : prefill(scaler_of(o, o.nodes.most > 0 ? o.nodes : o.prefill)), decode(scaler_of(o, o.decode)), roles({}) {}
+    : prefill(scaler_of(o, o.nodes.most > 0 ? o.nodes : o.prefill)),
+      decode(scaler_of(o, o.decode)),
+      roles({}) {}
 
 /// Room for as many machines of either role as there may ever be.
 void simulation::make_room() {

@@ -106,10 +106,12 @@ std::vector<argument> problem_arguments(plan_call& r) {
               p.cache_factors, config::parse_real),
       numbers("ssd", "GB of disk for KV of a prefill machine to choose from; with a price: 0, 4 times memory",
               p.ssd_gb, config::parse_real),
-      numbers("nic", "Gbit/s of every machine to choose from; with a price: a quarter to all of the profile's",
+      numbers("nic",
+              "Gbit/s of every machine to choose from; with a price: a quarter to all of the profile's",
               p.nic_gbit, config::parse_real),
       choices("policy", "to choose from", p.policies, 4),
-      choices("admission", "to choose from; what makes most of too much traffic is taken where none costs load",
+      choices("admission",
+              "to choose from; what makes most of too much traffic is taken where none costs load",
               p.admissions, 8),
       text("report", "FILE.html", "write a page: a summary, and plots", r.report),
       text("out", "DIR",
@@ -129,8 +131,10 @@ command_line plan_line(plan_call& r) {
   command_line line;
   line.usage = "mooncaf plan FILE [options]";
   line.summary =
-      "Finds the cluster to buy for a trace: machines, split, coupled or not, policy, admission, memory, disk "
-      "and\nnetwork; how much it carries, what it costs, what each of these is worth, and how far it stands from "
+      "Finds the cluster to buy for a trace: machines, split, coupled or not, policy, admission, memory, "
+      "disk "
+      "and\nnetwork; how much it carries, what it costs, what each of these is worth, and how far it stands "
+      "from "
       "where it fails.";
   line.arguments = problem_arguments(r);
   for (auto& a : simulation_arguments(r.cluster)) {
@@ -180,7 +184,8 @@ void choose_parts(plan_problem& p, const price_list& prices) {
       static_cast<double>(machine.dram_tokens) * static_cast<double>(machine.kv_bytes_per_token) * 1e-9;
   const double gbit = machine.nic_bytes_per_s * 8e-9;
   if (prices.cache_gb_hour > 0 && p.cache_factors == usual.cache_factors) p.cache_factors = {1, 0.5, 0.25, 2};
-  if (prices.ssd_gb_hour > 0 && p.ssd_gb == usual.ssd_gb) p.ssd_gb = {0, std::ceil(disk_over_memory * memory_gb)};
+  if (prices.ssd_gb_hour > 0 && p.ssd_gb == usual.ssd_gb)
+    p.ssd_gb = {0, std::ceil(disk_over_memory * memory_gb)};
   if (prices.nic_gbit_hour > 0 && p.nic_gbit == usual.nic_gbit) p.nic_gbit = {-1, gbit / 2, gbit / 4};
 }
 
@@ -256,9 +261,10 @@ result<std::string> write_cluster(const plan_call& r, const plan_answer& found) 
 result<void> write_page(const plan_call& r, const plan_answer& found, const std::string& currency) {
   const auto& p = r.problem;
   const auto name = r.trace.substr(r.trace.find_last_of('/') + 1);
-  const std::string goals[] = {"the most traffic of " + std::to_string(p.nodes) + " machines",
-                               "the fewest machines for " + config::format_real(p.load) + " times its traffic",
-                               "the least cost for " + config::format_real(p.load) + " times its traffic"};
+  const std::string goals[] = {
+      "the most traffic of " + std::to_string(p.nodes) + " machines",
+      "the fewest machines for " + config::format_real(p.load) + " times its traffic",
+      "the least cost for " + config::format_real(p.load) + " times its traffic"};
   std::ofstream page{r.report, std::ios::binary};
   page << to_html(p, found, currency, "A plan for " + name + ": " + goals[static_cast<std::size_t>(p.goal)]);
   page.close();
@@ -297,7 +303,8 @@ int plan_command(std::span<const std::string> args, const console& io) {
   if (!found) return here.wrong(found.error(), 2);
   io.out << (r.json ? to_json(p, *found, *currency) : to_text(p, *found, *currency));
   if (!r.report.empty()) {
-    if (const auto written = write_page(r, *found, *currency); !written) return here.wrong(written.error(), 1);
+    if (const auto written = write_page(r, *found, *currency); !written)
+      return here.wrong(written.error(), 1);
     if (!r.json) io.out << "\npage: " << r.report << "\n";
   }
   if (!r.out.empty() && found->found) {

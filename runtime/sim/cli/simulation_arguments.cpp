@@ -122,13 +122,15 @@ std::vector<argument> elastic_arguments(simulation_request& r) {
             "autoscaling: so many prefill instances, as their load asks; --prefill of them at first",
             e.prefill),
       range("scale-decode", "likewise", e.decode),
-      range("scale-nodes", "likewise of coupled nodes; --prefill and --decode together of them at first", e.nodes),
+      range("scale-nodes", "likewise of coupled nodes; --prefill and --decode together of them at first",
+            e.nodes),
       seconds("start-up", "from asking for a machine until it serves", e.start_s, 0, 1e5),
       real("target-load", "of an instance, that autoscaling aims at", e.target, 0.05, 2),
       seconds("down-after", "fewer instances only if no more were needed for so long", e.down_after_s, 0,
               1e6),
       flag("switch-roles",
-           "machines change between prefill and decode, by load; where both scale, too, instead of being let go "
+           "machines change between prefill and decode, by load; where both scale, too, instead of being let "
+           "go "
            "(simulated: no server does it)",
            e.switch_roles),
       seconds("switch-time", "from drained in one role until it serves in the other", e.switch_s, 0, 1e5),

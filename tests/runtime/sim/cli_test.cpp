@@ -246,9 +246,10 @@ TEST_CASE("a plan's files are the server's own configuration of what was planned
 
 TEST_CASE("a plan chooses policy, admission, memory, disk and network of those that it is given") {
   const scratch_file trace{small_trace()};
-  const scratch_file prices{"currency = \"EUR\"\ncache_gb_hour = 0.02\nssd_gb_hour = 0.001\nnic_gbit_hour = 0.01\n"
-                            "[node_hour]\na800x8-llama70b = 14\n",
-                            ".toml"};
+  const scratch_file prices{
+      "currency = \"EUR\"\ncache_gb_hour = 0.02\nssd_gb_hour = 0.001\nnic_gbit_hour = 0.01\n"
+      "[node_hour]\na800x8-llama70b = 14\n",
+      ".toml"};
   const auto page = trace.path() + ".html";
   const auto done = program({"plan", trace.path(), "--goal", "cost", "--load", "2", "--prices", prices.path(),
                              "--seeds", "1", "--policy", "cache_aware,load_balancing", "--report", page});

@@ -228,9 +228,7 @@ TEST_CASE("clusters that cannot change as they are told are refused with the rea
           o.elastic.prefill = {1, 8};
           o.elastic.switch_roles = true;
         }).find("a range for both roles") != std::string::npos);
-  CHECK(said([](auto& o) {
-          o.elastic.nodes = {1, 8};
-        }).find("only coupled nodes") != std::string::npos);
+  CHECK(said([](auto& o) { o.elastic.nodes = {1, 8}; }).find("only coupled nodes") != std::string::npos);
   CHECK(said([](auto& o) {
           o.elastic.prefill = {1, 8};
           o.coupled = coupled_mode::chunked;

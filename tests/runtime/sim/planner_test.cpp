@@ -190,7 +190,8 @@ std::vector<plan_cluster> all_with_parts(const small_problem& small) {
 }  // namespace
 
 TEST_CASE(
-    "machines, policy, admission, memory, disk and network, found one after the other, are the cheapest of all") {
+    "machines, policy, admission, memory, disk and network, found one after the other, are the cheapest of "
+    "all") {
   int feasible = 0;
   for (std::uint64_t seed = 201; seed <= 234; ++seed) {
     const auto small = with_parts(seed, plan_goal::cost);
@@ -350,13 +351,15 @@ TEST_CASE("a plan's progress says what is done and never more than what is expec
   });
   REQUIRE(a);
   CHECK(a->runs == last);
-  CHECK(phases == std::vector<std::string>{"machines", "policy, admission, memory, disk, network", "admission",
-                                           "other seeds", "what pushes it over", "what is around it"});
+  CHECK(phases == std::vector<std::string>{"machines", "policy, admission, memory, disk, network",
+                                           "admission", "other seeds", "what pushes it over",
+                                           "what is around it"});
   // An estimate, but no wild one.
   CHECK(most < 2.5 * static_cast<double>(last));
 }
 
-TEST_CASE("a plan's curves: the share inside the SLOs falls with the load, and more traffic takes more machines") {
+TEST_CASE(
+    "a plan's curves: the share inside the SLOs falls with the load, and more traffic takes more machines") {
   const auto records = conversation_like(600);
   auto p = a800_problem(32);
   p.goal = plan_goal::nodes;
@@ -377,8 +380,10 @@ TEST_CASE("a plan's curves: the share inside the SLOs falls with the load, and m
   const auto page = to_html(p, a, "EUR", "A <plan>");
   CHECK(page.find("A &lt;plan>") == std::string::npos);
   CHECK(page.find("<h1>A &lt;plan&gt;</h1>") != std::string::npos);
-  CHECK(page.find("<td>Buy</td><td>" + std::to_string(a.cluster.machines()) + " machines: ") != std::string::npos);
-  for (const char* outside : {"src=", "href=", "import ", "url("}) CHECK(page.find(outside) == std::string::npos);
+  CHECK(page.find("<td>Buy</td><td>" + std::to_string(a.cluster.machines()) + " machines: ") !=
+        std::string::npos);
+  for (const char* outside : {"src=", "href=", "import ", "url("})
+    CHECK(page.find(outside) == std::string::npos);
 }
 
 TEST_CASE("models are told apart by name, and by the shape of their KV where nobody says one") {
