@@ -144,3 +144,39 @@ TEST_CASE("who was away himself blames nobody for the silence") {
   }
   CHECK(gone == std::vector{node_id{1001}});
 }
+
+TEST_CASE(
+    "a coupled node does both for a request, and one that cannot be reached or failed it gets nothing") {
+  auto options = small_options();
+  options.coupled = true;
+  conductor_core core{options};
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    static_cast<void>(core.add_node(node_id{i}, start));
+    REQUIRE(core.add_instance(prefill_instance(i, node_id{i})));
+    REQUIRE(core.add_instance(decode_instance(1000 + i, node_id{i})));
+  }
+  // A node that only prefills is no place for it.
+  static_cast<void>(core.add_node(node_id{9}, start));
+  REQUIRE(core.add_instance(prefill_instance(9, node_id{9})));
+  const auto nodes = [&](std::uint64_t first, std::span<const worker_id> avoid) {
+    std::set<node_id> used;
+    for (std::uint64_t id = first; id < first + 12; ++id) {
+      auto request = request_from(gateway, id);
+      request.avoid = avoid;
+      const auto p = core.schedule(request, start);
+      REQUIRE(p.has_value());
+      CHECK(p->prefill_node == p->decode_node);
+      used.insert(p->prefill_node);
+    }
+    for (std::uint64_t id = first; id < first + 12; ++id) core.finished(request_id{id}, start);
+    return used;
+  };
+  CHECK(nodes(1, {}) == std::set{node_id{1}, node_id{2}, node_id{3}});
+  const std::array failed{worker_id{1002}};
+  CHECK(nodes(101, failed) == std::set{node_id{1}, node_id{3}});
+  cut(core, 1, {gateway});
+  CHECK(nodes(201, {}) == std::set{node_id{2}, node_id{3}});
+  // Where it failed is still better than nowhere.
+  cut(core, 3, {gateway});
+  CHECK(nodes(301, failed) == std::set{node_id{2}});
+}
