@@ -23,7 +23,7 @@ class answer::choice final : public token_sink {
       whole_.prompt_token_ids = prompt;
     }
     if (const auto& t = owner_->setup_.tools) {
-      reader_.emplace(t->format, t->forced, t->several, t->names);
+      reader_.emplace(t->format, t->forced, t->several, t->functions);
       markers_ = t->markers;
     }
     if (const auto& t = owner_->setup_.thought) {

@@ -33,6 +33,10 @@ std::optional<tool_format> format_of(tool_parser_choice wanted, const chat_templ
       return tool_format::phi4;
     case tool_parser_choice::deepseek:
       return tool_format::deepseek;
+    case tool_parser_choice::pythonic:
+      return tool_format::pythonic;
+    case tool_parser_choice::qwen3_coder:
+      return tool_format::qwen3_coder;
   }
   return std::nullopt;
 }
@@ -180,8 +184,7 @@ api_result<std::optional<tool_reading>> prompt_maker::prepare_tools(chat_request
                   "tools: the model's chat template names no form of calls that is known here; "
                   "--tool-call-parser says which the model writes, --chat-template can give it another");
   }
-  tool_reading out{*format, api.choice == tool_choice::required, api.parallel_tool_calls, {}, {}};
-  for (const auto& f : api.functions) out.names.push_back(f.name);
+  tool_reading out{*format, api.choice == tool_choice::required, api.parallel_tool_calls, api.functions, {}};
   for (const auto marker : tool_markers(*format)) {
     const auto id = context_->text->find(marker);
     if (id && context_->text->is_special(*id)) out.markers.push_back(*id);

@@ -28,7 +28,7 @@ struct tool_reading {
   tool_format format = tool_format::hermes;
   bool forced = false;   ///< held to calls by a grammar
   bool several = false;  ///< more than one call is wanted
-  std::vector<std::string> names;
+  std::vector<tool_function> functions;
   std::vector<std::int32_t> markers;  ///< special tokens that are part of calls
 };
 

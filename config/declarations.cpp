@@ -423,7 +423,9 @@ void add_gateway(table& t) {
        {"mistral", tool_parser_choice::mistral},
        {"granite", tool_parser_choice::granite},
        {"phi4", tool_parser_choice::phi4},
-       {"deepseek", tool_parser_choice::deepseek}}));
+       {"deepseek", tool_parser_choice::deepseek},
+       {"pythonic", tool_parser_choice::pythonic},
+       {"qwen3_coder", tool_parser_choice::qwen3_coder}}));
   t.push_back(choice<gateway_options, reasoning_parser_choice>(
       {"reasoning-parser", "reasoning_parser",
        "How the model marks its reasoning, which is kept apart from answers: think (<think>), mistral "

@@ -4,11 +4,14 @@
 #include <span>
 #include <utility>
 
+#include "runtime/tools/held_text.hpp"
+
 namespace mooncaf {
+
+using namespace held_text;
 
 namespace {
 
-constexpr std::string_view space = " \n\r\t";
 constexpr std::string_view hermes_open = "<tool_call>", hermes_close = "</tool_call>";
 constexpr std::string_view python_tag = "<|python_tag|>";
 constexpr std::string_view mistral_open = "[TOOL_CALLS]", mistral_id = "[CALL_ID]",
@@ -21,7 +24,8 @@ constexpr std::string_view code_fence = "```";
 constexpr std::string_view hermes_opens[] = {hermes_open}, mistral_opens[] = {mistral_open},
                            granite_opens[] = {"<|tool_call|>", hermes_open}, phi4_opens[] = {"functools["},
                            deepseek_opens[] = {deepseek_open, "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>",
-                                               "<｜tool▁calls▁end｜>"};
+                                               "<｜tool▁calls▁end｜>"},
+                           coder_opens[] = {hermes_open, "<function="};
 
 std::span<const std::string_view> opens_of(tool_format format) {
   switch (format) {
@@ -35,12 +39,14 @@ std::span<const std::string_view> opens_of(tool_format format) {
       return phi4_opens;
     case tool_format::deepseek:
       return deepseek_opens;
+    case tool_format::qwen3_coder:
+      return coder_opens;
     case tool_format::llama3:
+    case tool_format::pythonic:
       break;
   }
   return {};
 }
-constexpr std::size_t longest_name = 200;
 
 /// Bytes at the end of `text` that may be the beginning of `mark`.
 std::size_t begun_mark(std::string_view text, std::string_view mark) {
@@ -48,19 +54,6 @@ std::size_t begun_mark(std::string_view text, std::string_view mark) {
     if (text.ends_with(mark.substr(0, n))) return n;
   }
   return 0;
-}
-
-/// Takes the white space at the front of `held`.
-std::string take_space(std::string& held) {
-  const auto n = std::min(held.find_first_not_of(space), held.size());
-  auto taken = held.substr(0, n);
-  held.erase(0, n);
-  return taken;
-}
-
-/// Whether `held` could become `mark`, with more text.
-bool may_become(std::string_view held, std::string_view mark) {
-  return held.size() < mark.size() && mark.starts_with(held);
 }
 
 }  // namespace
@@ -83,7 +76,13 @@ void tool_call_reader::open_call(std::string opening) {
   place_ = place::call;
 }
 
+const tool_function* tool_call_reader::offered(std::string_view name) const {
+  const auto found = std::ranges::find(offered_, name, &tool_function::name);
+  return found == offered_.end() ? nullptr : &*found;
+}
+
 bool tool_call_reader::read_text(answer_parts& out) {
+  if (format_ == tool_format::pythonic) return read_python_start(out);
   if (format_ == tool_format::llama3) {
     // Calls are all of an answer, or none of it.
     if (!begun_) space_ += take_space(held_);
@@ -120,7 +119,8 @@ bool tool_call_reader::read_text(answer_parts& out) {
       return open_call(std::string{mark}), true;
     }
     opening_ = mark;
-    place_ = format_ == tool_format::deepseek ? place::name : place::list;
+    if (format_ == tool_format::qwen3_coder) place_ = mark == hermes_open ? place::tag : place::name;
+    else place_ = format_ == tool_format::deepseek ? place::name : place::list;
     return true;
   }
   const auto ready = held_.size() - begun;
@@ -162,6 +162,7 @@ std::string tool_call_reader::deepseek_name(std::string_view head) {
 }
 
 bool tool_call_reader::read_name(answer_parts& out) {
+  if (format_ == tool_format::qwen3_coder) return read_function(out);
   const bool deepseek = format_ == tool_format::deepseek;
   // The same bound however the text was cut.
   const auto head = std::string_view{held_}.substr(0, longest_name);
@@ -201,7 +202,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
   held_.erase(0, used);
   bool offered = true;
   if (scanner_.known()) {
-    if (!was_known) offered = std::ranges::find(names_, scanner_.name()) != names_.end();
+    if (!was_known) offered = this->offered(scanner_.name()) != nullptr;
     if (!was_known && offered) {
       space_.clear();
       out.calls.push_back({calls_++, scanner_.name(), {}});
@@ -226,7 +227,7 @@ bool tool_call_reader::read_call(answer_parts& out) {
 bool tool_call_reader::read_after() {
   take_space(held_);
   if (held_.empty()) return false;
-  if (format_ == tool_format::hermes) {
+  if (format_ == tool_format::hermes || (format_ == tool_format::qwen3_coder && !in_list_)) {
     if (may_become(held_, hermes_close)) return false;
     if (held_.starts_with(hermes_close)) held_.erase(0, hermes_close.size());
     place_ = place::text;
@@ -253,6 +254,13 @@ bool tool_call_reader::read_after() {
   if (in_list_ && held_[0] == ',') {
     held_.erase(0, 1);
     open_call({});
+    return true;
+  }
+  if (format_ == tool_format::pythonic && !in_list_) {
+    const char mark = held_[0];
+    if (mark == ',' || mark == ']') held_.erase(0, 1);
+    python_.begin();
+    if (mark != ']') place_ = mark == ',' ? place::python : place::plain;
     return true;
   }
   if (in_list_ && held_[0] == ']') {
@@ -282,6 +290,15 @@ answer_parts tool_call_reader::feed(std::string_view text) {
       case place::call:
         more = read_call(out);
         break;
+      case place::tag:
+        more = read_tag(out);
+        break;
+      case place::member:
+        more = read_member(out);
+        break;
+      case place::python:
+        more = read_python(out);
+        break;
       case place::after:
         more = read_after();
         break;
@@ -298,9 +315,10 @@ answer_parts tool_call_reader::finish() {
   if (complete()) return out;
   const bool in_call = place_ == place::call && !scanner_.known();
   if (in_call) say(out, opening_ + scanner_.raw());
-  else if (place_ == place::list) say(out, opening_);
-  else if (place_ == place::name) say(out, opening_);
-  else if (place_ == place::text && format_ == tool_format::llama3) say(out, opening_);
+  else if (place_ == place::list || place_ == place::name || place_ == place::tag) say(out, opening_);
+  else if (place_ == place::python) say(out, opening_);
+  else if (place_ == place::text && opens_of(format_).empty()) say(out, opening_);
+  if (place_ == place::member) held_.clear();  // a parameter that was cut
   say(out, std::exchange(held_, {}));
   if (calls_ == 0) out.content += std::exchange(space_, {});
   return out;

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "runtime/tools/call_scanner.hpp"
+#include "runtime/tools/python_call.hpp"
 #include "runtime/tools/tool_format.hpp"
+#include "runtime/tools/tool_grammar.hpp"
 
 namespace mooncaf {
 
@@ -33,11 +35,12 @@ class tool_call_reader {
  public:
   /// @param forced   the answer was held to `grammar_of_tools`.
   /// @param several  whether more than one call is wanted.
-  /// @param names    of the functions that were offered.
-  tool_call_reader(tool_format format, bool forced, bool several, std::vector<std::string> names)
+  /// @param offered  functions that may be called; their schemas say what values are that are written as
+  /// text.
+  tool_call_reader(tool_format format, bool forced, bool several, std::vector<tool_function> offered)
       : format_(format),
         several_(several),
-        names_(std::move(names)),
+        offered_(std::move(offered)),
         place_(forced && listed_when_forced(format) ? place::list : place::text) {}
 
   answer_parts feed(std::string_view text);
@@ -50,12 +53,15 @@ class tool_call_reader {
 
  private:
   enum class place : std::uint8_t {
-    text,   ///< content, until a call opens
-    list,   ///< behind the marker of a list of calls
-    name,   ///< Mistral, DeepSeek: of a function, before its arguments
-    call,   ///< inside a JSON object
-    after,  ///< behind one
-    plain   ///< content until the end
+    text,    ///< content, until a call opens
+    list,    ///< behind the marker of a list of calls
+    name,    ///< Mistral, DeepSeek: of a function, before its arguments
+    call,    ///< inside a JSON object
+    tag,     ///< Qwen3-Coder: behind <tool_call>, before a function
+    member,  ///< … inside a function: before a parameter, or its end
+    python,  ///< inside a list of calls as Python writes them
+    after,   ///< behind one
+    plain    ///< content until the end
   };
 
   // Each looks at `held_` and takes from it; false if it needs more text.
@@ -64,13 +70,20 @@ class tool_call_reader {
   bool read_name(answer_parts& out);
   bool read_call(answer_parts& out);
   bool read_after();
+  bool read_tag(answer_parts& out);
+  bool read_function(answer_parts& out);
+  bool read_member(answer_parts& out);
+  bool read_python_start(answer_parts& out);
+  bool read_python(answer_parts& out);
+  const tool_function* offered(std::string_view name) const;
+  bool give_up(answer_parts& out);
   void open_call(std::string opening);
   static std::string deepseek_name(std::string_view head);
   void say(answer_parts& out, std::string_view content);
 
   const tool_format format_;
   const bool several_;
-  const std::vector<std::string> names_;
+  const std::vector<tool_function> offered_;
   place place_;
   bool begun_ = false;    ///< Llama 3: something else than white space has come
   bool in_list_ = false;  ///< calls are items of a list
@@ -79,6 +92,10 @@ class tool_call_reader {
   std::string space_;    ///< white space that may yet be content
   std::string opening_;  ///< of the call: it is content after all if the call is none
   call_scanner scanner_;
+  const tool_function* function_ = nullptr;  ///< Qwen3-Coder: whose parameters are read
+  bool has_members_ = false;                 ///< … some of which have come
+  std::size_t looked_at_ = 0;                ///< bytes of `held_` in which the end of what it holds is not
+  python_scanner python_;
 };
 
 }  // namespace mooncaf

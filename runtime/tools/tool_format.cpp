@@ -8,14 +8,16 @@ constexpr std::string_view hermes_markers[] = {"<tool_call>", "</tool_call>"};
 constexpr std::string_view llama3_markers[] = {"<|python_tag|>"};
 constexpr std::string_view mistral_markers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
 constexpr std::string_view granite_markers[] = {"<|tool_call|>", "<tool_call>"};
+constexpr std::string_view pythonic_markers[] = {"<|python_tag|>", "<|python_start|>"};
 constexpr std::string_view deepseek_markers[] = {"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"};
 
 }  // namespace
 
 std::optional<tool_format> tool_format_of(std::string_view source) noexcept {
   const auto says = [&](std::string_view part) { return source.find(part) != std::string_view::npos; };
-  // Tags in the same brackets that hold no JSON (Qwen3-Coder, GLM).
-  if (says("<function=") || says("<arg_key>")) return std::nullopt;
+  if (says("<arg_key>")) return std::nullopt;  // GLM's tags in the same brackets
+  if (says("<function=")) return tool_format::qwen3_coder;
+  if (says("[func_name1(") || says("[func_name(")) return tool_format::pythonic;
   if (says("<｜tool▁call▁begin｜>")) return tool_format::deepseek;
   if (says("<|tool_call|>")) return tool_format::granite;
   if (says("functools[")) return tool_format::phi4;
@@ -28,7 +30,10 @@ std::optional<tool_format> tool_format_of(std::string_view source) noexcept {
 std::span<const std::string_view> tool_markers(tool_format format) noexcept {
   switch (format) {
     case tool_format::hermes:
+    case tool_format::qwen3_coder:
       return hermes_markers;
+    case tool_format::pythonic:
+      return pythonic_markers;
     case tool_format::llama3:
       return llama3_markers;
     case tool_format::mistral:
@@ -44,7 +49,19 @@ std::span<const std::string_view> tool_markers(tool_format format) noexcept {
 }
 
 bool listed_when_forced(tool_format format) noexcept {
-  return format == tool_format::mistral || format == tool_format::granite || format == tool_format::deepseek;
+  switch (format) {
+    case tool_format::hermes:
+    case tool_format::llama3:
+    case tool_format::phi4:
+      return false;
+    case tool_format::mistral:
+    case tool_format::granite:
+    case tool_format::deepseek:
+    case tool_format::pythonic:
+    case tool_format::qwen3_coder:
+      break;
+  }
+  return true;
 }
 
 }  // namespace mooncaf

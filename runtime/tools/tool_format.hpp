@@ -14,10 +14,13 @@ enum class tool_format : std::uint8_t {
            ///< first
   mistral,  ///< [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}, one after the
             ///< other
-  granite,  ///< <|tool_call|>[{"name": …, "arguments": {…}}, …]; <tool_call> does as well
-  phi4,     ///< functools[{"name": …, "arguments": {…}}, …]
-  deepseek  ///< name<｜tool▁sep｜>{…} between <｜tool▁call▁begin｜> and <｜tool▁call▁end｜>, and all of them
-            ///< between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜> (V3.1)
+  granite,   ///< <|tool_call|>[{"name": …, "arguments": {…}}, …]; <tool_call> does as well
+  phi4,      ///< functools[{"name": …, "arguments": {…}}, …]
+  deepseek,  ///< name<｜tool▁sep｜>{…} between <｜tool▁call▁begin｜> and <｜tool▁call▁end｜>, and all of them
+             ///< between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜> (V3.1)
+  pythonic,  ///< the answer is [name(key=value, …), …], values as Python writes them (Llama 3.2 and 4)
+  qwen3_coder  ///< <tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>, values
+               ///< as text
 };
 
 /// What a chat template teaches its model; nothing if it names no form that is known.
@@ -26,7 +29,7 @@ std::optional<tool_format> tool_format_of(std::string_view template_source) noex
 std::span<const std::string_view> tool_markers(tool_format format) noexcept;
 
 /// Whether a forced answer is the list of calls alone: the marks around calls are tokens that no grammar can
-/// ask for.
+/// ask for, or what stands between them is no JSON.
 bool listed_when_forced(tool_format format) noexcept;
 
 }  // namespace mooncaf

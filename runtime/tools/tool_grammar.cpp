@@ -77,6 +77,8 @@ result<std::string> grammar_of_tools(tool_format format, std::span<const tool_fu
     case tool_format::mistral:
     case tool_format::granite:
     case tool_format::deepseek:
+    case tool_format::pythonic:
+    case tool_format::qwen3_coder:
       return root + "\"[\" call (\", \" call)" + more + " \"]\"\n" + call;
   }
   return fail(ec::internal, "no such form of calls");

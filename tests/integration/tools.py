@@ -132,6 +132,25 @@ def langchain_binds_tools_and_has_structured_answers():
         assert isinstance(made, GetWeather), (method, made)
 
 
+def calls_that_are_no_json_reach_the_client_as_such():
+    tags = "<tool_call>\n<function=get_weather>\n<parameter=town>\nKiel\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
+    for parser, text in (("pythonic", '[get_weather(town="Kiel", days=3)]'), ("qwen3_coder", tags)):
+        with Cluster() as cluster:
+            server = one_server(cluster, "--chat-template", str(TEMPLATE), "--tool-call-parser", parser)
+            client = openai.OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", max_retries=0, timeout=120)
+            asked = {"model": "", "messages": QUESTION, "tools": TOOLS, "max_tokens": 120, "extra_body": {"guided_choice": [text]}}
+            choice = client.chat.completions.create(**asked).choices[0]
+            assert choice.finish_reason == "tool_calls" and not choice.message.content, choice
+            check(choice.message.tool_calls[0])
+            assert json.loads(choice.message.tool_calls[0].function.arguments) == {"town": "Kiel", "days": 3}, choice
+            deltas = [e.choices[0].delta for e in client.chat.completions.create(**asked, stream=True)]
+            said = "".join(c.function.arguments or "" for d in deltas for c in d.tool_calls or [])
+            assert json.loads(said) == {"town": "Kiel", "days": 3} and not any(d.content for d in deltas), deltas
+            del asked["extra_body"]
+            forced = client.chat.completions.create(**asked, tool_choice=named("get_weather"), temperature=0).choices[0]
+            check(forced.message.tool_calls[0])
+
+
 def what_cannot_be_offered_is_refused_by_name():
     for fields, name in (({"tool_choice": named("nobody")}, "tool_choice"), ({"tool_choice": "perhaps"}, "tool_choice"),
                          ({"tools": [{"type": "function"}]}, "tools"), ({"tools": TOOLS * 600}, "tools"),
@@ -149,7 +168,8 @@ if __name__ == "__main__":
         main([a_call_that_must_come_comes_and_fits_its_schema, a_streamed_call_is_the_same_in_pieces,
               a_result_goes_back_and_tools_are_in_the_prompt_unless_none_may_be_called,
               what_a_model_says_without_a_call_is_content, what_a_client_parses_is_of_its_own_types,
-              langchain_binds_tools_and_has_structured_answers, what_cannot_be_offered_is_refused_by_name])
+              langchain_binds_tools_and_has_structured_answers, calls_that_are_no_json_reach_the_client_as_such,
+              what_cannot_be_offered_is_refused_by_name])
     finally:
         if _shared:
             _shared.__exit__(None, None, None)

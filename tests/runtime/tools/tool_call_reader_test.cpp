@@ -26,12 +26,16 @@ void add(whole& to, const answer_parts& parts) {
   }
 }
 
+const std::vector<tool_function> offered{
+    {"f", R"({"properties": {"n": {"type": "integer"}, "s": {"type": "string"}, "o": {"anyOf": []}}})"},
+    {"get_weather", ""}};
+
 /// Reads `text` whole, by the byte, and in pieces of random lengths: all must give the same.
 whole read(tool_format format, const std::string& text, bool forced = false, bool several = true) {
   std::mt19937 random(7);
   whole first;
   for (int round = 0; round < 12; ++round) {
-    tool_call_reader reader{format, forced, several, {"f", "get_weather"}};
+    tool_call_reader reader{format, forced, several, offered};
     whole out;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t n = round == 0 ? text.size() : round == 1 ? 1 : 1 + random() % 9;
@@ -137,7 +141,7 @@ TEST_CASE("an answer that was held to calls needs no marker, and one call is all
   const std::string two =
       "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><tool_call>{\"name\": \"f\"}</tool_call>";
   CHECK(shown(read(tool_format::hermes, two, false, false)) == "|f({})");
-  tool_call_reader one{tool_format::hermes, false, false, {"f"}};
+  tool_call_reader one{tool_format::hermes, false, false, {{"f", ""}}};
   one.feed("<tool_call>{\"name\": \"f\", \"arguments\": {}");
   CHECK_FALSE(one.complete());
   one.feed("}");
@@ -145,7 +149,7 @@ TEST_CASE("an answer that was held to calls needs no marker, and one call is all
 }
 
 TEST_CASE("arguments are passed on as they come, once the name is known") {
-  tool_call_reader reader{tool_format::hermes, false, true, {"f"}};
+  tool_call_reader reader{tool_format::hermes, false, true, {{"f", ""}}};
   CHECK(reader.feed("<tool_call>{\"name\": \"f\", \"argu").calls.empty());
   const auto begun = reader.feed("ments\": {\"a\": \"x");
   REQUIRE(begun.calls.size() == 1);
@@ -166,14 +170,56 @@ TEST_CASE("of a name or arguments that come twice the first count, for they may 
   CHECK(llama(broken) == broken);
 }
 
+TEST_CASE("calls as Python writes them become JSON, and a list that is none stays text") {
+  const auto said = [](const char* text) { return shown(read(tool_format::pythonic, text)); };
+  CHECK(said("[f(n=3, s=\"a)\\n'b'\", ok=True), get_weather()]") ==
+        R"(|f({"n":3,"s":"a)\n'b'","ok":true})|get_weather({}))");
+  CHECK(said(" <|python_start|>[f(o={'k': [1, -2.5, None], 'm': (\"x\",)})]") ==
+        R"(|f({"o":{"k":[1,-2.5,null],"m":["x"]}}))");
+  CHECK(said("[f(s='caf\\u00e9')] and then") == R"(and then|f({"s":"café"}))");
+  for (const char* text :
+       {"[1, 2] is a list", "[other(a=1)]", "[f(a=b)]", "[f(1)]", "[]", "no [f(a=1)]", "[f(n=0x)]"})
+    CHECK(said(text) == text);
+  CHECK(said("[f(n=1") == "[f(n=1");
+  CHECK(shown(read(tool_format::pythonic, R"([{"name": "f", "arguments": {"n": 1}}])", true)) ==
+        R"(|f({"n": 1}))");
+  CHECK(shown(read(tool_format::pythonic, "[f(n=1), f(n=2)]", false, false)) == R"(|f({"n":1}))");
+  // As deep as it likes, a literal is read or refused, and costs no stack.
+  const auto deep = "[f(a=" + std::string(100'000, '[') + ")]";
+  CHECK(read(tool_format::pythonic, deep).calls.empty());
+}
+
+TEST_CASE("Qwen3-Coder's tags become JSON, each value as the function's schema has it") {
+  const auto said = [](const char* text) { return shown(read(tool_format::qwen3_coder, text)); };
+  CHECK(
+      said(
+          "I "
+          "look.\n<tool_call>\n<function=f>\n<parameter=n>\n3\n</parameter>\n<parameter=s>\n4\n</parameter>\n"
+          "</function>\n</tool_call>\n<tool_call>\n<function=get_weather>\n</function>\n</tool_call>") ==
+      R"(I look.|f({"n": 3, "s": "4"})|get_weather({}))");
+  CHECK(said("<function=f><parameter=o>[1, {\"a\": null}]</parameter><parameter=s>if a < b:\n  "
+             "\"x\"</parameter></function>") == R"(|f({"o": [1,{"a":null}], "s": "if a < b:\n  \"x\""}))");
+  // What is not what the schema says is passed on as text; a call that is cut keeps its whole parameters.
+  CHECK(said("<tool_call><function=f><parameter=n>many</parameter><parameter=s>half") ==
+        R"x(|f({"n": "many"))x");
+  for (const char* text :
+       {"<tool_call>{}</tool_call>", "<tool_call><function=other><parameter=n>1</parameter>",
+        "<function=", "a <b> <tool_cal", "<function f>"})
+    CHECK(said(text) == text);
+  CHECK(said("<function=f>what</function>") == "what</function>|f({})");
+  CHECK(shown(read(tool_format::qwen3_coder, R"([{"name": "f", "arguments": {"n": 1}}])", true)) ==
+        R"(|f({"n": 1}))");
+}
+
 TEST_CASE("wherever an answer is cut, the same is read of it") {
-  // Found by fuzzing, in forms that `read` cuts: a function that was not offered, whose arguments hold a mark;
-  // a name as long as no name is; the same tag twice with white space between.
+  // Found by fuzzing, in forms that `read` cuts: a function that was not offered, whose arguments hold a
+  // mark; a name as long as no name is; the same tag twice with white space between.
   const std::string hidden =
       R"(<tool_call>{"name": "other", "arguments": {"a": "<tool_call>{\"name\": \"f\"}"}}</tool_call>)";
   CHECK(read(tool_format::hermes, hidden).calls.empty());
   const std::string endless(250, 'n');
-  CHECK(read(tool_format::mistral, "[TOOL_CALLS]" + endless + "{}").content == "[TOOL_CALLS]" + endless + "{}");
+  CHECK(read(tool_format::mistral, "[TOOL_CALLS]" + endless + "{}").content ==
+        "[TOOL_CALLS]" + endless + "{}");
   CHECK(read(tool_format::deepseek, "<｜tool▁call▁begin｜>" + endless + "<｜tool▁sep｜>f{}").calls.empty());
   const std::string twice = "<|python_tag|>" + std::string(15, '\r') + "<|python_tag|>x";
   CHECK(read(tool_format::llama3, twice).content == "<|python_tag|>x");
@@ -184,15 +230,16 @@ TEST_CASE("a template's own words tell the form") {
   CHECK(tool_format_of("[TOOL_CALLS]") == tool_format::mistral);
   CHECK(tool_format_of("<|tool_call|>") == tool_format::granite);
   CHECK(tool_format_of("<｜tool▁call▁begin｜>") == tool_format::deepseek);
-  // Qwen3-Coder's and GLM's calls are no JSON.
-  CHECK_FALSE(tool_format_of("<tool_call>\n<function=").has_value());
+  CHECK(tool_format_of("<tool_call>\n<function=") == tool_format::qwen3_coder);
+  CHECK(tool_format_of("[func_name1(params_name1=params_value1)]") == tool_format::pythonic);
+  // GLM's tags are not read.
   CHECK_FALSE(tool_format_of("<tool_call>{name}<arg_key>").has_value());
   CHECK(tool_format_of("<|start_header_id|> tool_calls \"parameters\"") == tool_format::llama3);
   CHECK_FALSE(tool_format_of("<|im_start|>").has_value());
 }
 
 TEST_CASE("deep and endless calls end as text") {
-  tool_call_reader deep{tool_format::hermes, false, true, {"f"}};
+  tool_call_reader deep{tool_format::hermes, false, true, {{"f", ""}}};
   deep.feed("<tool_call>{\"x\": " + std::string(100'000, '['));
   CHECK(deep.calls() == 0);
 }
