@@ -186,6 +186,10 @@ plan_cluster refined(plan_judge& judge, plan_cluster c) {
 std::optional<plan_cluster> best_cluster(plan_judge& judge) {
   const auto& p = judge.problem();
   const auto first = first_choice(p);
+  constexpr std::uint64_t runs_of_form = 15, runs_behind = 60;
+  const auto forms = p.kinds.size() * ((p.coupled ? p.coupled_chunks.size() : 0) +
+                                       (p.disaggregated ? p.kinds.size() * p.pipelines.size() : 0));
+  judge.begin("machines", runs_of_form * forms + runs_behind);
   auto found = best_machines(judge, first);
   for (const auto part : {plan_part::policy, plan_part::admission}) {
     for (const auto& other : with_other(p, first, part)) {

@@ -234,7 +234,10 @@ std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits
     if (beyond.short_of_prefill) low = std::min(at + 1, high);
     else high = at;
     const double balanced = machines * decode.likely() / (prefill.likely() + pipeline * decode.likely());
-    const auto next = index_of(balanced);
+    // Where one split belies another, halves are sure to get there.
+    const bool likely =
+        balanced > static_cast<double>(low) + 0.5 && balanced < static_cast<double>(high) + 1.5;
+    const auto next = likely ? index_of(balanced) : (low + high) / 2;
     if (next == at) break;
     at = next;
     carried = std::min(splits[at].prefill * prefill.likely(), splits[at].decode * decode.likely());
