@@ -14,31 +14,20 @@
 #include <vector>
 
 #include "runtime/base/request_ids.hpp"
-#include "runtime/request/block_claim.hpp"
+#include "runtime/request/claim_actions.hpp"
 
 namespace mooncaf {
 
-/// What is to be done, in order. `pin` and `reserve` ask the shard: tell `pinned`, `reserved` or `refused`.
-/// `fetch` asks the messenger: tell `fetched`, with nothing if it failed; until then blocks may arrive.
+/// What is to be done, in order.
 namespace copy_action {
-struct pin {
-  std::uint64_t owner = 0;
-  pin_order what;
-};
-struct reserve {
-  std::uint64_t owner = 0;
-  std::uint32_t count = 0;
-};
+using claim_action::commit;
+using claim_action::pin;
+using claim_action::release;
+using claim_action::reserve;
+/// Ask the messenger: tell `fetched`, with nothing if it failed; until then blocks may arrive.
 struct fetch {
   std::uint64_t owner = 0;
   fetch_plan what;
-};
-struct commit {
-  std::uint64_t owner = 0;
-  std::vector<commit_item> items;
-};
-struct release {
-  std::uint64_t owner = 0;
 };
 }  // namespace copy_action
 

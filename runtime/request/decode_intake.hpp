@@ -19,21 +19,15 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/request/block_claim.hpp"
+#include "runtime/request/claim_actions.hpp"
 
 namespace mooncaf {
 
 namespace decode_action {
-/// Ask the shard; tell `pinned` or `refused`.
-struct pin {
-  std::uint64_t owner = 0;
-  pin_order what;
-};
-/// Ask the shard; tell `reserved` or `refused`.
-struct reserve {
-  std::uint64_t owner = 0;
-  std::uint32_t count = 0;
-};
+using claim_action::commit;
+using claim_action::pin;
+using claim_action::release;
+using claim_action::reserve;
 /// Count landings, fence the owner at the shard, and tell the prefill side where to write: `landed` follows.
 struct receive {
   std::uint64_t owner = 0;
@@ -47,20 +41,12 @@ struct expect {
 struct confirm {
   std::uint64_t owner = 0;
 };
-struct commit {
-  std::uint64_t owner = 0;
-  std::vector<commit_item> items;
-};
 /// All of its prompt is here: it may join the batch.
 struct join {
   std::uint64_t owner = 0;
 };
 /// It is over: no step begins with it, no landing counts.
 struct withdraw {
-  std::uint64_t owner = 0;
-};
-/// Tell the shard that the owner is done.
-struct release {
   std::uint64_t owner = 0;
 };
 /// Ask the prefill worker to stop; tell `prefill_stopped`.

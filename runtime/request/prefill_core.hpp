@@ -26,7 +26,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/request/block_claim.hpp"
+#include "runtime/request/claim_actions.hpp"
 #include "runtime/sched/estimators.hpp"
 #include "runtime/sched/layer_arrival.hpp"
 #include "runtime/sched/load_plan.hpp"
@@ -60,16 +60,9 @@ struct look {
   std::uint64_t owner = 0;
   block_keys_t keys;
 };
-/// Ask the shard; tell `pinned` or `not_pinned`.
-struct pin {
-  std::uint64_t owner = 0;
-  pin_order what;
-};
-/// Ask the shard; tell `reserved` or `refused`.
-struct reserve {
-  std::uint64_t owner = 0;
-  std::uint32_t count = 0;
-};
+using claim_action::pin;  // or tell `not_pinned`
+using claim_action::release;
+using claim_action::reserve;
 /// Ask the messenger, who bounds it; tell `fetched`, with nothing if it failed. By layers: tell `layers_in`,
 /// too.
 struct fetch {
@@ -141,10 +134,6 @@ struct stop_decode {
 };
 /// It is over: a step that computes it may stop.
 struct withdraw {
-  std::uint64_t owner = 0;
-};
-/// Tell the shard that the owner is done.
-struct release {
   std::uint64_t owner = 0;
 };
 /// Nothing is known of it any more; always its last action. Who asked to stop it is answered.
