@@ -116,17 +116,6 @@ void sampler::accept(std::int32_t id) {
   if (!seen_.empty() && id >= 0 && static_cast<std::size_t>(id) < vocab_size_) ++slot_of(id).output_count;
 }
 
-void sampler::apply_mask(std::span<float> logits) const {
-  const auto mask = constraint_->allowed();
-  for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
-    const auto word = begin / 64 < mask.size() ? mask[begin / 64] : 0;
-    const auto part = logits.subspan(begin, std::min<std::size_t>(64, logits.size() - begin));
-    if (word == ~std::uint64_t{0}) continue;
-    for (std::size_t i = 0; i < part.size(); ++i)
-      if (!(word >> i & 1)) part[i] = minus_infinity;
-  }
-}
-
 /// What does not come as long as anything else may.
 void sampler::keep_out(std::span<float> logits) const {
   const auto out = [&](std::int32_t id) {
@@ -136,10 +125,7 @@ void sampler::keep_out(std::span<float> logits) const {
   if (position_ < params_.min_tokens)
     for (const auto id : masked_ids_) out(id);
   for (const auto id : eos_ids_) out(id);
-  if (!allowed_.empty()) {
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      if (!(allowed_[i / 64] >> (i % 64) & 1)) out(static_cast<std::int32_t>(i));
-  }
+  if (!allowed_.empty()) lower_others(logits, allowed_, kept_out);
   for (const auto& word : params_.bad_words) {
     const auto before = std::span{word}.first(word.size() - 1);
     if (before.size() <= tail_.size() && std::ranges::equal(before, std::span{tail_}.last(before.size())))
@@ -148,7 +134,7 @@ void sampler::keep_out(std::span<float> logits) const {
 }
 
 void sampler::process(std::span<float> logits) const {
-  if (constraint_) apply_mask(logits);
+  if (constraint_) lower_others(logits, constraint_->allowed(), minus_infinity);
   keep_out(logits);
   for (const auto& [id, bias] : params_.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
   for (const auto& entry : seen_) {

@@ -72,7 +72,6 @@ class sampler {
   bool has_penalties() const noexcept;
   seen_token& slot_of(std::int32_t id);
   void grow_seen();
-  void apply_mask(std::span<float> logits) const;
   void keep_out(std::span<float> logits) const;
   void process(std::span<float> logits) const;
   std::int32_t choose(std::span<float> logits) const;

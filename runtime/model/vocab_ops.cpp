@@ -1,6 +1,7 @@
 #include "runtime/model/vocab_ops.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -187,6 +188,29 @@ std::int32_t pick(std::span<const float> weights, double u) {
 }
 
 }  // namespace
+
+void lower_others(std::span<float> logits, std::span<const std::uint64_t> kept, float most) noexcept {
+  constexpr std::size_t lanes = 32;
+  constexpr auto bits = [] {
+    std::array<std::uint32_t, lanes> all{};
+    for (std::size_t j = 0; j < lanes; ++j) all[j] = 1u << j;
+    return all;
+  }();
+  for (std::size_t begin = 0; begin < logits.size(); begin += lanes) {
+    const auto word = begin / 64 < kept.size() ? kept[begin / 64] : 0;
+    const auto half = static_cast<std::uint32_t>(word >> (begin % 64));
+    if (half == ~std::uint32_t{0}) continue;
+    float* part = logits.data() + begin;
+    const auto lower = [&](std::size_t count) {
+      for (std::size_t j = 0; j < count; ++j) {
+        const float low = part[j] < most ? part[j] : most;
+        part[j] = (half & bits[j]) != 0 ? part[j] : low;
+      }
+    };
+    if (begin + lanes <= logits.size()) lower(lanes);
+    else lower(logits.size() - begin);
+  }
+}
 
 std::int32_t argmax(std::span<const float> v) noexcept {
   const float best = largest(v);

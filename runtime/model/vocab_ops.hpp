@@ -23,6 +23,9 @@ struct candidate {
   }
 };
 
+/// Logits of tokens whose bit is not in `kept` become at most `most`; bits beyond its end are not in it.
+void lower_others(std::span<float> logits, std::span<const std::uint64_t> kept, float most) noexcept;
+
 /// Lowest id of the largest logit; 0 if all are NaN or minus infinity.
 std::int32_t argmax(std::span<const float> logits) noexcept;
 

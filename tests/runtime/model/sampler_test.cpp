@@ -10,6 +10,8 @@
 #include <random>
 #include <set>
 
+#include "runtime/model/vocab_ops.hpp"
+
 using namespace mooncaf;
 
 namespace {
@@ -271,4 +273,29 @@ TEST_CASE("log-probabilities come from the raw logits") {
   sampler none(p, {}, {}, raw.size());
   logits = raw;
   CHECK(none.next(logits).top.empty());
+}
+
+TEST_CASE("tokens outside a set are lowered, and no others, whatever the vocabulary's size") {
+  std::mt19937_64 random(5);
+  for (const std::size_t size : {1, 31, 32, 33, 64, 100, 1000, 49152}) {
+    for (int density = 0; density < 4; ++density) {
+      std::vector<std::uint64_t> kept(size / 64);  // the last tokens may have no word
+      for (auto& word : kept) {
+        word = density == 0 ? 0 : density == 1 ? ~std::uint64_t{0} : random();
+        if (density == 3) word &= random() & random();
+      }
+      std::vector<float> logits(size);
+      for (auto& v : logits) v = static_cast<float>(random() % 2000) - 1000;
+      logits[size / 2] = std::numeric_limits<float>::quiet_NaN();
+      for (const float most : {-std::numeric_limits<float>::infinity(), 10.0f}) {
+        auto lowered = logits;
+        lower_others(lowered, kept, most);
+        for (std::size_t i = 0; i < size; ++i) {
+          const bool keep = i / 64 < kept.size() && (kept[i / 64] >> (i % 64) & 1) != 0;
+          const float expected = keep ? logits[i] : logits[i] < most ? logits[i] : most;
+          REQUIRE((lowered[i] == expected || (std::isnan(lowered[i]) && std::isnan(expected))));
+        }
+      }
+    }
+  }
 }
