@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -9,6 +11,7 @@
 #include "actors/http/web_guard.hpp"
 #include "actors/http/work_pool.hpp"
 #include "actors/store/door_request.hpp"
+#include "actors/store/store_page.hpp"
 
 namespace mooncaf::store {
 
@@ -89,7 +92,7 @@ class store_door::impl {
     if (!guard_.may_ask(request.header("Origin"), request.header("Host")) ||
         !guard_.host_allowed(request.header("Host")))
       return say(*out, 403, "this host or origin is not served");
-    if (!keys_.find(request.header("Authorization")) && request.path != "/health")
+    if (!keys_.find(request.header("Authorization")) && request.path != "/health" && request.path != "/store")
       return say(*out, 401, "a token is needed: Authorization: Bearer TOKEN");
     const auto bytes = request.body.size() + 1024;
     auto task = [this, asked = std::make_shared<http_request>(std::move(request)), out] {
@@ -106,10 +109,13 @@ class store_door::impl {
       return serve_object(r, *key, out);
     }
     if (r.method != "GET" && r.method != "HEAD") return say(out, 405, "GET it");
-    if (r.path == "/metrics" || r.path == "/health") return serve_figures(r.path == "/metrics", out);
+    if (r.path == "/store")
+      return out.respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{store_page()});
+    if (r.path == "/metrics" || r.path == "/health" || r.path == "/store/figures")
+      return serve_figures(r.path, out);
     if (r.path == "/segments" || r.path == "/get_all_segments")
       return serve_segments(r.path == "/segments", out);
-    say(out, 404, "see /objects/KEY, /segments, /get_all_segments, /metrics, /health");
+    say(out, 404, "see /objects/KEY, /segments, /get_all_segments, /metrics, /store, /health");
   }
 
   void serve_object(const http_request& r, const std::string& key, http_responder& out) {
@@ -124,7 +130,13 @@ class store_door::impl {
     out.respond(200, {{"X-Object-Bytes", std::to_string(seen.size)}}, {});
   }
 
+  void note(latency_counts door_times::*of, time_point begin) {
+    std::lock_guard lock{times_mutex_};
+    (times_.*of).note(clock_type::now() - begin);
+  }
+
   void get(const http_request& r, std::string_view key, http_responder& out) {
+    const auto begin = clock_type::now();
     const auto found = store_->find({&key, 1}).at(0);
     if (found.code != store_code::ok) return say(out, found.code);
     if (found.size > options_.object_bytes_max) return say(out, 413, "the object is too large for this door");
@@ -135,6 +147,7 @@ class store_door::impl {
     std::string value(found.size, '\0');  // all of it, so that the checksum can tell
     const auto whole = std::as_writable_bytes(std::span{value});
     if (const auto code = store_->read(found, {&whole, 1}); code != store_code::ok) return say(out, code);
+    note(&door_times::get, begin);
     http_headers headers{{"Content-Type", "application/octet-stream"}, {"Accept-Ranges", "bytes"}};
     if (range->partial) {
       headers.push_back({"Content-Range", "bytes " + std::to_string(range->begin) + "-" +
@@ -149,19 +162,28 @@ class store_door::impl {
     put_policy policy;
     policy.replicas = query_number(r.query, "replicas").value_or(1);
     const outgoing_object item{key, {std::as_bytes(std::span{r.body})}};
+    const auto begin = clock_type::now();
     const auto code = r.body.empty() ? store_code::invalid_parameters : store_->put({&item, 1}, policy).at(0);
-    if (code == store_code::ok) return say(out, 201, "stored");
+    if (code == store_code::ok) {
+      note(&door_times::put, begin);
+      return say(out, 201, "stored");
+    }
     if (code == store_code::already_exists) return say(out, 200, "it exists already, and stays as it is");
     say(out, code);
   }
 
-  void serve_figures(bool metrics, http_responder& out) {
-    const auto counts = store_->counts();
+  void serve_figures(std::string_view path, http_responder& out) {
+    const auto figures = store_->figures();
     const auto segments = store_->segments();
-    if (!counts || !segments) return say(out, 503, "the directory does not answer");
-    if (!metrics) return say(out, 200, "ok");
+    if (!figures || !segments) return say(out, 503, "the directory does not answer");
+    if (path == "/health") return say(out, 200, "ok");
+    if (path == "/store/figures")
+      return out.respond(200, {{"Content-Type", "application/json"}}, figures_json(*figures, *segments));
+    std::unique_lock lock{times_mutex_};
+    const auto times = times_;
+    lock.unlock();
     out.respond(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                metrics_text(*counts, *segments));
+                metrics_text(*figures, *segments, times));
   }
 
   void serve_segments(bool as_json, http_responder& out) {
@@ -186,6 +208,8 @@ class store_door::impl {
   web_guard guard_;
   api_keys keys_;
   work_pool pool_;
+  std::mutex times_mutex_;
+  door_times times_;
   std::unique_ptr<http_server> server_;  // first to go: its requests use all others
 };
 
@@ -220,9 +244,27 @@ class exposition {
     family(name, "counter", help);
     sample(value);
   }
+  /// @param unit  nanoseconds of one of what the name says.
+  void histogram(const latency_counts& t, double unit, const std::string& labels = {}) {
+    std::uint64_t count = 0;
+    const auto comma = labels.empty() ? "" : ",";
+    for (std::size_t i = 0; i < t.counts.size(); ++i) {
+      count += t.counts[i];
+      const auto end = i < t.bounds.size() ? number(static_cast<double>(t.bounds[i]) / unit) : "+Inf";
+      text_ += name_ + "_bucket{" + labels + comma + "le=\"" + end + "\"} " + std::to_string(count) + "\n";
+    }
+    const auto braced = labels.empty() ? "" : "{" + labels + "}";
+    text_ += name_ + "_sum" + braced + " " + number(static_cast<double>(t.total_ns) / unit) + "\n";
+    text_ += name_ + "_count" + braced + " " + std::to_string(count) + "\n";
+  }
   std::string text() && { return std::move(text_); }
 
  private:
+  static std::string number(double value) {
+    char text[32];
+    const auto n = std::snprintf(text, sizeof(text), "%.9g", value);
+    return {text, static_cast<std::size_t>(n)};
+  }
   std::string name_, text_;
 };
 
@@ -239,7 +281,9 @@ std::string label(std::string_view name, std::string_view value) {
 
 }  // namespace
 
-std::string metrics_text(const object_counts& c, const std::vector<store_wire::mounted_segment>& segments) {
+std::string metrics_text(const directory_figures& figures,
+                         const std::vector<store_wire::mounted_segment>& segments, const door_times& door) {
+  const auto& c = figures.counts;
   exposition e;
   const auto allocated = c.total_bytes - c.free_bytes;
   e.gauge("mooncaf_store_objects", "Objects that can be read.", c.objects);
@@ -279,6 +323,16 @@ std::string metrics_text(const object_counts& c, const std::vector<store_wire::m
   by_segment("segment_total_capacity_bytes", "As Mooncake's master has it: memory of a segment.", true,
              false);
   by_segment("segment_allocated_bytes", "The same: what of it is taken.", false, false);
+  e.family("mooncaf_store_directory_seconds", "histogram",
+           "How long the directory worked on questions of each kind, each about one or many objects.");
+  for (std::size_t i = 1; i < figures.times.size(); ++i)
+    e.histogram(figures.times[i], 1e9,
+                label("question", store_wire::name_of(static_cast<store_wire::op>(i))));
+  e.family("mooncake_transfer_get_latency", "histogram",
+           "As Mooncake's client has it, of this door: gets, in microseconds, from question to last byte.");
+  e.histogram(door.get, 1e3);
+  e.family("mooncake_transfer_put_latency", "histogram", "The same: puts.");
+  e.histogram(door.put, 1e3);
   return std::move(e).text();
 }
 

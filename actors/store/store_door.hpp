@@ -18,12 +18,12 @@ struct door_options {
   std::uint64_t object_bytes_max = 256 * MiB;  ///< of a value, in and out: it is held in memory meanwhile
 };
 
-/// | path | |
-/// | --- | --- |
-/// | `/objects/KEY` | GET (with `Range`), HEAD, PUT (`?replicas=N`), DELETE (`?force=1`); KEY percent-encoded
-/// | | `/segments` | the memory that is lent, as JSON | | `/get_all_segments` | names of segments, a line
-/// each, as SGLang asks Mooncake's master | | `/metrics` | Prometheus text: mooncaf's names, and Mooncake's |
-/// | `/health` | 200 if the directory answers |
+/// - `/objects/KEY`: GET (with `Range`), HEAD, PUT (`?replicas=N`), DELETE (`?force=1`); KEY percent-encoded
+/// - `/segments`: the memory that is lent, as JSON
+/// - `/get_all_segments`: names of segments, a line each, as SGLang asks Mooncake's master
+/// - `/metrics`: Prometheus text: mooncaf's names, and Mooncake's
+/// - `/store`: a live page, which needs no token and asks for it; `/store/figures`: what it polls, as JSON
+/// - `/health`: 200 if the directory answers
 /// @thread  construction and destruction only
 class store_door {
  public:
@@ -38,8 +38,13 @@ class store_door {
   std::unique_ptr<impl> impl_;
 };
 
+/// How long the door's own calls of the store took, from question to last byte.
+struct door_times {
+  latency_counts get, put;
+};
+
 /// Prometheus's text of the store.
-std::string metrics_text(const object_counts& counts,
-                         const std::vector<store_wire::mounted_segment>& segments);
+std::string metrics_text(const directory_figures& figures,
+                         const std::vector<store_wire::mounted_segment>& segments, const door_times& door);
 
 }  // namespace mooncaf::store

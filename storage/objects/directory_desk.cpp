@@ -137,6 +137,7 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return list(in, now, out);
     case op::counts:
       store_wire::put_counts(*out, table_.counts());
+      store_wire::put_times(*out, times_);
       return in.left() == 0;
     case op::journal:
     case op::acked:

@@ -46,6 +46,9 @@ class directory_desk : private object_journal {
   bool answer(std::uint64_t session, const store_wire::header& question, std::span<const std::byte> payload,
               time_point now, std::vector<std::byte>& out);
 
+  /// How long somebody worked on the answer to a question: what `counts` tells.
+  void worked(store_wire::op what, duration took) { times_[static_cast<std::size_t>(what)].note(took); }
+
   void tick(time_point now);
   /// Hands over what is to be sent to whom, beside the answers. Before those are sent: so a directory that is
   /// killed has told the holders whatever it has told its clients.
@@ -130,6 +133,7 @@ class directory_desk : private object_journal {
   time_point now_{};
   std::map<std::uint32_t, store_wire::segment_address> addresses_;
   std::uint64_t next_session_ = 1;
+  store_wire::question_times times_{};
 };
 
 }  // namespace mooncaf

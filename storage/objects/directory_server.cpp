@@ -139,7 +139,10 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   if (left.size() < store_wire::header_bytes + header->payload_bytes) return true;
   const auto payload = left.subspan(store_wire::header_bytes, header->payload_bytes);
   left = left.subspan(store_wire::header_bytes + header->payload_bytes);
-  return desk_.answer(c.session, *header, payload, clock_type::now(), c.out);
+  const auto begin = clock_type::now();
+  const bool understood = desk_.answer(c.session, *header, payload, begin, c.out);
+  desk_.worked(header->what, clock_type::now() - begin);
+  return understood;
 }
 
 bool directory_server::shake(connection& c, std::span<const std::byte> message) {

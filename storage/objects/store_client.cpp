@@ -276,10 +276,18 @@ result<std::vector<store_wire::mounted_segment>> store_client::segments() {
 }
 
 result<object_counts> store_client::counts() {
+  const auto all = figures();
+  if (!all) return fail(all.error());
+  return all->counts;
+}
+
+result<directory_figures> store_client::figures() {
   const auto answer = ask(op::counts, [](byte_writer&) {});
   if (!answer) return fail(answer.error());
   byte_reader in{*answer};
-  return store_wire::get_counts(in);
+  directory_figures all{store_wire::get_counts(in), {}};
+  all.times = store_wire::get_times(in);
+  return all;
 }
 
 }  // namespace mooncaf

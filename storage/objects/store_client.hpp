@@ -32,6 +32,11 @@ struct outgoing_object {
   std::string_view group = {};                     ///< see `object_table::reserve`
 };
 
+struct directory_figures {
+  object_counts counts;
+  store_wire::question_times times{};
+};
+
 struct listed_object {
   std::string key;
   std::uint64_t size = 0;
@@ -99,6 +104,7 @@ class store_client {
   listing list(std::string_view pattern, std::uint32_t limit);
   result<std::vector<store_wire::mounted_segment>> segments();
   result<object_counts> counts();
+  result<directory_figures> figures();
 
   /// For callers that pipeline questions of their own. @error as `connect`
   result<std::shared_ptr<directory_link>> link();

@@ -1,6 +1,7 @@
 #include "storage/objects/store_wire.hpp"
 
 #include <cstring>
+#include <iterator>
 
 namespace mooncaf::store_wire {
 
@@ -210,6 +211,31 @@ object_counts get_counts(byte_reader& in) {
   object_counts counts;
   for (const auto field : count_fields) counts.*field = in.get<std::uint64_t>();
   return counts;
+}
+
+void put_times(byte_writer& out, const question_times& times) {
+  for (const auto& t : times) {
+    for (const auto n : t.counts) out.put(n);
+    out.put(t.total_ns);
+  }
+}
+
+question_times get_times(byte_reader& in) {
+  question_times times;
+  for (auto& t : times) {
+    for (auto& n : t.counts) n = in.get<std::uint64_t>();
+    t.total_ns = in.get<std::uint64_t>();
+  }
+  return times;
+}
+
+std::string_view name_of(op what) noexcept {
+  constexpr std::string_view names[] = {"",       "hello",  "mount",   "segments", "reserve", "publish",
+                                        "revoke", "find",   "look",    "exists",   "remove",  "remove_all",
+                                        "list",   "counts", "journal", "acked",    "announce"};
+  static_assert(std::size(names) == op_last + 1);
+  const auto i = static_cast<std::size_t>(what);
+  return i < std::size(names) ? names[i] : "";
 }
 
 }  // namespace mooncaf::store_wire

@@ -12,6 +12,7 @@
 // A batch is one frame: every question about objects carries a count and that many items, its answer one
 // result for each, in order.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "storage/objects/latency_counts.hpp"
 #include "storage/objects/object_table.hpp"
 #include "transport/net/bytes.hpp"
 
@@ -45,12 +47,13 @@ enum class op : std::uint8_t {
   remove,      ///< force, then key of each
   remove_all,  ///< force, pattern; an empty pattern stands for all
   list,        ///< pattern, limit
-  counts,      ///< figures of the whole store
+  counts,      ///< figures of the whole store, and how long the directory worked on questions of each kind
   journal,     ///< to the holder of a segment: entries; see `entry`
   acked,       ///< number of a journal frame, from its receiver; has no answer
   announce,    ///< what lies in such a segment: a part of it, and whether it was the last
 };
 inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::announce);
+std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
@@ -132,7 +135,11 @@ void put_record(byte_writer& out, const segment_record& record);
 segment_record get_record(byte_reader& in);
 void put_segment(byte_writer& out, const mounted_segment& segment);
 mounted_segment get_segment(byte_reader& in);
+/// By the number of the question.
+using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);
 object_counts get_counts(byte_reader& in);
+void put_times(byte_writer& out, const question_times& times);
+question_times get_times(byte_reader& in);
 
 }  // namespace mooncaf::store_wire

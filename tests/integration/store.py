@@ -509,7 +509,17 @@ def test_the_door_speaks_http():
         assert values["mooncaf_store_objects"] == values["master_key_count"] == "1"
         assert int(values["mooncaf_store_capacity_bytes"]) == int(values["master_total_capacity_bytes"]) == 128 << 20
         assert int(values['segment_allocated_bytes{segment="s0"}']) > 0 and int(values["mooncaf_store_hits_total"]) >= 6
+        moved = [int(values[f"mooncake_transfer_{what}_latency_count"]) for what in ("get", "put")]
+        assert moved == [6, 2], moved
+        found = 'mooncaf_store_directory_seconds_%s{question="find"%s}'
+        assert int(values[found % ("count", "")]) == int(values[found % ("bucket", ',le="+Inf"')]) >= 6
+        assert 0 < float(values[found % ("sum", "")]) < 5 and int(values[found % ("bucket", ',le="20"')]) >= 6
         assert ask("GET", "/health")[0] == 200
+        # The page needs no token; what it shows does.
+        assert b"<title>mooncaf store" in ask("GET", "/store", at=locked)[1] and ask("GET", "/store/figures", at=locked)[0] == 401
+        figures = json.loads(ask("GET", "/store/figures")[1])
+        assert figures["counts"]["objects"] == 1 and [s["name"] for s in figures["segments"]] in (["s0", "s1"], ["s1", "s0"])
+        assert {"reserve", "publish", "find"} <= {t["question"] for t in figures["times"]}
         # Web pages of elsewhere are refused, and with a token so is whoever has none.
         assert ask("GET", "/metrics", headers={"Host": "example.com"})[0] == 403
         assert ask("GET", "/metrics", headers={"Origin": "http://example.com"})[0] == 403
@@ -517,6 +527,34 @@ def test_the_door_speaks_http():
         assert ask("GET", "/metrics", headers={"Authorization": "Bearer a-token-of-this-test"}, at=locked)[0] == 200
         world.directory.kill9()
         assert ask("GET", "/objects/two")[0] == 503 and ask("GET", "/health")[0] == 503
+
+
+def test_the_page_shows_what_is_there_and_asks_for_the_token():
+    from browser import Browser
+
+    with Cluster() as cluster, Browser() as browser:
+        world = Store(cluster)
+        store = world.client()
+        assert store.put("a", bytes(1 << 20)) == 0 and store.get("a") and store.get("absent") == b""
+        token = os.path.join(world.folder, "token")
+        pathlib.Path(token).write_text("a-token-of-this-test\n")
+        port = free_port()
+        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen",
+                          f"127.0.0.1:{port}", "--token-file", token))
+        browser.open(f"http://127.0.0.1:{port}/store")
+        text = lambda part: browser.run(f"return document.querySelector('{part}').innerText")  # noqa: E731
+        wait_until("it asks for the token", lambda: "token" in text("#state"), 20)
+        assert "1" not in text("#tiles")
+        browser.run("document.getElementById('token').value='a-token-of-this-test'")
+        wait_until("it lives", lambda: text("#state") == "live", 20)
+        assert "Objects\n1" in text("#tiles") and "128.0 MiB" in text("#tiles") and "50.0 %" in text("#tiles")
+        segments = text("#segments")
+        assert "s0" in segments and "s1" in segments and "64.0 MiB" in segments and "find" in text("#times")
+        store.put("b", b"x")
+        wait_until("it follows", lambda: "Objects\n2" in text("#tiles"), 20)
+        world.directory.kill9()
+        wait_until("it says that the directory is gone", lambda: "does not answer" in text("#state"), 20)
+        store.close()
 
 
 def test_type_stubs_say_what_the_methods_take():
