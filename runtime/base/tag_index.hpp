@@ -1,6 +1,7 @@
 #pragma once
 // Hash table from a block key to a dense number, for an owner that keeps the keys itself.
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +81,12 @@ class tag_index {
     buckets_[at].remove(std::countr_zero(here));
     --size_;
     if (may_have_spilled) refill(at);
+  }
+
+  /// Forgets all, and keeps the memory.
+  void clear() noexcept {
+    std::ranges::fill(buckets_, bucket{});
+    size_ = 0;
   }
 
   std::size_t size() const noexcept { return size_; }

@@ -26,10 +26,16 @@ const hot_blocks::entry* hot_blocks::find(const block_key& key) const {
 }
 
 void hot_blocks::used(std::span<const block_key> keys, time_point now) {
+  keys = keys.first(std::min(keys.size(), most_in_one));
+  // One walk would wait for memory twice per block.
+  for (const auto& key : keys) places_.prefetch(tag_index::tag_of(key));
+  for (const auto& key : keys) {
+    if (const auto at = places_.guess(key); at != tag_index::none) prefetch(&blocks_[at]);
+  }
   // Blocks of one prompt were mostly used together the last time, too.
   time_point last{};
   double left = fading(now - last);
-  for (std::size_t i = 0; i < std::min(keys.size(), most_in_one); ++i) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto place = places_.find_or_insert(
         keys[i], [&](std::uint32_t at) -> const block_key& { return blocks_[at].key; },
         [&](std::uint32_t) {
@@ -62,17 +68,15 @@ void hot_blocks::forget_the_coldest(time_point now) {
   std::nth_element(sorted.begin(), middle, sorted.end());
   std::size_t kept = 0;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const auto tag = tag_index::tag_of(blocks_[i].key);
-    places_.erase(tag, static_cast<std::uint32_t>(i));
-    if (heats[i] <= *middle) continue;
-    blocks_[kept] = blocks_[i];
-    // What had this number is gone from the index, or has moved already.
-    places_.find_or_insert(
-        blocks_[kept].key, [&](std::uint32_t at) -> const block_key& { return blocks_[at].key; },
-        [&](std::uint32_t) { return static_cast<std::uint32_t>(kept); });
-    ++kept;
+    if (heats[i] > *middle) blocks_[kept++] = blocks_[i];
   }
   blocks_.resize(kept);
+  places_.clear();
+  for (std::uint32_t i = 0; i < kept; ++i) {
+    places_.find_or_insert(
+        blocks_[i].key, [&](std::uint32_t at) -> const block_key& { return blocks_[at].key; },
+        [&](std::uint32_t) { return i; });
+  }
 }
 
 double hot_blocks::heat(const block_key& key, time_point now) const {
