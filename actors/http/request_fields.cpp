@@ -95,7 +95,7 @@ constexpr request_field table[] = {
     {"prediction", chat, ignored, "would only change the speed"},
     {"reasoning_effort", chat, ignored, "a hint"},
     {"reasoning", responses, ignored, "hints"},
-    {"include", responses, ignored, "what is told is told always"},
+    {"include", responses, works, "what is told is told always; message.output_text.logprobs is refused"},
     {"output_config", messages, ignored, "a hint"},
     {"verbosity", chat, ignored, "a hint"},
 

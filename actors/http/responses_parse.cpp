@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "actors/http/answer_form.hpp"
@@ -158,6 +159,17 @@ void read_text_form(body_reader& in, chat_request& out) {
   if (!out.form_field.empty()) out.form_field = "text";
 }
 
+/// What asks for more than is told anyway.
+void read_include(body_reader& in) {
+  const auto* include = in.find("include");
+  if (!include) return;
+  if (!include->is_array()) return in.complain("include", "must be a list");
+  constexpr std::string_view logprobs = "message.output_text.logprobs";
+  if (std::ranges::find(*include, json(logprobs)) != include->end())
+    in.complain("include",
+                std::string{logprobs} + " is not supported: log-probabilities; use chat completions");
+}
+
 /// @param in  of the request, whose fields are right.
 std::string echo_of(const body_reader& in, const chat_request& out) {
   const auto given = [&](const char* name, json otherwise) {
@@ -194,6 +206,7 @@ result<response_request> parse_responses(std::string_view body, const generation
   read_input(in, out);
   read_offered(in, out);
   read_text_form(in, out);
+  read_include(in);
   if (const auto problem = in.problem()) return fail(*problem);
   out.echo = echo_of(in, out);
   return out;

@@ -245,6 +245,9 @@ TEST_CASE("input of a response becomes the conversation that it is") {
 TEST_CASE("what a response cannot be is refused by name") {
   CHECK(response_complaint("") == "input: is required");
   CHECK(response_complaint(R"("input":[])").starts_with("input: "));
+  CHECK(response_complaint(R"("input":"x","include":["message.output_text.logprobs"])")
+            .starts_with("include: message.output_text.logprobs is not supported"));
+  CHECK(response_complaint(R"("input":"x","include":["reasoning.encrypted_content"])").empty());
   CHECK(response_complaint(R"("input":[{"type":"item_reference","id":"x"}])") ==
         "input[0]: is not supported: type 'item_reference'");
   CHECK(response_complaint(R"("input":[{"role":"user","content":[{"type":"input_image"}]}])")
