@@ -12,6 +12,10 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, free_port, main, one_server  # noqa: E402
+from python_client import with_packages  # noqa: E402
+
+with_packages("python-forms", ["openai==3.52.0", "jsonschema==4.23.0", "pydantic==2.11.0"])
+import openai  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MODELS = TESTS / "data" / "model"
@@ -32,6 +36,25 @@ def held(client):
         for golden, body in zip(GOLDEN * 3, pool.map(lambda golden: ask(client, golden), GOLDEN * 3)):
             assert body["choices"][0]["token_ids"] == golden["token_ids"], (golden, body)
             assert body["model"] == NAMES[golden["adapter"]], body
+
+
+def an_openai_client_finds_adapters_among_the_models_and_asks_them():
+    with Cluster() as cluster:
+        client = one_server(cluster, *BASE, *ADAPTERS)
+        asked = openai.OpenAI(base_url=f"http://{client.host}:{client.port}/v1", api_key="none", max_retries=0, timeout=120)
+        assert [m.id for m in asked.models.list()] == ["hf-served", "one", "two"]
+        for golden in GOLDEN:
+            events = asked.chat.completions.create(
+                model=NAMES[golden["adapter"]], messages=[{"role": "user", "content": golden["text"]}], temperature=0,
+                max_tokens=len(golden["token_ids"]), stream=True, extra_body={"ignore_eos": True, "return_token_ids": True})
+            told = [i for e in events for c in e.choices for i in (c.model_extra.get("token_ids") or [])]
+            assert told == golden["token_ids"], (golden, told)
+        try:
+            asked.chat.completions.create(model="three", messages=[{"role": "user", "content": "x"}])
+        except openai.NotFoundError as e:
+            assert "three" in str(e), e
+        else:
+            raise AssertionError("an adapter that nobody has answered")
 
 
 def adapters_answer_as_peft_has_them_and_their_prefixes_are_apart():
@@ -123,7 +146,8 @@ def a_folder_says_how_its_tokens_are_drawn_where_requests_do_not():
 
 
 if __name__ == "__main__":
-    main([adapters_answer_as_peft_has_them_and_their_prefixes_are_apart,
+    main([an_openai_client_finds_adapters_among_the_models_and_asks_them,
+          adapters_answer_as_peft_has_them_and_their_prefixes_are_apart,
           adapters_hold_across_processes_and_a_node_without_them_is_refused,
           what_cannot_be_adapted_is_refused_when_the_server_starts,
           a_folder_says_how_its_tokens_are_drawn_where_requests_do_not])
