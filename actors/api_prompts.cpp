@@ -49,6 +49,8 @@ std::optional<reasoning_form> form_of(reasoning_parser_choice wanted, const chat
       return reasoning_form::think;
     case reasoning_parser_choice::mistral:
       return reasoning_form::mistral;
+    case reasoning_parser_choice::harmony:
+      return reasoning_form::harmony;
     case reasoning_parser_choice::none:
       break;
   }
@@ -210,8 +212,7 @@ std::optional<thought_reading> prompt_maker::prepare_thought(chat_request& api,
   if (!api.sampling.grammar.empty())
     api.sampling.grammar = thought_first(std::move(api.sampling.grammar), out.form, out.state);
   if (!api.separate_reasoning || out.state == thought_state::over) return std::nullopt;
-  const auto marks = marks_of(out.form);
-  for (const auto mark : {marks.open, marks.close}) {
+  for (const auto mark : mark_tokens(out.form)) {
     const auto id = text.find(mark);
     if (id && text.is_special(*id)) out.markers.push_back(*id);
   }

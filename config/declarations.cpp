@@ -429,13 +429,14 @@ void add_gateway(table& t) {
   t.push_back(choice<gateway_options, reasoning_parser_choice>(
       {"reasoning-parser", "reasoning_parser",
        "How the model marks its reasoning, which is kept apart from answers: think (<think>), mistral "
-       "([THINK]), none; auto: as its chat template does",
+       "([THINK]), harmony (channels, of gpt-oss), none; auto: as its chat template does",
        who},
       s, at(c, &gateway_options::reasoning_parser),
       {{"auto", reasoning_parser_choice::automatic},
        {"none", reasoning_parser_choice::none},
        {"think", reasoning_parser_choice::think},
-       {"mistral", reasoning_parser_choice::mistral}}));
+       {"mistral", reasoning_parser_choice::mistral},
+       {"harmony", reasoning_parser_choice::harmony}}));
   t.push_back(integer({"max-connections", "max_connections", "Client connections open at once", who}, s,
                       at(c, &gateway_options::max_connections), 1u, 1'000'000u, "connections"));
   t.push_back(integer({"max-requests", "max_requests",

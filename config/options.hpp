@@ -147,7 +147,7 @@ struct rdma_config {
 /// The form in which a model writes calls; automatic: the one that its chat template teaches.
 enum class tool_parser_choice : std::uint8_t { automatic, hermes, llama3, mistral, granite, phi4, deepseek, pythonic, qwen3_coder };
 /// How a model marks what it thinks before it answers; automatic: as its chat template does.
-enum class reasoning_parser_choice : std::uint8_t { automatic, none, think, mistral };
+enum class reasoning_parser_choice : std::uint8_t { automatic, none, think, mistral, harmony };
 
 struct gateway_options {
   host_port http;

@@ -8,11 +8,29 @@ reasoning_marks marks_of(reasoning_form form) noexcept {
       return {"<think>", "</think>"};
     case reasoning_form::mistral:
       return {"[THINK]", "[/THINK]"};
+    case reasoning_form::harmony:
+      return {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
+              "<|channel|>final<|message|>"};
+  }
+  return {};
+}
+
+std::span<const std::string_view> mark_tokens(reasoning_form form) noexcept {
+  static constexpr std::string_view think[] = {"<think>", "</think>"}, mistral[] = {"[THINK]", "[/THINK]"},
+                                    harmony[] = {"<|start|>", "<|channel|>", "<|message|>", "<|end|>"};
+  switch (form) {
+    case reasoning_form::think:
+      return think;
+    case reasoning_form::mistral:
+      return mistral;
+    case reasoning_form::harmony:
+      return harmony;
   }
   return {};
 }
 
 std::optional<reasoning_form> reasoning_form_of(std::string_view source) noexcept {
+  if (source.find(marks_of(reasoning_form::harmony).direct) != source.npos) return reasoning_form::harmony;
   // Some templates cut earlier reasoning off and name its end alone.
   for (const auto form : {reasoning_form::think, reasoning_form::mistral})
     if (source.find(marks_of(form).close) != source.npos || source.find(marks_of(form).open) != source.npos)

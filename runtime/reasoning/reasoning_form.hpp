@@ -3,20 +3,25 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace mooncaf {
 
 enum class reasoning_form : std::uint8_t {
-  think,   ///< <think>…</think> (DeepSeek R1, Qwen, and most others)
-  mistral  ///< [THINK]…[/THINK]
+  think,    ///< <think>…</think> (DeepSeek R1, Qwen, and most others)
+  mistral,  ///< [THINK]…[/THINK]
+  harmony   ///< gpt-oss: messages of an answer, each in its channel: analysis, then final
 };
 
 struct reasoning_marks {
   std::string_view open, close;
+  std::string_view direct;  ///< opens an answer without reasoning; none: nothing does
 };
-/// The first character of either occurs in it once.
+/// Of `think` and `mistral` the first character of either occurs in it once.
 reasoning_marks marks_of(reasoning_form form) noexcept;
+/// What of the marks may be a token of its own, which is not part of any text.
+std::span<const std::string_view> mark_tokens(reasoning_form form) noexcept;
 
 /// What a chat template teaches its model; nothing if it knows no marks.
 std::optional<reasoning_form> reasoning_form_of(std::string_view template_source) noexcept;

@@ -28,7 +28,8 @@ std::string text_up_to(std::string_view mark) {
 }  // namespace
 
 std::string thought_first(std::string grammar, reasoning_form form, thought_state state) {
-  if (state == thought_state::over) return grammar;
+  // Who holds an answer in channels to a form gets it at once: its first token is of the form already.
+  if (state == thought_state::over || form == reasoning_form::harmony) return grammar;
   const auto marks = marks_of(form);
   const std::string space = "[ \\n\\r\\t]*";
   auto thought = text_up_to(marks.close) + " " + space;

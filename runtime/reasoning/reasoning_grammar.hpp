@@ -8,7 +8,8 @@
 namespace mooncaf {
 
 /// `grammar` (GBNF) behind free reasoning: up to the mark that closes it anything may come, then white space,
-/// then an answer of the grammar. Where the model decides (`may_open`), the reasoning may be left out.
+/// then an answer of the grammar. Where the model decides (`may_open`), the reasoning may be left out. Of
+/// `harmony` it is: the answer begins with the grammar's own first character.
 std::string thought_first(std::string grammar, reasoning_form form, thought_state state);
 
 }  // namespace mooncaf

@@ -56,7 +56,13 @@ bool reasoning_reader::step(thought_parts& out) {
         place_ = place::inside;
         return true;
       }
-      if (marks_.open.starts_with(held_)) return false;
+      if (!marks_.direct.empty() && held_.starts_with(marks_.direct)) {
+        held_.erase(0, marks_.direct.size());
+        space_.clear();
+        place_ = place::answer;
+        return true;
+      }
+      if (marks_.open.starts_with(held_) || marks_.direct.starts_with(held_)) return false;
       out.rest += std::exchange(space_, {});
       place_ = place::answer;
       return true;

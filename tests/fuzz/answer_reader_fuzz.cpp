@@ -25,7 +25,7 @@ struct whole {
 
 /// As an answer is read: reasoning first, what is left may hold calls.
 whole read(std::string_view text, std::uint8_t form, std::size_t piece) {
-  reasoning_reader thought{static_cast<reasoning_form>(form & 1), static_cast<thought_state>(form / 2 % 3)};
+  reasoning_reader thought{static_cast<reasoning_form>(form % 3), static_cast<thought_state>(form / 2 % 3)};
   tool_call_reader calls{
       static_cast<tool_format>(form / 8 % 8),
       (form & 64) != 0,

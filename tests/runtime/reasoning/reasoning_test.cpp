@@ -56,11 +56,29 @@ TEST_CASE("reasoning is taken out of an answer, without the white space around i
   CHECK(read("[THINK]a[x[/THINK] b", may_open, reasoning_form::mistral) == "a[x|b");
 }
 
+TEST_CASE("an answer in channels is what its final one says; what the analysis says is reasoning") {
+  using enum thought_state;
+  const auto channels = [](const std::string& text) { return read(text, may_open, reasoning_form::harmony); };
+  const std::string analysis = "<|channel|>analysis<|message|>", final_one = "<|channel|>final<|message|>",
+                    next = "<|end|><|start|>assistant";
+  CHECK(channels(analysis + "2 < 3, so <|end|> it is." + next + final_one + "Yes.\n") ==
+        "2 < 3, so <|end|> it is.|Yes.\n");
+  CHECK(channels(final_one + "Yes.") == "|Yes.");
+  CHECK(channels(analysis + "never said") == "never said|");
+  CHECK(channels(analysis + "a<|end|><|end|><|start|>assistant<|channel|>fin") ==
+        "a<|end|><|end|><|start|>assistant<|channel|>fin|");
+  CHECK(channels("{\"a\": 1}") == "|{\"a\": 1}");
+  CHECK(channels("<|channel|>commentary<|message|>x") == "|<|channel|>commentary<|message|>x");
+  CHECK(channels("<|chan") == "|<|chan");
+}
+
 TEST_CASE("templates say how a model thinks, and prompts whether it does already") {
   using enum thought_state;
   CHECK(reasoning_form_of("{{ '<think>\\n' }}") == reasoning_form::think);
   CHECK(reasoning_form_of("{{ content.split('</think>')[-1] }}") == reasoning_form::think);
   CHECK(reasoning_form_of("[THINK]{{ m }}[/THINK]") == reasoning_form::mistral);
+  CHECK(reasoning_form_of("<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>") ==
+        reasoning_form::harmony);
   CHECK(!reasoning_form_of("{{ messages }}"));
   const auto state = [](std::string_view end) { return thought_state_of(reasoning_form::think, end); };
   CHECK(state("assistant\n<think>\n") == open);
@@ -83,6 +101,7 @@ TEST_CASE("a grammar holds behind the reasoning, which is free but for the mark 
     CHECK_MESSAGE(accepts(free, text), text);
   for (const auto* text : {"<think>yes", "</think>yes", "think</think>yes", "perhaps"})
     CHECK_FALSE_MESSAGE(accepts(free, text), text);
+  CHECK(thought_first(yes, reasoning_form::harmony, may_open) == yes);
   CHECK(thought_first(yes, reasoning_form::think, over) == yes);
   CHECK(accepts(thought_first(yes, reasoning_form::mistral, open), "a[b[/c[/THINK]yes"));
 }
