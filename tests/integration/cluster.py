@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
@@ -23,10 +24,30 @@ MODEL = os.environ.get("MOONCAF_MODEL", "")
 PATIENCE = 4 if os.environ.get("MOONCAF_SANITIZED") else 1
 
 
+held_ports = {}  # port -> the name that keeps it ours; the kernel gives it back when this process ends
+
+
 def free_port(host="127.0.0.1"):
-    with socket.socket() as s:
-        s.bind((host, 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on and that nobody else is given while this process lives.
+
+    It lies below the ports that the kernel hands out by itself: of those, the one that was free a moment ago
+    may be the local end of somebody's connection when the process that is told to listen there starts. An
+    abstract socket's name holds it against other scripts that run at the same time.
+    """
+    first_ephemeral = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(min(10000, first_ephemeral // 2), first_ephemeral)
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0mooncaf-test-port-{port}")
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                s.bind((host, port))
+        except OSError:
+            name.close()
+            continue
+        held_ports[port] = name
+        return port
 
 
 def wait_until(what, condition, seconds=30, every=0.05):
