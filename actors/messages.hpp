@@ -55,6 +55,7 @@ struct node_info {
   /// In a greeting: the sender's number for its acquaintance with the receiver. Another one than before
   /// means that it had lost the receiver (runtime/sched/peer_roster.hpp).
   std::uint64_t meeting = 0;
+  std::string directory;  ///< HOST:PORT of the object store's directory that this process carries, or empty
 };
 
 /// What the conductor answers to a report: how the sender stands, and the news about the others.

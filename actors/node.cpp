@@ -20,7 +20,8 @@ constexpr auto longest_join_wait = std::chrono::seconds(2);
 }  // namespace
 
 node::node(caf::actor_config& config, context_ptr context, local_actors local, node_info self_info,
-           std::optional<host_port> join, dial_function dial, executor_actor dialler)
+           std::optional<host_port> join, dial_function dial, executor_actor dialler,
+           directory_function directory)
     : node_actor::base(config),
       context_(std::move(context)),
       local_(std::move(local)),
@@ -28,6 +29,7 @@ node::node(caf::actor_config& config, context_ptr context, local_actors local, n
       join_(std::move(join)),
       dial_(std::move(dial)),
       dialler_(std::move(dialler)),
+      directory_(std::move(directory)),
       join_wait_(first_join_wait, longest_join_wait, info_.id.value),
       roster_(info_.id, info_.id.value) {}
 
@@ -53,6 +55,7 @@ void node::on_exit() {
   conductor_ = nullptr;
   dialler_ = nullptr;
   dial_ = nullptr;
+  directory_ = nullptr;
   peers_.clear();
   members_.clear();
   info_ = {};
@@ -76,6 +79,7 @@ void node::look_for_conductor() {
       [this](const node_info& found) {
         if (!found.conductor) return conductor_missed({ec::not_found, "no conductor runs there"});
         conductor_node_ = found.id;
+        if (directory_ && !found.directory.empty()) directory_(found.directory);
         join(caf::actor_cast<conductor_actor>(found.conductor));
       },
       [this](const error& why) { conductor_missed(why); });

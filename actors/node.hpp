@@ -36,12 +36,17 @@ struct local_actors {
 /// Opens a link to a node and returns its root actor. Blocks.
 using dial_function = std::function<result<node_actor>(const std::string& host, std::uint16_t port)>;
 
+/// Takes the address of the object store's directory that the conductor carries. Must not block.
+using directory_function = std::function<void(const std::string& host_and_port)>;
+
 class node final : public node_actor::base {
  public:
   /// @param self_info  everything about this process but the handles that only the actor system knows.
   /// @param join       where the conductor's node answers; nothing if the conductor is here.
+  /// @param directory  is told each time that a conductor with a directory was found.
   node(caf::actor_config& config, context_ptr context, local_actors local, node_info self_info,
-       std::optional<host_port> join, dial_function dial, executor_actor dialler);
+       std::optional<host_port> join, dial_function dial, executor_actor dialler,
+       directory_function directory);
 
   const char* name() const override { return "mooncaf.node"; }
   behavior_type make_behavior() override;
@@ -92,6 +97,7 @@ class node final : public node_actor::base {
   std::optional<host_port> join_;
   dial_function dial_;
   executor_actor dialler_;
+  directory_function directory_;
   conductor_actor conductor_;
   node_id conductor_node_;
   bool joining_ = false;  ///< looking for the conductor, or waiting for its answer

@@ -83,12 +83,18 @@ result<void> check_folder(const std::string& path) {
 }  // namespace
 
 std::optional<preflight_error> check_before_loading(const options& o, std::vector<std::string>& warnings) {
-  const bool stores = o.cluster.cache || o.cluster.prefill || o.cluster.decode;
+  const bool blocks = serves_model(o) && (o.cluster.cache || o.cluster.prefill || o.cluster.decode);
+  const bool lends = o.cluster.cache && o.store.dram_bytes > 0;
+  const auto directory = directory_listen(o);
   const bool computes = o.cluster.prefill || o.cluster.decode;
   const auto room = [&]() -> result<void> {
     const auto known = memory_room_now();
-    if (!stores || !known) return {};
-    auto fits = check_arena_fits(o.cache.dram_bytes, *known);
+    // Whether the conductor of a model takes what is lent is not known before it is found.
+    const bool lent = lends && (directory || !blocks);
+    const auto wanted = (blocks ? o.cache.dram_bytes : 0) + (lent ? o.store.dram_bytes : 0);
+    if (wanted == 0 || !known) return {};
+    const std::string what = !lent ? "cache-dram" : blocks ? "cache-dram and store-dram" : "store-dram";
+    auto fits = check_arena_fits(what, wanted, *known);
     if (!fits) return fail(fits.error());
     if (!fits->empty()) warnings.push_back(*fits);
     return {};
@@ -101,11 +107,13 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::address, [&] { return listen(true, "listen", o.cluster.listen); }},
       {exit_code::address, [&] { return listen(o.cluster.gateway, "http", o.gateway.http); }},
       {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},
-      {exit_code::address, [&] { return listen(stores, "data-listen", o.transport.data_listen); }},
+      {exit_code::address, [&] { return listen(blocks || lends, "data-listen", o.transport.data_listen); }},
+      {exit_code::address,
+       [&] { return directory ? listen(true, "store-listen", *directory) : result<void>{}; }},
       {exit_code::files, [&] { return o.cluster.gateway ? check_keys(o.gateway) : result<void>{}; }},
       {exit_code::files,
        [&] { return check_tls_files(o.gateway.tls_certificate_file, o.gateway.tls_key_file); }},
-      {exit_code::files, [&] { return check_folder(stores ? o.cache.ssd_path : ""); }},
+      {exit_code::files, [&] { return check_folder(blocks ? o.cache.ssd_path : ""); }},
       {exit_code::resources, room},
   };
   for (const auto& [code, step] : steps) {

@@ -25,6 +25,7 @@
 #include "actors/served_model.hpp"
 #include "actors/wire.hpp"
 #include "config/device_name.hpp"
+#include "config/value.hpp"
 #include "gpu/cuda/cuda_device.hpp"
 #include "gpu/device_failure.hpp"
 #include "gpu/host/host_device.hpp"
@@ -155,6 +156,15 @@ result<void> process::adopt(served_model&& loaded, const kv_layout& layout) {
   return {};
 }
 
+std::string process::model_text() const {
+  return serves_model(opts()) ? opts().model.served_model_name : "no model";
+}
+
+std::string process::layout_text() const {
+  if (!serves_model(opts())) return "the object store alone";
+  return to_string(context_->layout) + adapters_text(*context_);
+}
+
 void process::must_live(const char* what, const caf::actor& handle) {
   handle->attach_functor([what](const caf::error& reason) {
     if (!reason || reason == caf::exit_reason::user_shutdown) return;
@@ -173,8 +183,8 @@ result<void> process::join() {
   info_.id = context_->id;
   info_.name = context_->name;
   info_.fingerprint = cluster_identity(*context_);
-  info_.model = opts().model.served_model_name;
-  info_.layout = to_string(context_->layout) + adapters_text(*context_);
+  info_.model = model_text();
+  info_.layout = layout_text();
   for (const auto& [has, role] : {std::pair{c.conductor, "conductor"},
                                   {c.prefill, "prefill"},
                                   {c.decode, "decode"},
@@ -189,13 +199,55 @@ result<void> process::join() {
   const auto dial = [this](const std::string& host, std::uint16_t port) {
     return link_->dial<node_actor>(host, port);
   };
-  const auto root = spawn_vital<node>("node", context_, local_, info_, c.join, dial, new_executor());
+  const auto root = spawn_vital<node>("node", context_, local_, info_, c.join, dial, new_executor(),
+                                      [this](const std::string& at) { directory_found(at); });
   roots_.push_back(caf::actor_cast<caf::actor>(root));
   const auto published = link_->publish(root, c.listen.host, c.listen.port);
   if (!published) return fail(published.error());
   log_info("control", {{"at", to_string(host_port{info_.host, *published})}});
   caf::anon_send(root, listen_atom_v, *published);
+  if (c.cache && opts().store.dram_bytes > 0) lend_segment(*published);
   return {};
+}
+
+// ---- the object store
+// ----------------------------------------------------------------------------------------------------------
+
+result<void> process::open_directory() {
+  const auto key = secret_->derive(store_key_purpose);
+  objects_ =
+      std::make_shared<store_share>(std::string{reinterpret_cast<const char*>(key.data()), key.size()});
+  const auto at = directory_listen(opts());
+  if (!at) return {};
+  const auto port = objects_->open_directory(*at);
+  if (!port) return fail(port.error());
+  const auto& advertised = opts().cluster.advertise;
+  info_.directory = to_string(host_port{advertised.empty() ? at->host : advertised, *port});
+  objects_->directory_at({at->host, *port});
+  log_info("store", {{"directory", info_.directory}});
+  return {};
+}
+
+// Nothing is taken before a directory is there to lend to.
+void process::lend_segment(std::uint16_t control_port) {
+  const auto& o = opts();
+  segment_lender_options segment;
+  segment.name = o.cluster.name.empty() ? to_string(host_port{info_.host, control_port}) : o.cluster.name;
+  segment.bytes = o.store.dram_bytes;
+  segment.tcp = o.transport.tcp;
+  segment.listen_host = o.transport.data_listen.host;
+  // Where blocks are held, too, theirs is the port that was asked for.
+  segment.data_port = holds_blocks() ? 0 : o.transport.data_listen.port;
+  segment.advertised_host = o.cluster.advertise;
+  objects_->lend(std::move(segment));
+}
+
+void process::directory_found(const std::string& text) {
+  auto at = config::parse_endpoint(text);
+  if (!at || at->port == 0) return log_warn("store", {{"problem", "no directory can be at " + text}});
+  // One that listens everywhere is reached as its conductor was.
+  if (at->host == "0.0.0.0" || at->host == "::") at->host = opts().cluster.join->host;
+  objects_->directory_at(*at);
 }
 
 result<void> process::open_http() {
@@ -203,7 +255,7 @@ result<void> process::open_http() {
   backends.cluster = [gateway = local_.gateway](std::function<void(std::string)> then) {
     caf::anon_send(gateway, cluster_atom_v, std::make_shared<cluster_query>(cluster_query{std::move(then)}));
   };
-  backends.metrics = [this] { return context_->meters->text(); };
+  backends.metrics = [this] { return context_->meters->text() + objects_->metrics_text(); };
   auto started = api_server::start(context_, local_.gateway, std::move(backends));
   if (!started) return fail(started.error());
   http_ = std::move(*started);
@@ -214,7 +266,9 @@ result<void> process::open_http() {
 result<void> process::open_metrics() {
   const auto& m = opts().metrics;
   if (!m.enabled) return {};
-  auto started = serve_metrics(m.listen.host, m.listen.port, context_->meters);
+  auto started = serve_metrics(m.listen.host, m.listen.port, [meters = context_->meters, objects = objects_] {
+    return meters->text() + objects->metrics_text();
+  });
   if (!started) return fail(started.error());
   metrics_port_ = std::move(*started);
   log_info("metrics", {{"at", to_string(host_port{m.listen.host, metrics_port_->port()})}});
@@ -284,8 +338,8 @@ result<void> process::spawn_conductor() {
   setup.core.seed = s.seed;
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.fingerprint = cluster_identity(*context_);
-  setup.model = opts().model.served_model_name;
-  setup.layout = to_string(context_->layout) + adapters_text(*context_);
+  setup.model = model_text();
+  setup.layout = layout_text();
   if (!s.journal.empty()) {
     auto opened = open_journal(s.journal, s.journal_limit);
     if (!opened) return fail(opened.error());
@@ -302,9 +356,12 @@ result<void> process::build() {
   if (auto done = step(exit_code::files, open_secret()); !done) return done;
   context_->transfer_ids = std::make_shared<std::atomic<std::uint64_t>>(1);
   context_->meters = std::make_shared<metrics>(opts().model.served_model_name);
+  if (auto done = step(exit_code::address, open_directory()); !done) return done;
   if (auto done = step(exit_code::address, open_metrics()); !done) return done;
-  log_info("loading", {{"model", modelled_ ? opts().model.device : opts().model.path}});
-  if (auto done = step(exit_code::model, load_model()); !done) return done;
+  if (serves_model(opts())) {
+    log_info("loading", {{"model", modelled_ ? opts().model.device : opts().model.path}});
+    if (auto done = step(exit_code::model, load_model()); !done) return done;
+  }
   if (context_->hardware) log_info("device", {{"name", context_->hardware->info().name}});
   if (holds_blocks()) {
     if (auto done = step(exit_code::resources, open_memory()); !done) return done;
@@ -362,6 +419,7 @@ int process::run() {
     log_error("stop", {{"problem", "an actor did not end in time"}});
     leave_now(built ? static_cast<int>(exit_code::stuck) : status);
   }
+  objects_.reset();
   link_.reset();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.
   context_->plane.reset();

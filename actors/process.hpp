@@ -16,6 +16,7 @@
 #include "actors/modelled.hpp"
 #include "actors/node.hpp"
 #include "actors/prefill_worker.hpp"
+#include "actors/store/store_share.hpp"
 #include "runtime/model/calibration.hpp"
 #include "runtime/sched/transfer_price.hpp"
 #include "storage/rocksdb_tier.hpp"
@@ -44,8 +45,11 @@ class process {
   void flush();
   shutdown_result stop();
   const options& opts() const { return context_->opts; }
+  /// What this cluster serves, for those who come with something else.
+  std::string model_text() const;
+  std::string layout_text() const;
   bool computes() const { return opts().cluster.prefill || opts().cluster.decode; }
-  bool holds_blocks() const { return computes() || opts().cluster.cache; }
+  bool holds_blocks() const { return serves_model(opts()) && (computes() || opts().cluster.cache); }
 
   result<void> take_profile();
   result<void> load_model();
@@ -74,6 +78,10 @@ class process {
   result<void> join();
   result<void> open_http();
   result<void> open_metrics();
+  result<void> open_directory();
+  void lend_segment(std::uint16_t control_port);
+  /// Where a directory answers that was heard of over `--join`.
+  void directory_found(const std::string& at);
   worker_links next_links();
   executor_actor new_executor();
 
@@ -86,6 +94,7 @@ class process {
   std::optional<cluster_link> link_;
   std::shared_ptr<landing_board> board_ = std::make_shared<landing_board>();
   std::shared_ptr<rocksdb_tier> ssd_;
+  std::shared_ptr<store_share> objects_;
   transfer_price disk_price_;
   local_actors local_;
   node_info info_;

@@ -189,7 +189,8 @@ auto inspect(Inspector& f, worker_info& x) {
 template <class Inspector>
 auto inspect(Inspector& f, node_info& x) {
   return fields(f, "node_info", x, x.id, x.name, x.host, x.control_port, x.roles, x.fingerprint, x.model,
-                x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor, x.meeting);
+                x.layout, x.data_plane, x.workers, x.shard, x.keeper, x.node, x.conductor, x.meeting,
+                x.directory);
 }
 template <class Inspector>
 auto inspect(Inspector& f, roster_msg& x) {

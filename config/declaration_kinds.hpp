@@ -205,4 +205,21 @@ declaration endpoint(naming n, const std::string& section, place<Section, host_p
   return d;
 }
 
+/// An endpoint, or nothing for an empty text. @param port_min  1 where somebody is to be found there.
+template <class Section>
+declaration optional_endpoint(naming n, const std::string& section,
+                              place<Section, std::optional<host_port>> at, std::uint16_t port_min) {
+  const auto range = "HOST:PORT, port " + std::to_string(port_min) + " to 65535, or empty";
+  declaration d = make_declaration(std::move(n), section, "HOST:PORT", range, toml_type::string);
+  d.set = [=](options& o, std::string_view given) -> std::optional<std::string> {
+    const auto value = parse_endpoint(given);
+    if (!given.empty() && (!value || value->port < port_min))
+      return quoted(given) + " is not an endpoint, such as 10.0.0.1:7400";
+    at.in(o) = value;
+    return std::nullopt;
+  };
+  d.show = [=](const options& o) { return at.in(o) ? to_string(*at.in(o)) : std::string{}; };
+  return d;
+}
+
 }  // namespace mooncaf::config

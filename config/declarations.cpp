@@ -66,26 +66,12 @@ declaration role_option() {
   return d;
 }
 
-declaration join_option() {
-  declaration d =
-      make_declaration({"join", "join", "The conductor to join; empty: this process starts its own"},
-                       "cluster", "HOST:PORT", "HOST:PORT, port 1 to 65535, or empty", toml_type::string);
-  d.set = [](options& o, std::string_view text) -> std::optional<std::string> {
-    const auto value = parse_endpoint(text);
-    if (!text.empty() && (!value || value->port == 0))
-      return quoted(text) + " is not an endpoint, such as 10.0.0.1:7400";
-    o.cluster.join = value;
-    return std::nullopt;
-  };
-  d.show = [](const options& o) { return o.cluster.join ? to_string(*o.cluster.join) : std::string{}; };
-  return d;
-}
-
 void add_cluster(table& t) {
   const auto c = &options::cluster;
   const std::string s = "cluster";
   t.push_back(role_option());
-  t.push_back(join_option());
+  t.push_back(optional_endpoint({"join", "join", "The conductor to join; empty: this process starts its own"},
+                                s, at(c, &cluster_options::join), 1));
   t.push_back(
       endpoint({"listen", "listen",
                 "Where control connections are accepted; without the conductor's role and unless given, the "
@@ -252,6 +238,21 @@ void add_cache(table& t) {
                    s, at(c, &cache_options::flush_limit), 0s, 1h));
   t.push_back(time({"lease-ttl", "lease_ttl", "A pin that nobody renews is dropped after this time", who}, s,
                    at(c, &cache_options::lease_ttl), 100ms, 1h));
+}
+
+void add_store(table& t) {
+  const auto c = &options::store;
+  const std::string s = "store";
+  t.push_back(optional_endpoint(
+      {"store-listen", "listen",
+       "Where the directory of the object store for other engines answers; empty: there is none, but without "
+       "a model it is port 7460 of listen's host",
+       "conductor"},
+      s, at(c, &store_options::listen), 0));
+  t.push_back(
+      size({"store-dram", "dram",
+            "Memory lent to the object store, where the conductor carries its directory; 0B: none", "cache"},
+           s, at(c, &store_options::dram_bytes), 0, 16'384 * GiB));
 }
 
 void add_scheduler(table& t) {
@@ -478,8 +479,8 @@ void add_metrics(table& t) {
 const std::vector<declaration>& declarations() {
   static const table all = [] {
     table t;
-    for (const auto add : {add_cluster, add_model, add_workers, add_cache, add_scheduler, add_transport,
-                           add_rdma, add_gateway, add_metrics})
+    for (const auto add : {add_cluster, add_model, add_workers, add_cache, add_store, add_scheduler,
+                           add_transport, add_rdma, add_gateway, add_metrics})
       add(t);
     return t;
   }();
@@ -493,6 +494,7 @@ const std::vector<section_info>& sections() {
       {"prefill", "Prefill"},
       {"decode", "Decode"},
       {"cache", "KV cache"},
+      {"store", "Object store for other engines"},
       {"scheduler", "Scheduling and admission"},
       {"transport", "Moving KV between processes"},
       {"rdma", "RDMA: NICs that read and write the memory of other hosts"},

@@ -37,6 +37,7 @@ options default_options() {
   o.cache.direct_io = defaults::cache::direct_io;
   o.cache.flush_limit = defaults::cache::flush_limit;
   o.cache.lease_ttl = defaults::cache::lease_ttl;
+  o.store.dram_bytes = defaults::store::dram_size;
   o.scheduler = {defaults::scheduler::policy,
                  defaults::scheduler::admission,
                  defaults::scheduler::max_queued,

@@ -65,6 +65,11 @@ inline constexpr auto flush_limit = 10s;  // 10 GB; well inside what service man
 inline constexpr auto lease_ttl = 30s;    // a dead reader's pin is gone within a TTFT SLO
 }  // namespace cache
 
+namespace store {
+inline constexpr std::uint16_t port = 7460;          // where `mooncaf store` and the Python package look
+inline constexpr std::uint64_t dram_size = 1 * GiB;  // bytes; taken only where the conductor has a directory
+}  // namespace store
+
 namespace scheduler {
 inline constexpr auto policy = placement_choice::kvcache_centric;
 inline constexpr auto admission = admission_choice::queue;  // as users of other servers expect

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "config/declaration.hpp"
+#include "config/defaults.hpp"
 #include "config/device_name.hpp"
 #include "config/toml.hpp"
 #include "config/value.hpp"
@@ -260,6 +261,15 @@ result<parsed_options> parse_options(std::span<const std::string> args, std::str
   return finish(*line, c);
 }
 
+bool serves_model(const options& o) { return !o.model.path.empty() || o.model.device.starts_with("model:"); }
+
+std::optional<host_port> directory_listen(const options& o) {
+  if (!o.cluster.conductor) return std::nullopt;
+  if (o.store.listen) return o.store.listen;
+  if (serves_model(o)) return std::nullopt;
+  return host_port{o.cluster.listen.host, defaults::store::port};
+}
+
 result<void> check_serving(const options& o) {
   const auto& c = o.cluster;
   const bool modelled = o.model.device.starts_with("model:");
@@ -280,21 +290,30 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "link-bandwidth, link-latency and copy-engines: only a linked device has them; give "
                 "--device linked");
-  if (!modelled && o.model.path.empty() && (c.prefill || c.decode || c.gateway))
+  if (!serves_model(o) && (c.prefill || c.decode || c.gateway))
     return fail(ec::invalid_argument,
                 "model: needed for the roles prefill, decode and gateway; give --model FILE.gguf or --model "
                 "dummy:NAME");
   if (!c.conductor && !c.join)
     return fail(ec::invalid_argument,
                 "join: needed without the role conductor; give --join HOST:PORT of the conductor");
-  const bool alone = config::is_loopback(c.listen.host) &&
-                     config::is_loopback(o.transport.data_listen.host) &&
-                     (!c.join || config::is_loopback(c.join->host));
-  if (!alone && c.cluster_secret_file.empty())
+  if (!serves_model(o) && !c.conductor && o.store.dram_bytes == 0)
     return fail(ec::invalid_argument,
-                "cluster-secret-file: needed once listen, data-listen or join is not a loopback address; all "
-                "processes of "
-                "the cluster share the file's secret");
+                "store-dram: without a model a cache holds objects alone, and lends nothing as it is; give "
+                "--store-dram "
+                "SIZE, or --model");
+  if (o.store.listen && !c.conductor)
+    return fail(ec::invalid_argument,
+                "store-listen: the conductor carries the directory; a cache finds it through join");
+  const auto directory = directory_listen(o);
+  const bool alone =
+      config::is_loopback(c.listen.host) && (!directory || config::is_loopback(directory->host)) &&
+      config::is_loopback(o.transport.data_listen.host) && (!c.join || config::is_loopback(c.join->host));
+  if (!alone && c.cluster_secret_file.empty())
+    return fail(
+        ec::invalid_argument,
+        "cluster-secret-file: needed once listen, data-listen, store-listen or join is not a loopback "
+        "address; all processes of the cluster share the file's secret");
   if (c.join && !o.transport.tcp && !o.transport.shm && !o.rdma.enabled)
     return fail(ec::invalid_argument,
                 "tcp, shm and rdma are all off, so no KV could reach another process; leave one on");

@@ -103,6 +103,12 @@ struct cache_options {
   std::chrono::nanoseconds lease_ttl{};
 };
 
+/// The object store for other engines (storage/objects), as the roles conductor and cache carry it.
+struct store_options {
+  std::optional<host_port> listen;  ///< conductor: the directory; see `directory_listen`
+  std::uint64_t dram_bytes = 0;     ///< cache: lent to the conductor's directory, if it has one; 0: nothing
+};
+
 struct scheduler_options {
   placement_choice policy = placement_choice::kvcache_centric;
   admission_choice admission = admission_choice::queue;
@@ -183,6 +189,7 @@ struct options {
   prefill_options prefill;
   decode_options decode;
   cache_options cache;
+  store_options store;
   scheduler_options scheduler;
   transport_options transport;
   rdma_config rdma;
@@ -220,6 +227,12 @@ result<parsed_options> parse_options(int argc, const char* const* argv);
 /// @param config_name  stands for the file in error texts.
 result<parsed_options> parse_options(std::span<const std::string> args, std::string_view config_text,
                                      std::string_view config_name);
+
+/// Whether there is a model. Without one a process takes part in a cluster for the object store alone.
+bool serves_model(const options& values);
+/// Where this process's directory of objects listens, if it carries one: a conductor does where it is told
+/// to, and without a model, as it would have nothing else to do, beside its control port.
+std::optional<host_port> directory_listen(const options& values);
 
 /// What only a process that is about to serve must fulfil, on top of `parse_options`: a model for the roles
 /// that compute or tokenize, a conductor to join, a cluster secret once others can reach us.

@@ -74,12 +74,12 @@ result<memory_room> memory_room_now(const std::string& root) {
   return room;
 }
 
-result<std::string> check_arena_fits(std::uint64_t arena_bytes, const memory_room& room) {
-  const auto wanted = "cache-dram: " + in_mib(arena_bytes);
+result<std::string> check_arena_fits(std::string_view option, std::uint64_t arena_bytes,
+                                     const memory_room& room) {
+  const auto wanted = std::string{option} + ": " + in_mib(arena_bytes);
   if (arena_bytes > room.total_bytes) {
     return fail(ec::out_of_space, wanted + " is more than the " + in_mib(room.total_bytes) + " that " +
-                                      room.limited_by +
-                                      " has; give --cache-dram less, the weights need room, too");
+                                      room.limited_by + " has; give it less, others need room, too");
   }
   if (arena_bytes <= room.available_bytes) return std::string{};
   return wanted + " is more than the " + in_mib(room.available_bytes) + " that " + room.limited_by +

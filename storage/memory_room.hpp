@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/result.hpp"
 
@@ -21,8 +22,10 @@ result<memory_room> memory_room_now(const std::string& root = "");
 
 /// Whether an arena of this size is worth starting with. Its pages are taken as blocks come, so that one too
 /// large ends in the kernel's OOM killer, hours later and under load.
+/// @param option  by which it was asked for.
 /// @returns nothing, or a warning: more than is available now.
 /// @error `ec::out_of_space`: more than there is.
-result<std::string> check_arena_fits(std::uint64_t arena_bytes, const memory_room& room);
+result<std::string> check_arena_fits(std::string_view option, std::uint64_t arena_bytes,
+                                     const memory_room& room);
 
 }  // namespace mooncaf

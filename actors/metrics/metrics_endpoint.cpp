@@ -11,20 +11,20 @@ constexpr std::size_t scraper_limit = 64;  ///< connections; a handful of scrape
 }  // namespace
 
 result<std::unique_ptr<http_server>> serve_metrics(const std::string& host, std::uint16_t port,
-                                                   std::shared_ptr<const metrics> meters) {
+                                                   std::function<std::string()> text) {
   http_options options;
   options.host = host;
   options.port = port;
   options.max_connections = scraper_limit;
   options.max_body_bytes = 1024;
   return http_server::start(
-      options, [meters = std::move(meters)](http_request request, std::shared_ptr<http_responder> out) {
+      options, [text = std::move(text)](http_request request, std::shared_ptr<http_responder> out) {
         if (request.path != "/metrics")
           return out->respond(404, {{"Content-Type", "text/plain"}}, "see /metrics\n");
         if (request.method != "GET" && request.method != "HEAD") {
           return out->respond(405, {{"Allow", "GET, HEAD"}, {"Content-Type", "text/plain"}}, "GET it\n");
         }
-        out->respond(200, {{"Content-Type", metrics_content_type}}, meters->text());
+        out->respond(200, {{"Content-Type", metrics_content_type}}, text());
       });
 }
 

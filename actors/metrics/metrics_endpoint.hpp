@@ -1,6 +1,7 @@
 #pragma once
 // Where Prometheus scrapes one process: a small HTTP server of its own, so that every role has one.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,9 @@ inline constexpr const char* metrics_content_type = "text/plain; version=0.0.4; 
 /// Answers GET and HEAD of `/metrics`; anything else is 404 or 405. No key: bind it where scrapers alone can
 /// reach it.
 /// @param port  0: any free one.
+/// @param text  what is scraped; called on threads of the server.
 /// @error `ec::io_error` with the address, if it cannot be had.
 result<std::unique_ptr<http_server>> serve_metrics(const std::string& host, std::uint16_t port,
-                                                   std::shared_ptr<const metrics> meters);
+                                                   std::function<std::string()> text);
 
 }  // namespace mooncaf

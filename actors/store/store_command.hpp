@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/defaults.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
@@ -19,7 +20,7 @@ namespace mooncaf::store {
 int run_command(std::span<const std::string> args, const sim::console& io);
 
 /// Where the directory listens unless it is told otherwise.
-inline constexpr std::string_view default_directory = "127.0.0.1:7460";
+inline const std::string default_directory = "127.0.0.1:" + std::to_string(defaults::store::port);
 
 /// The options that all commands of a client have.
 struct common_arguments {

@@ -43,8 +43,8 @@ struct door_times {
   latency_counts get, put;
 };
 
-/// Prometheus's text of the store.
+/// Prometheus's text of the store. @param door  null where there is none.
 std::string metrics_text(const directory_figures& figures,
-                         const std::vector<store_wire::mounted_segment>& segments, const door_times& door);
+                         const std::vector<store_wire::mounted_segment>& segments, const door_times* door);
 
 }  // namespace mooncaf::store

@@ -140,7 +140,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   if (!at) return complain(io, {ec::invalid_argument, "--data-listen: '" + listen + "' is not HOST:PORT"}, 2);
   if (const auto ok = check_secret(common, at->host); !ok) return complain(io, ok.error(), 2);
   const auto room = memory_room_now();
-  if (const auto fits = room ? check_arena_fits(*bytes, *room) : result<std::string>{""}; !fits)
+  if (const auto fits = room ? check_arena_fits("size", *bytes, *room) : result<std::string>{""}; !fits)
     return complain(io, fits.error(), static_cast<int>(exit_code::resources));
   auto directory = common.address();
   if (!directory) return complain(io, directory.error(), static_cast<int>(exit_code::files));

@@ -84,6 +84,7 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     std::shared_ptr<peer_log> log = std::make_shared<peer_log>();
     std::shared_ptr<std::vector<node_id>> fenced = std::make_shared<std::vector<node_id>>();
     int dials = 0;
+    std::vector<std::string> directories;  ///< of the object store, as it was told
   };
 
   node_world() {
@@ -118,6 +119,7 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     info.fingerprint = model;
     info.model = model == fingerprint ? "the model" : "another model";
     if (local_conductor) info.conductor = caf::actor_cast<caf::actor>(local_conductor);
+    if (local_conductor) info.directory = "test:7460";
     const std::vector<std::array<std::int64_t, 3>> samples{{16, 0, 10'000'000}, {64, 0, 40'000'000}};
     const auto nobody = caf::actor_cast<caf::actor>(local.messenger);
     info.workers = {{worker_id{id * 10 + 1}, worker_role::prefill, nobody, 64, samples},
@@ -127,7 +129,7 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     m.root = sys.spawn<node>(
         context, local, info, join,
         [this, id](const std::string&, std::uint16_t port) { return dial(id, port); },
-        keep(sys.spawn(executor_behavior)));
+        keep(sys.spawn(executor_behavior)), [&m](const std::string& at) { m.directories.push_back(at); });
     caf::anon_send(m.root, listen_atom_v, static_cast<std::uint16_t>(id));
     run();
     return m;
@@ -315,6 +317,18 @@ TEST_CASE_FIXTURE(node_world, "a conductor's node that is lost is looked for wit
   pass(5s);
   CHECK(log(2) == peer_log{"up 1", "down 1", "up 1"});
   CHECK(cluster()["nodes"].size() == 2);
+}
+
+TEST_CASE_FIXTURE(node_world, "who finds a conductor is told where its directory of objects is") {
+  add(2);
+  pass(1s);
+  CHECK(machines[2].directories == std::vector<std::string>{"test:7460"});
+  CHECK(machines[1].directories.empty());
+  cut(1, 2);
+  pass(2s);
+  cuts.clear();
+  pass(10s);
+  CHECK(machines[2].directories == std::vector<std::string>(2, "test:7460"));
 }
 
 TEST_CASE_FIXTURE(node_world, "a node with another model gives up, and says whose model is which") {

@@ -1,94 +1,14 @@
 #!/usr/bin/env python3
-"""The object store over processes: a directory, two that lend memory, and Python clients that share objects.
-
-Needs no model. The Python package is the one that was just built (MOONCAF_PYTHON_MODULE), put together in a folder.
-"""
+"""The object store over processes: a directory, two that lend memory, and Python clients that share objects."""
 import ctypes
 import json
 import os
 import pathlib
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, Cluster, Process, free_port, main, wait_until  # noqa: E402
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
-NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012, -706
-
-
-class Store:
-    """A directory and some segments of a cluster with a secret of its own."""
-
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s"):
-        self.cluster = cluster
-        self.folder = tempfile.mkdtemp(prefix="mooncaf-store-")
-        self.secret = os.path.join(self.folder, "secret")
-        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
-            f.write("a secret of this test alone, 0123456789\n")
-        self.port = free_port()
-        self.at = f"127.0.0.1:{self.port}"
-        self.lease = lease
-        self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
-                                       "--recovery", recovery, "--cluster-secret-file", self.secret)
-        ready(self.directory)
-        self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
-                                      "--cluster-secret-file", self.secret) for i in range(segments)]
-        for lender in self.lenders:
-            ready(lender)
-
-    def start(self, name, *args):
-        process = self.cluster.processes[name] = Process(name, args, self.folder)
-        return process
-
-    def run(self, *args, stdin=b"", status=0):
-        done = subprocess.run([BINARY, "store", *args, "--directory", self.at, "--cluster-secret-file", self.secret],
-                              input=stdin, capture_output=True, timeout=60)
-        assert done.returncode == status, (args, done.returncode, done.stderr)
-        return done.stdout
-
-    def json(self, *args):
-        return json.loads(self.run(*args, "--json"))
-
-    def python(self, code, *, wait=True):
-        """Another process with `store`, a client that is set up, and `expect(a, b)`."""
-        head = ("import os, signal, sys, ctypes\nfrom mooncake.store import MooncakeDistributedStore, ReplicateConfig\n"
-                "def expect(a, b):\n    assert a == b, (a, b)\n"
-                "store = MooncakeDistributedStore()\n"
-                f"code = store.setup('child', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '{self.at}')\n"
-                "assert code == 0, (code, store.last_error())\n")
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
-        child = subprocess.Popen([sys.executable, "-c", head + code], env=env, stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if not wait:
-            return child
-        out, err = child.communicate(timeout=60)
-        assert child.returncode == 0, err
-        return out
-
-    def client(self, lend=0):
-        from mooncaf.store import MooncakeDistributedStore
-
-        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = self.secret
-        store = MooncakeDistributedStore()
-        code = store.setup("127.0.0.1", "P2PHANDSHAKE", lend, 16 << 20, "tcp", "", self.at)
-        assert code == 0, (code, store.last_error())
-        return store
-
-
-def ready(process):
-    wait_until(f"{process.name} is ready", lambda: " ready " in process.output() or not process.alive(), 30)
-    assert process.alive(), process.output()
-
-
-def noise(n, seed):
-    import random
-
-    return random.Random(seed).randbytes(n)
+from cluster import Cluster, main, wait_until  # noqa: E402
+from store_world import INVALID, LEASED, NOT_FOUND, NOT_SUPPORTED, ROOT, Store, noise, package  # noqa: E402
 
 
 def test_two_processes_share_objects():
@@ -232,22 +152,6 @@ def test_a_model_s_layers_come_and_go_one_by_one():
         wait_until("a session ends with its store", lambda: world.json("stat")["reserved"] == 0)
 
 
-def test_what_replaced_an_object_is_what_is_there_after_the_directory_was_killed():
-    with Cluster() as cluster:
-        world = Store(cluster, segments=2, size="4MiB", recovery="2s")
-        store = world.client()
-        for i in range(20):
-            assert store.put(f"k{i}", noise(1000, i)) == 0
-        for i in range(0, 20, 2):
-            assert store.upsert(f"k{i}", noise(3000 + i, i)) == 0 and store.get(f"k{i}") == noise(3000 + i, i)
-        world.directory.kill9()
-        world.directory.start()
-        ready(world.directory)
-        wait_until("the directory is found again", lambda: store.is_exist("k1") == 1, 10)
-        assert all(store.get(f"k{i}") == noise(1000 if i % 2 else 3000 + i, i) for i in range(20))
-        store.close()
-
-
 def test_pages_of_a_group_leave_together():
     from mooncaf.store import ReplicateConfig
 
@@ -262,154 +166,6 @@ def test_pages_of_a_group_leave_together():
         there = store.batch_is_exist([f"{kind}{i}" for i in range(4) for kind in "kv"])
         assert sum(there) in (4, 2) and all(there[i] == there[i + 1] for i in range(0, 8, 2)), there
         store.close()
-
-
-def test_a_client_killed_in_the_middle_of_a_put_leaves_nothing():
-    with Cluster() as cluster:
-        world = Store(cluster, segments=1, size="32MiB")
-        child = world.python(
-            "import mmap, threading\n"
-            "source = mmap.mmap(-1, 8 << 20)\n"
-            "stop = threading.Thread(target=lambda: (sys.stdin.readline(), os.kill(os.getpid(), signal.SIGKILL)), daemon=True)\n"
-            "stop.start()\n"
-            "print('go', flush=True)\n"
-            "address = ctypes.addressof(ctypes.c_char.from_buffer(source))\n"
-            "keys = [f'k{i}' for i in range(3)]\n"
-            "while True:\n"
-            "    store.batch_put_from(keys, [address] * 3, [8 << 20] * 3)\n"
-            "    store.batch_remove(keys, True)\n", wait=False)
-        assert child.stdout.readline() == "go\n"
-        wait_until("a put is under way", lambda: world.json("stat")["reserved"] > 0, 30, every=0)
-        child.stdin.write("die\n")
-        child.stdin.flush()
-        child.wait(20)
-        assert child.returncode == -signal.SIGKILL
-        wait_until("no reservation is left", lambda: world.json("stat")["reserved"] == 0)
-        world.run("rm", "--matching", ".", "--force")
-        wait_until("all memory is free again", lambda: (lambda s: s["free_bytes"] == s["total_bytes"])(world.json("stat")), 30)
-        store = world.client()
-        assert store.put("k0", bytes(8 << 20)) == 0
-        store.close()
-
-
-def test_a_lender_that_is_killed_takes_only_what_had_no_replica():
-    from mooncaf.store import ReplicateConfig
-
-    with Cluster() as cluster:
-        world = Store(cluster)
-        store = world.client()
-        two, first = ReplicateConfig(), ReplicateConfig()
-        two.replica_num = 2
-        first.preferred_segment = "s0"
-        data = noise(200_000, 4)
-        for i in range(20):
-            assert store.put(f"both{i}", data, two) == 0 and store.put(f"alone{i}", data, first) == 0
-        world.lenders[0].kill9()
-        wait_until("its objects are gone", lambda: world.json("stat")["objects"] == 20)
-        assert all(store.get(f"both{i}") == data for i in range(20))
-        assert store.batch_is_exist([f"alone{i}" for i in range(20)]) == [0] * 20
-        assert store.put("new", data) == 0 and store.get("new") == data
-        store.close()
-
-
-def test_what_was_stored_is_there_again_after_the_directory_was_killed():
-    from mooncaf.store import ReplicateConfig
-
-    with Cluster() as cluster:
-        world = Store(cluster, segments=3, recovery="2s")
-        store = world.client()
-        two, hard = ReplicateConfig(), ReplicateConfig()
-        two.replica_num = 2
-        hard.with_hard_pin = True
-        values = {f"k{i}": noise(1 + 700 * i, i) for i in range(150)}
-        for key, value in values.items():
-            assert store.put(key, value, two if key.endswith("7") else hard if key == "k1" else None) == 0
-        for i in range(0, 150, 10):
-            assert store.remove(f"k{i}") == 0
-            del values[f"k{i}"]
-        before = world.json("stat")
-        world.directory.kill9()
-        assert store.is_exist("k1") == UNREACHABLE and store.get("k1") == b"" and store.health_check() == 2
-        world.directory.start()
-        ready(world.directory)
-        wait_until("the directory is found again", lambda: store.is_exist("k1") == 1, 10)
-        for key, value in values.items():
-            assert store.get(key) == value, key
-        assert store.batch_is_exist([f"k{i}" for i in range(0, 150, 10)]) == [0] * 15
-        assert len(store.get_replica_desc("k7")) == 2 and store.remove("k1") == LEASED
-        after = world.json("stat")
-        assert after["recovered"] == len(values) + 15 and after["objects"] == before["objects"] == len(values)
-        assert store.put("new", b"value") == 0 and store.get("new") == b"value"
-        store.close()
-
-
-def test_clients_go_on_through_kills_of_the_directory():
-    """One writes, removes and reads without a pause; what it was told is what it finds."""
-    import random
-    import threading
-
-    with Cluster() as cluster:
-        world = Store(cluster, segments=2, recovery="2s")
-        store, stop, wrong, done = world.client(), threading.Event(), [], [0]
-
-        def work():
-            dice, there = random.Random(7), {}
-
-            def look_again(key, *may_be):
-                """The answer was lost: what it was about has happened, or not."""
-                wait_until("the directory is found again", lambda: store.is_exist(key) != UNREACHABLE, 20)
-                got = store.get(key)
-                if got not in may_be:
-                    wrong.append((key, len(got)))
-                there.pop(key, None)
-                if got:
-                    there[key] = got
-
-            while not stop.is_set() and not wrong:
-                key = f"k{dice.randrange(40)}"
-                if key not in there:
-                    value = dice.randbytes(dice.randrange(1, 60_000))
-                    if store.put(key, value) == 0:
-                        there[key] = value
-                        done[0] += 1
-                    else:
-                        look_again(key, b"", value)
-                elif dice.random() < 0.5:
-                    if store.remove(key, True) == 0:
-                        del there[key]
-                    else:
-                        look_again(key, b"", there[key])
-                elif store.get(key) != there[key]:
-                    look_again(key, there[key])
-
-        worker = threading.Thread(target=work)
-        worker.start()
-        for _ in range(4):
-            had = done[0]
-            wait_until("the client goes on", lambda: done[0] > had + 20 or wrong, 20)
-            world.directory.kill9()
-            world.directory.start()
-            ready(world.directory)
-        stop.set()
-        worker.join()
-        assert not wrong, wrong
-        assert world.json("stat")["recovered"] > 0
-        store.close()
-
-
-def test_a_forked_child_is_refused_and_its_parent_goes_on():
-    with Cluster() as cluster:
-        world = Store(cluster, segments=1)
-        world.python(
-            "expect(store.put('k', b'v'), 0)\n"
-            "pid = os.fork()\n"
-            "if pid == 0:\n"
-            "    fine = store.get('k') == b'' and store.put('x', b'y') == -600 and store.close() == 0\n"
-            "    os._exit(0 if fine else 1)\n"
-            "expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)\n"
-            "expect(store.get('k'), b'v')\n")
-        # A process that ends without closing anything ends as it meant to.
-        world.python("store.put('l', b'v')\n")
 
 
 def test_an_engine_lends_memory_through_the_package():
@@ -469,94 +225,6 @@ def test_coroutines_share_a_store():
         asyncio.run(talk(world.at))
 
 
-def test_the_door_speaks_http():
-    import http.client
-
-    with Cluster() as cluster:
-        world = Store(cluster)
-        port, data = free_port(), noise(100_000, 6)
-        token = os.path.join(world.folder, "token")
-        pathlib.Path(token).write_text("a-token-of-this-test\n")
-        door = ("store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen")
-        for name, at, more in (("door", port, ()), ("locked", free_port(), ("--token-file", token))):
-            ready(world.start(name, *door, f"127.0.0.1:{at}", *more))
-            locked = at
-
-        def ask(method, path, body=None, headers=None, at=port):
-            connection = http.client.HTTPConnection("127.0.0.1", at, timeout=30)
-            connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            return answer.status, answer.read(), answer.headers
-
-        key = "/objects/a%2Fb%00%ff"
-        assert ask("GET", key)[0] == 404 and ask("PUT", key, data)[0] == 201 and ask("PUT", key, b"other")[0] == 200
-        status, body, headers = ask("GET", key)
-        assert status == 200 and body == data
-        for wanted, part in (("bytes=10-19", data[10:20]), ("bytes=99990-", data[99990:]), ("bytes=-5", data[-5:]), ("bytes=5-999999", data[5:])):
-            status, body, headers = ask("GET", key, headers={"Range": wanted})
-            assert status == 206 and body == part and headers["Content-Range"].endswith("/100000"), wanted
-        assert ask("GET", key, headers={"Range": "bytes=100000-"})[0] == 416 and ask("GET", key, headers={"Range": "lines=1-2"})[1] == data
-        status, body, headers = ask("HEAD", key)
-        assert status == 200 and headers["X-Object-Bytes"] == "100000"
-        assert ask("PUT", "/objects/two?replicas=2", b"x")[0] == 201 and len(world.json("stat", "two")[0]["places"]) == 2
-        assert ask("DELETE", key)[0] == 409 and ask("DELETE", key + "?force=1")[0] == 200 and ask("HEAD", key)[0] == 404
-        assert ask("PUT", "/objects/", b"x")[0] == 400 and ask("PUT", "/objects/empty", b"")[0] == 400 and ask("GET", "/objects/%4")[0] == 400
-        assert ask("PUT", "/objects/large", bytes(65 << 20))[0] == 507 and ask("POST", key, b"x")[0] == 405 and ask("GET", "/other")[0] == 404
-        assert sorted(s["name"] for s in json.loads(ask("GET", "/segments")[1])) == ["s0", "s1"]
-        assert sorted(ask("GET", "/get_all_segments")[1].split()) == [b"s0", b"s1"]
-        text = ask("GET", "/metrics")[1].decode()
-        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-        assert values["mooncaf_store_objects"] == values["master_key_count"] == "1"
-        assert int(values["mooncaf_store_capacity_bytes"]) == int(values["master_total_capacity_bytes"]) == 128 << 20
-        assert int(values['segment_allocated_bytes{segment="s0"}']) > 0 and int(values["mooncaf_store_hits_total"]) >= 6
-        moved = [int(values[f"mooncake_transfer_{what}_latency_count"]) for what in ("get", "put")]
-        assert moved == [6, 2], moved
-        found = 'mooncaf_store_directory_seconds_%s{question="find"%s}'
-        assert int(values[found % ("count", "")]) == int(values[found % ("bucket", ',le="+Inf"')]) >= 6
-        assert 0 < float(values[found % ("sum", "")]) < 5 and int(values[found % ("bucket", ',le="20"')]) >= 6
-        assert ask("GET", "/health")[0] == 200
-        # The page needs no token; what it shows does.
-        assert b"<title>mooncaf store" in ask("GET", "/store", at=locked)[1] and ask("GET", "/store/figures", at=locked)[0] == 401
-        figures = json.loads(ask("GET", "/store/figures")[1])
-        assert figures["counts"]["objects"] == 1 and [s["name"] for s in figures["segments"]] in (["s0", "s1"], ["s1", "s0"])
-        assert {"reserve", "publish", "find"} <= {t["question"] for t in figures["times"]}
-        # Web pages of elsewhere are refused, and with a token so is whoever has none.
-        assert ask("GET", "/metrics", headers={"Host": "example.com"})[0] == 403
-        assert ask("GET", "/metrics", headers={"Origin": "http://example.com"})[0] == 403
-        assert ask("GET", "/metrics", at=locked)[0] == 401 and ask("GET", "/health", at=locked)[0] == 200
-        assert ask("GET", "/metrics", headers={"Authorization": "Bearer a-token-of-this-test"}, at=locked)[0] == 200
-        world.directory.kill9()
-        assert ask("GET", "/objects/two")[0] == 503 and ask("GET", "/health")[0] == 503
-
-
-def test_the_page_shows_what_is_there_and_asks_for_the_token():
-    from browser import Browser
-
-    with Cluster() as cluster, Browser() as browser:
-        world = Store(cluster)
-        store = world.client()
-        assert store.put("a", bytes(1 << 20)) == 0 and store.get("a") and store.get("absent") == b""
-        token = os.path.join(world.folder, "token")
-        pathlib.Path(token).write_text("a-token-of-this-test\n")
-        port = free_port()
-        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen",
-                          f"127.0.0.1:{port}", "--token-file", token))
-        browser.open(f"http://127.0.0.1:{port}/store")
-        text = lambda part: browser.run(f"return document.querySelector('{part}').innerText")  # noqa: E731
-        wait_until("it asks for the token", lambda: "token" in text("#state"), 20)
-        assert "1" not in text("#tiles")
-        browser.run("document.getElementById('token').value='a-token-of-this-test'")
-        wait_until("it lives", lambda: text("#state") == "live", 20)
-        assert "Objects\n1" in text("#tiles") and "128.0 MiB" in text("#tiles") and "50.0 %" in text("#tiles")
-        segments = text("#segments")
-        assert "s0" in segments and "s1" in segments and "64.0 MiB" in segments and "find" in text("#times")
-        store.put("b", b"x")
-        wait_until("it follows", lambda: "Objects\n2" in text("#tiles"), 20)
-        world.directory.kill9()
-        wait_until("it says that the directory is gone", lambda: "does not answer" in text("#state"), 20)
-        store.close()
-
-
 def test_type_stubs_say_what_the_methods_take():
     import ast
     import inspect
@@ -588,14 +256,6 @@ def test_type_stubs_say_what_the_methods_take():
     told_names = {a.asname for n in reached if isinstance(n, ast.ImportFrom) for a in n.names} | {
         n.target.id for n in reached if isinstance(n, ast.AnnAssign)} | {"MooncakeDistributedStore"}
     assert set(store.__all__) <= told_names, set(store.__all__) - told_names
-
-
-def package():
-    """The package as it is installed: its sources and the extension in one folder."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="mooncaf-package-"))
-    shutil.copytree(ROOT / "storage/python/mooncaf", folder / "mooncaf")
-    shutil.copy(MODULE, folder / "mooncaf")
-    sys.path[:0] = [str(folder), str(ROOT / "storage/python/compat")]
 
 
 if __name__ == "__main__":

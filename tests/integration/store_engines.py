@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main  # noqa: E402
-from store import ROOT, Store, package  # noqa: E402
+from store_world import ROOT, Store, package  # noqa: E402
 
 ENGINES = os.environ.get("MOONCAF_ENGINES", "")
 RECORDED = ROOT / "tests/data/store"

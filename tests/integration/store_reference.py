@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, free_port, main, wait_until  # noqa: E402
-from store import ROOT, Store, package  # noqa: E402
+from store_world import ROOT, Store, package  # noqa: E402
 
 REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
 CALLS = str(pathlib.Path(__file__).with_name("store_calls.py"))

@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main  # noqa: E402
-from store import INVALID, NOT_SUPPORTED, Store, package  # noqa: E402
+from store_world import INVALID, NOT_SUPPORTED, Store, package  # noqa: E402
 
 HEADER = 304
 

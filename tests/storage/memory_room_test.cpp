@@ -74,13 +74,13 @@ TEST_CASE("the lowest limit of a process's cgroups counts, wherever it is set") 
 
 TEST_CASE("an arena larger than the memory is refused, one larger than what is free now is warned of") {
   const memory_room room{8 * GiB, 4 * GiB, "the machine"};
-  const auto fits = check_arena_fits(4 * GiB, room);
+  const auto fits = check_arena_fits("cache-dram", 4 * GiB, room);
   REQUIRE(fits);
   CHECK(fits->empty());
-  const auto tight = check_arena_fits(5 * GiB, room);
+  const auto tight = check_arena_fits("cache-dram", 5 * GiB, room);
   REQUIRE(tight);
   CHECK(tight->find("4096 MiB") != std::string::npos);
-  const auto refused = check_arena_fits(9 * GiB, room);
+  const auto refused = check_arena_fits("cache-dram", 9 * GiB, room);
   REQUIRE_FALSE(refused);
   CHECK(refused.error() == ec::out_of_space);
   for (const auto* part : {"cache-dram", "9216 MiB", "8192 MiB", "the machine"})

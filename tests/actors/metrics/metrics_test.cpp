@@ -106,7 +106,7 @@ TEST_CASE("a model name of any characters is a label that reads back") {
 TEST_CASE("the endpoint answers scrapers, and tells others where to look") {
   const auto meters = std::make_shared<metrics>("m");
   meters->set_running(7);
-  const auto server = serve_metrics("127.0.0.1", 0, meters).value();
+  const auto server = serve_metrics("127.0.0.1", 0, [meters] { return meters->text(); }).value();
   raw_client client{server->port()};
   client.say("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto answer = client.answer();
@@ -132,8 +132,8 @@ TEST_CASE("learned prices show the latest value of every link, and of the SSD") 
 
 TEST_CASE("an address that is taken is named in the error") {
   const auto meters = std::make_shared<metrics>("m");
-  const auto first = serve_metrics("127.0.0.1", 0, meters).value();
-  const auto second = serve_metrics("127.0.0.1", first->port(), meters);
+  const auto first = serve_metrics("127.0.0.1", 0, [meters] { return meters->text(); }).value();
+  const auto second = serve_metrics("127.0.0.1", first->port(), [meters] { return meters->text(); });
   REQUIRE_FALSE(second.has_value());
   CHECK(second.error().detail.find("127.0.0.1:" + std::to_string(first->port())) != std::string::npos);
 }

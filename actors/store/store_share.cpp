@@ -1,0 +1,122 @@
+#include "actors/store/store_share.hpp"
+
+#include <algorithm>
+
+#include "actors/log.hpp"
+#include "actors/store/store_command.hpp"
+#include "actors/store/store_door.hpp"
+
+namespace mooncaf {
+
+store_share::~store_share() {
+  {
+    std::lock_guard lock{mutex_};
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+}
+
+directory_address store_share::address_of(const host_port& at) const {
+  directory_address to;
+  to.host = at.host;
+  to.port = at.port;
+  to.secret = key_;
+  to.own_host = this_host();
+  return to;
+}
+
+result<std::uint16_t> store_share::open_directory(const host_port& at) {
+  directory_server_options options;
+  options.host = at.host;
+  options.port = at.port;
+  options.secret = key_;
+  auto started = directory_server::start(std::move(options));
+  if (!started) return fail(started.error());
+  directory_ = std::move(*started);
+  std::lock_guard lock{mutex_};
+  own_ = {at.host, directory_->port()};
+  return own_.port;
+}
+
+void store_share::lend(segment_lender_options segment) {
+  segment_ = std::move(segment);
+  segment_.log = [](std::string_view text) { log_warn("store", {{"segment", std::string{text}}}); };
+  keeper_ = std::thread{[this] { keep(); }};
+}
+
+void store_share::directory_at(const host_port& at) {
+  {
+    std::lock_guard lock{mutex_};
+    wanted_ = at;
+  }
+  changed_.notify_all();
+}
+
+/// @returns whether it is still that directory that is wanted; false when it is time to stop.
+bool store_share::wait(std::unique_lock<std::mutex>& lock, duration pause, const host_port& at) {
+  changed_.wait_for(lock, pause, [&] { return stopping_ || wanted_ != at; });
+  return !stopping_ && wanted_ == at;
+}
+
+void store_share::keep() {
+  constexpr duration shortest = std::chrono::milliseconds(50), longest = std::chrono::seconds(2);
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || wanted_.port != 0; });
+    if (stopping_) return;
+    const auto at = wanted_;
+    auto options = segment_;
+    options.directory = address_of(at);
+    std::unique_ptr<segment_lender> lender;
+    std::string complaint;
+    auto pause = shortest;
+    do {
+      lock.unlock();
+      auto started = segment_lender::start(options);
+      const auto why = started ? std::string{} : to_string(started.error());
+      if (!started && why != std::exchange(complaint, why))
+        log_warn("store", {{"directory", to_string(at)}, {"problem", why}});
+      if (started)
+        log_info("store", {{"lent", store::readable(options.bytes)},
+                           {"segment", options.name},
+                           {"directory", to_string(at)}});
+      lock.lock();
+      if (!started) continue;
+      lender = std::move(*started);
+      lent_bytes_ = options.bytes;
+      break;
+    } while (wait(lock, std::exchange(pause, std::min(2 * pause, longest)), at));
+    changed_.wait(lock, [&] { return stopping_ || wanted_ != at; });
+    lent_bytes_ = 0;
+    lock.unlock();
+    lender.reset();
+    lock.lock();
+  }
+}
+
+std::string store_share::metrics_text() {
+  std::unique_lock lock{mutex_};
+  const auto own = own_;
+  const auto lent = lent_bytes_;
+  const bool lends = keeper_.joinable();
+  lock.unlock();
+  std::string text;
+  if (lends)
+    text =
+        "# HELP mooncaf_store_lent_bytes Memory of this process that is lent to the object store.\n"
+        "# TYPE mooncaf_store_lent_bytes gauge\nmooncaf_store_lent_bytes " +
+        std::to_string(lent) + "\n";
+  if (own.port == 0) return text;
+  std::lock_guard one_at_a_time{asking_};
+  if (!client_) {
+    auto made = store_client::connect({address_of(own)});
+    if (!made) return text;
+    client_ = std::move(*made);
+  }
+  const auto figures = client_->figures();
+  const auto segments = client_->segments();
+  return figures && segments ? text + store::metrics_text(*figures, *segments, nullptr) : text;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,60 @@
+#pragma once
+// What a process of the cluster has to do with the object store: the conductor's carries its directory, a
+// cache's lends memory to it. The same classes as behind `mooncaf store directory` and `lend`.
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "config/options.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/directory_server.hpp"
+#include "storage/objects/segment_lender.hpp"
+#include "storage/objects/store_client.hpp"
+
+namespace mooncaf {
+
+/// @thread  All functions may be called from any thread, the destructor from none of its own.
+class store_share {
+ public:
+  /// @param key  what the store's clients prove that they know (`store_key_purpose`).
+  explicit store_share(std::string key) : key_(std::move(key)) {}
+  /// Ends the loan: what lay in it is gone, unless it has other replicas.
+  ~store_share();
+
+  /// Carries the directory. @returns its port. @error those of `directory_server::start`
+  result<std::uint16_t> open_directory(const host_port& at);
+  /// Lends a segment as soon as `directory_at` has told where the directory is. Tries until it succeeds, and
+  /// says in the log why it does not.
+  /// @param segment  all but the directory's address.
+  void lend(segment_lender_options segment);
+  /// Where the directory answers. The segment stays with it when it is told again; another address means
+  /// another directory, which gets a segment with fresh memory. Returns at once.
+  void directory_at(const host_port& at);
+  /// For Prometheus: the directory's counts, and what is lent. Empty where there is neither. May take as long
+  /// as the directory does for an answer.
+  std::string metrics_text();
+
+ private:
+  void keep();
+  directory_address address_of(const host_port& at) const;
+  bool wait(std::unique_lock<std::mutex>& lock, duration pause, const host_port& at);
+
+  const std::string key_;
+  std::unique_ptr<directory_server> directory_;
+  std::mutex asking_;  // guards the client: `metrics_text` comes from several threads
+  std::unique_ptr<store_client> client_;
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  host_port own_;  ///< where the directory of this process answers; port 0: there is none
+  host_port wanted_;
+  bool stopping_ = false;
+  std::uint64_t lent_bytes_ = 0;
+  segment_lender_options segment_;
+  std::thread keeper_;
+};
+
+}  // namespace mooncaf

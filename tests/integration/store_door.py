@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""The object store over HTTP: the door's calls, metrics and page."""
+import json
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, free_port, main, wait_until  # noqa: E402
+from store_world import Store, noise, package, ready  # noqa: E402
+
+
+def test_the_door_speaks_http():
+    import http.client
+
+    with Cluster() as cluster:
+        world = Store(cluster)
+        port, data = free_port(), noise(100_000, 6)
+        token = os.path.join(world.folder, "token")
+        pathlib.Path(token).write_text("a-token-of-this-test\n")
+        door = ("store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen")
+        for name, at, more in (("door", port, ()), ("locked", free_port(), ("--token-file", token))):
+            ready(world.start(name, *door, f"127.0.0.1:{at}", *more))
+            locked = at
+
+        def ask(method, path, body=None, headers=None, at=port):
+            connection = http.client.HTTPConnection("127.0.0.1", at, timeout=30)
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read(), answer.headers
+
+        key = "/objects/a%2Fb%00%ff"
+        assert ask("GET", key)[0] == 404 and ask("PUT", key, data)[0] == 201 and ask("PUT", key, b"other")[0] == 200
+        status, body, headers = ask("GET", key)
+        assert status == 200 and body == data
+        for wanted, part in (("bytes=10-19", data[10:20]), ("bytes=99990-", data[99990:]), ("bytes=-5", data[-5:]), ("bytes=5-999999", data[5:])):
+            status, body, headers = ask("GET", key, headers={"Range": wanted})
+            assert status == 206 and body == part and headers["Content-Range"].endswith("/100000"), wanted
+        assert ask("GET", key, headers={"Range": "bytes=100000-"})[0] == 416 and ask("GET", key, headers={"Range": "lines=1-2"})[1] == data
+        status, body, headers = ask("HEAD", key)
+        assert status == 200 and headers["X-Object-Bytes"] == "100000"
+        assert ask("PUT", "/objects/two?replicas=2", b"x")[0] == 201 and len(world.json("stat", "two")[0]["places"]) == 2
+        assert ask("DELETE", key)[0] == 409 and ask("DELETE", key + "?force=1")[0] == 200 and ask("HEAD", key)[0] == 404
+        assert ask("PUT", "/objects/", b"x")[0] == 400 and ask("PUT", "/objects/empty", b"")[0] == 400 and ask("GET", "/objects/%4")[0] == 400
+        assert ask("PUT", "/objects/large", bytes(65 << 20))[0] == 507 and ask("POST", key, b"x")[0] == 405 and ask("GET", "/other")[0] == 404
+        assert sorted(s["name"] for s in json.loads(ask("GET", "/segments")[1])) == ["s0", "s1"]
+        assert sorted(ask("GET", "/get_all_segments")[1].split()) == [b"s0", b"s1"]
+        text = ask("GET", "/metrics")[1].decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        assert values["mooncaf_store_objects"] == values["master_key_count"] == "1"
+        assert int(values["mooncaf_store_capacity_bytes"]) == int(values["master_total_capacity_bytes"]) == 128 << 20
+        assert int(values['segment_allocated_bytes{segment="s0"}']) > 0 and int(values["mooncaf_store_hits_total"]) >= 6
+        moved = [int(values[f"mooncake_transfer_{what}_latency_count"]) for what in ("get", "put")]
+        assert moved == [6, 2], moved
+        found = 'mooncaf_store_directory_seconds_%s{question="find"%s}'
+        assert int(values[found % ("count", "")]) == int(values[found % ("bucket", ',le="+Inf"')]) >= 6
+        assert 0 < float(values[found % ("sum", "")]) < 5 and int(values[found % ("bucket", ',le="20"')]) >= 6
+        assert ask("GET", "/health")[0] == 200
+        # The page needs no token; what it shows does.
+        assert b"<title>mooncaf store" in ask("GET", "/store", at=locked)[1] and ask("GET", "/store/figures", at=locked)[0] == 401
+        figures = json.loads(ask("GET", "/store/figures")[1])
+        assert figures["counts"]["objects"] == 1 and [s["name"] for s in figures["segments"]] in (["s0", "s1"], ["s1", "s0"])
+        assert {"reserve", "publish", "find"} <= {t["question"] for t in figures["times"]}
+        # Web pages of elsewhere are refused, and with a token so is whoever has none.
+        assert ask("GET", "/metrics", headers={"Host": "example.com"})[0] == 403
+        assert ask("GET", "/metrics", headers={"Origin": "http://example.com"})[0] == 403
+        assert ask("GET", "/metrics", at=locked)[0] == 401 and ask("GET", "/health", at=locked)[0] == 200
+        assert ask("GET", "/metrics", headers={"Authorization": "Bearer a-token-of-this-test"}, at=locked)[0] == 200
+        world.directory.kill9()
+        assert ask("GET", "/objects/two")[0] == 503 and ask("GET", "/health")[0] == 503
+
+
+def test_the_page_shows_what_is_there_and_asks_for_the_token():
+    from browser import Browser
+
+    with Cluster() as cluster, Browser() as browser:
+        world = Store(cluster)
+        store = world.client()
+        assert store.put("a", bytes(1 << 20)) == 0 and store.get("a") and store.get("absent") == b""
+        token = os.path.join(world.folder, "token")
+        pathlib.Path(token).write_text("a-token-of-this-test\n")
+        port = free_port()
+        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen",
+                          f"127.0.0.1:{port}", "--token-file", token))
+        browser.open(f"http://127.0.0.1:{port}/store")
+        text = lambda part: browser.run(f"return document.querySelector('{part}').innerText")  # noqa: E731
+        wait_until("it asks for the token", lambda: "token" in text("#state"), 20)
+        assert "1" not in text("#tiles")
+        browser.run("document.getElementById('token').value='a-token-of-this-test'")
+        wait_until("it lives", lambda: text("#state") == "live", 20)
+        assert "Objects\n1" in text("#tiles") and "128.0 MiB" in text("#tiles") and "50.0 %" in text("#tiles")
+        segments = text("#segments")
+        assert "s0" in segments and "s1" in segments and "64.0 MiB" in segments and "find" in text("#times")
+        store.put("b", b"x")
+        wait_until("it follows", lambda: "Objects\n2" in text("#tiles"), 20)
+        world.directory.kill9()
+        wait_until("it says that the directory is gone", lambda: "does not answer" in text("#state"), 20)
+        store.close()
+
+
+if __name__ == "__main__":
+    package()
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])

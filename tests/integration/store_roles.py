@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""The object store carried by the roles of a cluster: a conductor with the directory, cache nodes that lend to it."""
+import os
+import sys
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import MODEL, Cluster, Process, free_port, main, wait_until  # noqa: E402
+from store_world import Store, noise, package, ready  # noqa: E402
+
+
+class RoleStore(Store):
+    """The same store, of roles: nothing but `--join` is said to those who lend."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.make_secret()
+        self.port, self.control, self.scrape = free_port(), free_port(), free_port()
+        self.at = f"127.0.0.1:{self.port}"
+
+    def conductor(self, *more):
+        started = self.node("conductor", "--role", "conductor", "--listen", f"127.0.0.1:{self.control}", "--store-listen", self.at,
+                            "--metrics-listen", f"127.0.0.1:{self.scrape}", *more)
+        ready(started)
+        return started
+
+    def cache(self, name, *more):
+        return self.node(name, "--role", "cache", "--join", f"127.0.0.1:{self.control}", "--name", name, "--metrics-listen",
+                         "127.0.0.1:0", *more)
+
+    def node(self, name, *args):
+        process = Process(name, (*args, "--cluster-secret-file", self.secret), self.folder)
+        self.cluster.processes[name] = process
+        return process
+
+    def lenders(self):
+        return {s["name"]: s["bytes"] for s in self.json("segments")}
+
+    def scraped(self):
+        text = urllib.request.urlopen(f"http://127.0.0.1:{self.scrape}/metrics", timeout=30).read().decode()
+        return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_a_cluster_without_a_model_is_a_store():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        first = world.cache("one", "--store-dram", "32MiB")  # before there is anybody to join
+        conductor = world.conductor()
+        world.cache("two", "--store-dram", "48MiB")
+        wait_until("both lend", lambda: world.lenders() == {"one": 32 << 20, "two": 48 << 20})
+        assert world.scraped()["mooncaf_store_capacity_bytes"] == str(80 << 20)
+        store, two = world.client(), ReplicateConfig()
+        two.replica_num = 2
+        values = {f"k{i}": noise(1000 * i + 1, i) for i in range(60)}
+        assert all(store.put(key, value, two) == 0 for key, value in values.items())
+        first.kill9()
+        wait_until("what the killed one lent is gone", lambda: world.lenders() == {"two": 48 << 20})
+        assert all(store.get(key) == value for key, value in values.items())
+        first.start()
+        wait_until("it lends again", lambda: len(world.lenders()) == 2)
+        # The conductor dies, and the directory with it: those who lend tell the next one what they hold.
+        conductor.kill9()
+        conductor.start()
+        ready(conductor)
+        wait_until("it is found again", lambda: store.is_exist("k1") == 1)
+        assert all(store.get(key) == value for key, value in values.items())
+        wait_until("the scrape says so", lambda: world.scraped()["mooncaf_store_recovered_replicas_total"] == str(len(values)))
+        store.close()
+
+
+def test_a_conductor_without_a_model_says_where_its_directory_is():
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        alone = world.node("alone", "--role", "conductor,cache", "--listen", f"127.0.0.1:{world.control}", "--store-listen",
+                           "127.0.0.1:0", "--store-dram", "16MiB", "--metrics-listen", "127.0.0.1:0")
+        ready(alone)
+        at = wait_until("the log has the address", lambda: [w for w in alone.output().split() if w.startswith("directory=")])
+        world.at = at[0].removeprefix("directory=").strip('"')
+        wait_until("it lends to itself", lambda: list(world.lenders().values()) == [16 << 20])
+        world.run("put", "k", stdin=b"value")
+        assert world.run("get", "k") == b"value"
+
+
+def test_nodes_with_and_without_a_model_do_not_mix_and_a_model_s_cluster_may_carry_a_store():
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        model = ("--model", MODEL or "dummy:tiny")
+        world.conductor(*model)
+        world.node("blocks", "--role", "cache", "--join", f"127.0.0.1:{world.control}", "--metrics-listen", "127.0.0.1:0", "--cache-dram",
+                   "16MiB", "--store-dram", "8MiB", *model)
+        wait_until("it lends beside its blocks", lambda: list(world.lenders().values()) == [8 << 20])
+        stranger = world.cache("stranger", "--store-dram", "8MiB")
+        wait_until("it is refused", lambda: not stranger.alive())
+        assert "no model" in stranger.output() and "the object store alone" in stranger.output(), stranger.output()
+        assert len(world.lenders()) == 1
+
+
+def test_what_makes_no_sense_is_refused_with_a_reason():
+    import subprocess
+
+    from cluster import BINARY
+
+    for args, reason in ((("--role", "cache", "--join", "127.0.0.1:1", "--store-dram", "0B"), b"store-dram: "),
+                         (("--role", "cache", "--join", "127.0.0.1:1", "--store-listen", "127.0.0.1:0"), b"store-listen: "),
+                         (("--role", "conductor", "--store-listen", "0.0.0.0:0"), b"cluster-secret-file: "),
+                         (("--role", "gateway", "--join", "127.0.0.1:1"), b"model: ")):
+        done = subprocess.run([BINARY, *args], capture_output=True, timeout=30)
+        assert done.returncode == 2 and reason in done.stderr, (args, done)
+
+
+if __name__ == "__main__":
+    package()
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])

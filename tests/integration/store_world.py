@@ -1,0 +1,99 @@
+"""A store in processes for a test: directory, lenders, clients of the Python package that was just built.
+
+The package (MOONCAF_PYTHON_MODULE) is put together in a folder. No model is needed.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import BINARY, Process, free_port, wait_until  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
+NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012, -706
+
+
+class Store:
+    """A directory and some segments of a cluster with a secret of its own."""
+
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s"):
+        self.cluster = cluster
+        self.make_secret()
+        self.port = free_port()
+        self.at = f"127.0.0.1:{self.port}"
+        self.lease = lease
+        self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
+                                       "--recovery", recovery, "--cluster-secret-file", self.secret)
+        ready(self.directory)
+        self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
+                                      "--cluster-secret-file", self.secret) for i in range(segments)]
+        for lender in self.lenders:
+            ready(lender)
+
+    def make_secret(self):
+        self.folder = tempfile.mkdtemp(prefix="mooncaf-store-")
+        self.secret = os.path.join(self.folder, "secret")
+        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("a secret of this test alone, 0123456789\n")
+
+    def start(self, name, *args):
+        process = self.cluster.processes[name] = Process(name, args, self.folder)
+        return process
+
+    def run(self, *args, stdin=b"", status=0):
+        done = subprocess.run([BINARY, "store", *args, "--directory", self.at, "--cluster-secret-file", self.secret],
+                              input=stdin, capture_output=True, timeout=60)
+        assert done.returncode == status, (args, done.returncode, done.stderr)
+        return done.stdout
+
+    def json(self, *args):
+        return json.loads(self.run(*args, "--json"))
+
+    def python(self, code, *, wait=True):
+        """Another process with `store`, a client that is set up, and `expect(a, b)`."""
+        head = ("import os, signal, sys, ctypes\nfrom mooncake.store import MooncakeDistributedStore, ReplicateConfig\n"
+                "def expect(a, b):\n    assert a == b, (a, b)\n"
+                "store = MooncakeDistributedStore()\n"
+                f"code = store.setup('child', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '{self.at}')\n"
+                "assert code == 0, (code, store.last_error())\n")
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
+        child = subprocess.Popen([sys.executable, "-c", head + code], env=env, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if not wait:
+            return child
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 0, err
+        return out
+
+    def client(self, lend=0):
+        from mooncaf.store import MooncakeDistributedStore
+
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = self.secret
+        store = MooncakeDistributedStore()
+        code = store.setup("127.0.0.1", "P2PHANDSHAKE", lend, 16 << 20, "tcp", "", self.at)
+        assert code == 0, (code, store.last_error())
+        return store
+
+
+def ready(process):
+    wait_until(f"{process.name} is ready", lambda: " ready " in process.output() or not process.alive(), 30)
+    assert process.alive(), process.output()
+
+
+def noise(n, seed):
+    import random
+
+    return random.Random(seed).randbytes(n)
+
+
+def package():
+    """The package as it is installed: its sources and the extension in one folder."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="mooncaf-package-"))
+    shutil.copytree(ROOT / "storage/python/mooncaf", folder / "mooncaf")
+    shutil.copy(MODULE, folder / "mooncaf")
+    sys.path[:0] = [str(folder), str(ROOT / "storage/python/compat")]
