@@ -14,12 +14,18 @@ void compute_step::run() {
   std::vector<batch_item> batch;
   batch.reserve(items_.size());
   std::size_t rows = 0;
+  auto& runner = *machine_->runner;
   for (auto& item : items_) {
     batch.push_back({item.tokens, item.start, item.blocks, item.sample != nullptr, scorer(item), item.reused,
                      item.id.owner(), item.keys, pooler(item), item.adapter});
-    rows += item.sample ? 1 : 0;
+    auto& last = batch.back();
+    if (item.sample && runner.chooses()) last.choose = item.sample->choice();
+    if (last.choose != nullptr) {
+      last.chosen = &item.chosen;
+      last.want_logits = false;
+    }
+    rows += last.want_logits ? 1 : 0;
   }
-  auto& runner = *machine_->runner;
   const std::size_t vocab = runner.vocab_size();
   machine_->logits.resize(std::max(machine_->logits.size(), rows * vocab));
   const auto logits = std::span{machine_->logits}.first(rows * vocab);
@@ -37,10 +43,11 @@ void compute_step::run() {
   if (masks.valid()) masks.wait();
   if (outcome_) {
     std::size_t row = 0;
-    for (auto& item : items_) {
-      std::span<float> mine;
-      if (item.sample) mine = logits.subspan(row++ * vocab, vocab);
-      finish_item(item, mine);
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      auto& item = items_[i];
+      if (batch[i].want_logits) item.token = item.sample->next(logits.subspan(row++ * vocab, vocab));
+      else if (item.sample) item.token = item.sample->described(item.chosen);
+      finish_item(item);
     }
   }
   elapsed_ = clock_type::now() - began;
@@ -93,11 +100,8 @@ row_hidden_fn compute_step::pooler(step_item& item) {
   };
 }
 
-void compute_step::finish_item(step_item& item, std::span<float> logits) {
-  if (item.sample) {
-    item.token = item.sample->next(logits);
-    item.sample->accept(item.token->id);
-  }
+void compute_step::finish_item(step_item& item) {
+  if (item.token) item.sample->accept(item.token->id);
   const auto& layout = machine_->runner->layout();
   const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
   for (auto block = item.start / layout.block_tokens; block < end / layout.block_tokens; ++block) {

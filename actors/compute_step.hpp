@@ -40,6 +40,8 @@ struct step_item {
   pooling_kind pooling = pooling_kind::none;
   std::shared_ptr<const std::atomic<bool>> cancelled;
 
+  chosen_token chosen;  ///< where the pass chooses the token itself, before it becomes `token`
+
   // Output.
   std::optional<sampled_token> token;
   /// Of `pooling`: the sum of all rows so far, in their order whatever the chunks, or the last one. Goes in
@@ -73,7 +75,7 @@ class compute_step final : public blocking_task {
   before_layer_fn waiter();
   /// Starts to make the masks that are not there yet, in a thread beside the forward pass.
   std::future<void> make_masks();
-  void finish_item(step_item& item, std::span<float> logits);
+  void finish_item(step_item& item);
 
   std::shared_ptr<engine> machine_;
   std::vector<step_item> items_;

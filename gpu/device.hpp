@@ -18,6 +18,7 @@
 
 #include "gpu/copy_queue.hpp"
 #include "gpu/ggml_type.hpp"
+#include "gpu/token_choice.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
 
@@ -143,6 +144,10 @@ class compute_queue {
   /// x[rows[i]] += weights[i] · y[i]. No row twice.
   virtual void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
                            tensor x) = 0;
+  /// Chooses a token from each row that `how` names, and overwrites the row. `out`, one for each, and what
+  /// `top` of `how` names are the host's memory and left alone until `synchronize`.
+  /// @pre at most `largest_vocabulary` columns.
+  virtual void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) = 0;
   /// Copies to and from device memory; the host's side is left alone until `synchronize`.
   virtual void upload(std::span<const float> from, float* to) = 0;
   virtual void download(const float* from, std::span<float> to) = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gpu/cuda/cuda_weight.hpp"
+#include "gpu/host/vocab_ops.hpp"
 
 namespace mooncaf::cuda {
 
@@ -75,7 +76,12 @@ cuda_queue::cuda_queue(accelerator& gpu, int priority)
       read_blocks_(gpu),
       contexts_(gpu),
       moved_rows_(gpu),
-      moved_weights_(gpu) {}
+      moved_weights_(gpu),
+      choices_(gpu),
+      edit_table_(gpu),
+      raw_(gpu),
+      tops_(gpu),
+      chosen_(gpu) {}
 
 void cuda_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   if (tokens.empty()) return;
@@ -278,6 +284,48 @@ void cuda_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std:
                       y.stride,
                       count_of(x.cols)};
   stream_->launch(kernel::move, {count_of(rows.size())}, &p);
+}
+
+void cuda_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
+  if (how.empty()) return;
+  row_choices_.clear();
+  edits_.clear();
+  std::size_t tops = 0;
+  for (const auto& h : how) {
+    row_choice c;
+    c.u = h.u;
+    c.row = h.row;
+    c.greedy = h.greedy ? 1 : 0;
+    c.per_degree = h.greedy ? 1 : 1 / h.limits.temperature;
+    c.nats = nats_kept(h.limits.min_p);
+    c.top_k = count_of(static_cast<std::size_t>(std::max(h.limits.top_k, 0)));
+    c.top_p = h.limits.top_p;
+    c.first_edit = count_of(edits_.size());
+    c.edits = count_of(h.edits.size());
+    c.first_top = count_of(tops);
+    c.tops = count_of(h.top.size());
+    c.describe = h.describe ? 1 : 0;
+    row_choices_.push_back(c);
+    edits_.insert(edits_.end(), h.edits.begin(), h.edits.end());
+    tops += h.top.size();
+  }
+  choose_params p;
+  p.logits = logits.data;
+  p.stride = logits.stride;
+  p.choices = choices_.put(*stream_, row_choices_);
+  p.edits = edits_.empty() ? nullptr : edit_table_.put(*stream_, edits_);
+  p.raw = raw_.of(edits_.size());
+  p.tops = tops_.of(tops);
+  p.out = chosen_.of(how.size());
+  p.cols = count_of(logits.cols);
+  stream_->launch(kernel::choose, {count_of(how.size())}, &p);
+  stream_->download(out.data(), reinterpret_cast<const std::byte*>(p.out), out.size_bytes());
+  for (std::size_t i = 0; i < how.size(); ++i) {
+    if (how[i].top.empty()) continue;
+    stream_->download(how[i].top.data(),
+                      reinterpret_cast<const std::byte*>(p.tops + row_choices_[i].first_top),
+                      how[i].top.size_bytes());
+  }
 }
 
 void cuda_queue::upload(std::span<const float> from, float* to) {

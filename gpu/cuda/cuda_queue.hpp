@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gpu/cuda/device_array.hpp"
+#include "gpu/cuda/kernel_params.hpp"
 #include "gpu/device.hpp"
 
 namespace mooncaf::cuda {
@@ -40,6 +41,7 @@ class cuda_queue final : public compute_queue {
   void gather(tensor x, std::span<const std::uint32_t> rows, tensor out) override;
   void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
                    tensor x) override;
+  void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
   void synchronize() override { stream_->synchronize(); }
@@ -79,6 +81,13 @@ class cuda_queue final : public compute_queue {
   device_table<std::uint32_t> contexts_;
   device_table<std::uint32_t> moved_rows_;
   device_table<float> moved_weights_;
+  std::vector<row_choice> row_choices_;
+  std::vector<logit_edit> edits_;
+  device_table<row_choice> choices_;
+  device_table<logit_edit> edit_table_;
+  device_room<float> raw_;
+  device_room<candidate> tops_;
+  device_room<chosen_token> chosen_;
 };
 
 /// Copies on a stream of their own.

@@ -14,6 +14,7 @@
   X(add, add_params, row_threads)                                   \
   X(bend, bend_params, row_threads)                                 \
   X(move, move_params, row_threads)                                 \
+  X(choose, choose_params, choice_threads)                          \
   X(attention_64, attention_params, attention_threads)              \
   X(attention_128, attention_params, attention_threads)             \
   X(attention_256, attention_params, attention_threads)             \

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/token_choice.hpp"
+
 namespace mooncaf::cuda {
 
 /// How a weight matrix lies in device memory: rows one behind the other, each padded to whole chunks with
@@ -201,6 +203,35 @@ struct move_params {
   std::size_t packed_stride = 0;
   std::uint32_t cols = 0;
 };
+
+/// `token_choice` of a row.
+struct row_choice {
+  double u = 0;
+  std::uint32_t row = 0;
+  std::uint32_t greedy = 0;
+  float per_degree = 1;  ///< one by the temperature; 1 if greedy
+  float nats = 0;        ///< below the best, that an entry may be
+  std::uint32_t top_k = 0;
+  float top_p = 1;
+  std::uint32_t first_edit = 0;
+  std::uint32_t edits = 0;
+  std::uint32_t first_top = 0;
+  std::uint32_t tops = 0;
+  std::uint32_t describe = 0;
+};
+
+struct choose_params {
+  float* logits = nullptr;
+  std::size_t stride = 0;
+  const row_choice* choices = nullptr;
+  const logit_edit* edits = nullptr;
+  float* raw = nullptr;  ///< of each edit: what its logit was
+  candidate* tops = nullptr;
+  chosen_token* out = nullptr;
+  std::uint32_t cols = 0;
+};
+
+inline constexpr unsigned choice_threads = 1024;
 
 /// Threads of the kernels that go through rows.
 inline constexpr unsigned row_threads = 256;

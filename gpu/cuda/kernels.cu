@@ -2,5 +2,6 @@
 // functions.
 
 #include "gpu/cuda/attention.cuh"
+#include "gpu/cuda/choice.cuh"
 #include "gpu/cuda/products.cuh"
 #include "gpu/cuda/rows.cuh"

@@ -5,7 +5,8 @@
 // A kernel has one parameter, a plain struct, and as many threads per block as its declaration says, a
 // multiple of 32. Barriers and warp functions are for all threads of the block or warp: there are no masks.
 // Memory that threads share comes from MOONCAF_SHARED alone. Where a multiply-add is fused is written down
-// (`fused`), never left to a compiler: two kernels that must agree on every bit say the same.
+// (`fused`), never left to a compiler: two kernels that must agree on every bit say the same. Atomic sums are
+// of integers in shared memory, so that their order does not matter.
 
 #include <cstddef>
 #include <cstdint>

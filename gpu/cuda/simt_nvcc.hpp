@@ -6,6 +6,8 @@
   extern "C" __global__ void __launch_bounds__(THREADS) NAME(const __grid_constant__ PARAMS p)
 #define MOONCAF_SHARED(TYPE, NAME, COUNT) __shared__ __align__(16) TYPE NAME[COUNT]
 #define MOONCAF_UNROLL _Pragma("unroll")
+#define MOONCAF_UNROLL_BY(COUNT) _Pragma(MOONCAF_UNROLL_TEXT(unroll COUNT))
+#define MOONCAF_UNROLL_TEXT(WORDS) #WORDS
 #define MOONCAF_ROLLED _Pragma("unroll 1")
 
 namespace mooncaf::simt {
@@ -18,6 +20,14 @@ MOONCAF_DEVICE unsigned block_z() { return blockIdx.z; }
 MOONCAF_DEVICE void sync_block() { __syncthreads(); }
 MOONCAF_DEVICE float shuffle_xor(float x, unsigned mask) {
   return __shfl_xor_sync(0xFFFFFFFFu, x, static_cast<int>(mask));
+}
+MOONCAF_DEVICE std::uint64_t shuffle_xor(std::uint64_t x, unsigned mask) {
+  return __shfl_xor_sync(0xFFFFFFFFu, x, static_cast<int>(mask));
+}
+
+MOONCAF_DEVICE std::uint32_t add_atomically(std::uint32_t* at, std::uint32_t x) { return atomicAdd(at, x); }
+MOONCAF_DEVICE std::uint64_t add_atomically(std::uint64_t* at, std::uint64_t x) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(x));
 }
 
 MOONCAF_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }

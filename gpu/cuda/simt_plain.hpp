@@ -10,6 +10,7 @@
 #define MOONCAF_SHARED(TYPE, NAME, COUNT) \
   TYPE* const NAME = static_cast<TYPE*>(::mooncaf::simt::shared_array(#NAME, sizeof(TYPE) * (COUNT)))
 #define MOONCAF_UNROLL
+#define MOONCAF_UNROLL_BY(COUNT)
 #define MOONCAF_ROLLED
 
 namespace mooncaf::simt {
@@ -26,6 +27,12 @@ void* shared_array(const char* name, std::size_t bytes);
 /// apart.
 void sync_block(int line = __builtin_LINE());
 float shuffle_xor(float x, unsigned mask, int line = __builtin_LINE());
+std::uint64_t shuffle_xor(std::uint64_t x, unsigned mask, int line = __builtin_LINE());
+
+/// Adds to an integer in shared memory that other threads of the block may add to meanwhile, and do nothing
+/// else with. @returns what was there.
+std::uint32_t add_atomically(std::uint32_t* at, std::uint32_t x);
+std::uint64_t add_atomically(std::uint64_t* at, std::uint64_t x);
 
 /// d += a · b on the whole warp: a is 16 x 16, b 16 x 8 of f16, d 16 x 8 of f32, spread over the lanes as PTX
 /// says for mma.m16n8k16.

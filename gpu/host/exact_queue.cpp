@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/host/dequantize.hpp"
+#include "gpu/host/vocab_ops.hpp"
 
 namespace mooncaf {
 
@@ -207,6 +208,11 @@ void exact_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (std::size_t c = 0; c < x.cols; ++c) x.row(rows[i])[c] += weights[i] * y.row(i)[c];
   }
+}
+
+void exact_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
+  for (std::size_t i = 0; i < how.size(); ++i)
+    out[i] = choose_token({logits.row(how[i].row), logits.cols}, how[i]);
 }
 
 void exact_queue::upload(std::span<const float> from, float* to) {

@@ -30,6 +30,7 @@ class exact_queue final : public compute_queue {
   void gather(tensor x, std::span<const std::uint32_t> rows, tensor out) override;
   void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
                    tensor x) override;
+  void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
   void synchronize() override {}

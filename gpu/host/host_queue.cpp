@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpu/host/dequantize.hpp"
+#include "gpu/host/vocab_ops.hpp"
 
 namespace mooncaf {
 
@@ -308,6 +309,12 @@ void host_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std:
     float* to = x.row(rows[i]);
     for (std::size_t c = 0; c < x.cols; ++c) to[c] += weights[i] * y.row(i)[c];
   }
+}
+
+void host_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
+  core_.pool.run(how.size(), [&](std::size_t i) {
+    out[i] = choose_token({logits.row(how[i].row), logits.cols}, how[i]);
+  });
 }
 
 void host_queue::upload(std::span<const float> from, float* to) {

@@ -27,6 +27,29 @@ struct kept_seqs {
   }
 };
 
+/// Choices with edits of their own.
+struct kept_choices {
+  std::vector<token_choice> rows;
+  std::vector<logit_edit> edits;
+  std::size_t bytes_there = 0;
+  std::size_t bytes_back = 0;  ///< beside the tokens
+
+  explicit kept_choices(std::span<const token_choice> from) : rows(from.begin(), from.end()) {
+    std::size_t total = 0;
+    for (const auto& row : rows) {
+      total += row.edits.size();
+      bytes_back += row.top.size_bytes();
+    }
+    bytes_there = from.size_bytes() + total * sizeof(logit_edit);
+    edits.reserve(total);
+    for (auto& row : rows) {
+      const auto first = edits.size();
+      edits.insert(edits.end(), row.edits.begin(), row.edits.end());
+      row.edits = std::span{edits}.subspan(first);
+    }
+  }
+};
+
 using shared_seqs = std::shared_ptr<const kept_seqs>;
 
 template <class T>
@@ -129,6 +152,15 @@ void linked_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, st
                                tensor x) {
   line_.add([this, y = open(y), rows = kept(rows), weights = kept(weights), x = open(x)] {
     inner_->scatter_add(y, rows, weights, x);
+  });
+}
+
+void linked_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
+  auto own = std::make_shared<kept_choices>(how);
+  line_.add([this, logits = open(logits), own = std::move(own), out] {
+    link_.cross(timed_link::direction::to_device, own->bytes_there);
+    inner_->choose(logits, own->rows, out);
+    link_.cross(timed_link::direction::to_host, out.size_bytes() + own->bytes_back);
   });
 }
 

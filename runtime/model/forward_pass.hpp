@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 
+#include "gpu/token_choice.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
@@ -44,6 +45,12 @@ struct batch_item {
   row_hidden_fn each_hidden{};  ///< as `each_row`, and before it
   const lora_adapter* adapter =
       nullptr;  ///< that the weights are changed by, on the runner's device; null: none
+  /// What the last token's logits are chosen from by, where they lie, instead of `want_logits`: their row is
+  /// the pass's business. Only where the pass `chooses`.
+  const token_choice* choose = nullptr;
+  chosen_token* chosen = nullptr;  ///< gets the outcome of `choose`
+
+  bool needs_logits() const noexcept { return want_logits || choose != nullptr; }
 };
 
 /// Called on the caller's thread as soon as the KV of `layer` of all items is in the host's blocks, while the
@@ -74,6 +81,9 @@ class forward_pass {
                                const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
                                const before_layer_fn& before = {}) = 0;
 
+  /// Whether items may have their tokens chosen where the logits are: it is not worth it where they are in
+  /// the host's memory anyway.
+  virtual bool chooses() const noexcept { return false; }
   /// Of the blocks that it fills.
   virtual const kv_layout& layout() const noexcept = 0;
   /// Logits of a row.

@@ -42,10 +42,10 @@ void lora_pass::plan(std::span<const batch_item> items) {
         groups_[used_++].adapter = item.adapter;
       }
       for (std::uint32_t i = 0; i < count; ++i) groups_[at].rows.push_back(row + i);
-      if (item.want_logits) groups_[at].last_rows.push_back(last);
+      if (item.needs_logits()) groups_[at].last_rows.push_back(last);
     }
     row += count;
-    last += item.want_logits ? 1 : 0;
+    last += item.needs_logits() ? 1 : 0;
   }
 }
 

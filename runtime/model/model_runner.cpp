@@ -106,7 +106,7 @@ tensor model_runner::view(std::size_t offset, std::size_t rows, std::size_t cols
 
 result<void> model_runner::check(std::span<const batch_item> items, std::span<float> logits) const {
   const auto& c = model_->config();
-  std::size_t tokens = 0, wanted = 0;
+  std::size_t tokens = 0, wanted = 0, rows = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& item = items[i];
     if (item.tokens.empty()) return fail(ec::invalid_argument, item_name(i) + " has no tokens");
@@ -128,12 +128,15 @@ result<void> model_runner::check(std::span<const batch_item> items, std::span<fl
                                               ", the vocabulary has " + std::to_string(c.vocab_size));
     tokens += item.tokens.size();
     wanted += item.want_logits ? 1 : 0;
+    rows += item.needs_logits() ? 1 : 0;
+    if (item.choose != nullptr && (item.want_logits || item.chosen == nullptr || !chooses()))
+      return fail(ec::invalid_argument, item_name(i) + " has a choice that this pass does not make");
   }
   if (tokens == 0 || tokens > options_.max_batch_tokens)
     return fail(ec::invalid_argument, "a pass has " + std::to_string(tokens) + " tokens, 1 to " +
                                           std::to_string(options_.max_batch_tokens) + " are allowed");
-  if (wanted > options_.max_logit_rows)
-    return fail(ec::invalid_argument, std::to_string(wanted) + " items want logits, at most " +
+  if (rows > options_.max_logit_rows)
+    return fail(ec::invalid_argument, std::to_string(rows) + " items want logits, at most " +
                                           std::to_string(options_.max_logit_rows) + " may");
   if (logits.size() != wanted * c.vocab_size)
     return fail(ec::invalid_argument, "logits have room for " + std::to_string(logits.size()) + " values, " +
@@ -172,7 +175,7 @@ void model_runner::plan(std::span<const batch_item> items) {
     tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
     for (std::uint32_t t = 0; t < count; ++t) positions_.push_back(static_cast<std::int32_t>(item.start + t));
     seqs_.push_back({begin, count, item.start + count, own});
-    if (!item.want_logits) continue;
+    if (!item.needs_logits()) continue;
     last_seqs_.push_back({static_cast<std::uint32_t>(last_rows_.size()), 1, item.start + count, own});
     last_rows_.push_back(begin + count - 1);
     last_positions_.push_back(static_cast<std::int32_t>(item.start + count - 1));
@@ -211,7 +214,7 @@ result<void> model_runner::pass(std::span<const batch_item> items, std::span<flo
   const device_turn turn(*queue_);
   for (std::size_t i = 0; computed && every_row_ && i < items.size(); ++i)
     if (items[i].each_row || items[i].each_hidden) show_rows(items[i], seqs_[i].q_begin);
-  if (computed && !last_rows_.empty()) write_logits(logits);
+  if (computed && !last_rows_.empty()) write_logits(items, logits);
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
   return computed;
@@ -422,7 +425,7 @@ void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
   }
 }
 
-void model_runner::write_logits(std::span<float> logits) {
+void model_runner::write_logits(std::span<const batch_item> items, std::span<float> logits) {
   const auto& c = model_->config();
   const std::size_t n = last_rows_.size();
   const auto h = view(at_.h, n, c.dim);
@@ -437,7 +440,31 @@ void model_runner::write_logits(std::span<float> logits) {
   const std::array job{linear_job{&model_->output(), nullptr, out}};
   queue_->linear(h, job);
   if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
-  if (!logits_in_place_) queue_->download(out.data, logits);
+  if (!logits_in_place_) deliver(items, out, logits);
+}
+
+/// Lets the device choose from the rows of items that have a choice, and fetches the others'.
+void model_runner::deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits) {
+  choices_.clear();
+  std::uint32_t row = 0;
+  for (const auto& item : items) {
+    if (item.want_logits) {
+      queue_->download(computed.row(row), logits.first(computed.cols));
+      logits = logits.subspan(computed.cols);
+    }
+    if (item.choose != nullptr) {
+      choices_.push_back(*item.choose);
+      choices_.back().row = row;
+    }
+    row += item.needs_logits() ? 1 : 0;
+  }
+  if (choices_.empty()) return;
+  chosen_.resize(choices_.size());
+  queue_->choose(computed, choices_, chosen_);
+  queue_->synchronize();
+  auto next = chosen_.begin();
+  for (const auto& item : items)
+    if (item.choose != nullptr) *item.chosen = *next++;
 }
 
 /// Calls `item.each_hidden` and `item.each_row` for its rows, which begin at row `begin` of the pass.

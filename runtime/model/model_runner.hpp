@@ -23,7 +23,7 @@ namespace mooncaf {
 
 struct runner_options {
   std::uint32_t max_batch_tokens = 512;  ///< new tokens of one pass, over all items; >= 1
-  std::uint32_t max_logit_rows = 1;      ///< items with want_logits in one pass; >= 1
+  std::uint32_t max_logit_rows = 1;      ///< items with want_logits or choose in one pass; >= 1
   kv_layout layout;                      ///< from `model::layout`
   int priority = 0;                      ///< see `device::make_queue`: decode 0, prefill 1
   /// Longest context that is served; 0: the model's.
@@ -50,6 +50,7 @@ class model_runner final : public forward_pass {
                        const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
                        const before_layer_fn& before = {}) override;
 
+  bool chooses() const noexcept override { return !logits_in_place_; }
   const kv_layout& layout() const noexcept override { return options_.layout; }
   std::size_t vocab_size() const noexcept override { return model_->config().vocab_size; }
   const runner_options& options() const noexcept { return options_; }
@@ -79,7 +80,8 @@ class model_runner final : public forward_pass {
   void through(const ffn_weights& w, tensor h, tensor out);
   void adapt(lora_site site, tensor x, tensor out);
   void join(tensor x, tensor part, const float* post_gain);
-  void write_logits(std::span<float> logits);
+  void write_logits(std::span<const batch_item> items, std::span<float> logits);
+  void deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits);
   void show_rows(const batch_item& item, std::uint32_t begin);
 
   tensor view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept;
@@ -116,10 +118,12 @@ class model_runner final : public forward_pass {
   std::vector<std::uint32_t> last_rows_;  ///< row of the last token of each item that wants logits
   std::vector<std::int32_t> last_positions_;
   std::vector<attention_seq> last_seqs_;  ///< the same items with their last token as only query
-  bool every_row_ = false;                ///< some item wants more rows than its last
-  std::uint32_t told_ = 0;                ///< layers whose KV somebody was told of
-  std::vector<event_ptr> written_;        ///< with a mirror: KV of a layer is in the device's blocks
-  std::vector<float> scores_;             ///< [ffn tile, n_experts], in a mixture
+  std::vector<token_choice> choices_;     ///< of the items that have one, in their order
+  std::vector<chosen_token> chosen_;
+  bool every_row_ = false;          ///< some item wants more rows than its last
+  std::uint32_t told_ = 0;          ///< layers whose KV somebody was told of
+  std::vector<event_ptr> written_;  ///< with a mirror: KV of a layer is in the device's blocks
+  std::vector<float> scores_;       ///< [ffn tile, n_experts], in a mixture
   expert_choice experts_;
   std::vector<std::uint32_t> each_head_;  ///< 0, 1, … tokens · n_heads, with latent attention
   std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on

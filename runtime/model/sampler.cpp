@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/model/vocab_ops.hpp"
+#include "gpu/host/vocab_ops.hpp"
 
 namespace mooncaf {
 
@@ -41,6 +41,36 @@ constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr float kept_out = -1e30f;
 constexpr float greedy_below = 1e-5f;  // temperatures under this are greedy, as in vLLM
 
+/// Of entries for one token their sum is left.
+void merge_biases(std::vector<std::pair<std::int32_t, float>>& biases) {
+  std::ranges::stable_sort(biases, {}, &std::pair<std::int32_t, float>::first);
+  std::size_t kept = 0;
+  for (const auto& entry : biases) {
+    if (kept != 0 && biases[kept - 1].first == entry.first) biases[kept - 1].second += entry.second;
+    else biases[kept++] = entry;
+  }
+  biases.resize(kept);
+}
+
+/// The same token's edits as one.
+void merge_edits(std::vector<logit_edit>& edits) {
+  std::ranges::sort(edits, {}, &logit_edit::id);
+  std::size_t kept = 0;
+  for (const auto& e : edits) {
+    if (kept == 0 || edits[kept - 1].id != e.id) {
+      edits[kept++] = e;
+      continue;
+    }
+    auto& all = edits[kept - 1];
+    all.most = std::min(all.most, e.most);
+    all.bias += e.bias;
+    all.repetition *= e.repetition;
+    all.frequency += e.frequency;
+    all.presence += e.presence;
+  }
+  edits.resize(kept);
+}
+
 }  // namespace
 
 sampler::sampler(const sampling_params& params, std::span<const std::int32_t> prompt,
@@ -56,6 +86,7 @@ sampler::sampler(const sampling_params& params, std::span<const std::int32_t> pr
   };
   std::erase_if(masked_ids_, outside);
   std::erase_if(params_.logit_bias, [&](const auto& entry) { return outside(entry.first); });
+  merge_biases(params_.logit_bias);
   std::erase_if(params_.bad_words, [&](const auto& word) { return word.empty() || outside(word.back()); });
   if (constraint_ && params_.ignore_eos) {
     for (const auto id : eos_ids)
@@ -116,16 +147,12 @@ void sampler::accept(std::int32_t id) {
   if (!seen_.empty() && id >= 0 && static_cast<std::size_t>(id) < vocab_size_) ++slot_of(id).output_count;
 }
 
-/// What does not come as long as anything else may.
-void sampler::keep_out(std::span<float> logits) const {
-  const auto out = [&](std::int32_t id) {
-    auto& logit = logits[static_cast<std::size_t>(id)];
-    logit = std::min(logit, kept_out);  // what the grammar excludes stays so
-  };
+/// Calls out(id) for single tokens that do not come as long as anything else may.
+template <class Out>
+void sampler::each_kept_out(const Out& out) const {
   if (position_ < params_.min_tokens)
     for (const auto id : masked_ids_) out(id);
   for (const auto id : eos_ids_) out(id);
-  if (!allowed_.empty()) lower_others(logits, allowed_, kept_out);
   for (const auto& word : params_.bad_words) {
     const auto before = std::span{word}.first(word.size() - 1);
     if (before.size() <= tail_.size() && std::ranges::equal(before, std::span{tail_}.last(before.size())))
@@ -135,7 +162,11 @@ void sampler::keep_out(std::span<float> logits) const {
 
 void sampler::process(std::span<float> logits) const {
   if (constraint_) lower_others(logits, constraint_->allowed(), minus_infinity);
-  keep_out(logits);
+  each_kept_out([&](std::int32_t id) {
+    auto& logit = logits[static_cast<std::size_t>(id)];
+    logit = std::min(logit, kept_out);  // what the grammar excludes stays so
+  });
+  if (!allowed_.empty()) lower_others(logits, allowed_, kept_out);
   for (const auto& [id, bias] : params_.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
   for (const auto& entry : seen_) {
     if (entry.id == -1) continue;
@@ -146,29 +177,78 @@ void sampler::process(std::span<float> logits) const {
   }
 }
 
+draw_limits sampler::limits() const noexcept {
+  return {params_.temperature, params_.min_p, params_.top_k, params_.top_p};
+}
+
 std::int32_t sampler::choose(std::span<float> logits) const {
   process(logits);
   if (params_.temperature < greedy_below) return argmax(logits);
-  return draw_token(logits,
-                    {.temperature = params_.temperature,
-                     .min_p = params_.min_p,
-                     .top_k = params_.top_k,
-                     .top_p = params_.top_p},
-                    uniform_draw(params_.seed, position_));
+  return draw_token(logits, limits(), uniform_draw(params_.seed, position_));
 }
 
-sampled_token describe_token(std::span<const float> logits, std::int32_t id, std::size_t count) {
-  thread_local std::vector<candidate> best;  // sized by its largest use, so one per token would cost more
-  const double normaliser = log_sum_exp(logits);
-  const auto logprob = [normaliser](float logit) {
-    return static_cast<float>(static_cast<double>(logit) - normaliser);
+namespace {
+
+/// @param best  in order
+sampled_token with_logprobs(std::int32_t id, float logit, double normaliser,
+                            std::span<const candidate> best) {
+  const auto logprob = [normaliser](float value) {
+    return static_cast<float>(static_cast<double>(value) - normaliser);
   };
-  select_best(logits, std::min(count, logits.size()), best);
-  std::sort(best.begin(), best.end());
-  sampled_token token{id, logprob(logits[static_cast<std::size_t>(id)]), {}};
+  sampled_token token{id, logprob(logit), {}};
   token.top.reserve(best.size());
   for (const auto& c : best) token.top.emplace_back(c.id, logprob(c.value));
   return token;
+}
+
+}  // namespace
+
+sampled_token describe_token(std::span<const float> logits, std::int32_t id, std::size_t count) {
+  thread_local std::vector<candidate> best;  // sized by its largest use, so one per token would cost more
+  const auto mass = mass_of(logits);
+  select_best(logits, std::min(count, logits.size()), best);
+  std::sort(best.begin(), best.end());
+  return with_logprobs(id, logits[static_cast<std::size_t>(id)], log_sum_exp(mass.peak, mass.weights), best);
+}
+
+/// What `process` does to single tokens.
+void sampler::list_edits() {
+  edits_.clear();
+  const auto out = [this](std::int32_t id) { edits_.push_back({.id = id, .most = kept_out}); };
+  each_kept_out(out);
+  for (const auto& [id, bias] : params_.logit_bias) edits_.push_back({.id = id, .bias = bias});
+  for (const auto& entry : seen_) {
+    if (entry.id == -1) continue;
+    edits_.push_back({.id = entry.id,
+                      .repetition = params_.repetition_penalty,
+                      .frequency = params_.frequency_penalty * static_cast<float>(entry.output_count),
+                      .presence = entry.output_count > 0 ? params_.presence_penalty : 0});
+  }
+  merge_edits(edits_);
+}
+
+token_choice* sampler::choice() {
+  if (constraint_ || !allowed_.empty() || vocab_size_ > largest_vocabulary ||
+      params_.logprobs > static_cast<std::int32_t>(most_alternatives))
+    return nullptr;
+  list_edits();
+  top_.resize(static_cast<std::size_t>(std::max(params_.logprobs, 0)));
+  choice_ = {};
+  choice_.greedy = params_.temperature < greedy_below;
+  choice_.limits = limits();
+  choice_.u = uniform_draw(params_.seed, position_);
+  choice_.edits = edits_;
+  choice_.describe = params_.logprobs >= 0;
+  choice_.top = top_;
+  return &choice_;
+}
+
+sampled_token sampler::described(const chosen_token& chosen) const {
+  if (!choice_.describe) return {chosen.id, 0, {}};
+  auto best = top_;
+  std::erase_if(best, [](const candidate& c) { return c.id < 0; });
+  std::sort(best.begin(), best.end());
+  return with_logprobs(chosen.id, chosen.logit, log_sum_exp(chosen.peak, chosen.weights), best);
 }
 
 sampled_token sampler::next(std::span<float> logits) {

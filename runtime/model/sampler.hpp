@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu/token_choice.hpp"
 #include "runtime/model/sampling_params.hpp"
 #include "runtime/model/token_constraint.hpp"
 
@@ -52,6 +53,13 @@ class sampler {
   /// @param logits  [vocab_size]
   sampled_token next(std::span<float> logits);
 
+  /// How a device chooses what `next` would, so that the logits stay there; null where only `next` does it:
+  /// under a grammar and with `allowed_token_ids`, whose masks are as long as the vocabulary and made here,
+  /// and beyond what devices take (gpu/token_choice.hpp). Good until the next call of anything.
+  token_choice* choice();
+  /// What `next` would have returned, from what a device made of `choice`.
+  sampled_token described(const chosen_token& chosen) const;
+
   /// Whether `prepare` has anything to do.
   bool has_mask_to_make() const { return constraint_ && !constraint_->ready(); }
   /// Makes the mask that `next` applies. May run beside the forward pass.
@@ -72,9 +80,12 @@ class sampler {
   bool has_penalties() const noexcept;
   seen_token& slot_of(std::int32_t id);
   void grow_seen();
-  void keep_out(std::span<float> logits) const;
+  template <class Out>
+  void each_kept_out(const Out& out) const;
+  draw_limits limits() const noexcept;
   void process(std::span<float> logits) const;
   std::int32_t choose(std::span<float> logits) const;
+  void list_edits();
 
   sampling_params params_;
   std::vector<std::int32_t> masked_ids_;  ///< not allowed before `min_tokens`
@@ -86,6 +97,9 @@ class sampler {
   std::vector<std::int32_t> eos_ids_;   ///< with a constraint or `allowed_token_ids`
   std::vector<std::uint64_t> allowed_;  ///< bits; empty: all
   std::vector<std::int32_t> tail_;      ///< the latest tokens, as many as a bad word has before its last
+  token_choice choice_;
+  std::vector<logit_edit> edits_;  ///< of `choice_`
+  std::vector<candidate> top_;     ///< of `choice_`
 };
 
 /// The uniform variate in [0, 1) for output position `position` of a request with `seed`.

@@ -45,6 +45,23 @@ def the_tokens_are_the_hosts():
         assert "cuda fake, sm_90, 4 processors" in cluster.processes["all"].output()
 
 
+def chance_is_the_hosts():
+    """Penalties, limits and log-probabilities, computed where the logits are."""
+    asked = dict(prompt="the tide comes in and goes out", max_tokens=6, ignore_eos=True, temperature=0.8, seed=11, top_p=0.9,
+                 top_k=40, presence_penalty=0.5, repetition_penalty=1.2, logit_bias={"40": 3}, logprobs=3)
+    answers = []
+    for device in ((), GPU):
+        with Cluster() as cluster:
+            body = one_server(cluster, *SMALL, *device).complete(**asked)
+            answers.append(body["choices"][0])
+    host, gpu = answers
+    assert gpu["text"] == host["text"], answers
+    for key in ("token_logprobs", "top_logprobs"):
+        for a, b in zip(gpu["logprobs"][key], host["logprobs"][key], strict=True):
+            pairs = ((a, b),) if key == "token_logprobs" else zip(a.values(), b.values(), strict=True)
+            assert all(abs(x - y) < 0.02 for x, y in pairs), answers
+
+
 def kv_travels_between_a_gpu_and_a_host():
     for prefill, decode in ((GPU, ()), ((), GPU)):
         with Cluster() as cluster:
@@ -92,7 +109,7 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
         cluster.wait_idle()
 
 
-TESTS = [the_tokens_are_the_hosts, kv_travels_between_a_gpu_and_a_host,
+TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, kv_travels_between_a_gpu_and_a_host,
          what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_amid_work_ends_its_process_and_others_answer]
 
 if __name__ == "__main__":

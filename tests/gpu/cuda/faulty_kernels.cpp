@@ -49,6 +49,23 @@ KERNEL(stream_kernel) {
   wait_async<0>();
 }
 
+KERNEL(counting_kernel) {
+  MOONCAF_SHARED(std::uint32_t, count, 1);
+  if (thread_index() == 0) count[0] = 0;
+  sync_block();
+  add_atomically(&count[0], 2u);
+  sync_block();
+  p.data[thread_index()] = static_cast<float>(count[0]);
+}
+
+KERNEL(careless_count_kernel) {
+  MOONCAF_SHARED(std::uint32_t, count, 1);
+  if (thread_index() == 0) count[0] = 0;
+  sync_block();
+  if (thread_index() == p.which) count[0] = 1;
+  else add_atomically(&count[0], 1u);
+}
+
 KERNEL(past_global_kernel) { p.data[thread_index() + (thread_index() == p.which ? p.count : 0)] = 1; }
 
 KERNEL(past_shared_kernel) {
@@ -108,7 +125,7 @@ KERNEL(torn_warp_kernel) {
     sync_block();
     return;
   }
-  p.data[thread_index()] = shuffle_xor(1, 1);
+  p.data[thread_index()] = shuffle_xor(1.0f, 1);
 }
 
 KERNEL(two_warp_functions_kernel) {

@@ -21,6 +21,8 @@ void unwritten_shared_kernel(const void* params);
 void missing_barrier_kernel(const void* params);
 void late_barrier_kernel(const void* params);  ///< reads and then writes the same, with no barrier between
 void racing_blocks_kernel(const void* params);
+void counting_kernel(const void* params);        ///< right: threads count together
+void careless_count_kernel(const void* params);  ///< … while one writes what they count in
 void two_barriers_kernel(const void* params);
 void early_end_kernel(const void* params);
 void torn_warp_kernel(const void* params);

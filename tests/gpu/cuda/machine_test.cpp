@@ -96,6 +96,13 @@ TEST_CASE("threads that meet in memory without a barrier between them are told")
   CHECK(d.complaint(racing_blocks_kernel, 0, 5).empty());
 }
 
+TEST_CASE("atomic sums meet no one but each other") {
+  device_floats d(threads);
+  d.run(counting_kernel);
+  CHECK(d.get() == std::vector<float>(threads, 2 * threads));
+  CHECK(says(d.complaint(careless_count_kernel, 20), {"in a race with a write"}));
+}
+
 TEST_CASE("threads of a block that wait for different things are told") {
   device_floats d(threads);
   CHECK(says(

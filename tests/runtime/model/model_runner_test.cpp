@@ -5,6 +5,7 @@
 #include <array>
 #include <thread>
 
+#include "gpu/host/vocab_ops.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "tests/runtime/model/allocation_counter.hpp"
 #include "tests/runtime/model/model_fixture.hpp"
@@ -291,6 +292,57 @@ TEST_CASE("a pass ends at the next layer when cancelled or when a load fails, an
   REQUIRE_FALSE(lost.has_value());
   CHECK(to_string(lost.error()) == "peer lost: node 7");
   CHECK(feed(*runner, kv, ids, 512) == expected);
+}
+
+TEST_CASE("a device with memory of its own chooses tokens there, beside items that want logits or none") {
+  const auto s = set_up::of<on_linked>();
+  const auto runner = s.runner();
+  REQUIRE(runner->chooses());
+  std::vector<std::vector<std::int32_t>> prompts;
+  std::vector<std::vector<float>> expected;
+  std::vector<kv_space> spaces;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    prompts.push_back(random_tokens(9 + 7 * i, 300, 40 + i));
+    const kv_space kv(s.options.layout, prompts.back().size());
+    expected.push_back(feed(*runner, kv, prompts.back(), 512));
+    spaces.emplace_back(s.options.layout, prompts.back().size());
+  }
+  std::vector<candidate> top(3);
+  token_choice greedy, drawn;
+  drawn.greedy = false;
+  drawn.limits.temperature = 3;
+  drawn.u = 0.7;
+  drawn.describe = true;
+  drawn.top = top;
+  std::vector<chosen_token> chosen(5);
+  std::vector<batch_item> items;
+  for (std::size_t i = 0; i < 5; ++i) items.push_back({prompts[i], 0, spaces[i].blocks()});
+  items[0].choose = &greedy;
+  items[1].want_logits = true;
+  items[3].choose = &drawn;
+  items[4].want_logits = true;
+  for (auto& item : items) item.chosen = &chosen[static_cast<std::size_t>(&item - items.data())];
+  std::vector<float> logits(2 * 300);
+  REQUIRE(runner->forward(items, logits).has_value());
+  CHECK(std::ranges::equal(std::span(logits).first(300), expected[1]));
+  CHECK(std::ranges::equal(std::span(logits).last(300), expected[4]));
+  CHECK(chosen[0].id == static_cast<std::int32_t>(testing::argmax(expected[0])));
+  std::vector<candidate> want_top(3);
+  auto how = drawn;
+  how.top = want_top;
+  const auto want = choose_token(expected[3], how);
+  CHECK(chosen[3].id == want.id);
+  CHECK(chosen[3].weights == want.weights);
+  std::sort(top.begin(), top.end());
+  std::sort(want_top.begin(), want_top.end());
+  for (std::size_t i = 0; i < 3; ++i) CHECK(top[i].id == want_top[i].id);
+
+  items[1].choose = &greedy;
+  CHECK(runner->forward(items, logits).error().detail.find("batch item 1 has a choice") != std::string::npos);
+  const auto host = set_up::of<on_host>();
+  items.resize(1);
+  CHECK(host.runner()->forward(items, {}).error().detail.find("batch item 0 has a choice") !=
+        std::string::npos);
 }
 
 TEST_CASE("a batch that cannot be run is refused with what is wrong") {

@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "runtime/model/vocab_ops.hpp"
+#include "gpu/host/vocab_ops.hpp"
 
 using namespace mooncaf;
 
@@ -298,4 +298,54 @@ TEST_CASE("tokens outside a set are lowered, and no others, whatever the vocabul
       }
     }
   }
+}
+
+TEST_CASE("what a device is told to choose is what the host chooses") {
+  constexpr std::size_t vocab = 600;
+  std::mt19937 random(77);
+  const auto below = [&](std::uint32_t n) { return random() % n; };
+  const std::vector<std::int32_t> prompt{1, 2, 3, 500}, eos{7};
+  for (int round = 0; round < 60; ++round) {
+    CAPTURE(round);
+    sampling_params p;
+    p.temperature = below(4) == 0 ? 0 : 0.9f;
+    p.top_k = below(2) == 0 ? 20 : 0;
+    p.top_p = below(2) == 0 ? 0.8f : 1;
+    p.min_p = below(3) == 0 ? 0.05f : 0;
+    p.repetition_penalty = below(2) == 0 ? 1.3f : 1;
+    p.frequency_penalty = below(2) == 0 ? 0.4f : 0;
+    p.presence_penalty = below(2) == 0 ? -0.3f : 0;
+    p.min_tokens = below(6);
+    p.stop_token_ids = {7, 9};
+    p.logit_bias = {{4, 1.5f}, {1, -2.0f}, {4, 0.7f}, {7, 4.0f}};
+    p.bad_words = {{3}, {5, 6}};
+    p.logprobs = static_cast<std::int32_t>(below(4)) - 1;
+    p.seed = random();
+    sampler s(p, prompt, eos, vocab);
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      auto logits = random_logits(vocab, random(), 4);
+      const auto* how = s.choice();
+      REQUIRE(how != nullptr);
+      auto there = logits;
+      const auto chosen = choose_token(there, *how);
+      const auto got = s.described(chosen), want = s.next(logits);
+      CHECK(got.id == want.id);
+      CHECK(got.logprob == want.logprob);
+      CHECK(got.top == want.top);
+      s.accept(want.id);
+      if (i == 3) s.accept(5);  // a bad word begins
+    }
+  }
+}
+
+TEST_CASE("what devices do not take stays with the host") {
+  const std::vector<std::int32_t> eos{7};
+  sampling_params p;
+  CHECK(sampler(p, {}, eos, 100).choice() != nullptr);
+  CHECK(sampler(p, {}, eos, largest_vocabulary + 1).choice() == nullptr);
+  p.logprobs = static_cast<std::int32_t>(most_alternatives) + 1;
+  CHECK(sampler(p, {}, eos, 100).choice() == nullptr);
+  p.logprobs = -1;
+  p.allowed_token_ids = {1, 2};
+  CHECK(sampler(p, {}, eos, 100).choice() == nullptr);
 }

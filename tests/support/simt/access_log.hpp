@@ -25,6 +25,9 @@ class access_log {
   access_log(const access_log&) = delete;
   access_log& operator=(const access_log&) = delete;
 
+  /// As `moment::thread`: any thread, by an operation that no other of its kind comes between.
+  static constexpr std::uint32_t atomically = ~std::uint32_t{0} - 2;
+
   enum class verdict { fine, races_with_write, races_with_read, on_its_way };
 
   verdict read(std::size_t at, std::size_t bytes, const moment& now, std::uint32_t& other);

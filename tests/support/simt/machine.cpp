@@ -265,7 +265,18 @@ moment machine::moment_of(const access_place& place) const {
 void machine::access(std::uintptr_t at, std::size_t bytes, bool write) {
   now_.thread = current_;
   const auto place = find(at, bytes, write);
-  if (place.log == nullptr) return;
+  if (place.log != nullptr) touch(place, at, bytes, write);
+}
+
+void machine::access_atomically(std::uintptr_t at, std::size_t bytes) {
+  const auto place = find(at, bytes, true);
+  if (!place.shared) fault("adds atomically to memory that is not shared");
+  if (!place.log->written(place.at, bytes, now_)) fault("adds to shared memory that nobody has written");
+  now_.thread = access_log::atomically;
+  touch(place, at, bytes, true);
+}
+
+void machine::touch(const access_place& place, std::uintptr_t at, std::size_t bytes, bool write) {
   if (bytes <= 16 && at % bytes != 0)
     fault("is at an address that is no multiple of its " + std::to_string(bytes) + " bytes");
   const char* const memory = place.shared ? "shared" : "global";
@@ -273,7 +284,9 @@ void machine::access(std::uintptr_t at, std::size_t bytes, bool write) {
   const auto when = moment_of(place);
   const auto seen =
       write ? place.log->write(place.at, bytes, when, other) : place.log->read(place.at, bytes, when, other);
-  const auto whom = " thread " + (other == ~std::uint32_t{0} ? "of several" : std::to_string(other));
+  const auto whom = other == access_log::atomically ? " several threads at once"
+                    : other == ~std::uint32_t{0}    ? " thread of several"
+                                                    : " thread " + std::to_string(other);
   switch (seen) {
     case access_log::verdict::fine:
       break;

@@ -79,6 +79,8 @@ class machine {
   const std::byte* collect(const char* what, int line, const void* mine, std::size_t bytes,
                            void (*finish)(const slot* all, slot* results));
   void access(std::uintptr_t at, std::size_t bytes, bool write);
+  /// A read and a write of shared memory that races with those of no other thread that does the same.
+  void access_atomically(std::uintptr_t at, std::size_t bytes);
   void copy_async(void* shared, const void* global, bool there);
   void commit_async();
   void wait_async(int pending);
@@ -111,6 +113,7 @@ class machine {
     std::size_t at, bytes;
   };
 
+  void touch(const access_place& place, std::uintptr_t at, std::size_t bytes, bool write);
   [[noreturn]] void fault(const std::string& what);
   void run_block();
   bool run_ready();

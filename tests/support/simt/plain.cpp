@@ -33,10 +33,31 @@ const std::array<float, 65536>& half_values() {
   return table;
 }
 
+template <class T>
 struct exchange {
-  float value;
+  T value;
   unsigned mask;
 };
+
+template <class T>
+T exchanged(T x, unsigned mask, int line) {
+  const exchange<T> mine{x, mask};
+  return as<T>(
+      kernel_runs()->collect("a shuffle", line, &mine, sizeof mine, [](const slot* all, slot* results) {
+        for (unsigned lane = 0; lane < 32; ++lane) {
+          const auto from = lane ^ (as<exchange<T>>(all[lane]).mask % 32);
+          as<T>(results[lane]) = as<exchange<T>>(all[from]).value;
+        }
+      }));
+}
+
+template <class T>
+T added(T* at, T x) {
+  kernel_runs()->access_atomically(reinterpret_cast<std::uintptr_t>(at), sizeof(T));
+  const T before = *at;
+  *at = before + x;
+  return before;
+}
 
 struct fragments {
   float d[4];
@@ -99,14 +120,10 @@ unsigned block_z() { return kernel_runs()->block().z; }
 void* shared_array(const char* name, std::size_t bytes) { return kernel_runs()->shared_array(name, bytes); }
 void sync_block(int line) { kernel_runs()->barrier(line); }
 
-float shuffle_xor(float x, unsigned mask, int line) {
-  const exchange mine{x, mask};
-  return as<float>(
-      kernel_runs()->collect("a shuffle", line, &mine, sizeof mine, [](const slot* all, slot* results) {
-        for (unsigned lane = 0; lane < 32; ++lane)
-          as<float>(results[lane]) = as<exchange>(all[lane ^ (as<exchange>(all[lane]).mask % 32)]).value;
-      }));
-}
+float shuffle_xor(float x, unsigned mask, int line) { return exchanged(x, mask, line); }
+std::uint64_t shuffle_xor(std::uint64_t x, unsigned mask, int line) { return exchanged(x, mask, line); }
+std::uint32_t add_atomically(std::uint32_t* at, std::uint32_t x) { return added(at, x); }
+std::uint64_t add_atomically(std::uint64_t* at, std::uint64_t x) { return added(at, x); }
 
 void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, int line) {
   const fragments mine{{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};

@@ -1,4 +1,4 @@
-#include "runtime/model/vocab_ops.hpp"
+#include "gpu/host/vocab_ops.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,6 @@ namespace mooncaf {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
-// A token this many nats below the best one has less than 1e-26 of its probability.
-constexpr float negligible_nats = 60;
 constexpr std::size_t block = 256;  // logits summed as one step of the draw
 
 /// Scratch of the thread: sized by the vocabulary, so one per request would cost more than the request.
@@ -23,24 +21,6 @@ struct scratch_space {
 scratch_space& scratch() {
   thread_local scratch_space space;
   return space;
-}
-
-/// e^x for x in [-negligible_nats, 0]; relative error below 3e-6 (3e-7 above -8).
-/// 2^f on [-0.5, 0.5] is the Taylor polynomial of degree 6 of e^(f ln 2).
-inline float exp_negative(float x) noexcept {
-  constexpr float round = 12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
-  const float scaled = x * 1.44269504f;
-  const float shifted = scaled + round;
-  const float f = (scaled - (shifted - round)) * 0.693147181f;
-  float p = 1.0f / 720;
-  p = p * f + 1.0f / 120;
-  p = p * f + 1.0f / 24;
-  p = p * f + 1.0f / 6;
-  p = p * f + 0.5f;
-  p = p * f + 1.0f;
-  p = p * f + 1.0f;
-  const auto exponent = std::bit_cast<std::uint32_t>(shifted) << 23;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + exponent);
 }
 
 /// Largest value; minus infinity if there is none. NaN is skipped.
@@ -57,12 +37,7 @@ float largest(std::span<const float> v) noexcept {
 
 /// weights[i] = e^(v[i] - top), or 0 where that is below e^-nats. A NaN becomes 0.
 void exponentiate(std::span<const float> v, float top, float nats, std::span<float> weights) noexcept {
-  for (std::size_t i = 0; i < v.size(); ++i) {
-    const float d = v[i] - top;
-    const bool keep = d >= -nats;
-    const float e = exp_negative(keep ? d : 0.0f);
-    weights[i] = keep ? e : 0.0f;
-  }
+  for (std::size_t i = 0; i < v.size(); ++i) weights[i] = entry_weight(v[i] - top, nats);
 }
 
 /// Sum of one block in double, in eight interleaved lanes.
@@ -249,14 +224,20 @@ void select_best(std::span<const float> v, std::size_t k, std::vector<candidate>
   shrink();
 }
 
-double log_sum_exp(std::span<const float> v) {
+logit_mass mass_of(std::span<const float> v) {
   auto& space = scratch();
   const float top = largest(v);
-  if (!std::isfinite(top)) return top;
+  if (!std::isfinite(top)) return {top, 0};
   space.weights.resize(v.size());
-  exponentiate(v, top, negligible_nats, space.weights);
-  return static_cast<double>(top) + std::log(sum_blocks(space.weights, space.block_sums));
+  exponentiate(v, top, all_nats, space.weights);
+  return {top, sum_blocks(space.weights, space.block_sums)};
 }
+
+double log_sum_exp(float peak, double weights) noexcept {
+  return static_cast<double>(peak) + (std::isfinite(peak) ? std::log(weights) : 0);
+}
+
+float nats_kept(float min_p) noexcept { return min_p > 0 ? std::min(all_nats, -std::log(min_p)) : all_nats; }
 
 std::int32_t draw_token(std::span<float> logits, const draw_limits& limits, double u) {
   const float per_degree = 1 / limits.temperature;
@@ -265,12 +246,32 @@ std::int32_t draw_token(std::span<float> logits, const draw_limits& limits, doub
   if (!std::isfinite(top)) return argmax(logits);
   auto& weights = scratch().weights;
   weights.resize(logits.size());
-  const float nats = limits.min_p > 0 ? std::min(negligible_nats, -std::log(limits.min_p)) : negligible_nats;
-  exponentiate(logits, top, nats, weights);
+  exponentiate(logits, top, nats_kept(limits.min_p), weights);
   if (limits.top_k > 0 && static_cast<std::size_t>(limits.top_k) < logits.size())
     apply_top_k(logits, weights, static_cast<std::size_t>(limits.top_k));
   if (limits.top_p < 1.0f) apply_top_p(weights, static_cast<double>(limits.top_p));
   return pick(weights, u);
+}
+
+chosen_token choose_token(std::span<float> logits, const token_choice& how) {
+  chosen_token out;
+  thread_local std::vector<float> raw;
+  if (how.describe) {
+    raw.assign(logits.begin(), logits.end());
+    const auto mass = mass_of(logits);
+    out.peak = mass.peak;
+    out.weights = mass.weights;
+    auto& best = scratch().candidates;
+    select_best(logits, how.top.size(), best);
+    std::ranges::fill(std::ranges::copy(best, how.top.begin()).out, how.top.end(), candidate{0, -1});
+  }
+  for (const auto& edit : how.edits) {
+    auto& logit = logits[static_cast<std::size_t>(edit.id)];
+    logit = edited(logit, edit);
+  }
+  out.id = how.greedy ? argmax(logits) : draw_token(logits, how.limits, how.u);
+  if (how.describe) out.logit = raw[static_cast<std::size_t>(out.id)];
+  return out;
 }
 
 }  // namespace mooncaf
