@@ -21,6 +21,13 @@ namespace mooncaf {
 
 namespace py = pybind11;
 
+/// Keeps in words why something was refused; the extension's callers get a code alone. @thread any
+void note_error(const error& why);
+std::string last_error();
+
+/// The transfer engine's class, for `mooncaf.engine`.
+void add_engine(py::module_& m);
+
 /// Whether this process may read the first and the last byte of each: of a device's memory, or of none, it
 /// may not. Where the kernel does not say, yes.
 inline bool all_there(std::span<const std::span<std::byte>> memory) {

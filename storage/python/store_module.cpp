@@ -23,12 +23,8 @@ namespace {
 
 constexpr auto invalid = static_cast<std::int32_t>(store_code::invalid_parameters);
 
-std::mutex error_mutex;
-std::string error_text;
-
 std::int32_t refuse(const error& why) {
-  std::lock_guard lock{error_mutex};
-  error_text = to_string(why);
+  note_error(why);
   if (why == ec::invalid_argument || why == ec::already_exists) return invalid;
   return static_cast<std::int32_t>(why == ec::timed_out ? store_code::timed_out
                                                         : store_code::directory_unreachable);
@@ -423,12 +419,20 @@ std::uint64_t unique_number() {
   return static_cast<std::uint64_t>(::getpid()) * 1000 + next++;
 }
 
-std::string last_error() {
+std::mutex error_mutex;
+std::string error_text;
+
+}  // namespace
+
+void mooncaf::note_error(const error& why) {
+  std::lock_guard lock{error_mutex};
+  error_text = to_string(why);
+}
+
+std::string mooncaf::last_error() {
   std::lock_guard lock{error_mutex};
   return error_text;
 }
-
-}  // namespace
 
 PYBIND11_MODULE(_store, m) {
   m.doc() = "The client of mooncaf's object store; use mooncaf.store.";
@@ -467,6 +471,7 @@ PYBIND11_MODULE(_store, m) {
       .def("replicas", &client::replicas)
       .def("remove", &client::remove)
       .def("remove_all", &client::remove_all);
+  add_engine(m);
   m.def("unique_number", &unique_number);
   m.def("last_error", &last_error);
   m.def("is_there", [](std::uint64_t address, std::uint64_t size) {

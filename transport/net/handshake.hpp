@@ -27,7 +27,7 @@
 namespace mooncaf {
 
 /// What a link is for.
-enum class link_kind : std::uint8_t { tcp = 1, shm = 2, rdma = 3, store = 4 };
+enum class link_kind : std::uint8_t { tcp = 1, shm = 2, rdma = 3, store = 4, engine = 5 };
 
 struct link_identity {
   link_kind kind = link_kind::tcp;

@@ -1,0 +1,68 @@
+#pragma once
+// What one transfer engine asks another before bytes move: who are you and what memory do you offer. A TCP
+// connection for each question, after both sides have proved that they know the secret.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/engine/engine_wire.hpp"
+#include "transport/net/event_loop.hpp"
+#include "transport/net/handshake.hpp"
+
+namespace mooncaf {
+
+/// Answers questions of others, on a thread of its own.
+class engine_door {
+ public:
+  struct answers {
+    std::function<std::vector<std::byte>()> describe;
+    std::function<void(std::string name, std::string text)> notify;
+  };
+  /// @param port  0: a free one from 15000 to 16999, where Mooncake's lie.
+  /// @error `ec::invalid_argument`, `ec::io_error` with the address
+  static result<std::unique_ptr<engine_door>> open(const std::string& host, std::uint16_t port,
+                                                   std::string secret, answers hooks);
+  ~engine_door();
+  std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  struct visitor {
+    unique_fd fd;
+    std::uint64_t token = 0;
+    handshake shake;
+    time_point since{};
+    bool believed = false;
+    std::vector<std::byte> in, out;
+    std::size_t sent = 0;
+  };
+  engine_door(std::string secret, answers hooks) : secret_(std::move(secret)), hooks_(std::move(hooks)) {}
+  result<void> listen(const std::string& host, std::uint16_t port);
+  void accept_all();
+  bool serve(visitor& v, std::uint32_t events);
+  bool read(visitor& v);
+  bool take(visitor& v);
+  bool write(visitor& v);
+  bool drop_late();
+
+  std::string secret_;
+  answers hooks_;
+  unique_fd listener_;
+  std::uint16_t port_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<visitor>> visitors_;
+  std::unique_ptr<event_loop> loop_;  // last: its thread uses the others
+};
+
+/// Puts a question to the engine at that address. @error `ec::peer_lost`, `ec::timed_out`,
+/// `ec::unauthenticated`, `ec::corrupt`, with the address.
+result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t port,
+                                          const std::string& secret, const engine_wire::question& q,
+                                          time_point until);
+
+}  // namespace mooncaf

@@ -1,0 +1,246 @@
+"""The transfer engine under the names, signatures and return codes that callers of Mooncake's use.
+
+Peers find each other by HOST:PORT of their engines ("P2PHANDSHAKE"); there is no metadata server. Calls are thread-safe and
+release the GIL. After a fork the child's copy of an engine answers every call with -1: make another.
+"""
+
+import enum
+import ipaddress
+import json
+import os
+import socket
+
+from . import _store
+
+__all__ = ["TransferEngine", "TransferNotify", "TransferOpcode", "Read", "Write", "SUPPORT_CUDA", "SUPPORT_EFA", "SUPPORT_HIP",
+           "SUPPORT_INTRA_NVLINK", "SUPPORT_MNNVL", "SUPPORT_MUSA"]
+
+SUPPORT_CUDA = SUPPORT_EFA = SUPPORT_HIP = SUPPORT_INTRA_NVLINK = SUPPORT_MNNVL = SUPPORT_MUSA = False
+FAILED = -1
+
+
+class TransferOpcode(enum.IntEnum):
+    Read = 0
+    Write = 1
+
+
+Read, Write = TransferOpcode.Read, TransferOpcode.Write
+
+
+class TransferNotify:
+    """A word for the program behind the peer's engine."""
+
+    def __init__(self, name="", msg=""):
+        self.name, self.msg = name, msg
+
+
+def _address(name):
+    """(numeric host, port or 0) of "host", "host:port" or "[v6]:port"; None where the name has no address."""
+    host, port = name, "0"
+    if name.count(":") == 1 or name.startswith("["):
+        host, _, port = name.rpartition(":") if not name.endswith("]") else (name, "", "0")
+    host = host.strip("[]")
+    if not port.isdigit() or int(port) > 65535:
+        return None
+    try:
+        return str(ipaddress.ip_address(host)), int(port)
+    except ValueError:
+        pass
+    try:
+        return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0], int(port)
+    except OSError:
+        return None
+
+
+class TransferEngine:
+    """Moves bytes between registered memory of this process and of others. Made empty; `initialize` starts it."""
+
+    TransferOpcode = TransferOpcode
+
+    def __init__(self):
+        self._engine = None
+        self._pid = 0
+        self._host = ""
+
+    # ---- life
+
+    def initialize(self, local_hostname, metadata_server, protocol, device_name):
+        """Listens at `local_hostname`; other processes name this one HOST:get_rpc_port().
+
+        The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own. `metadata_server` is
+        "P2PHANDSHAKE". With `protocol` "rdma" NICs are used where there are any, whatever `device_name` says; memory of the
+        same host is mapped, and TCP is the way that is always there.
+        """
+        if self._usable() is not None:
+            return 0  # as the reference has it; nothing changes
+        at = _address(str(local_hostname))
+        if metadata_server != "P2PHANDSHAKE" or at is None:
+            return FAILED
+        engine = _store.Engine()
+        code = engine.open(*at, protocol == "rdma", os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""))
+        if code == 0:
+            self._engine, self._pid, self._host = engine, os.getpid(), at[0]
+        return code
+
+    def initialize_ext(self, local_hostname, metadata_server, protocol, device_name, metadata_type):
+        return self.initialize(local_hostname, metadata_server, protocol, device_name)
+
+    def __del__(self):
+        try:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                engine.close() if self._pid == os.getpid() else engine.abandon()
+        except Exception:
+            pass
+
+    def _usable(self):
+        return self._engine if self._pid == os.getpid() else None
+
+    def get_rpc_port(self):
+        engine = self._usable()
+        return engine.port() if engine is not None else 0
+
+    def last_error(self):
+        """In words, why the last call was refused. Not in the reference."""
+        return _store.last_error()
+
+    def get_local_topology(self, device_name=None):
+        """JSON: the ways out of this process by where memory lies. Processor memory alone is known."""
+        return json.dumps({"cpu:0": [[], []]})
+
+    def get_engine(self):
+        """What `MooncakeDistributedStore.setup` takes as `engine`; the store finds its own ways."""
+        return self
+
+    def get_engine_ptr(self):
+        return id(self._engine) if self._usable() is not None else 0
+
+    # ---- memory
+
+    def register_memory(self, buffer_addr, capacity, location="*"):
+        engine = self._usable()
+        return engine.offer(buffer_addr, capacity) if engine is not None else FAILED
+
+    def unregister_memory(self, buffer_addr):
+        engine = self._usable()
+        return engine.take_back(buffer_addr) if engine is not None else FAILED
+
+    def batch_register_memory(self, buffer_addresses, capacities, location="*"):
+        if len(buffer_addresses) != len(capacities):
+            return FAILED
+        codes = [self.register_memory(a, c, location) for a, c in zip(buffer_addresses, capacities)]
+        return next((c for c in codes if c), 0)
+
+    def batch_unregister_memory(self, buffer_addresses):
+        codes = [self.unregister_memory(a) for a in buffer_addresses]
+        return next((c for c in codes if c), 0)
+
+    def allocate_managed_buffer(self, length):
+        """Registered memory that processes of this host map: the fastest there is. @returns 0 if it is not to be had."""
+        engine = self._usable()
+        return engine.allocate(max(length, 1)) if engine is not None else 0
+
+    def free_managed_buffer(self, buffer_addr, length):
+        engine = self._usable()
+        if engine is None:
+            return FAILED
+        engine.release(buffer_addr)
+        return 0  # also for what was never allocated, as the reference has it
+
+    def write_bytes_to_buffer(self, dest_address, src, length):
+        data = src.encode() if isinstance(src, str) else bytes(src)
+        return 0 if _store.put_bytes_at(dest_address, data, length) else FAILED
+
+    def read_bytes_from_buffer(self, source_address, length):
+        data = _store.bytes_at(source_address, length)
+        return b"" if data is None else data
+
+    # ---- transfers that are waited for
+
+    def transfer_sync_write(self, target_hostname, buffer, peer_buffer_address, length, transport_hint=""):
+        return self._move(target_hostname, [buffer], [peer_buffer_address], [length], Write)
+
+    def transfer_sync_read(self, target_hostname, buffer, peer_buffer_address, length, transport_hint=""):
+        return self._move(target_hostname, [buffer], [peer_buffer_address], [length], Read)
+
+    def transfer_sync(self, target_hostname, buffer, peer_buffer_address, length, opcode, notify=None, transport_hint=""):
+        return self._move(target_hostname, [buffer], [peer_buffer_address], [length], opcode, notify)
+
+    def batch_transfer_sync_write(self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=""):
+        return self._move(target_hostname, buffers, peer_buffer_addresses, lengths, Write)
+
+    def batch_transfer_sync_read(self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=""):
+        return self._move(target_hostname, buffers, peer_buffer_addresses, lengths, Read)
+
+    def batch_transfer_sync(self, target_hostname, buffers, peer_buffer_addresses, lengths, opcode, notify=None, transport_hint=""):
+        return self._move(target_hostname, buffers, peer_buffer_addresses, lengths, opcode, notify)
+
+    def _move(self, target, buffers, peer_addresses, lengths, opcode, notify=None):
+        engine = self._usable()
+        if engine is None:
+            return FAILED
+        code = engine.move(target, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths))
+        if code == 0 and notify is not None:
+            code = engine.notify(target, notify.name, notify.msg)
+        return FAILED if code else 0
+
+    @staticmethod
+    def _limit(lengths):
+        """Seconds: as in the reference, a nanosecond for each byte beside MC_TRANSFER_TIMEOUT."""
+        try:
+            constant = max(float(os.environ.get("MC_TRANSFER_TIMEOUT", 30)), 0.001)
+        except ValueError:
+            constant = 30.0
+        return constant + sum(lengths) * 1e-9
+
+    # ---- transfers that are not waited for
+
+    def batch_transfer_async_write(self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=""):
+        return self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, Write)
+
+    def batch_transfer_async_read(self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=""):
+        return self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, Read)
+
+    def batch_transfer_async(self, target_hostname, buffers, peer_buffer_addresses, lengths, opcode, transport_hint=""):
+        return self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode)
+
+    def transfer_submit_write(self, target_hostname, buffer, peer_buffer_address, length, transport_hint=""):
+        return self._begin(target_hostname, [buffer], [peer_buffer_address], [length], Write)
+
+    def _begin(self, target, buffers, peer_addresses, lengths, opcode):
+        engine = self._usable()
+        if engine is None:
+            return 0
+        return engine.begin(target, buffers, peer_addresses, lengths, opcode == Write, self._limit(lengths))
+
+    def get_batch_transfer_status(self, batch_ids):
+        """Waits for all of them: 0 if each was done, -1 otherwise, also for what was never begun."""
+        engine = self._usable()
+        if engine is None:
+            return FAILED
+        return 0 if all([engine.ended(i, True) == 1 for i in batch_ids]) else FAILED
+
+    def transfer_check_status(self, batch_id):
+        """1 done, 0 running, -1 failed. An id whose end was told before is -1; the reference ends the process."""
+        engine = self._usable()
+        state = engine.ended(batch_id, False) if engine is not None else FAILED
+        return max(state, FAILED)
+
+    # ---- peers
+
+    def get_first_buffer_address(self, segment_name):
+        engine = self._usable()
+        return engine.first_address(segment_name) if engine is not None else 0
+
+    def send_probe(self, peer_server_name):
+        engine = self._usable()
+        return engine.probe(peer_server_name) if engine is not None else FAILED
+
+    def get_notifies(self):
+        engine = self._usable()
+        words = engine.words() if engine is not None else []
+        return [TransferNotify(n.decode(errors="replace"), m.decode(errors="replace")) for n, m in words]
+
+    def warmup_efa_segment(self, segment_name):
+        """Nothing is to be made warm: there is no EFA."""
+        return FAILED

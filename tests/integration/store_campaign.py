@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""The whole object store against a simple model: random operations of clients in processes of their own, while clients,
+lenders and the directory are killed, links to the directory are cut or stall, the directory stands still, and memory is full.
+
+    store_campaign.py --seeds 1-50              # what CI runs
+    store_campaign.py --seeds 1-500 --seconds 2 # more, longer
+    store_campaign.py --seed 17 --keep          # one again, with its history left behind
+
+Every operation is noted before and after; when all is over `store_model.py` says what cannot have happened: a wrong byte, a
+value that was replaced or removed before it was asked for, an object that is gone though a replica was there all the time,
+memory that nobody has and that is not free.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+import store_client_process as clients  # noqa: E402
+import store_model as model  # noqa: E402
+from cluster import PATIENCE, Cluster, wait_until  # noqa: E402
+from store_proxy import Proxy  # noqa: E402
+from store_world import Store, package, ready  # noqa: E402
+
+CLIENTS = 3
+
+
+class Nursery:
+    """Makes clients: a process without threads, which has the package already, forks for each."""
+
+    def __init__(self):
+        self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lock = threading.Lock()
+        if os.fork() == 0:
+            self.ours.close()
+            self.serve(theirs)
+            os._exit(0)
+        theirs.close()
+
+    @staticmethod
+    def serve(line):
+        import mooncaf.store  # noqa: F401
+
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until they know what to do
+        while job := line.recv(1 << 16):
+            pid = os.fork()
+            if pid == 0:
+                line.close()
+                clients.work(json.loads(job))
+                os._exit(0)
+            line.send(str(pid).encode())
+
+    def client(self, job):
+        with self.lock:
+            self.ours.send(json.dumps(job).encode())
+            return Worker(int(self.ours.recv(100)), job["history"])
+
+
+class Worker:
+    def __init__(self, pid, history):
+        self.pid, self.history, self.handle = pid, history, os.pidfd_open(pid)
+
+    def signal(self, number):
+        try:
+            signal.pidfd_send_signal(self.handle, number)
+        except ProcessLookupError:
+            pass
+
+    def join(self, seconds):
+        ended, _, _ = select.select([self.handle], [], [], seconds)
+        assert ended, f"client {self.pid} does not end"
+
+    def closed(self):
+        """Whether it came to its end by itself."""
+        return '"closed"' in self.noted()
+
+    def noted(self):
+        history = pathlib.Path(self.history)
+        return history.read_text() if history.exists() else ""
+
+
+class Run:
+    """One world with its faults, all drawn by the seed. What takes how long is the machine's business."""
+
+    def __init__(self, seed, seconds, nursery):
+        self.nursery = nursery
+        self.seed, self.seconds, self.dice = seed, seconds, random.Random(seed)
+        self.full = self.dice.random() < 0.3  # then objects make way for others
+        self.segments = self.dice.choice((2, 3))
+        self.events = []  # (time, what, whom), of faults
+        self.folder = tempfile.mkdtemp(prefix=f"mooncaf-campaign-{seed}-")
+        self.workers, self.lives = {}, [0] * CLIENTS
+
+    def __call__(self):
+        with Cluster() as cluster:
+            self.world = Store(cluster, segments=self.segments, size="4MiB" if self.full else "48MiB", lease="200ms", recovery="2s")
+            self.proxies = [Proxy(self.world.port) for _ in range(CLIENTS)]
+            for i in range(CLIENTS):
+                self.start_client(i)
+            try:
+                wait_until("all clients work", lambda: all(w.noted() for w in self.workers.values()))
+                self.disturb()
+                self.end_clients()
+                self.settle()
+            finally:
+                for worker in self.workers.values():
+                    worker.signal(signal.SIGKILL)
+                for proxy in self.proxies:
+                    proxy.close()
+        operations = [op for name in sorted(os.listdir(self.folder)) for op in model.read_history(os.path.join(self.folder, name))]
+        problems = model.judge(operations, self.events, evicts=self.full)
+        assert not problems, "; ".join(problems[:5])
+        return operations
+
+    # ---- clients
+
+    def start_client(self, i):
+        self.lives[i] += 1
+        job = {"number": i, "life": self.lives[i], "clients": CLIENTS, "seed": self.seed * 1000 + i * 100 + self.lives[i],
+               "address": f"127.0.0.1:{self.proxies[i].port}", "secret": self.world.secret, "full": self.full,
+               "history": os.path.join(self.folder, f"client-{i}-{self.lives[i]:03}.jsonl"),
+               "before": [os.path.join(self.folder, f"client-{i}-{n:03}.jsonl") for n in range(1, self.lives[i])]}
+        self.workers[i] = self.nursery.client(job)
+
+    def end_clients(self):
+        for worker in self.workers.values():
+            worker.signal(signal.SIGTERM)
+        for worker in self.workers.values():
+            worker.join(60 * PATIENCE)
+            assert worker.closed(), f"client {worker.pid} did not come to its end"
+
+    # ---- faults
+
+    def disturb(self):
+        kinds = (self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory)
+        end = time.monotonic() + self.seconds
+        for _ in range(self.dice.randrange(1, 2 + int(2 * self.seconds))):
+            fault, pause = self.dice.choice(kinds), self.dice.uniform(0.1, 0.5)
+            threading.Event().wait(max(0.0, min(pause, end - time.monotonic())))
+            fault()
+        threading.Event().wait(max(0.0, end - time.monotonic()))
+
+    def note(self, what, whom=""):
+        self.events.append((time.monotonic_ns(), what, whom))
+
+    def kill_client(self):
+        i = self.dice.randrange(CLIENTS)
+        self.note("kill client", i)
+        self.workers[i].signal(signal.SIGKILL)
+        self.workers[i].join(10)
+        self.start_client(i)
+
+    def kill_directory(self):
+        self.note("kill directory")
+        self.world.directory.kill9()
+        self.world.directory.start()
+        ready(self.world.directory)
+
+    def kill_lender(self):
+        i = self.dice.randrange(self.segments)
+        self.note("kill lender", f"s{i}")
+        self.world.lenders[i].kill9()
+        self.world.lenders[i].start()
+
+    def cut(self):
+        self.proxies[self.dice.randrange(CLIENTS)].cut()
+        self.note("cut")
+
+    def stall(self):
+        self.note("stall")
+        self.proxies[self.dice.randrange(CLIENTS)].stall(self.dice.uniform(0.02, 0.3))
+
+    def stop_directory(self):
+        self.note("stop directory")
+        process = self.world.directory.process
+        process.send_signal(signal.SIGSTOP)
+        threading.Event().wait(self.dice.uniform(0.02, 0.2))
+        process.send_signal(signal.SIGCONT)
+
+    # ---- quiescence
+
+    def settle(self):
+        """Nobody is there any more: no reservation is left, and all memory is of objects, resting, or free."""
+        for lender in self.world.lenders:
+            ready(lender)
+        # A wait for a directory that waits for a lender that is gone is part of it.
+        wait_until("all segments are mounted", lambda: len(self.world.json("segments")) == self.segments, 30)
+        wait_until("no reservation is left", lambda: self.world.json("stat")["reserved"] == 0, 30)
+        self.world.run("rm", "--matching", ".", "--force")
+        free_or_resting = lambda s: s["objects"] == 0 and s["free_bytes"] + s["quarantined_bytes"] == s["total_bytes"]  # noqa: E731
+        wait_until("all memory is free, or rests", lambda: free_or_resting(self.world.json("stat")), 20)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seeds", default="1-50")
+    arguments.add_argument("--seed", type=int)
+    arguments.add_argument("--seconds", type=float, default=0.3, help="of faults and work in each run")
+    arguments.add_argument("--jobs", type=int, default=4)
+    arguments.add_argument("--keep", action="store_true", help="leave the histories behind")
+    given = arguments.parse_args()
+    first, _, last = given.seeds.partition("-")
+    seeds = [given.seed] if given.seed else range(int(first), int(last or first) + 1)
+    model.notices_what_is_wrong()
+    package()
+    nursery = Nursery()
+    counts = {"passed": 0, "failed": 0, "operations": 0, "faults": 0}
+
+    def one(seed):
+        run = Run(seed, given.seconds, nursery)
+        try:
+            operations = run()
+            if not given.keep:
+                shutil.rmtree(run.folder)
+            return None, len(operations), len(run.events)
+        except Exception as e:  # whatever it is, the seed is what matters
+            return f"seed {seed}: {type(e).__name__}: {e} (history in {run.folder})", 0, len(run.events)
+
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        for problem, operations, faults in pool.map(one, seeds):
+            counts["operations"] += operations
+            counts["faults"] += faults
+            counts["failed" if problem else "passed"] += 1
+            if problem:
+                print(problem, flush=True)
+    print(json.dumps(counts))
+    print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
+    sys.exit(1 if counts["failed"] else 0)
+
+
+if __name__ == "__main__":
+    main()
