@@ -296,6 +296,8 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("mooncaf_store_hits_total", "Keys that were asked for and found.", c.hits);
   e.counter("mooncaf_store_misses_total", "Keys that were asked for and not found.", c.misses);
   e.counter("mooncaf_store_evictions_total", "Objects that made way for others.", c.evictions);
+  e.counter("mooncaf_store_regretted_evictions_total",
+            "Objects that were put again not long after they made way.", c.regretted);
   e.counter("mooncaf_store_evicted_bytes_total", "Bytes of objects that made way.", c.evicted_bytes);
   e.counter("mooncaf_store_expired_total", "Objects that outlived their time.", c.expired);
   e.counter("mooncaf_store_lost_total", "Objects that went with the last segment that held them.", c.lost);

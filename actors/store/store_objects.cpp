@@ -51,14 +51,21 @@ void report(const sim::console& io, bool as_json, const std::string& key, std::u
 int put_object(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   put_policy policy;
-  double ttl = 0;
+  std::string parent;
+  double ttl = 0, cost = 0;
   sim::command_line line{
       "mooncaf store put KEY [FILE] [options]", "Stores a file, or standard input, under a key.", {}, {}};
-  line.arguments = with(common, {sim::whole("replicas", "copies, each on another segment", policy.replicas, 1,
-                                            object_table::replicas_max),
-                                 sim::flag("hard-pin", "never evicted", policy.hard_pin),
-                                 sim::flag("soft-pin", "evicted last", policy.soft_pin),
-                                 sim::seconds("ttl", "gone after this long; 0 for no limit", ttl, 0, 1e9)});
+  line.arguments =
+      with(common, {sim::whole("replicas", "copies, each on another segment", policy.replicas, 1,
+                               object_table::replicas_max),
+                    sim::flag("hard-pin", "never evicted", policy.hard_pin),
+                    sim::flag("soft-pin", "evicted last", policy.soft_pin),
+                    sim::text("parent", "KEY", "without it this one is useless: it leaves later", parent),
+                    sim::real("cost",
+                              "of making it again, in any unit that all writers agree on; 0: "
+                              "not known",
+                              cost, 0, 1e30),
+                    sim::seconds("ttl", "gone after this long; 0 for no limit", ttl, 0, 1e9)});
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.empty() || line.words.size() > 2)
     return complain(io, {ec::invalid_argument, "put takes a KEY and a FILE"}, 2);
@@ -72,7 +79,7 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
   const auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);
   const auto began = clock_type::now();
-  const outgoing_object item{key, {std::as_bytes(std::span{bytes})}};
+  const outgoing_object item{key, {std::as_bytes(std::span{bytes})}, {{}, parent, cost}};
   const auto code = (*store)->put({&item, 1}, policy).at(0);
   if (code != store_code::ok) return failed(io, key, code);
   report(io, common.json, key, bytes.size(), seconds_since(began), io.out);
@@ -134,6 +141,7 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
                    {"misses", c->misses},
                    {"evictions", c->evictions},
                    {"evicted_bytes", c->evicted_bytes},
+                   {"regretted", c->regretted},
                    {"expired", c->expired},
                    {"lost", c->lost},
                    {"refused", c->refused},

@@ -59,7 +59,7 @@ function push(id,v){series[id].push(v);if(series[id].length>kept)series[id].shif
 function show(f){
   const c=f.counts,used=c.capacity_bytes-c.free_bytes,asked=c.hits+c.misses;
   const tiles=[['Objects',c.objects],['Their bytes',size(c.object_bytes)],['Memory lent',size(c.capacity_bytes)],
-    ['In use',c.capacity_bytes?percent(used/c.capacity_bytes):'–'],['Hit rate',asked?percent(c.hits/asked):'–'],['Evicted',c.evictions],
+    ['In use',c.capacity_bytes?percent(used/c.capacity_bytes):'–'],['Hit rate',asked?percent(c.hits/asked):'–'],['Evicted',c.evictions],['Put again after it',c.regretted],
     ['Refused puts',c.refused],['Expired',c.expired],['Lost with a segment',c.lost],['Puts under way',c.reserved],['Resting',size(c.resting_bytes)],
     ['Known from before',c.recovered]];
   $('tiles').innerHTML=tiles.map(([n,v])=>'<div class="tile">'+n+'<b>'+v+'</b></div>').join('');
@@ -126,6 +126,7 @@ std::string figures_json(const directory_figures& figures,
                    {"hits", c.hits},
                    {"misses", c.misses},
                    {"evictions", c.evictions},
+                   {"regretted", c.regretted},
                    {"expired", c.expired},
                    {"lost", c.lost},
                    {"refused", c.refused},

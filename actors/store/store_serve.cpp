@@ -41,7 +41,7 @@ int until_stopped(const std::string& what, const std::string& at) {
 
 int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  std::string listen{default_directory};
+  std::string listen{default_directory}, eviction = "lru";
   object_table_options table;
   directory_server_options options;
   double lease = to_seconds(table.lease), recovery = to_seconds(options.recovery);
@@ -57,6 +57,11 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
           "how long to wait for the first segment that an earlier directory knew; for the others five "
           "times as long; 1s by default",
           recovery, 0, 3600),
+      sim::text(
+          "eviction", "RULE",
+          "what leaves first: lru (the default), lfu, length_aware, or cost_aware: what costs least to lose, "
+          "by the costs that puts name and by what was wanted again before",
+          eviction),
       sim::real("high-watermark", "share of the memory above which objects are evicted", table.high_watermark,
                 0.01, 1),
       sim::real("low-watermark", "share of the memory down to which they are", table.low_watermark, 0, 1)};
@@ -65,6 +70,13 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
   if (const auto ok = check_secret(common, at->host); !ok) return complain(io, ok.error(), 2);
   table.lease = from_seconds(lease);
+  const auto rule = parse_eviction_rule(eviction);
+  if (!rule)
+    return complain(io,
+                    {ec::invalid_argument,
+                     "--eviction: '" + eviction + "' is none of lru, lfu, length_aware, cost_aware"},
+                    2);
+  table.eviction = *rule;
   const auto own = common.address();
   if (!own) return complain(io, own.error(), static_cast<int>(exit_code::files));
   options.host = at->host;

@@ -223,9 +223,9 @@ bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader&
   for (std::uint32_t i = 0; i < *n; ++i) {
     const auto key = get_text_view(in);
     const auto size = in.get<std::uint64_t>();
-    const auto group = get_text_view(in);
+    const auto ties = store_wire::get_ties(in);
     if (!in.ok()) return false;
-    const auto made = table_.reserve(id, key, size, policy, from.host, now, group);
+    const auto made = table_.reserve(id, key, size, policy, from.host, now, ties);
     put_code(out, made.code);
     out->put(made.ticket);
     store_wire::put_places(*out, made.places);

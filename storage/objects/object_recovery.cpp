@@ -61,12 +61,28 @@ bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now)
   o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
   if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
   if (!r.group.empty()) join(*at, r.group);
+  o.place = order_.add(text_hash{}(at->first), static_cast<double>(r.worth), r.depth);
+  o.parent = r.parent;
+  if (placed_.size() <= o.place) placed_.resize(o.place + 1);
+  placed_[o.place] = &*at;
+  to_link_ = to_link_ || r.parent != 0;
   ++seen_.recovered;
   show(*at, now);
   return true;
 }
 
-segment_record object_table::record_of(const object& o, const held& part, time_point now) {
+/// Parents may have come after their children, from other segments.
+void object_table::link_recovered() {
+  to_link_ = false;
+  std::unordered_map<std::uint64_t, eviction_order::handle> by_name;
+  for (const auto& [key, o] : objects_) by_name.emplace(text_hash{}(key), o.place);
+  for (const auto& [key, o] : objects_) {
+    const auto parent = o.parent == 0 ? by_name.end() : by_name.find(o.parent);
+    if (parent != by_name.end()) order_.link(o.place, parent->second);
+  }
+}
+
+segment_record object_table::record_of(const object& o, const held& part, time_point now) const {
   segment_record r;
   r.ticket = o.made_by;
   r.offset = part.extent.offset;
@@ -76,6 +92,9 @@ segment_record object_table::record_of(const object& o, const held& part, time_p
   r.checksum = o.checksum;
   r.soft_pin_for = std::max(o.soft_end - now, duration{});
   if (o.ttl_end != time_point::max()) r.ttl = std::max(o.ttl_end - now, duration{1});
+  r.parent = o.parent;
+  r.depth = order_.depth(o.place);
+  r.worth = static_cast<float>(order_.worth(o.place));
   return r;
 }
 

@@ -1,6 +1,7 @@
 #include "storage/objects/object_table.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace mooncaf {
 
@@ -8,6 +9,7 @@ object_table::object_table(object_table_options options, object_journal* journal
     : options_(std::move(options)),
       journal_(journal),
       next_ticket_(options_.first_ticket),
+      order_(options_.eviction),
       random_(options_.seed) {
   // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
   next_segment_ = static_cast<std::uint32_t>(1 + draw(std::uint64_t{1} << 31));
@@ -69,12 +71,13 @@ void object_table::for_each(
 
 reservation object_table::reserve(session_id writer, std::string_view key, std::uint64_t size,
                                   const put_policy& policy, std::string_view host, time_point now,
-                                  std::string_view group) {
+                                  const object_ties& ties) {
   const auto refuse = [](store_code why) { return reservation{why, 0, {}}; };
   if (key.empty() || key.size() > key_bytes_max) return refuse(store_code::invalid_key);
   if (size == 0 || policy.replicas == 0 || policy.replicas > replicas_max ||
       policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
-      policy.ttl.count() < 0 || group.size() > key_bytes_max) {
+      policy.ttl.count() < 0 || ties.group.size() > key_bytes_max || ties.parent.size() > key_bytes_max ||
+      !(ties.cost >= 0 && std::isfinite(ties.cost))) {
     return refuse(store_code::invalid_parameters);
   }
   visible(key, now);  // an object past its time makes way
@@ -109,7 +112,8 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   o.soft_end =
       policy.soft_pin ? now + (policy.soft_pin_for.count() ? policy.soft_pin_for : options_.soft_pin) : now;
   if (policy.ttl.count() && policy.ttl < time_point::max() - now) o.ttl_end = now + policy.ttl;
-  if (!group.empty()) join(made, group);
+  if (!ties.group.empty()) join(made, ties.group);
+  place_in_chain(made, ties);
   used_bytes_ += offset_allocator::rounded(size) * o.memory.size();
   tickets_.emplace(o.ticket, &made);
   tickets_of_[writer].insert(o.ticket);
@@ -141,7 +145,15 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
 }
 
 void object_table::take_place(entry& e, time_point now) {
-  if (const auto old = objects_.find(e.first); old != objects_.end()) erase(*old, old->second.lease_end, now);
+  if (const auto old = objects_.find(e.first); old != objects_.end()) {
+    auto &was = old->second, &is = e.second;  // its children are those of what replaces it
+    order_.stand(was.place, eviction_order::standing::held);
+    std::swap(was.place, is.place);
+    std::swap(was.parent, is.parent);
+    std::swap(placed_[was.place], placed_[is.place]);
+    order_.use(is.place, true);
+    erase(*old, was.lease_end, now);
+  }
   e.second.replaces = false;
   objects_.insert(replacing_.extract(replacing_.find(e.first)));  // the entry itself stays where it is
 }
@@ -151,9 +163,8 @@ void object_table::show(entry& e, time_point now) {
   object_bytes_ += o.size;
   if (o.in) o.in->second.leased_at = {};  // not all of it any more
   if (o.ttl_end != time_point::max()) by_ttl_.insert({o.ttl_end, &e});
-  if (o.hard) return;
-  if (o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
-  hang(e, o.soft_end > now ? soft_ : plain_);
+  if (!o.hard && o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
+  offer(e, now);
 }
 
 store_code object_table::revoke(session_id writer, std::uint64_t ticket, time_point now) {
@@ -196,9 +207,10 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
 }
 
 // Forgets the object. Its memory is free at `free_at`: somebody may read or write it until then.
-void object_table::erase(entry& e, time_point free_at, time_point now) {
+void object_table::erase(entry& e, time_point free_at, time_point now, bool evicted) {
   auto& o = e.second;
-  unhang(e);
+  unlease(e);
+  order_.erase(o.place, evicted);
   leave(groups_, e);
   if (o.ticket != 0) {
     tickets_.erase(o.ticket);
@@ -264,11 +276,17 @@ void object_table::unmount(std::uint32_t id) {
 // ----------------------------------------------------------------------------------------------
 
 void object_table::use(entry& e, time_point now) {
+  const bool counts = now - e.second.counted >= options_.one_use;
+  if (counts) e.second.counted = now;
   lease(e, now);
+  order_.use(e.second.place, counts);
   if (!e.second.in || e.second.in->second.leased_at == now) return;
   e.second.in->second.leased_at = now;
-  for (auto* const member : e.second.in->second.members)
-    if (member->second.ticket == 0) lease(*member, now);
+  for (auto* const member : e.second.in->second.members) {
+    if (member == &e || member->second.ticket != 0) continue;
+    lease(*member, now);
+    order_.use(member->second.place, false);
+  }
 }
 
 void object_table::join(entry& e, std::string_view name) {
@@ -286,55 +304,74 @@ void object_table::leave(groups& all, entry& e) {
 }
 
 void object_table::lease(entry& e, time_point now) {
-  e.second.lease_end = now + options_.lease;
-  hang(e, leased_);  // all leases are of one length, so the first to end is the oldest
+  auto& o = e.second;
+  o.lease_end = now + options_.lease;
+  order_.stand(o.place, eviction_order::standing::held);
+  unlease(e);
+  o.leased = true;
+  o.older = leased_.newest;  // all leases are of one length, so the first to end is the oldest
+  (o.older ? o.older->second.newer : leased_.oldest) = &e;
+  leased_.newest = &e;
 }
 
-/// Objects whose lease has ended stand behind those that nobody looked at for longer.
+void object_table::unlease(entry& e) {
+  auto& o = e.second;
+  if (!o.leased) return;
+  (o.older ? o.older->second.newer : leased_.oldest) = o.newer;
+  (o.newer ? o.newer->second.older : leased_.newest) = o.older;
+  o.older = o.newer = nullptr;
+  o.leased = false;
+}
+
+/// Nobody protects it any more, unless it is pinned hard.
+void object_table::offer(entry& e, time_point now) {
+  using standing = eviction_order::standing;
+  if (!e.second.hard)
+    order_.stand(e.second.place, e.second.soft_end > now ? standing::soft : standing::plain);
+}
+
 void object_table::settle(time_point now) {
   while (leased_.oldest && leased_.oldest->second.lease_end <= now) {
     auto& e = *leased_.oldest;
-    unhang(e);
-    if (!e.second.hard) hang(e, e.second.soft_end > now ? soft_ : plain_);
+    unlease(e);
+    offer(e, now);
   }
   while (!by_soft_end_.empty() && by_soft_end_.begin()->first <= now) {
     auto& e = *by_soft_end_.begin()->second;
     by_soft_end_.erase(by_soft_end_.begin());
-    if (e.second.order == &soft_) hang(e, plain_);
+    if (!e.second.leased) offer(e, now);
   }
 }
 
-void object_table::hang(entry& e, use_order& order) {
-  unhang(e);
+void object_table::place_in_chain(entry& e, const object_ties& ties) {
   auto& o = e.second;
-  o.order = &order;
-  o.older = order.newest;
-  (order.newest ? order.newest->second.newer : order.oldest) = &e;
-  order.newest = &e;
-}
-
-void object_table::unhang(entry& e) {
-  auto& o = e.second;
-  if (!o.order) return;
-  (o.older ? o.older->second.newer : o.order->oldest) = o.newer;
-  (o.newer ? o.newer->second.older : o.order->newest) = o.older;
-  o.older = o.newer = nullptr;
-  o.order = nullptr;
+  const auto parent = ties.parent.empty() || o.replaces ? objects_.end() : objects_.find(ties.parent);
+  const bool known = parent != objects_.end() && &*parent != &e;
+  const auto depth = known ? order_.depth(parent->second.place) + 1 : 0;
+  o.place = order_.add(text_hash{}(e.first), ties.cost / static_cast<double>(o.size), depth);
+  if (placed_.size() <= o.place) placed_.resize(o.place + 1);
+  placed_[o.place] = &e;
+  if (!known) return;
+  order_.link(o.place, parent->second.place);
+  o.parent = text_hash{}(ties.parent);
 }
 
 bool object_table::evict_one(time_point now) {
   settle(now);
-  auto* const e = plain_.oldest ? plain_.oldest : soft_.oldest;
-  if (!e) return false;
+  if (to_link_) link_recovered();
+  const auto first = order_.victim();
+  if (first == eviction_order::none) return false;
+  auto* const e = placed_[first];
   // With it those of its group that are no better protected: half a group is of no use to anybody.
   std::vector<entry*> going{e};
   if (e->second.in)
     for (auto* const member : e->second.in->second.members)
-      if (member != e && member->second.order == e->second.order) going.push_back(member);
+      if (member != e && order_.standing_of(member->second.place) == order_.standing_of(first))
+        going.push_back(member);
   for (auto* const one : going) {
     ++seen_.evictions;
     seen_.evicted_bytes += one->second.size;
-    erase(*one, now, now);
+    erase(*one, now, now, true);
   }
   return true;
 }
@@ -365,6 +402,7 @@ void object_table::tick(time_point now) {
 
 object_counts object_table::counts() const {
   auto c = seen_;
+  c.regretted = order_.regretted();
   c.reserved = tickets_.size();
   c.objects = objects_.size() + replacing_.size() - tickets_.size();
   c.object_bytes = object_bytes_;
@@ -383,26 +421,26 @@ bool object_table::consistent() const {
   }
   const auto whole = [&](const object& o) {
     held_bytes += offset_allocator::rounded(o.size) * o.memory.size();
-    if (o.memory.empty() || (o.ticket != 0 && o.order)) return false;
+    if (o.memory.empty() || (o.ticket != 0 && o.leased)) return false;
+    const bool may_go = o.ticket == 0 && !o.hard && !o.leased;
+    if (may_go != (order_.standing_of(o.place) != eviction_order::standing::held)) return false;
     std::set<std::uint32_t> distinct;
     for (const auto& part : o.memory) distinct.insert(part.segment);
     if (distinct.size() != o.memory.size()) return false;
     in_flight += o.ticket != 0;
     object_bytes += o.ticket == 0 ? o.size : 0;
-    should_hang += o.order != nullptr;
+    should_hang += o.leased;
     grouped += o.in != nullptr;
-    return o.ticket != 0 || o.hard || o.order;
+    return true;
   };
   for (const auto& [key, o] : objects_)
     if (o.replaces || !whole(o)) return false;
   for (const auto& [key, o] : replacing_)
     if (!o.replaces || o.ticket == 0 || !whole(o)) return false;
-  for (const auto* order : {&plain_, &soft_, &leased_}) {
-    const entry* before = nullptr;
-    for (const entry* e = order->oldest; e; before = e, e = e->second.newer, ++hanging)
-      if (e->second.order != order || e->second.older != before) return false;
-    if (order->newest != before) return false;
-  }
+  const entry* before = nullptr;
+  for (const entry* e = leased_.oldest; e; before = e, e = e->second.newer, ++hanging)
+    if (!e->second.leased || e->second.older != before) return false;
+  if (leased_.newest != before || !order_.consistent()) return false;
   std::uint64_t quarantined = 0, total = 0, free = 0;
   for (const auto& [at, part] : quarantine_) quarantined += part.bytes;
   for (const auto& [id, s] : segments_) {

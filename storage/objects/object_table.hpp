@@ -23,6 +23,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "runtime/base/units.hpp"
+#include "storage/objects/eviction_order.hpp"
 #include "storage/objects/offset_allocator.hpp"
 #include "storage/objects/store_code.hpp"
 
@@ -36,7 +37,10 @@ struct object_table_options {
   duration quarantine = std::chrono::seconds(10);
   double high_watermark = 0.95,
          low_watermark = 0.90;  ///< shares of all bytes; above the one, down to the other
-  std::uint64_t seed = 1;       ///< of the choice between segments
+  eviction_rule eviction = eviction_rule::lru;
+  /// Uses of an object that lie no farther apart are one: who asks whether it is there reads it next.
+  duration one_use = std::chrono::seconds(1);
+  std::uint64_t seed = 1;  ///< of the choice between segments
   /// Grows from one directory to the next, so that of two values of a key the later one is known.
   std::uint64_t first_ticket = 1;
 };
@@ -58,6 +62,14 @@ struct put_policy {
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
+/// What an object has to do with others.
+struct object_ties {
+  std::string_view group = {};   ///< of objects that are leased and evicted together; empty: none
+  std::string_view parent = {};  ///< key of the object without which nobody wants this one; empty: none
+  /// Of making the object again, in any unit that all writers agree on; zero: not known.
+  double cost = 0;
+};
+
 /// One replica as the holder of its memory knows it: what the next directory is told.
 struct segment_record {
   std::uint64_t ticket = 0;  ///< of the put that made it
@@ -66,6 +78,9 @@ struct segment_record {
   bool hard_pin = false;
   std::uint64_t checksum = 0;
   duration soft_pin_for{}, ttl{};  ///< from now on; no ttl: zero
+  std::uint64_t parent = 0;        ///< hash of its key; zero: none
+  std::uint32_t depth = 0;         ///< objects before it in its chain
+  float worth = 0;                 ///< cost of making a byte of it again
   std::string key, group;
 };
 
@@ -108,6 +123,7 @@ struct object_counts {
   std::uint64_t total_bytes = 0, free_bytes = 0, quarantined_bytes = 0;
   std::uint64_t hits = 0, misses = 0, evictions = 0, evicted_bytes = 0, expired = 0, lost = 0, refused = 0;
   std::uint64_t recovered = 0;  ///< replicas that segments brought along from an earlier directory
+  std::uint64_t regretted = 0;  ///< objects that were put again not long after they were evicted
 };
 
 /// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
@@ -135,12 +151,12 @@ class object_table {
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
   /// @param host  of the writer; segments there are taken first.
-  /// @param group  of objects that are leased and evicted together; empty: none. What replaces an object and
-  /// names none stays in that one's.
+  /// @param ties  what replaces an object and names no group stays in that one's; it keeps its place in its
+  /// chain, and a parent that is not there, or is being written for longer than this one, is none.
   /// @error invalid_key, invalid_parameters (no bytes), already_exists (written or being written; with
   /// `policy.replace` only the latter), no_space.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
-                      std::string_view host, time_point now, std::string_view group = {});
+                      std::string_view host, time_point now, const object_ties& ties = {});
   /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
   /// ends. @error not_found if the ticket is not the writer's, or has ended.
   store_code publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum, time_point now);
@@ -197,8 +213,8 @@ class object_table {
     time_point leased_at{};  ///< all of them
   };
   using groups = std::unordered_map<std::string, object_group, text_hash, std::equal_to<>>;
-  /// Least recently used first; linked through the objects.
-  struct use_order {
+  /// Of which the lease ends first; linked through the objects.
+  struct lease_order {
     entry *oldest = nullptr, *newest = nullptr;
   };
   struct object {
@@ -209,9 +225,12 @@ class object_table {
     time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
     bool hard = false;
     bool replaces = false;  ///< not published yet, and what it replaces has its place among `objects_`
+    bool leased = false;    ///< hangs in `leased_`
     groups::value_type* in = nullptr;
     entry *older = nullptr, *newer = nullptr;
-    use_order* order = nullptr;  ///< the one that it hangs in
+    eviction_order::handle place = eviction_order::none;
+    time_point counted{};      ///< use that was counted last
+    std::uint64_t parent = 0;  ///< hash of its key
   };
 
   entry* visible(std::string_view key, time_point now);
@@ -221,11 +240,13 @@ class object_table {
   static void leave(groups& all, entry& e);
   void take_place(entry& e, time_point now);
   void settle(time_point now);
-  static void hang(entry& e, use_order& order);
-  static void unhang(entry& e);
+  void unlease(entry& e);
+  void offer(entry& e, time_point now);
+  void place_in_chain(entry& e, const object_ties& ties);
+  void link_recovered();
   void show(entry& e, time_point now);
-  void erase(entry& e, time_point free_at, time_point now);
-  static segment_record record_of(const object& o, const held& part, time_point now);
+  void erase(entry& e, time_point free_at, time_point now, bool evicted = false);
+  segment_record record_of(const object& o, const held& part, time_point now) const;
   void give_back(const object& o, time_point free_at, time_point now);
   void give_back(const held& part, std::uint64_t ticket, time_point free_at, time_point now);
   bool evict_one(time_point now);
@@ -250,7 +271,10 @@ class object_table {
   std::unordered_map<std::uint64_t, entry*> tickets_;
   std::unordered_map<session_id, std::unordered_set<std::uint64_t>> tickets_of_;
   std::uint64_t next_ticket_;
-  use_order plain_, soft_, leased_;  ///< hard-pinned objects hang in none, or in the last
+  eviction_order order_;
+  std::vector<entry*> placed_;  ///< by their handle there
+  bool to_link_ = false;        ///< objects were recovered, and their parents not found yet
+  lease_order leased_;
   std::set<std::pair<time_point, entry*>> by_ttl_, by_soft_end_;
   std::multimap<time_point, held> quarantine_;
   std::uint64_t random_;

@@ -45,7 +45,7 @@ std::vector<begun_object> store_client::begin(std::span<const object_outline> it
     for (const auto& item : items) {
       out.put_text(item.key);
       out.put(item.size);
-      out.put_text(item.group);
+      store_wire::put_ties(out, item.ties);
     }
   });
   if (!answer) return refuse(store_wire::code_of(answer.error()));

@@ -18,7 +18,7 @@ namespace mooncaf {
 struct object_outline {
   std::string_view key;
   std::uint64_t size = 0;
-  std::string_view group = {};
+  object_ties ties = {};
 };
 
 struct part_to_read {

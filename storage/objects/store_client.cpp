@@ -117,7 +117,7 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
       for (const auto& p : item.pieces) size += p.size();
       out.put_text(item.key);
       out.put(size);
-      out.put_text(item.group);
+      store_wire::put_ties(out, item.ties);
     }
   });
   if (!answer) return std::vector<store_code>(items.size(), store_wire::code_of(answer.error()));

@@ -29,7 +29,7 @@ struct store_client_options {
 struct outgoing_object {
   std::string_view key;
   std::vector<std::span<const std::byte>> pieces;  ///< the object is these, one after the other
-  std::string_view group = {};                     ///< see `object_table::reserve`
+  object_ties ties = {};
 };
 
 struct directory_figures {

@@ -1,5 +1,6 @@
 #include "storage/objects/store_wire.hpp"
 
+#include <bit>
 #include <cstring>
 #include <iterator>
 
@@ -107,6 +108,20 @@ segment_address get_address(byte_reader& in) {
   return a;
 }
 
+void put_ties(byte_writer& out, const object_ties& ties) {
+  out.put_text(ties.group);
+  out.put_text(ties.parent);
+  out.put(std::bit_cast<std::uint64_t>(ties.cost));
+}
+
+object_ties get_ties(byte_reader& in) {
+  object_ties ties;
+  ties.group = get_text_view(in);
+  ties.parent = get_text_view(in);
+  ties.cost = std::bit_cast<double>(in.get<std::uint64_t>());
+  return ties;
+}
+
 namespace {
 void put_numbers(byte_writer& out, const std::vector<std::uint32_t>& all) {
   out.put(static_cast<std::uint32_t>(all.size()));
@@ -142,6 +157,9 @@ void put_published(byte_writer& out, const segment_record& r, std::string_view k
   out.put(static_cast<std::uint8_t>(r.hard_pin));
   out.put(static_cast<std::int64_t>(r.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(r.ttl.count()));
+  out.put(r.parent);
+  out.put(r.depth);
+  out.put(std::bit_cast<std::uint32_t>(r.worth));
   out.put_text(key);
   out.put_text(group);
 }
@@ -152,6 +170,9 @@ void get_published(byte_reader& in, segment_record& r) {
   r.hard_pin = in.get<std::uint8_t>() != 0;
   r.soft_pin_for = duration{in.get<std::int64_t>()};
   r.ttl = duration{in.get<std::int64_t>()};
+  r.parent = in.get<std::uint64_t>();
+  r.depth = in.get<std::uint32_t>();
+  r.worth = std::bit_cast<float>(in.get<std::uint32_t>());
   r.key = in.get_text();
   r.group = in.get_text();
 }
@@ -200,7 +221,7 @@ constexpr std::uint64_t object_counts::*count_fields[] = {
     &object_counts::total_bytes,   &object_counts::free_bytes, &object_counts::quarantined_bytes,
     &object_counts::hits,          &object_counts::misses,     &object_counts::evictions,
     &object_counts::evicted_bytes, &object_counts::expired,    &object_counts::lost,
-    &object_counts::refused,       &object_counts::recovered};
+    &object_counts::refused,       &object_counts::recovered,  &object_counts::regretted};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {

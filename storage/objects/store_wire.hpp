@@ -28,7 +28,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 3;
+inline constexpr std::uint32_t version = 4;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -38,7 +38,7 @@ enum class op : std::uint8_t {
   mount,       ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
                ///< `former_life`, it is to be announced; refused: segment_not_found
   segments,    ///< all segments, with how to reach them
-  reserve,     ///< policy, then key, size and group of each object
+  reserve,     ///< policy, then key, size and ties of each object
   publish,     ///< ticket and checksum of each
   revoke,      ///< ticket of each
   find,        ///< key of each; grants leases
@@ -60,7 +60,7 @@ inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 /// What a journal frame has after a byte that says whether it is to be acknowledged: kind, segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size
-  published,     ///< ticket, checksum, pins, key, group
+  published,     ///< ticket, checksum, pins, place in its chain, key, group
   freed,         ///< ticket, for how long the memory rests
   joined,        ///< nothing: this segment is part of the store
   fenced,        ///< nothing: what this segment holds counts no more
@@ -121,6 +121,9 @@ std::string_view get_text_view(byte_reader& in);
 std::optional<std::uint32_t> get_count(byte_reader& in);
 void put_policy_to(byte_writer& out, const put_policy& policy);
 put_policy get_policy(byte_reader& in);
+void put_ties(byte_writer& out, const object_ties& ties);
+/// Points into what is read.
+object_ties get_ties(byte_reader& in);
 void put_places(byte_writer& out, const std::vector<replica_place>& places);
 std::vector<replica_place> get_places(byte_reader& in);
 void put_address(byte_writer& out, const segment_address& address);

@@ -96,7 +96,8 @@ struct how {
   std::uint32_t replicas;
   bool hard, soft;
   std::uint64_t soft_ms;
-  std::vector<std::string> preferred, groups;
+  std::vector<std::string> preferred, groups, parents;
+  std::vector<double> costs;
 
   std::optional<put_policy> policy() const {
     constexpr std::uint64_t longest = 24ull * 3600 * 1000;
@@ -109,8 +110,17 @@ struct how {
     p.preferred = preferred;
     return p;
   }
-  bool fits(std::size_t keys) const { return groups.empty() || groups.size() == keys; }
-  std::string_view group(std::size_t i) const { return groups.empty() ? std::string_view{} : groups[i]; }
+  bool fits(std::size_t keys) const {
+    const auto one_each = [&](const auto& all) { return all.empty() || all.size() == keys; };
+    return one_each(groups) && one_each(parents) && one_each(costs);
+  }
+  object_ties ties(std::size_t i) const {
+    object_ties t;
+    if (!groups.empty()) t.group = groups[i];
+    if (!parents.empty()) t.parent = parents[i];
+    if (!costs.empty()) t.cost = costs[i];
+    return t;
+  }
 };
 
 /// An object's bytes, which nobody else holds.

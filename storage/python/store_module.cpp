@@ -115,7 +115,7 @@ class client {
       for (std::size_t i = 0; i < keys.size(); ++i) {
         if (!parts[i].valid) continue;
         which.push_back(i);
-        items.push_back({keys[i], {parts[i].spans.begin(), parts[i].spans.end()}, given.group(i)});
+        items.push_back({keys[i], {parts[i].spans.begin(), parts[i].spans.end()}, given.ties(i)});
       }
       const auto done = store->put(items, *policy);
       for (std::size_t i = 0; i < which.size(); ++i) codes[which[i]] = static_cast<std::int32_t>(done[i]);
@@ -239,7 +239,7 @@ class client {
       for (std::size_t i = 0; i < keys.size(); ++i) {
         if (writing_.count(keys[i]) != 0) continue;
         which.push_back(i);
-        items.push_back({keys[i], sizes[i], given.group(i)});
+        items.push_back({keys[i], sizes[i], given.ties(i)});
       }
     }
     const auto begun = store->begin(items, *policy);
@@ -438,8 +438,11 @@ PYBIND11_MODULE(_store, m) {
   m.doc() = "The client of mooncaf's object store; use mooncaf.store.";
   py::class_<how>(m, "How").def(
       py::init([](std::uint32_t replicas, bool hard, bool soft, std::uint64_t soft_ms,
-                  std::vector<std::string> preferred, std::vector<std::string> groups) {
-        return how{replicas, hard, soft, soft_ms, std::move(preferred), std::move(groups)};
+                  std::vector<std::string> preferred, std::vector<std::string> groups,
+                  std::vector<std::string> parents, std::vector<double> costs) {
+        return how{
+            replicas,        hard, soft, soft_ms, std::move(preferred), std::move(groups), std::move(parents),
+            std::move(costs)};
       }));
   py::class_<buffer_handle>(m, "BufferHandle", py::buffer_protocol())
       .def(py::init([](py::bytes data) { return buffer_handle{std::move(data)}; }))

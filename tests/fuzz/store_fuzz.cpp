@@ -26,7 +26,9 @@ void ask(directory_desk& desk, std::uint64_t session, store_wire::op what,
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  directory_desk desk{{}};
+  object_table_options options;
+  options.eviction = static_cast<eviction_rule>(size % 4);
+  directory_desk desk{options};
   const auto session = desk.open();
   std::vector<std::byte> hello, mount;
   byte_writer greeting{hello}, lending{mount};

@@ -31,6 +31,30 @@ def test_two_processes_share_objects():
         assert ours.get("theirs") == b"" and ours.put("x", b"y") == INVALID and ours.is_exist("theirs") == INVALID
 
 
+def test_a_chain_leaves_from_its_end_and_what_is_dear_stays():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="4MiB", lease="0.001s",
+                      directory=("--eviction", "cost_aware", "--high-watermark", "1"))
+        value = noise(1 << 20, 5)
+        world.run("put", "first", "--cost", "1", stdin=value)
+        world.run("put", "second", "--parent", "first", "--cost", "1", stdin=value)
+        store = world.client()
+        config = ReplicateConfig()
+        config.parents, config.costs = ["", ""], [1000, 1000]
+        assert store.put_batch(["dear", "dear too"], [value, value], config) == 0
+        config.parents = [""]
+        assert store.put_batch(["one", "too many"], [value, value], config) == INVALID, "one parent for each key"
+        there = lambda: [k for k in ("first", "second", "dear", "dear too") if world.run("ls", f"^{k}$")]  # noqa: E731
+        assert store.put("more", value) == 0
+        assert there() == ["first", "dear", "dear too"], "the end of the chain is cheapest to lose"
+        assert store.put("and more", value) == 0
+        assert {"dear", "dear too"} <= set(there())
+        world.run("put", "second", stdin=value)
+        assert world.json("stat")["regretted"] >= 1, "it was put again"
+
+
 def test_every_form_of_put_and_get_moves_the_same_bytes():
     from mooncaf.store import ReplicateConfig
 

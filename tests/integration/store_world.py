@@ -21,14 +21,14 @@ NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
 
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s"):
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=()):
         self.cluster = cluster
         self.make_secret()
         self.port = free_port()
         self.at = f"127.0.0.1:{self.port}"
         self.lease = lease
         self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
-                                       "--recovery", recovery, "--cluster-secret-file", self.secret)
+                                       "--recovery", recovery, "--cluster-secret-file", self.secret, *directory)
         ready(self.directory)
         self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
                                       "--cluster-secret-file", self.secret) for i in range(segments)]

@@ -70,7 +70,10 @@ def _policy(config):
     if config.preferred_segment:
         preferred.insert(0, config.preferred_segment)
     groups = [_key(g) for g in config.group_ids] if config.group_ids is not None else []
-    return _store.How(config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred, groups)
+    parents = [_key(p) for p in config.parents] if config.parents is not None else []
+    costs = [float(c) for c in config.costs] if config.costs is not None else []
+    return _store.How(config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred, groups,
+                      parents, costs)
 
 
 def _listen_host(name):

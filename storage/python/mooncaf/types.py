@@ -35,7 +35,8 @@ class ReplicateConfig:
 
     __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
                  "with_hard_pin", "preferred_segments", "preferred_nof_segments", "preferred_segment",
-                 "prefer_alloc_in_same_node", "data_type", "group_ids")
+                 "prefer_alloc_in_same_node", "data_type", "group_ids", "parents", "costs")
+    _beyond_the_reference = ("parents", "costs")
 
     def __init__(self) -> None:
         self.replica_num = 1
@@ -50,6 +51,10 @@ class ReplicateConfig:
         self.prefer_alloc_in_same_node = False
         self.data_type = ObjectDataType.UNKNOWN
         self.group_ids: list[str] | None = None
+        # One for each key: the key without which it is useless ("" for none), and what making it again costs, in any
+        # unit that all writers of the store agree on (0: not known). For the directory's --eviction.
+        self.parents: list[str] | None = None
+        self.costs: list[float] | None = None
 
     @property
     def soft_pin_ttl_ms(self) -> int | None:
@@ -71,7 +76,8 @@ class ReplicateConfig:
         self.soft_pin_action = SoftPinAction.ENABLE if on else SoftPinAction.PRESERVE
 
     def __str__(self):
-        return "ReplicateConfig: { " + ", ".join(f"{n.lstrip('_')}: {getattr(self, n)}" for n in self.__slots__) + " }"
+        names = [n for n in self.__slots__ if n not in self._beyond_the_reference]
+        return "ReplicateConfig: { " + ", ".join(f"{n.lstrip('_')}: {getattr(self, n)}" for n in names) + " }"
 
 
 class Descriptor:

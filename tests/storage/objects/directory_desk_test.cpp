@@ -72,7 +72,7 @@ TEST_CASE("the segments of a connection that ends are gone, and so is what lay t
     out.put(std::uint32_t{1});
     out.put_text("key");
     out.put(std::uint64_t{100});
-    out.put_text("");
+    store_wire::put_ties(out, {});
   });
   REQUIRE(reserved);
   byte_reader in{*reserved};
@@ -116,7 +116,7 @@ TEST_CASE("an expression is searched in long keys in time that grows with their 
     out.put(std::uint32_t{1});
     out.put_text(long_key);
     out.put(std::uint64_t{100});
-    out.put_text("");
+    store_wire::put_ties(out, {});
   });
   byte_reader in{*reserved};
   in.get<std::uint32_t>();

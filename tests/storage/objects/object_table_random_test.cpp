@@ -87,7 +87,7 @@ struct contest {
     const bool there_now = table.look(k, now).code == store_code::ok;
     const bool known = (there_now && !policy.replace) ||
                        std::any_of(open.begin(), open.end(), [&](const writing& w) { return w.key == k; });
-    const auto got = table.reserve(session, k, size, policy, {}, now, group);
+    const auto got = table.reserve(session, k, size, policy, {}, now, {group});
     REQUIRE((got.code == store_code::already_exists) == known);
     if (got.code != store_code::ok) return;
     REQUIRE(got.places.size() >= 1);

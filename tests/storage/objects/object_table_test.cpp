@@ -232,7 +232,7 @@ TEST_CASE("a group is leased together, and leaves together when room is wanted")
   world w;
   w.table.mount("a", "h", 64 * 1000);
   const auto put = [&](std::string_view key, std::string_view group, const put_policy& policy = {}) {
-    const auto r = w.table.reserve(1, key, 64 * 200, policy, {}, w.now, group);
+    const auto r = w.table.reserve(1, key, 64 * 200, policy, {}, w.now, {group});
     REQUIRE(r.code == store_code::ok);
     REQUIRE(w.table.publish(1, r.ticket, 1, w.now) == store_code::ok);
   };

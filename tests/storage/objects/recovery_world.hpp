@@ -287,7 +287,7 @@ struct world {
       out.put(std::uint32_t{1});
       out.put_text(k);
       out.put(size);
-      out.put_text("");
+      store_wire::put_ties(out, {});
     });
   }
 
