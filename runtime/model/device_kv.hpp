@@ -36,6 +36,10 @@ class device_kv {
   /// Nothing is held or counted any longer: what was computed so far was a rehearsal. Nothing is lent.
   void start_over();
 
+  /// See `kv_residency::missing`. @thread safe.
+  kv_residency::block_range missing(std::uint32_t valid, std::uint32_t start) const noexcept {
+    return residency_.missing(valid, start);
+  }
   const kv_layout& layout() const noexcept { return layout_; }
   device_bytes block(std::uint32_t index) const noexcept;
   void count_moved(std::size_t loaded, std::size_t stored) noexcept;

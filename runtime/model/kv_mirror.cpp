@@ -51,10 +51,8 @@ void kv_mirror::load(std::uint32_t layer) {
   for (; next_load_ <= layer; ++next_load_) {
     copies_.clear();
     for (const auto& p : items_) {
-      if (p.valid == p.item.start) continue;
-      // A block of which the device holds a part is loaded whole: the host holds that part, too.
-      for (auto b = p.valid / layout_.block_tokens; b < layout_.blocks_for(p.item.start); ++b)
-        copies_.push_back(whole_layer(p, b, next_load_));
+      const auto missing = kv_->missing(p.valid, p.item.start);
+      for (auto b = missing.first; b < missing.last; ++b) copies_.push_back(whole_layer(p, b, next_load_));
     }
     if (copies_.empty()) continue;
     kv_->count_moved(bytes_of(copies_), 0);

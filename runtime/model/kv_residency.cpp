@@ -14,6 +14,11 @@ std::uint32_t kv_residency::blocks_for(std::uint32_t tokens) const noexcept {
   return (tokens + block_tokens_ - 1) / block_tokens_;
 }
 
+kv_residency::block_range kv_residency::missing(std::uint32_t valid, std::uint32_t start) const noexcept {
+  if (valid >= start) return {};
+  return {valid / block_tokens_, blocks_for(start)};
+}
+
 std::optional<kv_residency::place> kv_residency::take(const wish& w) {
   taken t{w, {}, 0};
   const auto needed = blocks_for(w.end);

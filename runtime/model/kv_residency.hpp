@@ -52,6 +52,13 @@ class kv_residency {
   void forget();
 
   std::uint32_t blocks_for(std::uint32_t tokens) const noexcept;
+  struct block_range {
+    std::uint32_t first = 0, last = 0;  ///< [first, last)
+    std::uint32_t size() const noexcept { return last - first; }
+  };
+  /// Blocks that must come from elsewhere before positions [0, start) can be read of a place that holds
+  /// `valid` of them: whole ones, since where they come from holds their beginning, too.
+  block_range missing(std::uint32_t valid, std::uint32_t start) const noexcept;
   std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(cells_.size()); }
   /// Blocks that hold something or are lent.
   std::uint32_t used() const noexcept { return blocks() - static_cast<std::uint32_t>(free_.size()); }
@@ -91,7 +98,7 @@ class kv_residency {
   void set_idle(std::uint32_t block);
   void set_busy(std::uint32_t block);
 
-  const std::uint32_t block_tokens_;
+  std::uint32_t block_tokens_;
   std::vector<cell> cells_;
   std::vector<std::uint32_t> free_;
   std::uint32_t oldest_ = none, newest_ = none;  ///< of the idle

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace mooncaf::sim {
 
@@ -28,6 +29,7 @@ coupled_instance::coupled_instance(const cost_model& costs, const simulation_opt
       batch_options_(decode_options_of(o)),
       prompt_options_(prompts_of(o)),
       mode_(o.coupled),
+      tier_(tier_of(o.hardware)),
       max_batch_(o.hardware.max_batch),
       chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
       jitter_(o.jitter),
@@ -71,9 +73,13 @@ void coupled_instance::settle_steps(log_histogram& gaps, request_table& requests
   stall_ = 0;
   while (!members_.empty() && members_.front().finish <= steps_) {
     std::ranges::pop_heap(members_, later);
-    const auto slot = members_.back().slot;
+    const auto [finish, start, slot, place] = members_.back();
     members_.pop_back();
     const auto& r = requests[slot];
+    if (tier_) {
+      tier_->leave(place, r.prompt_tokens + r.decode_tokens);
+      tier_->wrote(r.decode_tokens);
+    }
     context_ -= std::uint64_t{r.prompt_tokens} + 1 + r.decode_tokens;
     batch_.cancel(r.id);
     out.finished.push_back(slot);
@@ -101,6 +107,11 @@ void coupled_instance::decode(std::uint32_t slot, request_table& requests) {
   r.stall_before = stall_;
   context_ += std::uint64_t{r.prompt_tokens} + 1;
   members_.push_back({steps_ + r.decode_tokens, steps_, slot});
+  if (tier_) {
+    auto& place = members_.back().place;
+    place = tier_->join({r.id.value, r.keys, r.prompt_tokens, r.prompt_tokens + r.decode_tokens});
+    load_blocks_ += place.load_blocks;
+  }
   std::ranges::push_heap(members_, later);
 }
 
@@ -120,14 +131,16 @@ std::optional<next_turn> coupled_instance::next(ticks now, double slowdown, rand
   if (chunks_.empty() && members_.empty()) return std::nullopt;
   const bool decodes = !members_.empty() && (chunks_.empty() || mode_ == coupled_mode::chunked);
   const double noise = random.noise(jitter_) * slowdown;
-  working_ = prompt_seconds(requests) * noise;
+  working_ = prompt_seconds(requests, noise);
   double seconds = working_;
   if (decodes) {
-    const double step = costs_->decode_step(members_.size(), context_) * noise;
+    double step = costs_->decode_step(members_.size(), context_) * noise;
+    const bool loads = load_blocks_ > 0;
+    if (loads) step = tier_->beside_loads(step, std::exchange(load_blocks_, 0));
     seconds += step;
     run_ = {steps_, seconds, chunks_.empty() ? costs_->decode_growth(members_.size()) * noise : 0};
-    // A step after a stall, and one that carries a prompt, is a run of its own.
-    planned_ = chunks_.empty() && stall_ == 0 ? members_.front().finish - steps_ : 1;
+    // A step after a stall, one that carries a prompt and one that waits for KV is a run of its own.
+    planned_ = chunks_.empty() && stall_ == 0 && !loads ? members_.front().finish - steps_ : 1;
     history_.begin({steps_, seconds + stall_, run_.growth}, oldest_start());
     seconds = run_seconds(planned_);
   } else {
@@ -159,6 +172,8 @@ std::vector<torn_answer> coupled_instance::crash(ticks now, const request_table&
     torn.push_back({m.slot, static_cast<std::uint32_t>(tokens), tokens > 0 ? last : 0,
                     history_.gaps(r.first_step, r.first_step + tokens, -r.stall_before)});
   }
+  forget_kv();
+  load_blocks_ = 0;
   members_.clear();
   chunks_.clear();
   planned_ = 0;
@@ -190,13 +205,17 @@ void coupled_instance::take_chunks(ticks now) {
   }
 }
 
-double coupled_instance::prompt_seconds(const request_table& requests) const {
+/// Of the chunks. @param slowdown  of computing, not of the device's link.
+double coupled_instance::prompt_seconds(const request_table& requests, double slowdown) {
   double sum = 0;
+  items_.clear();
   for (const auto& c : chunks_) {
-    const auto cached = requests[request_table::slot_of(c.id)].cached_tokens;
-    sum += costs_->chunk({c.start, c.tokens, c.start == cached ? cached : 0});
+    const auto& r = requests[request_table::slot_of(c.id)];
+    const double part = costs_->chunk({c.start, c.tokens, c.start == r.cached_tokens ? r.cached_tokens : 0});
+    sum += part;
+    if (tier_) items_.push_back({c.id.value, r.keys, c.start, c.tokens, part * slowdown});
   }
-  return sum;
+  return tier_ ? tier_->pass(items_, 0) : sum * slowdown;
 }
 
 instance_load coupled_instance::load() const {

@@ -9,6 +9,7 @@
 #include "runtime/sched/prefill_batch.hpp"
 #include "runtime/sim/cost_model.hpp"
 #include "runtime/sim/decode_instance.hpp"
+#include "runtime/sim/device_tier.hpp"
 #include "runtime/sim/options.hpp"
 #include "runtime/sim/request_table.hpp"
 #include "runtime/sim/step_history.hpp"
@@ -47,6 +48,10 @@ class coupled_instance {
   /// there is work.
   std::optional<next_turn> next(ticks now, double slowdown, random_source& random,
                                 const request_table& requests);
+  /// Its device's memory is emptied; nobody decodes.
+  void forget_kv() {
+    if (tier_) tier_->clear();
+  }
   /// It dies: see `decode_instance::crash`.
   std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
   /// A request whose prompt is computed has no more to do here (its answer is one token).
@@ -68,17 +73,19 @@ class coupled_instance {
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }
   ticks prompts_busy() const noexcept { return prompts_busy_; }  ///< of it, what prompts took
+  const std::optional<device_tier>& tier() const noexcept { return tier_; }
 
  private:
   struct member {
     std::int64_t finish = 0, start = 0;
     std::uint32_t slot = 0;
+    device_tier::member place{};  ///< in the device's memory
   };
   void settle_steps(log_histogram& gaps, request_table& requests, news& out);
   void settle_prompts(request_table& requests, news& out);
   void take_chunks(ticks now);
   std::int64_t oldest_start() const noexcept;
-  double prompt_seconds(const request_table& requests) const;
+  double prompt_seconds(const request_table& requests, double slowdown);
   double run_seconds(std::int64_t steps) const noexcept {
     const auto n = static_cast<double>(steps);
     return n * run_.seconds + run_.growth * n * (n - 1) / 2;
@@ -88,6 +95,9 @@ class coupled_instance {
   decode_batch_options batch_options_;
   prefill_batch_options prompt_options_;
   coupled_mode mode_;
+  std::optional<device_tier> tier_;       // prompts and answers share it
+  std::vector<device_tier::item> items_;  // scratch
+  std::uint32_t load_blocks_ = 0;         // that the next decode step waits for
   std::uint32_t max_batch_, chunk_;
   double jitter_;
   decode_batch batch_;                 // who has memory, and who waits for it

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace mooncaf::sim {
 
@@ -71,9 +72,13 @@ void decode_instance::retire(request_table& requests, std::vector<std::uint32_t>
   };
   while (!members_.empty() && members_.front().finish <= steps_) {
     std::ranges::pop_heap(members_, later);
-    const auto slot = members_.back().slot;
+    const auto [finish, start, slot, place] = members_.back();
     members_.pop_back();
     const auto& r = requests[slot];
+    if (tier_) {
+      tier_->leave(place, r.prompt_tokens + r.decode_tokens);
+      tier_->wrote(r.decode_tokens);
+    }
     context_ -= std::uint64_t{r.prompt_tokens} + 1 + r.decode_tokens;
     batch_.cancel(r.id);
     finished.push_back(slot);
@@ -91,6 +96,11 @@ void decode_instance::join(ticks now, request_table& requests) {
     r.joined = now;
     context_ += std::uint64_t{r.prompt_tokens} + 1;  // the first token came from prefill
     members_.push_back({steps_ + r.decode_tokens, steps_, slot});
+    if (tier_) {
+      auto& place = members_.back().place;
+      place = tier_->join({id.value, r.keys, r.prompt_tokens, r.prompt_tokens + r.decode_tokens});
+      load_blocks_ += place.load_blocks;
+    }
     std::ranges::push_heap(members_, later);
   }
 }
@@ -102,8 +112,12 @@ std::optional<next_turn> decode_instance::begin_run(ticks now, double slowdown, 
           costs_->decode_growth(members_.size()) * factor};
   run_batch_ = static_cast<std::uint32_t>(members_.size());
   run_context_ = context_;
-  history_.begin(run_, oldest_start());
   planned_ = members_.front().finish - steps_;
+  if (load_blocks_ > 0) {  // the first step after somebody joined is a run of its own
+    run_.seconds = tier_->beside_loads(run_.seconds, std::exchange(load_blocks_, 0));
+    planned_ = 1;
+  }
+  history_.begin(run_, oldest_start());
   began_ = now;
   return next_turn{now + std::max<ticks>(from_sec(run_seconds(planned_)), 1), ++stamp_};
 }
@@ -132,6 +146,8 @@ std::vector<torn_answer> decode_instance::crash(ticks now, const request_table& 
     torn.push_back({m.slot, static_cast<std::uint32_t>(tokens), tokens > 0 ? last : 0,
                     history_.gaps(r.first_step, r.first_step + tokens, to_sec(r.joined - r.first_token))});
   }
+  forget_kv();
+  load_blocks_ = 0;
   planned_ = 0;
   context_ = 0;
   run_batch_ = 0;

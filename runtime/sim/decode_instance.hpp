@@ -8,6 +8,7 @@
 #include "runtime/sched/decode_batch.hpp"
 #include "runtime/sched/instance.hpp"
 #include "runtime/sim/cost_model.hpp"
+#include "runtime/sim/device_tier.hpp"
 #include "runtime/sim/log_histogram.hpp"
 #include "runtime/sim/options.hpp"
 #include "runtime/sim/random.hpp"
@@ -43,9 +44,16 @@ struct torn_answer {
 /// @cost  two events per request, however long its answer.
 class decode_instance {
  public:
-  /// @param costs  outlives the instance. @param jitter  relative standard deviation of a run's step time.
-  decode_instance(const cost_model& costs, const decode_batch_options& options, double jitter)
-      : costs_(&costs), options_(options), batch_(options), max_batch_(options.max_batch), jitter_(jitter) {}
+  /// @param costs  outlives the instance. @param tier  of its device's memory, if it has its own.
+  /// @param jitter  relative standard deviation of a run's step time.
+  decode_instance(const cost_model& costs, const decode_batch_options& options,
+                  std::optional<device_tier> tier, double jitter)
+      : costs_(&costs),
+        options_(options),
+        batch_(options),
+        tier_(std::move(tier)),
+        max_batch_(options.max_batch),
+        jitter_(jitter) {}
 
   /// The production double check. @returns why the request should not join, or nothing.
   std::optional<rejection> check(const decode_entry& entry, const decode_model& model,
@@ -84,12 +92,18 @@ class decode_instance {
   std::size_t waiting() const noexcept { return batch_.waiting(); }
   std::uint64_t context_tokens() const noexcept { return context_; }
   ticks busy() const noexcept { return busy_; }
+  const std::optional<device_tier>& tier() const noexcept { return tier_; }
+  /// Its device's memory is emptied; nobody computes there.
+  void forget_kv() {
+    if (tier_) tier_->clear();
+  }
 
  private:
   struct member {
     std::int64_t finish = 0;  ///< number of the step that gives its last token
     std::int64_t start = 0;
     std::uint32_t slot = 0;
+    device_tier::member place{};  ///< in the device's memory
   };
   double run_seconds(std::int64_t steps) const noexcept {
     const auto n = static_cast<double>(steps);
@@ -105,6 +119,8 @@ class decode_instance {
   const cost_model* costs_;
   decode_batch_options options_;
   decode_batch batch_;
+  std::optional<device_tier> tier_;
+  std::uint32_t load_blocks_ = 0;  // that the next step waits for
   std::uint32_t max_batch_;
   double jitter_;
   std::vector<member> members_;  // a heap: the first to finish in front

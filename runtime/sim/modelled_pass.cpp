@@ -96,6 +96,7 @@ modelled_pass::modelled_pass(const modelled_options& options, pacing pace)
     : options_(options),
       pace_(std::move(pace)),
       costs_(options.hardware),
+      tier_(tier_of(options.hardware)),
       layout_(modelled_layout(options.hardware)) {}
 
 result<void> modelled_pass::check(std::span<const batch_item> items, std::span<float> logits) const {
@@ -119,18 +120,24 @@ result<void> modelled_pass::check(std::span<const batch_item> items, std::span<f
 }
 
 /// As the profile says, on our clock.
-duration modelled_pass::length_of(std::span<const batch_item> items) const {
-  double seconds = 0;
-  if (options_.role == modelled_role::prefill) {
-    seconds = costs_.prefill_constant();
-    for (const auto& item : items) {
-      seconds += costs_.chunk({item.start, static_cast<std::uint32_t>(item.tokens.size()), item.reused});
-    }
-  } else {
-    std::uint64_t context = 0;
-    for (const auto& item : items) context += item.start + item.tokens.size();
-    seconds = costs_.decode_step(items.size(), context);
+duration modelled_pass::length_of(std::span<const batch_item> items) {
+  const bool prompts = options_.role == modelled_role::prefill;
+  const double constant = prompts ? costs_.prefill_constant() : costs_.decode_step(0, 0);
+  double seconds = constant;
+  std::uint64_t context = 0;
+  std::vector<device_tier::item> parts;
+  for (const auto& item : items) {
+    const auto tokens = static_cast<std::uint32_t>(item.tokens.size());
+    const auto end = item.start + tokens;
+    const double chunk = costs_.chunk({item.start, tokens, item.reused});
+    seconds += chunk;
+    context += end;
+    if (tier_)
+      parts.push_back({item.sequence, item.keys, item.start, tokens,
+                       prompts ? chunk : costs_.decode_step(1, end) - constant});
   }
+  if (tier_) seconds = tier_->pass(parts, constant);
+  else if (!prompts) seconds = costs_.decode_step(items.size(), context);
   return from_seconds(seconds / options_.time_scale);
 }
 

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/units.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/sim/cost_model.hpp"
+#include "runtime/sim/device_tier.hpp"
 #include "runtime/sim/profile.hpp"
 
 namespace mooncaf::sim {
@@ -78,7 +80,7 @@ class modelled_pass final : public forward_pass {
 
  private:
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
-  duration length_of(std::span<const batch_item> items) const;
+  duration length_of(std::span<const batch_item> items);
   result<void> wait(time_point until, const std::atomic<bool>* cancel) const;
   result<void> run_layer(std::span<const batch_item> items, std::uint32_t layer);
   void show(std::span<const batch_item> items, std::span<float> logits) const;
@@ -86,6 +88,7 @@ class modelled_pass final : public forward_pass {
   modelled_options options_;
   pacing pace_;
   cost_model costs_;
+  std::optional<device_tier> tier_;
   kv_layout layout_;
   time_point free_{};                // when the latest step ended, by the profile
   std::vector<token_state> before_;  // of the pass under way, by item: the state before its first token

@@ -3,6 +3,8 @@
 #include <string>
 #include <tuple>
 
+#include "runtime/sim/device_tier.hpp"
+
 namespace mooncaf::sim {
 
 namespace {
@@ -61,6 +63,12 @@ result<void> check_options(const simulation_options& o) {
                  "' differ in model, layers, KV bytes of a token or tokens of a block: prefill cannot hand "
                  "over to decode");
     }
+  }
+  for (const auto* p : {&o.hardware, &o.decode_profile()}) {
+    const auto blocks = p->device_kv_tokens / p->block_tokens * o.pipeline;
+    if (p->device_link_bytes_per_s > 0 && (blocks == 0 || blocks > device_tier::most_blocks))
+      return bad("a device with a link holds 1 to " + std::to_string(device_tier::most_blocks) +
+                 " KV blocks, '" + p->name + "' " + std::to_string(blocks));
   }
   if (!(o.hot_copy_share >= 0) || o.hot_copy_share > 0.5)
     return bad("hot copies may take 0 to 0.5 of memory");

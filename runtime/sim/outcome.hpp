@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/base/device_kv_stats.hpp"
 #include "runtime/sim/disturbance.hpp"
 #include "runtime/sim/elastic.hpp"
 #include "runtime/sim/log_histogram.hpp"
@@ -71,12 +72,15 @@ struct outcome {
   std::uint64_t hot_copies = 0;  ///< blocks that were copied ahead of need
   std::uint64_t blocks_evicted = 0;
 
+  /// Of devices with memory of their own (L1), all together; no blocks where there are none.
+  device_kv_stats device;
+
   std::uint64_t prompt_tokens = 0, computed_tokens = 0, output_tokens = 0;
   double wasted_prefill_s = 0;  ///< spent on requests that were refused afterwards
   double missed_prefill_s = 0;  ///< spent on requests that completed outside their SLOs
 
   double began_s = 0;  ///< with the first arrival
-  double span_s = 0;  ///< from the first arrival to the last event
+  double span_s = 0;   ///< from the first arrival to the last event
   double last_arrival_s = 0;
   double prefill_busy = 0, decode_busy = 0, network_busy = 0;  ///< shares of the span, mean over instances
   // Of decode while requests arrived, sampled: what may run out besides time.

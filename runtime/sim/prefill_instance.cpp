@@ -11,12 +11,7 @@ std::optional<prefill_instance::started> prefill_instance::start(ticks now, doub
   prefill_step step;
   step.chunks = queue_.next(time_point{duration{now}});
   if (step.chunks.empty()) return std::nullopt;
-  double seconds = costs_->prefill_constant();
-  for (const auto& c : step.chunks) {
-    const auto cached = requests[request_table::slot_of(c.id)].cached_tokens;
-    seconds += costs_->chunk({c.start, c.tokens, c.start == cached ? cached : 0});
-  }
-  seconds *= random.noise(jitter_) * slowdown;
+  const double seconds = seconds_of(step.chunks, random.noise(jitter_) * slowdown, requests);
   const auto stage = std::max<ticks>(from_sec(seconds / stages_), 1);
   step.began = now;
   step.seconds = seconds;
@@ -30,6 +25,20 @@ std::optional<prefill_instance::started> prefill_instance::start(ticks now, doub
   const started out{now + stage, step.exits};
   steps_.push_back(std::move(step));
   return out;
+}
+
+/// All stages together. @param slowdown  of computing, not of the device's link.
+double prefill_instance::seconds_of(const std::vector<prefill_chunk>& chunks, double slowdown,
+                                    const request_table& requests) {
+  double seconds = costs_->prefill_constant();
+  items_.clear();
+  for (const auto& c : chunks) {
+    const auto& r = requests[request_table::slot_of(c.id)];
+    const double part = costs_->chunk({c.start, c.tokens, c.start == r.cached_tokens ? r.cached_tokens : 0});
+    seconds += part;
+    if (tier_) items_.push_back({c.id.value, r.keys, c.start, c.tokens, part * slowdown});
+  }
+  return tier_ ? tier_->pass(items_, costs_->prefill_constant() * slowdown) : seconds * slowdown;
 }
 
 }  // namespace mooncaf::sim

@@ -10,6 +10,7 @@
 
 #include "runtime/sched/prefill_batch.hpp"
 #include "runtime/sim/cost_model.hpp"
+#include "runtime/sim/device_tier.hpp"
 #include "runtime/sim/random.hpp"
 #include "runtime/sim/request_table.hpp"
 
@@ -33,10 +34,11 @@ struct prefill_step {
 /// @source  Mooncake (arXiv 2407.00079), section 5.1, chunked pipeline parallelism.
 class prefill_instance {
  public:
-  /// @param hop_seconds  from one stage to the next.
-  prefill_instance(const cost_model& costs, const prefill_batch_options& options, std::uint32_t stages,
-                   double hop_seconds, double jitter)
+  /// @param hop_seconds  from one stage to the next. @param tier  of its device's memory, if it has its own.
+  prefill_instance(const cost_model& costs, const prefill_batch_options& options,
+                   std::optional<device_tier> tier, std::uint32_t stages, double hop_seconds, double jitter)
       : costs_(&costs),
+        tier_(std::move(tier)),
         options_(options),
         queue_(options),
         stages_(stages),
@@ -49,6 +51,7 @@ class prefill_instance {
   /// It dies: what waited and what was under way is gone, and so is the time not worked.
   void crash(ticks now) {
     queue_ = prefill_batch{options_};
+    forget_kv();
     steps_.clear();
     last_exit_ = 0;
     busy_ -= taken_ ? std::max<ticks>(free_at_ - now, 0) : 0;
@@ -78,9 +81,18 @@ class prefill_instance {
   std::uint64_t waiting_tokens() const noexcept { return queue_.waiting_tokens(); }
   /// Time during which the first stage worked, up to now.
   ticks busy() const noexcept { return busy_; }
+  const std::optional<device_tier>& tier() const noexcept { return tier_; }
+  /// Its device's memory is emptied; nobody computes there.
+  void forget_kv() {
+    if (tier_) tier_->clear();
+  }
 
  private:
+  double seconds_of(const std::vector<prefill_chunk>& chunks, double slowdown, const request_table& requests);
+
   const cost_model* costs_;
+  std::optional<device_tier> tier_;
+  std::vector<device_tier::item> items_;  // scratch
   prefill_batch_options options_;
   prefill_batch queue_;
   std::uint32_t stages_;

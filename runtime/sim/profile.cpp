@@ -48,6 +48,7 @@ const std::array fields{
     field{"decode", "beside_prefill", &step_costs::decode_beside_prefill, 1, 1, 1000, true},
     field{"decode", "max_batch", &profile::max_batch, 1, 1, 1e6},
     field{"decode", "device_kv_tokens", &profile::device_kv_tokens, 1, 1, 1e12},
+    field{"node", "device_link_gb_per_s", &profile::device_link_bytes_per_s, 1e9, 0, 1e6, true},
     field{"node", "nic_gbit_per_s", &profile::nic_bytes_per_s, 1e9 / 8, 1e-3, 1e6},
     field{"node", "network_latency_us", &profile::network_latency_s, us, 0, 1e9},
     field{"node", "ssd_gb_per_s", &profile::ssd_bytes_per_s, 1e9, 1e-3, 1e6},

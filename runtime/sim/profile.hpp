@@ -43,12 +43,15 @@ struct profile {
   step_costs costs;
   std::uint32_t chunk_tokens = 8192;           ///< of a prefill step
   std::uint32_t max_batch = 128;               ///< of a decode step
-  std::uint64_t device_kv_tokens = 1'000'000;  ///< context tokens that a decode instance holds
-  double nic_bytes_per_s = 100e9;              ///< each direction
-  double network_latency_s = 5e-6;             ///< of a transfer
-  double ssd_bytes_per_s = 6e9;                ///< read
-  std::uint64_t dram_tokens = 3'000'000;       ///< of KV in a node's memory
-  std::uint64_t ssd_tokens = 0;                ///< … on its disk
+  std::uint64_t device_kv_tokens = 1'000'000;  ///< that a device's own memory holds; what a batch may have
+  /// Each way between a device's memory (L1) and its node's (L2). 0: KV is computed where it lies, nothing
+  /// moves.
+  double device_link_bytes_per_s = 0;
+  double nic_bytes_per_s = 100e9;         ///< each direction
+  double network_latency_s = 5e-6;        ///< of a transfer
+  double ssd_bytes_per_s = 6e9;           ///< read
+  std::uint64_t dram_tokens = 3'000'000;  ///< of KV in a node's memory
+  std::uint64_t ssd_tokens = 0;           ///< … on its disk
 
   std::uint64_t block_bytes() const noexcept { return kv_bytes_per_token * block_tokens; }
   friend bool operator==(const profile&, const profile&) = default;

@@ -193,6 +193,16 @@ std::string to_json(const simulation_options& options, const outcome& o) {
   j.count("hot_copies", o.hot_copies);
   j.number("bytes_streamed", o.bytes_streamed).number("bytes_fetched", o.bytes_fetched);
   j.number("bytes_ssd_read", o.bytes_ssd_read).number("bytes_ssd_written", o.bytes_ssd_written);
+  if (const auto& d = o.device; d.blocks > 0) {
+    j.raw("device", json_object{}
+                        .count("blocks", d.blocks)
+                        .count("blocks_used", d.blocks_used)
+                        .count("hit_tokens", d.hit_tokens)
+                        .count("loaded_tokens", d.loaded_tokens)
+                        .count("loaded_bytes", d.loaded_bytes)
+                        .count("stored_bytes", d.stored_bytes)
+                        .done());
+  }
   j.count("prompt_tokens", o.prompt_tokens).count("computed_tokens", o.computed_tokens);
   j.count("output_tokens", o.output_tokens).number("span_s", o.span_s);
   j.number("prefill_busy", o.prefill_busy)

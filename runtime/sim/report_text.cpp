@@ -72,6 +72,14 @@ void cache(std::string& out, const outcome& o) {
       share(static_cast<double>(o.blocks_ssd), of), share(static_cast<double>(o.blocks_remote), of));
   put(out, "prompt tokens        %llu, computed %.1f %%\n", static_cast<unsigned long long>(o.prompt_tokens),
       share(static_cast<double>(o.computed_tokens), static_cast<double>(o.prompt_tokens)));
+  if (const auto& d = o.device; d.blocks > 0) {
+    const auto read = static_cast<double>(d.hit_tokens + d.loaded_tokens);
+    put(out,
+        "device memory        held %.1f %% of the KV that steps read; link, GB: %.1f loaded, %.1f written "
+        "back\n",
+        share(static_cast<double>(d.hit_tokens), read), static_cast<double>(d.loaded_bytes) * 1e-9,
+        static_cast<double>(d.stored_bytes) * 1e-9);
+  }
   put(out,
       "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches), disk %.0f "
       "read, %.0f written; %llu hot blocks copied\n",

@@ -131,11 +131,14 @@ void simulation::add_instances() {
     begin_with(i);
     if (is_coupled()) coupled_.emplace_back(costs_, options_);
     else
-      prefills_.emplace_back(costs_, prefill_options_of(options_), options_.pipeline, hop, options_.jitter);
+      prefills_.emplace_back(costs_, prefill_options_of(options_),
+                             tier_of(options_.hardware, options_.pipeline), options_.pipeline, hop,
+                             options_.jitter);
   }
   for (std::uint32_t i = 0; i < options_.decode; ++i) {
     if (is_coupled()) continue;
-    decodes_.emplace_back(decode_costs_, decode_options_of(options_), options_.jitter);
+    decodes_.emplace_back(decode_costs_, decode_options_of(options_), tier_of(options_.decode_profile()),
+                          options_.jitter);
     begin_with(decode_machine(i));
   }
 }

@@ -186,6 +186,7 @@ class simulation {
   void begin_restart(std::uint32_t number, std::uint32_t instance);
   void go_on_restarting(std::uint32_t number, std::uint32_t instance);
   bool is_needed(std::uint32_t machine) const;
+  void empty_memory(std::uint32_t machine);
 
   void begin_failures(std::uint32_t number);
   void expect_failure(std::uint32_t number, std::uint32_t machine);
@@ -261,12 +262,12 @@ class simulation {
   std::vector<decode_instance> decodes_;
   std::vector<coupled_instance> coupled_;  // instead of both
   coupled_instance::news news_;
-  std::vector<node_cache> caches_;                      // of the prefill nodes
+  std::vector<node_cache> caches_;                        // of the prefill nodes
   std::vector<std::vector<arriving_prefix>> on_the_way_;  // by prefill instance, with best_effort
-  std::vector<node_links> links_;                       // of all nodes
-  std::vector<condition> conditions_;                   // likewise
-  std::vector<ticks> reported_;                         // by worker
-  trace_source* source_ = nullptr;                      // while `run` lasts
+  std::vector<node_links> links_;                         // of all nodes
+  std::vector<condition> conditions_;                     // likewise
+  std::vector<ticks> reported_;                           // by worker
+  trace_source* source_ = nullptr;                        // while `run` lasts
   ticks expected_ = 0;  // when the next request comes, if that follows from answers; 0: none is known
   workload_record upcoming_;
   std::vector<block_key> upcoming_keys_;  // of its full blocks

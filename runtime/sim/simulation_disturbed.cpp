@@ -114,10 +114,8 @@ void simulation::go_on_restarting(std::uint32_t number, std::uint32_t instance) 
     if (is_needed(machine))
       return events_.push(now_ + look_again, event_kind::disturbance, number, instance + 2);
     c.state = machine_state::away;
-    if (d.role != machine_role::decode) {
-      conductor_.forget_blocks(node_id{machine + 1});
-      caches_[instance].clear();
-    }
+    if (d.role != machine_role::decode) conductor_.forget_blocks(node_id{machine + 1});
+    empty_memory(machine);
     out_.absences.push_back({d.role, instance, to_sec(now_), to_sec(now_ + from_sec(d.for_s)), false});
     return events_.push(now_ + from_sec(d.for_s), event_kind::disturbance, number, instance + 2);
   }
@@ -127,6 +125,16 @@ void simulation::go_on_restarting(std::uint32_t number, std::uint32_t instance) 
     set_state(machine, instance_state::live);
   }
   if (d.one_by_one && instance < std::min(d.last, count_of(d.role) - 1)) begin_restart(number, instance + 1);
+}
+
+/// What a machine that nobody needs holds of KV is gone.
+void simulation::empty_memory(std::uint32_t machine) {
+  const auto i = instance_of(machine);
+  const auto role = role_of(machine);
+  if (role != machine_role::decode) caches_[i].clear();
+  if (role == machine_role::prefill) prefills_[i].forget_kv();
+  else if (role == machine_role::decode) decodes_[i].forget_kv();
+  else coupled_[i].forget_kv();
 }
 
 /// A request computes there, waits for it, or moves KV from or to it.

@@ -265,7 +265,7 @@ void simulation::look_at_leaving(std::uint32_t machine) {
   c.state = machine_state::off;
   (void)conductor_.remove_node(node_id{machine + 1});  // nobody is there
   const auto role = role_of(machine);
-  if (role != machine_role::decode) caches_[instance_of(machine)].clear();
+  empty_memory(machine);
   changed(machine, change_kind::stops);
   pay(c, now_);
   if (!switches) return;

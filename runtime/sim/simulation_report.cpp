@@ -102,6 +102,19 @@ void simulation::sum_up() {
   for (auto* mean : {&out_.decode_batch, &out_.decode_memory, &out_.decode_step}) {
     *mean /= static_cast<double>(std::max<std::uint64_t>(samples_, 1));
   }
+  const auto add_device = [&](const auto& instances) {
+    for (const auto& i : instances) {
+      if (!i.tier()) continue;
+      const auto s = i.tier()->stats();
+      auto& sum = out_.device;
+      sum.blocks += s.blocks, sum.blocks_used += s.blocks_used;
+      sum.hit_tokens += s.hit_tokens, sum.loaded_tokens += s.loaded_tokens;
+      sum.loaded_bytes += s.loaded_bytes, sum.stored_bytes += s.stored_bytes;
+    }
+  };
+  add_device(prefills_);
+  add_device(decodes_);
+  add_device(coupled_);
   for (const auto& c : caches_) {
     out_.bytes_ssd_written +=
         static_cast<double>(c.ssd_written()) * static_cast<double>(options_.hardware.block_bytes());

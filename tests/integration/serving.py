@@ -201,6 +201,34 @@ def a_model_of_random_weights_serves():
         client.chat([{"role": "user", "content": "hello"}], max_tokens=8)
 
 
+def three_long_answers(client):
+    """Of the answers' texts, and of the counters: how often a request was placed, its prompt tokens, those of them computed."""
+    prompts = [[(i * 7 + j * 13) % 400 + 20 for j in range(600)] for i in range(3)]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        bodies = list(pool.map(lambda p: client.complete(prompt=p, max_tokens=2200, temperature=0, ignore_eos=True), prompts))
+    wait_until("all are counted", lambda: client.cluster()["counters"]["finished"] == 3)
+    k = client.cluster()["counters"]
+    return [text_of(b) for b in bodies], k["placed"], k["prompt_tokens"], k["prompt_tokens"] - k["cached_tokens"]
+
+
+def a_request_that_gave_its_place_back_finds_its_kv_again():
+    """Decode runs out of memory: who gives way is placed again, and what it had computed is read, not computed once more."""
+    model = ("--model", "dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=128,vocab=512", "--block-tokens", "16", "--admission", "none")
+    with Cluster() as cluster:
+        expected, placed, _, computed = three_long_answers(one_process(cluster, *model, "--cache-dram", "64MiB"))
+        assert (placed, computed) == (3, 1800), (placed, computed)
+    for device in ((), ("--device", "linked", "--device-kv", "1MiB", "--context-length", "4096")):
+        with Cluster() as cluster:  # 8,192 tokens of KV, where all three would have 8,400; 4,096 on the device
+            client = one_process(cluster, *model, "--cache-dram", "2MiB", *device)
+            texts, placed, prompt, computed = three_long_answers(client)
+            assert texts == expected
+            again, anew = prompt - 1800, computed - 1800
+            print(f"     {device[1:2]}: placed {placed - 3} times again with {again} tokens, {anew} of them computed", flush=True)
+            assert placed > 3 and again > 600, (placed, prompt)
+            assert anew <= again / 2, f"{anew} of {again} tokens were computed again"
+            cluster.wait_idle()
+
+
 TESTS = [
     a_model_of_random_weights_serves,
     same_tokens_from_cold_and_warm_cache_and_in_a_batch_of_eight,
@@ -212,6 +240,7 @@ TESTS = [
     same_tokens_from_three_processes_over_tcp,
     same_tokens_when_kv_leaves_after_the_whole_prompt,
     a_conversation_hits_what_the_decode_node_computed,
+    a_request_that_gave_its_place_back_finds_its_kv_again,
 ]
 
 if __name__ == "__main__":

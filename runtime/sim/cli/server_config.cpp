@@ -73,6 +73,10 @@ void take_rest(const options& server, const std::vector<config::toml_entry>& giv
   const auto says = [&](std::string_view section, std::string_view key) {
     return std::ranges::any_of(given, [&](const auto& e) { return e.section == section && e.key == key; });
   };
+  if (device == "linked") {
+    request.device_link_gb_per_s = static_cast<double>(server.model.link_bytes_per_s) * 1e-9;
+    request.device_kv_bytes = server.model.device_kv_bytes;
+  }
   if (says("cache", "dram")) request.dram_bytes = server.cache.dram_bytes;
   if (says("cache", "ssd") || says("cache", "ssd_path")) {
     request.ssd_bytes = server.cache.ssd_path.empty() ? 0 : server.cache.ssd_bytes;

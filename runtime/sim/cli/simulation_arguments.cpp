@@ -36,6 +36,12 @@ std::vector<argument> cluster_arguments(simulation_request& r) {
              {"off", "one_by_one", "batched", "chunked"}, o.coupled),
       whole("coupled-chunk", "tokens of a step with --coupled=chunked", o.coupled_chunk, 16, 1u << 20),
       real("nic-gbit", "network of a node, Gbit/s each way; 0: the profile's", r.nic_gbit_per_s, 0, 1e6),
+      real("device-link-gb",
+           "GB/s each way between a device's memory and its node's; 0: KV lies where it is computed; -1: the "
+           "profile's",
+           r.device_link_gb_per_s, -1, 1e6),
+      whole("device-kv-tokens", "tokens of KV in a device's memory; 0: the profile's", r.device_kv_tokens, 0,
+            1'000'000'000'000),
       whole("dram-tokens", "tokens of KV in a node's memory; 0: the profile's", r.dram_tokens, 0,
             1'000'000'000'000),
       whole("ssd-tokens", "tokens of KV on a node's disk; 0: the profile's", r.ssd_tokens, 0,
@@ -188,6 +194,12 @@ result<simulation_options> resolve(const simulation_request& r) {
     options.decode_hardware->nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
   }
   if (r.nic_gbit_per_s > 0) options.hardware.nic_bytes_per_s = r.nic_gbit_per_s * 1e9 / 8;
+  for (auto* kind : {&options.hardware, options.decode_hardware ? &*options.decode_hardware : nullptr}) {
+    if (kind == nullptr) continue;
+    if (r.device_link_gb_per_s >= 0) kind->device_link_bytes_per_s = r.device_link_gb_per_s * 1e9;
+    if (r.device_kv_bytes > 0) kind->device_kv_tokens = r.device_kv_bytes / kind->kv_bytes_per_token;
+    if (r.device_kv_tokens > 0) kind->device_kv_tokens = r.device_kv_tokens;
+  }
   auto& machine = options.hardware;
   if (r.dram_bytes > 0) machine.dram_tokens = r.dram_bytes / machine.kv_bytes_per_token;
   if (r.ssd_bytes > 0) machine.ssd_tokens = r.ssd_bytes / machine.kv_bytes_per_token;

@@ -19,7 +19,10 @@ struct simulation_request {
   double nic_gbit_per_s = 0;   ///< 0: the profile's; likewise below
   std::uint64_t dram_tokens = 0;
   std::uint64_t ssd_tokens = 0;
-  std::uint64_t dram_bytes = 0, ssd_bytes = 0;    ///< the same, as a server's configuration has it
+  double device_link_gb_per_s = -1;  ///< -1: the profile's
+  std::uint64_t device_kv_tokens = 0;
+  std::uint64_t dram_bytes = 0, ssd_bytes = 0,
+                device_kv_bytes = 0;              ///< the same, as a server's configuration has it
   std::uint32_t chunk_tokens = 0, max_batch = 0;  ///< likewise
   bool no_layerwise = false, no_cache = false, any_victim = false;
 };

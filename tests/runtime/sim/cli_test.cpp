@@ -82,6 +82,11 @@ TEST_CASE(
         "\"prefill_chunk_tokens\":4096", "\"node_dram_tokens\":327680", "\"admission\":\"queue\""}) {
     CHECK_MESSAGE(done.out.find(said) != std::string::npos, said, " in ", done.out.substr(0, 1500));
   }
+  const scratch_file linked{
+      text + "[model]\ndevice = \"linked\"\nlink_bandwidth = \"2GiB\"\ndevice_kv = \"80GiB\"\n", ".toml"};
+  const auto device = program({"simulate", trace.path(), "--config", linked.path(), "--json"});
+  CHECK(device.out.find("\"node_device_link_gb_per_s\":2.147") != std::string::npos);
+  CHECK(device.out.find("\"decode_device_kv_tokens\":262144") != std::string::npos);
   // Of a modelled device the profile has the sizes, as in the server.
   const auto like = program({"simulate", trace.path(), "--config", modelled.path(), "--json"});
   CHECK(like.out.find("\"profile\":\"8 x H800, LLaMA3-70B\"") != std::string::npos);
@@ -415,6 +420,25 @@ TEST_CASE("JSON tells every option that changes a run, and what happened over ti
     CHECK_MESSAGE(done.out.find(member) != std::string::npos, member);
   }
   CHECK(number_at(done.out, "decode_memory") > 0);
+}
+
+TEST_CASE("a device's own memory is told in the table and in JSON, where there is one") {
+  const scratch_file trace{small_trace()};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args{"simulate", trace.path()};
+    args.insert(args.end(), more.begin(), more.end());
+    return program(args);
+  };
+  const auto json = with({"--device-link-gb", "25", "--device-kv-tokens", "200000", "--json"});
+  REQUIRE_MESSAGE(json.status == 0, json.err);
+  CHECK(json.out.find("\"node_device_link_gb_per_s\":25") != std::string::npos);
+  for (const char* count : {"hit_tokens", "loaded_tokens", "loaded_bytes", "stored_bytes"})
+    CHECK(number_at(json.out, count) > 0);
+  CHECK(with({"--device-link-gb", "25"}).out.find("device memory        held ") != std::string::npos);
+  CHECK(with({}).out.find("device memory") == std::string::npos);
+  CHECK(
+      with({"--device-link-gb", "25", "--device-kv-tokens", "100"}).err.find("a device with a link holds") !=
+      std::string::npos);
 }
 
 TEST_CASE("what a profile leaves out is said with the value that is taken") {

@@ -107,6 +107,7 @@ simulation_options random_world(std::uint64_t seed, std::string& text) {
   o.policy = static_cast<placement_policy>(random.below(4));
   o.hardware.dram_tokens = 200'000u << random.below(4);
   o.hardware.ssd_tokens = random.below(2) == 0 ? 0 : 1'000'000;
+  o.hardware.device_link_bytes_per_s = random.below(2) == 0 ? 0 : 20e9;
   o.jitter = 0.1;
   o.seed = seed;
   o.price = {12, 7, "EUR"};

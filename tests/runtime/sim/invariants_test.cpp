@@ -44,6 +44,8 @@ simulation_options random_options(random_source& random) {
   o.prefetch.mode = any_of(random, prefetch_mode::timeout);
   o.prefetch.base = std::chrono::milliseconds{random.below(3) * 50};
   o.prefetch.per_1024_tokens = std::chrono::milliseconds{1 + random.below(250)};
+  o.hardware.device_link_bytes_per_s =
+      random.below(2) == 0 ? 0 : 1e9 * static_cast<double>(1u << random.below(7));
   return o;
 }
 

@@ -1,0 +1,94 @@
+#include "runtime/sim/device_tier.hpp"
+
+#include <algorithm>
+
+namespace mooncaf::sim {
+
+namespace {
+
+std::uint32_t blocks_of(const profile& p, std::uint32_t stages) {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(p.device_kv_tokens / p.block_tokens * stages, 1, device_tier::most_blocks));
+}
+
+}  // namespace
+
+device_tier::device_tier(const profile& machine, std::uint32_t stages)
+    : blocks_(blocks_of(machine, stages)),
+      block_tokens_(machine.block_tokens),
+      bytes_per_token_(machine.kv_bytes_per_token),
+      link_bytes_per_s_(machine.device_link_bytes_per_s),
+      layers_(std::max(machine.layers, stages)),
+      stages_(stages),
+      residency_(blocks_, block_tokens_) {}
+
+double device_tier::pass(std::span<const item> items, double constant) {
+  double seconds = 0;
+  while (!items.empty()) {
+    double compute = constant, load = 0, store = 0;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> taken;  // tickets, and what is held then
+    std::size_t placed = 0;
+    for (; placed < items.size(); ++placed) {
+      const auto& i = items[placed];
+      const auto place = residency_.take({i.sequence, i.keys, i.start, i.start + i.tokens});
+      if (!place && placed > 0) break;
+      const auto valid = place ? place->valid : 0;
+      const auto missing = residency_.missing(valid, i.start).size();
+      count(valid, i.start, missing);
+      load += static_cast<double>(std::uint64_t{missing} * block_tokens_ * bytes_per_token_);
+      store += static_cast<double>(i.tokens * bytes_per_token_);
+      compute += i.seconds;
+      if (place) taken.emplace_back(place->ticket, i.start + i.tokens);
+    }
+    for (const auto& [ticket, valid] : taken) residency_.give_back(ticket, valid);
+    for (const auto& i : items.first(placed)) wrote(i.tokens);
+    seconds += overlapped(compute, load, store);
+    items = items.subspan(placed);
+  }
+  return seconds;
+}
+
+device_tier::member device_tier::join(const kv_residency::wish& w) {
+  const auto place = residency_.take(w);
+  const auto valid = place ? place->valid : 0;
+  const member m{place ? place->ticket : 0, residency_.missing(valid, w.start).size()};
+  count(valid, w.start, m.load_blocks);
+  return m;
+}
+
+void device_tier::leave(const member& m, std::uint32_t valid) {
+  if (m.ticket != 0) residency_.give_back(m.ticket, valid);
+}
+
+double device_tier::beside_loads(double compute, std::uint32_t load_blocks) const noexcept {
+  return overlapped(compute,
+                    static_cast<double>(std::uint64_t{load_blocks} * block_tokens_ * bytes_per_token_), 0);
+}
+
+void device_tier::clear() { residency_ = kv_residency(blocks_, block_tokens_); }
+
+device_kv_stats device_tier::stats() const {
+  auto s = stats_;
+  s.blocks = residency_.blocks();
+  s.blocks_used = residency_.used();
+  return s;
+}
+
+double device_tier::overlapped(double compute, double load_bytes, double store_bytes) const noexcept {
+  const double load = load_bytes / link_bytes_per_s_, store = store_bytes / link_bytes_per_s_;
+  const double slowest = std::max({load, compute, store});
+  return (stages_ * (load + compute + store) + (layers_ - stages_) * slowest) / layers_;
+}
+
+void device_tier::count(std::uint32_t valid, std::uint32_t start, std::uint32_t blocks) noexcept {
+  stats_.hit_tokens += valid;
+  stats_.loaded_tokens += start - valid;
+  stats_.loaded_bytes += std::uint64_t{blocks} * block_tokens_ * bytes_per_token_;
+}
+
+std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages) {
+  if (machine.device_link_bytes_per_s <= 0) return std::nullopt;
+  return std::optional<device_tier>{std::in_place, machine, stages};
+}
+
+}  // namespace mooncaf::sim

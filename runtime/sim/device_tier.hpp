@@ -1,0 +1,79 @@
+#pragma once
+// The KV in a modelled device's own memory (L1), above that of its node (L2): the production residency, and a
+// link that takes time.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/base/device_kv_stats.hpp"
+#include "runtime/model/kv_residency.hpp"
+#include "runtime/sim/profile.hpp"
+
+namespace mooncaf::sim {
+
+/// What `kv_mirror` does on a live device, without the bytes: a pass loads what of its prefix the device does
+/// not hold, layer by layer before the layer that reads it, and writes its new rows back behind the layer
+/// that made them.
+///
+///   load     ├a┼a┼a┼a┤          a step of `layers` layers takes as long as the slowest of the three, and
+///   compute    ├─c─┼─c─┼─c─┼─c─┤    one layer of each of the others
+///   store          ├s┤ ├s┤ ├s┤ ├s┤
+///
+/// Also of a pipeline group: every stage has its layers' memory and a link of its own.
+/// @thread  One at a time. @cost  O(blocks of the sequences) a call.
+class device_tier {
+ public:
+  static constexpr std::uint64_t most_blocks = 1u << 22;
+
+  /// @param machine  with `device_link_bytes_per_s` > 0; holds `most_blocks` at most. @param stages  machines
+  /// that share the layers.
+  explicit device_tier(const profile& machine, std::uint32_t stages = 1);
+
+  /// A sequence's share of a pass.
+  struct item {
+    std::uint64_t sequence = 0;       ///< see `kv_residency::wish`; likewise the keys
+    std::span<const block_key> keys;  ///< of its leading blocks
+    std::uint32_t start = 0;          ///< positions before the new ones
+    std::uint32_t tokens = 0;         ///< new ones; >= 1
+    double seconds = 0;               ///< of computing, beyond the pass's constant
+  };
+  /// A pass, or several if the items do not fit together. One that does not fit alone reads all of its
+  /// context over the link and leaves nothing behind; a live device refuses to start with such contexts.
+  /// @param constant  seconds of computing that every pass takes. @returns seconds.
+  double pass(std::span<const item> items, double constant);
+
+  /// A sequence that keeps its place from step to step, as the members of a decode batch do.
+  struct member {
+    std::uint64_t ticket = 0;       ///< for `leave`; 0: it had no place
+    std::uint32_t load_blocks = 0;  ///< that come over the link before its first step
+  };
+  /// @param w  from what is settled to its longest. Its keys live until `leave`.
+  member join(const kv_residency::wish& w);
+  void leave(const member& m, std::uint32_t valid);
+  /// Rows that decoding made, on their way back: a step's are too few to take time.
+  void wrote(std::uint64_t tokens) noexcept { stats_.stored_bytes += tokens * bytes_per_token_; }
+  /// A step of `compute` seconds that has to wait for so many blocks, layer by layer.
+  double beside_loads(double compute, std::uint32_t load_blocks) const noexcept;
+
+  /// The device died: nothing is held or lent. What was counted stays.
+  void clear();
+  device_kv_stats stats() const;
+
+ private:
+  double overlapped(double compute, double load_bytes, double store_bytes) const noexcept;
+  void count(std::uint32_t valid, std::uint32_t start, std::uint32_t blocks) noexcept;
+
+  std::uint32_t blocks_, block_tokens_;
+  std::uint64_t bytes_per_token_;
+  double link_bytes_per_s_;
+  double layers_, stages_;
+  kv_residency residency_;
+  device_kv_stats stats_;  ///< but for what the residency knows
+};
+
+/// The tier of a machine whose KV does not lie where it computes; nothing where it does.
+std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages = 1);
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,321 @@
+// The three tiers of KV together: device blocks over a node's memory over a disk, with requests that are
+// cancelled, a disk that is late, rots and refuses, and too little room everywhere. Every byte that a pass
+// reads is compared with what belongs there.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "gpu/linked/linked_device.hpp"
+#include "runtime/model/kv_mirror.hpp"
+#include "tests/storage/tiered_world.hpp"
+
+using namespace mooncaf;
+using namespace mooncaf::test;
+
+namespace {
+
+/// Blocks of 256 bytes, as the tiered fixture has them.
+constexpr kv_layout layout{2, 1, 4, 8, kv_dtype::f16};
+constexpr std::uint32_t block_tokens = layout.block_tokens, longest = 7 * block_tokens;
+constexpr std::size_t slots = 20;
+static_assert(layout.block_bytes() == test::block_bytes);
+
+std::vector<std::byte> row_of(const block_key& key, std::size_t offset) {
+  const auto all = bytes_of(key, test::block_bytes);
+  return {all.begin() + static_cast<std::ptrdiff_t>(offset),
+          all.begin() + static_cast<std::ptrdiff_t>(offset + layout.row_bytes())};
+}
+
+/// What all requests share: the device and its blocks, memory and disk with what was asked of it, a shard's
+/// mailbox (the lock).
+struct world {
+  world(std::uint32_t seed, std::size_t device_blocks)
+      : tiers(slots, options_of(seed)),
+        dev(*make_linked_device({{1, false, {}}, {seed % 2 == 0 ? 0 : std::size_t{4} << 20, {}}, 2})),
+        kv(*device_kv::make(*dev, layout, device_blocks * test::block_bytes, longest)),
+        random(seed) {}
+
+  static tiered_store_options options_of(std::uint32_t seed) {
+    auto o = options_for(static_cast<write_policy>(seed % 3), 10 + seed % 20);
+    o.dram.eviction.policy = static_cast<eviction_policy>(seed / 3 % 3);
+    o.max_reads = 1 + seed % 5;
+    return o;
+  }
+  /// Some of what the disk was asked for happens. @pre locked.
+  void disk_works() {
+    for (const auto& job : tiers.store.take_io_jobs(random() % 4)) jobs.push_back(job);
+    const auto count = std::min<std::size_t>(jobs.size(), random() % 5);
+    tiers.disk.writes_fail = random() % 10 == 0;
+    if (random() % 40 == 0 && !tiers.disk.blocks.empty()) tiers.disk.blocks.erase(tiers.disk.blocks.begin());
+    std::vector<io_result> done;
+    for (std::size_t i = 0; i < count; ++i) done.push_back(tiers.disk.run(jobs[i]));
+    jobs.erase(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count));
+    tiers.store.complete(done);
+    for (auto& ready : tiers.store.take_ready()) promoted.push_back(std::move(ready));
+    clock += 10ms;
+    for (const auto dead : tiers.store.expire(clock)) FAIL("owner " << dead.value << " expired");
+  }
+
+  std::mutex mutex;
+  tiered_fixture tiers;
+  std::vector<io_job> jobs;
+  std::vector<ready_pin> promoted;
+  time_point clock{};
+  std::uint64_t next_owner = 1;
+  std::size_t read_blocks = 0, cancelled = 0, refused = 0, promotions = 0;
+  std::unique_ptr<device> dev;
+  std::shared_ptr<device_kv> kv;
+  std::mt19937 random;
+};
+
+/// A worker: runs one request after the other, as a prefill worker would.
+class worker {
+ public:
+  worker(world& w, std::uint32_t seed)
+      : world_(w), mirror_(*w.dev, w.kv), compute_(w.dev->make_copy_queue()), random_(seed) {
+    scratch_.resize(longest / block_tokens * test::block_bytes);
+  }
+
+  void request() {
+    std::vector<int> choices;
+    for (std::uint32_t i = 0, n = 1 + below(longest / block_tokens); i < n; ++i)
+      choices.push_back(static_cast<int>(below(i == 0 ? 3 : 2)));
+    names_ = prompt(choices);
+    keys_ = keys_of(names_);
+    const auto end = static_cast<std::uint32_t>(names_.size() - 1) * block_tokens + 1 + below(block_tokens);
+    const owner_id owner{next_owner()};
+    auto start = begin(owner, end);
+    bool cancelled = false;
+    while (start && *start < end && !cancelled) {
+      const auto n = std::min(end - *start, 1 + below(3 * block_tokens));
+      cancelled = !pass(owner, *start, n, below(12) == 0);
+      *start += n;
+    }
+    const std::lock_guard lock(world_.mutex);
+    if (start && !cancelled && below(8) != 0) commit(owner, end);
+    world_.cancelled += cancelled;
+    // Some are read by somebody for longer: decode, or a peer.
+    if (start && !cancelled && below(3) == 0) reading_.push_back({owner, keys_, hosts_, end / block_tokens});
+    else world_.tiers.store.release_all(owner);
+    if (reading_.size() > 2 || (!reading_.empty() && below(3) == 0)) let_go();
+    std::erase_if(world_.promoted, [&](const ready_pin& p) { return p.owner == owner; });
+    world_.disk_works();
+    std::string why;
+    if (!world_.tiers.store.consistent(&why)) FAIL(why);
+  }
+
+  void end() {
+    const std::lock_guard lock(world_.mutex);
+    while (!reading_.empty()) let_go();
+  }
+
+ private:
+  struct reader {
+    owner_id owner;
+    std::vector<block_key> keys;
+    std::vector<std::byte*> hosts;
+    std::size_t full;
+  };
+  std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
+  std::uint64_t next_owner() {
+    const std::lock_guard lock(world_.mutex);
+    return world_.next_owner++;
+  }
+
+  /// Of who read longest, whose blocks nobody has touched. @pre locked.
+  void let_go() {
+    const auto& r = reading_.front();
+    for (std::size_t b = 0; b < r.full; ++b)
+      REQUIRE(std::ranges::equal(std::span(r.hosts[b], test::block_bytes),
+                                 bytes_of(r.keys[b], test::block_bytes)));
+    world_.tiers.store.release_all(r.owner);
+    reading_.erase(reading_.begin());
+  }
+
+  /// Pins what there is of the prompt, reads from disk if it comes in time, reserves the rest.
+  /// @returns positions that are there; nothing if there is no room.
+  std::optional<std::uint32_t> begin(owner_id owner, std::uint32_t end) {
+    const auto reusable = std::span(keys_).first((end - 1) / block_tokens);
+    std::vector<pinned_block> held;
+    {
+      const std::lock_guard lock(world_.mutex);
+      auto reply = world_.tiers.store.pin(reusable, owner, later, below(3) == 0 ? 0 : 10);
+      if (!reply) return std::nullopt;
+      held = std::move(reply->pinned.blocks);
+      for (std::uint32_t patience = below(200); reply->ticket; --patience) {
+        world_.disk_works();
+        const auto came = std::ranges::find(world_.promoted, reply->ticket, &ready_pin::ticket);
+        if (came != world_.promoted.end()) {
+          world_.promotions += came->from_ssd;
+          held = std::move(came->pinned.blocks);
+          world_.promoted.erase(came);
+          break;
+        }
+        if (patience == 0) return std::nullopt;  // the client went away
+      }
+      check_content(held);
+    }
+    hosts_.clear();
+    own_.clear();
+    for (std::size_t b = 0; b < held.size(); ++b) {
+      REQUIRE(held[b].key == keys_[b]);  // no hole
+      hosts_.push_back(held[b].slot.address);
+    }
+    const std::lock_guard lock(world_.mutex);
+    const auto fresh = world_.tiers.store.reserve(owner, layout.blocks_for(end) - hosts_.size(), later);
+    if (!fresh) {
+      ++world_.refused;
+      return std::nullopt;
+    }
+    for (const auto& s : *fresh) {
+      own_.push_back(s);
+      hosts_.push_back(s.address);
+      std::fill_n(s.address, test::block_bytes, std::byte{0xEE});
+    }
+    return static_cast<std::uint32_t>(held.size()) * block_tokens;
+  }
+
+  /// One pass over `n` new positions. @returns false if it was cancelled on its way.
+  bool pass(owner_id owner, std::uint32_t start, std::uint32_t n, bool cancel) {
+    const std::vector<std::int32_t> tokens(n);
+    const batch_item item{tokens, start, hosts_, false, {}, 0, owner.value, keys_};
+    REQUIRE(mirror_.begin({&item, 1}) == 1);
+    const auto stop = cancel ? below(layout.n_layers) : layout.n_layers;
+    if (below(2) == 0) mirror_.load_all();
+    for (std::uint32_t layer = 0; layer < stop; ++layer) {
+      mirror_.load(layer);
+      compute_->wait(mirror_.loaded(layer));
+      read(layer, start);
+      mirror_.store(layer, write(layer, start, start + n));
+    }
+    mirror_.end(!cancel);
+    if (!cancel) check_rows(start, start + n);
+    return !cancel;
+  }
+
+  /// What attention would read, compared with what belongs there.
+  void read(std::uint32_t layer, std::uint32_t start) {
+    const auto at = layout.offset(layer, 0, false, 0);
+    const auto count = layout.blocks_for(start);
+    std::vector<kv_copy> out;
+    for (std::size_t b = 0; b < count; ++b)
+      out.push_back({mirror_.blocks(0)[b] + at, scratch_.data() + b * test::block_bytes + at,
+                     layout.layer_bytes(), 0, 1});
+    compute_->store(out);
+    wait_for(compute_->record());
+    for_rows(layer, 0, start, [&](std::uint32_t b, std::size_t offset) {
+      const auto expected = row_of(keys_[b], offset);
+      REQUIRE(std::ranges::equal(
+          expected, std::span(scratch_).subspan(b * test::block_bytes + offset, expected.size())));
+    });
+    const std::lock_guard lock(world_.mutex);
+    world_.read_blocks += count;
+  }
+
+  event_ptr write(std::uint32_t layer, std::uint32_t from, std::uint32_t to) {
+    std::vector<kv_copy> in;
+    for_rows(layer, from, to, [&](std::uint32_t b, std::size_t offset) {
+      const auto row = row_of(keys_[b], offset);
+      std::ranges::copy(row, scratch_.begin() + static_cast<std::ptrdiff_t>(b * test::block_bytes + offset));
+      in.push_back({mirror_.blocks(0)[b] + offset, scratch_.data() + b * test::block_bytes + offset,
+                    row.size(), 0, 1});
+    });
+    compute_->load(in);
+    return compute_->record();
+  }
+
+  /// What was written back, in the node's memory.
+  void check_rows(std::uint32_t from, std::uint32_t to) {
+    for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
+      for_rows(layer, from, to, [&](std::uint32_t b, std::size_t offset) {
+        const auto expected = row_of(keys_[b], offset);
+        REQUIRE(std::ranges::equal(expected, std::span(hosts_[b] + offset, expected.size())));
+      });
+  }
+
+  template <class Visit>
+  void for_rows(std::uint32_t layer, std::uint32_t from, std::uint32_t to, Visit&& visit) {
+    for (auto p = from; p < to; ++p)
+      for (const bool value : {false, true})
+        visit(p / block_tokens, layout.offset(layer, 0, value, p % block_tokens));
+  }
+
+  /// Full blocks of its own, parents first. @pre locked.
+  void commit(owner_id owner, std::uint32_t end) {
+    const auto held = hosts_.size() - own_.size();
+    for (auto b = held; b < end / block_tokens; ++b) {
+      const auto& slot = own_[b - held];
+      REQUIRE(world_.tiers.store.commit(owner, slot.index, names_[b],
+                                        checksum64({slot.address, test::block_bytes})));
+    }
+  }
+
+  world& world_;
+  kv_mirror mirror_;
+  std::unique_ptr<copy_queue> compute_;
+  std::mt19937 random_;
+  std::vector<block_name> names_;
+  std::vector<block_key> keys_;
+  std::vector<std::byte*> hosts_;
+  std::vector<slot_ref> own_;
+  std::vector<std::byte> scratch_;
+  std::vector<reader> reading_;
+};
+
+/// Nothing is held for anybody, in any tier.
+void check_nothing_leaked(world& w) {
+  w.tiers.disk.writes_fail = false;
+  std::vector<io_result> done;
+  for (const auto& job : w.jobs) done.push_back(w.tiers.disk.run(job));
+  w.tiers.store.complete(done);
+  w.tiers.drain();
+  w.tiers.check();
+  const auto counts = w.tiers.store.integrity();
+  CHECK(counts.owners == 0);
+  CHECK(counts.pinned == 0);
+  CHECK(counts.free + counts.committed == slots);
+  CHECK(w.kv->stats().blocks_used <= w.kv->stats().blocks);
+  w.kv->start_over();
+  CHECK(w.kv->stats().blocks_used == 0);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "requests over three tiers that are full, slow and broken read what belongs there, and leak nothing") {
+  std::size_t read = 0, cancelled = 0, refused = 0, promotions = 0;
+  for (std::uint32_t seed = 1; seed <= 18; ++seed) {
+    CAPTURE(seed);
+    world w(seed, longest / block_tokens + seed % 9);
+    worker one(w, 100 + seed), other(w, 200 + seed);
+    for (int i = 0; i < 100; ++i) (w.random() % 2 == 0 ? one : other).request();
+    one.end(), other.end();
+    check_nothing_leaked(w);
+    read += w.read_blocks, cancelled += w.cancelled, refused += w.refused, promotions += w.promotions;
+  }
+  CHECK(read > 1000);
+  CHECK(cancelled > 50);
+  CHECK(promotions > 50);
+  CHECK(refused > 10);
+}
+
+TEST_CASE("workers side by side share the tiers without a byte in the wrong place") {
+  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+    CAPTURE(seed);
+    world w(seed, longest / block_tokens + seed);
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < 3; ++t)
+      threads.emplace_back([&w, t, seed] {
+        worker mine(w, 1000 * t + seed);
+        for (int i = 0; i < 40; ++i) mine.request();
+        mine.end();
+      });
+    for (auto& t : threads) t.join();
+    check_nothing_leaked(w);
+    CHECK(w.read_blocks > 0);
+  }
+}
