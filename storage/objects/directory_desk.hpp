@@ -76,7 +76,7 @@ class directory_desk : private object_journal {
     std::uint64_t told = 0, acked = 0;
     time_point told_at{};
     std::vector<std::byte> ready;
-    bool has_output = false;
+    bool has_output = false, staged = false;
     std::deque<held_answer> held;
     std::size_t held_bytes = 0;
     std::deque<kept_question> kept;  ///< until everything is known
@@ -91,6 +91,7 @@ class directory_desk : private object_journal {
   void write_entry(std::uint64_t to, store_wire::entry kind, std::uint32_t segment,
                    const std::function<void(byte_writer&)>& rest);
   void seal(session& s);
+  void tell_before();
   void has_output(std::uint64_t id, session& s);
   bool hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out);
   void release_held();
@@ -127,9 +128,11 @@ class directory_desk : private object_journal {
   std::set<std::uint32_t> announcing_, expected_;
   std::deque<std::uint32_t> fenced_;
   std::vector<std::uint64_t> with_output_;
+  std::vector<std::pair<std::uint64_t, std::vector<std::byte>>> staged_;  ///< goes out before that, in order
   std::set<std::uint64_t> waiting_;  ///< sessions with held answers
   needs heard_first_;                ///< by whom, before the answer in the making goes out
   bool removing_ = false;
+  bool publication_unsaid_ = false;  ///< there is one among the entries that are not sealed
   time_point now_{};
   std::map<std::uint32_t, store_wire::segment_address> addresses_;
   std::uint64_t next_session_ = 1;

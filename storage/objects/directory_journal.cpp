@@ -46,6 +46,7 @@ void directory_desk::reserved(std::uint32_t segment, const segment_record& recor
 
 void directory_desk::published(std::uint32_t segment, const segment_record& record, std::string_view key,
                                std::string_view group) {
+  publication_unsaid_ = true;
   write_entry(holders_.at(segment), entry::published, segment, [&](byte_writer& out) {
     out.put(record.ticket);
     store_wire::put_published(out, record, key, group);
@@ -53,6 +54,7 @@ void directory_desk::published(std::uint32_t segment, const segment_record& reco
 }
 
 void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, duration rests) {
+  if (removing_ && publication_unsaid_) tell_before();
   const auto to = holders_.at(segment);
   write_entry(to, entry::freed, segment, [&](byte_writer& out) {
     out.put(ticket);
@@ -64,6 +66,20 @@ void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, duration
   const std::pair need{to, s->told + 1};
   if (std::find(heard_first_.begin(), heard_first_.end(), need) == heard_first_.end())
     heard_first_.push_back(need);
+}
+
+/// What was written down until now goes out before what comes. A directory that is killed between two holders
+/// has then told of what took an object's place, wherever that is, before it told that the object is gone.
+void directory_desk::tell_before() {
+  publication_unsaid_ = false;
+  for (const auto id : with_output_) {
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end() || found->second.entries.empty()) continue;
+    auto& s = found->second;
+    seal(s);
+    s.staged = true;
+    staged_.emplace_back(id, std::exchange(s.ready, {}));
+  }
 }
 
 void directory_desk::tell_members(entry kind, std::uint32_t segment) {
@@ -106,7 +122,7 @@ void directory_desk::has_output(std::uint64_t id, session& s) {
 /// @returns false if too many wait already.
 bool directory_desk::hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out) {
   auto& s = sessions_.at(id);
-  if (heard_first_.empty() && s.held.empty() && s.ready.empty()) return true;
+  if (heard_first_.empty() && s.held.empty() && s.ready.empty() && !s.staged) return true;
   held_answer answer{std::move(heard_first_), {out.begin() + static_cast<std::ptrdiff_t>(begin), out.end()}};
   out.resize(begin);
   s.held_bytes += answer.bytes.size();
@@ -137,6 +153,12 @@ void directory_desk::release_held() {
 
 void directory_desk::deliver(
     const std::function<void(std::uint64_t session, std::span<const std::byte> bytes)>& to) {
+  for (const auto& [id, bytes] : std::exchange(staged_, {})) {
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) continue;
+    found->second.staged = false;
+    to(id, bytes);
+  }
   while (!with_output_.empty()) {
     const auto ids = std::exchange(with_output_, {});
     for (const auto id : ids) {

@@ -20,7 +20,7 @@ def read_history(path):
 def notices_what_is_wrong():
     """Small histories with their judgement: a judge that never objects would pass everything."""
     def write(start, version, outcome="done", places=("s0",)):
-        return {"start": start, "end": start + 1, "what": "write", "key": "k", "version": version, "outcome": outcome, "places": list(places)}
+        return {"start": start, "end": start + 1, "what": "write", "key": "k", "version": version, "outcome": outcome, "places": places}
 
     def read(start, saw):
         return {"start": start, "end": start + 1, "what": "read", "key": "k", "saw": saw}
@@ -33,7 +33,9 @@ def notices_what_is_wrong():
             ([write(10, 1), read(40, "nothing")], killed, False, False),
             ([write(10, 1, places=("s0", "s1")), read(40, "nothing")], killed, False, True),
             ([write(10, 1), write(20, 2), read(40, 1)], [], False, True), ([write(10, 1), write(40, 2), read(40, 1)], [], False, False),
-            ([write(10, 1), write(20, 2, "unknown"), read(40, 1)], [], False, False),
+            ([write(10, 1), write(20, 2, "unknown", None), read(40, 1)], [], False, False),
+            ([write(10, 1), write(20, 2, "unknown", None), read(40, "nothing")], [], False, True),
+            ([write(10, 1), write(20, 2, "unknown", None), read(40, "nothing")], killed, False, False),
             ([write(10, 1), write(20, 2, "refused"), read(40, 2)], [], False, True),
             ([write(10, 1), gone, read(40, 1)], [], False, True), ([write(10, 1), gone, read(40, "something")], [], False, True),
             ([read(40, 7)], [], False, True)):
@@ -63,11 +65,13 @@ def judge(operations, faults, evicts):
 
 
 def can_be_gone(write, kills, evicts):
-    """Whether an object may have been lost: it made way, or every place of it was killed after it was written."""
+    """Whether an object may have been lost: it made way, or every place of it was killed after it was written. Where it is, if
+    it is, is not known of what had no answer: then any lender's end may have taken it."""
     if evicts and not write.get("pinned"):
         return True
+    killed = {whom for whom, times in kills.items() if max(times) >= write["start"]}
     places = write.get("places")
-    return not places or all(any(when >= write["start"] for when in kills.get(p, ())) for p in places)
+    return killed.issuperset(places) if places else bool(killed)
 
 
 def wrong_with(read, changes, may_be_gone):

@@ -69,6 +69,65 @@ TEST_CASE("a removal is answered when the holders of all replicas have heard of 
   CHECK(answered);
 }
 
+TEST_CASE("an upsert that the directory's death cuts between two holders leaves the old value or the new one") {
+  for (int told = 0; told < 6; ++told) {
+    CAPTURE(told);
+    world w{1, false};
+    w.settle();
+    auto& c = w.clients[0];
+    c.session = w.connect();
+    const auto reserve = [&](const std::string& key, const std::string& segment, bool replace) {
+      put_policy policy;
+      policy.replace = replace;
+      policy.preferred = {segment};
+      std::uint64_t ticket = 0;
+      c.waits = [&](byte_reader& in) {
+        in.get<std::uint32_t>();
+        REQUIRE(in.get<std::int32_t>() == 0);
+        ticket = in.get<std::uint64_t>();
+      };
+      w.send(c.session, op::reserve, [&](byte_writer& out) {
+        store_wire::put_policy_to(out, policy);
+        out.put(std::uint32_t{1});
+        out.put_text(key);
+        out.put(std::uint64_t{100});
+        out.put_text("");
+      });
+      return ticket;
+    };
+    const auto publish = [&](std::uint64_t first, std::uint64_t second) {
+      w.send(c.session, op::publish, [&](byte_writer& out) {
+        out.put(std::uint32_t{2});
+        for (const auto ticket : {first, second}) {
+          out.put(ticket);
+          out.put(std::uint64_t{7});
+        }
+      });
+    };
+    publish(reserve("a", "segment-0", false), reserve("b", "segment-1", false));
+    // Each goes to where the other was.
+    const auto a = reserve("a", "segment-1", true), b = reserve("b", "segment-0", true);
+    w.deliveries_left = told;
+    publish(a, b);
+    w.deliveries_left = std::numeric_limits<int>::max();
+    w.lose_directory();
+    c.session = w.connect();
+    w.settle();
+    for (const auto* key : {"a", "b"}) {
+      std::int32_t code = -1;
+      c.waits = [&](byte_reader& in) {
+        in.get<std::uint32_t>();
+        code = in.get<std::int32_t>();
+      };
+      w.send(c.session, op::find, [&](byte_writer& out) {
+        out.put(std::uint32_t{1});
+        out.put_text(key);
+      });
+      CHECK(code == 0);
+    }
+  }
+}
+
 TEST_CASE("questions about objects wait until all segments that belonged to the store are back, or late") {
   world w{2, false};
   w.settle();
