@@ -34,6 +34,10 @@ small{opacity:.7;font-weight:400}.lost{color:#d33;font-weight:600}
 <div><h2>Prefix hit rate <small>share of prompt tokens that came from the cache</small></h2><svg id="hit"></svg></div>
 <div><h2>Queues <span class="key"><i style="background:var(--accent)"></i>running<i style="background:var(--warm)"></i>waiting</span></h2>
 <svg id="queues"></svg></div>
+<div><h2>KV in its tiers <span class="key"><i style="background:var(--accent)"></i>memory (L2) in use<span id="l1_key" hidden><i style="background:var(--warm)"></i>device
+memory (L1) in use</span></span></h2><svg id="tiers"></svg></div>
+<div><h2>Prefix blocks found <span class="key"><i style="background:var(--accent)"></i>in memory<i style="background:var(--warm)"></i>on SSD<i
+style="background:var(--good)"></i>on other nodes</span></h2><svg id="found"></svg></div>
 </div>
 <h2>Instances</h2><div class="scroll" id="instances"></div>
 <h2>Cache <span class="key"><i style="background:var(--warm)"></i>held by requests<i style="background:var(--accent)"></i>reusable
@@ -94,9 +98,23 @@ function histogram(id,buckets){
 }
 
 // ---- what is remembered between polls, one entry a second ----
-const memory={hit:[],running:[],waiting:[],metrics:[]};
+const memory={hit:[],running:[],waiting:[],metrics:[],l1:[],l2:[],found:[[],[],[]]};
 const keep=(list,value,most)=>{list.push(value);if(list.length>most)list.shift()};
-let before=null;
+let before=null,found_before=null;
+const sum=(rows,of)=>rows.reduce((all,r)=>all+of(r),0);
+const lately=n=>'last '+(n<120?n+' s':Math.round(n/60)+' min');
+function show_tiers(c){
+  const share=(part,all)=>all?part/all:0,slots=sum(c.shards,s=>s.slots_total);
+  keep(memory.l2,share(slots-sum(c.shards,s=>s.slots_free),slots),300);
+  keep(memory.l1,share(sum(c.devices,d=>d.blocks_used),sum(c.devices,d=>d.blocks)),300);
+  $('l1_key').hidden=!c.devices.length;
+  lines('tiers',[{values:memory.l2,colour:'accent'}].concat(c.devices.length?[{values:memory.l1,colour:'warm'}]:[]),1,'100 %',lately);
+  const now=['hits_dram','hits_ssd','hits_remote'].map(k=>sum(c.shards,s=>s[k]));
+  if(found_before)now.forEach((n,i)=>keep(memory.found[i],Math.max(0,n-found_before[i]),300));
+  found_before=now;
+  const top=Math.max(1,...memory.found.flat());
+  lines('found',memory.found.map((values,i)=>({values,colour:['accent','warm','good'][i]})),top,num(top)+' a second',lately);
+}
 
 function distribution(name,now,then){
   const of=text=>{const out=[];
@@ -125,7 +143,8 @@ function show(c){
   keep(memory.running,c.requests.running,300);keep(memory.waiting,c.requests.waiting,300);
   lines('hit',[{values:memory.hit,colour:'accent'}],1,'100 %',n=>'last '+n+' seconds with prompts');
   const top=Math.max(1,...memory.running,...memory.waiting);
-  lines('queues',[{values:memory.running,colour:'accent'},{values:memory.waiting,colour:'warm'}],top,top+' requests',n=>'last '+(n<120?n+' s':Math.round(n/60)+' min'));
+  lines('queues',[{values:memory.running,colour:'accent'},{values:memory.waiting,colour:'warm'}],top,top+' requests',lately);
+  show_tiers(c);
   const tiles=[['running',c.requests.running],['waiting',c.requests.waiting],['finished',k.finished],
     ['rejected',k.rejected_ttft+k.rejected_tbt+k.rejected_memory+k.rejected_unavailable],['failed',k.failed],['prompt tokens',k.prompt_tokens],
     ['from cache',k.prompt_tokens?(100*k.cached_tokens/k.prompt_tokens).toFixed(1)+' %':'–'],

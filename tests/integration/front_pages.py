@@ -56,6 +56,8 @@ def the_page_shows_what_the_cluster_says():
             job.result()
         finished = lambda: str(server.cluster()["counters"]["finished"])
         wait_until("the page counts them as finished", lambda: tile("finished") == finished() and tile("running") == "0")
+        drawn = lambda plot: browser.run(f"return document.querySelectorAll('#{plot} polyline').length")
+        wait_until("the tiers are drawn", lambda: (drawn("tiers"), drawn("found")) == (1, 3))
         for width in (390, 1400):
             browser.resize(width, 900)
             wide = browser.run("return [document.documentElement.scrollWidth,document.documentElement.clientWidth]")

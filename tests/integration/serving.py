@@ -201,6 +201,25 @@ def a_model_of_random_weights_serves():
         client.chat([{"role": "user", "content": "hello"}], max_tokens=8)
 
 
+def same_tokens_through_every_tier_and_write_policy():
+    """More prompts than the device holds (1,092 tokens), and than memory does (as many): the rest is on SSD, or computed again."""
+    prompts = [f"Volume {i}. " + STORY * 6 for i in range(4)]
+    with Cluster() as cluster:
+        client = one_process(cluster, "--cache-dram", "512MiB")
+        expected = [text_of(ask(client, p)) for p in prompts]
+    for policy in ("write_through", "write_through_selective", "write_back"):
+        with tempfile.TemporaryDirectory(prefix="mooncaf-ssd-") as folder, Cluster() as cluster:
+            client = one_process(cluster, "--device", "linked", "--context-length", "1024", "--device-kv", "24MiB", "--cache-dram",
+                                 "24MiB", "--ssd-path", folder, "--ssd-size", "1GiB", "--cache-write-policy", policy, *FETCH_ALL)
+            assert [text_of(ask(client, p)) for p in prompts] == expected, policy
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                assert [text_of(b) for b in pool.map(lambda p: ask(client, p), prompts)] == expected, policy
+            wait_until("what was read is counted", lambda: client.cluster()["devices"][0]["loaded_tokens"] > 0)
+            if policy != "write_through_selective":  # nothing is asked for twice while it is in memory
+                wait_until("the SSD was read", lambda: client.cluster()["shards"][0]["hits_ssd"] > 0)
+            cluster.wait_idle()
+
+
 def three_long_answers(client):
     """Of the answers' texts, and of the counters: how often a request was placed, its prompt tokens, those of them computed."""
     prompts = [[(i * 7 + j * 13) % 400 + 20 for j in range(600)] for i in range(3)]
@@ -240,6 +259,7 @@ TESTS = [
     same_tokens_from_three_processes_over_tcp,
     same_tokens_when_kv_leaves_after_the_whole_prompt,
     a_conversation_hits_what_the_decode_node_computed,
+    same_tokens_through_every_tier_and_write_policy,
     a_request_that_gave_its_place_back_finds_its_kv_again,
 ]
 
