@@ -24,6 +24,8 @@ void compute_step::run() {
       last.chosen = &item.chosen;
       last.want_logits = false;
     }
+    item.checksums.resize(filled_blocks(item));
+    if (runner.checks()) last.checksums = item.checksums;
     rows += last.want_logits ? 1 : 0;
   }
   const std::size_t vocab = runner.vocab_size();
@@ -41,7 +43,9 @@ void compute_step::run() {
       },
       cancel, waiter());
   if (masks.valid()) masks.wait();
-  if (outcome_) {
+  if (!outcome_) {
+    for (auto& item : items_) item.checksums.clear();
+  } else {
     std::size_t row = 0;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       auto& item = items_[i];
@@ -51,6 +55,12 @@ void compute_step::run() {
     }
   }
   elapsed_ = clock_type::now() - began;
+}
+
+/// How many blocks the item's tokens complete.
+std::size_t compute_step::filled_blocks(const step_item& item) const {
+  const auto block_tokens = machine_->runner->layout().block_tokens;
+  return (item.start + item.tokens.size()) / block_tokens - item.start / block_tokens;
 }
 
 /// Null if every prefix is there.
@@ -102,11 +112,11 @@ row_hidden_fn compute_step::pooler(step_item& item) {
 
 void compute_step::finish_item(step_item& item) {
   if (item.token) item.sample->accept(item.token->id);
-  const auto& layout = machine_->runner->layout();
-  const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
-  for (auto block = item.start / layout.block_tokens; block < end / layout.block_tokens; ++block) {
-    item.checksums.push_back(checksum64({item.blocks[block], layout.block_bytes()}));
-  }
+  const auto& runner = *machine_->runner;
+  if (runner.checks()) return;
+  const auto& layout = runner.layout();
+  for (std::size_t i = 0; i < item.checksums.size(); ++i)
+    item.checksums[i] = checksum64({item.blocks[item.start / layout.block_tokens + i], layout.block_bytes()});
 }
 
 }  // namespace mooncaf

@@ -75,6 +75,7 @@ class compute_step final : public blocking_task {
   before_layer_fn waiter();
   /// Starts to make the masks that are not there yet, in a thread beside the forward pass.
   std::future<void> make_masks();
+  std::size_t filled_blocks(const step_item& item) const;
   void finish_item(step_item& item);
 
   std::shared_ptr<engine> machine_;

@@ -106,7 +106,7 @@ result<std::shared_ptr<device>> open_device(const model_options& m) {
   const host_device_options host{m.threads, false, {}};
   const auto gpu = config::cuda_ordinal(m.device);
   if (!gpu && m.device != "linked") return std::shared_ptr<device>{make_host_device(host)};
-  auto made = gpu ? make_cuda_device({*gpu, m.threads})
+  auto made = gpu ? make_cuda_device({*gpu, m.threads, m.copy_engines})
                   : make_linked_device({host, {m.link_bytes_per_s, m.link_latency}, m.copy_engines});
   if (!made) return fail(made.error());
   return std::shared_ptr<device>{std::move(*made)};

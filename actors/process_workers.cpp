@@ -101,6 +101,12 @@ result<void> process::open_device_memory() {
   auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest);
   if (!made) return fail(std::move(made.error()));
   context_->device_blocks = std::move(*made);
+  if (context_->memory) {
+    if (auto pinned = device->pin(context_->memory->bytes(), context_->memory); !pinned)
+      log_warn("memory",
+               {{"problem", to_string(pinned.error())},
+                {"effect", "KV between the device and the host is copied by way of the driver's memory"}});
+  }
   return {};
 }
 

@@ -152,8 +152,10 @@ void add_model(table& t) {
   t.push_back(
       time({"link-latency", "link_latency", "What a copy over that link takes beyond its bytes", compute}, s,
            at(m, &model_options::link_latency), 0ns, 1s));
-  t.push_back(integer({"copy-engines", "copy_engines", "Copies of a linked device that run at once", compute},
-                      s, at(m, &model_options::copy_engines), 1u, 16u, "engines"));
+  t.push_back(integer(
+      {"copy-engines", "copy_engines",
+       "Copies of a linked device that run at once; processors of a cuda one that carry KV, if any", compute},
+      s, at(m, &model_options::copy_engines), 1u, 16u, "engines"));
 }
 
 void add_workers(table& t) {

@@ -97,6 +97,9 @@ struct attention_seq {
   std::span<const device_bytes> blocks;  ///< KV blocks, ceil(kv_tokens / block_tokens) of them
 };
 
+/// Whether devices make checksums of so many bytes; of a KV block of any model, they do.
+constexpr bool checksum_fits(std::size_t bytes) noexcept { return bytes % 64 == 0 && bytes > 256; }
+
 /// Ordered work on a device. Calls may return before completion; `synchronize` waits. What spans hold is
 /// read before the call returns, but for `upload` and `download`. One thread at a time.
 class compute_queue {
@@ -148,6 +151,10 @@ class compute_queue {
   /// `top` of `how` names are the host's memory and left alone until `synchronize`.
   /// @pre at most `largest_vocabulary` columns.
   virtual void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) = 0;
+  /// out[i] = `checksum64` of the `bytes` at blocks[i]. `out` is the host's memory and left alone until
+  /// `synchronize`. @pre `checksum_fits(bytes)`.
+  virtual void checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                        std::span<std::uint64_t> out) = 0;
   /// Copies to and from device memory; the host's side is left alone until `synchronize`.
   virtual void upload(std::span<const float> from, float* to) = 0;
   virtual void download(const float* from, std::span<float> to) = 0;
@@ -179,6 +186,10 @@ class device {
   virtual result<std::unique_ptr<buffer>> allocate(std::size_t bytes) = 0;
   /// @param priority  turn order against the other queues of this device; decode 0, prefill 1.
   virtual std::unique_ptr<compute_queue> make_queue(int priority) = 0;
+  /// Readies host memory, so that copies from and to it happen beside everything else. It may be copied from
+  /// and to without that, too. The device keeps `owner`, which keeps it mapped.
+  /// @error `ec::out_of_space`, `ec::unavailable`: it stays as it is.
+  virtual result<void> pin(std::span<std::byte> memory, std::shared_ptr<const void> owner) = 0;
   /// A queue of copies; those of different queues may run side by side.
   virtual std::unique_ptr<copy_queue> make_copy_queue() = 0;
 };

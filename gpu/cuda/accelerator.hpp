@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "gpu/copy_queue.hpp"
@@ -55,6 +56,11 @@ class accelerator {
   virtual result<std::byte*> allocate(std::size_t bytes) = 0;
   /// Waits until nothing uses it.
   virtual void release(std::byte* memory) noexcept = 0;
+  /// Memory of the host that kernels can reach, and copies without a stop. @returns its device address.
+  /// @error `ec::out_of_space`, `ec::unavailable`.
+  virtual result<std::byte*> pin(std::span<std::byte> memory) = 0;
+  /// Nothing uses it any longer.
+  virtual void unpin(std::byte* memory) noexcept = 0;
   /// @param priority  lower goes first where two streams could run
   virtual std::unique_ptr<stream> make_stream(int priority) = 0;
 };

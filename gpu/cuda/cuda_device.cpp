@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "gpu/cuda/cuda_copies.hpp"
 #include "gpu/cuda/cuda_queue.hpp"
 #include "gpu/cuda/cuda_weight.hpp"
 #include "gpu/host/thread_pool.hpp"
@@ -27,8 +28,12 @@ class cuda_buffer final : public buffer {
 
 class cuda_device final : public device {
  public:
-  cuda_device(std::unique_ptr<accelerator> gpu, unsigned threads)
-      : gpu_(std::move(gpu)), pool_(threads), loading_(gpu_->make_stream(1)) {}
+  cuda_device(std::unique_ptr<accelerator> gpu, unsigned threads, unsigned copy_processors)
+      : gpu_(std::move(gpu)),
+        copy_processors_(copy_processors),
+        pinned_(*gpu_),
+        pool_(threads),
+        loading_(gpu_->make_stream(1)) {}
 
   device_info info() const override {
     const auto gpu = gpu_->info();
@@ -61,12 +66,17 @@ class cuda_device final : public device {
   std::unique_ptr<compute_queue> make_queue(int priority) override {
     return std::make_unique<cuda_queue>(*gpu_, priority);
   }
+  result<void> pin(std::span<std::byte> memory, std::shared_ptr<const void> owner) override {
+    return pinned_.add(memory, std::move(owner));
+  }
   std::unique_ptr<copy_queue> make_copy_queue() override {
-    return std::make_unique<cuda_copies>(gpu_->make_stream(0));
+    return std::make_unique<cuda_copies>(*gpu_, pinned_, copy_processors_);
   }
 
  private:
   std::unique_ptr<accelerator> gpu_;
+  const unsigned copy_processors_;
+  pinned_memory pinned_;
   std::mutex load_mutex_;  ///< the pool and the stream are for one matrix at a time
   thread_pool pool_;
   std::unique_ptr<stream> loading_;
@@ -74,9 +84,10 @@ class cuda_device final : public device {
 
 }  // namespace
 
-std::unique_ptr<device> make_device(std::unique_ptr<accelerator> gpu, unsigned threads) {
+std::unique_ptr<device> make_device(std::unique_ptr<accelerator> gpu, unsigned threads,
+                                    unsigned copy_processors) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  return std::make_unique<cuda_device>(std::move(gpu), threads);
+  return std::make_unique<cuda_device>(std::move(gpu), threads, copy_processors);
 }
 
 }  // namespace cuda
@@ -84,7 +95,7 @@ std::unique_ptr<device> make_device(std::unique_ptr<accelerator> gpu, unsigned t
 result<std::unique_ptr<device>> make_cuda_device(const cuda_device_options& options) {
   auto gpu = cuda::open_cuda_driver(options.ordinal);
   if (!gpu) return fail(gpu.error());
-  return cuda::make_device(std::move(*gpu), options.threads);
+  return cuda::make_device(std::move(*gpu), options.threads, options.copy_processors);
 }
 
 }  // namespace mooncaf

@@ -14,15 +14,17 @@ namespace mooncaf::cuda {
 
 namespace {
 
-#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                          \
-  X(cuInit)                                                                                                  \
-  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)                \
-      X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)   \
-          X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload)            \
-              X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)    \
-                  X(cuMemcpy2DAsync) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) \
-                      X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)               \
-                          X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
+#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                   \
+  X(cuInit)                                                                                           \
+  X(cuGetErrorName)                                                                                   \
+  X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)   \
+      X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) \
+          X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
+              X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpy2DAsync) \
+                  X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)            \
+                      X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)         \
+                          X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)    \
+                              X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
 
 #define MOONCAF_TEXT(NAME) MOONCAF_TEXT_OF(NAME)
 #define MOONCAF_TEXT_OF(NAME) #NAME
@@ -223,6 +225,24 @@ class cuda_accelerator final : public accelerator {
   void release(std::byte* memory) noexcept override {
     driver().cuCtxSetCurrent_(context_);
     driver().cuMemFree_(address(memory));
+  }
+  result<std::byte*> pin(std::span<std::byte> memory) override {
+    CUdeviceptr at = 0;
+    auto code = driver().cuCtxSetCurrent_(context_);
+    if (code == CUDA_SUCCESS)
+      code = driver().cuMemHostRegister_(memory.data(), memory.size(),
+                                         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    const bool pinned = code == CUDA_SUCCESS;
+    if (pinned) code = driver().cuMemHostGetDevicePointer_(&at, memory.data(), 0);
+    if (code == CUDA_SUCCESS) return reinterpret_cast<std::byte*>(at);
+    if (pinned) driver().cuMemHostUnregister_(memory.data());
+    return fail(code == CUDA_ERROR_OUT_OF_MEMORY ? ec::out_of_space : ec::unavailable,
+                std::to_string(memory.size()) +
+                    " bytes of the host's memory cannot be pinned: " + driver().name(code));
+  }
+  void unpin(std::byte* memory) noexcept override {
+    driver().cuCtxSetCurrent_(context_);
+    driver().cuMemHostUnregister_(memory);
   }
   std::unique_ptr<stream> make_stream(int priority) override {
     return std::make_unique<cuda_stream>(context_, kernels_, priority);

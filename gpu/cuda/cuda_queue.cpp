@@ -1,9 +1,11 @@
 #include "gpu/cuda/cuda_queue.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "gpu/cuda/cuda_weight.hpp"
 #include "gpu/host/vocab_ops.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf::cuda {
 
@@ -58,6 +60,16 @@ kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   return v;
 }
 
+/// The secret of XXH3 as the kernel reads it: at bytes 0, 8, …; at 121, for the last stripe; at 11, for the
+/// end.
+checksum_params checksum_secrets() {
+  checksum_params p;
+  std::memcpy(p.secret, XXH3_kSecret, sizeof p.secret);
+  std::memcpy(p.last, XXH3_kSecret + 121, sizeof p.last);
+  std::memcpy(p.merge, XXH3_kSecret + 11, sizeof p.merge);
+  return p;
+}
+
 }  // namespace
 
 cuda_queue::cuda_queue(accelerator& gpu, int priority)
@@ -81,7 +93,9 @@ cuda_queue::cuda_queue(accelerator& gpu, int priority)
       edit_table_(gpu),
       raw_(gpu),
       tops_(gpu),
-      chosen_(gpu) {}
+      chosen_(gpu),
+      checked_blocks_(gpu),
+      checksums_(gpu) {}
 
 void cuda_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   if (tokens.empty()) return;
@@ -326,6 +340,19 @@ void cuda_queue::choose(tensor logits, std::span<const token_choice> how, std::s
                       reinterpret_cast<const std::byte*>(p.tops + row_choices_[i].first_top),
                       how[i].top.size_bytes());
   }
+}
+
+void cuda_queue::checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                          std::span<std::uint64_t> out) {
+  if (blocks.empty()) return;
+  checked_.clear();
+  for (const auto& b : blocks) checked_.push_back(b.at);
+  auto p = checksum_secrets();
+  p.blocks = checked_blocks_.put(*stream_, checked_);
+  p.out = checksums_.of(blocks.size());
+  p.bytes = bytes;
+  stream_->launch(kernel::checksum, {count_of(blocks.size())}, &p);
+  stream_->download(out.data(), reinterpret_cast<const std::byte*>(p.out), out.size_bytes());
 }
 
 void cuda_queue::upload(std::span<const float> from, float* to) {

@@ -42,6 +42,8 @@ class cuda_queue final : public compute_queue {
   void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
                    tensor x) override;
   void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) override;
+  void checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                std::span<std::uint64_t> out) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
   void synchronize() override { stream_->synchronize(); }
@@ -88,24 +90,9 @@ class cuda_queue final : public compute_queue {
   device_room<float> raw_;
   device_room<candidate> tops_;
   device_room<chosen_token> chosen_;
-};
-
-/// Copies on a stream of their own.
-class cuda_copies final : public copy_queue {
- public:
-  explicit cuda_copies(std::unique_ptr<stream> on) : stream_(std::move(on)) {}
-
-  void load(std::span<const kv_copy> copies) override {
-    for (const auto& c : copies) stream_->load(c);
-  }
-  void store(std::span<const kv_copy> copies) override {
-    for (const auto& c : copies) stream_->store(c);
-  }
-  void wait(const event_ptr& e) override { stream_->wait(e); }
-  event_ptr record() override { return stream_->record(); }
-
- private:
-  std::unique_ptr<stream> stream_;
+  std::vector<const std::byte*> checked_;
+  device_table<const std::byte*> checked_blocks_;
+  device_room<std::uint64_t> checksums_;
 };
 
 }  // namespace mooncaf::cuda

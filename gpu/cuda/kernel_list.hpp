@@ -15,6 +15,8 @@
   X(bend, bend_params, row_threads)                                 \
   X(move, move_params, row_threads)                                 \
   X(choose, choose_params, choice_threads)                          \
+  X(carry, carry_params, carry_threads)                             \
+  X(checksum, checksum_params, checksum_threads)                    \
   X(attention_64, attention_params, attention_threads)              \
   X(attention_128, attention_params, attention_threads)             \
   X(attention_256, attention_params, attention_threads)             \

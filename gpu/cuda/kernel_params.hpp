@@ -233,6 +233,37 @@ struct choose_params {
 
 inline constexpr unsigned choice_threads = 1024;
 
+/// Some pieces of memory that go from one place to another; either may be the host's. Addresses and sizes are
+/// multiples of 16.
+struct piece_move {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::uint32_t piece_bytes = 0;
+  std::uint32_t count = 0;
+  std::size_t pitch_bytes = 0;  ///< from one piece to the next, on both sides
+};
+
+struct carry_params {
+  const piece_move* moves = nullptr;
+  std::uint32_t count = 0;
+  std::uint32_t blocks = 1;  ///< of threads, that share the moves
+};
+
+/// Threads that have so much of a slow link's bytes under way that few blocks of them keep it busy.
+inline constexpr unsigned carry_threads = 1024;
+
+/// XXH3 of 64 bits (XXH3's specification, "long inputs"), of blocks of the same size.
+struct checksum_params {
+  const std::byte* const* blocks = nullptr;
+  std::uint64_t* out = nullptr;
+  std::uint64_t bytes = 0;        ///< a multiple of 64, more than 256
+  std::uint64_t secret[24] = {};  ///< at each eighth byte
+  std::uint64_t last[8] = {};     ///< for the last stripe
+  std::uint64_t merge[8] = {};    ///< for the end
+};
+
+inline constexpr unsigned checksum_threads = 256;
+
 /// Threads of the kernels that go through rows.
 inline constexpr unsigned row_threads = 256;
 inline constexpr unsigned combine_threads = 128;

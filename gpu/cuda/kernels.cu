@@ -3,5 +3,6 @@
 
 #include "gpu/cuda/attention.cuh"
 #include "gpu/cuda/choice.cuh"
+#include "gpu/cuda/kv_bytes.cuh"
 #include "gpu/cuda/products.cuh"
 #include "gpu/cuda/rows.cuh"

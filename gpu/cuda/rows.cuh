@@ -149,7 +149,8 @@ MOONCAF_KERNEL(mooncaf_kv_write, mooncaf::cuda::kv_write_params, mooncaf::cuda::
   const unsigned pairs = p.kv.head_dim / 2;
   for (unsigned i = thread_index(); i < p.kv.head_planes * p.kv.kv_heads * pairs; i += row_threads) {
     const unsigned plane = i / pairs, pair = i % pairs, head = plane / p.kv.head_planes;
-    const float* from = plane % p.kv.head_planes == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
+    const float* from =
+        plane % p.kv.head_planes == 0 ? p.k + block_x() * p.k_stride : p.v + block_x() * p.v_stride;
     from += std::size_t{head} * p.kv.head_dim + 2 * pair;
     std::byte* to = block + std::size_t{plane} * p.kv.plane_bytes;
     if (p.kv.wide != 0) {

@@ -61,6 +61,9 @@ MOONCAF_DEVICE words4 load16(const void* at) {
   const uint4 v = *static_cast<const uint4*>(at);
   return {{v.x, v.y, v.z, v.w}};
 }
+MOONCAF_DEVICE void store16(void* at, const words4& v) {
+  *static_cast<uint4*>(at) = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
+}
 MOONCAF_DEVICE words2 load8(const void* at) {
   const uint2 v = *static_cast<const uint2*>(at);
   return {{v.x, v.y}};

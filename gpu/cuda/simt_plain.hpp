@@ -55,6 +55,7 @@ void wait_async() {
 
 words4 load16(const void* at);
 words2 load8(const void* at);
+void store16(void* at, const words4& v);
 
 std::uint16_t half_bits(float x);
 float half_value(std::uint16_t bits);

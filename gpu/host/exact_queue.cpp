@@ -8,6 +8,7 @@
 
 #include "gpu/host/dequantize.hpp"
 #include "gpu/host/vocab_ops.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf {
 
@@ -213,6 +214,11 @@ void exact_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std
 void exact_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
   for (std::size_t i = 0; i < how.size(); ++i)
     out[i] = choose_token({logits.row(how[i].row), logits.cols}, how[i]);
+}
+
+void exact_queue::checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                           std::span<std::uint64_t> out) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) out[i] = checksum64({blocks[i].at, bytes});
 }
 
 void exact_queue::upload(std::span<const float> from, float* to) {

@@ -31,6 +31,8 @@ class exact_queue final : public compute_queue {
   void scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
                    tensor x) override;
   void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) override;
+  void checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                std::span<std::uint64_t> out) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
   void synchronize() override {}

@@ -95,6 +95,8 @@ class host_device final : public device {
     return std::make_unique<host_queue>(core_, priority);
   }
 
+  result<void> pin(std::span<std::byte>, std::shared_ptr<const void>) override { return {}; }
+
   std::unique_ptr<copy_queue> make_copy_queue() override { return std::make_unique<host_copies>(); }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "gpu/host/dequantize.hpp"
 #include "gpu/host/vocab_ops.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf {
 
@@ -315,6 +316,11 @@ void host_queue::choose(tensor logits, std::span<const token_choice> how, std::s
   core_.pool.run(how.size(), [&](std::size_t i) {
     out[i] = choose_token({logits.row(how[i].row), logits.cols}, how[i]);
   });
+}
+
+void host_queue::checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                          std::span<std::uint64_t> out) {
+  core_.pool.run(blocks.size(), [&](std::size_t i) { out[i] = checksum64({blocks[i].at, bytes}); });
 }
 
 void host_queue::upload(std::span<const float> from, float* to) {

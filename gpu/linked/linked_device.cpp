@@ -55,6 +55,8 @@ class linked_device final : public device {
     return std::make_unique<sealed_buffer>(*memory_, *at, bytes);
   }
 
+  result<void> pin(std::span<std::byte>, std::shared_ptr<const void>) override { return {}; }
+
   std::unique_ptr<compute_queue> make_queue(int priority) override {
     return std::make_unique<linked_queue>(inner_->make_queue(priority), *memory_, link_);
   }

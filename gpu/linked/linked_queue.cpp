@@ -164,6 +164,16 @@ void linked_queue::choose(tensor logits, std::span<const token_choice> how, std:
   });
 }
 
+void linked_queue::checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                            std::span<std::uint64_t> out) {
+  auto own = kept(blocks);
+  for (auto& b : own) b.at = memory_.open(b.at);
+  line_.add([this, own = std::move(own), bytes, out] {
+    inner_->checksum(own, bytes, out);
+    link_.cross(timed_link::direction::to_host, out.size_bytes());
+  });
+}
+
 void linked_queue::upload(std::span<const float> from, float* to) {
   line_.add([this, from, to = memory_.open(to)] {
     link_.cross(timed_link::direction::to_device, from.size_bytes());

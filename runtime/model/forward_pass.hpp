@@ -50,6 +50,10 @@ struct batch_item {
   const token_choice* choose = nullptr;
   chosen_token* chosen = nullptr;  ///< gets the outcome of `choose`
 
+  /// If not empty, gets the checksums of the blocks that `tokens` fill, in their order, as many as there are.
+  /// Only where the pass `checks`.
+  std::span<std::uint64_t> checksums{};
+
   bool needs_logits() const noexcept { return want_logits || choose != nullptr; }
 };
 
@@ -84,6 +88,8 @@ class forward_pass {
   /// Whether items may have their tokens chosen where the logits are: it is not worth it where they are in
   /// the host's memory anyway.
   virtual bool chooses() const noexcept { return false; }
+  /// Whether items may ask for `checksums`: they come cheaper than by going through the host's blocks.
+  virtual bool checks() const noexcept { return false; }
   /// Of the blocks that it fills.
   virtual const kv_layout& layout() const noexcept = 0;
   /// Logits of a row.

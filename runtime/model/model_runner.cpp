@@ -15,9 +15,6 @@ namespace {
 // else changes.
 constexpr std::size_t ffn_tile_tokens = 512;
 
-/// Rows whose logits are shown one after the other are computed so many at a time.
-constexpr std::size_t show_tile = 16;
-
 tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
   return {t.row(begin), count, t.cols, t.stride};
 }
@@ -215,6 +212,7 @@ result<void> model_runner::pass(std::span<const batch_item> items, std::span<flo
   for (std::size_t i = 0; computed && every_row_ && i < items.size(); ++i)
     if (items[i].each_row || items[i].each_hidden) show_rows(items[i], seqs_[i].q_begin);
   if (computed && !last_rows_.empty()) write_logits(items, logits);
+  if (computed && checks()) checksum_blocks(items);
   // Also after an error: the caller may reuse the blocks, so nothing may still be writing to them.
   queue_->synchronize();
   return computed;
@@ -422,79 +420,6 @@ void model_runner::mix_experts(const layer_weights& w, tensor h, tensor x) {
     queue_->gather(h, rows, picked);
     through(w.ffn[e], picked, projected);
     queue_->scatter_add(projected, rows, experts_.weights(e), x);
-  }
-}
-
-void model_runner::write_logits(std::span<const batch_item> items, std::span<float> logits) {
-  const auto& c = model_->config();
-  const std::size_t n = last_rows_.size();
-  const auto h = view(at_.h, n, c.dim);
-  // When the last layer was computed for every token, no row was moved out of the residual stream.
-  const bool moved = n < tokens_.size() && !every_row_;
-  const auto x = view(at_.x, tokens_.size(), c.dim);
-  if (moved) queue_->rms_norm(view(at_.last, n, c.dim), model_->output_gain(), c.rms_eps, h);
-  for (std::size_t i = 0; !moved && i < n; ++i)
-    queue_->rms_norm(rows_of(x, last_rows_[i], 1), model_->output_gain(), c.rms_eps, rows_of(h, i, 1));
-  const auto out = logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size}
-                                    : view(at_.logits, n, c.vocab_size);
-  const std::array job{linear_job{&model_->output(), nullptr, out}};
-  queue_->linear(h, job);
-  if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
-  if (!logits_in_place_) deliver(items, out, logits);
-}
-
-/// Lets the device choose from the rows of items that have a choice, and fetches the others'.
-void model_runner::deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits) {
-  choices_.clear();
-  std::uint32_t row = 0;
-  for (const auto& item : items) {
-    if (item.want_logits) {
-      queue_->download(computed.row(row), logits.first(computed.cols));
-      logits = logits.subspan(computed.cols);
-    }
-    if (item.choose != nullptr) {
-      choices_.push_back(*item.choose);
-      choices_.back().row = row;
-    }
-    row += item.needs_logits() ? 1 : 0;
-  }
-  if (choices_.empty()) return;
-  chosen_.resize(choices_.size());
-  queue_->choose(computed, choices_, chosen_);
-  queue_->synchronize();
-  auto next = chosen_.begin();
-  for (const auto& item : items)
-    if (item.choose != nullptr) *item.chosen = *next++;
-}
-
-/// Calls `item.each_hidden` and `item.each_row` for its rows, which begin at row `begin` of the pass.
-void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
-  const auto& c = model_->config();
-  const auto tile = std::min<std::size_t>(show_tile, options_.max_logit_rows);
-  if (item.each_row) shown_.resize(tile * c.vocab_size);
-  const auto x = view(at_.x, tokens_.size(), c.dim);
-  for (std::size_t row = 0; row < item.tokens.size(); row += tile) {
-    const auto n = std::min(tile, item.tokens.size() - row);
-    const auto h = view(at_.h, n, c.dim);
-    queue_->rms_norm(rows_of(x, begin + row, n), model_->output_gain(), c.rms_eps, h);
-    if (item.each_hidden) {
-      hidden_.resize(n * c.dim);
-      queue_->download(h.data, hidden_);
-      queue_->synchronize();
-      for (std::size_t i = 0; i < n; ++i)
-        item.each_hidden(static_cast<std::uint32_t>(row + i), std::span{hidden_}.subspan(i * c.dim, c.dim));
-    }
-    if (!item.each_row) continue;
-    const auto out = logits_in_place_ ? tensor{shown_.data(), n, c.vocab_size, c.vocab_size}
-                                      : view(at_.logits, n, c.vocab_size);
-    const std::array job{linear_job{&model_->output(), nullptr, out}};
-    queue_->linear(h, job);
-    if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
-    const auto logits = std::span{shown_}.first(n * c.vocab_size);
-    if (!logits_in_place_) queue_->download(out.data, logits);
-    queue_->synchronize();
-    for (std::size_t i = 0; i < n; ++i)
-      item.each_row(static_cast<std::uint32_t>(row + i), logits.subspan(i * c.vocab_size, c.vocab_size));
   }
 }
 

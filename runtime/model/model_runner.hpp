@@ -50,6 +50,9 @@ class model_runner final : public forward_pass {
                        const layer_done_fn& done = {}, const std::atomic<bool>* cancel = nullptr,
                        const before_layer_fn& before = {}) override;
 
+  bool checks() const noexcept override {
+    return mirror_ != nullptr && checksum_fits(options_.layout.block_bytes());
+  }
   bool chooses() const noexcept override { return !logits_in_place_; }
   const kv_layout& layout() const noexcept override { return options_.layout; }
   std::size_t vocab_size() const noexcept override { return model_->config().vocab_size; }
@@ -82,6 +85,7 @@ class model_runner final : public forward_pass {
   void join(tensor x, tensor part, const float* post_gain);
   void write_logits(std::span<const batch_item> items, std::span<float> logits);
   void deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits);
+  void checksum_blocks(std::span<const batch_item> items);
   void show_rows(const batch_item& item, std::uint32_t begin);
 
   tensor view(std::size_t offset, std::size_t rows, std::size_t cols) const noexcept;
@@ -117,8 +121,10 @@ class model_runner final : public forward_pass {
   std::vector<attention_seq> seqs_;
   std::vector<std::uint32_t> last_rows_;  ///< row of the last token of each item that wants logits
   std::vector<std::int32_t> last_positions_;
-  std::vector<attention_seq> last_seqs_;  ///< the same items with their last token as only query
-  std::vector<token_choice> choices_;     ///< of the items that have one, in their order
+  std::vector<attention_seq> last_seqs_;   ///< the same items with their last token as only query
+  std::vector<device_bytes> full_blocks_;  ///< that items want checksums of
+  std::vector<std::uint64_t> checksums_;
+  std::vector<token_choice> choices_;  ///< of the items that have one, in their order
   std::vector<chosen_token> chosen_;
   bool every_row_ = false;          ///< some item wants more rows than its last
   std::uint32_t told_ = 0;          ///< layers whose KV somebody was told of

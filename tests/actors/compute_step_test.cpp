@@ -31,6 +31,7 @@ class pass_that_chooses final : public forward_pass {
     floats_out = logits.size();
     for (const auto& item : items) {
       auto row = logits_of(item.tokens[0]);
+      for (auto& sum : item.checksums) sum = 1000 + static_cast<std::uint64_t>(item.tokens[0]);
       if (item.choose != nullptr) *item.chosen = choose_token(row, *item.choose);
       if (!item.want_logits) continue;
       std::ranges::copy(row, logits.begin());
@@ -38,6 +39,7 @@ class pass_that_chooses final : public forward_pass {
     }
     return {};
   }
+  bool checks() const noexcept override { return chooses_; }
   bool chooses() const noexcept override { return chooses_; }
   const kv_layout& layout() const noexcept override { return layout_; }
   std::size_t vocab_size() const noexcept override { return vocab; }
@@ -105,5 +107,33 @@ TEST_CASE("where the pass chooses, logits leave it for masks alone, and the toke
     CHECK(there.tokens[i].id == here.tokens[i].id);
     CHECK(there.tokens[i].logprob == here.tokens[i].logprob);
     CHECK(there.tokens[i].top == here.tokens[i].top);
+  }
+}
+
+TEST_CASE("blocks that a step fills are checksummed where the pass does it, or in the host's memory") {
+  for (const bool there : {false, true}) {
+    auto machine = std::make_shared<engine>();
+    machine->runner = std::make_unique<pass_that_chooses>(there);
+    const auto bytes = machine->runner->layout().block_bytes();
+    std::vector<std::vector<std::byte>> memory(3, std::vector<std::byte>(bytes, std::byte{5}));
+    memory[1].assign(bytes, std::byte{6});
+    std::vector<std::byte*> blocks;
+    for (auto& m : memory) blocks.push_back(m.data());
+    const std::vector<std::int32_t> tokens(20, 4);
+    std::vector<step_item> items(2);
+    for (auto& item : items) {
+      item.tokens = tokens;
+      item.blocks = blocks;
+    }
+    items[0].start = 15;  // to the middle of the third
+    items[1].start = 0;
+    items[1].tokens = std::span{tokens}.first(15);
+    compute_step task(machine, std::move(items));
+    task.run();
+    REQUIRE(task.outcome().has_value());
+    const auto& sums = task.items()[0].checksums;
+    if (there) CHECK(sums == std::vector<std::uint64_t>{1004, 1004});
+    else CHECK(sums == std::vector<std::uint64_t>{checksum64(memory[0]), checksum64(memory[1])});
+    CHECK(task.items()[1].checksums.empty());
   }
 }

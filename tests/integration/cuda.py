@@ -83,6 +83,15 @@ def what_is_wrong_with_a_driver_is_said_before_loading():
     refused(usual, 6, "uncorrectable ECC error encountered", env={"MOONCAF_FAKE_CUDA": "broken:" + __file__})
 
 
+def memory_that_cannot_be_pinned_is_said_and_done_without():
+    with Cluster() as cluster:
+        check_answers(one_server(cluster, *SMALL, *GPU, env={"MOONCAF_FAKE_CUDA": "pageable"}))
+        assert "bytes of the host's memory cannot be pinned: CUDA_ERROR_NOT_PERMITTED" in cluster.processes["all"].output()
+    with Cluster() as cluster:
+        one_server(cluster, *SMALL, *GPU)
+        assert "pinned" not in cluster.processes["all"].output()
+
+
 def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
     with Cluster() as cluster:
         control, port = free_port(), free_port()
@@ -109,7 +118,8 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
         cluster.wait_idle()
 
 
-TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, kv_travels_between_a_gpu_and_a_host,
+TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, memory_that_cannot_be_pinned_is_said_and_done_without,
+         kv_travels_between_a_gpu_and_a_host,
          what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_amid_work_ends_its_process_and_others_answer]
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <memory>
 
 #include "gpu/device_failure.hpp"
 #include "tests/conformance/device_world.hpp"
@@ -40,7 +42,88 @@ matrix attend(device& d, const kv_layout& layout, std::uint32_t heads) {
   return w.get(out);
 }
 
+/// Counts what a copy queue hands to the driver.
+class counting_accelerator final : public cuda::accelerator {
+ public:
+  struct counts {
+    int launches = 0, writes = 0, copies = 0;
+  };
+  explicit counting_accelerator(counts& to) : counts_(to), inner_(simt::make_simt_accelerator()) {}
+
+  cuda::accelerator_info info() const override { return inner_->info(); }
+  result<std::byte*> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  void release(std::byte* memory) noexcept override { inner_->release(memory); }
+  result<std::byte*> pin(std::span<std::byte> memory) override { return inner_->pin(memory); }
+  void unpin(std::byte* memory) noexcept override { inner_->unpin(memory); }
+  std::unique_ptr<cuda::stream> make_stream(int priority) override {
+    return std::make_unique<counting_stream>(inner_->make_stream(priority), counts_);
+  }
+
+ private:
+  class counting_stream final : public cuda::stream {
+   public:
+    counting_stream(std::unique_ptr<cuda::stream> inner, counts& to)
+        : inner_(std::move(inner)), counts_(to) {}
+    void launch(cuda::kernel which, cuda::grid blocks, const void* params) override {
+      ++counts_.launches;
+      CHECK(blocks.x <= 2);
+      inner_->launch(which, blocks, params);
+    }
+    void write(std::byte* to, const void* from, std::size_t bytes) override {
+      ++counts_.writes;
+      inner_->write(to, from, bytes);
+    }
+    void upload(std::byte* to, const void* from, std::size_t bytes) override {
+      inner_->upload(to, from, bytes);
+    }
+    void download(void* to, const std::byte* from, std::size_t bytes) override {
+      inner_->download(to, from, bytes);
+    }
+    void load(const kv_copy& copy) override { one(copy, &cuda::stream::load); }
+    void store(const kv_copy& copy) override { one(copy, &cuda::stream::store); }
+    void wait(const event_ptr& e) override { inner_->wait(e); }
+    event_ptr record() override { return inner_->record(); }
+    void synchronize() override { inner_->synchronize(); }
+
+   private:
+    void one(const kv_copy& copy, void (cuda::stream::*way)(const kv_copy&)) {
+      ++counts_.copies;
+      (inner_.get()->*way)(copy);
+    }
+    std::unique_ptr<cuda::stream> inner_;
+    counts& counts_;
+  };
+  counts& counts_;
+  std::unique_ptr<cuda::accelerator> inner_;
+};
+
 }  // namespace
+
+TEST_CASE(
+    "the rows of a batch leave by one launch on a bounded part of the device, whole layers by copy engines") {
+  counting_accelerator::counts seen;
+  const auto gpu = cuda::make_device(std::make_unique<counting_accelerator>(seen), 1, 2);
+  const auto memory = unwrap(gpu->allocate(1 << 20));
+  const device_bytes block{reinterpret_cast<std::byte*>(memory->data())};
+  const std::shared_ptr<std::byte> host(static_cast<std::byte*>(std::aligned_alloc(64, 1 << 20)), &std::free);
+  const auto copies = gpu->make_copy_queue();
+  std::vector<kv_copy> rows;
+  for (std::size_t i = 0; i < 40; ++i) rows.push_back({block + i * 4096, host.get() + i * 4096, 128, 512, 8});
+  copies->load(rows);
+  CHECK(seen.copies == 40);  // memory that kernels do not reach
+  REQUIRE(gpu->pin({host.get(), 1 << 20}, host).has_value());
+  seen = {};
+  copies->store(rows);
+  CHECK(seen.launches == 1);
+  CHECK(seen.writes == 1);
+  CHECK(seen.copies == 0);
+  seen = {};
+  const std::array layers{kv_copy{block, host.get(), 128 << 10, 0, 1},
+                          kv_copy{block + (256 << 10), host.get() + (256 << 10), 128 << 10, 0, 1}};
+  copies->load(layers);
+  CHECK(seen.launches == 0);
+  CHECK(seen.copies == 2);
+}
 
 TEST_CASE("a long context comes to the same bits whether its splits are computed in turn or side by side") {
   for (const std::uint32_t head_dim : {32u, 64u, 96u, 128u, 256u}) {

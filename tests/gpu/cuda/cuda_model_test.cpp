@@ -99,6 +99,26 @@ TEST_CASE("chunks and neighbours change no bit of a model's logits") {
   CHECK(logits == expected);
 }
 
+TEST_CASE("tokens and checksums come from the device: what its logits and blocks say") {
+  const auto s = set_up::cuda(specs[0]);
+  const auto runner = s.runner();
+  REQUIRE(runner->chooses());
+  REQUIRE(runner->checks());
+  const auto ids = random_tokens(33, 300, 6);
+  const kv_space whole(s.options.layout, ids.size()), again(s.options.layout, ids.size());
+  const auto logits = feed(*runner, whole, ids, ids.size());
+  const token_choice greedy;
+  chosen_token token;
+  std::vector<std::uint64_t> sums(2);
+  batch_item item{ids, 0, again.blocks()};
+  item.choose = &greedy;
+  item.chosen = &token;
+  item.checksums = sums;
+  REQUIRE(runner->forward({&item, 1}, {}).has_value());
+  CHECK(token.id == static_cast<std::int32_t>(argmax(logits)));
+  for (std::size_t b = 0; b < 2; ++b) CHECK(sums[b] == checksum64(again.block(b, s.options.layout)));
+}
+
 TEST_CASE("a model whose heads no kernel takes is refused by name before it is loaded") {
   const auto dev = mooncaf::cuda::make_device(simt::make_simt_accelerator(), 1);
   const auto m = model::dummy(*dev, unwrap(dummy_shape("dummy:deepseek-v2-lite,layers=1")), 1);

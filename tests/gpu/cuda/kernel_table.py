@@ -16,8 +16,8 @@ import sys
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # Per multiprocessor: warps, 32-bit registers, bytes of shared memory of which each block costs 1 KiB more, blocks.
 LIMITS = {"sm_80": (64, 65536, 164 << 10, 32), "sm_90": (64, 65536, 228 << 10, 32), "sm_100": (64, 65536, 228 << 10, 32)}
-THREADS = {"product": 128, "attention": 128, "combine": 128, "choose": 1024}  # of a block; other kernels have 256
-LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64", 12), ("attention", 8), ("choose", 32), ("", 48))
+THREADS = {"product": 128, "attention": 128, "combine": 128, "choose": 1024, "carry": 1024}  # of a block; other kernels have 256
+LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64", 12), ("attention", 8), ("choose|carry", 32), ("", 48))
 # An H100 SXM: multiprocessors, clock, bytes of memory per second, dense f16 operations per second, bytes of L1 and shared
 # memory per multiprocessor and cycle, lanes; and the time that memory takes to answer.
 SMS, CLOCK, MEMORY, TENSOR, L1, LANES, LATENCY = 132, 1.755e9, 3.35e12, 989.4e12, 128, 128, 0.7e-6
@@ -122,6 +122,8 @@ def roofline(kernels):
     for tokens in (1, 64):
         # The whole chain goes through a row 15 times, with one block of threads.
         rows.append(reach(kernels, "choose", tokens, 0, tokens * 15 * 4 * VOCAB, 8 * 32 * 4, tokens))
+    # KV blocks of 32 tokens that a chunk of 512 fills: each lane has its words of four chunks under way.
+    rows.append(reach(kernels, "checksum", 512, 0, 512 * kv / context, 4 * 4 * 8 * 32, 512 / 32))
     for name, moved in (("norm", 2 * 4 * DIM), ("halve", 6 * DIM), ("swiglu", 3 * 4 * FFN), ("add", 3 * 4 * DIM),
                         ("rope", 2 * 4 * DIM), ("kv_write", 6 * 2 * KV_HEADS * HEAD_DIM)):
         rows.append(reach(kernels, name, 512, 0, 512 * moved, 32 * 4 * 2, 512))

@@ -28,6 +28,7 @@ class counted_device final : public device {
     return inner_->load_weight(type, rows, cols, data);
   }
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  result<void> pin(std::span<std::byte>, std::shared_ptr<const void>) override { return {}; }
   std::unique_ptr<compute_queue> make_queue(int priority) override { return inner_->make_queue(priority); }
   std::unique_ptr<copy_queue> make_copy_queue() override {
     return std::make_unique<counted_copies>(inner_->make_copy_queue(), *this);

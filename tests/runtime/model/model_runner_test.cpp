@@ -345,6 +345,28 @@ TEST_CASE("a device with memory of its own chooses tokens there, beside items th
         std::string::npos);
 }
 
+TEST_CASE("the device's checksums of filled blocks are those of the host's copies") {
+  const auto s = set_up::of<on_linked>();
+  const auto runner = s.runner();
+  REQUIRE(runner->checks());
+  const auto tokens = s.options.layout.block_tokens;
+  const auto ids = random_tokens(3 * tokens + 5, 300, 50);
+  const kv_space kv(s.options.layout, ids.size()), other(s.options.layout, 5);
+  std::vector<std::uint64_t> sums(3);
+  const auto feed_part = [&](std::size_t begin, std::size_t end, std::span<std::uint64_t> out) {
+    batch_item neighbour{std::span(ids).first(5), 0, other.blocks()};
+    batch_item item{std::span(ids).subspan(begin, end - begin), static_cast<std::uint32_t>(begin),
+                    kv.blocks()};
+    item.checksums = out;
+    const std::array items{neighbour, item};
+    REQUIRE(runner->forward(items, {}).has_value());
+  };
+  feed_part(0, tokens + 3, std::span(sums).first(1));
+  feed_part(tokens + 3, 2 * tokens - 1, {});
+  feed_part(2 * tokens - 1, ids.size(), std::span(sums).last(2));
+  for (std::size_t b = 0; b < 3; ++b) CHECK(sums[b] == checksum64(kv.block(b, s.options.layout)));
+}
+
 TEST_CASE("a batch that cannot be run is refused with what is wrong") {
   const set_up s(false, kv_dtype::f16, "dummy:layers=1,dim=64,heads=2,ffn=64,vocab=100,ctx=600");
   const auto runner = s.runner();

@@ -68,6 +68,17 @@ void machine::release(std::byte* memory) {
   last_bytes_ = 0;
 }
 
+bool machine::pin(std::span<std::byte> memory) {
+  const std::lock_guard lock{mutex_};
+  const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
+  return pinned_.emplace(at, pinned_range{memory.size(), std::make_unique<access_log>(memory.size())}).second;
+}
+
+bool machine::unpin(const std::byte* memory) {
+  const std::lock_guard lock{mutex_};
+  return pinned_.erase(reinterpret_cast<std::uintptr_t>(memory)) == 1;
+}
+
 void machine::copy(void* to, const void* from, std::size_t bytes) {
   const std::lock_guard lock{mutex_};
   for (const auto* side : {static_cast<const std::byte*>(to), static_cast<const std::byte*>(from)}) {
@@ -241,6 +252,10 @@ access_place machine::find(std::uintptr_t at, std::size_t bytes, bool write) {
         std::find_if(ranges_.rbegin(), ranges_.rend(), [&](const shared_range& r) { return r.at <= offset; });
     fault("is outside shared memory: byte " + std::to_string(offset - near->at) + " of " + near->name +
           ", which has " + std::to_string(near->bytes));
+  }
+  if (auto next = pinned_.upper_bound(at); next != pinned_.begin()) {
+    const auto& [begin, range] = *--next;
+    if (at + bytes <= begin + range.bytes) return {range.log.get(), at - begin, false};
   }
   if (last_bytes_ == 0 || at < last_at_ || at + bytes > last_at_ + last_bytes_) {
     auto next = taken_.upper_bound(at);

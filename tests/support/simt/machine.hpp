@@ -59,6 +59,9 @@ class machine {
   /// fault. Null if there is no such room.
   std::byte* allocate(std::size_t bytes);
   void release(std::byte* memory);
+  /// Memory of the host that kernels may touch, too, until it is unpinned. @returns whether it is: not twice.
+  bool pin(std::span<std::byte> memory);
+  bool unpin(const std::byte* memory);
   /// Like memcpy, with either side on the device.
   void copy(void* to, const void* from, std::size_t bytes);
   /// Hands the kernel a copy of `params`, which it may read.
@@ -128,6 +131,11 @@ class machine {
   const std::size_t capacity_;
   std::byte* memory_ = nullptr;
   std::map<std::uintptr_t, std::size_t> taken_;
+  struct pinned_range {
+    std::size_t bytes;
+    std::unique_ptr<access_log> log;
+  };
+  std::map<std::uintptr_t, pinned_range> pinned_;
   std::uintptr_t last_at_ = 0;  ///< the allocation that was found last
   std::size_t last_bytes_ = 0;
   access_log global_log_, shared_log_;

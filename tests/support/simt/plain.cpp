@@ -147,6 +147,10 @@ words4 load16(const void* at) {
   kernel_runs()->access(reinterpret_cast<std::uintptr_t>(at), sizeof(words4), false);
   return *static_cast<const words4*>(at);
 }
+void store16(void* at, const words4& v) {
+  kernel_runs()->access(reinterpret_cast<std::uintptr_t>(at), sizeof(words4), true);
+  std::memcpy(at, &v, sizeof v);
+}
 words2 load8(const void* at) {
   kernel_runs()->access(reinterpret_cast<std::uintptr_t>(at), sizeof(words2), false);
   return *static_cast<const words2*>(at);

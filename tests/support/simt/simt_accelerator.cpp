@@ -73,6 +73,11 @@ class simt_accelerator final : public cuda::accelerator {
     return at;
   }
   void release(std::byte* memory) noexcept override { machine_.release(memory); }
+  result<std::byte*> pin(std::span<std::byte> memory) override {
+    if (!machine_.pin(memory)) return fail(ec::unavailable, "this memory is pinned already");
+    return memory.data();
+  }
+  void unpin(std::byte* memory) noexcept override { machine_.unpin(memory); }
   std::unique_ptr<cuda::stream> make_stream(int) override { return std::make_unique<simt_stream>(machine_); }
 
  private:

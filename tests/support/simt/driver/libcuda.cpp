@@ -5,7 +5,8 @@
 //
 // It refuses what the driver would: a call without a context, a handle that it did not make, an unknown
 // kernel. What the driver does later is done at once. MOONCAF_FAKE_CUDA says what it is to go wrong with:
-// "init", "none" (no GPU), "broken:FILE" (launches find the memory broken once there is such a file).
+// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), "broken:FILE" (launches find the memory
+// broken once there is such a file).
 
 #include <cuda.h>
 #include <unistd.h>
@@ -114,6 +115,7 @@ CUresult CUDAAPI cuInit(unsigned) {
 CUresult CUDAAPI cuGetErrorName(CUresult code, const char** name) {
   *name = code == CUDA_ERROR_ECC_UNCORRECTABLE        ? "CUDA_ERROR_ECC_UNCORRECTABLE"
           : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+          : code == CUDA_ERROR_NOT_PERMITTED          ? "CUDA_ERROR_NOT_PERMITTED"
           : code == CUDA_ERROR_OUT_OF_MEMORY          ? "CUDA_ERROR_OUT_OF_MEMORY"
                                                       : "CUDA_ERROR";
   return CUDA_SUCCESS;
@@ -185,6 +187,23 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr at) {
     gpu.release(memory(at));
     return CUDA_SUCCESS;
   });
+}
+CUresult CUDAAPI cuMemHostRegister(void* at, std::size_t bytes, unsigned flags) {
+  return in_context(nullptr, [&](simt::machine& gpu) {
+    if (trouble() == "pageable") return CUDA_ERROR_NOT_PERMITTED;
+    if (bytes == 0 || (flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0) return CUDA_ERROR_INVALID_VALUE;
+    return gpu.pin({static_cast<std::byte*>(at), bytes}) ? CUDA_SUCCESS
+                                                         : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  });
+}
+CUresult CUDAAPI cuMemHostUnregister(void* at) {
+  return in_context(nullptr, [&](simt::machine& gpu) {
+    return gpu.unpin(static_cast<std::byte*>(at)) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  });
+}
+CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr* there, void* at, unsigned) {
+  *there = reinterpret_cast<CUdeviceptr>(at);
+  return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
   return copy(stream, memory(to), from, bytes);

@@ -1,0 +1,74 @@
+#include "gpu/cuda/cuda_copies.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace mooncaf::cuda {
+
+namespace {
+
+/// Bytes of a piece from which on a copy engine is as fast, and takes nothing from computing.
+constexpr std::size_t large_piece = std::size_t{64} << 10;
+
+bool of_sixteen(const kv_copy& c) {
+  const auto all = reinterpret_cast<std::uintptr_t>(c.device.at) | reinterpret_cast<std::uintptr_t>(c.host) |
+                   c.piece_bytes | (c.count > 1 ? c.pitch_bytes : 0);
+  return all % 16 == 0;
+}
+
+}  // namespace
+
+pinned_memory::~pinned_memory() {
+  for (const auto& [memory, range] : ranges_) gpu_.unpin(memory);
+}
+
+result<void> pinned_memory::add(std::span<std::byte> memory, std::shared_ptr<const void> owner) {
+  const std::lock_guard lock{mutex_};
+  const auto there = gpu_.pin(memory);
+  if (!there) return fail(there.error());
+  ranges_[memory.data()] = {memory.size(), *there, std::move(owner)};
+  return {};
+}
+
+std::byte* pinned_memory::find(const std::byte* host, std::size_t bytes) const {
+  const std::lock_guard lock{mutex_};
+  auto next = ranges_.upper_bound(const_cast<std::byte*>(host));
+  if (next == ranges_.begin()) return nullptr;
+  const auto& [begin, range] = *--next;
+  return host + bytes <= begin + range.bytes ? range.there + (host - begin) : nullptr;
+}
+
+/// Hands the copies to a kernel if that is better; else nothing is done.
+bool cuda_copies::carries(std::span<const kv_copy> copies, bool to_device) {
+  moves_.clear();
+  std::size_t pieces = 0;
+  for (const auto& c : copies) {
+    pieces += c.count;
+    if (c.bytes() == 0) continue;
+    if (c.piece_bytes >= large_piece || !of_sixteen(c)) return false;
+    auto* const there = pinned_.find(c.host, (c.count - 1) * c.pitch_bytes + c.piece_bytes);
+    if (there == nullptr) return false;
+    moves_.push_back({to_device ? there : c.device.at, to_device ? c.device.at : there,
+                      static_cast<std::uint32_t>(c.piece_bytes), static_cast<std::uint32_t>(c.count),
+                      c.pitch_bytes});
+  }
+  if (pieces < 2 || moves_.empty()) return false;
+  carry_params p;
+  p.moves = table_.put(*stream_, moves_);
+  p.count = static_cast<std::uint32_t>(moves_.size());
+  p.blocks = std::min(blocks_, p.count);
+  stream_->launch(kernel::carry, {p.blocks}, &p);
+  return true;
+}
+
+void cuda_copies::load(std::span<const kv_copy> copies) {
+  if (carries(copies, true)) return;
+  for (const auto& c : copies) stream_->load(c);
+}
+
+void cuda_copies::store(std::span<const kv_copy> copies) {
+  if (carries(copies, false)) return;
+  for (const auto& c : copies) stream_->store(c);
+}
+
+}  // namespace mooncaf::cuda

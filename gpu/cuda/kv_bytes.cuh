@@ -1,0 +1,141 @@
+#pragma once
+// KV as bytes: carried between the device's blocks and the host's, and checksummed.
+
+#include "gpu/cuda/kernel_params.hpp"
+#include "gpu/cuda/simt.hpp"
+
+namespace mooncaf::cuda {
+
+using namespace mooncaf::simt;
+
+/// Words of 16 bytes that a thread has under way.
+inline constexpr unsigned words_ahead = 4;
+
+inline constexpr std::uint64_t prime32_1 = 0x9E3779B1, prime32_2 = 0x85EBCA77, prime32_3 = 0xC2B2AE3D,
+                               prime64_1 = 0x9E3779B185EBCA87, prime64_2 = 0xC2B2AE3D27D4EB4F,
+                               prime64_3 = 0x165667B19E3779F9, prime64_4 = 0x85EBCA77C2B2AE63,
+                               prime64_5 = 0x27D4EB2F165667C5;
+/// XXH3's stripes of 64 bytes, and how many of them are added up before the sums are scrambled.
+inline constexpr unsigned stripe_words = 8, chunk_stripes = 16;
+/// Chunks whose sums a block of threads makes before one warp goes through them.
+inline constexpr unsigned checksum_warps = checksum_threads / warp_threads, warp_chunks = 4,
+                          tile_chunks = checksum_warps * warp_chunks;
+
+MOONCAF_DEVICE std::uint64_t word_at(const std::byte* at) {
+  const words2 v = load8(at);
+  return std::uint64_t{v.w[1]} << 32 | v.w[0];
+}
+MOONCAF_DEVICE std::uint64_t low_times_high(std::uint64_t x) { return (x & 0xFFFFFFFFu) * (x >> 32); }
+/// Both halves of the product of 128 bits, one over the other.
+MOONCAF_DEVICE std::uint64_t folded_product(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t a0 = a & 0xFFFFFFFFu, a1 = a >> 32, b0 = b & 0xFFFFFFFFu, b1 = b >> 32;
+  const std::uint64_t middle = (a0 * b0 >> 32) + (a1 * b0 & 0xFFFFFFFFu) + a0 * b1;
+  return (a1 * b1 + (a1 * b0 >> 32) + (middle >> 32)) ^ (a * b);
+}
+MOONCAF_DEVICE std::uint64_t first_sum(unsigned i) {
+  switch (i) {
+    case 0:
+      return prime32_3;
+    case 1:
+      return prime64_1;
+    case 2:
+      return prime64_2;
+    case 3:
+      return prime64_3;
+    case 4:
+      return prime64_4;
+    case 5:
+      return prime32_2;
+    case 6:
+      return prime64_5;
+    default:
+      return prime32_1;
+  }
+}
+
+/// What the `stripes` at `at` add to sum i % 8, equal in the four lanes that share it. A lane takes each
+/// fourth.
+MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::byte* at, unsigned stripes) {
+  const unsigned lane = thread_index() % warp_threads, i = lane % stripe_words;
+  std::uint64_t own = 0, others = 0;
+  MOONCAF_UNROLL
+  for (unsigned j = 0; j < chunk_stripes; j += 4) {
+    const unsigned stripe = j + lane / stripe_words;
+    if (stripe >= stripes) continue;
+    const std::uint64_t word = word_at(at + 64 * stripe + 8 * i);
+    own += low_times_high(word ^ p.secret[stripe + i]);
+    others += word;
+  }
+  own += shuffle_xor(others, 1);
+  own += shuffle_xor(own, 8);
+  return own + shuffle_xor(own, 16);
+}
+
+}  // namespace mooncaf::cuda
+
+/// grid: as many blocks as may copy. A block takes whole moves, its threads 16 bytes at a time.
+MOONCAF_KERNEL(mooncaf_carry, mooncaf::cuda::carry_params, mooncaf::cuda::carry_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_ROLLED
+  for (unsigned m = block_x(); m < p.count; m += p.blocks) {
+    const piece_move& move = p.moves[m];
+    const unsigned words = move.piece_bytes / 16, all = words * move.count;
+    const auto place = [&](unsigned word) {
+      return std::size_t{word / words} * move.pitch_bytes + std::size_t{word % words} * 16;
+    };
+    MOONCAF_ROLLED
+    for (unsigned first = thread_index(); first < all; first += words_ahead * carry_threads) {
+      words4 held[words_ahead];
+      MOONCAF_UNROLL
+      for (unsigned j = 0; j < words_ahead; ++j)
+        if (first + j * carry_threads < all) held[j] = load16(move.from + place(first + j * carry_threads));
+      MOONCAF_UNROLL
+      for (unsigned j = 0; j < words_ahead; ++j)
+        if (first + j * carry_threads < all) store16(move.to + place(first + j * carry_threads), held[j]);
+    }
+  }
+}
+
+/// grid: KV blocks. All warps make sums of chunks; the first goes through them, a tile behind.
+MOONCAF_KERNEL(mooncaf_checksum, mooncaf::cuda::checksum_params, mooncaf::cuda::checksum_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
+  const unsigned warp = thread_index() / warp_threads, lane = thread_index() % warp_threads,
+                 i = lane % stripe_words;
+  const std::byte* block = p.blocks[block_x()];
+  constexpr unsigned chunk_bytes = 64 * chunk_stripes;
+  // The last stripe is never part of these.
+  const auto chunks = static_cast<unsigned>((p.bytes - 1) / chunk_bytes);
+  std::uint64_t sum = first_sum(i);
+  MOONCAF_ROLLED
+  for (unsigned tile = 0; tile * tile_chunks < chunks; ++tile) {
+    std::uint64_t* room = sums + tile % 2 * tile_chunks * stripe_words;
+    MOONCAF_UNROLL
+    for (unsigned c = 0; c < warp_chunks; ++c) {
+      const unsigned chunk = tile * tile_chunks + warp * warp_chunks + c;
+      if (chunk >= chunks) continue;
+      const auto added = stripe_sums(p, block + std::size_t{chunk} * chunk_bytes, chunk_stripes);
+      if (lane < stripe_words) room[(warp * warp_chunks + c) * stripe_words + i] = added;
+    }
+    sync_block();
+    if (warp != 0) continue;
+    MOONCAF_ROLLED
+    for (unsigned c = 0; c < tile_chunks && tile * tile_chunks + c < chunks; ++c) {
+      sum += room[c * stripe_words + i];
+      sum = ((sum ^ sum >> 47) ^ p.secret[16 + i]) * prime32_1;
+    }
+  }
+  if (warp != 0) return;
+  const auto rest = static_cast<unsigned>((p.bytes - 1 - std::uint64_t{chunks} * chunk_bytes) / 64);
+  sum += stripe_sums(p, block + std::size_t{chunks} * chunk_bytes, rest);
+  const std::uint64_t word = word_at(block + p.bytes - 64 + 8 * i);
+  sum += low_times_high(word ^ p.last[i]) + shuffle_xor(word, 1);
+  // Pairs of sums are folded, and the four of them added.
+  const std::uint64_t mixed = sum ^ p.merge[i], beside = shuffle_xor(mixed, 1);
+  std::uint64_t hash = folded_product(mixed, beside);
+  hash += shuffle_xor(hash, 2);
+  hash += shuffle_xor(hash, 4);
+  hash += p.bytes * prime64_1;
+  hash = (hash ^ hash >> 37) * 0x165667919E3779F9;
+  if (lane == 0) p.out[block_x()] = hash ^ hash >> 32;
+}

@@ -1,0 +1,109 @@
+// What leaves the device at the end of a pass: logits, tokens chosen there, hidden states, checksums.
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/model/model_runner.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+/// Rows whose logits are shown one after the other are computed so many at a time.
+constexpr std::size_t show_tile = 16;
+
+tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
+  return {t.row(begin), count, t.cols, t.stride};
+}
+
+}  // namespace
+
+void model_runner::write_logits(std::span<const batch_item> items, std::span<float> logits) {
+  const auto& c = model_->config();
+  const std::size_t n = last_rows_.size();
+  const auto h = view(at_.h, n, c.dim);
+  // When the last layer was computed for every token, no row was moved out of the residual stream.
+  const bool moved = n < tokens_.size() && !every_row_;
+  const auto x = view(at_.x, tokens_.size(), c.dim);
+  if (moved) queue_->rms_norm(view(at_.last, n, c.dim), model_->output_gain(), c.rms_eps, h);
+  for (std::size_t i = 0; !moved && i < n; ++i)
+    queue_->rms_norm(rows_of(x, last_rows_[i], 1), model_->output_gain(), c.rms_eps, rows_of(h, i, 1));
+  const auto out = logits_in_place_ ? tensor{logits.data(), n, c.vocab_size, c.vocab_size}
+                                    : view(at_.logits, n, c.vocab_size);
+  const std::array job{linear_job{&model_->output(), nullptr, out}};
+  queue_->linear(h, job);
+  if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
+  if (!logits_in_place_) deliver(items, out, logits);
+}
+
+/// Lets the device choose from the rows of items that have a choice, and fetches the others'.
+void model_runner::deliver(std::span<const batch_item> items, tensor computed, std::span<float> logits) {
+  choices_.clear();
+  std::uint32_t row = 0;
+  for (const auto& item : items) {
+    if (item.want_logits) {
+      queue_->download(computed.row(row), logits.first(computed.cols));
+      logits = logits.subspan(computed.cols);
+    }
+    if (item.choose != nullptr) {
+      choices_.push_back(*item.choose);
+      choices_.back().row = row;
+    }
+    row += item.needs_logits() ? 1 : 0;
+  }
+  if (choices_.empty()) return;
+  chosen_.resize(choices_.size());
+  queue_->choose(computed, choices_, chosen_);
+  queue_->synchronize();
+  auto next = chosen_.begin();
+  for (const auto& item : items)
+    if (item.choose != nullptr) *item.chosen = *next++;
+}
+
+/// Those that items ask for, of the blocks that their tokens fill.
+void model_runner::checksum_blocks(std::span<const batch_item> items) {
+  full_blocks_.clear();
+  for (std::size_t i = 0; i < items.size(); ++i)
+    for (std::size_t b = 0; b < items[i].checksums.size(); ++b)
+      full_blocks_.push_back(seqs_[i].blocks[items[i].start / options_.layout.block_tokens + b]);
+  if (full_blocks_.empty()) return;
+  checksums_.resize(full_blocks_.size());
+  queue_->checksum(full_blocks_, options_.layout.block_bytes(), checksums_);
+  queue_->synchronize();
+  auto next = checksums_.begin();
+  for (const auto& item : items)
+    for (auto& sum : item.checksums) sum = *next++;
+}
+
+/// Calls `item.each_hidden` and `item.each_row` for its rows, which begin at row `begin` of the pass.
+void model_runner::show_rows(const batch_item& item, std::uint32_t begin) {
+  const auto& c = model_->config();
+  const auto tile = std::min<std::size_t>(show_tile, options_.max_logit_rows);
+  if (item.each_row) shown_.resize(tile * c.vocab_size);
+  const auto x = view(at_.x, tokens_.size(), c.dim);
+  for (std::size_t row = 0; row < item.tokens.size(); row += tile) {
+    const auto n = std::min(tile, item.tokens.size() - row);
+    const auto h = view(at_.h, n, c.dim);
+    queue_->rms_norm(rows_of(x, begin + row, n), model_->output_gain(), c.rms_eps, h);
+    if (item.each_hidden) {
+      hidden_.resize(n * c.dim);
+      queue_->download(h.data, hidden_);
+      queue_->synchronize();
+      for (std::size_t i = 0; i < n; ++i)
+        item.each_hidden(static_cast<std::uint32_t>(row + i), std::span{hidden_}.subspan(i * c.dim, c.dim));
+    }
+    if (!item.each_row) continue;
+    const auto out = logits_in_place_ ? tensor{shown_.data(), n, c.vocab_size, c.vocab_size}
+                                      : view(at_.logits, n, c.vocab_size);
+    const std::array job{linear_job{&model_->output(), nullptr, out}};
+    queue_->linear(h, job);
+    if (c.logit_softcap != 0) queue_->soft_cap(out, c.logit_softcap);
+    const auto logits = std::span{shown_}.first(n * c.vocab_size);
+    if (!logits_in_place_) queue_->download(out.data, logits);
+    queue_->synchronize();
+    for (std::size_t i = 0; i < n; ++i)
+      item.each_row(static_cast<std::uint32_t>(row + i), logits.subspan(i * c.vocab_size, c.vocab_size));
+  }
+}
+
+}  // namespace mooncaf
