@@ -34,6 +34,8 @@ kernel product_kernel(weight_form form, bool few) {
       return few ? kernel::product_bytes_few : kernel::product_bytes_many;
     case weight_form::bytes_by_sixteen:
       return few ? kernel::product_bytes_by_sixteen_few : kernel::product_bytes_by_sixteen_many;
+    case weight_form::fp4:
+      return few ? kernel::product_fp4_few : kernel::product_fp4_many;
     case weight_form::f16:
       return few ? kernel::product_f16_few : kernel::product_f16_many;
     case weight_form::bf16:

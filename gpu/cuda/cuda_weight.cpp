@@ -16,7 +16,7 @@ struct form_shape {
   weight_form form;
   unsigned bits;         ///< of a weight
   unsigned group;        ///< columns under one scale; 0: none
-  unsigned scale_bytes;  ///< of a scale and a minimum together
+  unsigned scale_bytes;  ///< of a scale and a minimum together, or of an exponent
 };
 
 form_shape shape_of(ggml_type type) {
@@ -28,8 +28,9 @@ form_shape shape_of(ggml_type type) {
       return {weight_form::nibbles, 4, 32, 8};
     case ggml_type::q8_0:
       return {weight_form::bytes, 8, 32, 4};
-    case ggml_type::q5_k:
     case ggml_type::mxfp4:
+      return {weight_form::fp4, 4, 32, 1};
+    case ggml_type::q5_k:
       return {weight_form::bytes, 8, 32, 8};
     case ggml_type::q6_k:
       return {weight_form::bytes_by_sixteen, 8, 16, 8};
@@ -56,6 +57,18 @@ void put_quants(const group_values& v, const form_shape& s, std::byte* row, std:
       row[column / 16 * 8 + column % 8] = static_cast<std::byte>(v.quants[c] | v.quants[c + 8] << 4);
     }
   }
+}
+
+/// MXFP4's groups are an exponent, and bytes that columns j and j + 16 share.
+void put_fp4(const std::byte* group, std::byte* row, std::size_t first, std::byte* exponent) {
+  *exponent = group[0];
+  const auto number = [&](unsigned c) {
+    const auto both = static_cast<unsigned>(group[1 + c % 16]);
+    return c < 16 ? both & 15u : both >> 4;
+  };
+  for (unsigned c = 0; c < 32; ++c)
+    if (c % 16 < 8)
+      row[(first + c) / 16 * 8 + c % 8] = static_cast<std::byte>(number(c) | number(c + 8) << 4);
 }
 
 void put_scales(const group_values& v, const form_shape& s, std::byte* at) {
@@ -90,6 +103,10 @@ result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, t
     auto* to = packed.data() + r * value_stride;
     if (s.group == 0) std::memcpy(to, from, source_stride);
     for (std::size_t g = 0; s.group != 0 && g < cols / s.group; ++g) {
+      if (s.form == weight_form::fp4) {
+        put_fp4(from + g * block_bytes(type), to, g * s.group, scales + r * scale_stride + g);
+        continue;
+      }
       const auto v = read_group(type, reinterpret_cast<const std::uint8_t*>(from), g);
       put_quants(v, s, to, g * s.group);
       put_scales(v, s, scales + r * scale_stride + g * s.scale_bytes);

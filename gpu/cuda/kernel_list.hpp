@@ -27,6 +27,8 @@
   X(product_bytes_many, product_params, product_threads)            \
   X(product_bytes_by_sixteen_few, product_params, product_threads)  \
   X(product_bytes_by_sixteen_many, product_params, product_threads) \
+  X(product_fp4_few, product_params, product_threads)               \
+  X(product_fp4_many, product_params, product_threads)              \
   X(product_f16_few, product_params, product_threads)               \
   X(product_f16_many, product_params, product_threads)              \
   X(product_bf16_few, product_params, product_threads)              \

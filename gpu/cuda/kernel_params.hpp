@@ -15,6 +15,7 @@ enum class weight_form : std::uint32_t {
   nibbles,           ///< 4 bits; scale and minimum per 32 columns
   bytes,             ///< 8 bits; scale and minimum per 32 columns
   bytes_by_sixteen,  ///< 8 bits; scale and minimum per 16 columns
+  fp4,               ///< numbers of 4 bits, a sign and E2M1; an exponent of 8 bits per 32 columns
   f16,
   bf16,
   f32,
@@ -31,8 +32,8 @@ inline constexpr unsigned product_threads = 32 * product_warps;
 
 struct weight_view {
   const std::byte* values = nullptr;  ///< [rows][chunks][64] in `form`
-  /// [rows][groups] of (scale, minimum); f16 or f32. A weight is scale · quant + minimum. Null for plain
-  /// forms.
+  /// [rows][groups] of (scale, minimum); f16 or f32. A weight is scale · quant + minimum. Of `fp4`: of the
+  /// exponents e as bytes, a weight being 2^(e - 127) · number. Null for plain forms.
   const std::byte* scales = nullptr;
   weight_form form = weight_form::f32;
   std::uint32_t wide_scales = 0;  ///< 1: scales are f32

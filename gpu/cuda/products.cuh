@@ -90,6 +90,7 @@ MOONCAF_DEVICE void multiply(const product_params& p, float* sums) {
 MOONCAF_PRODUCTS(nibbles)
 MOONCAF_PRODUCTS(bytes)
 MOONCAF_PRODUCTS(bytes_by_sixteen)
+MOONCAF_PRODUCTS(fp4)
 MOONCAF_PRODUCTS(f16)
 MOONCAF_PRODUCTS(bf16)
 MOONCAF_PRODUCTS(f32)

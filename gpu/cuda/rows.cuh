@@ -76,6 +76,8 @@ MOONCAF_KERNEL(mooncaf_embed, mooncaf::cuda::embed_params, mooncaf::cuda::row_th
       return embed_row<weight_form::bytes>(p);
     case weight_form::bytes_by_sixteen:
       return embed_row<weight_form::bytes_by_sixteen>(p);
+    case weight_form::fp4:
+      return embed_row<weight_form::fp4>(p);
     case weight_form::f16:
       return embed_row<weight_form::f16>(p);
     case weight_form::bf16:

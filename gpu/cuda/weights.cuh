@@ -26,6 +26,11 @@ MOONCAF_DEVICE float byte_value(std::uint32_t word, unsigned i) {
   return static_cast<float>(word >> 8 * i & 255u);
 }
 
+/// The number of the lowest four bits. Its exponent and digit are a half's, but for the bias.
+MOONCAF_DEVICE float fp4_value(std::uint32_t bits) {
+  return half_value(static_cast<std::uint16_t>((bits & 7u) << 9 | (bits & 8u) << 12)) * 16384;
+}
+
 /// Columns [64 chunk + 16 part, + 16) of a row, as f32.
 template <weight_form Form>
 MOONCAF_DEVICE void load_weights(const weight_view& w, std::size_t row, unsigned chunk, unsigned part,
@@ -47,6 +52,16 @@ MOONCAF_DEVICE void load_weights(const weight_view& w, std::size_t row, unsigned
       MOONCAF_UNROLL
       for (unsigned i = 0; i < 16; ++i)
         out[i] = fused(byte_value(packed.w[i / 4], i % 4), s.scale, s.minimum);
+    }
+  } else if constexpr (Form == weight_form::fp4) {
+    const auto exponent = static_cast<std::uint32_t>(w.scales[(row * w.chunks + chunk) * 2 + part / 2]);
+    const float scale = exponent == 0 ? 0x1p-127f : float_from_bits(exponent << 23);
+    const words2 packed = load8(w.values + at / 2);
+    MOONCAF_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      const std::uint32_t pair = packed.w[i / 4] >> 8 * (i % 4);
+      out[i] = fp4_value(pair) * scale;
+      out[i + 8] = fp4_value(pair >> 4) * scale;
     }
   } else if constexpr (Form == weight_form::f32) {
     MOONCAF_UNROLL

@@ -84,8 +84,10 @@ def what_is_wrong_with_a_driver_is_said_before_loading():
 
 
 def memory_that_cannot_be_pinned_is_said_and_done_without():
+    os.environ["MOONCAF_FAKE_CUDA"] = "pageable"
     with Cluster() as cluster:
-        check_answers(one_server(cluster, *SMALL, *GPU, env={"MOONCAF_FAKE_CUDA": "pageable"}))
+        check_answers(one_server(cluster, *SMALL, *GPU))
+        del os.environ["MOONCAF_FAKE_CUDA"]
         assert "bytes of the host's memory cannot be pinned: CUDA_ERROR_NOT_PERMITTED" in cluster.processes["all"].output()
     with Cluster() as cluster:
         one_server(cluster, *SMALL, *GPU)
