@@ -3,6 +3,7 @@
 #include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
 #include "actors/executor.hpp"
+#include "actors/log.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/process.hpp"
 #include "runtime/model/lora_adapter.hpp"
