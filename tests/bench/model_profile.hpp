@@ -127,6 +127,13 @@ class profiled_queue final : public compute_queue {
     const operation_times::scope s(times_, operation_times::add);
     inner_->scatter_add(y, rows, weights, x);
   }
+  void choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) override {
+    inner_->choose(logits, how, out);
+  }
+  void checksum(std::span<const device_bytes> blocks, std::size_t bytes,
+                std::span<std::uint64_t> out) override {
+    inner_->checksum(blocks, bytes, out);
+  }
   void upload(std::span<const float> from, float* to) override { inner_->upload(from, to); }
   void download(const float* from, std::span<float> to) override {
     const operation_times::scope s(times_, operation_times::copy);
@@ -153,6 +160,9 @@ class profiled_device final : public device {
     return inner_.load_weight(type, rows, cols, data);
   }
   result<std::unique_ptr<buffer>> allocate(std::size_t bytes) override { return inner_.allocate(bytes); }
+  result<void> pin(std::span<std::byte> memory, std::shared_ptr<const void> owner) override {
+    return inner_.pin(memory, std::move(owner));
+  }
   std::unique_ptr<compute_queue> make_queue(int priority) override {
     return std::make_unique<profiled_queue>(inner_.make_queue(priority), times_);
   }
