@@ -98,15 +98,18 @@ struct how {
   std::uint64_t soft_ms;
   std::vector<std::string> preferred, groups, parents;
   std::vector<double> costs;
+  std::uint64_t ttl_ms;  ///< 0: no limit
 
   std::optional<put_policy> policy() const {
     constexpr std::uint64_t longest = 24ull * 3600 * 1000;
-    if (soft_ms > longest || preferred.size() > 64) return std::nullopt;
+    constexpr std::uint64_t oldest = 10ull * 365 * longest;
+    if (soft_ms > longest || ttl_ms > oldest || preferred.size() > 64) return std::nullopt;
     put_policy p;
     p.replicas = replicas;
     p.hard_pin = hard;
     p.soft_pin = soft;
     p.soft_pin_for = std::chrono::milliseconds(soft_ms);
+    p.ttl = std::chrono::milliseconds(ttl_ms);
     p.preferred = preferred;
     return p;
   }

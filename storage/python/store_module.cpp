@@ -439,10 +439,12 @@ PYBIND11_MODULE(_store, m) {
   py::class_<how>(m, "How").def(
       py::init([](std::uint32_t replicas, bool hard, bool soft, std::uint64_t soft_ms,
                   std::vector<std::string> preferred, std::vector<std::string> groups,
-                  std::vector<std::string> parents, std::vector<double> costs) {
-        return how{
-            replicas,        hard, soft, soft_ms, std::move(preferred), std::move(groups), std::move(parents),
-            std::move(costs)};
+                  std::vector<std::string> parents, std::vector<double> costs, std::uint64_t ttl_ms) {
+        return how{replicas,           hard,
+                   soft,               soft_ms,
+                   std::move(preferred), std::move(groups),
+                   std::move(parents), std::move(costs),
+                   ttl_ms};
       }));
   py::class_<buffer_handle>(m, "BufferHandle", py::buffer_protocol())
       .def(py::init([](py::bytes data) { return buffer_handle{std::move(data)}; }))

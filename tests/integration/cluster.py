@@ -77,6 +77,7 @@ class Process:
         if self.netns:
             command = ["ip", "netns", "exec", self.netns, *command]
         self.log = open(self.log_path, "ab")
+        self.log_before = self.log.tell()  # of earlier starts
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=self.env)
 
     def alive(self):

@@ -176,6 +176,21 @@ def test_a_model_s_layers_come_and_go_one_by_one():
         wait_until("a session ends with its store", lambda: world.json("stat")["reserved"] == 0)
 
 
+def test_an_object_that_has_outlived_its_time_is_not_there():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="4MiB", lease="1ms")
+        store, soon, later = world.client(), ReplicateConfig(), ReplicateConfig()
+        soon.ttl_ms, later.ttl_ms = 300, 3_600_000
+        assert store.put("soon", b"x", soon) == 0 and store.put("later", b"x", later) == 0 and store.put("always", b"x") == 0
+        wait_until("it is gone", lambda: store.is_exist("soon") == 0, every=0.01)
+        assert store.batch_is_exist(["soon", "later", "always"]) == [0, 1, 1] and store.put("soon", b"y") == 0 and store.get("soon") == b"y"
+        later.ttl_ms = 11 * 365 * 24 * 3_600_000
+        assert store.put("k", b"x", later) == INVALID and "300" not in str(soon)
+        store.close()
+
+
 def test_pages_of_a_group_leave_together():
     from mooncaf.store import ReplicateConfig
 

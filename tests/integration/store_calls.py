@@ -8,7 +8,7 @@ import ctypes
 import json
 import sys
 
-from mooncake.store import (COMPLETE, GENERAL, KVCACHE, REPLICA_MOVE, MooncakeDistributedStore, MooncakeHostMemAllocator,
+from mooncake.store import (COMPLETE, GENERAL, KVCACHE, REPLICA_MOVE, BufferPool, MooncakeDistributedStore, MooncakeHostMemAllocator,
                             ReplicateConfig, SoftPinAction, bind_to_numa_node)
 
 MIB = 1 << 20
@@ -212,9 +212,38 @@ def calls(address):
     yield "is_exist after it", lambda: s.batch_is_exist(["m", "hard", "from"])
     yield "soft pin for too short", lambda: setattr(config(), "soft_pin_ttl_ms", -1)
     yield "soft pin that is none", lambda: s.put("soft", b"v", config(soft_pin_ttl_ms=5))
+    yield from pool_calls(s)
     yield "close", s.close
     yield "close again", s.close
     yield "get after close", lambda: s.get("k")
+
+
+def pool_calls(s):
+    """Buffers that are used again."""
+    pool = BufferPool(s, max_regions=1, block_on_exhaustion=False)
+    lease = pool.acquire(1000)
+    yield "BufferPool: a lease", lambda: [lease.size, lease.ptr > 0, lease.buffer.nbytes, lease.buffer.readonly, lease.buffer.format]
+    yield "BufferPool: a lease's bytes", lambda: [lease.buffer.__setitem__(slice(0, 5), b"hello"), s.put_from("pooled", lease.ptr, 5), s.get("pooled")]
+    yield "BufferPool: exhausted", lambda: pool.acquire(1)
+    yield "BufferPool: timeout", lambda: pool.acquire(1, True, 0.01)
+    yield "BufferPool: close with a lease", pool.close
+    view = lease.buffer
+    yield "BufferPool: release with a view", lease.release
+    view.release()
+    at = lease.ptr
+    yield "BufferPool: release, twice", lambda: [lease.release(), lease.release(), lease.size]
+    yield "BufferPool: address of what was released", lambda: lease.ptr
+    yield "BufferPool: bytes of what was released", lambda: lease.buffer
+    with pool.acquire(10) as again:
+        yield "BufferPool: the same again", lambda: again.ptr == at
+    yield "BufferPool: no bytes", lambda: pool.acquire(0).size
+    yield "BufferPool: less than none", lambda: pool.acquire(-1)
+    yield "BufferPool: close, twice", lambda: [pool.close(), pool.close(), pool.prewarm(10, 1)]
+    yield "BufferPool: acquire after close", lambda: pool.acquire(1)
+    yield "BufferPool: arguments", lambda: BufferPool(s, min_size_class=0)
+    yield "BufferPool: alignment", lambda: BufferPool(s, alignment=3)
+    yield "BufferPool: without a store", lambda: BufferPool(None)
+    yield "BufferPool: prewarm", lambda: BufferPool(s, max_regions=2, prewarm_size=100, prewarm_count=5).acquire(100).size
 
 
 def main():

@@ -81,7 +81,8 @@ class Store:
 
 
 def ready(process):
-    wait_until(f"{process.name} is ready", lambda: " ready " in process.output() or not process.alive(), 30)
+    said = lambda: process.log_path.read_bytes()[process.log_before:]  # noqa: E731
+    wait_until(f"{process.name} is ready", lambda: b" ready " in said() or not process.alive(), 30)
     assert process.alive(), process.output()
 
 

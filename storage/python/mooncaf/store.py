@@ -9,7 +9,8 @@ import ctypes
 import ipaddress
 import os
 
-from . import _store, types
+from . import _store, buffer_pool, types
+from .buffer_pool import *  # noqa: F403
 from .memory import MooncakeHostMemAllocator, bind_to_numa_node
 from .tensor_batches import TensorBatches
 from .tensors import ParallelAxis, ReadTarget, TensorParallelism
@@ -17,7 +18,7 @@ from .types import *  # noqa: F403
 from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, ReplicateConfig, SoftPinAction, TaskStatus, TaskType
 
 __all__ = ["MooncakeDistributedStore", "MooncakeHostMemAllocator", "bind_to_numa_node", "ParallelAxis", "TensorParallelism", "ReadTarget",
-           *types.__all__]
+           *types.__all__, *buffer_pool.__all__]
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers find the values in the module, too
     globals().update(_enum.__members__)
     __all__ += list(_enum.__members__)
@@ -73,7 +74,7 @@ def _policy(config):
     parents = [_key(p) for p in config.parents] if config.parents is not None else []
     costs = [float(c) for c in config.costs] if config.costs is not None else []
     return _store.How(config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred, groups,
-                      parents, costs)
+                      parents, costs, config.ttl_ms or 0)
 
 
 def _listen_host(name):

@@ -35,8 +35,8 @@ class ReplicateConfig:
 
     __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
                  "with_hard_pin", "preferred_segments", "preferred_nof_segments", "preferred_segment",
-                 "prefer_alloc_in_same_node", "data_type", "group_ids", "parents", "costs")
-    _beyond_the_reference = ("parents", "costs")
+                 "prefer_alloc_in_same_node", "data_type", "group_ids", "parents", "costs", "ttl_ms")
+    _beyond_the_reference = ("parents", "costs", "ttl_ms")
 
     def __init__(self) -> None:
         self.replica_num = 1
@@ -55,6 +55,8 @@ class ReplicateConfig:
         # unit that all writers of the store agree on (0: not known). For the directory's --eviction.
         self.parents: list[str] | None = None
         self.costs: list[float] | None = None
+        # The object is not there any more after so many milliseconds; None or 0: no limit. More than ten years is refused.
+        self.ttl_ms: int | None = None
 
     @property
     def soft_pin_ttl_ms(self) -> int | None:
