@@ -77,6 +77,8 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
       {"stat", {stat_objects, "size, checksum and places of objects"}},
       {"ls", {list_objects, "objects whose keys match an expression"}},
       {"rm", {remove_objects, "removes objects"}},
+      {"drain", {drain_segment, "moves all objects of a segment elsewhere, and puts none there any more"}},
+      {"replicas", {place_replicas, "how often objects are there, and in which segments"}},
       {"segments", {list_segments, "the memory that is lent, and how full it is"}},
       {"bench", {measure, "rates and times of this store, from this process"}}};
   const auto found = args.empty() ? commands.end() : commands.find(args.front());

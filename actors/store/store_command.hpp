@@ -47,6 +47,8 @@ int get_object(std::span<const std::string> args, const sim::console& io);
 int stat_objects(std::span<const std::string> args, const sim::console& io);
 int list_objects(std::span<const std::string> args, const sim::console& io);
 int remove_objects(std::span<const std::string> args, const sim::console& io);
+int drain_segment(std::span<const std::string> args, const sim::console& io);
+int place_replicas(std::span<const std::string> args, const sim::console& io);
 int list_segments(std::span<const std::string> args, const sim::console& io);
 int measure(std::span<const std::string> args, const sim::console& io);
 

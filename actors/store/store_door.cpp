@@ -195,7 +195,8 @@ class store_door::impl {
       all.push_back({{"name", s.view.name},
                      {"host", s.view.host},
                      {"bytes", s.view.bytes},
-                     {"used_bytes", s.view.bytes - s.view.free_bytes}});
+                     {"used_bytes", s.view.bytes - s.view.free_bytes},
+                     {"draining", s.view.draining}});
       names += s.view.name + "\n";
     }
     if (!as_json) return out.respond(200, {{"Content-Type", "text/plain; charset=utf-8"}}, names);
@@ -304,6 +305,7 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("mooncaf_store_refused_puts_total", "Puts that found no room.", c.refused);
   e.counter("mooncaf_store_recovered_replicas_total", "Replicas known from an earlier directory.",
             c.recovered);
+  e.counter("mooncaf_store_moved_total", "Objects that were given other places.", c.moved);
   e.gauge("master_key_count", "As Mooncake's master has it: objects.", c.objects);
   e.gauge("master_allocated_bytes", "The same: memory that is taken.", allocated);
   e.gauge("master_total_capacity_bytes", "The same: memory that is lent.", c.total_bytes);

@@ -145,6 +145,7 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
                    {"expired", c->expired},
                    {"lost", c->lost},
                    {"refused", c->refused},
+                   {"moved", c->moved},
                    {"recovered", c->recovered}};
     if (common.json) {
       io.out << print(all);
@@ -251,11 +252,15 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
   json all = json::array();
   for (const auto& s : *segments) {
     const auto used = s.view.bytes - s.view.free_bytes;
-    all.push_back(
-        {{"name", s.view.name}, {"host", s.view.host}, {"bytes", s.view.bytes}, {"used_bytes", used}});
+    all.push_back({{"name", s.view.name},
+                   {"host", s.view.host},
+                   {"bytes", s.view.bytes},
+                   {"used_bytes", used},
+                   {"draining", s.view.draining}});
     if (!common.json)
       io.out << s.view.name << "  " << readable(used) << " of " << readable(s.view.bytes) << "  "
-             << (s.view.host == this_host() ? "on this host" : "elsewhere") << "\n";
+             << (s.view.host == this_host() ? "on this host" : "elsewhere")
+             << (s.view.draining ? ", draining" : "") << "\n";
   }
   if (common.json) io.out << print(all);
   return 0;

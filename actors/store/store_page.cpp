@@ -61,7 +61,7 @@ function show(f){
   const tiles=[['Objects',c.objects],['Their bytes',size(c.object_bytes)],['Memory lent',size(c.capacity_bytes)],
     ['In use',c.capacity_bytes?percent(used/c.capacity_bytes):'–'],['Hit rate',asked?percent(c.hits/asked):'–'],['Evicted',c.evictions],['Put again after it',c.regretted],
     ['Refused puts',c.refused],['Expired',c.expired],['Lost with a segment',c.lost],['Puts under way',c.reserved],['Resting',size(c.resting_bytes)],
-    ['Known from before',c.recovered]];
+    ['Known from before',c.recovered],['Moved',c.moved]];
   $('tiles').innerHTML=tiles.map(([n,v])=>'<div class="tile">'+n+'<b>'+v+'</b></div>').join('');
   const now=performance.now(),past=before&&before.c.hits<=c.hits?before:null,seconds=past?(now-past.now)/1e3:0;
   const fresh=past?asked-past.c.hits-past.c.misses:0;
@@ -71,7 +71,7 @@ function show(f){
   push('objects',c.objects);
   before={c,now};
   draw('hit',1);draw('fill',1);draw('evictions');draw('objects');
-  $('segments').innerHTML=row([['Segment'],['Host'],['Size',1],['In use',1],['']],'th')+f.segments.map(s=>row([[esc(s.name)],[esc(s.host)],
+  $('segments').innerHTML=row([['Segment'],['Host'],['Size',1],['In use',1],['']],'th')+f.segments.map(s=>row([[esc(s.name)+(s.draining?' (draining)':'')],[esc(s.host)],
     [size(s.bytes),1],[percent(s.used_bytes/s.bytes),1],['<div class="bar"><i style="width:'+100*s.used_bytes/s.bytes+'%"></i></div>']])).join('');
   $('times').innerHTML=row([['Question'],['Answered',1],['Mean',1],['99 % within',1]],'th')+f.times.map(t=>row([[esc(t.question)],[t.count,1],
     [(t.mean_ns/1e3).toFixed(1)+' µs',1],[t.p99_ns==null?'more than 20 s':t.p99_ns/1e3+' µs',1]])).join('');
@@ -115,7 +115,8 @@ std::string figures_json(const directory_figures& figures,
     lent.push_back({{"name", s.view.name},
                     {"host", s.view.host},
                     {"bytes", s.view.bytes},
-                    {"used_bytes", s.view.bytes - s.view.free_bytes}});
+                    {"used_bytes", s.view.bytes - s.view.free_bytes},
+                    {"draining", s.view.draining}});
   const json all{{"counts",
                   {{"objects", c.objects},
                    {"reserved", c.reserved},
@@ -130,6 +131,7 @@ std::string figures_json(const directory_figures& figures,
                    {"expired", c.expired},
                    {"lost", c.lost},
                    {"refused", c.refused},
+                   {"moved", c.moved},
                    {"recovered", c.recovered}}},
                  {"times", times},
                  {"segments", lent}};

@@ -38,6 +38,7 @@ bool is_about_objects(store_wire::op what) {
     case op::announce:
     case op::segments:
     case op::counts:
+    case op::drain:
     case op::journal:
     case op::acked:
       return false;
@@ -135,6 +136,8 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return remove_all(in, now, out);
     case op::list:
       return list(in, now, out);
+    case op::drain:
+      return drain(in, out);
     case op::counts:
       store_wire::put_counts(*out, table_.counts());
       store_wire::put_times(*out, times_);
@@ -315,9 +318,18 @@ bool directory_desk::remove_all(byte_reader& in, time_point now, frame& out) {
   return true;
 }
 
+bool directory_desk::drain(byte_reader& in, frame& out) {
+  const auto name = get_text_view(in);
+  const bool on = in.get<std::uint8_t>() != 0;
+  if (!in.ok() || in.left() != 0) return false;
+  put_code(out, table_.drain(name, on) ? store_code::ok : store_code::segment_not_found);
+  return true;
+}
+
 bool directory_desk::list(byte_reader& in, time_point now, frame& out) const {
   const auto pattern = get_text_view(in);
   auto room = in.get<std::uint32_t>();
+  const auto segment = get_text_view(in);
   if (!in.ok() || in.left() != 0 || room > store_wire::batch_max) return false;
   const auto expression = compile(pattern);
   put_code(out, expression ? store_code::ok : store_code::invalid_parameters);
@@ -333,7 +345,7 @@ bool directory_desk::list(byte_reader& in, time_point now, frame& out) const {
           bytes += key.size();
           return --room > 0 && bytes < store_wire::frame_bytes_max / 2;
         },
-        now);
+        segment, now);
   }
   out->put(std::uint8_t{0});
   return true;

@@ -116,6 +116,7 @@ class directory_desk : private object_journal {
   bool exists(byte_reader& in, time_point now, store_wire::frame& out);
   bool remove(byte_reader& in, time_point now, store_wire::frame& out);
   bool remove_all(byte_reader& in, time_point now, store_wire::frame& out);
+  bool drain(byte_reader& in, store_wire::frame& out);
   bool list(byte_reader& in, time_point now, store_wire::frame& out) const;
 
   std::uint64_t incarnation_;

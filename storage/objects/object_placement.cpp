@@ -11,7 +11,8 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
     if (s.name == name) return 0;
   const auto id = next_segment_++;
   const auto& s =
-      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}}).first->second;
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}, false})
+          .first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
   return id;
@@ -20,8 +21,17 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
 std::vector<segment_view> object_table::segments() const {
   std::vector<segment_view> all;
   for (const auto& [id, s] : segments_)
-    all.push_back({id, s.name, s.host, s.space.total_bytes(), s.space.free_bytes()});
+    all.push_back({id, s.name, s.host, s.space.total_bytes(), s.space.free_bytes(), s.draining});
   return all;
+}
+
+bool object_table::drain(std::string_view name, bool draining) {
+  for (auto& [id, s] : segments_) {
+    if (s.name != name) continue;
+    s.draining = draining;
+    return true;
+  }
+  return false;
 }
 
 std::uint64_t object_table::draw(std::uint64_t below) {  // splitmix64
@@ -39,7 +49,7 @@ std::optional<object_table::held> object_table::try_segment(std::uint32_t id, st
 
 bool object_table::fits_beside(const segment& s, std::uint32_t id, const std::vector<held>& others,
                                bool other_host) const {
-  return std::none_of(others.begin(), others.end(), [&](const held& o) {
+  return !s.draining && std::none_of(others.begin(), others.end(), [&](const held& o) {
     return o.segment == id || (other_host && segments_.at(o.segment).host == s.host);
   });
 }

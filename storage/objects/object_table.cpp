@@ -61,9 +61,13 @@ object_view object_table::look(std::string_view key, time_point now) const {
 
 void object_table::for_each(
     const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
-    time_point now) const {
-  for (const auto& [key, o] : objects_)
-    if (o.ticket == 0 && o.ttl_end > now && !visit(key, o.size, o.memory.size())) return;
+    std::string_view in, time_point now) const {
+  const auto lies_there = [&](const held& part) { return segments_.at(part.segment).name == in; };
+  for (const auto& [key, o] : objects_) {
+    if (o.ticket != 0 || o.ttl_end <= now) continue;
+    if (!in.empty() && std::none_of(o.memory.begin(), o.memory.end(), lies_there)) continue;
+    if (!visit(key, o.size, o.memory.size())) return;
+  }
 }
 
 // ---- writing
@@ -74,7 +78,7 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
                                   const object_ties& ties) {
   const auto refuse = [](store_code why) { return reservation{why, 0, {}}; };
   if (key.empty() || key.size() > key_bytes_max) return refuse(store_code::invalid_key);
-  if (size == 0 || policy.replicas == 0 || policy.replicas > replicas_max ||
+  if ((!policy.move && (size == 0 || policy.replicas == 0)) || policy.replicas > replicas_max ||
       policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
       policy.ttl.count() < 0 || ties.group.size() > key_bytes_max || ties.parent.size() > key_bytes_max ||
       !(ties.cost >= 0 && std::isfinite(ties.cost))) {
@@ -82,21 +86,27 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   }
   visible(key, now);  // an object past its time makes way
   const auto there = objects_.find(key);
-  if (there != objects_.end() && (!policy.replace || there->second.ticket != 0))
+  const bool over = policy.replace || policy.move;
+  if (there != objects_.end() && (!over || there->second.ticket != 0))
     return refuse(store_code::already_exists);
   if (replacing_.find(key) != replacing_.end()) return refuse(store_code::already_exists);
-  const bool fits = std::any_of(segments_.begin(), segments_.end(),
-                                [&](const auto& s) { return s.second.space.total_bytes() >= size; });
+  if (policy.move && there == objects_.end()) return refuse(store_code::not_found);
+  if (policy.move) size = there->second.size;
+  const bool fits = std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) {
+    return s.second.space.total_bytes() >= size && !s.second.draining;
+  });
+  const auto copies = policy.replicas == 0 ? there->second.memory.size() : policy.replicas;
   std::vector<held> memory;
-  while (fits && memory.size() < std::min<std::size_t>(policy.replicas, segments_.size())) {
+  while (fits && memory.size() < std::min<std::size_t>(copies, segments_.size())) {
     auto part = place(size, memory, policy, host);
     // For the first copy others make way; for a further one, only what is free.
-    while (!part && memory.empty() && evict_one(now)) part = place(size, memory, policy, host);
+    while (!part && memory.empty() && !policy.move && evict_one(now))
+      part = place(size, memory, policy, host);
     if (!part) break;
     memory.push_back(*part);
   }
   if (memory.empty()) {
-    ++seen_.refused;
+    seen_.refused += !policy.move;
     return refuse(store_code::no_space);
   }
   const bool replaces = objects_.find(key) != objects_.end();
@@ -107,12 +117,13 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   o.writer = writer;
   o.ticket = o.made_by = next_ticket_++;
   o.memory = std::move(memory);
+  o.moves = policy.move;
   o.hard = policy.hard_pin;
   o.lease_end = now;
   o.soft_end =
       policy.soft_pin ? now + (policy.soft_pin_for.count() ? policy.soft_pin_for : options_.soft_pin) : now;
   if (policy.ttl.count() && policy.ttl < time_point::max() - now) o.ttl_end = now + policy.ttl;
-  if (!ties.group.empty()) join(made, ties.group);
+  if (!ties.group.empty() && !o.moves) join(made, ties.group);
   place_in_chain(made, ties);
   used_bytes_ += offset_allocator::rounded(size) * o.memory.size();
   tickets_.emplace(o.ticket, &made);
@@ -127,11 +138,22 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end() || found->second->second.writer != writer) return store_code::not_found;
   auto& e = *found->second;
+  auto& o = e.second;
+  if (o.moves && !still_moves(e, checksum)) {
+    erase(e, now, now);
+    return store_code::not_found;
+  }
   tickets_.erase(found);
   tickets_of_[writer].erase(ticket);
-  auto& o = e.second;
   o.ticket = 0;
   o.checksum = checksum;
+  if (o.moves) {
+    const auto& was = objects_.find(e.first)->second;
+    o.hard = was.hard;
+    o.soft_end = was.soft_end;
+    o.ttl_end = was.ttl_end;
+    o.counted = was.counted;
+  }
   // A later directory that knows both takes this one, so it is told of before what it replaces is gone.
   const auto old = o.replaces ? objects_.find(e.first) : objects_.end();
   if (old != objects_.end() && old->second.in && !o.in) join(e, old->second.in->first);
@@ -144,6 +166,12 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   return store_code::ok;
 }
 
+/// Whether the object that is to lie elsewhere is there, and the one that was copied.
+bool object_table::still_moves(const entry& e, std::uint64_t checksum) const {
+  const auto old = objects_.find(e.first);
+  return old != objects_.end() && old->second.checksum == checksum && old->second.size == e.second.size;
+}
+
 void object_table::take_place(entry& e, time_point now) {
   if (const auto old = objects_.find(e.first); old != objects_.end()) {
     auto &was = old->second, &is = e.second;  // its children are those of what replaces it
@@ -151,7 +179,8 @@ void object_table::take_place(entry& e, time_point now) {
     std::swap(was.place, is.place);
     std::swap(was.parent, is.parent);
     std::swap(placed_[was.place], placed_[is.place]);
-    order_.use(is.place, true);
+    if (!is.moves) order_.use(is.place, true);
+    seen_.moved += is.moves;
     erase(*old, was.lease_end, now);
   }
   e.second.replaces = false;

@@ -59,6 +59,9 @@ struct put_policy {
   duration ttl{};              ///< not there any more after this long; zero: no limit
   std::vector<std::string> preferred;  ///< names of segments to try first
   bool replace = false;                ///< takes the place of an object of this key, where there is one
+  /// The object that is there is to lie elsewhere, `replicas` times, or as often as before if that is zero.
+  /// It stays what it is: its size, pins, time to live, group and chain. Nobody makes way for it.
+  bool move = false;
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
@@ -115,6 +118,7 @@ struct segment_view {
   std::uint32_t id = 0;
   std::string name, host;
   std::uint64_t bytes = 0, free_bytes = 0;
+  bool draining = false;  ///< nothing is placed there any more
 };
 
 struct object_counts {
@@ -123,6 +127,7 @@ struct object_counts {
   std::uint64_t total_bytes = 0, free_bytes = 0, quarantined_bytes = 0;
   std::uint64_t hits = 0, misses = 0, evictions = 0, evicted_bytes = 0, expired = 0, lost = 0, refused = 0;
   std::uint64_t recovered = 0;  ///< replicas that segments brought along from an earlier directory
+  std::uint64_t moved = 0;      ///< objects that were given other places
   std::uint64_t regretted = 0;  ///< objects that were put again not long after they were evicted
 };
 
@@ -148,17 +153,21 @@ class object_table {
   /// The memory is gone, and with it all objects that have no replica elsewhere. @cost O(objects)
   void unmount(std::uint32_t segment);
   std::vector<segment_view> segments() const;
+  /// Whether objects are placed in the segment. @returns false if there is none of this name.
+  bool drain(std::string_view name, bool draining);
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
   /// @param host  of the writer; segments there are taken first.
   /// @param ties  what replaces an object and names no group stays in that one's; it keeps its place in its
   /// chain, and a parent that is not there, or is being written for longer than this one, is none.
+  /// @param size  ignored for a move.
   /// @error invalid_key, invalid_parameters (no bytes), already_exists (written or being written; with
-  /// `policy.replace` only the latter), no_space.
+  /// `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing to move).
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
   /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
-  /// ends. @error not_found if the ticket is not the writer's, or has ended.
+  /// ends. @error not_found if the ticket is not the writer's, or has ended, or what was to be moved is gone,
+  /// or was something else.
   store_code publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum, time_point now);
   /// The put is given up by a writer that writes no more: its bytes are free at once.
   store_code revoke(session_id writer, std::uint64_t ticket, time_point now);
@@ -179,8 +188,9 @@ class object_table {
   /// @cost O(objects)
   std::uint64_t remove_if(const std::function<bool(std::string_view)>& matches, bool force, time_point now);
   /// Calls `visit` for every published object until it returns false. @cost O(objects)
+  /// @param in  name of a segment: those alone that lie in it; empty: all.
   void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
-                time_point now) const;
+                std::string_view in, time_point now) const;
 
   /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
   void tick(time_point now);
@@ -205,6 +215,7 @@ class object_table {
   struct segment {
     std::string name, host;
     offset_allocator space;
+    bool draining = false;
   };
   using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
   using entry = objects::value_type;
@@ -224,6 +235,7 @@ class object_table {
     std::vector<held> memory;
     time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
     bool hard = false;
+    bool moves = false;     ///< the same object in other places
     bool replaces = false;  ///< not published yet, and what it replaces has its place among `objects_`
     bool leased = false;    ///< hangs in `leased_`
     groups::value_type* in = nullptr;
@@ -239,6 +251,7 @@ class object_table {
   void join(entry& e, std::string_view name);
   static void leave(groups& all, entry& e);
   void take_place(entry& e, time_point now);
+  bool still_moves(const entry& e, std::uint64_t checksum) const;
   void settle(time_point now);
   void unlease(entry& e);
   void offer(entry& e, time_point now);

@@ -249,10 +249,12 @@ std::int64_t store_client::remove_all(std::string_view pattern, bool force) {
   return code == store_code::ok ? in.get<std::int64_t>() : static_cast<std::int64_t>(code);
 }
 
-store_client::listing store_client::list(std::string_view pattern, std::uint32_t limit) {
+store_client::listing store_client::list(std::string_view pattern, std::uint32_t limit,
+                                         std::string_view segment) {
   const auto answer = ask(op::list, [&](byte_writer& out) {
     out.put_text(pattern);
     out.put(std::min(limit, store_wire::batch_max));
+    out.put_text(segment);
   });
   if (!answer) return {store_wire::code_of(answer.error()), {}};
   byte_reader in{*answer};
@@ -263,6 +265,16 @@ store_client::listing store_client::list(std::string_view pattern, std::uint32_t
     all.objects.push_back({std::move(key), size, in.get<std::uint8_t>()});
   }
   return all;
+}
+
+store_code store_client::drain(std::string_view segment, bool on) {
+  const auto answer = ask(op::drain, [&](byte_writer& out) {
+    out.put_text(segment);
+    out.put(static_cast<std::uint8_t>(on));
+  });
+  if (!answer) return store_wire::code_of(answer.error());
+  byte_reader in{*answer};
+  return as_store_code(in.get<std::int32_t>());
 }
 
 result<std::vector<store_wire::mounted_segment>> store_client::segments() {

@@ -101,7 +101,18 @@ class store_client {
     store_code code = store_code::ok;
     std::vector<listed_object> objects;
   };
-  listing list(std::string_view pattern, std::uint32_t limit);
+  /// @param segment  name: objects alone that lie in it; empty: all.
+  listing list(std::string_view pattern, std::uint32_t limit, std::string_view segment = {});
+
+  // ---- where objects lie
+
+  /// Copies objects to other places, where they are the same ones as before, and gives up those where they
+  /// were. `policy` says how often and where; `move` is understood. Nobody else makes way.
+  /// @returns a code for each: no_space and not_found leave the object as it was.
+  std::vector<store_code> move(std::span<const std::string_view> keys, put_policy policy);
+  /// From now on nothing is placed in the segment, or, with `on` false, it is again. Forgotten by the next
+  /// directory. @error segment_not_found
+  store_code drain(std::string_view segment, bool on);
   result<std::vector<store_wire::mounted_segment>> segments();
   result<object_counts> counts();
   result<directory_figures> figures();
@@ -120,6 +131,7 @@ class store_client {
     bool settled = true;
   };
   written write(const outgoing_object& item, const std::vector<replica_place>& places);
+  std::vector<store_code> move_some(std::span<const std::string_view> keys, put_policy policy);
   struct ending {
     std::size_t item;
     std::uint64_t ticket, checksum;

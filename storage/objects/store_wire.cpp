@@ -55,7 +55,7 @@ std::optional<std::uint32_t> get_count(byte_reader& in) {
 
 void put_policy_to(byte_writer& out, const put_policy& p) {
   out.put(p.replicas);
-  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2));
+  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2 | p.move << 3));
   out.put(static_cast<std::int64_t>(p.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(p.ttl.count()));
   out.put(static_cast<std::uint8_t>(p.preferred.size()));
@@ -69,6 +69,7 @@ put_policy get_policy(byte_reader& in) {
   p.hard_pin = pins & 1;
   p.soft_pin = pins & 2;
   p.replace = pins & 4;
+  p.move = pins & 8;
   p.soft_pin_for = duration{in.get<std::int64_t>()};
   p.ttl = duration{in.get<std::int64_t>()};
   for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) p.preferred.push_back(in.get_text());
@@ -201,6 +202,7 @@ void put_segment(byte_writer& out, const mounted_segment& s) {
   out.put_text(s.view.host);
   out.put(s.view.bytes);
   out.put(s.view.free_bytes);
+  out.put(static_cast<std::uint8_t>(s.view.draining));
   put_address(out, s.address);
 }
 
@@ -211,6 +213,7 @@ mounted_segment get_segment(byte_reader& in) {
   s.view.host = in.get_text();
   s.view.bytes = in.get<std::uint64_t>();
   s.view.free_bytes = in.get<std::uint64_t>();
+  s.view.draining = in.get<std::uint8_t>() != 0;
   s.address = get_address(in);
   return s;
 }
@@ -221,7 +224,8 @@ constexpr std::uint64_t object_counts::*count_fields[] = {
     &object_counts::total_bytes,   &object_counts::free_bytes, &object_counts::quarantined_bytes,
     &object_counts::hits,          &object_counts::misses,     &object_counts::evictions,
     &object_counts::evicted_bytes, &object_counts::expired,    &object_counts::lost,
-    &object_counts::refused,       &object_counts::recovered,  &object_counts::regretted};
+    &object_counts::refused,       &object_counts::recovered,  &object_counts::moved,
+    &object_counts::regretted};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {
@@ -251,9 +255,9 @@ question_times get_times(byte_reader& in) {
 }
 
 std::string_view name_of(op what) noexcept {
-  constexpr std::string_view names[] = {"",       "hello",  "mount",   "segments", "reserve", "publish",
-                                        "revoke", "find",   "look",    "exists",   "remove",  "remove_all",
-                                        "list",   "counts", "journal", "acked",    "announce"};
+  constexpr std::string_view names[] = {"",       "hello",  "mount",   "segments", "reserve",  "publish",
+                                        "revoke", "find",   "look",    "exists",   "remove",   "remove_all",
+                                        "list",   "counts", "journal", "acked",    "announce", "drain"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

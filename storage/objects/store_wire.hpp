@@ -28,7 +28,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 4;
+inline constexpr std::uint32_t version = 5;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -46,13 +46,14 @@ enum class op : std::uint8_t {
   exists,      ///< key of each; grants leases
   remove,      ///< force, then key of each
   remove_all,  ///< force, pattern; an empty pattern stands for all
-  list,        ///< pattern, limit
+  list,        ///< pattern, limit, name of a segment or nothing
   counts,      ///< figures of the whole store, and how long the directory worked on questions of each kind
   journal,     ///< to the holder of a segment: entries; see `entry`
   acked,       ///< number of a journal frame, from its receiver; has no answer
   announce,    ///< what lies in such a segment: a part of it, and whether it was the last
+  drain,       ///< name of a segment, whether nothing is to be placed there any more
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::announce);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::drain);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;

@@ -55,6 +55,31 @@ def test_a_chain_leaves_from_its_end_and_what_is_dear_stays():
         assert world.json("stat")["regretted"] >= 1, "it was put again"
 
 
+def test_what_lies_in_a_drained_segment_outlives_its_process():
+    with Cluster() as cluster:
+        world = Store(cluster)
+        store = world.client()
+        values = {f"key-{i}": noise(100_000 + i, i) for i in range(40)}
+        assert all(store.put(k, v) == 0 for k, v in values.items())
+        told = world.json("drain", "s0")
+        assert told["left"] == 0 and 0 < told["moved"] < 40, told
+        assert {s["name"]: s["draining"] for s in world.json("segments")} == {"s0": True, "s1": False}
+        cluster.processes["s0"].kill9()
+        wait_until("the directory misses it", lambda: len(world.json("segments")) == 1, 20)
+        assert all(store.get(k) == v for k, v in values.items()), "nothing was lost with it"
+        world.run("drain", "s0", status=1)
+        world.run("drain", "s1", status=1)  # there is no other segment
+        world.run("drain", "s1", "--undo")
+        assert all(store.get(k) == v for k, v in values.items())
+        world.start("s2", "store", "lend", "--name", "s2", "--size", "64MiB", "--directory", world.at,
+                    "--cluster-secret-file", world.secret)
+        wait_until("another segment is there", lambda: len(world.json("segments")) == 2, 20)
+        assert world.json("replicas", "key-7", "--number", "2", "--to", "s2")["moved"] == 1
+        places = {p["segment"] for p in world.json("stat", "key-7")[0]["places"]}
+        assert places == {"s1", "s2"} and store.get("key-7") == values["key-7"]
+        world.run("replicas", "absent", status=1)
+
+
 def test_every_form_of_put_and_get_moves_the_same_bytes():
     from mooncaf.store import ReplicateConfig
 

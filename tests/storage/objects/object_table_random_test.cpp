@@ -28,6 +28,7 @@ struct writing {
   std::vector<replica_place> places;
   bool hard;
   std::string group;
+  bool moves;
 };
 
 struct contest {
@@ -80,21 +81,25 @@ struct contest {
     policy.hard_pin = random() % 20 == 0;
     policy.soft_pin = random() % 5 == 0;
     policy.replace = random() % 3 == 0;
+    policy.move = random() % 6 == 0;
+    if (policy.move && random() % 2 == 0) policy.replicas = 0;
     const auto group = random() % 3 == 0 ? "group-" + std::to_string(random() % 4) : std::string{};
     const auto session = 1 + random() % 4;
     const auto k = key();
-    const auto size = 1 + random() % 20'000;
+    auto size = 1 + random() % 20'000;
     const bool there_now = table.look(k, now).code == store_code::ok;
-    const bool known = (there_now && !policy.replace) ||
+    const bool known = (there_now && !policy.replace && !policy.move) ||
                        std::any_of(open.begin(), open.end(), [&](const writing& w) { return w.key == k; });
     const auto got = table.reserve(session, k, size, policy, {}, now, {group});
     REQUIRE((got.code == store_code::already_exists) == known);
+    REQUIRE((got.code == store_code::not_found) == (policy.move && !known && !there_now));
     if (got.code != store_code::ok) return;
     REQUIRE(got.places.size() >= 1);
-    REQUIRE(got.places.size() <= policy.replicas);
+    if (policy.move) size = there.at(k).size;
+    REQUIRE(got.places.size() <= (policy.replicas == 0 ? there.at(k).places.size() : policy.replicas));
     for (const auto& p : got.places) REQUIRE(p.offset + size <= segments.at(p.segment));
     if (!there_now) there.erase(k);
-    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin, group});
+    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin, group, policy.move});
   }
 
   void end_one() {
@@ -107,10 +112,22 @@ struct contest {
       return;
     }
     const auto sum = random();
+    if (w.moves) return end_move(w, sum);
     const bool stays_in = w.group.empty() && table.look(w.key, now).code == store_code::ok;
     const auto group = stays_in ? there.at(w.key).group : w.group;
     REQUIRE(table.publish(w.session, w.ticket, sum, now) == store_code::ok);
     there[w.key] = {w.size, sum, w.places, {}, w.hard, group};
+  }
+
+  /// It is what it was, in other places; or it is gone, or was copied wrongly, and nothing has changed.
+  void end_move(const writing& w, std::uint64_t wrong) {
+    const bool is_there = table.look(w.key, now).code == store_code::ok;
+    const bool right = is_there && random() % 8 != 0;
+    const auto code = table.publish(w.session, w.ticket, right ? there.at(w.key).checksum : wrong, now);
+    REQUIRE(code == (right ? store_code::ok : store_code::not_found));
+    if (!right) return;
+    there.at(w.key).places = w.places;
+    there.at(w.key).lease_end = {};
   }
 
   void find() {
@@ -179,6 +196,8 @@ struct contest {
         now += std::chrono::milliseconds(random() % 4000);
         return table.tick(now);
       case 1:
+        if (random() % 4 == 0)
+          table.drain("s" + std::to_string(random() % static_cast<unsigned>(names)), random() % 2 == 0);
         return random() % 8 == 0 ? unmount() : random() % 4 == 0 && segments.size() < 5 ? mount() : leave();
       case 2:
       case 3:

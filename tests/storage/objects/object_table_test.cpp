@@ -262,3 +262,51 @@ TEST_CASE("a group is leased together, and leaves together when room is wanted")
   }
   CHECK(w.table.consistent());
 }
+
+TEST_CASE("an object that is moved stays what it is, and nobody makes way for it") {
+  world w;
+  const auto a = w.table.mount("a", "h", 64 * KiB), b = w.table.mount("b", "h", 64 * KiB);
+  put_policy pinned;
+  pinned.hard_pin = true;
+  pinned.preferred = {"a"};
+  const auto first = w.table.reserve(1, "k", 1000, pinned, {}, w.now, {"group"});
+  REQUIRE(w.table.publish(1, first.ticket, 5, w.now) == store_code::ok);
+  REQUIRE(w.table.drain("a", true));
+  CHECK_FALSE(w.table.drain("c", true));
+  CHECK(w.table.segments()[0].draining);
+  put_policy move;
+  move.move = true;
+  move.replicas = 0;
+  CHECK(w.table.reserve(1, "absent", 0, move, {}, w.now).code == store_code::not_found);
+  const auto there = w.table.find("k", w.now).places;
+  const auto again = w.table.reserve(1, "k", 0, move, {}, w.now);
+  REQUIRE(again.code == store_code::ok);
+  REQUIRE(again.places.size() == 1);
+  CHECK(there[0].segment == a);
+  CHECK(again.places[0].segment == b);
+  CHECK(w.table.look("k", w.now).places == there);  // until the copy is there
+  CHECK(w.table.publish(1, again.ticket, 5, w.now) == store_code::ok);
+  CHECK(w.table.look("k", w.now).places == again.places);
+  CHECK(w.table.look("k", w.now).size == 1000);
+  CHECK(w.table.remove("k", false, w.now + 1h) == store_code::has_lease);  // pinned hard as before
+  CHECK(w.table.counts().moved == 1);
+  CHECK(w.table.counts().quarantined_bytes == 1024);  // somebody may be reading it where it was
+
+  SUBCASE("what was copied wrongly, or removed meanwhile, is not published") {
+    REQUIRE(w.table.drain("a", false));
+    const auto wrong = w.table.reserve(1, "k", 0, move, {}, w.now);
+    CHECK(w.table.publish(1, wrong.ticket, 6, w.now) == store_code::not_found);
+    const auto late = w.table.reserve(1, "k", 0, move, {}, w.now);
+    REQUIRE(w.table.remove("k", true, w.now) == store_code::ok);
+    CHECK(w.table.publish(1, late.ticket, 5, w.now) == store_code::not_found);
+    CHECK(w.table.find("k", w.now).code == store_code::not_found);
+  }
+  SUBCASE("nothing is evicted for it, nor for what fits nowhere but in a segment that is drained") {
+    REQUIRE(w.put("other", 64'000) == store_code::ok);
+    CHECK(w.table.reserve(1, "k", 0, move, {}, w.now).code == store_code::no_space);
+    REQUIRE(w.table.drain("b", true));
+    CHECK(w.put("third", 60'000) == store_code::no_space);
+    CHECK(w.table.look("other", w.now).code == store_code::ok);
+  }
+  CHECK(w.table.consistent());
+}

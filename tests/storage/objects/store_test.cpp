@@ -310,3 +310,36 @@ TEST_CASE("an object with a hole is not published, and one that is given up leav
   CHECK(counts->reserved == 0);
   CHECK(counts->free_bytes == counts->total_bytes);
 }
+
+TEST_CASE("a client copies objects from a segment that is drained, through memory and over TCP") {
+  const cluster world{2};
+  for (const auto* host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const auto client = world.client(host);
+    std::vector<std::string> keys;
+    for (unsigned i = 0; i < 100; ++i) {
+      keys.push_back(host + std::to_string(i));
+      REQUIRE(put(*client, keys.back(), noise(5000 + i, i)) == store_code::ok);
+    }
+    const auto segment = client->segments()->at(0).view.name;
+    CHECK(client->drain("nobody", true) == store_code::segment_not_found);
+    REQUIRE(client->drain(segment, true) == store_code::ok);
+    const auto lying = client->list({}, 1000, segment);
+    std::vector<std::string_view> moving;
+    for (const auto& o : lying.objects) moving.push_back(o.key);
+    put_policy as_before;
+    as_before.replicas = 0;
+    for (const auto code : client->move(moving, as_before)) CHECK(code == store_code::ok);
+    CHECK(client->list({}, 1000, segment).objects.empty());
+    for (unsigned i = 0; i < 100; ++i) {
+      store_code code{};
+      CHECK(get(*client, keys[i], code) == noise(5000 + i, i));
+    }
+    REQUIRE(client->drain(segment, false) == store_code::ok);
+    put_policy twice;
+    twice.replicas = 2;
+    const std::string_view one = keys[0];
+    CHECK(client->move({&one, 1}, twice).at(0) == store_code::ok);
+    CHECK(client->look({&one, 1}).at(0).places.size() == 2);
+  }
+}

@@ -1,0 +1,102 @@
+// The commands that say where objects lie.
+
+#include <nlohmann/json.hpp>
+
+#include "actors/store/store_command.hpp"
+
+namespace mooncaf::store {
+
+namespace {
+
+/// Moves what lies in the segment, round after round: others may have been writing there.
+struct drained {
+  std::uint64_t moved = 0, left = 0;
+  store_code code = store_code::ok;  ///< why the last one is left
+};
+drained empty_segment(store_client& store, const std::string& segment, const sim::console& io) {
+  drained all;
+  for (;;) {
+    const auto here = store.list({}, store_wire::batch_max, segment);
+    all.left = here.objects.size();
+    if (here.code != store_code::ok) all.code = here.code;
+    if (here.objects.empty()) return all;
+    std::vector<std::string_view> keys;
+    for (const auto& o : here.objects) keys.push_back(o.key);
+    put_policy as_before;
+    as_before.replicas = 0;
+    std::uint64_t moved = 0;
+    for (const auto code : store.move(keys, as_before)) {
+      moved += code == store_code::ok;
+      if (code != store_code::ok && code != store_code::not_found) all.code = code;
+    }
+    all.moved += moved;
+    if (io.interactive) io.err << segment << ": " << all.moved << " objects moved\n";
+    if (moved == 0) return all;
+  }
+}
+
+}  // namespace
+
+int drain_segment(std::span<const std::string> args, const sim::console& io) {
+  common_arguments common;
+  bool undo = false;
+  sim::command_line line{
+      "mooncaf store drain SEGMENT [options]",
+      "Moves all objects of a segment to others, as far as there is room that is free, and places "
+      "none there any more; then its process can be stopped.",
+      {},
+      {}};
+  line.arguments = common.list();
+  line.arguments.push_back(sim::flag("undo", "objects may be placed there again", undo));
+  if (const auto status = begin(line, args, io)) return *status;
+  if (line.words.size() != 1) return complain(io, {ec::invalid_argument, "drain takes a SEGMENT"}, 2);
+  const auto store = common.connect();
+  if (!store) return complain(io, store.error(), 1);
+  const auto& segment = line.words[0];
+  const auto code = (*store)->drain(segment, !undo);
+  if (code != store_code::ok)
+    return complain(io, {ec::none, segment + ": " + std::string{to_string(code)}}, 1);
+  const auto all = undo ? drained{} : empty_segment(**store, segment, io);
+  if (common.json) io.out << nlohmann::json{{"moved", all.moved}, {"left", all.left}}.dump(2) << "\n";
+  else io.out << all.moved << " moved\n";
+  if (all.left == 0) return 0;
+  return complain(io,
+                  {ec::none, segment + ": " + std::to_string(all.left) +
+                                 " objects are left: " + std::string{to_string(all.code)}},
+                  1);
+}
+
+int place_replicas(std::span<const std::string> args, const sim::console& io) {
+  common_arguments common;
+  put_policy policy;
+  std::string to;
+  policy.replicas = 0;
+  sim::command_line line{
+      "mooncaf store replicas KEY… [options]",
+      "Copies objects to other places and gives up those where they are; nobody makes way.",
+      {},
+      {}};
+  line.arguments = common.list();
+  line.arguments.push_back(sim::whole("number", "copies, each on another segment; 0: as many as there are",
+                                      policy.replicas, 0, object_table::replicas_max));
+  line.arguments.push_back(sim::text("to", "SEGMENT", "where the first is to lie, if there is room", to));
+  if (const auto status = begin(line, args, io)) return *status;
+  if (line.words.empty()) return complain(io, {ec::invalid_argument, "replicas takes KEYs"}, 2);
+  if (!to.empty()) policy.preferred.push_back(to);
+  const auto store = common.connect();
+  if (!store) return complain(io, store.error(), 1);
+  const std::vector<std::string_view> keys{line.words.begin(), line.words.end()};
+  const auto codes = (*store)->move(keys, policy);
+  std::uint64_t moved = 0;
+  int status = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    moved += codes[i] == store_code::ok;
+    if (codes[i] != store_code::ok)
+      status = complain(io, {ec::none, line.words[i] + ": " + std::string{to_string(codes[i])}}, 1);
+  }
+  if (common.json) io.out << nlohmann::json{{"moved", moved}}.dump(2) << "\n";
+  else io.out << moved << " moved\n";
+  return status;
+}
+
+}  // namespace mooncaf::store
