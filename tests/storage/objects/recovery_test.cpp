@@ -91,7 +91,7 @@ TEST_CASE("an upsert that the directory's death cuts between two holders leaves 
         out.put(std::uint32_t{1});
         out.put_text(key);
         out.put(std::uint64_t{100});
-        out.put_text("");
+        store_wire::put_ties(out, {});
       });
       return ticket;
     };
