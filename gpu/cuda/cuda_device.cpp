@@ -33,7 +33,7 @@ class cuda_device final : public device {
         copy_processors_(copy_processors),
         pinned_(*gpu_),
         pool_(threads),
-        loading_(gpu_->make_stream(1)) {}
+        loader_(*gpu_, pool_) {}
 
   device_info info() const override {
     const auto gpu = gpu_->info();
@@ -51,7 +51,7 @@ class cuda_device final : public device {
                                               std::span<const std::byte> data) override {
     const std::lock_guard lock{load_mutex_};
     try {
-      return load_cuda_weight(*gpu_, *loading_, pool_, type, rows, cols, data);
+      return loader_.load(type, rows, cols, data);
     } catch (const device_failure& f) {
       return fail(ec::unavailable, f.what());
     }
@@ -63,7 +63,10 @@ class cuda_device final : public device {
     return std::make_unique<cuda_buffer>(std::move(*memory), bytes);
   }
 
+  /// The first queue comes behind the weights.
   std::unique_ptr<compute_queue> make_queue(int priority) override {
+    const std::lock_guard lock{load_mutex_};
+    loader_.rest();
     return std::make_unique<cuda_queue>(*gpu_, priority);
   }
   result<void> pin(std::span<std::byte> memory, std::shared_ptr<const void> owner) override {
@@ -77,9 +80,9 @@ class cuda_device final : public device {
   std::unique_ptr<accelerator> gpu_;
   const unsigned copy_processors_;
   pinned_memory pinned_;
-  std::mutex load_mutex_;  ///< the pool and the stream are for one matrix at a time
+  std::mutex load_mutex_;  ///< the pool and the loader are for one matrix at a time
   thread_pool pool_;
-  std::unique_ptr<stream> loading_;
+  weight_loader loader_;
 };
 
 }  // namespace

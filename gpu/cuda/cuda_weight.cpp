@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "gpu/host/dequantize.hpp"
 #include "gpu/host/packed_matrix.hpp"
@@ -10,6 +11,9 @@
 namespace mooncaf::cuda {
 
 namespace {
+
+/// Of the host's memory that rows are packed into, twice.
+constexpr std::size_t piece_bytes = std::size_t{16} << 20;
 
 /// A form with what follows from it.
 struct form_shape {
@@ -81,11 +85,53 @@ void put_scales(const group_values& v, const form_shape& s, std::byte* at) {
   }
 }
 
+/// A row of the file's, to values and scales that begin as zeros.
+void pack_row(ggml_type type, const form_shape& s, std::size_t cols, const std::byte* from, std::byte* values,
+              std::byte* scales) {
+  if (s.group == 0) {
+    std::memcpy(values, from, row_bytes(type, cols));
+    return;
+  }
+  for (std::size_t g = 0; g < cols / s.group; ++g) {
+    if (s.form == weight_form::fp4) {
+      put_fp4(from + g * block_bytes(type), values, g * s.group, scales + g);
+      continue;
+    }
+    const auto v = read_group(type, reinterpret_cast<const std::uint8_t*>(from), g);
+    put_quants(v, s, values, g * s.group);
+    put_scales(v, s, scales + g * s.scale_bytes);
+  }
+}
+
 }  // namespace
 
-result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool,
-                                                 ggml_type type, std::size_t rows, std::size_t cols,
-                                                 std::span<const std::byte> data) {
+weight_loader::weight_loader(accelerator& gpu, thread_pool& pool)
+    : gpu_(gpu), pool_(pool), stream_(gpu.make_stream(1)) {}
+
+weight_loader::~weight_loader() { rest(); }
+
+void weight_loader::rest() {
+  for (auto& p : pieces_) {
+    if (p.pinned) gpu_.unpin(p.memory.get());
+    p = {};
+  }
+}
+
+std::byte* weight_loader::take(std::size_t bytes) {
+  at_ ^= 1u;
+  auto& p = pieces_[at_];
+  wait_for(std::exchange(p.fetched, nullptr));
+  if (p.bytes < bytes) {
+    if (p.pinned) gpu_.unpin(p.memory.get());
+    p.bytes = std::max(bytes, piece_bytes);
+    p.memory = std::make_unique_for_overwrite<std::byte[]>(p.bytes);
+    p.pinned = gpu_.pin({p.memory.get(), p.bytes}).has_value();
+  }
+  return p.memory.get();
+}
+
+result<std::unique_ptr<weight>> weight_loader::load(ggml_type type, std::size_t rows, std::size_t cols,
+                                                    std::span<const std::byte> data) {
   if (auto fits = check_matrix(type, rows, cols, data); !fits) return fail(fits.error());
   if (rows > std::numeric_limits<std::uint32_t>::max() - row_padding ||
       cols > std::numeric_limits<std::uint32_t>::max() - chunk_columns)
@@ -95,34 +141,34 @@ result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, t
   const auto padded = round_up(rows, row_padding), chunks = (cols + chunk_columns - 1) / chunk_columns;
   const auto value_stride = chunks * chunk_columns * s.bits / 8;
   const auto scale_stride = s.group == 0 ? 0 : chunks * chunk_columns / s.group * s.scale_bytes;
-  const auto source_stride = row_bytes(type, cols);
-  std::vector<std::byte> packed(padded * (value_stride + scale_stride));
-  std::byte* const scales = packed.data() + padded * value_stride;
-  pool.run(rows, [&](std::size_t r) {
-    const auto* from = data.data() + r * source_stride;
-    auto* to = packed.data() + r * value_stride;
-    if (s.group == 0) std::memcpy(to, from, source_stride);
-    for (std::size_t g = 0; s.group != 0 && g < cols / s.group; ++g) {
-      if (s.form == weight_form::fp4) {
-        put_fp4(from + g * block_bytes(type), to, g * s.group, scales + r * scale_stride + g);
-        continue;
-      }
-      const auto v = read_group(type, reinterpret_cast<const std::uint8_t*>(from), g);
-      put_quants(v, s, to, g * s.group);
-      put_scales(v, s, scales + r * scale_stride + g * s.scale_bytes);
-    }
-  });
-  auto memory = device_memory::make(gpu, packed.size());
+  const auto stride = value_stride + scale_stride, source_stride = row_bytes(type, cols);
+  auto memory = device_memory::make(gpu_, padded * stride);
   if (!memory) return fail(memory.error());
+  std::byte* const scales = memory->at() + padded * value_stride;
+  const auto most = std::clamp<std::size_t>(piece_bytes / stride, 1, padded);
+  for (std::size_t first = 0; first < padded; first += most) {
+    const auto count = std::min(most, padded - first);
+    auto* const values = take(count * stride);
+    auto* const own_scales = values + count * value_stride;
+    pool_.run(count, [&](std::size_t r) {
+      std::memset(values + r * value_stride, 0, value_stride);
+      std::memset(own_scales + r * scale_stride, 0, scale_stride);
+      if (first + r < rows)
+        pack_row(type, s, cols, data.data() + (first + r) * source_stride, values + r * value_stride,
+                 own_scales + r * scale_stride);
+    });
+    stream_->upload(memory->at() + first * value_stride, values, count * value_stride);
+    if (scale_stride != 0) stream_->upload(scales + first * scale_stride, own_scales, count * scale_stride);
+    pieces_[at_].fetched = stream_->record();
+  }
+  stream_->synchronize();
   weight_view view;
   view.values = memory->at();
-  view.scales = s.group == 0 ? nullptr : memory->at() + padded * value_stride;
+  view.scales = s.group == 0 ? nullptr : scales;
   view.form = s.form;
   view.wide_scales = s.scale_bytes == 8 ? 1 : 0;
   view.rows = static_cast<std::uint32_t>(rows);
   view.chunks = static_cast<std::uint32_t>(chunks);
-  on.upload(memory->at(), packed.data(), packed.size());
-  on.synchronize();
   return std::make_unique<cuda_weight>(std::move(*memory), view, cols);
 }
 

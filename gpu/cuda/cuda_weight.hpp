@@ -24,11 +24,37 @@ class cuda_weight final : public weight {
   std::size_t cols_;
 };
 
-/// Packs a matrix on the host and sends it.
-/// @param pool  used by nobody else meanwhile
-/// @error as `device::load_weight`; `ec::out_of_space` of the device.
-result<std::unique_ptr<weight>> load_cuda_weight(accelerator& gpu, stream& on, thread_pool& pool,
-                                                 ggml_type type, std::size_t rows, std::size_t cols,
-                                                 std::span<const std::byte> data);
+/// Sends matrices, packed on the way: while the threads of a pool pack some rows into one piece of the host's
+/// memory, the device fetches those before from another. Both are pinned where the driver lets them.
+/// @thread  One at a time.
+class weight_loader {
+ public:
+  weight_loader(accelerator& gpu, thread_pool& pool);
+  ~weight_loader();
+  weight_loader(const weight_loader&) = delete;
+  weight_loader& operator=(const weight_loader&) = delete;
+
+  /// @error as `device::load_weight`; `ec::out_of_space` of the device. @throws device_failure
+  result<std::unique_ptr<weight>> load(ggml_type type, std::size_t rows, std::size_t cols,
+                                       std::span<const std::byte> data);
+  /// Gives the host's memory back until the next load.
+  void rest();
+
+ private:
+  struct piece {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+    bool pinned = false;
+    event_ptr fetched;
+  };
+  /// The next piece, once the device has fetched what it held.
+  std::byte* take(std::size_t bytes);
+
+  accelerator& gpu_;
+  thread_pool& pool_;
+  std::unique_ptr<stream> stream_;
+  piece pieces_[2];
+  unsigned at_ = 0;
+};
 
 }  // namespace mooncaf::cuda
