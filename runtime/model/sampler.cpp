@@ -52,7 +52,7 @@ void merge_biases(std::vector<std::pair<std::int32_t, float>>& biases) {
   biases.resize(kept);
 }
 
-/// The same token's edits as one.
+/// The same token's edits as one, in order of ids; none has penalties yet.
 void merge_edits(std::vector<logit_edit>& edits) {
   std::ranges::sort(edits, {}, &logit_edit::id);
   std::size_t kept = 0;
@@ -64,9 +64,6 @@ void merge_edits(std::vector<logit_edit>& edits) {
     auto& all = edits[kept - 1];
     all.most = std::min(all.most, e.most);
     all.bias += e.bias;
-    all.repetition *= e.repetition;
-    all.frequency += e.frequency;
-    all.presence += e.presence;
   }
   edits.resize(kept);
 }
@@ -217,14 +214,21 @@ void sampler::list_edits() {
   const auto out = [this](std::int32_t id) { edits_.push_back({.id = id, .most = kept_out}); };
   each_kept_out(out);
   for (const auto& [id, bias] : params_.logit_bias) edits_.push_back({.id = id, .bias = bias});
+  merge_edits(edits_);
+  // A long prompt has thousands of those, each once: not worth sorting.
+  const auto few = edits_.size();
   for (const auto& entry : seen_) {
     if (entry.id == -1) continue;
-    edits_.push_back({.id = entry.id,
-                      .repetition = params_.repetition_penalty,
-                      .frequency = params_.frequency_penalty * static_cast<float>(entry.output_count),
-                      .presence = entry.output_count > 0 ? params_.presence_penalty : 0});
+    const auto at = std::ranges::lower_bound(std::span{edits_}.first(few), entry.id, {}, &logit_edit::id);
+    auto index = static_cast<std::size_t>(at - std::span{edits_}.begin());
+    if (index == few || edits_[index].id != entry.id) {
+      index = edits_.size();
+      edits_.push_back({.id = entry.id});
+    }
+    edits_[index].repetition = params_.repetition_penalty;
+    edits_[index].frequency = params_.frequency_penalty * static_cast<float>(entry.output_count);
+    edits_[index].presence = entry.output_count > 0 ? params_.presence_penalty : 0;
   }
-  merge_edits(edits_);
 }
 
 token_choice* sampler::choice() {
