@@ -52,6 +52,7 @@ void transfer_board::for_each_part(const hand_over& h, Visit&& visit) {
 }
 
 duration transfer_board::wait(const hand_over& h) const noexcept {
+  if (h.reused + h.computed == 0) return {};  // however much others have to send
   const auto half = h.begin + (h.end - h.begin) / 2;
   const auto behind = [&](node_index n, const byte_queue known::*queue) {
     const auto bytes_per_s = rate(n);

@@ -194,11 +194,11 @@ for pid in $pids; do wait "$pid" || :; done
 wait
 )sh";
 
-result<void> check(const plan_problem& problem, const plan_cluster& c) {
+result<void> check(const plan_cluster& c) {
   const auto no = [](std::string why) { return fail(ec::unsupported, std::move(why)); };
   if (c.pipeline > 1)
     return no("the server has no pipeline groups: plan without --pipeline for files that it can run");
-  if (problem.base.admission == admission_policy::early_running)
+  if (c.admission == admission_policy::early_running)
     return no("the server has no admission early_running; it has early");
   return {};
 }
@@ -206,7 +206,7 @@ result<void> check(const plan_problem& problem, const plan_cluster& c) {
 }  // namespace
 
 result<std::vector<cluster_file>> cluster_files(const plan_problem& problem, const plan_cluster& cluster) {
-  if (const auto can = check(problem, cluster); !can) return fail(can.error());
+  if (const auto can = check(cluster); !can) return fail(can.error());
   const auto o = options_of(problem, cluster);
   auto nodes = nodes_of(cluster, o);
   add_scheduler(nodes.front(), o);

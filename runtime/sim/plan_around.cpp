@@ -9,9 +9,8 @@ namespace mooncaf::sim {
 
 namespace {
 
-constexpr double hardly_any = 0.1;  ///< of what the best carries: less is shown as nothing
-constexpr double rough = 0.1;       ///< how exactly is asked what is not recommended
-constexpr double far_off = 0.3;     ///< … what is usually far behind
+constexpr double rough = 0.1;    ///< how exactly is asked what is not recommended
+constexpr double far_off = 0.3;  ///< … what is usually far behind
 constexpr std::array policies_to_compare{placement_policy::random, placement_policy::load_balancing,
                                          placement_policy::cache_aware, placement_policy::kvcache_centric};
 constexpr std::array admissions_to_compare{admission_policy::none, admission_policy::queue,
@@ -109,13 +108,18 @@ class surroundings {
       const bool same_way = c.coupled() == a_.cluster.coupled();
       // The other way of working is often far behind, each chunk about as far.
       const double carries = judge_.capacity(c, same_way ? known_ : guess, same_way ? rough : far_off, 0,
-                                             known_ * hardly_any, same_way ? 1.1 : 2);
-      if (!same_way && carries > 0) guess = carries;
+                                             known_ * hardly_any, same_way ? 1 + rough : 2);
+      if (!same_way) guess = std::max(carries, known_ * hardly_any);
       a_.around.push_back({c, carries});
     }
     for (const auto part : all_plan_parts) {
       auto& worth = a_.worth.emplace_back(plan_worth{part, {}});
-      for (const auto& c : others_of(p, a_.cluster, part)) worth.points.push_back({c, carries_of(c)});
+      for (const auto& c : others_of(p, a_.cluster, part)) {
+        // The least comes first: where less was enough, all between is.
+        const bool enough = !worth.points.empty() && worth.points.back().carries == known_ &&
+                            c != a_.cluster && size_beyond(c) < 0 && is_routed_alike(c);
+        worth.points.push_back({c, enough ? known_ : carries_of(c)});
+      }
     }
     if (p.curves || p.goal != plan_goal::goodput) look_at_loads();
     if (!p.curves) return;
@@ -128,14 +132,21 @@ class surroundings {
   double carries_of(const plan_cluster& c) {
     const auto& p = judge_.problem();
     if (c == a_.cluster) return known_;
-    const auto mine = parts_of(p, a_.cluster), its = parts_of(p, c);
-    const bool same = c.policy == a_.cluster.policy && c.admission == a_.cluster.admission;
-    const double size =
-        its.cache_gb + its.ssd_gb + its.nic_gbit - mine.cache_gb - mine.ssd_gb - mine.nic_gbit;
-    if (same && size < 0 && judge_.holds(c, known_)) return known_;
-    if (same && size > 0 && !judge_.holds(c, known_ * (1 + rough))) return known_;
+    const bool same = is_routed_alike(c);
+    const double more = size_beyond(c);
+    if (same && more < 0 && judge_.holds(c, known_)) return known_;
+    if (same && more > 0 && !judge_.holds(c, known_ * (1 + rough))) return known_;
     const bool routed = c.policy == a_.cluster.policy;
-    return judge_.capacity(c, known_, routed ? rough : 2 * rough, 0, known_ * hardly_any);
+    return judge_.capacity(c, known_, routed ? rough : 2 * rough, 0, known_ * hardly_any, 1 + rough);
+  }
+
+  bool is_routed_alike(const plan_cluster& c) const {
+    return c.policy == a_.cluster.policy && c.admission == a_.cluster.admission;
+  }
+  /// How much larger its parts are than the answer's; 0: the same.
+  double size_beyond(const plan_cluster& c) const {
+    const auto mine = parts_of(judge_.problem(), a_.cluster), its = parts_of(judge_.problem(), c);
+    return its.cache_gb + its.ssd_gb + its.nic_gbit - mine.cache_gb - mine.ssd_gb - mine.nic_gbit;
   }
 
   /// What other loads need (where a load is asked for), or other numbers of machines carry.
@@ -152,7 +163,7 @@ class surroundings {
       const auto times = [&](std::uint32_t n) { return std::max<std::uint32_t>(std::lround(f * n), 1); };
       c.prefill = times(c.prefill);
       if (!c.coupled()) c.decode = times(c.decode);
-      all.push_back({c, judge_.capacity(c, f * known_, rough) / p.headroom, 0});
+      all.push_back({c, judge_.capacity(c, f * known_, rough, 0, 1.0 / 64, 1 + rough) / p.headroom, 0});
     }
     for (auto& s : all) s.cost_per_million_tokens = price_at(p, a_, s.cluster, s.load);
     std::ranges::sort(all, {}, &plan_size::load);

@@ -22,7 +22,7 @@ verdict try_run(simulation_options options, const std::vector<workload_record>& 
   options.give_up_after = std::max<std::uint64_t>(allowed, 1);
   const auto out = simulation{options}.run(*replay_of(records));
   if (!out) return {};
-  if (out->slo_share() >= target) return {true, false, false};
+  if (out->slo_share() >= target) return {true};
   // Requests that were refused count by what they were refused for; those that never finished tell nothing.
   constexpr double nearly_all = 4;
   const auto all = out->all();
@@ -85,7 +85,7 @@ double plan_judge::share(const plan_cluster& c, double load, std::uint32_t draw)
   auto options = options_of(problem_, c);
   options.seed += draw;
   const double share = this->share(c, options, records_, load);
-  known_.try_emplace({c, load, draw}, verdict{share >= problem_.target, false, false});
+  known_.try_emplace({c, load, draw}, verdict{share >= problem_.target});
   return share;
 }
 
@@ -145,7 +145,6 @@ verdict plan_judge::just_beyond(const plan_cluster& c) const {
   return at == known_.end() ? verdict{} : at->second;
 }
 
-/// The smallest load at which `c` failed; infinity if it never did.
 double plan_judge::known_to_fail(const plan_cluster& c, std::uint32_t draw) const {
   double least = std::numeric_limits<double>::infinity();
   for (auto i = known_.lower_bound({c, 0, 0}); i != known_.end() && std::get<0>(i->first) == c; ++i) {

@@ -19,6 +19,9 @@ struct verdict {
   bool short_of_prefill = false, short_of_decode = false;
 };
 
+/// How far off a guess of what a cluster carries usually is, as a factor: halved twice it is less than 2 %.
+inline constexpr double likely_off = 1.08;
+
 /// Where a search is.
 struct plan_step {
   std::string_view doing;      ///< "machines", "policies and parts", …
@@ -59,13 +62,15 @@ class plan_judge {
   /// @param least   less than this counts as nothing.
   /// @param near    the factor by which the guess is likely to be off at most.
   double capacity(const plan_cluster& c, double guess, double within = 0.02, std::uint32_t draw = 0,
-                  double least = 1.0 / 64, double near = 1.1);
+                  double least = 1.0 / 64, double near = likely_off);
   /// `capacity` if it may be above `best`, else nothing is known but that: -1.
   /// @param guess  where to look first if `best` is 0.
   double capacity_above(const plan_cluster& c, double best, double guess, double within = 0.02);
 
   /// The largest load at which `c` was seen to meet the target; 0 if it never was.
   double known_to_carry(const plan_cluster& c, std::uint32_t draw = 0) const;
+  /// The smallest load at which `c` was seen to fail; infinity if it never was.
+  double known_to_fail(const plan_cluster& c, std::uint32_t draw = 0) const;
   /// What failed `c` at the smallest load at which it was seen to fail; nothing can be said if it never was.
   verdict just_beyond(const plan_cluster& c) const;
   /// The share inside both SLOs of a run that is not cut short.
@@ -85,7 +90,6 @@ class plan_judge {
   const plan_problem& problem_;
   const std::vector<workload_record>& records_;
   void count_run(const plan_cluster& c);
-  double known_to_fail(const plan_cluster& c, std::uint32_t draw) const;
 
   plan_progress progress_;
   std::map<std::tuple<plan_cluster, double, std::uint32_t>, verdict> known_;

@@ -92,6 +92,11 @@ void head(std::string& out, const plan_problem& p, const plan_answer& a, const s
         a.cost_per_hour, currency.c_str(), a.cost_per_million_tokens, currency.c_str(),
         a.cost_per_million_output_tokens, currency.c_str());
   }
+  if (a.cluster.pipeline > 1) {
+    out +=
+        "beware               the server has no pipeline groups: they are simulated only, and --out refuses "
+        "them\n";
+  }
   const double slos = a.trace_lasts_s / p.base.ttft_slo_s;
   if (slos < 10) {
     put(out,
@@ -131,13 +136,21 @@ std::string price_text(double price) {
   return text;
 }
 
+std::string less_than(double carries) {
+  std::string text;
+  put(text, "<%.2f", carries);
+  return text;
+}
+
 template <class Name>
 void points(std::string& out, const char* title, const plan_problem& p, const plan_answer& a,
             const std::vector<plan_point>& list, const std::string& currency, Name&& name) {
   put(out, "%-46s  carries%s\n", title,
       currency.empty() ? "" : ("  " + currency + " per million tokens").c_str());
   for (const auto& at : list) {
-    put(out, "  %-44s %8.2f x  ", name(at.cluster).c_str(), at.carries);
+    put(out, "  %-44s ", name(at.cluster).c_str());
+    if (at.carries > 0) put(out, "%8.2f x  ", at.carries);
+    else put(out, "%8s x  ", less_than(hardly_any * a.carries.front()).c_str());
     if (!currency.empty()) out += price_text(price_of(p, a, at));
     out += bar_of(a, at.carries) + (at.cluster == a.cluster ? " <\n" : "\n");
   }

@@ -222,21 +222,21 @@ std::size_t near_best(plan_judge& judge, const std::vector<plan_cluster>& splits
   double most = 0;
   while (low < high) {
     const auto& c = splits[at];
-    const double carries = judge.capacity(c, carried, coarse);
+    const bool first = most == 0;
+    const double carries = judge.capacity(c, carried, coarse, 0, 1.0 / 64, first ? 1 + coarse : likely_off);
     if (carries > most) best = at;
     most = carried = std::max(most, carries);
     if (carries <= 0) return best;
-    auto beyond = judge.just_beyond(c);
-    if (!beyond.short_of_prefill && !beyond.short_of_decode) beyond = judge.try_at(c, carries * 1.3);
-    if (!beyond.short_of_prefill && !beyond.short_of_decode) return best;
+    const auto beyond = judge.just_beyond(c);
+    if (!beyond.short_of_prefill && !beyond.short_of_decode) return best;  // neither waits for the other
     prefill.showed(carries, c.prefill, beyond.short_of_prefill);
     decode.showed(carries, c.decode, beyond.short_of_decode);
     if (beyond.short_of_prefill) low = std::min(at + 1, high);
     else high = at;
     const double balanced = machines * decode.likely() / (prefill.likely() + pipeline * decode.likely());
-    // Where one split belies another, halves are sure to get there.
+    // Where one split belies another by more than one, halves are sure to get there.
     const bool likely =
-        balanced > static_cast<double>(low) + 0.5 && balanced < static_cast<double>(high) + 1.5;
+        balanced > static_cast<double>(low) - 0.5 && balanced < static_cast<double>(high) + 2.5;
     const auto next = likely ? index_of(balanced) : (low + high) / 2;
     if (next == at) break;
     at = next;
@@ -275,7 +275,7 @@ class split_sweep {
     if (carries > most_) {
       most_ = carries;
       best_ = splits_[i];
-      return {true, false, false};
+      return {true};
     }
     return most_ > 0 ? judge_.try_at(splits_[i], most_ * (1 + within)) : verdict{};
   }

@@ -28,7 +28,8 @@ profile slowed(profile p, double factor) {
 /// What happens to the cluster at the planned load when one thing is worse than planned.
 class risk_table {
  public:
-  risk_table(plan_judge& judge, const plan_answer& answer) : judge_(judge), answer_(answer) {}
+  risk_table(plan_judge& judge, const plan_answer& answer)
+      : judge_(judge), answer_(answer), fails_at_(judge.known_to_fail(answer.cluster)) {}
 
   std::vector<plan_risk> all() {
     const auto& p = judge_.problem();
@@ -69,6 +70,7 @@ class risk_table {
     const bool fine = row.slo_share >= p.target;
     const auto holds = [&](double load) {
       if (fine ? load <= planned : load >= planned) return fine;
+      if (load >= fails_at_) return false;  // already where all is as planned
       return judge_.meets(answer_.cluster, options, records, load);
     };
     row.carries = std::max(largest_load(holds, guess, rough), fine ? planned : 0);
@@ -77,6 +79,7 @@ class risk_table {
 
   plan_judge& judge_;
   const plan_answer& answer_;
+  double fails_at_;
   std::vector<plan_risk> rows_;
 };
 

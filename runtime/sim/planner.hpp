@@ -11,10 +11,14 @@
 
 namespace mooncaf::sim {
 
+/// Of what the answer carries: who carries less than that is told to carry nothing.
+inline constexpr double hardly_any = 0.15;
+
 /// A cluster and how much of the trace's traffic it carries.
 struct plan_point {
   plan_cluster cluster;
-  double carries = 0;  ///< times the traffic, with the first seed, within 10 %; 0: not a tenth of the best
+  double carries =
+      0;  ///< times the traffic, with the first seed, within 10 %; 0: not `hardly_any` of the best
 };
 
 /// One thing goes wrong.

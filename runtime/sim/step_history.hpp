@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,7 +59,7 @@ class step_history {
   /// TBT of a request that took part in steps [from, to) and waited `wait` seconds between its first token
   /// and its first step.
   /// @param before  gaps of the same request elsewhere, which count as well.
-  /// @param fine    if no gap is longer than that the longest is returned: the TBT is at most as long.
+  /// @param fine    where the TBT is plainly no longer than that, a bound of it that is not either will do.
   double tbt(std::int64_t from, std::int64_t to, double wait, tbt_metric metric,
              std::span<const token_gaps::value_type> before = {}, double fine = 0) {
     auto gaps = to - from;
@@ -69,13 +70,13 @@ class step_history {
       scratch_.push_back(g);
     }
     if (gaps <= 0) return 0;
-    if (fine > 0) {
-      const double longest = std::ranges::max_element(scratch_)->first;
-      if (longest <= fine) return longest;
-    }
     const auto tenth = metric == tbt_metric::p90
                            ? gaps / 10 + 1
                            : std::min(gaps, std::max<std::int64_t>((gaps + 9) / 10, 10));
+    if (fine > 0) {
+      const double most = at_most(tenth, fine);
+      if (most <= fine) return most;
+    }
     auto left = tenth;
     double sum = 0, slowest_left = 0;
     for (const auto& [seconds, count] : slowest(tenth)) {
@@ -98,6 +99,18 @@ class step_history {
   std::size_t size() const noexcept { return runs_.size(); }
 
  private:
+  /// Of the scratch, a bound of the mean of the slowest `tenth` gaps, and of what the others do not exceed:
+  /// those longer than `fine`, and the longest that is not for the rest. Nothing needs to be put in order.
+  double at_most(std::int64_t tenth, double fine) const {
+    double longer = 0, longest_fine = 0;
+    std::int64_t long_ones = 0;
+    for (const auto& [seconds, count] : scratch_) {
+      if (seconds > fine) longer += seconds * static_cast<double>(count), long_ones += count;
+      else longest_fine = std::max(longest_fine, seconds);
+    }
+    if (long_ones >= tenth) return std::numeric_limits<double>::infinity();
+    return (longer + longest_fine * static_cast<double>(tenth - long_ones)) / static_cast<double>(tenth);
+  }
   std::size_t first_run(std::int64_t step) const {
     const auto behind = std::ranges::upper_bound(runs_, step, {}, &step_run::first);
     return behind == runs_.begin() ? 0 : static_cast<std::size_t>(behind - runs_.begin()) - 1;

@@ -140,7 +140,6 @@ TEST_CASE("a hand-over waits for what both ends of its link promised before, and
   // 1 GB beside a second of computing; 3 GB of which two were there before.
   const hand_over computed{1, 9, now + 5s, now + 6s, 0, 1'000'000'000};
   const hand_over mostly_reused{2, 9, now + 5s, now + 6s, 2'000'000'000, 1'000'000'000};
-  CHECK(board.wait(hand_over{}) == 0s);
   CHECK(board.wait(computed) == 0s);
   CHECK(board.wait(mostly_reused) == 2s);
   board.promise(mostly_reused, now);
@@ -160,6 +159,13 @@ TEST_CASE("a hand-over waits for what both ends of its link promised before, and
   board.promise(mostly_reused, now);
   board.charge(2, 9, 1, now + 60s);
   CHECK(board.wait(2, now + 61s) == 0s);
+}
+
+TEST_CASE("who hands nothing over waits for nobody's link") {
+  transfer_board board{{1e9, 1ms, 1e9}};
+  CHECK(board.wait(hand_over{}) == 0s);
+  board.charge(0, 1, 2'000'000'000, time_point{100s});
+  CHECK(board.wait(hand_over{}) == 0s);
 }
 
 TEST_CASE("links and disks cost what was measured, at first what was assumed") {

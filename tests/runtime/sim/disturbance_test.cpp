@@ -86,17 +86,23 @@ simulation_options random_world(std::uint64_t seed, std::string& text) {
     return instance_range{1 + static_cast<std::uint32_t>(random.below(now)),
                           now + static_cast<std::uint32_t>(random.below(5))};
   };
-  switch (coupled ? 0 : random.below(4)) {
+  switch (random.below(5)) {
     case 1:
+      if (coupled) break;
       o.elastic.switch_roles = true;
       o.pipeline = 1;
       break;
     case 2:
-      o.elastic.prefill = range(prefill);
+      if (!coupled) o.elastic.prefill = range(prefill);
+      else o.elastic.nodes = range(prefill + decode);
       break;
     case 3:
+    case 4:  // as many of either role as it takes, without and with giving machines from one to the other
+      if (coupled) break;
       o.elastic.prefill = range(prefill);
       o.elastic.decode = range(decode);
+      o.elastic.switch_roles = random.below(2) == 0;
+      if (o.elastic.switch_roles) o.pipeline = 1;
   }
   o.elastic.start_s = 30 * random.uniform();
   o.elastic.switch_s = 30 * random.uniform();
@@ -153,7 +159,8 @@ double paid_seconds(const simulation_options& o, const outcome& out, machine_rol
 
 void check_costs(const simulation_options& o, const outcome& out) {
   if (o.coupled != coupled_mode::off) {
-    CHECK(out.prefill_machine_s == doctest::Approx((o.prefill + o.decode) * out.span_s));
+    CHECK(out.prefill_machine_s ==
+          doctest::Approx(paid_seconds(o, out, machine_role::node, o.prefill + o.decode)));
     CHECK(out.decode_machine_s == 0);
   } else {
     CHECK(out.prefill_machine_s == doctest::Approx(paid_seconds(o, out, machine_role::prefill, o.prefill)));
@@ -165,16 +172,28 @@ void check_costs(const simulation_options& o, const outcome& out) {
   CHECK(cost.machine_hours <= cost.peak_hours * (1 + 1e-9));
 }
 
-/// Nobody computes who is away or dead.
+/// An instance computes nothing meanwhile. Seconds on the clock of the history.
+void check_idle(const outcome& out, machine_role role, std::uint32_t instance, double from, double until) {
+  const auto column = instance + (role == machine_role::decode ? out.prefill_instances : 0);
+  double before = 0;
+  for (const auto& row : out.history.rows()) {
+    INFO("role ", static_cast<int>(role), " instance ", instance, " from ", from, " until ", until, " row ", before, "..", row.at);
+    // A row is about the time since the one before; what happens at its very ends may be told in either.
+    if (before > from && row.at < until) CHECK(row.busy[column] == 0);
+    before = row.at;
+  }
+}
+
+/// Nobody computes who is away or dead, let go, or not there yet.
 void check_absences(const outcome& out) {
-  for (const auto& a : out.absences) {
-    const auto column = a.instance + (a.role == machine_role::decode ? out.prefill_instances : 0);
-    double before = 0;
-    for (const auto& row : out.history.rows()) {
-      // A row is about the time since the one before; what happens at its very ends may be told in either.
-      if (before > a.from_s && row.at < a.until_s) CHECK(row.busy[column] == 0);
-      before = row.at;
-    }
+  for (const auto& a : out.absences) check_idle(out, a.role, a.instance, a.from_s, a.until_s);
+  for (auto gone = out.changes.begin(); gone != out.changes.end(); ++gone) {
+    if (gone->what != change_kind::stops) continue;
+    const auto back = std::find_if(gone, out.changes.end(), [&](const machine_change& c) {
+      return c.role == gone->role && c.instance == gone->instance && c.what == change_kind::serves;
+    });
+    const double until = back == out.changes.end() ? out.began_s + out.span_s : back->at_s;
+    check_idle(out, gone->role, gone->instance, gone->at_s, until);
   }
 }
 
@@ -182,14 +201,15 @@ void check_absences(const outcome& out) {
 
 TEST_CASE("whatever goes wrong and changes, requests end once, the dead compute nothing, and costs add up") {
   std::size_t absences = 0, failures = 0, failed = 0, resumed = 0, changes = 0;
+  std::size_t of_nodes = 0, of_both = 0;  // changes of coupled nodes; where roles switch and scale together
   const char* only = std::getenv("MOONCAF_SIM_SEED");  // plays one of them again
   const auto first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
   const auto last = only != nullptr ? first : 400;
   for (auto seed = first; seed <= last; ++seed) {
     std::string text;
     const auto o = random_world(seed, text);
-    INFO("seed ", seed, ": ", describe(o), o.elastic.switch_roles ? ", roles switch" : "",
-         o.elastic.scales() ? ", scales" : "", "\n", text);
+    INFO("seed ", seed, ": ", describe(o), std::string{o.elastic.switch_roles ? ", roles switch" : ""},
+         std::string{o.elastic.scales() ? ", scales" : ""}, "\n", text);
     REQUIRE(check_options(o));
     simulation s{o};
     const auto records = conversation_like(400, seed);
@@ -209,6 +229,8 @@ TEST_CASE("whatever goes wrong and changes, requests end once, the dead compute 
     resumed += out->pause.count();
     absences += out->absences.size();
     changes += out->changes.size();
+    if (o.elastic.nodes.most > 0) of_nodes += out->changes.size();
+    if (o.elastic.switch_roles && o.elastic.scales()) of_both += out->changes.size();
     for (const auto& a : out->absences) failures += a.failed;
   }
   if (only != nullptr) return;
@@ -217,6 +239,8 @@ TEST_CASE("whatever goes wrong and changes, requests end once, the dead compute 
   CHECK(failed > 0);
   CHECK(resumed > 1000);
   CHECK(changes > 1000);
+  CHECK(of_nodes > 100);
+  CHECK(of_both > 100);
 }
 
 TEST_CASE("random failures and scaling follow from the seed, byte by byte") {

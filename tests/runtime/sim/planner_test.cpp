@@ -136,8 +136,8 @@ TEST_CASE("the cluster that carries most by a search carries as much as the best
     REQUIRE(found.has_value() == (most > 0));
     if (!found) continue;
     CHECK(found->machines() == small.asked.nodes);
-    // Either is known within 2 %.
-    CHECK(judge.capacity(*found, most) >= most * 0.96);
+    // By one ruler: a load that fails may lie below one that holds, and each search meets others. Known within 2 %.
+    CHECK(all.capacity(*found, most) >= most * 0.96);
   }
 }
 
@@ -227,6 +227,7 @@ TEST_CASE("machines are counted, not pipeline groups") {
     CHECK(a.cluster.machines() == a.cluster.prefill * 4 + a.cluster.decode);
     CHECK(a.cluster.machines() <= 8);
     CHECK(options_of(p, a.cluster).machines() == a.cluster.machines());
+    CHECK(to_text(p, a, "").find("the server has no pipeline groups") != std::string::npos);
     for (const auto& at : a.around) CHECK(at.cluster.machines() == a.cluster.machines());
   }
 }

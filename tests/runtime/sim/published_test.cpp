@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -31,14 +32,18 @@ struct point {
   double off() const { return ours_ms / published_ms - 1; }
 };
 
-double modelled_ms(const point& p) {
-  const auto hardware = builtin_profile(p.profile);
-  REQUIRE_MESSAGE(hardware, p.profile, ": ", hardware.error().detail);
-  const cost_model costs{*hardware};
+double modelled_ms(const point& p, const profile& hardware) {
+  const cost_model costs{hardware};
   const double prefill = costs.prefill(p.input, 0);
   if (p.phase == "prefill") return prefill * 1e3;
   const auto context = static_cast<std::uint64_t>(p.users * (p.input + p.output / 2.0));
   return (costs.decode_step(p.users, context) + (p.users - 1.0) / p.output * prefill) * 1e3;
+}
+
+double modelled_ms(const point& p) {
+  const auto hardware = builtin_profile(p.profile);
+  REQUIRE_MESSAGE(hardware, p.profile, ": ", hardware.error().detail);
+  return modelled_ms(p, *hardware);
 }
 
 const std::vector<point>& points() {
@@ -71,7 +76,118 @@ std::string printed(const char* form, double v) {
   return text;
 }
 
-/// The table of the page.
+/// What can be chosen by looking at published points: all shares of the peaks, all shares of the memory's
+/// bandwidth, and what lies between two steps, each of every device alike.
+struct choice {
+  double products = 1, memory = 1;  ///< times what kernels were measured to reach
+  double step_s = 0.5e-3;
+};
+
+double modelled_ms(const point& p, const choice& chosen) {
+  auto d = parse_deployment(p.profile);
+  REQUIRE(d);
+  for (auto* share : {&d->device.matmul_16, &d->device.matmul_8, &d->device.matmul_4})
+    *share *= chosen.products;
+  for (auto* share : {&d->device.memory_share, &d->device.kv_share}) *share *= chosen.memory;
+  d->device.step_s = chosen.step_s;
+  const auto hardware = derive_profile(*d, p.profile);
+  REQUIRE(hardware);
+  return modelled_ms(p, *hardware);
+}
+
+/// This machine's shares are its own measurements, and no other source has it: nothing else can tell it.
+bool is_of_a_data_sheet(const point& p) { return p.source != "here"; }
+
+/// A source that took no part in choosing.
+struct held_out {
+  std::string source;
+  std::size_t points = 0;
+  choice chosen;  ///< by all others: the least mean error there
+  double among_others = 0, blind = 0,
+         as_is = 0;  ///< mean errors, absolute shares; the last: of the catalogue
+};
+
+std::vector<choice> choices() {
+  std::vector<choice> all;
+  for (const double products : {0.8, 0.9, 1.0, 1.1, 1.2}) {
+    for (const double memory : {0.8, 0.9, 1.0, 1.1, 1.2}) {
+      for (const double step_ms : {0.0, 0.25, 0.5, 1.0, 2.0})
+        all.push_back({products, memory, step_ms * 1e-3});
+    }
+  }
+  return all;
+}
+
+/// Mean error of the points of (or not of) a source.
+double mean_off(const std::vector<double>& ours, const std::string& source, bool of_it) {
+  double sum = 0;
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < points().size(); ++i) {
+    const auto& p = points()[i];
+    if (!is_of_a_data_sheet(p) || (p.source == source) != of_it) continue;
+    sum += std::abs(ours[i] / p.published_ms - 1);
+    ++n;
+  }
+  return sum / static_cast<double>(n);
+}
+
+const std::vector<held_out>& each_held_out() {
+  static const auto all = [] {
+    const auto tried = choices();
+    std::vector<std::vector<double>> ours;  // by choice, by point
+    std::vector<double> as_is;
+    for (const auto& c : tried) {
+      auto& times = ours.emplace_back();
+      for (const auto& p : points()) times.push_back(is_of_a_data_sheet(p) ? modelled_ms(p, c) : 0);
+    }
+    for (const auto& p : points()) as_is.push_back(p.ours_ms);
+    std::vector<held_out> out;
+    for (const auto& p : points()) {
+      if (!is_of_a_data_sheet(p)) continue;
+      const auto known = std::ranges::find(out, p.source, &held_out::source);
+      auto& h = known != out.end() ? *known : out.emplace_back(held_out{p.source, 0, {}, 1e9, 0, 0});
+      if (h.points++ > 0) continue;
+      h.as_is = mean_off(as_is, h.source, true);
+      for (std::size_t i = 0; i < tried.size(); ++i) {
+        const double others = mean_off(ours[i], h.source, false);
+        if (others >= h.among_others) continue;
+        h.among_others = others;
+        h.chosen = tried[i];
+        h.blind = mean_off(ours[i], h.source, true);
+      }
+    }
+    return out;
+  }();
+  return all;
+}
+
+/// Mean blind error of all points that are of a data sheet.
+double blind_error() {
+  double sum = 0, n = 0;
+  for (const auto& h : each_held_out()) {
+    sum += h.blind * static_cast<double>(h.points);
+    n += static_cast<double>(h.points);
+  }
+  return sum / n;
+}
+
+std::string printed(const char* form, double v);
+
+/// The tables of the page.
+std::string held_out_table() {
+  std::string out =
+      "| held out | points | products x | memory x | step, ms | error of the others | blind error | as in "
+      "the catalogue |\n"
+      "|---|---|---|---|---|---|---|---|\n";
+  for (const auto& h : each_held_out()) {
+    out += "| " + h.source + " | " + std::to_string(h.points) + " | " + printed("%.1f", h.chosen.products) +
+           " | " + printed("%.1f", h.chosen.memory) + " | " + printed("%.2f", 1e3 * h.chosen.step_s) + " | " +
+           printed("%.1f %%", 100 * h.among_others) + " | " + printed("%.1f %%", 100 * h.blind) + " | " +
+           printed("%.1f %%", 100 * h.as_is) + " |\n";
+  }
+  return out + "| all | | | | | | " + printed("%.1f %%", 100 * blind_error()) + " | |\n\n";
+}
+
 std::string table() {
   std::string out =
       "| source | profile | time | users | in | out | published, ms | ours, ms | off by | |\n"
@@ -112,15 +228,21 @@ TEST_CASE("computed profiles come near published times that they were not fitted
   CHECK(worst < 0.55);
 }
 
+TEST_CASE("sources that took no part in choosing constants are met about as well as the others") {
+  REQUIRE(each_held_out().size() >= 7);
+  CHECK(blind_error() < 0.16);
+}
+
 TEST_CASE("the page of profiles has these points; MOONCAF_REWRITE_GOLDEN=1 rewrites it") {
-  const std::string path = MOONCAF_PROFILES_PAGE, mark = "| source |";
+  const std::string path = MOONCAF_PROFILES_PAGE, mark = "| held out |";
   std::stringstream page;
   page << std::ifstream{path}.rdbuf();
   const auto text = page.str();
   const auto at = text.find(mark);
   REQUIRE(at != std::string::npos);
-  if (std::getenv("MOONCAF_REWRITE_GOLDEN") != nullptr) std::ofstream{path} << text.substr(0, at) << table();
-  else CHECK(text.substr(at) == table());
+  if (std::getenv("MOONCAF_REWRITE_GOLDEN") != nullptr)
+    std::ofstream{path} << text.substr(0, at) << held_out_table() << table();
+  else CHECK(text.substr(at) == held_out_table() + table());
 }
 
 TEST_CASE("a computed profile follows from device, model and precision") {
