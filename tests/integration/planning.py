@@ -67,6 +67,7 @@ EXPECTED = [
         r"paid +\d+\.\d+ machine-hours, \d+\.\d+ EUR: ", r"the peak's, always +\d+\.\d+ machine-hours, .*: [2-9]\d % more")),
     ("mooncaf trace fit", wrote("like.toml", r"^# Fitted to trace.jsonl: \d+ conversations of 3000", r"requests = 3000\n")),
     ("mooncaf simulate", says(r"arrived +3000  100.0 %", r"h100x4-llama3-70b-fp8")),
+    ("mooncaf simulate", says(r"arrived +3000  100.0 %", r"device memory +held [1-9]\d?\.\d % of the KV .* GB: [1-9][\d.]* loaded")),
     ("mooncaf calibrate", wrote("here.toml", r"off by", r"prefill passes \(\d+ shapes\) +\d", r"block_tokens = 64")),
     ("mooncaf simulate", says(r"arrived +3000  100.0 %")),
 ]
