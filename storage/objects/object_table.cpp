@@ -335,8 +335,8 @@ void object_table::leave(groups& all, entry& e) {
 void object_table::lease(entry& e, time_point now) {
   auto& o = e.second;
   o.lease_end = now + options_.lease;
-  order_.stand(o.place, eviction_order::standing::held);
-  unlease(e);
+  if (o.leased) unlease(e);
+  else order_.stand(o.place, eviction_order::standing::held);
   o.leased = true;
   o.older = leased_.newest;  // all leases are of one length, so the first to end is the oldest
   (o.older ? o.older->second.newer : leased_.oldest) = &e;
