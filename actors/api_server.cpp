@@ -445,6 +445,7 @@ void api_server::impl::submit(const api_request& api, asked what, const api_call
         g.adapter = adapter->second->fingerprint();
       }
       g.priority = c.who->priority(api.priority);
+      g.tenant = c.who->number(api.user);
       g.ttft_slo = std::chrono::milliseconds(api.ttft_slo_ms);
       g.tbt_slo = std::chrono::milliseconds(api.tbt_slo_ms);
       g.sink = made->add_choice(g.sampling, prompts[p], i == 0,

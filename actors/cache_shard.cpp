@@ -57,11 +57,25 @@ block_event_msg as_message(const block_event& e) {
 /// Disk work of one pump, and its results.
 class disk_task final : public blocking_task {
  public:
-  disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, std::size_t block_bytes)
-      : tier_(std::move(tier)), jobs_(std::move(jobs)), block_bytes_(block_bytes) {}
+  /// @param load  who computes with what is read part by part; null: nobody.
+  /// @param part_layers  layers of a part.
+  disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, std::size_t block_bytes,
+            prefix_load_ptr load, std::uint32_t part_layers)
+      : tier_(std::move(tier)),
+        jobs_(std::move(jobs)),
+        block_bytes_(block_bytes),
+        load_(std::move(load)),
+        part_layers_(part_layers) {}
   void run() override {
     const auto began = clock_type::now();
-    results_ = execute(jobs_, *tier_, block_bytes_);
+    load_progress progress;
+    if (load_) {
+      progress = [this](ticket_id, std::optional<std::uint32_t> parts) {
+        if (!parts) return load_->give_up();
+        load_->landed((*parts - 1) * part_layers_, part_layers_);
+      };
+    }
+    results_ = execute(jobs_, *tier_, block_bytes_, progress);
     elapsed_ = clock_type::now() - began;
   }
   /// Bytes read, if reading was all it did and all of it went well; else 0.
@@ -78,6 +92,8 @@ class disk_task final : public blocking_task {
   std::shared_ptr<rocksdb_tier> tier_;
   std::vector<io_job> jobs_;
   std::size_t block_bytes_;
+  prefix_load_ptr load_;
+  std::uint32_t part_layers_;
   std::vector<io_result> results_;
   duration elapsed_{};
 };
@@ -106,6 +122,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns) {
         return pin_remote(owner, keys, worth_ns);
       },
+      [this](load_atom, const fetch_plan& plan, const prefix_load_ptr& into) { return load(plan, into); },
       [this](reserve_atom, std::uint64_t owner, std::uint32_t count) { return reserve(owner, count); },
       [this](commit_atom, std::uint64_t owner, const std::vector<commit_item>& items) {
         commit(owner, items);
@@ -140,6 +157,7 @@ void cache_shard::on_exit() {
   follower_ = nullptr;
   disk_ = nullptr;
   waiting_.clear();
+  loads_.clear();
   flushing_ = {};
 }
 
@@ -180,6 +198,17 @@ caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const bl
   if (!pinned->ticket) return as_remote(pinned->pinned, context_->region.id);
   auto promise = make_response_promise();
   waiting_.emplace(pinned->ticket, waiting_pin{promise, owner, true});
+  pump();
+  return promise;
+}
+
+caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefix_load_ptr& into) {
+  const auto wanted = std::span{plan.keys}.subspan(std::min<std::size_t>(plan.skip, plan.keys.size()));
+  const auto ticket = store_.load(wanted, plan.slots, owner_id{plan.id.owner()}, deadline());
+  if (!ticket) return to_caf(ticket.error());
+  auto promise = make_response_promise();
+  waiting_.emplace(*ticket, waiting_pin{promise, plan.id.owner(), true});
+  loads_.emplace(*ticket, into);
   pump();
   return promise;
 }
@@ -232,7 +261,10 @@ void cache_shard::pump() {
   auto jobs = store_.take_io_jobs();
   if (jobs.empty()) return;
   disk_busy_ = true;
-  task_ptr task = std::make_shared<disk_task>(ssd_, std::move(jobs), store_.block_bytes());
+  auto load = loads_.extract(jobs.front().load);
+  task_ptr task =
+      std::make_shared<disk_task>(ssd_, std::move(jobs), store_.block_bytes(),
+                                  load ? std::move(load.mapped()) : nullptr, context_->disk_part_layers);
   // The disk may be slow but it answers: an executor runs every task to its end.
   request(disk_, caf::infinite, run_atom_v, std::move(task)).then([this](const task_ptr& finished) {
     disk_busy_ = false;

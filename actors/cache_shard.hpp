@@ -39,6 +39,7 @@ class cache_shard final : public cache_shard_actor::base {
   prefix_view look(const block_keys_t& keys) const;
   caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd);
   caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns);
+  caf::result<remote_blocks> load(const fetch_plan& plan, const prefix_load_ptr& into);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
   void commit(std::uint64_t owner, const std::vector<commit_item>& items);
   caf::result<std::uint64_t> flush();
@@ -63,8 +64,9 @@ class cache_shard final : public cache_shard_actor::base {
   bool disk_busy_ = false;
   bool disk_refuses_ = false;  ///< as was said last
   std::unordered_map<ticket_id, waiting_pin> waiting_;
-  caf::response_promise flushing_;    ///< pending while a flush is under way
-  std::uint64_t written_before_ = 0;  ///< blocks, when it began
+  std::unordered_map<ticket_id, prefix_load_ptr> loads_;  ///< whose reads are not done
+  caf::response_promise flushing_;                        ///< pending while a flush is under way
+  std::uint64_t written_before_ = 0;                      ///< blocks, when it began
   conductor_actor follower_;
   std::uint64_t fetched_ = 0;
 };

@@ -29,6 +29,9 @@ using cache_shard_actor = caf::typed_actor<
     // The same for a reader on another node, with region offsets and checksums. Reads from SSD for so many
     // nanoseconds at most, 0: as long as it takes.
     MOONCAF_RPC(remote_blocks, pin_remote_atom, std::uint64_t, block_keys_t, std::int64_t),
+    // Reads blocks that are on SSD alone into reserved slots of the plan's owner, telling `prefix_load` as layers come
+    // in; answers with the leading blocks that verified, published. Fails if others read some of them already.
+    MOONCAF_RPC(remote_blocks, load_atom, fetch_plan, prefix_load_ptr),
     // Reserves `count` anonymous slots for `owner`, all or none; evicts as needed.
     MOONCAF_RPC(std::vector<slot_index>, reserve_atom, std::uint64_t, std::uint32_t),
     // Publishes reserved slots of `owner` under their keys.

@@ -41,7 +41,8 @@ struct node_context {
   generation_defaults defaults;  ///< where requests do not say
   model_config shape;            ///< of the served model, in every process
   kv_layout layout;
-  block_key root;  ///< parent of every first block without a tenant salt
+  std::uint32_t disk_part_layers = 0;  ///< layers that come from the SSD at once; 0: blocks come whole
+  block_key root;                      ///< parent of every first block without a tenant salt
 
   std::shared_ptr<arena> memory;  ///< null without a shard
   std::size_t slot_stride = 0;    ///< bytes from one slot to the next

@@ -29,6 +29,7 @@ prefill_core_options options_of(const context_ptr& context) {
                .block_tokens = context->layout.block_tokens,
                .aging = o.scheduler.ttft_slo,
                .max_requests = prefill_worker::requests_per_step(o.prefill.max_batch_tokens)};
+  out.disk_by_layers = context->disk_part_layers > 0;
   out.prefetch = as_policy(o.prefill);
   // The worker holds the context for longer than its core.
   out.link = [c = context.get()](node_id source, std::uint32_t blocks, time_point now) {
@@ -211,7 +212,11 @@ void prefill_worker::carry_out(prefill_action::fetch& order) {
   load = std::make_shared<prefix_load>(
       context_->layout.n_layers,
       [self = prefill_worker_actor{this}, id = order.what.id] { caf::anon_send(self, layers_atom_v, id); });
-  request(links_.messenger, caf::infinite, load_atom_v, std::move(order.what), load).then(ended, failed);
+  if (order.what.source == context_->id) {
+    request(links_.shard, caf::infinite, load_atom_v, std::move(order.what), load).then(ended, failed);
+  } else {
+    request(links_.messenger, caf::infinite, load_atom_v, std::move(order.what), load).then(ended, failed);
+  }
 }
 
 void prefill_worker::carry_out(const prefill_action::remind& order) {

@@ -30,6 +30,7 @@
 #include "gpu/device_failure.hpp"
 #include "gpu/host/host_device.hpp"
 #include "gpu/linked/linked_device.hpp"
+#include "runtime/base/block_parts.hpp"
 #include "runtime/sched/block_hash.hpp"
 
 namespace mooncaf {
@@ -152,6 +153,8 @@ result<void> process::adopt(served_model&& loaded, const kv_layout& layout) {
   if (context_->text) context_->grammars = std::make_shared<grammar_cache>(context_->text);
   context_->shape = std::move(loaded.identity.config);
   context_->layout = layout;
+  const auto part = layers_per_part(layout.layer_bytes(), layout.n_layers);
+  context_->disk_part_layers = part < layout.n_layers ? part : 0;
   context_->root = loaded.identity.fingerprint;
   return {};
 }

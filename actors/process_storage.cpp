@@ -70,6 +70,7 @@ result<void> process::open_ssd(std::vector<ssd_block>& found) {
   rocksdb_tier_options ssd;
   ssd.path = c.ssd_path;
   ssd.block_bytes = context_->layout.block_bytes();
+  ssd.part_bytes = context_->disk_part_layers * context_->layout.layer_bytes();
   ssd.fingerprint = root_key(context_->root, context_->layout);
   ssd.capacity_blocks = c.ssd_bytes / ssd.block_bytes;
   ssd.direct_io = c.direct_io;

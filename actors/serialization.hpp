@@ -52,7 +52,7 @@ auto inspect(Inspector& f, token_msg& x) {
 template <class Inspector>
 auto inspect(Inspector& f, schedule_job& x) {
   return fields(f, "schedule_job", x, x.id, x.keys, x.prompt_tokens, x.max_tokens, x.priority, x.ttft_slo_ns,
-                x.tbt_slo_ns, x.age_ns, x.resumed, x.avoid, x.gateway);
+                x.tbt_slo_ns, x.age_ns, x.tenant, x.resumed, x.avoid, x.gateway);
 }
 template <class Inspector>
 auto inspect(Inspector& f, placement_msg& x) {

@@ -1,5 +1,6 @@
 #include "storage/block_record.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -41,23 +42,27 @@ std::array<std::byte, block_record::size_bytes> block_record::encode() const noe
   store(at + 64, length_bytes);
   store(at + 72, checksum);
   store(at + 80, written);
-  store(at + 88, checksum64({at, 88}));
+  store(at + 88, part);
+  store(at + 92, parts);
+  store(at + 96, checksum64({at, 96}));
   return bytes;
 }
 
 result<block_record> block_record::decode(std::span<const std::byte> bytes) {
-  if (bytes.size() < size_bytes) {
-    return fail(ec::corrupt, "block header has " + std::to_string(bytes.size()) + " of 96 bytes");
-  }
   const std::byte* at = bytes.data();
-  if (std::memcmp(at, magic, sizeof magic) != 0)
+  if (bytes.size() >= 12 && std::memcmp(at, magic, sizeof magic) != 0)
     return fail(ec::corrupt, "block header has a wrong magic number");
-  if (load<std::uint64_t>(at + 88) != checksum64({at, 88})) {
-    return fail(ec::corrupt, "block header fails its checksum");
-  }
-  if (const auto found = load<std::uint32_t>(at + 8); found != version) {
+  // Before its length and checksum, which other versions have elsewhere.
+  if (const auto found = bytes.size() < 12 ? version : load<std::uint32_t>(at + 8); found != version) {
     return fail(ec::incompatible, "block header has version " + std::to_string(found) +
                                       ", this build reads " + std::to_string(version));
+  }
+  if (bytes.size() < size_bytes) {
+    return fail(ec::corrupt, "block header has " + std::to_string(bytes.size()) + " of " +
+                                 std::to_string(size_bytes) + " bytes");
+  }
+  if (load<std::uint64_t>(at + 96) != checksum64({at, 96})) {
+    return fail(ec::corrupt, "block header fails its checksum");
   }
   block_record record;
   record.name.depth = load<std::uint32_t>(at + 12);
@@ -67,6 +72,8 @@ result<block_record> block_record::decode(std::span<const std::byte> bytes) {
   record.length_bytes = load<std::uint64_t>(at + 64);
   record.checksum = load<std::uint64_t>(at + 72);
   record.written = load<std::uint64_t>(at + 80);
+  record.part = load<std::uint32_t>(at + 88);
+  record.parts = load<std::uint32_t>(at + 92);
   return record;
 }
 
@@ -76,6 +83,14 @@ std::array<char, 16> encode_key(const block_key& key) noexcept {
     bytes[static_cast<std::size_t>(i)] = static_cast<char>(key.high >> (56 - 8 * i));
     bytes[static_cast<std::size_t>(8 + i)] = static_cast<char>(key.low >> (56 - 8 * i));
   }
+  return bytes;
+}
+
+std::array<char, 18> encode_key(const block_key& key, std::uint32_t part) noexcept {
+  std::array<char, 18> bytes;
+  std::ranges::copy(encode_key(key), bytes.begin());
+  bytes[16] = static_cast<char>(part >> 8);
+  bytes[17] = static_cast<char>(part);
   return bytes;
 }
 

@@ -129,6 +129,28 @@ void block_store::let_go(owner_record& owner, std::uint32_t slot) {
   }
 }
 
+bool block_store::hand_over(owner_id from, owner_id to, std::span<const std::uint32_t> slots,
+                            time_point deadline) {
+  const auto giver = owners_.find(from);
+  if (giver == owners_.end() || giver->second.ended || giver->second.fenced) return false;
+  for (const auto slot : slots) {
+    if (slot >= records_.size() || records_[slot].owner != from) return false;
+    if (records_[slot].at != state::reserved && records_[slot].at != state::private_) return false;
+  }
+  auto taker = obtain(to, deadline);
+  if (!taker) return false;
+  // Not `giver`: a new owner may have moved the others.
+  auto& held = owners_.at(from);
+  for (const auto slot : slots) {
+    detach(held, slot);
+    records_[slot].owner = to;
+    records_[slot].held_at = static_cast<std::uint32_t>((*taker)->slots.size());
+    (*taker)->slots.push_back(slot);
+  }
+  forget_if_idle(from);
+  return true;
+}
+
 void block_store::release(owner_id owner, std::span<const std::uint32_t> slots) {
   const auto it = owners_.find(owner);
   if (it == owners_.end() || it->second.ended) return;

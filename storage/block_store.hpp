@@ -1,6 +1,7 @@
 #pragma once
 // The DRAM tier of a node: who may use which slot, which slots hold published blocks, and what gives way.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -127,6 +128,10 @@ class block_store {
   result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
                                 std::uint64_t checksum);
 
+  /// Slots that `from` reserved, or committed without publishing them, are the owner's `to` from now on.
+  /// @returns false, and changes nothing, if one of them is not such a slot, or `from` has ended or is
+  /// fenced.
+  bool hand_over(owner_id from, owner_id to, std::span<const std::uint32_t> slots, time_point deadline);
   /// The owner lets go of some slots that it reserved or committed. Slots that it does not hold are ignored.
   void release(owner_id owner, std::span<const std::uint32_t> slots);
   /// Ends the owner. Unknown owners are ignored, since release races expiry.
@@ -161,6 +166,12 @@ class block_store {
   /// Unknown pins are ignored, since release races expiry.
   void release(pin_id pin);
   bool pinned(pin_id pin) const noexcept { return pins_.contains(pin); }
+
+  /// Blocks that a pin counted as misses are read from SSD after all.
+  void count_read(std::size_t blocks) noexcept {
+    stats_.hits_ssd += blocks;
+    stats_.misses -= std::min<std::uint64_t>(stats_.misses, blocks);
+  }
 
   const block_directory::entry* find(const block_key& key) const noexcept { return directory_.find(key); }
   slot_ref slot(std::uint32_t index) const noexcept { return slots_.at(index); }

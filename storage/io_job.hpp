@@ -2,14 +2,20 @@
 // Disk work as values: the shard decides, an I/O thread executes, the result comes back as a value.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "runtime/base/ids.hpp"
 #include "runtime/base/result.hpp"
 #include "storage/block_allocator.hpp"
 #include "storage/rocksdb_tier.hpp"
 
 namespace mooncaf {
+
+/// Names who waits for blocks from SSD.
+using ticket_id = basic_id<struct ticket_tag>;
 
 /// One block to move between a slot and the SSD. The slot belongs to the job until its result is handed back.
 struct io_job {
@@ -17,7 +23,8 @@ struct io_job {
   std::uint64_t id = 0;
   kind what = kind::read;
   ssd_block block;
-  slot_ref slot;  ///< none for erase
+  slot_ref slot;   ///< none for erase
+  ticket_id load;  ///< reads of one load are done in step, part by part; zero: a read of its own
 };
 
 struct io_result {
@@ -26,9 +33,15 @@ struct io_result {
   bool ok() const noexcept { return failure.code == ec::none; }
 };
 
-/// Executes jobs in order, neighbours of one kind together (one write batch, several reads in flight).
+/// Told, on the I/O thread, how many leading parts of all blocks of a load are in their slots; with the last
+/// one all is verified. Nothing: a block cannot be read, and no more will be told.
+using load_progress = std::function<void(ticket_id load, std::optional<std::uint32_t> parts)>;
+
+/// Executes jobs in order, neighbours of one kind (and load) together: one write batch, several reads in
+/// flight.
 /// @param block_bytes  bytes of a block, as the tier was opened with.
 /// @thread  blocks on the disk; the I/O thread calls it.
-std::vector<io_result> execute(std::span<const io_job> jobs, rocksdb_tier& tier, std::size_t block_bytes);
+std::vector<io_result> execute(std::span<const io_job> jobs, rocksdb_tier& tier, std::size_t block_bytes,
+                               const load_progress& progress = {});
 
 }  // namespace mooncaf

@@ -21,6 +21,8 @@ namespace {
 
 constexpr const char* metadata_family = "metadata";
 
+}  // namespace
+
 error to_error(const rdb::Status& s, const std::string& path) {
   const std::string text = path + ": " + s.ToString();
   if (s.IsNotFound()) return {ec::not_found, text};
@@ -28,8 +30,6 @@ error to_error(const rdb::Status& s, const std::string& path) {
   if (s.IsCorruption()) return {ec::corrupt, text};
   return {ec::io_error, text};
 }
-
-}  // namespace
 
 // ---- open ----
 
@@ -94,7 +94,7 @@ result<void> rocksdb_tier::impl::open_or_repair(std::vector<ssd_block>& found) {
 }
 
 result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
-  std::size_t foreign = 0, damaged = 0;
+  std::size_t foreign = 0, damaged = 0, older = 0;
   std::vector<std::pair<std::uint64_t, block_key>> ages;
   rdb::WriteBatch drop;
   rdb::ReadOptions scan;
@@ -103,11 +103,14 @@ result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
     const auto record =
         block_record::decode(std::as_bytes(std::span{it->value().data(), it->value().size()}));
-    const bool ours =
-        record && record->fingerprint == options.fingerprint && record->length_bytes == options.block_bytes;
+    const bool ours = record && record->fingerprint == options.fingerprint &&
+                      record->length_bytes == options.block_bytes && record->parts == parts.count();
     if (!ours) {
-      ++(record ? foreign : damaged);
-      drop.Delete(blocks, it->key());
+      const bool other_version = !record && record.error() == ec::incompatible;
+      ++(record ? foreign : other_version ? older : damaged);
+      // All that begins with its key: its parts, or the one piece of version 1.
+      const auto from = it->key().ToString();
+      drop.DeleteRange(blocks, from, from + std::string(3, '\xff'));
       drop.Delete(metadata, it->key());
       continue;
     }
@@ -120,12 +123,13 @@ result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
     return fail(std::move(e));
   }
   if (foreign) log("drops " + std::to_string(foreign) + " blocks of another model or layout");
+  if (older) log("drops " + std::to_string(older) + " blocks that another version of mooncaf wrote");
   if (damaged) log("drops " + std::to_string(damaged) + " blocks with damaged metadata");
-  if (foreign + damaged > 0) {
+  if (foreign + older + damaged > 0) {
     if (const auto s = db->Write({}, &drop); !s.ok()) return fail(to_error(s, options.path));
   }
   corrupt += damaged;
-  superseded += foreign + damaged;
+  superseded += foreign + older + damaged;
   std::sort(ages.begin(), ages.end());
   for (const auto& [number, key] : ages) {
     live.insert(key, short_number(number));
@@ -143,6 +147,10 @@ result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options op
   if (options.block_bytes == 0 || options.block_bytes > 1 * GiB) {
     return fail(ec::invalid_argument, "SSD tier blocks of " + std::to_string(options.block_bytes) +
                                           " bytes; 1 byte to 1 GiB are possible");
+  }
+  if (options.part_bytes > 0 && options.block_bytes / options.part_bytes >= 65535) {
+    return fail(ec::invalid_argument, "SSD tier blocks in parts of " + std::to_string(options.part_bytes) +
+                                          " bytes: more than 65535 of them");
   }
   if (options.read_threads == 0 || options.read_threads > 64) {
     return fail(ec::invalid_argument,
@@ -225,14 +233,22 @@ rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, boo
   std::uint64_t number = writes;
   for (const auto& item : items) {
     const auto& b = item.block;
-    const auto head =
-        block_record{options.fingerprint, b.name, item.bytes.size(), b.checksum, ++number}.encode();
+    block_record record{options.fingerprint, b.name, item.bytes.size(), b.checksum, ++number};
+    record.parts = parts.count();
     const auto key = encode_key(b.name.key);
-    const rdb::Slice key_part(key.data(), key.size());
-    const rdb::Slice parts[] = {{reinterpret_cast<const char*>(head.data()), head.size()},
-                                {reinterpret_cast<const char*>(item.bytes.data()), item.bytes.size()}};
-    auto s = scratch.Put(blocks, rdb::SliceParts(&key_part, 1), rdb::SliceParts(parts, 2));
-    if (s.ok()) s = scratch.Put(metadata, key_part, parts[0]);
+    const auto as_slice = [](std::span<const std::byte> bytes) {
+      return rdb::Slice{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    };
+    const auto first = record.encode();
+    auto s = scratch.Put(metadata, {key.data(), key.size()}, as_slice(first));
+    for (; s.ok() && record.part < record.parts; ++record.part) {
+      const auto part_key = encode_key(b.name.key, record.part);
+      const rdb::Slice name{part_key.data(), part_key.size()};
+      const auto head = record.encode();
+      const rdb::Slice value[] = {
+          as_slice(head), as_slice(item.bytes.subspan(parts.offset(record.part), parts.length(record.part)))};
+      s = scratch.Put(blocks, rdb::SliceParts(&name, 1), rdb::SliceParts(value, 2));
+    }
     if (!s.ok()) return s;
   }
   if (const auto s = db->Write(how, &scratch); !s.ok()) return s;
@@ -278,77 +294,12 @@ result<void> rocksdb_tier::put(std::span<const put_item> items) {
   return done;
 }
 
-// ---- read ----
-
-result<block_record> rocksdb_tier::impl::read_one(const get_item& item) const {
-  if (item.into.size() != options.block_bytes) {
-    return fail(ec::invalid_argument, "buffer of " + std::to_string(item.into.size()) +
-                                          " bytes for a block of " + std::to_string(options.block_bytes));
-  }
-  if (!db) return fail(ec::io_error, options.path + " could not be opened again after a failed write");
-  rdb::ReadOptions how;
-  // Our own checksum covers what is served, from the writer's slot to the reader's; RocksDB's crc32c would be
-  // a second one, and without SSE 4.2 (as Debian builds it) it halves the speed.
-  how.verify_checksums = false;
-  rdb::PinnableSlice value;
-  const auto key = encode_key(item.key);
-  const auto s = db->Get(how, blocks, rdb::Slice(key.data(), key.size()), &value);
-  if (s.IsNotFound())
-    return fail(ec::not_found, "block " + to_string(item.key) + " is not in " + options.path);
-  if (!s.ok()) {
-    // A blob that is too short or gone is reported as an I/O error by some paths; either way this entry is
-    // lost.
-    error e = to_error(s, options.path);
-    if (e.code == ec::not_found || s.IsIOError()) e.code = ec::corrupt;
-    return fail(std::move(e));
-  }
-  const auto bytes = std::as_bytes(std::span{value.data(), value.size()});
-  const auto record = block_record::decode(bytes);
-  if (!record) return fail(ec::corrupt, "block " + to_string(item.key) + ": " + record.error().detail);
-  if (record->fingerprint != options.fingerprint || record->name.key != item.key ||
-      record->length_bytes != options.block_bytes ||
-      bytes.size() != block_record::size_bytes + options.block_bytes) {
-    return fail(ec::corrupt, "block " + to_string(item.key) + " holds something else than its name says");
-  }
-  std::memcpy(item.into.data(), bytes.data() + block_record::size_bytes, options.block_bytes);
-  if (checksum64(item.into) != record->checksum) {
-    return fail(ec::corrupt, "block " + to_string(item.key) + " fails its checksum");
-  }
-  return *record;
-}
-
-/// Counts a read, and forgets a block that cannot be served.
-result<void> rocksdb_tier::impl::settle(const get_item& item, const result<block_record>& outcome) {
-  if (outcome) {
-    ++read;
-    return {};
-  }
-  if (outcome.error().code == ec::corrupt) {
-    ++corrupt;
-    log("drops a block: " + outcome.error().detail);
-    // Whether or not the erasure succeeds, the block is a miss: the next read fails in the same way.
-    (void)remove({&item.key, 1});
-  }
-  return fail(outcome.error());
-}
-
-result<void> rocksdb_tier::get(const get_item& item) { return self_->settle(item, self_->read_one(item)); }
-
-std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> items) {
-  std::vector<result<block_record>> found(items.size());
-  self_->readers.run(items.size(), [&](std::size_t i) { found[i] = self_->read_one(items[i]); });
-  std::vector<result<void>> outcomes;
-  outcomes.reserve(items.size());
-  for (std::size_t i = 0; i < items.size(); ++i) outcomes.push_back(self_->settle(items[i], found[i]));
-  return outcomes;
-}
-
 // ---- erase ----
 
 result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
-  std::vector<std::array<char, 16>> known;
+  std::vector<block_key> known;
   for (const auto& key : keys)
-    if (live.erase(key)) known.push_back(encode_key(key));
+    if (live.erase(key)) known.push_back(key);
   if (known.empty()) return {};
   live_count = live.size();
   erased += known.size();
@@ -356,9 +307,13 @@ result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
   const auto s = with_recovery([&] {
     rdb::WriteBatch batch;
     for (const auto& key : known) {
-      for (auto* family : {blocks, metadata}) {
-        if (auto added = batch.Delete(family, rdb::Slice(key.data(), key.size())); !added.ok()) return added;
+      const auto name = encode_key(key);
+      auto added = batch.Delete(metadata, rdb::Slice(name.data(), name.size()));
+      for (std::uint32_t part = 0; added.ok() && part < parts.count(); ++part) {
+        const auto part_name = encode_key(key, part);
+        added = batch.Delete(blocks, rdb::Slice(part_name.data(), part_name.size()));
       }
+      if (!added.ok()) return added;
     }
     return db->Write({}, &batch);
   });

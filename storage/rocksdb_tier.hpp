@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,8 +17,11 @@
 namespace mooncaf {
 
 struct rocksdb_tier_options {
-  std::string path;                   ///< directory; made if absent
-  std::size_t block_bytes = 0;        ///< every block has exactly this size
+  std::string path;             ///< directory; made if absent
+  std::size_t block_bytes = 0;  ///< every block has exactly this size
+  /// A block is written, and can be read, in parts of so many bytes; 0: in one. What was written in others is
+  /// dropped by `open`.
+  std::size_t part_bytes = 0;
   hash128 fingerprint;                ///< model, weights, dtype and layout; a block of another one is a miss
   std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it
   bool direct_io = true;              ///< bypass the page cache where the filesystem allows it
@@ -60,11 +64,12 @@ struct ssd_stats {
 
 /// Persistent store of equal-sized blocks.
 ///
-/// A value is a header (magic, version, fingerprint, key, parent, depth, length, checksum) and the bytes; the
-/// same header without the bytes lies in a column family of its own, so that `open` lists what is held
-/// without reading a blob. A block is served only if header, fingerprint and checksum agree: a flipped bit, a
-/// truncated blob or another model's block is `ec::not_found` or `ec::corrupt`, the entry is dropped, and
-/// nothing crashes.
+/// A block has a value for each of its parts: a header (magic, version, fingerprint, key, parent, depth,
+/// length, checksum, number of the write, which part) and the part's bytes. The same header without bytes
+/// lies in a column family of its own, so that `open` lists what is held without reading a blob; it is
+/// written together with all parts or not at all. A block is served only if the headers are those of one
+/// write, and fingerprint and checksum agree: a flipped bit, a truncated blob or another model's block is
+/// `ec::not_found` or `ec::corrupt`, the entry is dropped, and nothing crashes.
 ///
 /// **Durability**: when `put` returns, the blocks survive the death of the process (kill -9): each batch is
 /// one atomic write, acknowledged only once it is with the operating system. After a power cut the most
@@ -97,6 +102,13 @@ class rocksdb_tier {
   result<void> get(const get_item& block);
   /// The same for many, `read_threads` at a time. @returns one result per item, in order.
   std::vector<result<void>> multi_get(std::span<const get_item> blocks);
+  /// The same in step: the first part of all blocks, then the second, and so on, for who can use the first
+  /// parts of all before the others are there.
+  /// @param in  called on the calling thread with how many leading parts of all blocks are in their buffers;
+  ///            nothing is verified before the last one, and with that all is. Called with nothing, once and
+  ///            as the last, if some block cannot be read; the others are read to their end.
+  std::vector<result<void>> read_in_step(std::span<const get_item> blocks,
+                                         const std::function<void(std::optional<std::uint32_t>)>& in);
   /// Unknown keys are ignored.
   result<void> erase(std::span<const block_key> keys);
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/block_parts.hpp"
 #include "storage/block_record.hpp"
 #include "storage/flat_index.hpp"
 #include "storage/reader_pool.hpp"
@@ -20,8 +21,12 @@
 namespace mooncaf {
 namespace rdb = ROCKSDB_NAMESPACE;
 
+/// What RocksDB said of the tier at `path`.
+error to_error(const rdb::Status& s, const std::string& path);
+
 struct rocksdb_tier::impl {
   rocksdb_tier_options options;
+  block_parts parts{options.block_bytes, options.part_bytes > 0 ? options.part_bytes : options.block_bytes};
   std::unique_ptr<rdb::DB> db;
   rdb::ColumnFamilyHandle* blocks = nullptr;
   rdb::ColumnFamilyHandle* metadata = nullptr;
@@ -60,6 +65,10 @@ struct rocksdb_tier::impl {
   result<void> write(std::span<const put_item> items);
   rdb::Status write_once(std::span<const put_item> items);
   rdb::Status write_batch(std::span<const put_item> items, bool logged);
+  /// One block while its parts are read, in order.
+  struct reading;
+  void read_part(const get_item& item, std::uint32_t part, reading& so_far) const;
+  result<block_record> end(const get_item& item, reading& whole) const;
   result<block_record> read_one(const get_item& item) const;
   result<void> settle(const get_item& item, const result<block_record>& outcome);
   result<void> remove(std::span<const block_key> keys);

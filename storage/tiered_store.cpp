@@ -135,6 +135,31 @@ void tiered_store::note_use(const pinned_blocks& pinned) {
     if (const auto h = ssd_index_.find(key); h != eviction_index::none) ssd_index_.touch(h, now);
 }
 
+result<ticket_id> tiered_store::load(std::span<const block_key> keys, std::span<const std::uint32_t> slots,
+                                     owner_id owner, time_point deadline) {
+  for (const auto& key : keys) {
+    const auto* e = store_.find(key);
+    if (!e || e->in_dram() || !e->on_ssd || promotions_.contains(key))
+      return fail(ec::unavailable, "block " + to_string(key) + " is not on SSD alone");
+  }
+  const auto pin = store_.open_pin(owner, deadline);
+  if (!pin) return fail(pin.error());
+  if (keys.empty() || keys.size() != slots.size() || !store_.hand_over(owner, disk_owner, slots, never)) {
+    store_.release(*pin);
+    return fail(ec::not_found, "not all of the slots are reserved by owner " + to_string(owner));
+  }
+  store_.count_read(keys.size());
+  const ticket_id id{next_ticket_++};
+  ticket_record ticket{owner, *pin, std::vector<pinned_block>(keys.size()), 0, keys.size(), true};
+  tickets_.emplace(id, std::move(ticket));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto& e = *store_.find(keys[i]);
+    ssd_index_.touch(ssd_index_.find(keys[i]), ++ssd_clock_);
+    read(id, i, {0, io_job::kind::read, {e.name, e.checksum}, store_.slot(slots[i]), id});
+  }
+  return id;
+}
+
 std::vector<ready_pin> tiered_store::take_ready() { return std::exchange(ready_, {}); }
 
 // ---- SSD to DRAM ----
@@ -142,35 +167,41 @@ std::vector<ready_pin> tiered_store::take_ready() { return std::exchange(ready_,
 /// Lets a ticket wait for a block, starting its read if nobody has. Invalidates directory entries.
 bool tiered_store::join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position) {
   const ssd_block block{e.name, e.checksum};
-  auto it = promotions_.find(block.name.key);
-  if (it != promotions_.end()) {
+  if (const auto it = promotions_.find(block.name.key); it != promotions_.end()) {
     ++stats_.promotions_shared;
-  } else {
-    if (reads_pending_ >= options_.max_reads) return false;
-    const auto h = ssd_index_.find(block.name.key);
-    if (h == eviction_index::none) return false;
-    // Pinned first: taking the slot may evict from DRAM, never from SSD, but what follows may.
-    ssd_index_.pin(h);
-    const auto slot = store_.reserve(disk_owner, 1, never);
-    if (!slot) {
-      ssd_index_.unpin(h);
-      return false;
-    }
-    ++reads_pending_;
-    queue({0, io_job::kind::read, block, slot->front()}, {});
-    it = promotions_.emplace(block.name.key, std::vector<waiter>{}).first;
+    it->second.push_back({ticket, position});
+    return true;
   }
-  it->second.push_back({ticket, position});
+  if (reads_pending_ >= options_.max_reads) return false;
+  const auto h = ssd_index_.find(block.name.key);
+  if (h == eviction_index::none) return false;
+  // Pinned first: taking the slot may evict from DRAM, never from SSD, but what follows may.
+  ssd_index_.pin(h);
+  const auto slot = store_.reserve(disk_owner, 1, never);
+  ssd_index_.unpin(h);
+  if (!slot) return false;
+  read(ticket, position, {0, io_job::kind::read, block, slot->front(), {}});
   return true;
+}
+
+/// Queues a read for a ticket. @pre The slot is the disk's, and nobody reads the block yet.
+void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
+  const auto key = job.block.name.key;
+  ssd_index_.pin(ssd_index_.find(key));
+  ++reads_pending_;
+  queue(std::move(job), {});
+  promotions_[key].push_back({ticket, position});
 }
 
 void tiered_store::finish_read(const io_job& job, bool ok) {
   const block_name& name = job.block.name;
   --reads_pending_;
   ssd_index_.unpin(ssd_index_.find(name.key));
+  bool published = false;
   if (ok) {
     // A duplicate is as good: somebody computed the block in the meantime.
-    (void)store_.commit(disk_owner, job.slot.index, name, job.block.checksum);
+    const auto outcome = store_.commit(disk_owner, job.slot.index, name, job.block.checksum);
+    published = outcome && *outcome == commit_outcome::published;
     ++stats_.promotions;
   } else {
     ++stats_.promotion_failures;
@@ -185,6 +216,8 @@ void tiered_store::finish_read(const io_job& job, bool ok) {
     if (e && store_.pin_one(name.key, ticket.pin)) {
       ticket.blocks[w.position] = {name.key, store_.slot(e->slot), e->checksum};
     }
+    if (ticket.loads && !published && store_.pinned(ticket.pin))
+      (void)store_.hand_over(disk_owner, ticket.owner, {&job.slot.index, 1}, time_point{});
     if (--ticket.missing == 0) resolve(w.ticket);
   }
   store_.release(disk_owner, {&job.slot.index, 1});
@@ -258,7 +291,7 @@ void tiered_store::queue_write(const block_directory::entry& e) {
   (void)store_.pin_one(e.name.key, hold);
   ssd_index_.pin(ssd_index_.insert(e.name.key, e.name.parent, e.name.depth, ++ssd_clock_));
   ++writes_pending_;
-  queue({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot)}, hold);
+  queue({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot), {}}, hold);
 }
 
 void tiered_store::note_write(const error& failure) {
@@ -367,7 +400,9 @@ void tiered_store::queue(io_job job, pin_id hold) {
   (job.what == io_job::kind::read ? reads_ : writes_).push_back(job);
 }
 
-void tiered_store::queue_erase(const block_name& name) { queue({0, io_job::kind::erase, {name, 0}, {}}, {}); }
+void tiered_store::queue_erase(const block_name& name) {
+  queue({0, io_job::kind::erase, {name, 0}, {}, {}}, {});
+}
 
 void tiered_store::forget_on_ssd(const block_key& key) {
   if (const auto h = ssd_index_.find(key); h != eviction_index::none) ssd_index_.erase(h);
@@ -379,7 +414,14 @@ std::vector<io_job> tiered_store::take_io_jobs(std::size_t max) {
   reads_went_last_ = read;
   auto& from = read ? reads_ : writes_;
   if (!read) max = std::min(max, std::max<std::size_t>(1, write_turn_bytes / store_.block_bytes()));
-  const std::size_t count = std::min(max, from.size());
+  std::size_t count = std::min(max, from.size());
+  if (read) {
+    // A load's reads are one job, as many as they are; no others go with them.
+    const auto load = from.front().load;
+    const auto other = std::ranges::find_if(from, [&](const io_job& j) { return j.load != load; });
+    const auto same = static_cast<std::size_t>(other - from.begin());
+    count = load ? same : std::min(count, same);
+  }
   const auto end = from.begin() + static_cast<std::ptrdiff_t>(count);
   std::vector<io_job> jobs(from.begin(), end);
   from.erase(from.begin(), end);

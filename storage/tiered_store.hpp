@@ -31,9 +31,6 @@ struct tiered_store_options {
   std::size_t free_ahead = 0;
 };
 
-/// Names a pin that waits for blocks from SSD.
-using ticket_id = basic_id<struct ticket_tag>;
-
 /// Answer to a pin: complete (no ticket), or a ticket whose outcome `take_ready` delivers.
 struct pin_reply {
   ticket_id ticket;      ///< zero: `pinned` is the final answer
@@ -102,6 +99,14 @@ class tiered_store {
   /// here.
   result<pin_reply> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
                         std::size_t max_from_ssd = ~std::size_t{0});
+  /// Reads blocks that are on SSD alone into slots that `owner` reserved, one each, in step: see
+  /// `load_progress`. The slots are the disk's until the ticket is ready; then they hold the published
+  /// blocks, pinned by the owner, or are the owner's own again. Unlike `pin` it tells beforehand where the
+  /// blocks will be.
+  /// @error `ec::unavailable` if a block is in DRAM or on its way there (`pin` joins that) or not on SSD any
+  /// more; `ec::not_found` if a slot is not reserved by the owner; as for `reserve`.
+  result<ticket_id> load(std::span<const block_key> keys, std::span<const std::uint32_t> slots,
+                         owner_id owner, time_point deadline);
   /// Tickets that are complete, each exactly once.
   std::vector<ready_pin> take_ready();
 
@@ -147,6 +152,7 @@ class tiered_store {
     std::vector<pinned_block> blocks;  // prompt order; without address: still missing
     std::size_t in_dram = 0;           // leading blocks that needed no read
     std::size_t missing = 0;
+    bool loads = false;  // into the owner's slots
   };
   enum class save_outcome : std::uint8_t {
     queued,      // or on SSD already
@@ -159,6 +165,7 @@ class tiered_store {
   void note_use(const pinned_blocks& pinned);
   bool join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position);
   void finish_read(const io_job& job, bool ok);
+  void read(ticket_id ticket, std::size_t position, io_job job);
   void resolve(ticket_id id);
   void want_saved(const block_key& key);
   void write_wanted();

@@ -10,6 +10,7 @@
 
 #include "config/toml.hpp"
 #include "config/value.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf {
 
@@ -81,6 +82,11 @@ std::string tenant::salt(std::string_view asked) const {
 std::uint8_t tenant::priority(std::optional<std::uint8_t> asked) const {
   if (settings_.name.empty()) return asked.value_or(1);
   return std::max(asked.value_or(0), settings_.priority);
+}
+
+std::uint64_t tenant::number(std::string_view user) const {
+  if (settings_.name.empty() && user.empty()) return 0;
+  return hash_text128(settings_.name + '\0' + std::string{user}).low;
 }
 
 tl::expected<std::shared_ptr<void>, tenant::refusal> tenant::enter(time_point now, std::uint32_t answers) {

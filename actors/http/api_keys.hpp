@@ -39,6 +39,9 @@ class tenant : public std::enable_shared_from_this<tenant> {
   /// send.
   std::string salt(std::string_view asked) const;
   std::uint8_t priority(std::optional<std::uint8_t> asked) const;
+  /// Whose requests are taken for alike: the tenant's and, among them, those of one `user`. 0: nobody is
+  /// named.
+  std::uint64_t number(std::string_view user) const;
 
   struct refusal {
     error cause;

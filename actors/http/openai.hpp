@@ -37,6 +37,7 @@ struct api_request {
   std::int32_t echo_logprobs = -1;    ///< … of an echoed prompt; `sampling.prompt_logprobs` is the larger
   std::optional<std::uint8_t> priority;  ///< 0 high, 1 normal, 2 low
   std::string cache_salt;
+  std::string user;  ///< who asks, as the client names them
   /// Longer prompts lose their beginning; -1: what the context has no room for.
   std::optional<std::int32_t> truncate_prompt_tokens;
   std::string form_field;              ///< where `sampling.grammar` came from, for errors; empty: no grammar

@@ -86,7 +86,8 @@ constexpr request_field table[] = {
     {"ttft_slo_ms", reading, works, "time to the first token that this request needs"},
     {"tbt_slo_ms", reading, works, "time between tokens that this request needs"},
 
-    {"user", both | responses | embeddings, ignored, "who asks"},
+    {"user", both | responses | embeddings, ignored,
+     "who asks: how long their answers have been is expected of the next"},
     {"safety_identifier", both | responses, ignored, "who asks"},
     {"metadata", answering, ignored, "the client's own notes"},
     {"store", both, ignored, "nothing is stored"},

@@ -113,6 +113,9 @@ void read_sampling(body_reader& in, api_request& out) {
 
 void read_service(body_reader& in, api_request& out) {
   if (in.find("priority")) in.number("priority", out.priority.emplace(1), 0, 2);
+  // Whatever else it is changes nothing.
+  if (const auto* user = in.find("user"); user != nullptr && user->is_string())
+    out.user = user->get<std::string>();
   in.string("cache_salt", out.cache_salt);
   if (out.cache_salt.size() > salt_bytes_limit) {
     in.complain("cache_salt", "takes at most " + std::to_string(salt_bytes_limit) + " bytes");

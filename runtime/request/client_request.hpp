@@ -46,7 +46,8 @@ struct generation {
   std::string cache_salt;
   block_key adapter{};  ///< identity of `sampling.adapter`; zero: none. Blocks of different ones are apart.
   std::uint8_t priority = 1;
-  duration ttft_slo{};  ///< zero: the cluster's default
+  std::uint64_t tenant = 0;  ///< whose it is; 0: unknown
+  duration ttft_slo{};       ///< zero: the cluster's default
   duration tbt_slo{};
   std::shared_ptr<token_sink> sink;
 };

@@ -79,7 +79,8 @@ struct schedule_job {
   std::int64_t ttft_slo_ns = 0;     ///< 0: the cluster's default
   std::int64_t tbt_slo_ns = 0;
   std::int64_t age_ns = 0;  ///< since the client's request came: clocks of nodes differ, their speed does not
-  bool resumed = false;     ///< the client has tokens of it: it is never refused
+  std::uint64_t tenant = 0;      ///< whose it is, for how long its answer will be; 0: unknown
+  bool resumed = false;          ///< the client has tokens of it: it is never refused
   std::vector<worker_id> avoid;  ///< decode workers of this request's failed attempts: others first
   node_id gateway;               ///< who asks: what it was charged for ends with it
 };

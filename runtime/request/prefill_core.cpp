@@ -70,7 +70,10 @@ void prefill_core::take(const work_order& job, time_point now) {
 void prefill_core::enqueue(attempt& a, time_point now) {
   a.stats.cached_tokens = a.computed;
   a.stats.computed_tokens = a.prompt_tokens - a.computed;
-  if (a.remote && !a.streams) open_stream(a);
+  // Whoever computes behind layers from disk does not know yet whether its blocks stay where they are.
+  // Of a prefix that is not verified nothing leaves.
+  if (a.remote && !a.streams && !(a.early && a.from_disk))
+    open_stream(a, a.early ? tokens_of(a.claim.have()) : a.computed);
   a.at = phase::queued;
   queue(a);
   step(now);
@@ -87,7 +90,7 @@ void prefill_core::queue(const attempt& a) {
   queue_.push(entry);
 }
 
-void prefill_core::open_stream(attempt& a) {
+void prefill_core::open_stream(attempt& a, std::uint32_t sure) {
   const auto owner = a.claim.owner();
   a.streams = true;
   actions_.emplace_back(prefill_action::open_stream{owner});
@@ -95,8 +98,6 @@ void prefill_core::open_stream(attempt& a) {
     a.aimed = true;
     actions_.emplace_back(aim{owner, std::move(early.mapped().first)});
   }
-  // Of a prefix that is not verified nothing leaves.
-  const auto sure = a.early ? tokens_of(a.claim.have()) : a.computed;
   if (options_.layerwise && sure > 0) actions_.emplace_back(send{owner, 0, sure});
 }
 

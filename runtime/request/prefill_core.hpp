@@ -5,14 +5,18 @@
 //          job            looked            pinned           slots            fetched         chunks done
 //   (new) ─────► looking ────────► pinning ───────► reserving ─────► fetching ──────► queued ◄──► computing
 //                             (reads the SSD,                   (only what is         ▲               │ last
-//                              where it pays)                    worth it) ───────────┘               ▼ chunk
-//        any state ── cancel, error ──► ended        early, while layers come in         handed over (same
-//                                                                                        node): forgotten
+//                              where it pays,                    worth it) ───────────┘               ▼ chunk
+//                              if in one piece)       early, while layers come in        handed over (same
+//        any state ── cancel, error ──► ended                                            node): forgotten
 //                                                                                        sending (other node)
 //                                                                                        ──► ended
 //
 // An attempt that computes early is not believed before its whole prefix is verified: until then its outcomes
 // are held, and if the prefix turns out bad they are thrown away and computed again.
+//
+// A prefix comes by layers from another node or from the own SSD, by `fetch` both times. From SSD it is the
+// shard that verifies and publishes the blocks, some perhaps where others are bad: then the attempt gives
+// back all that it holds and pins anew what is good.
 //
 // "Ended" is one function: it frees the slots once nothing can write from them any more, and says so.
 
@@ -63,8 +67,8 @@ struct look {
 using claim_action::pin;  // or tell `not_pinned`
 using claim_action::release;
 using claim_action::reserve;
-/// Ask the messenger, who bounds it; tell `fetched`, with nothing if it failed. By layers: tell `layers_in`,
-/// too.
+/// Ask the messenger, who bounds it, or where the plan's source is this node the shard; tell `fetched`, with
+/// nothing if it failed. By layers: tell `layers_in`, too.
 struct fetch {
   std::uint64_t owner = 0;
   fetch_plan what;
@@ -154,7 +158,8 @@ using prefill_actions = std::vector<std::variant<
 
 struct prefill_core_options {
   std::uint32_t layers = 1;
-  bool layerwise = true;  ///< KV leaves while it is being computed
+  bool layerwise = true;        ///< KV leaves while it is being computed
+  bool disk_by_layers = false;  ///< the own disk gives blocks back layer by layer
   std::size_t max_attempts = 1;
   prefill_batch_options batch;
   prefetch_options prefetch;
@@ -181,9 +186,12 @@ class prefill_core {
     time_point load_began;  ///< of the stage at work: SSD, then the other node
     block_claim claim;      ///< what it holds here, and fetches
     layer_arrival arrival;
-    bool by_layers = false;  ///< its prefix comes layer by layer
-    bool early = false;      ///< computes behind a prefix that is not verified
-    bool again = false;      ///< … which failed: computed anew when nothing touches its blocks
+    std::uint32_t on_disk_until = 0;  ///< leading blocks that are in memory or on disk
+    std::uint32_t coming = 0;         ///< blocks of the load at work, or of the last one
+    bool by_layers = false;           ///< its prefix comes layer by layer
+    bool from_disk = false;           ///< … from the own disk
+    bool early = false;               ///< computes behind a prefix that is not verified
+    bool again = false;               ///< … which failed: computed anew when nothing touches its blocks
     std::vector<std::pair<prefill_outcome, duration>> held;  ///< that nobody may see before that
     std::uint32_t computed = 0;                              ///< positions [0, computed) are in the blocks
     prefill_stats stats;
@@ -243,7 +251,11 @@ class prefill_core {
   void weigh(attempt& a, const prefix_view& here, time_point now);
   void pin(attempt& a, std::uint32_t from_ssd, time_point now);
   void fetch(attempt& a, time_point now);
-  void adopt(attempt& a, const remote_blocks& got);
+  /// Loads the blocks behind those that are here, up to `until`.
+  void load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now);
+  /// What it loaded came otherwise, or not in time: it pins anew what is here.
+  void pin_again(attempt& a, std::uint32_t from_ssd, time_point now);
+  std::uint32_t adopt(attempt& a, const remote_blocks& got);
   /// Whether nothing is being computed and nothing waits to be.
   bool idle() const noexcept { return !computing_ && queue_.size() == 0; }
   /// Tokens that the stage at work loads; 0: none is.
@@ -266,7 +278,8 @@ class prefill_core {
   void enqueue(attempt& a, time_point now);
   /// What is left of it to compute.
   void queue(const attempt& a);
-  void open_stream(attempt& a);
+  /// @param sure  leading positions that may leave.
+  void open_stream(attempt& a, std::uint32_t sure);
   void step(time_point now);
   prefill_part part_of(attempt& a, const prefill_chunk& chunk);
   void part_ended(prefill_outcome&& outcome, duration took, const error& failure, time_point now);

@@ -23,8 +23,13 @@ void prefill_core::weigh(attempt& a, const prefix_view& here, time_point now) {
   q.threshold_tokens = prefetch_.threshold_tokens();
   q.disk = [&](std::uint32_t blocks) { return duration{here.disk_wait_ns + here.disk_block_ns * blocks}; };
   q.link = [&](std::uint32_t blocks) { return options_.link(where.source, blocks, now); };
+  q.disk_by_layers = options_.disk_by_layers;
   if (prefetch_.begins(idle())) a.plan = plan_load(q, computing_model_);
-  pin(a, a.plan.from_disk, now);
+  const auto reading = a.plan.from_disk;
+  a.from_disk = reading > 0 && a.plan.from_remote == 0 && options_.disk_by_layers &&
+                prefetch_.by_layers(tokens_of(reading), q.disk(reading));
+  a.on_disk_until = here.held_blocks;
+  pin(a, a.from_disk ? 0 : reading, now);
 }
 
 void prefill_core::pin(attempt& a, std::uint32_t from_ssd, time_point now) {
@@ -64,14 +69,19 @@ void prefill_core::reserved(std::uint64_t owner, std::span<const slot_index> slo
 }
 
 void prefill_core::fetch(attempt& a, time_point now) {
+  if (a.from_disk && a.on_disk_until > a.claim.have())
+    return load(a, self_, a.on_disk_until, duration{}, now);
   const auto source = a.placement.source;
   const auto there = a.plan.from_remote > 0 ? std::min(a.placement.source_blocks, a.reusable) : 0;
   if (there <= a.claim.have() || !prefetch_.begins(idle())) return enqueue(a, now);
-  a.plan.from_remote = there - a.claim.have();
+  load(a, source, there, options_.link(source, there - a.claim.have(), now), now);
+}
+
+void prefill_core::load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now) {
+  a.coming = until - a.claim.have();
   a.at = phase::fetching;
   a.load_began = now;
-  auto plan = a.claim.fetch(source, there, a.plan.worth.count());
-  const auto expected = options_.link(source, a.plan.from_remote, now);
+  auto plan = a.claim.fetch(source, until, a.plan.worth.count());
   a.by_layers = prefetch_.by_layers(tokens_loading(a), expected);
   a.arrival = layer_arrival{options_.layers, now};
   actions_.emplace_back(prefill_action::fetch{a.claim.owner(), std::move(plan), a.by_layers});
@@ -81,28 +91,41 @@ void prefill_core::fetch(attempt& a, time_point now) {
 void prefill_core::fetched(std::uint64_t owner, const remote_blocks& got, time_point now) {
   auto* a = find(owner);
   if (a == nullptr) return;
+  if (!a->claim.loading()) return;  // it was given up
   a->claim.fetched();
   if (a->over) return end(owner);
   a->stats.fetch_ns = (now - a->load_began).count();
   if (a->early) return settle(*a, got, now);
-  adopt(*a, got);
-  a->computed += a->stats.remote_tokens;
+  // Others may be reading the same: it joins them.
+  if (a->from_disk && got.blocks.size() < a->coming) return pin_again(*a, a->coming, now);
+  a->computed += adopt(*a, got);
   enqueue(*a, now);
 }
 
-/// Publishes fetched blocks, which were verified.
-void prefill_core::adopt(attempt& a, const remote_blocks& got) {
+/// Publishes fetched blocks, which were verified. @returns their tokens.
+std::uint32_t prefill_core::adopt(attempt& a, const remote_blocks& got) {
   auto items = a.claim.adopt(got);
-  a.stats.remote_tokens = tokens_of(static_cast<std::uint32_t>(items.size()));
-  if (!items.empty()) actions_.emplace_back(prefill_action::commit{a.claim.owner(), std::move(items), true});
+  const auto tokens = tokens_of(static_cast<std::uint32_t>(items.size()));
+  (a.from_disk ? a.stats.ssd_tokens : a.stats.remote_tokens) = tokens;
+  if (!items.empty() && !a.from_disk)
+    actions_.emplace_back(prefill_action::commit{a.claim.owner(), std::move(items), true});
+  return tokens;
+}
+
+void prefill_core::pin_again(attempt& a, std::uint32_t from_ssd, time_point now) {
+  a.from_disk = false;
+  a.by_layers = false;
+  a.plan.from_disk = from_ssd;
+  actions_.emplace_back(prefill_action::release{a.claim.owner()});
+  pin(a, from_ssd, now);
 }
 
 // ---- waiting for it
 // -------------------------------------------------------------------------------------------------
 
 std::uint32_t prefill_core::tokens_loading(const attempt& a) const {
-  if (a.at == phase::pinning) return tokens_of(a.plan.from_disk);
-  return a.claim.loading() ? tokens_of(a.plan.from_remote) : 0;
+  if (a.at == phase::pinning) return a.from_disk ? 0 : tokens_of(a.plan.from_disk);
+  return a.claim.loading() ? tokens_of(a.coming) : 0;
 }
 
 void prefill_core::remind(const attempt& a) {
@@ -119,11 +142,10 @@ void prefill_core::maybe_stop(attempt& a, time_point now) {
   // A pass that is under way waits for its layers as long as it was given.
   if (a.over || a.early || tokens == 0) return;
   if (!prefetch_.ends(tokens, now - a.load_began, idle())) return;
-  if (a.at != phase::pinning) return stop_loading(a);
-  // What was read until now is in memory: it is found there.
-  a.plan.from_disk = 0;
-  actions_.emplace_back(prefill_action::release{a.claim.owner()});
-  pin(a, 0, now);
+  if (a.at != phase::pinning && !a.from_disk) return stop_loading(a);
+  // What was read until now is in memory: it is found there. The slots of what was not are the disk's.
+  a.claim.fetched();
+  pin_again(a, 0, now);
 }
 
 void prefill_core::stop_loading(const attempt& a) {
@@ -145,7 +167,7 @@ void prefill_core::use_idle_device(time_point now) {
     if (a.at != phase::pinning && a.at != phase::fetching) continue;
     maybe_stop(a, now);
     if (!a.by_layers || a.over || !a.claim.loading()) continue;
-    const auto behind = tokens_of(a.claim.have() + a.plan.from_remote);
+    const auto behind = tokens_of(a.claim.have() + a.coming);
     const auto left = a.prompt_tokens - behind;
     const auto pass = computing_model_.estimate(std::min(left, options_.batch.chunk_tokens), behind);
     if (a.arrival.may_begin(pass) && (best == nullptr || urgency(a) < urgency(*best))) best = &a;
@@ -155,20 +177,23 @@ void prefill_core::use_idle_device(time_point now) {
 
 void prefill_core::begin_early(attempt& a, time_point now) {
   a.early = true;
-  a.computed = tokens_of(a.claim.have() + a.plan.from_remote);
+  a.computed = tokens_of(a.claim.have() + a.coming);
   enqueue(a, now);  // alone, since the device is idle: nobody else waits for its layers
 }
 
 void prefill_core::settle(attempt& a, const remote_blocks& got, time_point now) {
-  if (a.again || got.blocks.size() < a.plan.from_remote) {
+  if (a.again || got.blocks.size() < a.coming) {
     a.again = true;
     return compute_again(a, now);
   }
-  adopt(a, got);
+  const auto loaded = adopt(a, got);
   a.early = false;
   const auto have = tokens_of(a.claim.have());
-  if (a.streams && options_.layerwise)
-    actions_.emplace_back(prefill_action::send{a.claim.owner(), have, have + a.stats.remote_tokens});
+  if (a.remote && !a.streams) {
+    open_stream(a, have + loaded);
+  } else if (a.streams && options_.layerwise) {
+    actions_.emplace_back(prefill_action::send{a.claim.owner(), have, have + loaded});
+  }
   for (auto& [outcome, took] : std::exchange(a.held, {})) use(a, outcome, took);
 }
 
@@ -180,6 +205,7 @@ void prefill_core::compute_again(attempt& a, time_point now) {
   actions_.emplace_back(prefill_action::discard{a.claim.owner()});
   a.early = false;
   a.again = false;
+  if (a.from_disk) return pin_again(a, 0, now);
   a.computed = tokens_of(a.claim.have());
   enqueue(a, now);
 }

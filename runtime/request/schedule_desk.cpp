@@ -47,6 +47,7 @@ void schedule_desk::ask(const schedule_job& job, ticket asked, time_point now) {
   request.gateway = job.gateway;
   request.arrival = now - duration{job.age_ns};
   request.resumed = job.resumed;
+  request.tenant = job.tenant;
   queue_.submit(request, now, decided_);
   tell(decided_, now);
 }

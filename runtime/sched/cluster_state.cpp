@@ -230,6 +230,7 @@ bool cluster_state::release(request_id id, request_state how, time_point now, st
   if (!in_prefill && how == request_state::finished) {
     survival_.observe(c.what.prefill_end, c.what.answer, now, tokens);
     if (c.what.session != block_key{}) sessions_.remember(c.what.session, tokens);
+    tenants_.remember(c.what.tenant, tokens);
   }
   // A request may be over before anybody told us that it decoded.
   if (!c.life.advance(how)) c.life.advance(request_state::failed);

@@ -15,6 +15,7 @@
 #include "runtime/sched/prefill_pool.hpp"
 #include "runtime/sched/request_life.hpp"
 #include "runtime/sched/session_answers.hpp"
+#include "runtime/sched/tenant_answers.hpp"
 #include "runtime/sched/transfer_board.hpp"
 
 namespace mooncaf {
@@ -80,6 +81,7 @@ class cluster_state {
     std::size_t answer = 0;           ///< `answer_class`
     duration step{};                  ///< predicted for its decoding, without a margin
     block_key session;                ///< of the prompt's last full block; zero: it has none
+    std::uint64_t tenant = 0;         ///< whose it is; 0: unknown
     time_point since{};               ///< when it was charged
     duration predicted{};             ///< time from then to the end of its prefill
     hand_over kv{};                   ///< as it was promised, until its prefill ends
@@ -107,6 +109,7 @@ class cluster_state {
   const decode_forecast& forecast() const noexcept { return forecast_; }
   const decode_survival& survival() const noexcept { return survival_; }
   const session_answers& sessions() const noexcept { return sessions_; }
+  const tenant_answers& tenants() const noexcept { return tenants_; }
   /// The decode instances of a node.
   std::span<const instance_slot> decode_on(node_id id) const;
   std::optional<instance_view> view(worker_id worker, time_point now) const;
@@ -146,6 +149,7 @@ class cluster_state {
   decode_forecast forecast_;
   decode_survival survival_;
   session_answers sessions_;
+  tenant_answers tenants_;
 };
 
 }  // namespace mooncaf

@@ -258,7 +258,8 @@ tl::expected<placement, rejection> conductor_core::schedule(const schedule_reque
   }
   candidate c{request, p, d, 0, now, {}};
   c.answer =
-      answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys));
+      answer_class::of(request.prompt_tokens, request.max_tokens, cluster_.sessions().earlier(request.keys),
+                       cluster_.tenants().typical(request.tenant));
   find_room(c);
   find_link(c);
   if (auto refused = admit(c)) {
@@ -387,6 +388,7 @@ placement conductor_core::commit(const candidate& c) {
   what.answer = answer;
   what.step = c.step;
   if (!request.keys.empty()) what.session = request.keys.back();
+  what.tenant = request.tenant;
   what.kv = kv_of(c, d.slot);
   transfers_.promise(what.kv, now);
   cluster_.charge(request.id, what, now);

@@ -25,9 +25,10 @@ struct schedule_request {
   /// Decode instances that earlier attempts failed on, e.g. as the prefill node cannot reach them: taken only
   /// if no other is live.
   std::span<const worker_id> avoid{};
-  node_id gateway{};     ///< where its client is; zero: nobody's, e.g. in a simulation
-  time_point arrival{};  ///< at the gateway; zero: now. Time spent before counts towards the TTFT
-  bool resumed = false;  ///< a worker was lost in mid-answer: it may wait, but is refused by nobody
+  node_id gateway{};         ///< where its client is; zero: nobody's, e.g. in a simulation
+  time_point arrival{};      ///< at the gateway; zero: now. Time spent before counts towards the TTFT
+  bool resumed = false;      ///< a worker was lost in mid-answer: it may wait, but is refused by nobody
+  std::uint64_t tenant = 0;  ///< whose it is, as a hash; 0: unknown
 };
 
 struct placement {

@@ -1,9 +1,12 @@
 // What a prefill worker loads and what it computes instead: prices, bad blocks, and how long it waits.
 
+#include <rocksdb/db.h>
+
 #include <algorithm>
 #include <thread>
 
 #include "runtime/sched/link_book.hpp"
+#include "storage/block_record.hpp"
 #include "tests/actors/worker_world.hpp"
 #include "tests/storage/temp_dir.hpp"
 
@@ -22,6 +25,20 @@ generate_job known_to_b(worker_world& w) {
   j.placement.source = w.b.id;
   j.placement.source_blocks = 7;
   return j;
+}
+
+/// A bit of what the disk holds of a part of a block.
+void flip_on_disk(const std::string& folder, const block_key& block, std::uint32_t part) {
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+  rocksdb::DB* db = nullptr;
+  REQUIRE(rocksdb::DB::Open({}, folder, {{"default", {}}, {"metadata", {}}}, &families, &db).ok());
+  const auto key = encode_key(block, part);
+  std::string value;
+  REQUIRE(db->Get({}, families[0], {key.data(), key.size()}, &value).ok());
+  value.at(block_record::size_bytes + 10) ^= 4;
+  REQUIRE(db->Put({}, families[0], {key.data(), key.size()}, value).ok());
+  for (auto* family : families) REQUIRE(db->DestroyColumnFamilyHandle(family).ok());
+  delete db;
 }
 
 void set_link(worker_world& w, std::uint64_t bytes, duration took) {
@@ -164,6 +181,60 @@ TEST_CASE("a prefix on disk is read where that beats computing it") {
     CHECK(w.log(j).first->stats.remote_tokens == 28);
     CHECK(w.log(j).tokens == expected);
   }
+}
+
+TEST_CASE(
+    "a prefix on disk of which a layer has rotted is computed as far as it is bad, and answered right") {
+  mooncaf::test::temp_dir folder;
+  std::vector<std::int32_t> expected;
+  std::vector<block_key> keys;
+  {
+    worker_world w{64, folder.path()};
+    const auto j = w.job(worker_world::prompt(30), w.a, w.a);
+    keys = j.keys;
+    w.serve(j);
+    expected = w.log(j).tokens;
+    REQUIRE(w.until([&] { return w.status(w.a).ssd_blocks >= 7; }));
+    REQUIRE(w.until([&] { return w.all_idle(); }));
+  }
+  std::uint32_t part = 0;
+  SUBCASE("the first layer") {}
+  SUBCASE("the last layer") { part = 1; }
+  flip_on_disk(folder.path(), keys[3], part);
+  for (const bool far : {false, true}) {
+    CAPTURE(far);
+    worker_world w{64, folder.path(), transfer_price{1e9, 100us}};
+    const auto j = w.job(worker_world::prompt(30), w.a, far ? w.b : w.a);
+    w.serve(j);
+    REQUIRE(!w.log(j).failed);
+    CHECK(w.log(j).tokens == expected);
+    // The first time three blocks are good; computed again, all are.
+    CHECK(w.log(j).first->stats.cached_tokens == (far ? 28 : 12));
+    CHECK(w.until([&] { return w.all_idle(); }));
+    REQUIRE(w.until([&] { return w.status(w.a).ssd_blocks >= 7; }));
+  }
+}
+
+TEST_CASE("prompts with one prefix on disk read it once") {
+  mooncaf::test::temp_dir folder;
+  {
+    worker_world w{64, folder.path()};
+    w.serve(w.job(worker_world::prompt(30), w.a, w.a));
+    REQUIRE(w.until([&] { return w.status(w.a).ssd_blocks >= 7; }));
+    REQUIRE(w.until([&] { return w.all_idle(); }));
+  }
+  worker_world w{64, folder.path(), transfer_price{1e9, 100us}};
+  const auto one = w.job(worker_world::prompt(30), w.a, w.a),
+             other = w.job(worker_world::prompt(30), w.a, w.b);
+  w.send_job(one);
+  w.send_job(other);
+  REQUIRE(w.until([&] { return w.over(one) && w.over(other); }));
+  for (const auto* j : {&one, &other}) {
+    CHECK(w.log(*j).first->stats.cached_tokens == 28);
+    CHECK(w.log(*j).tokens == w.reference(*j));
+  }
+  CHECK(w.until([&] { return w.all_idle(); }));
+  CHECK(w.status(w.a).slots_committed <= 7 + 3);  // and what the answers added
 }
 
 TEST_CASE("a pass waits for the layers of its prefix, and gives up on those that do not come") {

@@ -128,6 +128,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   c.text = text_;
   c.grammars = std::make_shared<grammar_cache>(text_);
   c.layout = layout_;
+  c.disk_part_layers = 1;
   c.root = net_->fingerprint();
   auto memory = arena::create("mooncaf-test", 4 * MiB);
   REQUIRE(memory);
@@ -161,6 +162,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
     rocksdb_tier_options o;
     o.path = ssd_path;
     o.block_bytes = layout_.block_bytes();
+    o.part_bytes = c.disk_part_layers * layout_.layer_bytes();
     o.capacity_blocks = 1000;
     o.direct_io = false;
     auto opened = rocksdb_tier::open(o, [&](const ssd_block& block) { found.push_back(block); });

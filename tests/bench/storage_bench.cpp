@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/block_parts.hpp"
 #include "runtime/base/posix.hpp"
 #include "runtime/base/units.hpp"
 #include "storage/arena.hpp"
@@ -134,14 +135,16 @@ struct tier_figures {
   double put_batch, put_one, get_one, get_many, put_cpu, get_cpu;
 };
 
+/// @param part_bytes  as the server writes such blocks: reads of many are in step.
 tier_figures measure_tier(const block_set& set, const std::string& directory, unsigned threads, bool direct,
-                          int passes) {
+                          std::size_t part_bytes, int passes) {
   tier_figures f{};
   std::vector<double> batches, singles, ones, manys;
   for (int pass = 0; pass < passes; ++pass) {
     rocksdb_tier_options o;
     o.path = directory + "/tier";
     o.block_bytes = set.block_bytes;
+    o.part_bytes = part_bytes;
     o.fingerprint = {1, 1};
     o.capacity_blocks = set.count * 2;
     o.read_threads = threads;
@@ -174,7 +177,7 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
                       for (std::size_t at = 0; at < items.size(); at += 64) {
                         const auto some =
                             std::span{items}.subspan(at, std::min<std::size_t>(64, items.size() - at));
-                        for (auto& r : tier->multi_get(some)) must(std::move(r));
+                        for (auto& r : tier->read_in_step(some, [](auto) {})) must(std::move(r));
                       }
                     }));
     f.get_cpu = (processor_seconds() - before_get) / set.gigabytes();
@@ -197,7 +200,12 @@ void bench_ssd(const std::string& directory, bool full) {
       "SSD tier against raw files, GB/s (ratio to the raw figure at the top of its column); %u reads in "
       "flight\n\n",
       threads);
-  for (const std::size_t size : {std::size_t{1474560}, std::size_t{163840}}) {
+  struct shape {
+    std::size_t size;
+    std::uint32_t layers;
+  };
+  for (const auto [size, layers] : {shape{1474560, 30}, shape{163840, 10}}) {
+    const auto part = layers_per_part(size / layers, layers) * (size / layers);
     const block_set set(size, 240 * MiB / size);
     const auto raw = measure_raw(set, directory, threads, passes);
     std::printf(
@@ -208,7 +216,7 @@ void bench_ssd(const std::string& directory, bool full) {
     std::printf("| raw file, O_DIRECT | %.2f | %.2f | %.2f | %.2f | |\n", raw.write, raw.write, raw.read_one,
                 raw.read_many);
     for (const bool direct : {true, false}) {
-      const auto t = measure_tier(set, directory, threads, direct, passes);
+      const auto t = measure_tier(set, directory, threads, direct, part, passes);
       std::printf("| tier, %s | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f (%.2f) | %.2f / %.2f |\n",
                   direct ? "direct (cold)" : "page cache (warm)", t.put_batch, t.put_batch / raw.write,
                   t.put_one, t.put_one / raw.write, t.get_one, t.get_one / raw.read_one, t.get_many,

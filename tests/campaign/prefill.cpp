@@ -21,6 +21,7 @@ prefill_core_options draw_options(dice& luck) {
   out.prefetch.base = luck.between(0ms, 3ms);
   out.prefetch.per_1024_tokens = 200ms;
   out.prefetch.threshold_tokens = block_tokens;
+  out.disk_by_layers = luck.chance(70);
   out.link = [](node_id, std::uint32_t blocks, time_point) { return 100us * blocks; };
   return out;
 }
@@ -121,14 +122,17 @@ void prefill_twin::carry_out(prefill_action::fetch& order) {
       act();
     };
   }
-  here_.mail.fetch(
-      order.what,
-      [this, owner, l = requests_.at(owner)->load](const remote_blocks& got) {
-        if (l && got.blocks.empty()) l->given_up = true;
-        core_.fetched(owner, got, here_.now());
-        act();
-      },
-      landed);
+  const auto ended = [this, owner, wanted = order.what.slots.size(),
+                      l = requests_.at(owner)->load](const remote_blocks& got) {
+    if (l && got.blocks.size() < wanted) l->given_up = true;
+    core_.fetched(owner, got, here_.now());
+    act();
+  };
+  if (order.what.source == node_of(here_.self)) {
+    return here_.cache->load(
+        order.what, [landed](bool all) { landed(all ? layers : 1); }, ended);
+  }
+  here_.mail.fetch(order.what, ended, landed);
 }
 
 void prefill_twin::carry_out(const prefill_action::remind& order) {

@@ -1,5 +1,6 @@
 #include "tests/campaign/shard.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace mooncaf::campaign {
@@ -134,6 +135,24 @@ void shard::pin_remote(std::uint64_t reader, const block_keys_t& keys, std::int6
   });
 }
 
+void shard::load(fetch_plan plan, std::function<void(bool all)> in,
+                 std::function<void(const remote_blocks&)> answered) {
+  soon([this, plan = std::move(plan), in = std::move(in), answered = std::move(answered)] {
+    const auto owner = plan.id.owner();
+    const auto ticket =
+        store_.load(std::span{plan.keys}.subspan(plan.skip), plan.slots, owner_id{owner}, deadline());
+    const auto nothing = [this, answered] { soon([answered] { answered({}); }); };
+    if (!ticket) return nothing();
+    waiting_[ticket->value] = {owner,
+                               [this, answered](const ready_pin& held) {
+                                 soon([out = as_remote(held), answered] { answered(out); });
+                               },
+                               [nothing](const error&) { nothing(); }};
+    loads_[ticket->value] = in;
+    pump();
+  });
+}
+
 void shard::pump() {
   for (auto& ready : store_.take_ready()) {
     if (auto waiter = waiting_.extract(ready.ticket.value)) waiter.mapped().answered(ready);
@@ -144,12 +163,16 @@ void shard::pump() {
   if (jobs.empty()) return;
   disk_busy_ = true;
   const auto took = ssd_->extra + io_time * static_cast<int>(jobs.size());
-  net_.in(self_, took, [this, jobs = std::move(jobs)] {
+  auto load = loads_.extract(jobs.front().load.value);
+  const auto in = load ? std::move(load.mapped()) : nullptr;
+  if (in) net_.in(self_, took / 2, [in] { in(false); });
+  net_.in(self_, took, [this, in, jobs = std::move(jobs)] {
     std::vector<io_result> results;
     std::uint64_t nothing = 0;
     for (const auto& job : jobs)
       results.push_back(
           ssd_->run(job, job.what == io_job::kind::erase ? nothing : contents_[job.slot.index]));
+    if (in && std::ranges::all_of(results, &io_result::ok)) in(true);
     // It may die before it hears of what the disk has done.
     net_.in(self_, luck_.between(1us, 200us), [this, results = std::move(results)] {
       disk_busy_ = false;

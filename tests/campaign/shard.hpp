@@ -45,6 +45,10 @@ class shard {
   /// @param worth_ns  what reading the disk may take; 0: any time.
   void pin_remote(std::uint64_t reader, const block_keys_t& keys, std::int64_t worth_ns,
                   std::function<void(const remote_blocks&)> answered, refused_fn refused);
+  /// @param in  told when the first part of all blocks is in, and when all is.
+  /// @param answered  with nothing if it was refused.
+  void load(fetch_plan plan, std::function<void(bool all)> in,
+            std::function<void(const remote_blocks&)> answered);
   void reserve(std::uint64_t owner, std::uint32_t count,
                std::function<void(const std::vector<slot_index>&)> answered, refused_fn refused);
   void commit(std::uint64_t owner, std::vector<commit_item> items);
@@ -85,6 +89,7 @@ class shard {
   tiered_store store_;
   std::vector<std::uint64_t> contents_;
   std::map<std::uint64_t, waiting_pin> waiting_;  ///< by ticket
+  std::map<std::uint64_t, std::function<void(bool all)>> loads_;
   network::action flushed_;
   bool disk_busy_ = false;
   time_point last_{};

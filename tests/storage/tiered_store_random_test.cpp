@@ -42,7 +42,7 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
         std::erase(owners, dead);
         if (owners.empty()) owners.push_back(owner_id{next_owner++});
       };
-      switch (below(8)) {
+      switch (below(9)) {
         case 0:
         case 1: {
           const auto from = f.store.match(keys_of(names)).total();
@@ -75,6 +75,17 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
           for (const auto& job : f.store.take_io_jobs(static_cast<std::size_t>(below(4))))
             running.push_back(job);
           break;
+        case 8: {
+          const auto held = f.store.match(keys_of(names));
+          const auto slots = f.store.reserve(o, held.ssd + 1, now + 2s);
+          if (!slots || held.ssd == 0) break;
+          std::vector<std::uint32_t> into;
+          for (std::uint32_t i = 0; i < held.ssd; ++i) into.push_back((*slots)[i].index);
+          const auto keys = keys_of(names);
+          const auto ticket = f.store.load(std::span{keys}.subspan(held.dram, held.ssd), into, o, now + 2s);
+          if (ticket) waiting[*ticket] = o;
+          break;
+        }
         case 7: {
           const auto count = std::min<std::size_t>(running.size(), static_cast<std::size_t>(below(5)));
           std::vector<io_result> done;

@@ -11,7 +11,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of what the core answers. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 5;
+inline constexpr std::uint32_t journal_version = 6;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;
@@ -48,10 +48,10 @@ auto members(is<instance_load> auto& v) {
   return std::tie(running, waiting, context_tokens, step);
 }
 auto members(is<schedule_request> auto& v) {
-  auto& [id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival, resumed] =
-      v;
+  auto& [id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival, resumed,
+         tenant] = v;
   return std::tie(id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival,
-                  resumed);
+                  resumed, tenant);
 }
 auto members(is<placement> auto& v) {
   auto& [prefill, decode, prefill_node, decode_node, local_blocks, source, source_blocks, source_tier,

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 using namespace mooncaf;
 using namespace std::chrono_literals;
 
@@ -115,6 +117,21 @@ TEST_CASE("a tenant asks for no better priority than it has") {
   CHECK(high->priority(2) == 2);
   CHECK(one->priority(std::nullopt) == 1);
   CHECK(one->priority(0) == 0);
+}
+
+TEST_CASE("requests of one tenant, or of one user of it, are known for each other's") {
+  const auto a = make({.name = "a"}), b = make({.name = "b"}), open = make({});
+  CHECK(open->number("") == 0);
+  CHECK(a->number("") == a->number(""));
+  const std::set<std::uint64_t> all{0,
+                                    a->number(""),
+                                    b->number(""),
+                                    a->number("x"),
+                                    b->number("x"),
+                                    a->number("y"),
+                                    open->number("x"),
+                                    open->number("ax")};
+  CHECK(all.size() == 8);
 }
 
 TEST_CASE("a cache of one's own has a salt that nobody else can send") {

@@ -61,7 +61,7 @@ TEST_CASE("every field of a completion arrives") {
   const auto r = completion(R"("model":"m","temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,
       "repetition_penalty":1.1,"presence_penalty":-0.5,"frequency_penalty":0.25,"seed":-7,"max_tokens":9,
       "min_tokens":3,"ignore_eos":true,"stop":["a","b"],"stop_token_ids":[5,6],"logit_bias":{"12":-100,"13":2.5},
-      "n":4,"stream":true,"stream_options":{"include_usage":true},"priority":2,"cache_salt":"s","ttft_slo_ms":100,
+      "n":4,"stream":true,"stream_options":{"include_usage":true},"priority":2,"cache_salt":"s","user":"u","ttft_slo_ms":100,
       "tbt_slo_ms":20,"echo":true,"include_stop_str_in_output":true,"return_token_ids":true)");
   CHECK(r.model == "m");
   const auto& s = r.sampling;
@@ -85,6 +85,7 @@ TEST_CASE("every field of a completion arrives") {
   CHECK(r.include_usage);
   CHECK(r.priority == 2);
   CHECK(r.cache_salt == "s");
+  CHECK(r.user == "u");
   CHECK(r.ttft_slo_ms == 100);
   CHECK(r.tbt_slo_ms == 20);
   CHECK(r.echo);

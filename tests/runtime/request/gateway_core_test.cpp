@@ -102,6 +102,20 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(told == std::vector{decode, prefill});
 }
 
+TEST_CASE_FIXTURE(core_world, "the conductor is told whose a request is") {
+  const auto client = std::make_shared<client_request>();
+  client->arrived = now;
+  generation g;
+  g.prompt = {1, 2, 3, 4, 5};
+  g.tenant = 77;
+  g.sink = std::make_shared<sink>();
+  client->generations.push_back(std::move(g));
+  core.submit(client, now);
+  const auto asked = take<schedule_job>();
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].tenant == 77);
+}
+
 TEST_CASE_FIXTURE(core_world, "an answer that ends with its first token is no work for decode any more") {
   auto s = std::make_shared<sink>();
   submit({s});

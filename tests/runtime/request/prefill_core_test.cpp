@@ -258,3 +258,119 @@ TEST_CASE("a prefix whose time is over is not waited for") {
   w.look();
   CHECK(w.one<prefill_action::compute>()->parts.at(0).start == 0);
 }
+
+namespace {
+
+/// Three blocks of a prompt lie on the own disk, which gives them back layer by layer.
+struct disk_world : core_world {
+  explicit disk_world(prefetch_mode mode = prefetch_mode::wait_complete) {
+    auto o = options(mode);
+    o.disk_by_layers = true;
+    core = prefill_core{here, o, prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}};
+  }
+  /// Up to the load of its blocks.
+  std::uint64_t begin(const work_order& j) {
+    const auto owner = j.id.owner();
+    core.take(j, now);
+    core.looked(owner, {.dram_blocks = 0, .held_blocks = 3, .disk_wait_ns = 0, .disk_block_ns = 1000}, now);
+    look();
+    REQUIRE(one<prefill_action::pin>());
+    CHECK(one<prefill_action::pin>()->what.from_ssd == 0);
+    hold({});
+    REQUIRE(one<prefill_action::fetch>());
+    CHECK(one<prefill_action::fetch>()->what.source == here);
+    CHECK(one<prefill_action::fetch>()->what.slots.size() == 3);
+    CHECK(one<prefill_action::fetch>()->by_layers);
+    return owner;
+  }
+  /// The answer to the latest pin, and slots for the rest.
+  void hold(const pinned_slots& held) {
+    const auto pin = *one<prefill_action::pin>();
+    core.pinned(pin.owner, pin.what.turn, held);
+    look();
+    REQUIRE(one<prefill_action::reserve>());
+    std::vector<slot_index> slots(one<prefill_action::reserve>()->count);
+    for (auto& s : slots) s = next_slot++;
+    core.reserved(pin.owner, slots, now);
+    look();
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(disk_world, "a prefix on the own disk is computed behind while it is read") {
+  const auto owner = begin(job(18));
+  core.layers_in(owner, 1, now += 1us);
+  look();
+  REQUIRE(has<prefill_action::compute>());
+  CHECK(one<prefill_action::compute>()->parts.at(0).start == 12);
+  CHECK(!one<prefill_action::compute>()->parts.at(0).verified);
+  CHECK(!has<prefill_action::open_stream>());
+  step();
+  CHECK(!has<prefill_action::answer>());
+  SUBCASE("it is right") {
+    core.fetched(owner, three(), now);
+    look();
+    REQUIRE(has<prefill_action::open_stream>());
+    CHECK(has<prefill_action::answer>());
+    std::uint32_t sent = 0;
+    for (const auto& a : seen) {
+      if (const auto* s = std::get_if<prefill_action::send>(&a)) {
+        CHECK(s->from == sent);
+        sent = s->until;
+      }
+    }
+    CHECK(sent == 18);
+    CHECK(core.find(owner)->stats.ssd_tokens == 12);
+    CHECK(core.find(owner)->stats.remote_tokens == 0);
+    for (const auto& a : seen) {
+      if (const auto* c = std::get_if<prefill_action::commit>(&a)) CHECK(c->items.size() == 1);  // its own
+    }
+  }
+  SUBCASE("a block of it is not") {
+    auto got = three();
+    got.blocks.pop_back();
+    core.fetched(owner, got, now);
+    look();
+    // The shard published those that are good, so nothing is computed into their slots.
+    CHECK(has<prefill_action::discard>());
+    CHECK(has<prefill_action::release>());
+    CHECK(!has<prefill_action::compute>());
+    REQUIRE(has<prefill_action::pin>());
+    hold({.slots = {90, 91}, .checksums = {1, 2}});
+    CHECK(has<prefill_action::open_stream>());
+    CHECK(one<prefill_action::compute>()->parts.at(0).start == 8);
+    CHECK(one<prefill_action::compute>()->parts.at(0).verified);
+    CHECK(core.find(owner)->claim.slots().front() == 90);
+  }
+}
+
+TEST_CASE_FIXTURE(disk_world, "a prefix that others read already is waited for with them") {
+  const auto owner = begin(job(18, here));
+  core.fetched(owner, {}, now);  // the shard refused
+  look();
+  CHECK(has<prefill_action::release>());
+  REQUIRE(one<prefill_action::pin>());
+  CHECK(one<prefill_action::pin>()->what.from_ssd == 3);
+  hold({.slots = {90, 91, 92}, .checksums = {1, 2, 3}, .from_ssd = 3});
+  CHECK(one<prefill_action::compute>()->parts.at(0).start == 12);
+  CHECK(core.find(owner)->stats.ssd_tokens == 12);
+}
+
+TEST_CASE("a prefix on disk whose time is over is computed, in other slots than the disk still writes") {
+  disk_world w{prefetch_mode::timeout};
+  const auto owner = w.begin(w.job(18, here));
+  REQUIRE(w.one<prefill_action::remind>());
+  w.core.waited(owner, w.now += 100ms);
+  w.look();
+  CHECK(w.has<prefill_action::release>());
+  REQUIRE(w.one<prefill_action::pin>());
+  CHECK(w.one<prefill_action::pin>()->what.from_ssd == 0);
+  w.core.fetched(owner, {}, w.now);  // its owner's end withdrew the load
+  w.look();
+  CHECK(w.seen.empty());
+  w.seen = {prefill_action::pin{owner, {{}, 0, 2}}};
+  w.hold({});
+  CHECK(!w.has<prefill_action::fetch>());
+  CHECK(w.one<prefill_action::compute>()->parts.at(0).start == 0);
+}

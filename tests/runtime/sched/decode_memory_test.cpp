@@ -123,6 +123,34 @@ TEST_CASE("an instance whose answers grow is charged for what answers are likely
   CHECK(placed == 10);  // of 180 tokens each
 }
 
+TEST_CASE("a tenant is charged for answers as long as its own are, whatever others are told") {
+  constexpr std::uint64_t terse = 11, chatty = 12, unknown = 13;
+  const auto fit = [&](std::uint64_t tenant) {
+    auto core = with_memory(admission_policy::early, {20'000}, false);
+    auto request = request_of(1, {}, 100);
+    request.max_tokens = 1800;
+    for (std::uint64_t id = 1; id <= 80; ++id) {
+      request.id = request_id{id};
+      request.tenant = id % 2 == 0 ? terse : chatty;
+      REQUIRE(core.schedule(request, start));
+      core.first_token(request.id, 100, 0, 100ms, start);
+      core.finished(request.id, start + 1s, id % 2 == 0 ? 20 : 900);
+    }
+    request.tenant = tenant;
+    int placed = 0;
+    for (std::uint64_t id = 101; id <= 400; ++id) {
+      request.id = request_id{id};
+      placed += core.schedule(request, start + 2s).has_value();
+    }
+    return placed;
+  };
+  CHECK(fit(chatty) <= 20);  // of 1,000 tokens each
+  CHECK(fit(terse) >= 120);  // of 120
+  const int others = fit(unknown);
+  CHECK(others >= fit(chatty));  // room for the longest of both
+  CHECK(others < fit(terse));
+}
+
 TEST_CASE("a prompt that a node computes for another one takes the memory of its own decode instance") {
   auto options = small_options();
   options.admission = admission_policy::early;

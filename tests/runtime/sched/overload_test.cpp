@@ -10,6 +10,7 @@
 #include "runtime/sched/learned_margin.hpp"
 #include "runtime/sched/price_book.hpp"
 #include "runtime/sched/session_answers.hpp"
+#include "runtime/sched/tenant_answers.hpp"
 #include "runtime/sched/work_rate.hpp"
 
 using namespace mooncaf;
@@ -134,7 +135,11 @@ TEST_CASE("answers are told apart by the session's previous one, by a small boun
   CHECK(answer_class::of(1000, 16) == answer_class::of(50'000, 16));  // sixteen tokens after any prompt
   CHECK(answer_class::of(1000, 0, 20) == answer_class::of(50'000, 0, 20));
   CHECK(answer_class::of(1000, 0, 20) != answer_class::of(1000, 0, 600));
-  CHECK(answer_class::of(1000, 16, 600) == answer_class::of(1000, 16));  // cut off before that length
+  CHECK(answer_class::of(1000, 0, 0, 20) == answer_class::of(50'000, 0, 0, 20));
+  CHECK(answer_class::of(1000, 0, 0, 20) != answer_class::of(1000, 0, 0, 600));
+  CHECK(answer_class::of(1000, 0, 20, 600) == answer_class::of(1000, 0, 20));  // the session says more
+  CHECK(answer_class::of(1000, 16, 0, 600) == answer_class::of(1000, 16));     // … and so does its bound
+  CHECK(answer_class::of(1000, 16, 600) == answer_class::of(1000, 16));        // cut off before that length
   CHECK(answer_class::of(1000, 1024, 20) == answer_class::of(1000, 0, 20));
   for (const std::uint32_t earlier : {1u, 31u, 32u, 511u, 512u, ~0u})
     CHECK(answer_class::of(1, 0, earlier) < answer_class::count);
@@ -153,6 +158,29 @@ TEST_CASE("a prompt that continues another one is known by the answer that the o
   CHECK(sessions.earlier(next) == 20);
   sessions.remember(next.back(), 0);  // nothing known: not forgotten
   CHECK(sessions.earlier(next) == 20);
+}
+
+TEST_CASE(
+    "a tenant's answers are as long as its recent ones were, and nobody's places are taken by strangers") {
+  tenant_answers tenants;
+  const std::uint64_t a = 1, same_place = 1 + (1 << 12);
+  for (int i = 0; i < 3; ++i) tenants.remember(a, 400);
+  CHECK(tenants.typical(a) == 0);  // three answers say nothing
+  tenants.remember(a, 400);
+  CHECK(tenants.typical(a) == doctest::Approx(400).epsilon(0.01));
+  tenants.remember(a, 0);
+  CHECK(tenants.typical(a) == doctest::Approx(400).epsilon(0.01));
+  CHECK(tenants.typical(same_place) == 0);
+  tenants.remember(a, 400);
+  tenants.remember(same_place, 20);
+  CHECK(tenants.typical(a) == doctest::Approx(400).epsilon(0.01));
+  for (int i = 0; i < 60; ++i) tenants.remember(a, 30);
+  CHECK(tenants.typical(a) < 35);
+  for (int i = 0; i < 30; ++i) tenants.remember(same_place, 20);
+  CHECK(tenants.typical(same_place) > 18);
+  CHECK(tenants.typical(a) == 0);
+  tenants.remember(0, 20);
+  CHECK(tenants.typical(0) == 0);
 }
 
 TEST_CASE("prices fall from any cost to the cheapest as the load rises") {
