@@ -1,5 +1,6 @@
 // Everything that may be asked of a transfer engine's door: what is understood is what `encode` makes of it.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <span>

@@ -12,6 +12,7 @@ memory that nobody has and that is not free.
 """
 import argparse
 import concurrent.futures
+import ctypes
 import json
 import os
 import pathlib
@@ -57,6 +58,7 @@ class Nursery:
             pid = os.fork()
             if pid == 0:
                 line.close()
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nobody outlives the campaign
                 clients.work(json.loads(job))
                 os._exit(0)
             line.send(str(pid).encode())
@@ -80,6 +82,9 @@ class Worker:
     def join(self, seconds):
         ended, _, _ = select.select([self.handle], [], [], seconds)
         assert ended, f"client {self.pid} does not end"
+
+    def __del__(self):
+        os.close(self.handle)
 
     def closed(self):
         """Whether it came to its end by itself."""
@@ -193,6 +198,8 @@ class Run:
     def settle(self):
         """Nobody is there any more: no reservation is left, and all memory is of objects, resting, or free."""
         for lender in self.world.lenders:
+            if not lender.alive():  # its directory was not there when it began
+                lender.start()
             ready(lender)
         # A wait for a directory that waits for a lender that is gone is part of it.
         wait_until("all segments are mounted", lambda: len(self.world.json("segments")) == self.segments, 30)

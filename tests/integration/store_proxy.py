@@ -40,7 +40,8 @@ class Proxy:
         self.wake.send(b"x")
         self.thread.join(10)
         self.cut()
-        self.listener.close()
+        for one in (self.listener, self.wake, self.woken):
+            one.close()
 
     def _carry(self):
         while not self.ending:
@@ -54,6 +55,7 @@ class Proxy:
             try:
                 readable, writable, _ = select.select([self.listener, self.woken, *reading], writing, [], 1)
             except (OSError, ValueError):  # one was cut meanwhile
+                assert all(s.fileno() < 1024 for s in (*reading, *writing)), "more descriptors than select can take"
                 continue
             with self.lock:
                 if self.woken in readable:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The object store carried by the roles of a cluster: a conductor with the directory, cache nodes that lend to it."""
 import os
+import subprocess
 import sys
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import MODEL, Cluster, Process, free_port, main, wait_until  # noqa: E402
-from store_world import Store, noise, package, ready  # noqa: E402
+from cluster import BINARY, Cluster, Process, free_port, main, wait_until  # noqa: E402
+from store_world import ROOT, Store, noise, package, ready  # noqa: E402
 
 
 class RoleStore(Store):
@@ -86,7 +87,7 @@ def test_a_conductor_without_a_model_says_where_its_directory_is():
 def test_nodes_with_and_without_a_model_do_not_mix_and_a_model_s_cluster_may_carry_a_store():
     with Cluster() as cluster:
         world = RoleStore(cluster)
-        model = ("--model", MODEL or "dummy:tiny")
+        model = ("--model", "dummy:layers=1,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=600,type=q8_0,ctx=128")
         world.conductor(*model)
         world.node("blocks", "--role", "cache", "--join", f"127.0.0.1:{world.control}", "--metrics-listen", "127.0.0.1:0", "--cache-dram",
                    "16MiB", "--store-dram", "8MiB", *model)
@@ -97,11 +98,21 @@ def test_nodes_with_and_without_a_model_do_not_mix_and_a_model_s_cluster_may_car
         assert len(world.lenders()) == 1
 
 
+def test_the_example_of_two_processes_that_share_a_cache_runs_as_printed():
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        world.conductor()
+        world.cache("one", "--store-dram", "16MiB")
+        wait_until("it lends", lambda: len(world.lenders()) == 1)
+        example = ROOT / "examples/shared_kv.py"
+        env = {**os.environ, "PYTHONPATH": sys.path[0], "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "MOONCAF_DIRECTORY": world.at}
+        done = subprocess.run([sys.executable, str(example)], env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        promised = example.read_text().split("prints\n\n")[1].split('"""')[0]
+        assert [line.strip() for line in promised.strip().splitlines()] == done.stdout.splitlines()
+
+
 def test_what_makes_no_sense_is_refused_with_a_reason():
-    import subprocess
-
-    from cluster import BINARY
-
     for args, reason in ((("--role", "cache", "--join", "127.0.0.1:1", "--store-dram", "0B"), b"store-dram: "),
                          (("--role", "cache", "--join", "127.0.0.1:1", "--store-listen", "127.0.0.1:0"), b"store-listen: "),
                          (("--role", "conductor", "--store-listen", "0.0.0.0:0"), b"cluster-secret-file: "),
