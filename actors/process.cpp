@@ -213,8 +213,7 @@ result<void> process::join() {
   return {};
 }
 
-// ---- the object store
-// ----------------------------------------------------------------------------------------------------------
+// ---- the object store ----
 
 result<void> process::open_directory() {
   const auto key = secret_->derive(store_key_purpose);

@@ -19,7 +19,7 @@ bool of_sixteen(const kv_copy& c) {
 }  // namespace
 
 pinned_memory::~pinned_memory() {
-  for (const auto& [memory, range] : ranges_) gpu_.unpin(memory);
+  for (const auto& [memory, held] : ranges_) gpu_.unpin(memory);
 }
 
 result<void> pinned_memory::add(std::span<std::byte> memory, std::shared_ptr<const void> owner) {
@@ -34,8 +34,8 @@ std::byte* pinned_memory::find(const std::byte* host, std::size_t bytes) const {
   const std::lock_guard lock{mutex_};
   auto next = ranges_.upper_bound(const_cast<std::byte*>(host));
   if (next == ranges_.begin()) return nullptr;
-  const auto& [begin, range] = *--next;
-  return host + bytes <= begin + range.bytes ? range.there + (host - begin) : nullptr;
+  const auto& [begin, held] = *--next;
+  return host + bytes <= begin + held.bytes ? held.there + (host - begin) : nullptr;
 }
 
 /// Hands the copies to a kernel if that is better; else nothing is done.

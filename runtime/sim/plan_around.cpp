@@ -130,7 +130,6 @@ class surroundings {
  private:
   /// A smaller part carries no more, a larger one no less: half of the question need not be asked.
   double carries_of(const plan_cluster& c) {
-    const auto& p = judge_.problem();
     if (c == a_.cluster) return known_;
     const bool same = is_routed_alike(c);
     const double more = size_beyond(c);
