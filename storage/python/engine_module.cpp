@@ -8,7 +8,6 @@
 
 #include "storage/engine/transfer_engine.hpp"
 #include "storage/python/python_values.hpp"
-#include "transport/net/secret.hpp"
 
 namespace mooncaf {
 
@@ -49,14 +48,10 @@ class python_engine {
  public:
   int open(const std::string& host, std::uint16_t port, bool rdma, const std::string& secret_file) {
     const py::gil_scoped_release free;
-    const auto path = secret_file.empty() ? cluster_secret::default_path() : result<std::string>{secret_file};
-    if (!path) return refuse(path.error());
-    const auto secret =
-        secret_file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
-    if (!secret) return refuse(secret.error());
-    const auto key = secret->derive(engine_key_purpose);
+    const auto key = key_for(engine_key_purpose, secret_file);
+    if (!key) return refuse(key.error());
     transfer_engine_options options;
-    options.secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
+    options.secret = *key;
     options.host = host;
     options.port = port;
     options.rdma = rdma;

@@ -1,5 +1,6 @@
 #pragma once
-// What Python gives the store's calls, and gets from them: memory, and how to put.
+// What Python gives the calls of the store and the engine, and gets from them: memory, how to put, the key,
+// errors.
 
 #include <pybind11/pybind11.h>
 #include <sys/uio.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "storage/objects/object_table.hpp"
+#include "transport/net/secret.hpp"
 
 namespace mooncaf {
 
@@ -24,6 +26,18 @@ namespace py = pybind11;
 /// Keeps in words why something was refused; the extension's callers get a code alone. @thread any
 void note_error(const error& why);
 std::string last_error();
+
+/// What proves to others that this process knows the cluster's secret. @thread any
+/// @param file  empty: the user's own secret, which is made if there is none.
+inline result<std::string> key_for(std::string_view purpose, const std::string& file) {
+  const auto path = file.empty() ? cluster_secret::default_path() : result<std::string>{file};
+  if (!path) return fail(path.error());
+  const auto secret =
+      file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
+  if (!secret) return fail(secret.error());
+  const auto key = secret->derive(purpose);
+  return std::string{reinterpret_cast<const char*>(key.data()), key.size()};
+}
 
 /// The transfer engine's class, for `mooncaf.engine`.
 void add_engine(py::module_& m);

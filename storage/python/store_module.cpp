@@ -14,7 +14,6 @@
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
 #include "storage/python/python_values.hpp"
-#include "transport/net/secret.hpp"
 
 namespace py = pybind11;
 using namespace mooncaf;
@@ -41,16 +40,12 @@ class client {
                     const std::string& name, const std::string& listen_host, std::uint64_t lend,
                     std::uint64_t staging) {
     const py::gil_scoped_release free;
-    const auto path = secret_file.empty() ? cluster_secret::default_path() : result<std::string>{secret_file};
-    if (!path) return refuse(path.error());
-    const auto secret =
-        secret_file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
-    if (!secret) return refuse(secret.error());
-    const auto key = secret->derive(store_key_purpose);
+    const auto key = key_for(store_key_purpose, secret_file);
+    if (!key) return refuse(key.error());
     store_client_options options;
     options.directory.host = host;
     options.directory.port = static_cast<std::uint16_t>(port);
-    options.directory.secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
+    options.directory.secret = *key;
     options.directory.own_host = this_host();
     options.staging_bytes = std::max<std::uint64_t>(staging, 1 * MiB);
     auto store = store_client::connect(options);
@@ -436,16 +431,14 @@ std::string mooncaf::last_error() {
 
 PYBIND11_MODULE(_store, m) {
   m.doc() = "The client of mooncaf's object store; use mooncaf.store.";
-  py::class_<how>(m, "How").def(
-      py::init([](std::uint32_t replicas, bool hard, bool soft, std::uint64_t soft_ms,
-                  std::vector<std::string> preferred, std::vector<std::string> groups,
-                  std::vector<std::string> parents, std::vector<double> costs, std::uint64_t ttl_ms) {
-        return how{replicas,           hard,
-                   soft,               soft_ms,
-                   std::move(preferred), std::move(groups),
-                   std::move(parents), std::move(costs),
-                   ttl_ms};
-      }));
+  py::class_<how>(m, "How").def(py::init([](std::uint32_t replicas, bool hard, bool soft,
+                                            std::uint64_t soft_ms, std::vector<std::string> preferred,
+                                            std::vector<std::string> groups, std::vector<std::string> parents,
+                                            std::vector<double> costs, std::uint64_t ttl_ms) {
+    return how{
+        replicas,         hard,  soft, soft_ms, std::move(preferred), std::move(groups), std::move(parents),
+        std::move(costs), ttl_ms};
+  }));
   py::class_<buffer_handle>(m, "BufferHandle", py::buffer_protocol())
       .def(py::init([](py::bytes data) { return buffer_handle{std::move(data)}; }))
       .def("ptr", [](const buffer_handle& h) { return reinterpret_cast<std::uint64_t>(h.begin()); })
