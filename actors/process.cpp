@@ -1,15 +1,18 @@
 #include "actors/process.hpp"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <caf/send.hpp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <random>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -50,7 +53,8 @@ result<void> out_of_resources(const std::string& what) {
 /// Libraries that start several threads end the program when one of them cannot be had: what they have built
 /// so far is torn down with threads in it. Memory that a thread cannot get ends it as well, then and later.
 /// So this says why, in words made while there was memory for them. Until `started` nothing else ends a
-/// process there.
+/// process there. The C library aborts where it cannot note a thread's destructor: an abort at a time when
+/// there is no room says the same.
 class terminate_guard {
  public:
   terminate_guard() {
@@ -58,8 +62,15 @@ class terminate_guard {
         "mooncaf: " + to_string(out_of_resources("no thread or no memory was to be had").error()) + "\n";
     started_ = false;
     before_ = std::set_terminate(leave);
+    struct sigaction aborted = {};
+    aborted.sa_handler = leave_without_room;
+    aborted.sa_flags = static_cast<int>(SA_RESETHAND);
+    ::sigaction(SIGABRT, &aborted, &abort_before_);
   }
-  ~terminate_guard() { std::set_terminate(before_); }
+  ~terminate_guard() {
+    ::sigaction(SIGABRT, &abort_before_, nullptr);
+    std::set_terminate(before_);
+  }
   terminate_guard(const terminate_guard&) = delete;
   terminate_guard& operator=(const terminate_guard&) = delete;
 
@@ -82,16 +93,29 @@ class terminate_guard {
       before_();
       std::abort();
     }
-    std::fputs(started_
-                   ? "mooncaf: out of space: no thread or no memory was to be had; raise the limits of this "
-                     "process (ulimit -v, ulimit -u, the container's), or give less to --cache-dram\n"
-                   : while_starting_.c_str(),
-               stderr);
+    say_why_and_leave();
+  }
+  /// Calls nothing that a signal's handler may not call; returns to the abort where there is room.
+  static void leave_without_room(int) noexcept {
+    constexpr std::size_t heap_of_a_thread = 64u << 20;  // what the C library asks for, for a thread's heap
+    void* room =
+        ::mmap(nullptr, heap_of_a_thread, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) say_why_and_leave();
+    ::munmap(room, heap_of_a_thread);
+  }
+  [[noreturn]] static void say_why_and_leave() noexcept {
+    constexpr std::string_view later =
+        "mooncaf: out of space: no thread or no memory was to be had; raise the limits of this process "
+        "(ulimit -v, "
+        "ulimit -u, the container's), or give less to --cache-dram\n";
+    const std::string_view words = started_ ? later : std::string_view{while_starting_};
+    [[maybe_unused]] const auto said = ::write(STDERR_FILENO, words.data(), words.size());
     leave_now(static_cast<int>(exit_code::resources));
   }
   static inline std::string while_starting_;
   static inline std::atomic<bool> started_;
   static inline std::terminate_handler before_;
+  static inline struct sigaction abort_before_;
 };
 
 /// CAF's constructor starts threads, and waits for ever if it is torn down after the first of them. So it
