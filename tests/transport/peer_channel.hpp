@@ -90,7 +90,12 @@ class peer_process {
   peer_process& operator=(const peer_process&) = delete;
 
   peer_channel channel() const { return peer_channel{fd_}; }
-  void signal(int number) const { ::kill(pid_, number); }
+  /// SIGSTOP, and waits until it stands: threads that run elsewhere go on for a while after the signal is sent.
+  void stop() const {
+    ::kill(pid_, SIGSTOP);
+    siginfo_t stopped;
+    ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WNOWAIT);
+  }
   /// SIGKILL, and waits until it is gone.
   void kill() {
     if (pid_ <= 0) return;

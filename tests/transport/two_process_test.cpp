@@ -133,7 +133,7 @@ TEST_CASE_TEMPLATE("a living writer is fenced in the middle of its work", P, EVE
 TEST_CASE_TEMPLATE("a peer that stops answering is given up in bounded time", P, EVERY_PATH) {
   two_processes<P> two;
   REQUIRE(run(*two.here.plane, two.write(1 * MiB)).outcome);
-  two.child.signal(SIGSTOP);
+  two.child.stop();
   const auto start = clock_type::now();
   auto t = two.write(16 * MiB);
   t.deadline = start + std::chrono::milliseconds(200);

@@ -129,6 +129,6 @@ TEST_CASE("a mute listener holds up a dial for a bounded time, and no later one"
   const auto mute = n.link.dial<echo_actor>("127.0.0.1", ntohs(at.sin_port), std::chrono::milliseconds(200));
   REQUIRE_FALSE(mute);
   CHECK(mute.error() == ec::timed_out);
-  CHECK(clock_type::now() - begin < std::chrono::seconds(2));
+  CHECK(clock_type::now() - begin < std::chrono::seconds(8));
   CHECK(n.link.dial<echo_actor>("127.0.0.1", *port, std::chrono::seconds(10)));
 }

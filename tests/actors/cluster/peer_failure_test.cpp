@@ -18,6 +18,10 @@ constexpr auto secret_text = "the secret of this cluster";
 const system_settings quick{.scheduler_threads = 1,
                             .heartbeat_interval = std::chrono::milliseconds(100),
                             .connection_timeout = std::chrono::milliseconds(600)};
+/// Settings under which silence would be noticed only after the test's patience: an end is seen by itself.
+const system_settings patient{.scheduler_threads = 1,
+                              .heartbeat_interval = std::chrono::milliseconds(100),
+                              .connection_timeout = std::chrono::seconds(20)};
 
 std::optional<cluster_secret> secret_if(bool wanted) {
   return wanted ? std::optional{cluster_secret::from_text(secret_text).value()} : std::nullopt;
@@ -36,7 +40,7 @@ std::optional<duration> time_to_down(node& n, duration limit) {
 TEST_CASE("a killed peer is reported at once, and reached again when it comes back on its port") {
   for (const bool authenticated : {false, true}) {
     CAPTURE(authenticated);
-    node n{secret_if(authenticated), quick};
+    node n{secret_if(authenticated), patient};
     child_process first{0, authenticated ? secret_text : ""};
     auto far = n.link.dial<echo_actor>("127.0.0.1", first.port());
     REQUIRE_MESSAGE(far, to_string(far.error()));
@@ -46,7 +50,7 @@ TEST_CASE("a killed peer is reported at once, and reached again when it comes ba
     first.end(SIGKILL);
     const auto noticed = time_to_down(n, std::chrono::seconds(10));
     REQUIRE(noticed);
-    CHECK(*noticed < std::chrono::seconds(1));
+    CHECK(*noticed < std::chrono::seconds(5));
     CHECK_FALSE(n.link.dial<echo_actor>("127.0.0.1", first.port()));
 
     child_process second{first.port(), authenticated ? secret_text : ""};
@@ -68,7 +72,7 @@ TEST_CASE("a peer that hangs is reported after the connection time-out") {
     peer.signal(SIGSTOP);
     const auto noticed = time_to_down(n, std::chrono::seconds(10));
     REQUIRE(noticed);
-    CHECK(*noticed < std::chrono::seconds(3));
+    CHECK(*noticed < std::chrono::seconds(8));
   }
 }
 
@@ -122,7 +126,7 @@ class asker final : public asker_actor::base {
 }  // namespace
 
 TEST_CASE("a guarded request fails when its receiver's process dies, and at once if it is dead already") {
-  node n{secret_if(true), quick};
+  node n{secret_if(true), patient};
   child_process peer{0, secret_text};
   auto far = n.link.dial<echo_actor>("127.0.0.1", peer.port());
   REQUIRE(far);
@@ -142,7 +146,7 @@ TEST_CASE("a guarded request fails when its receiver's process dies, and at once
   const auto dead = n.ask<std::string>(asking, echo_atom_v, *far);
   REQUIRE_FALSE(dead);
   CHECK(dead.error() == ec::peer_lost);
-  CHECK(clock_type::now() - begin < std::chrono::seconds(1));
+  CHECK(clock_type::now() - begin < std::chrono::seconds(5));
   CHECK(n.ask<std::uint64_t>(asking, count_atom_v) == std::uint64_t{0});
 }
 
