@@ -55,7 +55,14 @@ door_counters handshaker::counters() const {
 }
 
 void handshaker::turn_away(const guest& g, const std::string& why, std::uint64_t door_counters::*counter) {
-  log_warn("link refused", {{"peer", g.name}, {"problem", why}});
+  if (lines_.take(clock_type::now(), 1) > duration::zero()) {
+    ++untold_;
+  } else if (untold_ == 0) {
+    log_warn("link refused", {{"peer", g.name}, {"problem", why}});
+  } else {
+    log_warn("link refused", {{"peer", g.name}, {"problem", why}, {"others_since", std::to_string(untold_)}});
+    untold_ = 0;
+  }
   const std::lock_guard lock(mutex_);
   ++(counters_.*counter);
 }

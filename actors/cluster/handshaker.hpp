@@ -14,6 +14,7 @@
 #include "actors/cluster/tcp_socket.hpp"
 #include "actors/cluster/tls.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/sched/rate_limit.hpp"
 
 namespace mooncaf {
 
@@ -71,6 +72,8 @@ class handshaker {
   const door_limits limits_;
   unique_fd wake_;
   std::deque<guest> guests_;  ///< the thread's own; oldest first
+  rate_limit lines_{60};      ///< the thread's own: who knocks without a key must not fill a disk
+  std::uint64_t untold_ = 0;  ///< refused since the last line about it
 
   mutable std::mutex mutex_;
   std::vector<guest> arrivals_;

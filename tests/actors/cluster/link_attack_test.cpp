@@ -1,6 +1,7 @@
 // Everything that a peer without the secret may try at the control port.
 #include <doctest/doctest.h>
 #include <openssl/ssl.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <random>
@@ -76,6 +77,27 @@ TEST_CASE("silent peers are bounded in number and in time, and cost nobody else 
   }
   CHECK(eventually([&] { return f.home.link.counters().expired == 300; }));
   CHECK(f.serves_ally());
+}
+
+TEST_CASE("who knocks often does not fill the log") {
+  fortress f;
+  const unique_fd log{memfd_create("log", MFD_CLOEXEC)};
+  const unique_fd stderr_before{dup(STDERR_FILENO)};
+  REQUIRE(dup2(log.get(), STDERR_FILENO) == STDERR_FILENO);
+  for (int i = 0; i < 300; ++i) {
+    const auto fd = knock(f.port);
+    say(fd, "garbage, as long as a greeting would be");
+    until_closed(fd, std::chrono::seconds(10));
+  }
+  dup2(stderr_before.get(), STDERR_FILENO);
+  CHECK(eventually([&] { return f.home.link.counters().refused == 300; }));
+  std::string text(static_cast<std::size_t>(lseek(log.get(), 0, SEEK_END)), '\0');
+  REQUIRE(pread(log.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  std::size_t lines = 0;
+  for (auto at = text.find("link refused"); at != std::string::npos; at = text.find("link refused", at + 1))
+    ++lines;
+  CHECK(lines >= 60);
+  CHECK(lines < 60 + 120);  // one more a second
 }
 
 TEST_CASE("a TLS client with no key, or an unknown one, is refused") {
