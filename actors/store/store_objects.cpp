@@ -172,8 +172,9 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
     json places = json::array();
     std::string text;
     for (const auto& p : seen[i].places) {
-      places.push_back({{"segment", name_of(p.segment)}, {"offset", p.offset}});
+      places.push_back({{"segment", name_of(p.segment)}, {"offset", p.offset}, {"bytes", p.bytes}});
       text += " " + name_of(p.segment) + "+" + std::to_string(p.offset);
+      if (p.bytes != seen[i].size) text += ":" + std::to_string(p.bytes);  // a stripe
     }
     all.push_back({{"key", key}, {"bytes", seen[i].size}, {"xxh3", seen[i].checksum}, {"places", places}});
     if (!common.json) io.out << key << "  " << readable(seen[i].size) << " " << text << "\n";

@@ -61,6 +61,7 @@ std::uint64_t directory_desk::open() {
 void directory_desk::close(std::uint64_t id, time_point now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
+  now_ = now;
   table_.end_session(id, now);
   const auto lent = std::move(found->second.lent);
   sessions_.erase(found);

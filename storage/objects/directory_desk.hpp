@@ -86,7 +86,7 @@ class directory_desk : private object_journal {
   void reserved(std::uint32_t segment, const segment_record& record) override;
   void published(std::uint32_t segment, const segment_record& record, std::string_view key,
                  std::string_view group) override;
-  void freed(std::uint32_t segment, std::uint64_t ticket, duration rests) override;
+  void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) override;
   session* holder(std::uint32_t segment);
   void write_entry(std::uint64_t to, store_wire::entry kind, std::uint32_t segment,
                    const std::function<void(byte_writer&)>& rest);
@@ -130,8 +130,8 @@ class directory_desk : private object_journal {
   std::deque<std::uint32_t> fenced_;
   std::vector<std::uint64_t> with_output_;
   std::vector<std::pair<std::uint64_t, std::vector<std::byte>>> staged_;  ///< goes out before that, in order
-  std::set<std::uint64_t> waiting_;  ///< sessions with held answers
-  needs heard_first_;                ///< by whom, before the answer in the making goes out
+  std::set<std::uint64_t> waiting_;                                       ///< sessions with held answers
+  needs heard_first_;  ///< by whom, before the answer in the making goes out
   bool removing_ = false;
   bool publication_unsaid_ = false;  ///< there is one among the entries that are not sealed
   time_point now_{};

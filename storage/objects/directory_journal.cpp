@@ -49,15 +49,18 @@ void directory_desk::published(std::uint32_t segment, const segment_record& reco
   publication_unsaid_ = true;
   write_entry(holders_.at(segment), entry::published, segment, [&](byte_writer& out) {
     out.put(record.ticket);
+    out.put(record.offset);
     store_wire::put_published(out, record, key, group);
   });
 }
 
-void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, duration rests) {
+void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset,
+                           duration rests) {
   if (removing_ && publication_unsaid_) tell_before();
   const auto to = holders_.at(segment);
   write_entry(to, entry::freed, segment, [&](byte_writer& out) {
     out.put(ticket);
+    out.put(offset);
     out.put(static_cast<std::int64_t>(rests.count()));
   });
   auto* const s = holder(segment);
@@ -89,7 +92,7 @@ void directory_desk::tell_members(entry kind, std::uint32_t segment) {
 
 /// What the segment holds counts no more, not for later directories either.
 void directory_desk::fence(std::uint32_t segment) {
-  table_.unmount(segment);
+  table_.unmount(segment, now_);
   addresses_.erase(segment);
   announcing_.erase(segment);
   came_back_.erase(segment);

@@ -51,6 +51,7 @@ void directory_desk::serve_when_complete(time_point now) {
     if (missing(segment)) fence(segment);
   for (const auto segment : std::exchange(announcing_, {})) fence(segment);
   serving_ = true;
+  table_.end_recovery(now);
   came_back_.clear();
   for (const auto& [segment, holder] : holders_)
     write_entry(holder, store_wire::entry::serving, segment,

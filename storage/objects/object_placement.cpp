@@ -44,25 +44,37 @@ std::uint64_t object_table::draw(std::uint64_t below) {  // splitmix64
 std::optional<object_table::held> object_table::try_segment(std::uint32_t id, std::uint64_t size) {
   const auto extent = segments_.at(id).space.allocate(size);
   if (!extent) return std::nullopt;
-  return held{id, *extent, offset_allocator::rounded(size)};
+  held part;
+  part.segment = id;
+  part.extent = *extent;
+  part.bytes = offset_allocator::rounded(size);
+  part.size = size;
+  return part;
 }
 
-bool object_table::fits_beside(const segment& s, std::uint32_t id, const std::vector<held>& others,
-                               bool other_host) const {
-  return !s.draining && std::none_of(others.begin(), others.end(), [&](const held& o) {
+bool object_table::fits_beside(const segment& s, std::uint32_t id, const wish& where, bool other_host) const {
+  const auto& preferred = where.policy.preferred;
+  if (where.policy.exactly && std::find(preferred.begin(), preferred.end(), s.name) == preferred.end())
+    return false;
+  return !s.draining && std::none_of(where.others.begin(), where.others.end(), [&](const held& o) {
     return o.segment == id || (other_host && segments_.at(o.segment).host == s.host);
   });
 }
 
-// Of two drawn at random the emptier, by share: a new segment gets more than its part, but never everything.
-std::optional<object_table::held> object_table::place_among(std::uint64_t size,
-                                                            const std::vector<held>& others, bool other_host,
-                                                            std::string_view host) {
+/// @param host  empty: any
+std::vector<std::uint32_t> object_table::segments_for(const wish& where, bool other_host,
+                                                      std::string_view host) const {
   std::vector<std::uint32_t> fitting;
   for (const auto id : segment_ids_) {
     const auto& s = segments_.at(id);
-    if ((host.empty() || s.host == host) && fits_beside(s, id, others, other_host)) fitting.push_back(id);
+    if ((host.empty() || s.host == host) && fits_beside(s, id, where, other_host)) fitting.push_back(id);
   }
+  return fitting;
+}
+
+// Of two drawn at random the emptier, by share: a new segment gets more than its part, but never everything.
+std::optional<object_table::held> object_table::place_among(std::uint64_t size,
+                                                            std::vector<std::uint32_t> fitting) {
   while (!fitting.empty()) {
     auto at = draw(fitting.size());
     if (fitting.size() > 1) {
@@ -79,19 +91,83 @@ std::optional<object_table::held> object_table::place_among(std::uint64_t size,
   return std::nullopt;
 }
 
-std::optional<object_table::held> object_table::place(std::uint64_t size, const std::vector<held>& others,
-                                                      const put_policy& policy, std::string_view host) {
-  for (const auto& name : policy.preferred) {
+// In as few parts as will do, all of one length but the last. So many tries at most as there may be parts,
+// twice over.
+std::vector<object_table::held> object_table::stripe_among(std::uint64_t size, const wish& where,
+                                                           bool other_host, std::string_view host) {
+  const auto fitting = segments_for(where, other_host, host);
+  std::uint64_t free = 0;
+  for (const auto id : fitting) free += segments_.at(id).space.free_bytes();
+  if (free < offset_allocator::rounded(size)) return {};
+  for (std::uint64_t n = 2; n <= stripes_max; n *= 2) {
+    const auto length = (size / n + stripe_bytes_min) / stripe_bytes_min * stripe_bytes_min;
+    if (length >= size) break;
+    std::vector<held> parts;
+    std::uint64_t at = 0;
+    while (at < size) {
+      auto part = place_among(std::min(length, size - at), fitting);
+      if (!part) break;
+      part->at = at;
+      at += part->size;
+      parts.push_back(*part);
+    }
+    if (at == size) return parts;
+    for (const auto& part : parts) segments_.at(part.segment).space.release(part.extent.handle);
+  }
+  return {};
+}
+
+std::vector<object_table::held> object_table::place_in_stripes(std::uint64_t size, const wish& where) {
+  if (where.others.empty() && !where.host.empty())
+    if (auto parts = stripe_among(size, where, false, where.host); !parts.empty()) return parts;
+  if (where.policy.replicas != 1) {  // what lies on one host leaves the others to the other replicas
+    std::set<std::string_view> hosts;
+    for (const auto& [id, s] : segments_) hosts.insert(s.host);
+    for (const auto host : hosts)
+      if (auto parts = stripe_among(size, where, true, host); !parts.empty()) return parts;
+  }
+  if (auto parts = stripe_among(size, where, true, {}); !parts.empty()) return parts;
+  if (where.others.empty()) return {};
+  return stripe_among(size, where, false, {});
+}
+
+/// One replica, in one part if any segment has room for it. @returns nothing where there is none.
+std::vector<object_table::held> object_table::place(std::uint64_t size, const wish& where) {
+  for (const auto& name : where.policy.preferred) {
     for (const auto id : segment_ids_) {
       const auto& s = segments_.at(id);
-      if (s.name != name || !fits_beside(s, id, others, false)) continue;
-      if (auto part = try_segment(id, size)) return part;
+      if (s.name != name || !fits_beside(s, id, where, false)) continue;
+      if (const auto part = try_segment(id, size)) return {*part};
     }
   }
-  if (others.empty() && !host.empty())
-    if (auto part = place_among(size, others, false, host)) return part;
-  if (auto part = place_among(size, others, true, {})) return part;
-  return others.empty() ? std::nullopt : place_among(size, others, false, {});
+  const auto in_one = [&](bool other_host, std::string_view host) {
+    return place_among(size, segments_for(where, other_host, host));
+  };
+  auto part = where.others.empty() && !where.host.empty() ? in_one(false, where.host) : std::nullopt;
+  if (!part) part = in_one(true, {});
+  if (!part && !where.others.empty()) part = in_one(false, {});
+  if (part) return {*part};
+  return place_in_stripes(size, where);
+}
+
+std::vector<object_table::held> object_table::place_all(std::uint64_t size, std::size_t copies,
+                                                        const wish& where, bool others_make_way,
+                                                        time_point now) {
+  std::uint64_t room = 0;
+  for (const auto& [id, s] : segments_) room += s.draining ? 0 : s.space.total_bytes();
+  std::vector<held> memory, others = where.others;
+  if (room < size) return memory;
+  const wish beside{where.policy, where.host, others};
+  for (std::uint32_t copy = 0; copy < std::min<std::size_t>(copies, segments_.size()); ++copy) {
+    auto parts = place(size, beside);
+    // For the first copy others make way; for a further one, only what is free.
+    while (parts.empty() && memory.empty() && others_make_way && evict_one(now)) parts = place(size, beside);
+    if (parts.empty()) break;
+    for (auto& part : parts) part.copy = copy;
+    memory.insert(memory.end(), parts.begin(), parts.end());
+    others.insert(others.end(), parts.begin(), parts.end());
+  }
+  return memory;
 }
 
 }  // namespace mooncaf

@@ -2,6 +2,8 @@
 // refuses it.
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "storage/objects/object_table.hpp"
 
@@ -21,42 +23,53 @@ bool object_table::remount(std::uint32_t id, std::string name, std::string host,
 }
 
 bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now) {
-  if (r.published && (r.key.empty() || r.key.size() > key_bytes_max || r.group.size() > key_bytes_max))
+  if (r.published && (r.key.empty() || r.key.size() > key_bytes_max || r.group.size() > key_bytes_max ||
+                      r.size > r.object_size || r.at > r.object_size - r.size))
     return false;
   const auto extent = segments_.at(id).space.claim(r.offset, r.size);
   if (!extent) return false;
-  const held part{id, *extent, offset_allocator::rounded(r.size)};
+  const held part{id, *extent, offset_allocator::rounded(r.size), r.at, r.size, r.ticket, r.copy};
   used_bytes_ += part.bytes;
-  next_ticket_ = std::max(next_ticket_, r.ticket + 1);
-  // The earlier directory may have granted a lease, and nobody knows of which.
-  const auto read_until = now + options_.lease;
+  next_ticket_ = std::max({next_ticket_, r.ticket + 1, r.version + 1});
   if (!r.published) {
-    give_back(part, r.ticket, std::max(read_until, now + options_.quarantine), now);
+    give_back(part, now + std::max(options_.lease, options_.quarantine), now);
     return true;
   }
-  auto [at, fresh] = objects_.try_emplace(std::move(r.key));
-  if (!fresh && at->second.made_by < r.ticket) {
+  auto key = std::move(r.key);
+  if (r.size == r.object_size) return take_in(std::move(key), r, {&part, 1}, now);
+  stripes_[std::move(key)].push_back({part, std::move(r)});
+  return true;
+}
+
+/// A whole replica. @returns whether it agrees with what other segments said.
+bool object_table::take_in(std::string&& name, const segment_record& r, std::span<const held> parts,
+                           time_point now) {
+  // The earlier directory may have granted a lease, and nobody knows of which.
+  const auto read_until = now + options_.lease;
+  auto [at, fresh] = objects_.try_emplace(std::move(name));
+  if (!fresh && at->second.version < r.version) {
     std::string key = at->first;
     erase(*at, read_until, now);
     at = objects_.try_emplace(std::move(key)).first;
   } else if (!fresh) {
     auto& o = at->second;
-    const bool again =
-        std::any_of(o.memory.begin(), o.memory.end(), [&](const held& h) { return h.segment == id; });
-    const bool replica = o.made_by == r.ticket;
-    if (!replica || again || o.size != r.size || o.checksum != r.checksum) {
-      give_back(part, r.ticket, read_until, now);
+    const bool again = std::any_of(o.memory.begin(), o.memory.end(), [&](const held& h) {
+      return std::any_of(parts.begin(), parts.end(), [&](const held& p) { return p.segment == h.segment; });
+    });
+    const bool replica = o.version == r.version;
+    if (!replica || again || o.size != r.object_size || o.checksum != r.checksum) {
+      for (const auto& part : parts) give_back(part, read_until, now);
       return !replica;
     }
-    o.memory.push_back(part);
-    ++seen_.recovered;
+    o.memory.insert(o.memory.end(), parts.begin(), parts.end());
+    seen_.recovered += parts.size();
     return true;
   }
   auto& o = at->second;
-  o.size = r.size;
+  o.size = r.object_size;
   o.checksum = r.checksum;
-  o.made_by = r.ticket;
-  o.memory.push_back(part);
+  o.version = r.version;
+  o.memory.assign(parts.begin(), parts.end());
   o.hard = r.hard_pin;
   o.lease_end = read_until;
   o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
@@ -67,9 +80,34 @@ bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now)
   if (placed_.size() <= o.place) placed_.resize(o.place + 1);
   placed_[o.place] = &*at;
   to_link_ = to_link_ || r.parent != 0;
-  ++seen_.recovered;
+  seen_.recovered += parts.size();
   show(*at, now);
   return true;
+}
+
+void object_table::end_recovery(time_point now) {
+  for (auto& [key, some] : std::exchange(stripes_, {})) {
+    std::sort(some.begin(), some.end(), [](const stripe& a, const stripe& b) {
+      return std::tie(a.part.ticket, a.part.copy, a.part.at) <
+             std::tie(b.part.ticket, b.part.copy, b.part.at);
+    });
+    for (std::size_t i = 0; i < some.size();) {
+      const auto& first = some[i].record;
+      std::vector<held> parts;
+      std::uint64_t next = 0;
+      bool fits = true;
+      for (; i < some.size() && (parts.empty() || some[i].part.one_with(parts.front())); ++i) {
+        const auto& r = some[i].record;
+        fits = fits && r.at == next && r.object_size == first.object_size && r.checksum == first.checksum &&
+               r.version == first.version;
+        next += r.size;
+        parts.push_back(some[i].part);
+      }
+      if (fits && next == first.object_size) take_in(std::string{key}, first, parts, now);
+      else
+        for (const auto& part : parts) give_back(part, now + options_.lease, now);
+    }
+  }
 }
 
 /// Parents may have come after their children, from other segments.
@@ -85,9 +123,13 @@ void object_table::link_recovered() {
 
 segment_record object_table::record_of(const object& o, const held& part, time_point now) const {
   segment_record r;
-  r.ticket = o.made_by;
+  r.ticket = part.ticket;
   r.offset = part.extent.offset;
-  r.size = o.size;
+  r.size = part.size;
+  r.version = o.version;
+  r.object_size = o.size;
+  r.at = part.at;
+  r.copy = part.copy;
   r.published = o.ticket == 0;
   r.hard_pin = o.hard;
   r.checksum = o.checksum;

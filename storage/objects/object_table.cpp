@@ -30,7 +30,7 @@ object_table::entry* object_table::visible(std::string_view key, time_point now)
 std::vector<replica_place> object_table::places(const std::vector<held>& memory) {
   std::vector<replica_place> all;
   all.reserve(memory.size());
-  for (const auto& m : memory) all.push_back({m.segment, m.extent.offset});
+  for (const auto& m : memory) all.push_back({m.segment, m.extent.offset, m.size});
   return all;
 }
 
@@ -63,10 +63,12 @@ void object_table::for_each(
     const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
     std::string_view in, time_point now) const {
   const auto lies_there = [&](const held& part) { return segments_.at(part.segment).name == in; };
+  const auto begins = [](const held& part) { return part.at == 0; };
   for (const auto& [key, o] : objects_) {
     if (o.ticket != 0 || o.ttl_end <= now) continue;
     if (!in.empty() && std::none_of(o.memory.begin(), o.memory.end(), lies_there)) continue;
-    if (!visit(key, o.size, o.memory.size())) return;
+    const auto replicas = std::count_if(o.memory.begin(), o.memory.end(), begins);
+    if (!visit(key, o.size, static_cast<std::size_t>(replicas))) return;
   }
 }
 
@@ -92,19 +94,23 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   if (replacing_.find(key) != replacing_.end()) return refuse(store_code::already_exists);
   if (policy.move && there == objects_.end()) return refuse(store_code::not_found);
   if (policy.move) size = there->second.size;
-  const bool fits = std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) {
-    return s.second.space.total_bytes() >= size && !s.second.draining;
+  const auto leaving = std::find_if(segments_.begin(), segments_.end(), [&](const auto& at) {
+    return policy.move && at.second.name == policy.leaving;
   });
-  const auto copies = policy.replicas == 0 ? there->second.memory.size() : policy.replicas;
-  std::vector<held> memory;
-  while (fits && memory.size() < std::min<std::size_t>(copies, segments_.size())) {
-    auto part = place(size, memory, policy, host);
-    // For the first copy others make way; for a further one, only what is free.
-    while (!part && memory.empty() && !policy.move && evict_one(now))
-      part = place(size, memory, policy, host);
-    if (!part) break;
-    memory.push_back(*part);
+  if (!policy.leaving.empty() && leaving == segments_.end()) return refuse(store_code::segment_not_found);
+  std::vector<held> stays;
+  if (policy.move && policy.keep) {
+    stays = there->second.memory;
+    if (leaving != segments_.end()) drop_copies(stays, leaving->first);
   }
+  const auto is_first = [](const held& part) { return part.at == 0; };
+  auto copies = std::size_t{policy.replicas};
+  if (copies == 0)
+    copies = static_cast<std::size_t>(
+        std::count_if(there->second.memory.begin(), there->second.memory.end(), is_first));
+  if (copies + static_cast<std::size_t>(std::count_if(stays.begin(), stays.end(), is_first)) > replicas_max)
+    return refuse(store_code::invalid_parameters);
+  auto memory = place_all(size, copies, {policy, host, stays}, !policy.move, now);
   if (memory.empty()) {
     seen_.refused += !policy.move;
     return refuse(store_code::no_space);
@@ -115,9 +121,15 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   o.replaces = replaces;
   o.size = size;
   o.writer = writer;
-  o.ticket = o.made_by = next_ticket_++;
+  o.ticket = o.version = next_ticket_++;
   o.memory = std::move(memory);
+  for (auto& part : o.memory) {
+    part.ticket = o.ticket;
+    used_bytes_ += part.bytes;
+  }
   o.moves = policy.move;
+  o.keeps = policy.move && policy.keep;
+  o.leaving = leaving == segments_.end() ? 0 : leaving->first;
   o.hard = policy.hard_pin;
   o.lease_end = now;
   o.soft_end =
@@ -125,7 +137,6 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   if (policy.ttl.count() && policy.ttl < time_point::max() - now) o.ttl_end = now + policy.ttl;
   if (!ties.group.empty() && !o.moves) join(made, ties.group);
   place_in_chain(made, ties);
-  used_bytes_ += offset_allocator::rounded(size) * o.memory.size();
   tickets_.emplace(o.ticket, &made);
   tickets_of_[writer].insert(o.ticket);
   if (journal_)
@@ -153,6 +164,7 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
     o.soft_end = was.soft_end;
     o.ttl_end = was.ttl_end;
     o.counted = was.counted;
+    if (o.keeps) o.version = was.version;  // one of its replicas, not a later value
   }
   // A later directory that knows both takes this one, so it is told of before what it replaces is gone.
   const auto old = o.replaces ? objects_.find(e.first) : objects_.end();
@@ -179,9 +191,12 @@ void object_table::take_place(entry& e, time_point now) {
     std::swap(was.place, is.place);
     std::swap(was.parent, is.parent);
     std::swap(placed_[was.place], placed_[is.place]);
+    if (is.keeps) keep_copies(was, is);
     if (!is.moves) order_.use(is.place, true);
     seen_.moved += is.moves;
-    erase(*old, was.lease_end, now);
+    const auto read_until = was.lease_end;
+    erase(*old, read_until, now);
+    if (is.keeps && read_until > now) lease(e, now);  // somebody reads what it has taken over
   }
   e.second.replaces = false;
   objects_.insert(replacing_.extract(replacing_.find(e.first)));  // the entry itself stays where it is
@@ -250,17 +265,14 @@ void object_table::erase(entry& e, time_point free_at, time_point now, bool evic
     by_ttl_.erase({o.ttl_end, &e});
     by_soft_end_.erase({o.soft_end, &e});
   }
-  give_back(o, free_at, now);
+  for (const auto& part : o.memory) give_back(part, free_at, now);
   auto& all = o.replaces ? replacing_ : objects_;
   all.erase(all.find(e.first));
 }
 
-void object_table::give_back(const object& o, time_point free_at, time_point now) {
-  for (const auto& part : o.memory) give_back(part, o.made_by, free_at, now);
-}
-
-void object_table::give_back(const held& part, std::uint64_t ticket, time_point free_at, time_point now) {
-  if (journal_) journal_->freed(part.segment, ticket, std::max(free_at - now, duration{}));
+void object_table::give_back(const held& part, time_point free_at, time_point now) {
+  if (journal_)
+    journal_->freed(part.segment, part.ticket, part.extent.offset, std::max(free_at - now, duration{}));
   if (free_at > now) {
     quarantine_.insert({free_at, part});
     quarantined_bytes_ += part.bytes;
@@ -270,23 +282,23 @@ void object_table::give_back(const held& part, std::uint64_t ticket, time_point 
   segments_.at(part.segment).space.release(part.extent.handle);
 }
 
-void object_table::unmount(std::uint32_t id) {
+void object_table::unmount(std::uint32_t id, time_point now) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
-  const auto here = [&](const held& part) { return part.segment == id; };
   std::vector<entry*> lost;
   for (auto* const all : {&objects_, &replacing_}) {
-    for (auto& e : *all) {
-      auto& memory = e.second.memory;
-      const auto gone = std::erase_if(memory, here);
-      used_bytes_ -= gone * offset_allocator::rounded(e.second.size);
-      if (memory.empty()) lost.push_back(&e);
-    }
+    for (auto& e : *all)
+      if (lose_part(e.second, id, now)) lost.push_back(&e);
   }
   for (auto* const e : lost) {
     seen_.lost += e->second.ticket == 0;
-    erase(*e, {}, {});
+    erase(*e, now, now);
   }
+  for (auto& [key, some] : stripes_)
+    std::erase_if(some, [&](const stripe& s) {
+      used_bytes_ -= s.part.segment == id ? s.part.bytes : 0;
+      return s.part.segment == id;
+    });
   for (auto at = quarantine_.begin(); at != quarantine_.end();) {
     const auto next = std::next(at);
     if (at->second.segment == id) {
@@ -355,7 +367,7 @@ void object_table::unlease(entry& e) {
 /// Nobody protects it any more, unless it is pinned hard.
 void object_table::offer(entry& e, time_point now) {
   using standing = eviction_order::standing;
-  if (!e.second.hard)
+  if (!e.second.hard && !e.second.leased)
     order_.stand(e.second.place, e.second.soft_end > now ? standing::soft : standing::plain);
 }
 
@@ -368,7 +380,7 @@ void object_table::settle(time_point now) {
   while (!by_soft_end_.empty() && by_soft_end_.begin()->first <= now) {
     auto& e = *by_soft_end_.begin()->second;
     by_soft_end_.erase(by_soft_end_.begin());
-    if (!e.second.leased) offer(e, now);
+    offer(e, now);
   }
 }
 
@@ -449,13 +461,10 @@ bool object_table::consistent() const {
     if (g.members.empty()) return false;
   }
   const auto whole = [&](const object& o) {
-    held_bytes += offset_allocator::rounded(o.size) * o.memory.size();
-    if (o.memory.empty() || (o.ticket != 0 && o.leased)) return false;
+    for (const auto& part : o.memory) held_bytes += part.bytes;
+    if (o.memory.empty() || !whole_copies(o) || (o.ticket != 0 && o.leased)) return false;
     const bool may_go = o.ticket == 0 && !o.hard && !o.leased;
     if (may_go != (order_.standing_of(o.place) != eviction_order::standing::held)) return false;
-    std::set<std::uint32_t> distinct;
-    for (const auto& part : o.memory) distinct.insert(part.segment);
-    if (distinct.size() != o.memory.size()) return false;
     in_flight += o.ticket != 0;
     object_bytes += o.ticket == 0 ? o.size : 0;
     should_hang += o.leased;
@@ -471,6 +480,8 @@ bool object_table::consistent() const {
     if (!e->second.leased || e->second.older != before) return false;
   if (leased_.newest != before || !order_.consistent()) return false;
   std::uint64_t quarantined = 0, total = 0, free = 0;
+  for (const auto& [key, some] : stripes_)
+    for (const auto& s : some) held_bytes += s.part.bytes;
   for (const auto& [at, part] : quarantine_) quarantined += part.bytes;
   for (const auto& [id, s] : segments_) {
     if (!s.space.consistent()) return false;

@@ -45,11 +45,22 @@ struct object_table_options {
   std::uint64_t first_ticket = 1;
 };
 
+/// Where a replica lies, or a stripe of it. Of an object all places are told in one list, replica by replica;
+/// a replica is as many of them as make up the object's size, in the order of its bytes.
 struct replica_place {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;  ///< bytes from the segment's start
+  std::uint64_t bytes = 0;   ///< of the object that lie there
   friend bool operator==(const replica_place&, const replica_place&) = default;
 };
+
+/// Splits such a list. Whatever fits no whole replica is left out.
+std::vector<std::span<const replica_place>> replicas_of(std::span<const replica_place> places,
+                                                        std::uint64_t size);
+
+/// Where these bytes of a replica lie.
+std::vector<replica_place> part_of(std::span<const replica_place> replica, std::uint64_t at,
+                                   std::uint64_t bytes);
 
 struct put_policy {
   std::uint32_t replicas = 1;  ///< each on another segment, other hosts first; fewer where there are fewer
@@ -62,6 +73,10 @@ struct put_policy {
   /// The object that is there is to lie elsewhere, `replicas` times, or as often as before if that is zero.
   /// It stays what it is: its size, pins, time to live, group and chain. Nobody makes way for it.
   bool move = false;
+  /// Of a move: the replicas that are there stay, all but those of which a part lies in `leaving`.
+  bool keep = false;
+  std::string leaving;   ///< name of a segment; empty: none is left
+  bool exactly = false;  ///< in `preferred` or nowhere
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
@@ -73,12 +88,16 @@ struct object_ties {
   double cost = 0;
 };
 
-/// One replica as the holder of its memory knows it: what the next directory is told.
+/// One replica, or a stripe of one, as the holder of its memory knows it: what the next directory is told.
 struct segment_record {
-  std::uint64_t ticket = 0;  ///< of the put that made it
-  std::uint64_t offset = 0, size = 0;
+  std::uint64_t ticket = 0;            ///< of the put or the move that made it
+  std::uint64_t offset = 0, size = 0;  ///< in the segment
   bool published = false;  ///< else somebody may still write it, or read it, and the rest says nothing
   bool hard_pin = false;
+  std::uint64_t version = 0;      ///< of two values of a key the one with the greater number is the later one
+  std::uint64_t object_size = 0;  ///< of all stripes
+  std::uint64_t at = 0;           ///< where in the object it begins
+  std::uint32_t copy = 0;         ///< which of the ticket's replicas
   std::uint64_t checksum = 0;
   duration soft_pin_for{}, ttl{};  ///< from now on; no ttl: zero
   std::uint64_t parent = 0;        ///< hash of its key; zero: none
@@ -95,8 +114,8 @@ class object_journal {
   virtual void reserved(std::uint32_t segment, const segment_record& record) = 0;
   virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key,
                          std::string_view group) = 0;
-  /// @param rests  for so long nobody else gets the memory.
-  virtual void freed(std::uint32_t segment, std::uint64_t ticket, duration rests) = 0;
+  /// @param offset  of the memory, which the ticket had. @param rests  for so long nobody else gets it.
+  virtual void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) = 0;
 };
 
 struct reservation {
@@ -111,7 +130,7 @@ struct object_view {
   std::uint64_t checksum = 0;  ///< xxh3-64 of the whole object
   std::vector<replica_place> places;
   time_point asked{};  ///< client's clock, before the question: a lease that the answer grants began later
-  std::optional<replica_place> sound = {};  ///< client's: one that was looked at and agrees
+  std::vector<replica_place> sound = {};  ///< client's: a replica that was looked at and agrees
 };
 
 struct segment_view {
@@ -137,6 +156,9 @@ class object_table {
   using session_id = std::uint64_t;
   static constexpr std::size_t key_bytes_max = 64 * KiB;
   static constexpr std::uint32_t replicas_max = 16;
+  /// Of a replica for which no segment has a run that is long enough. None but the last is shorter than that.
+  static constexpr std::uint32_t stripes_max = 64;
+  static constexpr std::uint64_t stripe_bytes_min = 64 * KiB;
 
   /// @param journal  may be null; must outlive the table.
   explicit object_table(object_table_options options, object_journal* journal = nullptr);
@@ -150,8 +172,10 @@ class object_table {
   /// In the order of their offsets. Of two values of a key the later one stays, the other is freed.
   /// @returns false for one that lies over another or outside, or contradicts its replica.
   bool recover(std::uint32_t segment, segment_record&& record, time_point now);
-  /// The memory is gone, and with it all objects that have no replica elsewhere. @cost O(objects)
-  void unmount(std::uint32_t segment);
+  /// All has come that will: stripes of which others are missing are given up.
+  void end_recovery(time_point now);
+  /// The memory is gone, and with it all objects that have no whole replica elsewhere. @cost O(objects)
+  void unmount(std::uint32_t segment, time_point now);
   std::vector<segment_view> segments() const;
   /// Whether objects are placed in the segment. @returns false if there is none of this name.
   bool drain(std::string_view name, bool draining);
@@ -202,9 +226,17 @@ class object_table {
  private:
   struct object;
   struct held {  ///< memory that an object takes up
-    std::uint32_t segment;
-    offset_allocator::extent extent;
-    std::uint64_t bytes;
+    std::uint32_t segment = 0;
+    offset_allocator::extent extent = {};
+    std::uint64_t bytes = 0;         ///< of the segment
+    std::uint64_t at = 0, size = 0;  ///< of the object
+    std::uint64_t ticket = 0;        ///< under which its holder knows it
+    std::uint32_t copy = 0;          ///< which of the ticket's replicas
+    bool one_with(const held& other) const { return ticket == other.ticket && copy == other.copy; }
+  };
+  struct stripe {  ///< that a segment brought along; the others may come
+    held part;
+    segment_record record;
   };
   struct text_hash {
     using is_transparent = void;
@@ -230,12 +262,14 @@ class object_table {
   };
   struct object {
     std::uint64_t size = 0, checksum = 0, ticket = 0;  ///< ticket: zero once published
-    std::uint64_t made_by = 0;                         ///< the same, for ever
+    std::uint64_t version = 0;                         ///< the first of its tickets, for ever
     session_id writer = 0;
-    std::vector<held> memory;
+    std::vector<held> memory;  ///< replica by replica, stripes in their order
     time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
     bool hard = false;
-    bool moves = false;     ///< the same object in other places
+    bool moves = false;  ///< the same object in other places
+    bool keeps = false;  ///< beside those where it is, but for the ones in `leaving`
+    std::uint32_t leaving = 0;
     bool replaces = false;  ///< not published yet, and what it replaces has its place among `objects_`
     bool leased = false;    ///< hangs in `leased_`
     groups::value_type* in = nullptr;
@@ -251,6 +285,10 @@ class object_table {
   void join(entry& e, std::string_view name);
   static void leave(groups& all, entry& e);
   void take_place(entry& e, time_point now);
+  static void keep_copies(object& was, object& is);
+  static void drop_copies(std::vector<held>& memory, std::uint32_t from);
+  bool lose_part(object& o, std::uint32_t from, time_point now);
+  static bool whole_copies(const object& o);
   bool still_moves(const entry& e, std::uint64_t checksum) const;
   void settle(time_point now);
   void unlease(entry& e);
@@ -260,16 +298,24 @@ class object_table {
   void show(entry& e, time_point now);
   void erase(entry& e, time_point free_at, time_point now, bool evicted = false);
   segment_record record_of(const object& o, const held& part, time_point now) const;
-  void give_back(const object& o, time_point free_at, time_point now);
-  void give_back(const held& part, std::uint64_t ticket, time_point free_at, time_point now);
+  void give_back(const held& part, time_point free_at, time_point now);
+  bool take_in(std::string&& key, const segment_record& record, std::span<const held> parts, time_point now);
   bool evict_one(time_point now);
-  std::optional<held> place(std::uint64_t size, const std::vector<held>& others, const put_policy& policy,
-                            std::string_view host);
+  struct wish {
+    const put_policy& policy;
+    std::string_view host;            ///< of the writer
+    const std::vector<held>& others;  ///< replicas that this one is to lie apart from
+  };
+  std::vector<held> place(std::uint64_t size, const wish& where);
+  std::vector<held> place_in_stripes(std::uint64_t size, const wish& where);
+  std::vector<held> place_all(std::uint64_t size, std::size_t copies, const wish& where, bool others_make_way,
+                              time_point now);
+  std::vector<held> stripe_among(std::uint64_t size, const wish& where, bool other_host,
+                                 std::string_view host);
   std::optional<held> try_segment(std::uint32_t id, std::uint64_t size);
-  bool fits_beside(const segment& s, std::uint32_t id, const std::vector<held>& others,
-                   bool other_host) const;
-  std::optional<held> place_among(std::uint64_t size, const std::vector<held>& others, bool other_host,
-                                  std::string_view host);
+  bool fits_beside(const segment& s, std::uint32_t id, const wish& where, bool other_host) const;
+  std::vector<std::uint32_t> segments_for(const wish& where, bool other_host, std::string_view host) const;
+  std::optional<held> place_among(std::uint64_t size, std::vector<std::uint32_t> fitting);
   std::uint64_t draw(std::uint64_t below);
   static std::vector<replica_place> places(const std::vector<held>& memory);
 
@@ -290,6 +336,7 @@ class object_table {
   lease_order leased_;
   std::set<std::pair<time_point, entry*>> by_ttl_, by_soft_end_;
   std::multimap<time_point, held> quarantine_;
+  std::unordered_map<std::string, std::vector<stripe>> stripes_;  ///< by key, until `end_recovery`
   std::uint64_t random_;
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
   object_counts seen_;  ///< of it, the events

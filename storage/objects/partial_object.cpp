@@ -68,8 +68,8 @@ store_code store_client::write_part(partial_object& object, std::uint64_t at, so
   if (bytes == 0 || at > object.size_ || bytes > object.size_ - at) return store_code::invalid_parameters;
   std::lock_guard lock{object.mutex_};
   if (object.ended_) return store_code::invalid_parameters;
-  for (const auto& place : object.places_) {
-    if (!reach_.write({place.segment, place.offset + at}, pieces, object.settled_))
+  for (const auto replica : replicas_of(object.places_, object.size_)) {
+    if (!reach_.write(part_of(replica, at, bytes), pieces, object.settled_))
       return store_code::transfer_failed;
   }
   object.note(at, pieces);
@@ -86,7 +86,8 @@ std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<par
     o.ended_ = true;
     auto sum = result<std::uint64_t>{0};
     if (o.complete())
-      sum = o.in_order_ ? XXH3_64bits_digest(&o.hash_) : reach_.checksum(o.places_.front(), o.size_);
+      sum =
+          o.in_order_ ? XXH3_64bits_digest(&o.hash_) : reach_.checksum(replicas_of(o.places_, o.size_).at(0));
     if (!sum) codes[i] = store_code::transfer_failed;
     if (sum && o.complete() && o.settled_) good[o.link_.get()].push_back({i, o.ticket_, *sum});
     else if (o.settled_) bad[o.link_.get()].push_back({i, o.ticket_, 0});
@@ -107,22 +108,19 @@ void store_client::give_up(std::span<const std::shared_ptr<partial_object>> obje
   for (const auto& [to, some] : all) revoke(*to, some);
 }
 
-/// A mapped replica that agrees with the checksum, or any that is not mapped.
-std::optional<replica_place> store_client::sound_place(object_view& object) {
-  if (object.sound) return object.sound;
+/// Chooses a mapped replica that agrees with the checksum, or any that is not mapped.
+bool store_client::find_sound(object_view& object) {
+  if (!object.sound.empty()) return true;
   reach_all(object.places);
-  auto order = object.places;
-  std::stable_partition(order.begin(), order.end(),
-                        [&](const auto& p) { return reach_.is_local(p.segment); });
-  for (const auto& place : order) {
-    if (reach_.is_local(place.segment)) {
-      const auto sum = reach_.checksum(place, object.size);
+  for (const auto replica : nearest_first(object)) {
+    if (reach_.is_local(replica)) {
+      const auto sum = reach_.checksum(replica);
       if (!sum || *sum != object.checksum) continue;
     }
-    object.sound = place;
-    return place;
+    object.sound.assign(replica.begin(), replica.end());
+    return true;
   }
-  return std::nullopt;
+  return false;
 }
 
 std::vector<store_code> store_client::read_parts(std::span<const std::string_view> keys,
@@ -137,20 +135,23 @@ std::vector<store_code> store_client::read_parts(std::span<const std::string_vie
       continue;
     }
     if (part.to.empty() || part.at > from.size || part.to.size() > from.size - part.at) continue;
-    const auto place = sound_place(from);
     codes[i] = store_code::checksum_mismatch;
-    if (!place) continue;
-    const auto read = reach_.read({place->segment, place->offset + part.at}, {&part.to, 1});
+    if (!find_sound(from)) continue;
+    const auto read = reach_.read(part_of(from.sound, part.at, part.to.size()), {&part.to, 1});
     codes[i] = read ? store_code::ok : store_code::transfer_failed;
-    if (!read) from.sound.reset();
+    if (!read) from.sound.clear();
   }
   // Whoever is still in its places now was so all the time: what leaves them does not come back under a
   // lease.
   const auto now = find(keys);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto &before = objects[parts[i].object], &after = now[parts[i].object];
-    const bool same = after.code == store_code::ok && after.size == before.size &&
-                      after.checksum == before.checksum && after.places == before.places;
+    const auto there = replicas_of(after.places, after.size);
+    const bool same =
+        after.code == store_code::ok && after.size == before.size && after.checksum == before.checksum &&
+        std::any_of(there.begin(), there.end(), [&](const auto& replica) {
+          return std::equal(replica.begin(), replica.end(), before.sound.begin(), before.sound.end());
+        });
     if (codes[i] == store_code::ok && !same)
       codes[i] = after.code == store_code::ok || after.code == store_code::not_found ? store_code::lease_ended
                                                                                      : after.code;

@@ -26,11 +26,15 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
       told.size = in.get<std::uint64_t>();
       if (in.ok()) reserve(std::move(told));
     } else if (kind == entry::published) {
+      told.ticket = ticket;
+      told.offset = in.get<std::uint64_t>();
+      if (const auto* const known = find({ticket, told.offset})) told.size = known->record.size;
       store_wire::get_published(in, told);
-      if (in.ok()) publish(ticket, std::move(told), now);
+      if (in.ok()) publish(std::move(told), now);
     } else if (kind == entry::freed) {
+      const auto offset = in.get<std::uint64_t>();
       const duration rests{in.get<std::int64_t>()};
-      if (in.ok()) free(ticket, rests, now);
+      if (in.ok()) free({ticket, offset}, rests, now);
     } else if (kind == entry::serving) {
       former_.served_by = ticket;
     } else {
@@ -59,23 +63,21 @@ void segment_ledger::reserve(segment_record&& told) {
   if (told.size == 0 || told.size > ~std::uint64_t{0} - told.offset) return;
   auto at = lines_.lower_bound(told.offset);
   if (at != lines_.begin() && std::prev(at)->first + std::prev(at)->second.record.size > told.offset) --at;
-  while (at != lines_.end() && at->first < told.offset + told.size) forget((at++)->second.record.ticket);
-  forget(told.ticket);
-  at_[told.ticket] = told.offset;
+  while (at != lines_.end() && at->first < told.offset + told.size) {
+    published_ -= at->second.record.published;
+    at = lines_.erase(at);
+  }
   lines_[told.offset] = {std::move(told), {}, time_point::max()};
 }
 
-segment_ledger::line* segment_ledger::find(std::uint64_t ticket) {
-  const auto found = at_.find(ticket);
-  return found == at_.end() ? nullptr : &lines_.at(found->second);
+segment_ledger::line* segment_ledger::find(const span_key& what) {
+  const auto found = lines_.find(what.offset);
+  return found == lines_.end() || found->second.record.ticket != what.ticket ? nullptr : &found->second;
 }
 
-void segment_ledger::publish(std::uint64_t ticket, segment_record&& told, time_point now) {
-  auto* const l = find(ticket);
+void segment_ledger::publish(segment_record&& told, time_point now) {
+  auto* const l = find({told.ticket, told.offset});
   if (!l || l->record.published) return;
-  told.ticket = ticket;
-  told.offset = l->record.offset;
-  told.size = l->record.size;
   l->soft_end = now + std::clamp(told.soft_pin_for, duration{}, duration{std::chrono::hours(24 * 365)});
   if (told.ttl.count() > 0 && told.ttl < time_point::max() - now) l->ttl_end = now + told.ttl;
   l->record = std::move(told);
@@ -83,23 +85,21 @@ void segment_ledger::publish(std::uint64_t ticket, segment_record&& told, time_p
 }
 
 /// It is no object any more, but its bytes may be in somebody's hands until they have rested.
-void segment_ledger::free(std::uint64_t ticket, duration rests, time_point now) {
-  auto* const l = find(ticket);
+void segment_ledger::free(const span_key& what, duration rests, time_point now) {
+  auto* const l = find(what);
   if (!l) return;
-  if (rests.count() <= 0) return forget(ticket);
+  if (rests.count() <= 0) return forget(what);
   published_ -= l->record.published;
   l->record.published = false;
   l->record.key = l->record.group = {};
-  resting_.emplace(now + std::min(rests, duration{std::chrono::hours(24)}), ticket);
+  resting_.emplace(now + std::min(rests, duration{std::chrono::hours(24)}), what);
 }
 
-void segment_ledger::forget(std::uint64_t ticket) {
-  const auto found = at_.find(ticket);
-  if (found == at_.end()) return;
-  const auto gone = lines_.find(found->second);
-  published_ -= gone->second.record.published;
-  lines_.erase(gone);
-  at_.erase(found);
+void segment_ledger::forget(const span_key& what) {
+  const auto* const gone = find(what);
+  if (!gone) return;
+  published_ -= gone->record.published;
+  lines_.erase(what.offset);
 }
 
 std::vector<std::vector<std::byte>> segment_ledger::announcement(time_point now) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "storage/objects/store_wire.hpp"
@@ -39,17 +38,19 @@ class segment_ledger {
     segment_record record;
     time_point soft_end{}, ttl_end = time_point::max();
   };
+  struct span_key {  ///< one ticket may have several spans here, a span one ticket after the other
+    std::uint64_t ticket, offset;
+  };
   void learn_member(std::uint32_t segment, bool joined);
   void reserve(segment_record&& told);
-  void publish(std::uint64_t ticket, segment_record&& told, time_point now);
-  void free(std::uint64_t ticket, duration rests, time_point now);
-  line* find(std::uint64_t ticket);
-  void forget(std::uint64_t ticket);
+  void publish(segment_record&& told, time_point now);
+  void free(const span_key& what, duration rests, time_point now);
+  line* find(const span_key& what);
+  void forget(const span_key& what);
 
   store_wire::former_life former_;
-  std::map<std::uint64_t, line> lines_;                  // by offset
-  std::unordered_map<std::uint64_t, std::uint64_t> at_;  // offset by ticket
-  std::multimap<time_point, std::uint64_t> resting_;
+  std::map<std::uint64_t, line> lines_;  // by offset
+  std::multimap<time_point, span_key> resting_;
   std::size_t published_ = 0;
 };
 

@@ -1,7 +1,10 @@
 #include "storage/objects/segment_reach.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <future>
+#include <map>
 
 #include "runtime/base/hash.hpp"
 #include "transport/copy/stream_copy.hpp"
@@ -28,6 +31,25 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
   std::uint64_t n = 0;
   for (const auto& p : pieces) n += p.size();
   return n;
+}
+
+/// Those of a list of spans, as if they were one, from `at` on.
+template <class Byte>
+std::vector<std::span<Byte>> cut(std::span<const std::span<Byte>> pieces, std::uint64_t at,
+                                 std::uint64_t bytes) {
+  std::vector<std::span<Byte>> all;
+  for (const auto& p : pieces) {
+    if (bytes == 0) break;
+    if (at >= p.size()) {
+      at -= p.size();
+      continue;
+    }
+    const auto n = std::min<std::uint64_t>(bytes, p.size() - at);
+    all.push_back(p.subspan(at, n));
+    bytes -= n;
+    at = 0;
+  }
+  return all;
 }
 
 }  // namespace
@@ -64,9 +86,11 @@ std::shared_ptr<segment_reach::way> segment_reach::find(std::uint32_t segment) c
 
 bool segment_reach::knows(std::uint32_t segment) const { return find(segment) != nullptr; }
 
-bool segment_reach::is_local(std::uint32_t segment) const {
-  const auto w = find(segment);
-  return w && w->segment.view.host == own_host_;
+bool segment_reach::is_local(std::span<const replica_place> replica) const {
+  return std::all_of(replica.begin(), replica.end(), [&](const replica_place& p) {
+    const auto w = find(p.segment);
+    return w && w->segment.view.host == own_host_;
+  });
 }
 
 result<std::shared_ptr<segment_reach::way>> segment_reach::open(std::uint32_t segment) {
@@ -118,7 +142,7 @@ result<std::span<std::byte>> segment_reach::mapped_part(const way& w, std::uint6
   return all.subspan(offset, bytes);
 }
 
-result<std::uint64_t> segment_reach::write(const replica_place& to, source_pieces pieces, bool& settled) {
+result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_pieces pieces, bool& settled) {
   const auto w = open(to.segment);
   if (!w) return fail(w.error());
   if (!(*w)->mapped) {
@@ -140,7 +164,7 @@ result<std::uint64_t> segment_reach::write(const replica_place& to, source_piece
   return XXH3_64bits_digest(&hash);
 }
 
-result<std::uint64_t> segment_reach::read(const replica_place& from, target_pieces pieces) {
+result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_pieces pieces) {
   const auto w = open(from.segment);
   if (!w) return fail(w.error());
   if (!(*w)->mapped) {
@@ -162,17 +186,82 @@ result<std::uint64_t> segment_reach::read(const replica_place& from, target_piec
   return XXH3_64bits_digest(&hash);
 }
 
-result<std::uint64_t> segment_reach::checksum(const replica_place& at, std::uint64_t bytes) {
-  const auto w = open(at.segment);
-  if (!w) return fail(w.error());
-  if ((*w)->mapped) {
-    const auto part = mapped_part(**w, at.offset, bytes);
-    if (!part) return fail(part.error());
-    return XXH3_64bits(part->data(), part->size());
+/// Moves stripes, those of different segments at once where a network lies between.
+template <class Byte, class Move>
+result<std::uint64_t> segment_reach::in_stripes(std::span<const replica_place> places,
+                                                std::span<const std::span<Byte>> pieces, const Move& move) {
+  std::map<std::uint32_t, std::vector<std::size_t>> by_segment;
+  std::vector<std::vector<std::span<Byte>>> parts;
+  std::uint64_t at = 0;
+  for (const auto& place : places) {
+    by_segment[place.segment].push_back(parts.size());
+    parts.push_back(cut(pieces, at, place.bytes));
+    at += place.bytes;
   }
-  std::vector<std::byte> copy(bytes);
-  const std::span<std::byte> whole{copy};
-  return read(at, {&whole, 1});
+  const auto all_of = [&](const std::vector<std::size_t>& some) -> result<void> {
+    for (const auto i : some)
+      if (auto moved = move(places[i], parts[i]); !moved) return fail(moved.error());
+    return {};
+  };
+  result<void> outcome;
+  if (is_local(places)) {  // one thread takes what the memory gives
+    for (const auto& [segment, some] : by_segment)
+      if (outcome) outcome = all_of(some);
+  } else {
+    std::vector<std::future<result<void>>> under_way;
+    for (const auto& [segment, some] : by_segment)
+      under_way.push_back(std::async(std::launch::async, [&] { return all_of(some); }));
+    for (auto& one : under_way)
+      if (auto ended = one.get(); !ended) outcome = ended;
+  }
+  if (!outcome) return fail(outcome.error());
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (const auto& p : pieces) XXH3_64bits_update(&hash, p.data(), p.size());
+  return XXH3_64bits_digest(&hash);
+}
+
+result<std::uint64_t> segment_reach::write(std::span<const replica_place> to, source_pieces pieces,
+                                           bool& settled) {
+  if (to.size() == 1) return write_one(to.front(), pieces, settled);
+  std::atomic<bool> all_settled = true;
+  const auto done = in_stripes(to, pieces, [&](const replica_place& place, source_pieces part) {
+    bool landed = true;
+    auto written = write_one(place, part, landed);
+    if (!landed) all_settled = false;
+    return written;
+  });
+  settled = settled && all_settled;
+  return done;
+}
+
+result<std::uint64_t> segment_reach::read(std::span<const replica_place> from, target_pieces pieces) {
+  if (from.size() == 1) return read_one(from.front(), pieces);
+  return in_stripes(from, pieces,
+                    [&](const replica_place& place, target_pieces part) { return read_one(place, part); });
+}
+
+result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at) {
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (const auto& place : at) {
+    const auto w = open(place.segment);
+    if (!w) return fail(w.error());
+    std::vector<std::byte> copy;
+    std::span<const std::byte> there;
+    if ((*w)->mapped) {
+      const auto part = mapped_part(**w, place.offset, place.bytes);
+      if (!part) return fail(part.error());
+      there = *part;
+    } else {
+      copy.resize(place.bytes);
+      const std::span<std::byte> whole{copy};
+      if (auto read = read_one(place, {&whole, 1}); !read) return read;
+      there = copy;
+    }
+    XXH3_64bits_update(&hash, there.data(), there.size());
+  }
+  return XXH3_64bits_digest(&hash);
 }
 
 }  // namespace mooncaf

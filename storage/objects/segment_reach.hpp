@@ -30,18 +30,25 @@ class segment_reach {
   /// while: a directory that has just begun does not know all yet.
   void learn(std::vector<store_wire::mounted_segment> segments);
   bool knows(std::uint32_t segment) const;
-  /// Whether the segment's memory is mapped here.
-  bool is_local(std::uint32_t segment) const;
+  /// Whether all of a replica lies in memory of this host.
+  bool is_local(std::span<const replica_place> replica) const;
 
-  /// One pass over the bytes. @returns xxh3-64 of them.
+  /// One pass over the bytes of one part; stripes in several segments are moved at once, and looked at
+  /// afterwards. @returns xxh3-64 of all.
+  /// @param to  a replica, or a part of one, as long as the pieces together.
   /// @param settled  becomes false if bytes of a failed write may still land.
   /// @error `ec::not_found` for a segment that is not known, others of the way to it.
-  result<std::uint64_t> write(const replica_place& to, source_pieces pieces, bool& settled);
-  result<std::uint64_t> read(const replica_place& from, target_pieces pieces);
-  /// Copies nothing where the segment is mapped. @returns xxh3-64 of the bytes there.
-  result<std::uint64_t> checksum(const replica_place& at, std::uint64_t bytes);
+  result<std::uint64_t> write(std::span<const replica_place> to, source_pieces pieces, bool& settled);
+  result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces);
+  /// Copies nothing where the segments are mapped. @returns xxh3-64 of the bytes there.
+  result<std::uint64_t> checksum(std::span<const replica_place> at);
 
  private:
+  result<std::uint64_t> write_one(const replica_place& to, source_pieces pieces, bool& settled);
+  result<std::uint64_t> read_one(const replica_place& from, target_pieces pieces);
+  template <class Byte, class Move>
+  result<std::uint64_t> in_stripes(std::span<const replica_place> places,
+                                   std::span<const std::span<Byte>> pieces, const Move& move);
   struct way {
     store_wire::mounted_segment segment;
     std::once_flag opened;

@@ -92,8 +92,10 @@ store_client::written store_client::write(const outgoing_object& item,
                                           const std::vector<replica_place>& places) {
   written w;
   reach_all(places);
-  for (const auto& place : places) {
-    const auto sum = reach_.write(place, item.pieces, w.settled);
+  std::uint64_t size = 0;
+  for (const auto& p : item.pieces) size += p.size();
+  for (const auto replica : replicas_of(places, size)) {
+    const auto sum = reach_.write(replica, item.pieces, w.settled);
     if (!sum) {
       w.code = store_code::transfer_failed;
       return w;
@@ -187,15 +189,18 @@ std::vector<object_view> store_client::ask_views(op what, std::span<const std::s
   });
 }
 
+std::vector<std::span<const replica_place>> store_client::nearest_first(const object_view& object) const {
+  auto order = replicas_of(object.places, object.size);
+  std::stable_partition(order.begin(), order.end(), [&](const auto& r) { return reach_.is_local(r); });
+  return order;
+}
+
 store_code store_client::read(const object_view& object, target_pieces pieces) {
   if (object.code != store_code::ok) return object.code;
   reach_all(object.places);
-  auto order = object.places;  // what is mapped comes first
-  std::stable_partition(order.begin(), order.end(),
-                        [&](const auto& p) { return reach_.is_local(p.segment); });
   auto outcome = store_code::transfer_failed;
-  for (const auto& place : order) {
-    const auto sum = reach_.read(place, pieces);
+  for (const auto replica : nearest_first(object)) {
+    const auto sum = reach_.read(replica, pieces);
     // The copying pass loads a line twice, to hash it and to copy it: past the lease that proves nothing, and
     // what arrived is looked at itself.
     if (sum && *sum == object.checksum &&

@@ -138,7 +138,9 @@ class store_client {
   };
   static void publish(directory_link& to, std::span<const ending> all, std::vector<store_code>& codes);
   static void revoke(directory_link& to, std::span<const ending> all);
-  std::optional<replica_place> sound_place(object_view& object);
+  /// Replicas, those in mapped memory before the others.
+  std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
+  bool find_sound(object_view& object);
 
   store_client_options options_;
   segment_reach reach_;

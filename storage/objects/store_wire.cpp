@@ -55,11 +55,13 @@ std::optional<std::uint32_t> get_count(byte_reader& in) {
 
 void put_policy_to(byte_writer& out, const put_policy& p) {
   out.put(p.replicas);
-  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2 | p.move << 3));
+  out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2 | p.move << 3 |
+                                    p.keep << 4 | p.exactly << 5));
   out.put(static_cast<std::int64_t>(p.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(p.ttl.count()));
   out.put(static_cast<std::uint8_t>(p.preferred.size()));
   for (const auto& name : p.preferred) out.put_text(name);
+  if (p.keep) out.put_text(p.leaving);
 }
 
 put_policy get_policy(byte_reader& in) {
@@ -70,25 +72,30 @@ put_policy get_policy(byte_reader& in) {
   p.soft_pin = pins & 2;
   p.replace = pins & 4;
   p.move = pins & 8;
+  p.keep = pins & 16;
+  p.exactly = pins & 32;
   p.soft_pin_for = duration{in.get<std::int64_t>()};
   p.ttl = duration{in.get<std::int64_t>()};
   for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) p.preferred.push_back(in.get_text());
+  if (p.keep) p.leaving = in.get_text();
   return p;
 }
 
 void put_places(byte_writer& out, const std::vector<replica_place>& places) {
-  out.put(static_cast<std::uint8_t>(places.size()));
+  out.put(static_cast<std::uint16_t>(places.size()));
   for (const auto& p : places) {
     out.put(p.segment);
     out.put(p.offset);
+    out.put(p.bytes);
   }
 }
 
 std::vector<replica_place> get_places(byte_reader& in) {
-  std::vector<replica_place> places(in.get<std::uint8_t>());
+  std::vector<replica_place> places(in.get<std::uint16_t>());
   for (auto& p : places) {
     p.segment = in.get<std::uint32_t>();
     p.offset = in.get<std::uint64_t>();
+    p.bytes = in.get<std::uint64_t>();
   }
   return places;
 }
@@ -155,7 +162,14 @@ former_life get_former(byte_reader& in) {
 
 void put_published(byte_writer& out, const segment_record& r, std::string_view key, std::string_view group) {
   out.put(r.checksum);
-  out.put(static_cast<std::uint8_t>(r.hard_pin));
+  const bool usual = r.version == r.ticket && r.object_size == r.size;  // one put's, whole
+  out.put(static_cast<std::uint8_t>(r.hard_pin | !usual << 1));
+  out.put(static_cast<std::uint8_t>(r.copy));
+  if (!usual) {
+    out.put(r.version);
+    out.put(r.object_size);
+    out.put(r.at);
+  }
   out.put(static_cast<std::int64_t>(r.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(r.ttl.count()));
   out.put(r.parent);
@@ -168,7 +182,12 @@ void put_published(byte_writer& out, const segment_record& r, std::string_view k
 void get_published(byte_reader& in, segment_record& r) {
   r.published = true;
   r.checksum = in.get<std::uint64_t>();
-  r.hard_pin = in.get<std::uint8_t>() != 0;
+  const auto flags = in.get<std::uint8_t>();
+  r.hard_pin = flags & 1;
+  r.copy = in.get<std::uint8_t>();
+  r.version = flags & 2 ? in.get<std::uint64_t>() : r.ticket;
+  r.object_size = flags & 2 ? in.get<std::uint64_t>() : r.size;
+  r.at = flags & 2 ? in.get<std::uint64_t>() : 0;
   r.soft_pin_for = duration{in.get<std::int64_t>()};
   r.ttl = duration{in.get<std::int64_t>()};
   r.parent = in.get<std::uint64_t>();

@@ -28,7 +28,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 5;
+inline constexpr std::uint32_t version = 6;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -61,8 +61,8 @@ inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 /// What a journal frame has after a byte that says whether it is to be acknowledged: kind, segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size
-  published,     ///< ticket, checksum, pins, place in its chain, key, group
-  freed,         ///< ticket, for how long the memory rests
+  published,     ///< ticket, offset, checksum, pins, what part it is of what, place in its chain, key, group
+  freed,         ///< ticket, offset, for how long the memory rests
   joined,        ///< nothing: this segment is part of the store
   fenced,        ///< nothing: what this segment holds counts no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
@@ -133,7 +133,7 @@ void put_former(byte_writer& out, const former_life& former);
 former_life get_former(byte_reader& in);
 void put_published(byte_writer& out, const segment_record& record, std::string_view key,
                    std::string_view group);
-/// All but ticket, offset and size.
+/// All but ticket, offset and size, which the record has already.
 void get_published(byte_reader& in, segment_record& record);
 void put_record(byte_writer& out, const segment_record& record);
 segment_record get_record(byte_reader& in);

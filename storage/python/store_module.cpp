@@ -192,7 +192,8 @@ class client {
     return all;
   }
 
-  /// (size, offset, name of the segment) of every replica of every key; none for a key that is not there.
+  /// (size, offset, name of the segment) of every replica of every key, of a striped one where it begins;
+  /// none for a key that is not there.
   std::vector<std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>>> replicas(
       const std::vector<std::string>& keys) {
     const py::gil_scoped_release free;
@@ -202,9 +203,10 @@ class client {
     const auto found = store->find(views(keys));
     const auto segments = store->segments();
     for (std::size_t i = 0; i < keys.size() && segments; ++i)
-      for (const auto& place : found[i].places)
+      for (const auto replica : replicas_of(found[i].places, found[i].size))
         for (const auto& s : *segments)
-          if (s.view.id == place.segment) all[i].emplace_back(found[i].size, place.offset, s.view.name);
+          if (s.view.id == replica.front().segment)
+            all[i].emplace_back(found[i].size, replica.front().offset, s.view.name);
     return all;
   }
 

@@ -31,5 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (from.left() != 0) std::abort();
   }
   if (!table.consistent()) std::abort();
+  table.end_recovery(now);
+  if (!table.consistent()) std::abort();
   return 0;
 }

@@ -192,7 +192,7 @@ TEST_CASE("the next directory knows what belongs to what, in whatever order it i
       records.back().key = key;
       records.back().group = group;
     }
-    void freed(std::uint32_t, std::uint64_t, duration) override {}
+    void freed(std::uint32_t, std::uint64_t, std::uint64_t, duration) override {}
     std::vector<segment_record> records;
   };
   listener told;

@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
 
+#include "runtime/base/units.hpp"
 #include "storage/objects/object_table.hpp"
 
 using namespace mooncaf;
@@ -28,7 +30,8 @@ struct writing {
   std::vector<replica_place> places;
   bool hard;
   std::string group;
-  bool moves;
+  bool moves, keeps;
+  std::uint32_t leaving;  ///< segment; zero: none
 };
 
 struct contest {
@@ -45,15 +48,41 @@ struct contest {
   std::map<std::string, model_object> there;  // a superset: eviction takes away, nothing adds
   std::vector<writing> open;
   std::map<std::uint32_t, std::uint64_t> segments;
-  int names = 0;
+  int names = 0, striped = 0;
 
   std::string key() { return "key-" + std::to_string(random() % 60); }
 
   void mount() {
-    const auto bytes = 64 * (100 + random() % 2000);
+    const auto bytes = 64 * KiB * (100 + random() % 2000);
     const auto id = table.mount("s" + std::to_string(names++), "h" + std::to_string(random() % 2), bytes);
     REQUIRE(id != 0);
     REQUIRE(segments.emplace(id, bytes).second);
+  }
+
+  /// Every replica has all bytes, inside of segments that no other replica has a part in.
+  void check_shape(const std::vector<replica_place>& places, std::uint64_t size) {
+    std::map<std::uint32_t, std::size_t> owner;
+    std::size_t parts = 0;
+    const auto replicas = replicas_of(places, size);
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+      parts += replicas[i].size();
+      striped += replicas[i].size() > 1;
+      for (const auto& p : replicas[i]) {
+        REQUIRE(p.bytes > 0);
+        REQUIRE(p.offset + p.bytes <= segments.at(p.segment));
+        REQUIRE(owner.emplace(p.segment, i).first->second == i);
+      }
+    }
+    REQUIRE(parts == places.size());
+  }
+
+  /// A replica goes with any of its stripes.
+  static void lose(std::vector<replica_place>& places, std::uint64_t size, std::uint32_t segment) {
+    std::vector<replica_place> left;
+    for (const auto replica : replicas_of(places, size))
+      if (std::none_of(replica.begin(), replica.end(), [&](const auto& p) { return p.segment == segment; }))
+        left.insert(left.end(), replica.begin(), replica.end());
+    places = std::move(left);
   }
 
   void unmount() {
@@ -62,15 +91,14 @@ struct contest {
     std::advance(gone, static_cast<std::ptrdiff_t>(random() % segments.size()));
     const auto id = gone->first;
     segments.erase(gone);
-    table.unmount(id);
-    const auto here = [&](const replica_place& p) { return p.segment == id; };
-    for (auto& w : open) std::erase_if(w.places, here);
+    table.unmount(id, now);
+    for (auto& w : open) lose(w.places, w.size, id);
     std::erase_if(open, [&](const writing& w) { return w.places.empty(); });
     for (auto at = there.begin(); at != there.end();) {
-      const bool was = table.look(at->first, now).code == store_code::ok;
-      std::erase_if(at->second.places, here);
-      // An object leaves with its last replica and not before.
-      if (at->second.places.empty()) REQUIRE_FALSE(was);
+      lose(at->second.places, at->second.size, id);
+      const bool is = table.look(at->first, now).code == store_code::ok;
+      // An object leaves with its last whole replica and not before, but for what makes way.
+      if (at->second.places.empty()) REQUIRE_FALSE(is);
       at = at->second.places.empty() ? there.erase(at) : std::next(at);
     }
   }
@@ -83,23 +111,33 @@ struct contest {
     policy.replace = random() % 3 == 0;
     policy.move = random() % 6 == 0;
     if (policy.move && random() % 2 == 0) policy.replicas = 0;
+    policy.keep = policy.move && random() % 2 == 0;
+    if (policy.keep && random() % 2 == 0)
+      policy.leaving = table.segments().empty() ? "" : table.segments().front().name;
     const auto group = random() % 3 == 0 ? "group-" + std::to_string(random() % 4) : std::string{};
     const auto session = 1 + random() % 4;
     const auto k = key();
-    auto size = 1 + random() % 20'000;
+    auto size = 1 + random() % (random() % 20 == 0 ? 300 * MiB : 20 * MiB);  // some wider than a segment
     const bool there_now = table.look(k, now).code == store_code::ok;
     const bool known = (there_now && !policy.replace && !policy.move) ||
                        std::any_of(open.begin(), open.end(), [&](const writing& w) { return w.key == k; });
+    const auto views = table.segments();
+    const auto left =
+        std::find_if(views.begin(), views.end(), [&](const auto& s) { return s.name == policy.leaving; });
+    const auto leaving = left == views.end() ? 0 : left->id;
     const auto got = table.reserve(session, k, size, policy, {}, now, {group});
     REQUIRE((got.code == store_code::already_exists) == known);
     REQUIRE((got.code == store_code::not_found) == (policy.move && !known && !there_now));
     if (got.code != store_code::ok) return;
     REQUIRE(got.places.size() >= 1);
     if (policy.move) size = there.at(k).size;
-    REQUIRE(got.places.size() <= (policy.replicas == 0 ? there.at(k).places.size() : policy.replicas));
-    for (const auto& p : got.places) REQUIRE(p.offset + size <= segments.at(p.segment));
+    const auto replicas = replicas_of(got.places, size).size();
+    REQUIRE(replicas <=
+            (policy.replicas == 0 ? replicas_of(there.at(k).places, size).size() : policy.replicas));
+    check_shape(got.places, size);
     if (!there_now) there.erase(k);
-    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin, group, policy.move});
+    open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin, group, policy.move,
+                    policy.keep, leaving});
   }
 
   void end_one() {
@@ -126,8 +164,13 @@ struct contest {
     const auto code = table.publish(w.session, w.ticket, right ? there.at(w.key).checksum : wrong, now);
     REQUIRE(code == (right ? store_code::ok : store_code::not_found));
     if (!right) return;
-    there.at(w.key).places = w.places;
-    there.at(w.key).lease_end = {};
+    auto& o = there.at(w.key);
+    auto stays = w.keeps ? o.places : std::vector<replica_place>{};
+    lose(stays, o.size, w.leaving);
+    stays.insert(stays.end(), w.places.begin(), w.places.end());
+    check_shape(stays, o.size);
+    o.places = std::move(stays);
+    if (!w.keeps) o.lease_end = {};
   }
 
   void find() {
@@ -174,20 +217,20 @@ struct contest {
   /// No two objects that anybody may read or write share a byte.
   void check_apart() {
     std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> taken;
-    const auto take = [&](const replica_place& p, std::uint64_t size) {
-      const auto [at, fresh] = taken.emplace(std::pair{p.segment, p.offset}, size);
+    const auto take = [&](const replica_place& p) {
+      const auto [at, fresh] = taken.emplace(std::pair{p.segment, p.offset}, p.bytes);
       REQUIRE(fresh);
       const auto next = std::next(at);
       if (next != taken.end() && next->first.first == p.segment)
-        REQUIRE(p.offset + size <= next->first.second);
+        REQUIRE(p.offset + p.bytes <= next->first.second);
       if (at != taken.begin() && std::prev(at)->first.first == p.segment)
         REQUIRE(std::prev(at)->first.second + std::prev(at)->second <= p.offset);
     };
     for (const auto& w : open)
-      for (const auto& p : w.places) take(p, w.size);
+      for (const auto& p : w.places) take(p);
     for (const auto& [k, o] : there)
       if (table.look(k, now).code == store_code::ok)
-        for (const auto& p : o.places) take(p, o.size);
+        for (const auto& p : o.places) take(p);
   }
 
   void step() {
@@ -220,6 +263,7 @@ struct contest {
 }  // namespace
 
 TEST_CASE("whatever is done in whatever order, a published object is whole and alone in its place, or gone") {
+  int striped = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     contest c{seed};
@@ -240,5 +284,7 @@ TEST_CASE("whatever is done in whatever order, a published object is whole and a
     REQUIRE(c.table.consistent());
     CHECK(end.objects == 0);
     CHECK(end.free_bytes == end.total_bytes);
+    striped += c.striped;
   }
+  CHECK(striped > 100);
 }

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+#include <span>
+
 using namespace mooncaf;
 using namespace std::chrono_literals;
 
@@ -107,12 +110,12 @@ TEST_CASE("eviction begins above the high watermark and ends at the low one") {
   CHECK(w.table.look("k6", w.now).code == store_code::ok);
 }
 
-TEST_CASE("an object larger than any segment is refused and costs no other its place") {
+TEST_CASE("an object larger than all segments is refused and costs no other its place") {
   world w;
   w.table.mount("a", "h", 1 * MiB);
   w.table.mount("b", "h", 1 * MiB);
   REQUIRE(w.put("k") == store_code::ok);
-  CHECK(w.put("big", 2 * MiB) == store_code::no_space);
+  CHECK(w.put("big", 2 * MiB + 1) == store_code::no_space);
   CHECK(w.table.look("k", w.now).code == store_code::ok);
 }
 
@@ -150,7 +153,7 @@ TEST_CASE("replicas lie on distinct segments, other hosts first, and outlive one
   put_policy one;
   one.preferred = {"c"};
   REQUIRE(w.put("alone", 1000, one) == store_code::ok);
-  w.table.unmount(c);
+  w.table.unmount(c, w.now);
   CHECK(w.table.look("k", w.now).places.size() == 1);
   CHECK(w.table.look("all", w.now).places.size() == 2);
   CHECK(w.table.look("alone", w.now).code == store_code::not_found);
@@ -308,5 +311,91 @@ TEST_CASE("an object that is moved stays what it is, and nobody makes way for it
     CHECK(w.put("third", 60'000) == store_code::no_space);
     CHECK(w.table.look("other", w.now).code == store_code::ok);
   }
+  CHECK(w.table.consistent());
+}
+
+namespace {
+std::set<std::string> hosts_of(const object_table& table, std::span<const replica_place> replica) {
+  std::set<std::string> hosts;
+  for (const auto& s : table.segments())
+    for (const auto& p : replica)
+      if (p.segment == s.id) hosts.insert(s.host);
+  return hosts;
+}
+}  // namespace
+
+TEST_CASE(
+    "what no segment holds lies in stripes, each replica on hosts of its own, and goes with any stripe") {
+  world w;
+  std::vector<std::uint32_t> segments;
+  for (const auto* name : {"a0", "a1", "b0", "b1"})
+    segments.push_back(w.table.mount(name, std::string{name[0]}, 1 * MiB));
+  put_policy two;
+  two.replicas = 2;
+  REQUIRE(w.put("k", 3 * MiB / 2, two) == store_code::ok);
+  const auto k = w.table.find("k", w.now);
+  const auto replicas = replicas_of(k.places, k.size);
+  REQUIRE(replicas.size() == 2);
+  CHECK(replicas[0].size() > 1);
+  CHECK(hosts_of(w.table, replicas[0]).size() == 1);
+  CHECK(hosts_of(w.table, replicas[0]) != hosts_of(w.table, replicas[1]));
+  w.table.unmount(replicas[0].back().segment, w.now);
+  const auto left = w.table.look("k", w.now);
+  REQUIRE(replicas_of(left.places, left.size).size() == 1);
+  CHECK(left.places == std::vector(replicas[1].begin(), replicas[1].end()));
+  // What was left of the other replica rests as long as somebody may read it.
+  CHECK(w.table.counts().quarantined_bytes > 0);
+  CHECK(w.table.consistent());
+  w.table.tick(w.now += 11s);
+  CHECK(w.table.counts().quarantined_bytes == 0);
+  w.table.unmount(left.places.front().segment, w.now);
+  CHECK(w.table.look("k", w.now).code == store_code::not_found);
+  CHECK(w.table.counts().lost == 1);
+  CHECK(w.table.counts().free_bytes == w.table.counts().total_bytes);
+}
+
+TEST_CASE("an object is placed in the gaps of a fragmented segment before another one goes") {
+  world w;
+  w.table.mount("a", "h", 64 * 64 * KiB);
+  for (int i = 0; i < 64; ++i) REQUIRE(w.put(std::to_string(i), 64 * KiB) == store_code::ok);
+  for (int i = 0; i < 64; i += 2) REQUIRE(w.table.remove(std::to_string(i), false, w.now) == store_code::ok);
+  REQUIRE(w.put("k", 32 * 64 * KiB - 5) == store_code::ok);
+  CHECK(w.table.counts().evictions == 0);
+  CHECK(w.table.look("k", w.now).places.size() == 32);
+  CHECK(w.put("one more", 1) == store_code::ok);
+  CHECK(w.table.counts().evictions == 1);
+  CHECK(w.table.consistent());
+}
+
+TEST_CASE("a replica is added beside those that are there, or takes the place of one of them") {
+  world w;
+  const auto a = w.table.mount("a", "h", 1 * MiB), b = w.table.mount("b", "i", 1 * MiB);
+  put_policy first;
+  first.preferred = {"a"};
+  REQUIRE(w.put("k", 1000, first) == store_code::ok);
+  put_policy add;
+  add.move = add.keep = add.exactly = true;
+  add.preferred = {"b"};
+  auto r = w.table.reserve(2, "k", 0, add, {}, w.now);
+  REQUIRE(r.code == store_code::ok);
+  const auto read = w.table.find("k", w.now);  // by somebody who goes on with the old place
+  CHECK(w.table.publish(2, r.ticket, 42, w.now) == store_code::ok);
+  CHECK(w.table.look("k", w.now).places ==
+        std::vector<replica_place>{read.places[0], {b, r.places[0].offset, 1000}});
+  CHECK(w.table.remove("k", false, w.now) == store_code::has_lease);
+  add.preferred = {"a"};
+  CHECK(w.table.reserve(2, "k", 0, add, {}, w.now).code == store_code::no_space);  // it is there
+  w.table.mount("c", "j", 1 * MiB);
+  add.preferred = {"c"};
+  add.leaving = "nobody";
+  CHECK(w.table.reserve(2, "k", 0, add, {}, w.now).code == store_code::segment_not_found);
+  add.leaving = "a";
+  r = w.table.reserve(2, "k", 0, add, {}, w.now);
+  REQUIRE(r.code == store_code::ok);
+  REQUIRE(w.table.publish(2, r.ticket, 42, w.now) == store_code::ok);
+  const auto now = w.table.look("k", w.now).places;
+  REQUIRE(now.size() == 2);
+  CHECK(now[0].segment == b);
+  CHECK(now[1].segment != a);
   CHECK(w.table.consistent());
 }

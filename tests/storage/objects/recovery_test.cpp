@@ -6,7 +6,7 @@ using namespace mooncaf;
 using namespace mooncaf::test;
 
 TEST_CASE("directories, holders, connections and clients may be lost at any moment") {
-  int recoveries = 0;
+  int recoveries = 0, stripes = 0;
   for (unsigned seed = 1; seed <= 120; ++seed) {
     CAPTURE(seed);
     world w{seed, seed % 4 == 0};
@@ -40,8 +40,10 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
     CHECK(end.objects == 0);
     CHECK(end.free_bytes == end.total_bytes);
     recoveries += w.recoveries;
+    stripes += w.stripes;
   }
   CHECK(recoveries > 300);
+  CHECK(stripes > 100);
 }
 
 TEST_CASE("a removal is answered when the holders of all replicas have heard of it") {
@@ -69,7 +71,8 @@ TEST_CASE("a removal is answered when the holders of all replicas have heard of 
   CHECK(answered);
 }
 
-TEST_CASE("an upsert that the directory's death cuts between two holders leaves the old value or the new one") {
+TEST_CASE(
+    "an upsert that the directory's death cuts between two holders leaves the old value or the new one") {
   for (int told = 0; told < 6; ++told) {
     CAPTURE(told);
     world w{1, false};

@@ -24,7 +24,8 @@ namespace mooncaf::test {
 using namespace std::chrono_literals;
 using store_wire::op;
 
-inline constexpr std::uint64_t segment_bytes = 64 * 600;
+/// What the memory of holders is counted in here: stripes begin and end with one.
+inline constexpr std::uint64_t grain = object_table::stripe_bytes_min, segment_bytes = grain * 600;
 
 /// A process that lends memory. What `segment_lender` does, without its sockets.
 struct holder {
@@ -33,7 +34,7 @@ struct holder {
   std::uint64_t session = 0;                // zero: no connection
   std::deque<std::vector<std::byte>> wire;  // journal frames on their way
   std::deque<std::vector<std::byte>> to_announce;
-  std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(segment_bytes / 64);  // who wrote each grain
+  std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(segment_bytes / grain);  // who wrote it
   int life = 0;
   std::uint64_t heard = 0;  // journal frames of this connection
 };
@@ -52,14 +53,14 @@ struct client {
 };
 
 struct world {
-  explicit world(unsigned seed, bool crowded) : random(seed), sizes(crowded ? 12'000 : 900) {
+  explicit world(unsigned seed, bool crowded) : random(seed), sizes(crowded ? 190 : 14) {
     start_directory();
     for (int i = 0; i < 3; ++i) holders.emplace_back();
     clients.resize(3);
   }
 
   std::mt19937_64 random;
-  std::uint64_t sizes;
+  std::uint64_t sizes;  ///< grains of an object
   time_point now{1h};
   std::unique_ptr<directory_desk> desk;
   std::uint64_t incarnation = 0;
@@ -70,7 +71,7 @@ struct world {
   std::map<std::string, std::uint64_t> must_be;                    // known to be there, if nothing made way
   std::map<std::string, std::uint64_t> removed_up_to;              // somebody asked for it, perhaps in vain
   std::uint64_t next_value = 1;
-  int recoveries = 0;
+  int recoveries = 0, stripes = 0;
 
   void start_directory() {
     object_table_options o;
@@ -221,11 +222,11 @@ struct world {
 
   /// Its contents are gone: nothing that may have lain there alone has to be found any more.
   void forget_what_lay_in(const holder& h) {
-    for (auto at = must_be.begin(); at != must_be.end();)
-      at = where[at->second].erase(name_of(h)) && where[at->second].empty() ? must_be.erase(at)
-                                                                            : std::next(at);
+    for (auto& [value, replicas] : where)  // those, too, whose publication nobody was told of yet
+      std::erase_if(replicas, [&](const auto& by) { return by.count(name_of(h)) != 0; });
+    std::erase_if(must_be, [&](const auto& known) { return where[known.second].empty(); });
   }
-  std::map<std::uint64_t, std::set<std::size_t>> where;  // holders of a value
+  std::map<std::uint64_t, std::vector<std::set<std::size_t>>> where;  // of a value: holders of each replica
 
   // ---- what happens to them
 
@@ -273,7 +274,8 @@ struct world {
 
   void reserve(client& c) {
     const auto k = key();
-    const auto size = 1 + random() % sizes;
+    const bool wide = sizes > 100 && random() % 8 == 0;  // no segment holds it
+    const auto size = grain * (wide ? 601 + random() % 300 : 1 + random() % sizes);
     put_policy policy;
     policy.replicas = 1 + static_cast<std::uint32_t>(random() % 2);
     policy.replace = random() % 3 == 0;
@@ -302,7 +304,7 @@ struct world {
     for (const auto& p : w.places) {
       auto* const h = holder_of(p.segment);
       if (!h) continue;
-      const auto from = p.offset / 64, count = (w.size + 63) / 64, half = count / 2;
+      const auto from = p.offset / grain, count = p.bytes / grain, half = count / 2;
       for (auto i = w.half_done ? half : 0; i < (w.half_done ? count : half); ++i)
         h->memory.at(from + i) = w.value;
     }
@@ -318,8 +320,14 @@ struct world {
     open.erase(ours);
     published[w.key].insert(w.value);
     must_be.erase(w.key);  // if this replaces it, perhaps without an answer
-    for (const auto& p : w.places)
-      if (const auto* h = holder_of(p.segment)) where[w.value].insert(name_of(*h));
+    for (const auto replica : replicas_of(w.places, w.size)) {
+      std::set<std::size_t> by;
+      for (const auto& p : replica)
+        if (const auto* h = holder_of(p.segment)) by.insert(name_of(*h));
+        else by.insert(holders.size());  // lost already
+      if (by.count(holders.size()) == 0) where[w.value].push_back(by);
+      stripes += replica.size() > 1;
+    }
     c.waits = [=, this](byte_reader& in) {
       in.get<std::uint32_t>();
       if (in.get<std::int32_t>() != 0) return;
@@ -367,16 +375,18 @@ struct world {
   void check(const std::string& k, byte_reader& in) {
     in.get<std::uint32_t>();
     const auto code = in.get<std::int32_t>();
-    const auto size = in.get<std::uint64_t>();
+    in.get<std::uint64_t>();
     const auto value = in.get<std::uint64_t>();
     const auto places = store_wire::get_places(in);
     const auto known = must_be.find(k);
     CAPTURE(k);
     if (code != 0) {
       // Where there is room for all, nothing makes way; but a holder may have been given up, or may be away.
-      if (known == must_be.end() || sizes >= 1000) return;
-      for (const auto i : where[known->second])
-        CHECK_FALSE((holders[i].session && holders[i].to_announce.empty() && holders[i].wire.empty()));
+      if (known == must_be.end() || sizes > 100) return;
+      for (const auto& replica : where[known->second])
+        CHECK_FALSE(std::all_of(replica.begin(), replica.end(), [&](auto i) {
+          return holders[i].session && holders[i].to_announce.empty() && holders[i].wire.empty();
+        }));
       return;
     }
     CHECK(published[k].count(value) == 1);
@@ -385,7 +395,8 @@ struct world {
     for (const auto& p : places) {
       const auto* const h = holder_of(p.segment);
       if (!h) continue;
-      for (std::uint64_t i = 0; i < (size + 63) / 64; ++i) REQUIRE(h->memory.at(p.offset / 64 + i) == value);
+      for (std::uint64_t i = 0; i < p.bytes / grain; ++i)
+        REQUIRE(h->memory.at(p.offset / grain + i) == value);
     }
   }
 

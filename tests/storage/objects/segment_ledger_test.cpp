@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 using namespace mooncaf;
 using namespace std::chrono_literals;
 using store_wire::entry;
@@ -13,6 +15,7 @@ const time_point now{1h};
 struct frame_of_entries {
   std::vector<std::byte> bytes{std::byte{0}};
   byte_writer out{bytes};
+  std::map<std::uint64_t, std::uint64_t> offsets;  ///< of tickets
   frame_of_entries& begin(entry kind, std::uint32_t segment = 7) {
     out.put(static_cast<std::uint8_t>(kind));
     out.put(segment);
@@ -21,12 +24,14 @@ struct frame_of_entries {
   frame_of_entries& reserved(std::uint64_t ticket, std::uint64_t offset, std::uint64_t size) {
     begin(entry::reserved);
     for (const auto n : {ticket, offset, size}) out.put(n);
+    offsets[ticket] = offset;
     return *this;
   }
   frame_of_entries& published(std::uint64_t ticket, std::string_view key, duration soft = {},
                               duration ttl = {}) {
     begin(entry::published);
     out.put(ticket);
+    out.put(offsets[ticket]);
     segment_record r;
     r.checksum = ticket * 10;
     r.soft_pin_for = soft;
@@ -37,6 +42,7 @@ struct frame_of_entries {
   frame_of_entries& freed(std::uint64_t ticket, duration rests) {
     begin(entry::freed);
     out.put(ticket);
+    out.put(offsets[ticket]);
     out.put(static_cast<std::int64_t>(rests.count()));
     return *this;
   }
@@ -106,6 +112,7 @@ TEST_CASE("what was freed is in doubt as long as it rests, or until its place is
   REQUIRE(all.size() == 1);
   CHECK(all[0].key == "c");
   frame_of_entries free;
+  free.offsets = again.offsets;
   free.freed(4, 1s);
   REQUIRE(l.apply(free.bytes, now + 2s).understood);
   CHECK(announced(l).size() == 1);

@@ -343,3 +343,33 @@ TEST_CASE("a client copies objects from a segment that is drained, through memor
     CHECK(client->look({&one, 1}).at(0).places.size() == 2);
   }
 }
+
+TEST_CASE("an object that no segment holds is written and read in stripes, from here and from elsewhere") {
+  for (const auto* host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const cluster world{3, 8 * MiB};
+    const auto c = world.client(host);
+    const auto bytes = noise(9 * MiB + 77, 8);
+    REQUIRE(put(*c, "k", bytes) == store_code::ok);
+    const std::string_view key = "k";
+    auto found = c->find({&key, 1});
+    CHECK(found.at(0).places.size() > 1);
+    store_code code{};
+    CHECK(get(*c, key, code) == bytes);
+    CHECK(code == store_code::ok);
+    // A part that begins in one stripe and ends in another.
+    std::vector<std::byte> part(5 * MiB);
+    const part_to_read wanted{0, 2 * MiB + 11, part};
+    REQUIRE(c->read_parts({&key, 1}, found, {&wanted, 1}).at(0) == store_code::ok);
+    CHECK(std::equal(part.begin(), part.end(), bytes.begin() + 2 * MiB + 11));
+    // The same, written part by part and not in order.
+    const object_outline outline{"parts", bytes.size()};
+    auto begun = c->begin({&outline, 1}, {});
+    REQUIRE(begun.at(0).code == store_code::ok);
+    const std::span<const std::byte> all{bytes}, head = all.first(4 * MiB), tail = all.subspan(4 * MiB);
+    CHECK(c->write_part(*begun[0].object, 4 * MiB, {&tail, 1}) == store_code::ok);
+    CHECK(c->write_part(*begun[0].object, 0, {&head, 1}) == store_code::ok);
+    CHECK(c->finish({&begun[0].object, 1}).at(0) == store_code::ok);
+    CHECK(get(*c, "parts", code) == bytes);
+  }
+}
