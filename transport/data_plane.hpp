@@ -40,7 +40,7 @@ struct data_plane_options {
   std::uint16_t data_port = 0;            ///< 0: any free port
   std::string advertised_host;            ///< what peers connect to; empty: `listen_host`
   unsigned tcp_streams = 2;               ///< connections per peer and direction, [1, 64]
-  unsigned tcp_threads = 1;               ///< I/O threads, [1, 64]
+  unsigned tcp_threads = 2;               ///< I/O threads, [1, 64]
   /// What the kernel may hold of a connection until the peer has it, [16 KiB, 64 MiB]. Small enough to stay
   /// in the cache between the copies in and out, which makes a fast link twice as fast; all connections
   /// together no less than the link's bandwidth x round trip.

@@ -137,30 +137,49 @@ landing_log::entry& landing_log::entry_of(node_id node, std::uint64_t incarnatio
   return e;
 }
 
+landing_log::page& landing_log::page_of(node_id node, std::uint64_t incarnation, transfer_id id) {
+  auto& e = entry_of(node, incarnation);
+  const auto [it, fresh] = e.pages.try_emplace(id.value / page::ids);
+  if (fresh) e.order.push_back(it->first);
+  return it->second;
+}
+
 landing_log::state landing_log::claim(node_id node, std::uint64_t incarnation, transfer_id id) {
   std::lock_guard lock{mutex_};
-  auto& states = entry_of(node, incarnation).states;
-  const auto [it, fresh] = states.try_emplace(id, state::claimed);
-  return fresh ? state::fresh : it->second;
+  auto& p = page_of(node, incarnation, id);
+  auto& s = state_in(p, id);
+  if (s != state::fresh) return s;
+  s = state::claimed;
+  ++p.claimed;
+  return state::fresh;
 }
 
 void landing_log::release(node_id node, std::uint64_t incarnation, transfer_id id) {
   std::lock_guard lock{mutex_};
-  auto& states = entry_of(node, incarnation).states;
-  if (const auto it = states.find(id); it != states.end() && it->second == state::claimed) states.erase(it);
+  auto& p = page_of(node, incarnation, id);
+  auto& s = state_in(p, id);
+  if (s != state::claimed) return;
+  s = state::fresh;
+  --p.claimed;
 }
 
 bool landing_log::finish(node_id node, std::uint64_t incarnation, transfer_id id, bool landed) {
   constexpr std::size_t remembered = 65536;
   std::lock_guard lock{mutex_};
-  auto& e = entry_of(node, incarnation);
-  auto& s = e.states[id];
+  auto& p = page_of(node, incarnation, id);
+  auto& s = state_in(p, id);
   if (s == state::landed || s == state::failed) return false;
+  if (s == state::claimed) --p.claimed;
   s = landed ? state::landed : state::failed;
-  e.finished.push_back(id);
-  if (e.finished.size() > remembered) {
-    e.states.erase(e.finished.front());
-    e.finished.pop_front();
+  ++p.finished;
+  auto& e = entry_of(node, incarnation);
+  ++e.finished;
+  for (const page* oldest = &e.pages.at(e.order.front());
+       oldest->claimed == 0 && e.finished - oldest->finished >= remembered;
+       oldest = &e.pages.at(e.order.front())) {
+    e.finished -= oldest->finished;
+    e.pages.erase(e.order.front());
+    e.order.pop_front();
   }
   return true;
 }
@@ -169,8 +188,8 @@ landing_log::state landing_log::look(node_id node, std::uint64_t incarnation, tr
   std::lock_guard lock{mutex_};
   const auto n = nodes_.find(node);
   if (n == nodes_.end() || n->second.incarnation != incarnation) return state::fresh;
-  const auto it = n->second.states.find(id);
-  return it == n->second.states.end() ? state::fresh : it->second;
+  const auto it = n->second.pages.find(id.value / page::ids);
+  return it == n->second.pages.end() ? state::fresh : it->second.states[id.value % page::ids];
 }
 
 // ---- figures and callbacks

@@ -2,6 +2,7 @@
 // What the transports of one node share: options, registered memory, peers, the record of what landed,
 // figures.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -116,11 +117,20 @@ class landing_log {
   state look(node_id node, std::uint64_t incarnation, transfer_id id) const;
 
  private:
+  /// Of neighbouring ids: a peer counts its transfers, so most looks find a line that is in the cache.
+  struct page {
+    static constexpr std::uint64_t ids = 64;
+    std::array<state, ids> states{};
+    std::uint32_t claimed = 0, finished = 0;
+  };
   struct entry {
     std::uint64_t incarnation = 0;
-    std::unordered_map<transfer_id, state> states;
-    std::deque<transfer_id> finished;  // oldest first
+    std::unordered_map<std::uint64_t, page> pages;
+    std::deque<std::uint64_t> order;  // of the pages, oldest first
+    std::size_t finished = 0;
   };
+  static state& state_in(page& p, transfer_id id) { return p.states[id.value % page::ids]; }
+  page& page_of(node_id node, std::uint64_t incarnation, transfer_id id);
   entry& entry_of(node_id node, std::uint64_t incarnation);
 
   mutable std::mutex mutex_;

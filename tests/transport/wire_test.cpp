@@ -12,6 +12,7 @@ TEST_CASE("a frame header survives the wire") {
   frame_header h;
   h.type = frame_type::write_data;
   h.has_checksum = true;
+  h.more = true;
   h.payload_bytes = 4096;
   h.index = 3;
   h.count = 9;
@@ -25,6 +26,7 @@ TEST_CASE("a frame header survives the wire") {
   REQUIRE(back);
   CHECK(back->type == h.type);
   CHECK(back->has_checksum);
+  CHECK(back->more);
   CHECK(back->target == h.target);
   CHECK(back->access_key == h.access_key);
   CHECK(back->checksum == h.checksum);

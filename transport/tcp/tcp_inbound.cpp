@@ -10,6 +10,8 @@ namespace {
 // More than any initiator of ours keeps at work (data_plane_options::max_transfers_per_peer); a peer that
 // opens more is not one of ours and must not make us remember without bound.
 constexpr std::size_t assemblies_max = 4096;
+// Answers that share a system call, which here costs more than hashing what they are about.
+constexpr std::size_t answers_together = 8;
 
 }  // namespace
 
@@ -223,6 +225,7 @@ bool tcp_inbound::next_frame(tcp_link& link, outgoing_frame& out) {
   std::unique_lock lock{mutex_};
   const auto it = answers_.find(&link);
   if (it == answers_.end() || it->second.empty() || over_) return false;
+  if (may_wait(it->second) && link.amid_a_stream()) return false;
   auto a = std::move(it->second.front());
   it->second.pop_front();
   out = std::move(a.frame);
@@ -238,6 +241,15 @@ bool tcp_inbound::next_frame(tcp_link& link, outgoing_frame& out) {
   auto& queue = answers_[&link];
   std::erase_if(queue, [&](const answer& other) { return other.is_read && other.frame.header.id == id; });
   return true;
+}
+
+// Nobody waits for the outcome of a write behind which its sender goes on with others: the end of what
+// arrives now brings us here again.
+bool tcp_inbound::may_wait(const std::deque<answer>& queue) {
+  const auto is_outcome = [](const answer& a) {
+    return !a.is_read && a.frame.header.type == frame_type::write_result;
+  };
+  return queue.size() < answers_together && std::all_of(queue.begin(), queue.end(), is_outcome);
 }
 
 // Resolved when it leaves, so that a region unregistered meanwhile is not read. False: `out` is the refusal.

@@ -67,6 +67,7 @@ class tcp_inbound : public tcp_link_owner, public std::enable_shared_from_this<t
   void answer_failed(tcp_link& link, transfer_id id);
   void answer_repeated(tcp_link& link, transfer_id id, landing_log::state state);
   void reply(tcp_link& link, frame_type type, transfer_id id, const error& outcome);
+  static bool may_wait(const std::deque<answer>& queue);
   bool make_read_frame(transfer_id id, const read_entry& e, outgoing_frame& out);
 
   node_state& node_;

@@ -97,6 +97,8 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
   /// Bytes in and out so far; a link that is alive and has work makes it grow.
   std::uint64_t progress() const noexcept { return progress_; }
   const link_identity& peer() const noexcept { return shake_.peer(); }
+  /// A payload is arriving here whose sender has more to send behind it. Only inside owner calls.
+  bool amid_a_stream() const noexcept { return in_payload_ && header_.more; }
 
  private:
   static constexpr std::size_t step_bytes_max = 4 * MiB;  // then other links get their turn

@@ -348,6 +348,7 @@ bool tcp_session::make_data_frame(tcp_link& link, order& o, active& a, outgoing_
   a.touched = true;
   if (f.what == fault::kind::drop) return false;
   out.header.type = frame_type::write_data;
+  out.header.more = !orders_.empty();
   out.header.index = index;
   out.header.count = static_cast<std::uint32_t>(a.pieces.size());
   out.header.payload_bytes = static_cast<std::uint32_t>(p.remote.length);

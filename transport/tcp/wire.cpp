@@ -26,7 +26,7 @@ frame_header_buffer encode_frame(const frame_header& h) {
   put(at, magic);
   put(at, static_cast<std::uint8_t>(h.type));
   put(at, static_cast<std::uint8_t>(h.status));
-  put(at, static_cast<std::uint8_t>(h.has_checksum));
+  put(at, static_cast<std::uint8_t>((h.has_checksum ? 1 : 0) | (h.more ? 2 : 0)));
   put(at, std::uint8_t{0});
   put(at, h.payload_bytes);
   put(at, h.index);
@@ -51,12 +51,13 @@ result<frame_header> parse_frame(std::span<const std::byte, frame_header_bytes> 
   const auto status = in.get<std::uint8_t>();
   const auto flags = in.get<std::uint8_t>();
   const auto zero = in.get<std::uint8_t>();
-  if (type < 1 || type > 8 || status > static_cast<std::uint8_t>(ec::internal) || flags > 1 || zero != 0)
+  if (type < 1 || type > 8 || status > static_cast<std::uint8_t>(ec::internal) || flags > 3 || zero != 0)
     return fail(ec::corrupt, "frame with unknown type, status or flags");
   frame_header h;
   h.type = static_cast<frame_type>(type);
   h.status = static_cast<ec>(status);
-  h.has_checksum = flags == 1;
+  h.has_checksum = (flags & 1) != 0;
+  h.more = (flags & 2) != 0;
   h.payload_bytes = in.get<std::uint32_t>();
   h.index = in.get<std::uint32_t>();
   h.count = in.get<std::uint32_t>();

@@ -42,6 +42,7 @@ struct frame_header {
   frame_type type = frame_type::write_data;
   ec status = ec::none;       ///< results; the payload is then the detail
   bool has_checksum = false;  ///< data: `checksum` is xxh3-64 of the payload
+  bool more = false;          ///< data: the sender has further pieces to send, whatever it is answered
   std::uint32_t payload_bytes = 0;
   std::uint32_t index = 0;  ///< data: which piece of the transfer, in [0, count)
   std::uint32_t count = 0;  ///< write_data: pieces of the transfer; read_request: entries
