@@ -352,7 +352,10 @@ shard_status cache_shard::status() const {
   out.owners = counts.owners;
   out.ssd_blocks = ssd.ssd_blocks;
   out.ssd_bytes = ssd.ssd_blocks * store_.block_bytes();
+  out.ssd_capacity_bytes = store_.ssd_capacity_blocks() * store_.block_bytes();
+  out.ssd_written_bytes = ssd.writes * store_.block_bytes();
   out.evictions = stats.evictions;
+  out.evictions_lost = stats.evictions_lost;
   out.hits_dram = stats.hits_dram;
   out.hits_ssd = stats.hits_ssd;
   out.hits_remote = fetched_;

@@ -295,7 +295,10 @@ std::string conductor::status() const {
                                {"owners", s.owners},
                                {"ssd_blocks", s.ssd_blocks},
                                {"ssd_bytes", s.ssd_bytes},
+                               {"ssd_capacity_bytes", s.ssd_capacity_bytes},
+                               {"ssd_written_bytes", s.ssd_written_bytes},
                                {"evictions", s.evictions},
+                               {"evictions_lost", s.evictions_lost},
                                {"hits_dram", s.hits_dram},
                                {"hits_ssd", s.hits_ssd},
                                {"hits_remote", s.hits_remote},
@@ -310,7 +313,9 @@ std::string conductor::status() const {
                                 {"hit_tokens", d.hit_tokens},
                                 {"loaded_tokens", d.loaded_tokens},
                                 {"loaded_bytes", d.loaded_bytes},
-                                {"stored_bytes", d.stored_bytes}});
+                                {"stored_bytes", d.stored_bytes},
+                                {"unwritten_blocks", d.unwritten_blocks},
+                                {"lost_blocks", d.lost_blocks}});
     for (const auto& p : m.latest.moved.paths) {
       const auto peer = members_.find(p.peer);
       out["paths"].push_back({{"node", m.info.name},

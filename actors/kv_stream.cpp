@@ -64,10 +64,25 @@ void kv_stream::add_rows(std::vector<slice_pair>& out, std::uint32_t block, std:
   const auto add = [&](std::uint64_t at, std::uint64_t length) {
     out.push_back({{from_.region, local + at, length}, {target_->region, remote + at, length}, std::nullopt});
   };
+  if (layout_.pages == page_order::page_first) {
+    const auto page = layout_.page();
+    for (auto row = first_row; row < first_row + rows; ++row)
+      add(page.offset(layer, 0, row), layout_.planes() * layout_.row_bytes());
+    return;
+  }
   if (rows == layout_.block_tokens) return add(layer * layout_.layer_bytes(), layout_.layer_bytes());
   for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
     add(layout_.offset(layer, 0, false, first_row) + plane * layout_.plane_bytes(),
         rows * layout_.row_bytes());
+}
+
+/// Rows of all layers, where they are one piece.
+void kv_stream::add_tokens(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t first_row,
+                           std::uint32_t rows) const {
+  const auto token = layout_.page().token;
+  const auto local = from_.offsets[block] + first_row * token;
+  const auto remote = target_->offsets[block - target_->have_blocks] + first_row * token;
+  out.push_back({{from_.region, local, rows * token}, {target_->region, remote, rows * token}, std::nullopt});
 }
 
 std::vector<slice_pair> kv_stream::slices_of(const piece& what) const {
@@ -78,7 +93,9 @@ std::vector<slice_pair> kv_stream::slices_of(const piece& what) const {
     const auto block = at / layout_.block_tokens;
     const auto row = at % layout_.block_tokens;
     const auto rows = std::min(layout_.block_tokens - row, end - at);
-    if (what.all_layers) {
+    if (what.all_layers && layout_.pages == page_order::page_first) {
+      add_tokens(out, block, row, rows);
+    } else if (what.all_layers) {
       for (std::uint32_t layer = 0; layer < layout_.n_layers; ++layer) add_rows(out, block, layer, row, rows);
     } else {
       add_rows(out, block, what.layer, row, rows);

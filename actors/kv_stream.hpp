@@ -73,6 +73,8 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   std::vector<slice_pair> slices_of(const piece& what) const;
   void add_rows(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t layer,
                 std::uint32_t first_row, std::uint32_t rows) const;
+  void add_tokens(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t first_row,
+                  std::uint32_t rows) const;
   void submit(const piece& what, std::unique_lock<std::mutex>& lock);
   void completed(const completion& done);
   /// Calls `on_end` if nothing is left to happen. Releases the lock.

@@ -23,8 +23,10 @@ constexpr std::uint32_t run_blocks = 32;
 constexpr std::size_t runs_under_way = 2;
 
 /// Layers of one piece: as many as make slices that paths move at full speed (tests/bench/README.md: from
-/// 160 KiB up), and no more, since computing waits for the first.
+/// 160 KiB up), and no more, since computing waits for the first. All of them where a page has its layers
+/// token by token.
 std::uint32_t layers_at_once(const kv_layout& layout) {
+  if (layout.pages == page_order::page_first) return layout.n_layers;
   constexpr std::size_t full_speed = 160 * KiB;
   const auto layers = std::max<std::size_t>(1, full_speed / layout.layer_bytes());
   return static_cast<std::uint32_t>(std::min<std::size_t>(layers, layout.n_layers));

@@ -2,6 +2,10 @@
 
 namespace mooncaf {
 
+page_order as_order(l2_layout_choice c) noexcept {
+  return c == l2_layout_choice::page_first ? page_order::page_first : page_order::page_first_direct;
+}
+
 kv_dtype as_dtype(kv_dtype_choice c) noexcept {
   return c == kv_dtype_choice::f16 ? kv_dtype::f16 : kv_dtype::f32;
 }

@@ -12,6 +12,7 @@
 namespace mooncaf {
 
 kv_dtype as_dtype(kv_dtype_choice c) noexcept;
+page_order as_order(l2_layout_choice c) noexcept;
 placement_policy as_policy(placement_choice c) noexcept;
 admission_policy as_policy(admission_choice c) noexcept;
 eviction_policy as_policy(eviction_choice c) noexcept;

@@ -166,7 +166,8 @@ result<void> process::load_model() {
   auto defaults = defaults_of_model(m.path, m.generation_config);
   if (!defaults) return fail(defaults.error());
   context_->defaults = *defaults;
-  const auto layout = layout_of(loaded->identity.config, m.block_tokens, as_dtype(m.kv_dtype));
+  auto layout = layout_of(loaded->identity.config, m.block_tokens, as_dtype(m.kv_dtype));
+  layout.pages = as_order(m.l2_layout);
   return adopt(std::move(*loaded), layout);
 }
 
@@ -177,7 +178,8 @@ result<void> process::adopt(served_model&& loaded, const kv_layout& layout) {
   if (context_->text) context_->grammars = std::make_shared<grammar_cache>(context_->text);
   context_->shape = std::move(loaded.identity.config);
   context_->layout = layout;
-  const auto part = layers_per_part(layout.layer_bytes(), layout.n_layers);
+  const bool by_layer = layout.pages == page_order::page_first_direct;
+  const auto part = by_layer ? layers_per_part(layout.layer_bytes(), layout.n_layers) : layout.n_layers;
   context_->disk_part_layers = part < layout.n_layers ? part : 0;
   context_->root = loaded.identity.fingerprint;
   return {};

@@ -81,14 +81,15 @@ auto inspect(Inspector& f, worker_load& x) {
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
   return fields(f, "shard_status", x, x.slots_total, x.slots_free, x.slots_reserved, x.slots_committed,
-                x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes, x.owners,
-                x.evictions, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes_per_s,
-                x.ssd_latency_ns, x.consistent);
+                x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes,
+                x.ssd_capacity_bytes, x.ssd_written_bytes, x.owners, x.evictions, x.evictions_lost,
+                x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes_per_s, x.ssd_latency_ns,
+                x.consistent);
 }
 template <class Inspector>
 auto inspect(Inspector& f, device_kv_stats& x) {
   return fields(f, "device_kv_stats", x, x.blocks, x.blocks_used, x.hit_tokens, x.loaded_tokens,
-                x.loaded_bytes, x.stored_bytes);
+                x.loaded_bytes, x.stored_bytes, x.unwritten_blocks, x.lost_blocks);
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {

@@ -146,6 +146,14 @@ void add_model(table& t) {
             "Memory for KV on a cuda or linked device, shared by its instances; the longest context must fit",
             compute},
            s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
+  t.push_back(choice<model_options, l2_layout_choice>(
+      {"l2-layout", "l2_layout",
+       "Order of KV in the host's memory beside a cuda or linked device; equal in the whole cluster. "
+       "page_first_direct: layer by layer in each block; page_first: token by token",
+       who},
+      s, at(m, &model_options::l2_layout),
+      {{"page_first_direct", l2_layout_choice::page_first_direct},
+       {"page_first", l2_layout_choice::page_first}}));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},
                    s, at(m, &model_options::link_bytes_per_s), 1 * MiB, 1024 * GiB));

@@ -23,6 +23,7 @@ inline constexpr auto kv_dtype = kv_dtype_choice::f16;  // half the bytes, and n
 inline constexpr const char* device = "auto";
 inline constexpr double time_scale = 1;                    // a modelled device takes as long as a real one
 inline constexpr std::uint64_t device_kv = 1 * GiB;        // bytes; as much as the host keeps by default
+inline constexpr auto l2_layout = l2_layout_choice::page_first_direct;  // a layer of a page is one copy
 inline constexpr std::uint64_t link_bandwidth = 24 * GiB;  // bytes per second; PCIe 4.0 with 16 lanes
 inline constexpr auto link_latency = 10us;                 // of starting a copy on a graphics card
 inline constexpr std::uint32_t copy_engines = 2;           // one each way, as the cards of that link have

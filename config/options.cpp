@@ -283,6 +283,12 @@ result<void> check_serving(const options& o) {
     return fail(
         ec::invalid_argument,
         "device-kv: only a device with memory of its own has it; give --device cuda, or --device linked");
+  // Who stores blocks or names them has to know how they lie, too.
+  if ((c.prefill || c.decode) && !linked && !config::cuda_ordinal(o.model.device) &&
+      o.model.l2_layout != usual.l2_layout)
+    return fail(ec::invalid_argument,
+                "l2-layout: a device that computes in the host's memory has KV in its own order there; give "
+                "--device cuda, or --device linked");
   const auto of_link = [](const model_options& m) {
     return std::tuple{m.link_bytes_per_s, m.link_latency, m.copy_engines};
   };

@@ -24,6 +24,8 @@ struct host_port {
 std::string to_string(const host_port& at);  ///< "127.0.0.1:8000", "[::1]:8000"
 
 enum class kv_dtype_choice : std::uint8_t { f16, f32 };
+/// Order of KV in the host's memory: see `page_order` (runtime/base/kv_layout.hpp).
+enum class l2_layout_choice : std::uint8_t { page_first_direct, page_first };
 enum class serving_mode : std::uint8_t {
   disaggregated,  ///< prefill and decode on instances of their own
   coupled,        ///< one worker does both: the baseline to compare with
@@ -68,6 +70,7 @@ struct model_options {
   std::string device;
   double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
   std::uint64_t device_kv_bytes = 0;        ///< linked, cuda: KV in the device's memory, of all instances
+  l2_layout_choice l2_layout = l2_layout_choice::page_first_direct;  ///< linked, cuda
   std::uint64_t link_bytes_per_s = 0;       ///< linked: each way
   std::chrono::nanoseconds link_latency{};  ///< linked: of a copy, beyond its bytes
   std::uint32_t copy_engines = 0;           ///< linked

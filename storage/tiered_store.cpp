@@ -68,9 +68,29 @@ std::vector<owner_id> tiered_store::expire(time_point now) {
 }
 
 result<std::vector<slot_ref>> tiered_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
+  make_room_without_loss(count);
   auto slots = store_.reserve(owner, count, deadline);
   evict_ahead();
   return slots;
+}
+
+/// Evicts what is on SSD while what is not waits to be written, even if that was used longer ago.
+void tiered_store::make_room_without_loss(std::size_t count) {
+  // Where a block is written after some uses, what was not written is worth less than what was.
+  if (!options_.ssd || options_.write == write_policy::write_through_selective) return;
+  pin_id guard;
+  for (int guarded = 0; store_.free_slots() < count && guarded < guarded_steps_max;) {
+    const auto victim = store_.next_victim();
+    if (!victim) break;
+    if (store_.find(*victim)->on_ssd) {
+      (void)store_.evict_one();
+      continue;
+    }
+    if (!guard) guard = *store_.open_pin(disk_owner, never);  // who never ends
+    (void)store_.pin_one(*victim, guard);
+    ++guarded;
+  }
+  if (guard) store_.release(guard);
 }
 
 result<commit_outcome> tiered_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,

@@ -129,6 +129,8 @@ class tiered_store {
 
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
   std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
+  /// Blocks that the SSD may hold; 0: there is none.
+  std::size_t ssd_capacity_blocks() const noexcept { return options_.ssd ? options_.ssd_capacity_blocks : 0; }
   slot_counts integrity() const noexcept { return store_.integrity(); }
   const store_stats& stats() const noexcept { return store_.stats(); }
   tier_stats ssd_stats() const noexcept;
@@ -162,6 +164,7 @@ class tiered_store {
     impossible,  // not in DRAM, or behind a hole
   };
 
+  void make_room_without_loss(std::size_t count);
   void note_use(const pinned_blocks& pinned);
   bool join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position);
   void finish_read(const io_job& job, bool ok);

@@ -155,9 +155,10 @@ function show(c){
     ['load',i=>bar([[i.load,i.load>1?'warm':'good']])]],c.instances,'no instance has joined');
   table('shards',[['node',s=>esc(s.node)],['DRAM',s=>{const held=s.slots_total-s.slots_free-s.slots_committed+s.slots_pinned;
       return bar([[Math.max(0,held)/s.slots_total,'warm'],[Math.max(0,s.slots_committed-s.slots_pinned)/s.slots_total,'accent']])}],
-    ['slots',s=>num(s.slots_total),1],['free',s=>num(s.slots_free),1],['on SSD',s=>s.ssd_blocks?num(s.ssd_blocks)+' = '+num(s.ssd_bytes)+'B':'–',1],
+    ['slots',s=>num(s.slots_total),1],['free',s=>num(s.slots_free),1],['on SSD',s=>s.ssd_capacity_bytes?num(s.ssd_blocks)+' = '+num(s.ssd_bytes)+'B of '+num(s.ssd_capacity_bytes)+'B':'–',1],
+    ['written to SSD',s=>s.ssd_capacity_bytes?num(s.ssd_written_bytes)+'B':'–',1],
     ['hits in DRAM',s=>num(s.hits_dram),1],['hits on SSD',s=>num(s.hits_ssd),1],['hits elsewhere',s=>num(s.hits_remote),1],
-    ['misses',s=>num(s.misses),1],['evicted',s=>num(s.evictions),1]],c.shards,'no node holds KV blocks');
+    ['misses',s=>num(s.misses),1],['evicted',s=>num(s.evictions)+(s.evictions_lost?', '+num(s.evictions_lost)+' for good':''),1]],c.shards,'no node holds KV blocks');
   $('device_part').hidden=!c.devices.length;
   table('devices',[['node',d=>esc(d.node)],['KV',d=>bar([[d.blocks_used/d.blocks,'accent']])],['blocks',d=>num(d.blocks),1],
     ['context found there',d=>num(d.hit_tokens)+' tokens',1],['loaded from the host',d=>num(d.loaded_tokens)+' tokens = '+num(d.loaded_bytes)+'B',1],

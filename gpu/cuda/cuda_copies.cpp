@@ -12,7 +12,7 @@ constexpr std::size_t large_piece = std::size_t{64} << 10;
 
 bool of_sixteen(const kv_copy& c) {
   const auto all = reinterpret_cast<std::uintptr_t>(c.device.at) | reinterpret_cast<std::uintptr_t>(c.host) |
-                   c.piece_bytes | (c.count > 1 ? c.pitch_bytes : 0);
+                   c.piece_bytes | (c.count > 1 ? c.pitch_bytes | c.host_pitch() : 0);
   return all % 16 == 0;
 }
 
@@ -46,11 +46,12 @@ bool cuda_copies::carries(std::span<const kv_copy> copies, bool to_device) {
     pieces += c.count;
     if (c.bytes() == 0) continue;
     if (c.piece_bytes >= large_piece || !of_sixteen(c)) return false;
-    auto* const there = pinned_.find(c.host, (c.count - 1) * c.pitch_bytes + c.piece_bytes);
+    auto* const there = pinned_.find(c.host, c.host_reach());
     if (there == nullptr) return false;
     moves_.push_back({to_device ? there : c.device.at, to_device ? c.device.at : there,
                       static_cast<std::uint32_t>(c.piece_bytes), static_cast<std::uint32_t>(c.count),
-                      c.pitch_bytes});
+                      to_device ? c.host_pitch() : c.pitch_bytes,
+                      to_device ? c.pitch_bytes : c.host_pitch()});
   }
   if (pieces < 2 || moves_.empty()) return false;
   carry_params p;

@@ -148,7 +148,7 @@ class cuda_stream final : public stream {
     must(driver().cuMemcpyDtoHAsync_(to, address(from), bytes, stream_), "copy from the device");
   }
   void load(const kv_copy& c) override {
-    CUDA_MEMCPY2D p = shape(c);
+    CUDA_MEMCPY2D p = shape(c, true);
     p.srcMemoryType = CU_MEMORYTYPE_HOST;
     p.srcHost = c.host;
     p.dstMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -156,7 +156,7 @@ class cuda_stream final : public stream {
     copy(p, "load of KV");
   }
   void store(const kv_copy& c) override {
-    CUDA_MEMCPY2D p = shape(c);
+    CUDA_MEMCPY2D p = shape(c, false);
     p.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     p.srcDevice = address(c.device.at);
     p.dstMemoryType = CU_MEMORYTYPE_HOST;
@@ -182,11 +182,14 @@ class cuda_stream final : public stream {
 
  private:
   void bind() const { must(driver().cuCtxSetCurrent_(context_), "context"); }
-  static CUDA_MEMCPY2D shape(const kv_copy& c) {
+  static CUDA_MEMCPY2D shape(const kv_copy& c, bool to_device) {
     CUDA_MEMCPY2D p{};
     p.WidthInBytes = c.piece_bytes;
     p.Height = c.count;
-    p.srcPitch = p.dstPitch = c.count > 1 ? c.pitch_bytes : c.piece_bytes;
+    const auto there = c.count > 1 ? c.pitch_bytes : c.piece_bytes;
+    const auto here = c.count > 1 ? c.host_pitch() : c.piece_bytes;
+    p.srcPitch = to_device ? here : there;
+    p.dstPitch = to_device ? there : here;
     return p;
   }
   void copy(const CUDA_MEMCPY2D& p, const char* what) {

@@ -241,7 +241,7 @@ struct piece_move {
   std::byte* to = nullptr;
   std::uint32_t piece_bytes = 0;
   std::uint32_t count = 0;
-  std::size_t pitch_bytes = 0;  ///< from one piece to the next, on both sides
+  std::size_t from_pitch = 0, to_pitch = 0;  ///< bytes from one piece to the next
 };
 
 struct carry_params {

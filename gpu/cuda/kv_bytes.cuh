@@ -80,18 +80,18 @@ MOONCAF_KERNEL(mooncaf_carry, mooncaf::cuda::carry_params, mooncaf::cuda::carry_
   for (unsigned m = block_x(); m < p.count; m += p.blocks) {
     const piece_move& move = p.moves[m];
     const unsigned words = move.piece_bytes / 16, all = words * move.count;
-    const auto place = [&](unsigned word) {
-      return std::size_t{word / words} * move.pitch_bytes + std::size_t{word % words} * 16;
+    const auto place = [&](unsigned word, std::size_t pitch) {
+      return std::size_t{word / words} * pitch + std::size_t{word % words} * 16;
     };
     MOONCAF_ROLLED
     for (unsigned first = thread_index(); first < all; first += words_ahead * carry_threads) {
       words4 held[words_ahead];
       MOONCAF_UNROLL
       for (unsigned j = 0; j < words_ahead; ++j)
-        if (first + j * carry_threads < all) held[j] = load16(move.from + place(first + j * carry_threads));
+        if (first + j * carry_threads < all) held[j] = load16(move.from + place(first + j * carry_threads, move.from_pitch));
       MOONCAF_UNROLL
       for (unsigned j = 0; j < words_ahead; ++j)
-        if (first + j * carry_threads < all) store16(move.to + place(first + j * carry_threads), held[j]);
+        if (first + j * carry_threads < all) store16(move.to + place(first + j * carry_threads, move.to_pitch), held[j]);
     }
   }
 }

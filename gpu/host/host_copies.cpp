@@ -4,21 +4,16 @@
 
 namespace mooncaf {
 
-namespace {
-
-void copy_pieces(std::byte* to, const std::byte* from, const kv_copy& c) {
-  for (std::size_t i = 0; i < c.count; ++i)
-    std::memcpy(to + i * c.pitch_bytes, from + i * c.pitch_bytes, c.piece_bytes);
-}
-
-}  // namespace
-
 void host_copies::load(std::span<const kv_copy> copies) {
-  for (const auto& c : copies) copy_pieces(c.device.at, c.host, c);
+  for (const auto& c : copies)
+    for (std::size_t i = 0; i < c.count; ++i)
+      std::memcpy(c.device.at + i * c.pitch_bytes, c.host + i * c.host_pitch(), c.piece_bytes);
 }
 
 void host_copies::store(std::span<const kv_copy> copies) {
-  for (const auto& c : copies) copy_pieces(c.host, c.device.at, c);
+  for (const auto& c : copies)
+    for (std::size_t i = 0; i < c.count; ++i)
+      std::memcpy(c.host + i * c.host_pitch(), c.device.at + i * c.pitch_bytes, c.piece_bytes);
 }
 
 }  // namespace mooncaf

@@ -12,7 +12,9 @@ struct device_kv_stats {
   std::uint64_t hit_tokens = 0;     ///< positions that a pass read and that were there already
   std::uint64_t loaded_tokens = 0;  ///< … that had to come from the host's memory
   std::uint64_t loaded_bytes = 0;
-  std::uint64_t stored_bytes = 0;  ///< written back to the host's memory
+  std::uint64_t stored_bytes = 0;      ///< written back to the host's memory
+  std::uint64_t unwritten_blocks = 0;  ///< now, that the host's memory does not have
+  std::uint64_t lost_blocks = 0;       ///< that left before they could be written back
 };
 
 }  // namespace mooncaf

@@ -4,6 +4,9 @@
 //
 // One layer of a block is contiguous, so it can leave while the next layer computes; a head range of a layer
 // is contiguous, so a tensor-parallel instance of any degree reads just its share.
+//
+// Where a device has memory of its own, its blocks are so; the host's (pages) may be in another order:
+// `page_order`, `kv_layout::page`.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +21,26 @@ enum class kv_dtype : std::uint8_t { f16 = 1, f32 = 2 };
 
 constexpr std::size_t size_bytes(kv_dtype t) noexcept { return t == kv_dtype::f16 ? 2 : 4; }
 
+/// Order of a page: a block in the host's memory (L2), beside a device that has memory of its own. A page is
+/// one piece of memory in each, and so one object for SSD and network.
+enum class page_order : std::uint8_t {
+  /// [layer][kv_head][K|V][token][head_dim], as on the device: a layer of a page is one copy.
+  page_first_direct = 0,
+  /// [token][layer][kv_head][K|V][head_dim]: a run of tokens is one piece, all layers of it; a layer of a page
+  /// is a copy of as many rows of `head_dim` as there are tokens, heads, keys and values.
+  page_first = 1,
+};
+
+/// Bytes from one to the next in a page; a row of `head_dim` numbers is in one piece.
+struct page_strides {
+  std::size_t layer = 0, plane = 0, token = 0;
+
+  constexpr std::size_t offset(std::uint32_t at_layer, std::size_t at_plane,
+                               std::uint32_t at_token) const noexcept {
+    return at_layer * layer + at_plane * plane + at_token * token;
+  }
+};
+
 /// Shape of one KV block. Two nodes may share blocks only if `fingerprint` agrees.
 struct kv_layout {
   std::uint32_t n_layers = 0;
@@ -26,6 +49,7 @@ struct kv_layout {
   std::uint32_t block_tokens = 64;
   kv_dtype dtype = kv_dtype::f16;
   bool shared = false;  ///< values are read out of their keys' rows, and have none (latent attention)
+  page_order pages = page_order::page_first_direct;
 
   static constexpr std::uint32_t version = 1;  ///< Bump when the order of dimensions changes.
 
@@ -46,6 +70,12 @@ struct kv_layout {
     return layer * layer_bytes() + plane * plane_bytes() + token * row_bytes();
   }
 
+  /// Where rows lie in a page: row `token` of plane `plane` (see `planes`) of a layer.
+  constexpr page_strides page() const noexcept {
+    if (pages == page_order::page_first) return {planes() * row_bytes(), row_bytes(), bytes_per_token()};
+    return {layer_bytes(), plane_bytes(), row_bytes()};
+  }
+
   constexpr std::size_t blocks_for(std::size_t tokens) const noexcept {
     return (tokens + block_tokens - 1) / block_tokens;
   }
@@ -55,7 +85,8 @@ struct kv_layout {
     return std::to_string(l.n_layers) + " layers x " + std::to_string(l.n_kv_heads) + " KV heads x " +
            std::to_string(l.head_dim) + " dims, blocks of " + std::to_string(l.block_tokens) + " tokens, " +
            (l.dtype == kv_dtype::f16 ? "f16" : "f32") + ", layout v" + std::to_string(version) +
-           (l.shared ? ", values in their keys" : "");
+           (l.shared ? ", values in their keys" : "") +
+           (l.pages == page_order::page_first ? ", pages by token" : "");
   }
 };
 

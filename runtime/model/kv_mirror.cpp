@@ -42,9 +42,23 @@ std::size_t kv_mirror::begin(std::span<const batch_item> items) {
   return items_.size();
 }
 
-kv_copy kv_mirror::whole_layer(const placed_item& p, std::uint32_t block, std::uint32_t layer) const {
-  const auto offset = layout_.offset(layer, 0, false, 0);
-  return {p.blocks[block] + offset, p.item.blocks[block] + offset, layout_.layer_bytes(), 0, 1};
+/// Rows [first, last) of a layer of a block, between where the device and where the page has them.
+void kv_mirror::add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer, std::uint32_t first,
+                         std::uint32_t last) {
+  const auto there = p.blocks[block] + layout_.offset(layer, 0, false, first);
+  auto* const page = p.item.blocks[block];
+  const auto strides = layout_.page();
+  if (layout_.pages == page_order::page_first) {
+    for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
+      copies_.push_back({there + plane * layout_.plane_bytes(), page + strides.offset(layer, plane, first),
+                         layout_.row_bytes(), layout_.row_bytes(), last - first, strides.token});
+    return;
+  }
+  auto* const here = page + strides.offset(layer, 0, first);
+  if (last - first == layout_.block_tokens)
+    return copies_.push_back({there, here, layout_.layer_bytes(), 0, 1});
+  copies_.push_back(
+      {there, here, (last - first) * layout_.row_bytes(), layout_.plane_bytes(), layout_.planes()});
 }
 
 void kv_mirror::load(std::uint32_t layer) {
@@ -52,7 +66,7 @@ void kv_mirror::load(std::uint32_t layer) {
     copies_.clear();
     for (const auto& p : items_) {
       const auto missing = kv_->missing(p.valid, p.item.start);
-      for (auto b = missing.first; b < missing.last; ++b) copies_.push_back(whole_layer(p, b, next_load_));
+      for (auto b = missing.first; b < missing.last; ++b) add_rows(p, b, next_load_, 0, layout_.block_tokens);
     }
     if (copies_.empty()) continue;
     kv_->count_moved(bytes_of(copies_), 0);
@@ -63,22 +77,16 @@ void kv_mirror::load(std::uint32_t layer) {
 
 void kv_mirror::load_all() { load(layout_.n_layers - 1); }
 
-/// The rows of the pass's own tokens, and no other: the host's block may be somebody else's prefix.
-void kv_mirror::add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer) {
-  const auto end = p.item.start + static_cast<std::uint32_t>(p.item.tokens.size());
-  const auto origin = block * layout_.block_tokens;
-  const auto first = std::max(p.item.start, origin) - origin;
-  const auto last = std::min(end - origin, layout_.block_tokens);
-  if (last - first == layout_.block_tokens) return copies_.push_back(whole_layer(p, block, layer));
-  const auto offset = layout_.offset(layer, 0, false, first);
-  copies_.push_back({p.blocks[block] + offset, p.item.blocks[block] + offset,
-                     (last - first) * layout_.row_bytes(), layout_.plane_bytes(), layout_.planes()});
-}
-
 void kv_mirror::store(std::uint32_t layer, const event_ptr& written) {
   copies_.clear();
   for (const auto& p : items_) {
-    for (auto b = p.item.start / layout_.block_tokens; b < p.blocks.size(); ++b) add_rows(p, b, layer);
+    // The rows of the pass's own tokens, and no other: the host's block may be somebody else's prefix.
+    const auto end = p.item.start + static_cast<std::uint32_t>(p.item.tokens.size());
+    for (auto b = p.item.start / layout_.block_tokens; b < p.blocks.size(); ++b) {
+      const auto origin = b * layout_.block_tokens;
+      add_rows(p, b, layer, std::max(p.item.start, origin) - origin,
+               std::min(end - origin, layout_.block_tokens));
+    }
   }
   kv_->count_moved(0, bytes_of(copies_));
   stores_->wait(written);

@@ -56,8 +56,8 @@ class kv_mirror {
     std::uint32_t valid = 0;
     std::vector<device_bytes> blocks;
   };
-  kv_copy whole_layer(const placed_item& p, std::uint32_t block, std::uint32_t layer) const;
-  void add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer);
+  void add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer, std::uint32_t first,
+                std::uint32_t last);
 
   const std::shared_ptr<device_kv> kv_;
   const kv_layout layout_;

@@ -30,11 +30,12 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   const auto& c = m->config();
   if (options.max_batch_tokens == 0 || options.max_logit_rows == 0)
     return fail(ec::invalid_argument, "model runner: max_batch_tokens and max_logit_rows must be at least 1");
-  if (options.layout.block_tokens == 0 ||
-      options.layout != m->layout(options.layout.block_tokens, options.layout.dtype))
-    return fail(ec::invalid_argument,
-                "model runner: KV layout is " + to_string(options.layout) + ", the model has " +
-                    to_string(m->layout(options.layout.block_tokens, options.layout.dtype)));
+  auto shape = m->layout(options.layout.block_tokens, options.layout.dtype);
+  // Only beside a device with memory of its own pages may be in another order.
+  if (!dev.info().host_memory) shape.pages = options.layout.pages;
+  if (options.layout.block_tokens == 0 || options.layout != shape)
+    return fail(ec::invalid_argument, "model runner: KV layout is " + to_string(options.layout) +
+                                          ", the model has " + to_string(shape));
   if (!dev.info().host_memory &&
       (!options.device_blocks || options.device_blocks->layout() != options.layout))
     return fail(ec::invalid_argument,

@@ -51,7 +51,9 @@ class model_runner final : public forward_pass {
                        const before_layer_fn& before = {}) override;
 
   bool checks() const noexcept override {
-    return mirror_ != nullptr && checksum_fits(options_.layout.block_bytes());
+    // Of what the device has in another order than the page it would be of something else.
+    return mirror_ != nullptr && options_.layout.pages == page_order::page_first_direct &&
+           checksum_fits(options_.layout.block_bytes());
   }
   bool chooses() const noexcept override { return !logits_in_place_; }
   const kv_layout& layout() const noexcept override { return options_.layout; }

@@ -176,8 +176,11 @@ struct shard_status {
   std::uint64_t slots_quarantined = 0;
   std::uint64_t ssd_blocks = 0;
   std::uint64_t ssd_bytes = 0;
+  std::uint64_t ssd_capacity_bytes = 0;  ///< 0: there is no SSD
+  std::uint64_t ssd_written_bytes = 0;   ///< since the start
   std::uint64_t owners = 0;
   std::uint64_t evictions = 0;
+  std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
   std::uint64_t hits_dram = 0;  ///< blocks found in DRAM
   std::uint64_t hits_ssd = 0;
   std::uint64_t hits_remote = 0;  ///< blocks fetched from another node

@@ -57,13 +57,18 @@ struct stream_world {
     return plane.local_announcement().regions.front().id;
   }
 
+  kv_layout shape() const {
+    auto l = layout;
+    l.pages = pages;
+    return l;
+  }
   /// A stream of `tokens` positions from slots in descending order, so that a mistaken slot shows.
   std::shared_ptr<kv_stream> stream(std::uint32_t tokens) {
     kv_stream::source source;
     source.region = region_of(*from);
     source.prompt_tokens = tokens;
     for (std::uint32_t b = 0; b < layout.blocks_for(tokens); ++b) source.offsets.push_back(from_offset(b));
-    return std::make_shared<kv_stream>(attempt, layout, from, ids, std::make_shared<link_book>(),
+    return std::make_shared<kv_stream>(attempt, shape(), from, ids, std::make_shared<link_book>(),
                                        std::move(source), [this](bool delivered) { ended.put(delivered); });
   }
   kv_target target(std::uint32_t tokens, std::uint32_t have_blocks = 0) const {
@@ -97,7 +102,7 @@ struct stream_world {
       for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
         for (std::uint32_t head = 0; head < layout.n_kv_heads; ++head) {
           for (const bool value : {false, true}) {
-            const auto at = layout.offset(layer, head, value, p % layout.block_tokens);
+            const auto at = shape().page().offset(layer, 2 * head + (value ? 1 : 0), p % layout.block_tokens);
             std::memcpy(wanted.data() + to_offset(block) + at,
                         from_memory.bytes().data() + from_offset(block) + at, layout.row_bytes());
           }
@@ -109,6 +114,7 @@ struct stream_world {
     CHECK_MESSAGE(static_cast<std::size_t>(differs) == wanted.size(), "first difference at byte " << differs);
   }
 
+  page_order pages = page_order::page_first_direct;
   shared_memory from_memory{64 * stride};
   shared_memory to_memory{64 * stride};
   scripted_faults faults;
@@ -174,6 +180,22 @@ TEST_CASE("chunks may begin and end inside a block") {
     CHECK(w.count == w.landings);
     w.check_rows(0, 13);
   }
+}
+
+TEST_CASE("pages that are laid out by token arrive row by row, too, and a reused prefix in one piece each") {
+  stream_world w{transfer_path::tcp};
+  w.pages = page_order::page_first;
+  w.open_board();
+  const auto s = w.stream(13);
+  s->prefix_ready(6);
+  compute(*s, 6, 3);
+  s->set_target(w.target(13));
+  compute(*s, 9, 4);
+  w.finish(*s);
+  CHECK(w.landed.take());
+  CHECK(w.ended.take());
+  CHECK(w.count == 1 + 2 * layout.n_layers);
+  w.check_rows(0, 13);
 }
 
 TEST_CASE("blocks that the decode side has are not sent again") {

@@ -332,6 +332,36 @@ TEST_CASE("copies move the pieces that they name and nothing between them") {
   }
 }
 
+TEST_CASE("pieces lie as far apart on either side as the copy says of it") {
+  for (const auto& kind : device_kinds()) {
+    CAPTURE(kind.name);
+    const auto d = kind.make();
+    device_world w(*d);
+    const auto block = w.blocks({1, 1, 64, 16, kv_dtype::f16}, 16).front();
+    const std::size_t size = 4096;
+    const auto at = [](std::size_t i) { return static_cast<std::ptrdiff_t>(i); };
+    // 48 bytes apart by 16: what a kernel may carry; 20 apart by 24: what it may not.
+    for (const auto& [piece, there, here] : {std::array<std::size_t, 3>{16, 16, 48}, {20, 24, 100}}) {
+      CAPTURE(piece);
+      std::vector<std::byte> page(size), back(size, std::byte{0}), want(size, std::byte{0});
+      for (std::size_t i = 0; i < size; ++i) page[i] = static_cast<std::byte>(1 + i % 250);
+      w.write(block, want);
+      const kv_copy in{block + 32, page.data() + 64, piece, there, 20, here};
+      w.copies().load({&in, 1});
+      const kv_copy out{block + 32, back.data() + 64, piece, there, 20, here};
+      w.copies().store({&out, 1});
+      wait_for(w.copies().record());
+      for (std::size_t i = 0; i < 20; ++i)
+        std::copy_n(page.begin() + at(64 + i * here), piece, want.begin() + at(32 + i * there));
+      CHECK(w.read(block, size) == want);
+      std::ranges::fill(want, std::byte{0});
+      for (std::size_t i = 0; i < 20; ++i)
+        std::copy_n(page.begin() + at(64 + i * here), piece, want.begin() + at(64 + i * here));
+      CHECK(back == want);
+    }
+  }
+}
+
 TEST_CASE("events order queues: a copy behind its computation, a computation behind its copy") {
   const kv_layout layout{1, 1, 64, 16, kv_dtype::f32};
   for (const auto& kind : device_kinds()) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every word that --policy, --admission, --cache-eviction, --cache-write-policy and --device take, in a server that
+"""Every word that --policy, --admission, --cache-eviction, --cache-write-policy, --l2-layout and --device take, in a server that
 answers.
 
 The model is small and random: whatever is chosen, the tokens must be the same, nothing may be held in the end, and
@@ -129,7 +129,8 @@ def every_device_gives_the_same_tokens():
     with Cluster() as cluster:
         check_answers(one_server(cluster, *SMALL, "--device", "host"), PROMPTS + long)
     for name, choice in (("linked", ("--device", "linked")), ("small and slow", small + slow),
-                         ("one engine", small + ("--copy-engines", "1"))):
+                         ("one engine", small + ("--copy-engines", "1")),
+                         ("pages by token", small + ("--l2-layout", "page_first"))):
         with Cluster() as cluster:
             client = one_server(cluster, *SMALL, *choice)
             for _ in range(2):  # computed, then loaded from the host's blocks

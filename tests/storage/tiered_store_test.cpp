@@ -38,6 +38,29 @@ TEST_CASE("write-through puts a block on SSD when it is committed, its prefix fi
   f.check();
 }
 
+TEST_CASE("what is on SSD leaves memory before what waits to be written, though that was used longer ago") {
+  tiered_fixture f(12, options_for(write_policy::write_through));  // three writes at once
+  const auto waiting = prompt({1, 2, 3, 4, 5, 6}), written = prompt({7, 8, 9, 10});
+  f.write(alice, written);
+  f.drain();
+  f.write(alice, waiting);
+  const auto jobs = f.store.take_io_jobs();
+  REQUIRE(jobs.size() == 3);  // the disk takes its time
+  f.store.release_all(alice);
+  const auto used = f.store.pin(keys_of(written), bob, later);
+  REQUIRE(used);
+  f.store.release_all(bob);
+  f.write(bob, prompt({11, 12, 13, 14}));
+  CHECK(f.store.match(keys_of(waiting)).dram == 6);
+  CHECK(f.store.match(keys_of(written)).ssd == 2);
+  CHECK(f.store.stats().evictions == 2);
+  CHECK(f.store.stats().evictions_lost == 0);
+  // When nothing else may leave, it does.
+  f.write(bob, prompt({15, 16, 17, 18}));
+  CHECK(f.store.stats().evictions_lost > 0);
+  f.check();
+}
+
 TEST_CASE("write-back writes a block when it leaves DRAM, and it is found on SSD from then on") {
   tiered_fixture f(16, options_for(write_policy::write_back));
   const auto a = prompt({1, 2, 3});

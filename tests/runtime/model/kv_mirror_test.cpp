@@ -66,8 +66,9 @@ struct world {
   runner_options options;
   std::unique_ptr<model_runner> runner;
 
-  explicit world(std::size_t blocks) {
+  explicit world(std::size_t blocks, page_order pages = page_order::page_first_direct) {
     options.layout = m->layout(block_tokens, kv_dtype::f16);
+    options.layout.pages = pages;
     options.max_logit_rows = 8;
     options.device_blocks =
         unwrap(device_kv::make(dev, options.layout, blocks * options.layout.block_bytes(), longest));
@@ -245,6 +246,28 @@ TEST_CASE(
     const kv_space alone(layout, 96);
     CHECK(std::ranges::equal(std::span(logits).subspan(i * 300, 300), feed(*w.runner, alone, ids[i], 512)));
   }
+}
+
+TEST_CASE("pages of either order hold the same rows, each where its order has it, and give the same logits") {
+  world direct(9), by_token(9, page_order::page_first);
+  const auto& layout = by_token.options.layout;
+  const auto ids = random_tokens(70, 300, 9);
+  const kv_space a(layout, ids.size()), b(layout, ids.size());
+  CHECK(direct.step(a, ids, 0, 70, 1) == by_token.step(b, ids, 0, 70, 1));
+  const auto page = layout.page();
+  for (std::uint32_t p = 0; p < 70; ++p) {
+    for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
+      for (std::uint32_t plane = 0; plane < layout.planes(); ++plane) {
+        const auto row =
+            a.blocks()[p / block_tokens] + layout.offset(layer, plane / 2, plane % 2 == 1, p % block_tokens);
+        const auto moved = b.blocks()[p / block_tokens] + page.offset(layer, plane, p % block_tokens);
+        REQUIRE(std::equal(row, row + layout.row_bytes(), moved));
+      }
+    }
+  }
+  // Loaded from those pages: whole blocks, and the rows of the last one.
+  CHECK(direct.step(a, ids, 69, 1, 2) == by_token.step(b, ids, 69, 1, 2));
+  CHECK(by_token.dev.loaded_bytes == direct.dev.loaded_bytes);
 }
 
 TEST_CASE("a device whose KV memory holds no whole context is refused with the option and the numbers") {

@@ -33,11 +33,11 @@ class simt_stream final : public cuda::stream {
   void download(void* to, const std::byte* from, std::size_t bytes) override { copy(to, from, bytes); }
   void load(const kv_copy& c) override {
     for (std::size_t i = 0; i < c.count; ++i)
-      copy(c.device.at + i * c.pitch_bytes, c.host + i * c.pitch_bytes, c.piece_bytes);
+      copy(c.device.at + i * c.pitch_bytes, c.host + i * c.host_pitch(), c.piece_bytes);
   }
   void store(const kv_copy& c) override {
     for (std::size_t i = 0; i < c.count; ++i)
-      copy(c.host + i * c.pitch_bytes, c.device.at + i * c.pitch_bytes, c.piece_bytes);
+      copy(c.host + i * c.host_pitch(), c.device.at + i * c.pitch_bytes, c.piece_bytes);
   }
   void wait(const event_ptr& e) override { wait_for(e); }
   event_ptr record() override { return nullptr; }
