@@ -306,6 +306,10 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("mooncaf_store_recovered_replicas_total", "Replicas known from an earlier directory.",
             c.recovered);
   e.counter("mooncaf_store_moved_total", "Objects that were given other places.", c.moved);
+  e.counter("mooncaf_store_hot_replicas_made_total",
+            "Replicas that were made because an object was read so often.", c.warmed);
+  e.counter("mooncaf_store_hot_replicas_dropped_total", "Of these, those that were given up again.",
+            c.cooled);
   e.gauge("master_key_count", "As Mooncake's master has it: objects.", c.objects);
   e.gauge("master_allocated_bytes", "The same: memory that is taken.", allocated);
   e.gauge("master_total_capacity_bytes", "The same: memory that is lent.", c.total_bytes);

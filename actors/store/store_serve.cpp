@@ -62,6 +62,13 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
           "what leaves first: lru (the default), lfu, length_aware, or cost_aware: what costs least to lose, "
           "by the costs that puts name and by what was wanted again before",
           eviction),
+      sim::real(
+          "hot-reads",
+          "reads a second of one object above which it gets a replica on another host, in memory that is "
+          "free; given up when it is read less; 0, the default: never",
+          table.hot_reads_per_s, 0, 1e6),
+      sim::whole("hot-replicas", "replicas that such an object has at most, 2 by default", table.hot_replicas,
+                 2, object_table::replicas_max),
       sim::real("high-watermark", "share of the memory above which objects are evicted", table.high_watermark,
                 0.01, 1),
       sim::real("low-watermark", "share of the memory down to which they are", table.low_watermark, 0, 1)};

@@ -67,6 +67,7 @@ void directory_desk::close(std::uint64_t id, time_point now) {
   sessions_.erase(found);
   waiting_.erase(id);
   for (const auto segment : lent) fence(segment);
+  if (!lent.empty()) reassign_tasks(id, now);
   release_held();
 }
 
@@ -139,6 +140,12 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return list(in, now, out);
     case op::drain:
       return drain(in, out);
+    case op::create_task:
+      return create_task(in, now, out);
+    case op::query_task:
+      return query_task(in, now, out);
+    case op::end_task:
+      return end_task(in, now, out);
     case op::counts:
       store_wire::put_counts(*out, table_.counts());
       store_wire::put_times(*out, times_);

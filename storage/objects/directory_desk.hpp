@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -118,6 +119,24 @@ class directory_desk : private object_journal {
   bool remove_all(byte_reader& in, time_point now, store_wire::frame& out);
   bool drain(byte_reader& in, store_wire::frame& out);
   bool list(byte_reader& in, time_point now, store_wire::frame& out) const;
+  struct task {
+    task_order order;
+    task_status status = task_status::pending;
+    time_point created{}, updated{};
+    std::uint64_t assigned_to = 0;
+    int attempts = 0;
+    std::string message;
+  };
+  std::optional<segment_view> segment_named(std::string_view name) const;
+  bool create_task(byte_reader& in, time_point now, store_wire::frame& out);
+  bool query_task(byte_reader& in, time_point now, store_wire::frame& out) const;
+  bool end_task(byte_reader& in, time_point now, store_wire::frame& out);
+  task_id begin_task(task_order order, time_point now);
+  void assign(task& t, time_point now);
+  void end_task(task& t, store_code code, time_point now);
+  void reassign_tasks(std::uint64_t of_session, time_point now);
+  void copy_for_readers(time_point now);
+  void tick_tasks(time_point now);
 
   std::uint64_t incarnation_;
   recovery_patience until_;
@@ -137,6 +156,10 @@ class directory_desk : private object_journal {
   time_point now_{};
   std::map<std::uint32_t, store_wire::segment_address> addresses_;
   std::uint64_t next_session_ = 1;
+  std::map<std::uint64_t, task> tasks_;  ///< by the lower half of their ids
+  std::deque<std::uint64_t> ended_tasks_;
+  std::size_t open_tasks_ = 0;
+  std::uint64_t next_task_ = 1;
   store_wire::question_times times_{};
 };
 

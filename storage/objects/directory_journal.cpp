@@ -180,6 +180,7 @@ void directory_desk::tick(time_point now) {
   now_ = now;
   table_.tick(now);
   if (!serving_) serve_when_complete(now);
+  tick_tasks(now);
   for (auto& [id, s] : sessions_) {
     if (s.lent.empty() || now - s.told_at < silence_max) continue;
     seal(s);

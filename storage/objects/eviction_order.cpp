@@ -83,8 +83,7 @@ void eviction_order::use(handle h, bool counts) {
   if (waits) take_out(heap_of(n), n.place);
   n.used = ++clock_;
   if (counts) {
-    if (rule_ == eviction_rule::cost_aware)
-      odds_.came_back(reuse_odds::kind_of(n.uses), clock_ - n.counted);
+    if (rule_ == eviction_rule::cost_aware) odds_.came_back(reuse_odds::kind_of(n.uses), clock_ - n.counted);
     n.counted = clock_;
     ++n.uses;
   }

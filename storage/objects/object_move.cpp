@@ -63,4 +63,27 @@ std::vector<store_code> store_client::move_some(std::span<const std::string_view
   return codes;
 }
 
+std::pair<store_code, task_id> store_client::create_task(const task_order& order) {
+  const auto answer = ask(op::create_task, [&](byte_writer& out) { store_wire::put_order(out, order); });
+  if (!answer) return {store_wire::code_of(answer.error()), {}};
+  byte_reader in{*answer};
+  const auto code = as_store_code(in.get<std::int32_t>());
+  return {code, store_wire::get_task_id(in)};
+}
+
+std::pair<store_code, task_view> store_client::query_task(const task_id& id) {
+  const auto answer = ask(op::query_task, [&](byte_writer& out) { store_wire::put_task_id(out, id); });
+  if (!answer) return {store_wire::code_of(answer.error()), {}};
+  byte_reader in{*answer};
+  const auto code = as_store_code(in.get<std::int32_t>());
+  return {code, store_wire::get_task(in)};
+}
+
+void store_client::end_task(const task_id& id, store_code code) {
+  static_cast<void>(ask(op::end_task, [&](byte_writer& out) {
+    store_wire::put_task_id(out, id);
+    out.put(static_cast<std::int32_t>(code));
+  }));
+}
+
 }  // namespace mooncaf

@@ -69,8 +69,11 @@ bool object_table::lose_part(object& o, std::uint32_t from, time_point now) {
   for (const auto& part : o.memory) {
     const bool gone =
         std::none_of(stays.begin(), stays.end(), [&](const held& s) { return s.one_with(part); });
-    if (part.segment == from) used_bytes_ -= part.bytes;
-    else if (gone) give_back(part, read_until, now);
+    if (part.segment == from) {
+      used_bytes_ -= part.bytes;
+      hot_bytes_ -= part.for_readers ? part.bytes : 0;
+    }
+    if (gone && part.segment != from) give_back(part, read_until, now);
   }
   o.memory = std::move(stays);
   return o.memory.empty();

@@ -42,6 +42,7 @@ object_view object_table::find(std::string_view key, time_point now) {
   }
   ++seen_.hits;
   use(*e, now);
+  if (options_.hot_reads_per_s > 0) count_read(*e, now);
   return {store_code::ok, e->second.size, e->second.checksum, places(e->second.memory)};
 }
 
@@ -123,12 +124,14 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   o.writer = writer;
   o.ticket = o.version = next_ticket_++;
   o.memory = std::move(memory);
+  o.keeps = policy.move && policy.keep;
   for (auto& part : o.memory) {
     part.ticket = o.ticket;
+    part.for_readers = policy.for_readers && o.keeps;
+    hot_bytes_ += part.for_readers ? part.bytes : 0;
     used_bytes_ += part.bytes;
   }
   o.moves = policy.move;
-  o.keeps = policy.move && policy.keep;
   o.leaving = leaving == segments_.end() ? 0 : leaving->first;
   o.hard = policy.hard_pin;
   o.lease_end = now;
@@ -164,7 +167,13 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
     o.soft_end = was.soft_end;
     o.ttl_end = was.ttl_end;
     o.counted = was.counted;
+    o.reads = was.reads;
+    o.hot_again = was.hot_again;
     if (o.keeps) o.version = was.version;  // one of its replicas, not a later value
+    if (o.memory.front().for_readers) {
+      ++seen_.warmed;
+      hot_replicas_.emplace_back(e.first, ticket);
+    }
   }
   // A later directory that knows both takes this one, so it is told of before what it replaces is gone.
   const auto old = o.replaces ? objects_.find(e.first) : objects_.end();
@@ -271,6 +280,7 @@ void object_table::erase(entry& e, time_point free_at, time_point now, bool evic
 }
 
 void object_table::give_back(const held& part, time_point free_at, time_point now) {
+  hot_bytes_ -= part.for_readers ? part.bytes : 0;
   if (journal_)
     journal_->freed(part.segment, part.ticket, part.extent.offset, std::max(free_at - now, duration{}));
   if (free_at > now) {
@@ -399,6 +409,9 @@ void object_table::place_in_chain(entry& e, const object_ties& ties) {
 
 bool object_table::evict_one(time_point now) {
   settle(now);
+  // A replica that nobody needs costs nobody anything.
+  constexpr std::size_t looks = 16;
+  if (drop_hot_replicas([&](const object& o) { return o.lease_end <= now; }, looks, 1, now) > 0) return true;
   if (to_link_) link_recovered();
   const auto first = order_.victim();
   if (first == eviction_order::none) return false;
@@ -430,6 +443,7 @@ void object_table::tick(time_point now) {
     ++seen_.expired;
     erase(e, e.second.lease_end, now);
   }
+  cool_down(now);
   settle(now);
   const auto share = [&](double part) { return static_cast<double>(total_bytes_) * part; };
   const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_); };

@@ -9,6 +9,7 @@
 //                          at a set time
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "runtime/base/units.hpp"
+#include "storage/objects/decayed_rate.hpp"
 #include "storage/objects/eviction_order.hpp"
 #include "storage/objects/offset_allocator.hpp"
 #include "storage/objects/store_code.hpp"
@@ -40,7 +42,11 @@ struct object_table_options {
   eviction_rule eviction = eviction_rule::lru;
   /// Uses of an object that lie no farther apart are one: who asks whether it is there reads it next.
   duration one_use = std::chrono::seconds(1);
-  std::uint64_t seed = 1;  ///< of the choice between segments
+  /// An object that is read more often gets a replica on another host, where room is free; zero: none does.
+  double hot_reads_per_s = 0;
+  std::uint32_t hot_replicas = 2;  ///< of such an object, at most
+  double hot_share = 0.1;          ///< of all bytes, at most, are in replicas that were made so
+  std::uint64_t seed = 1;          ///< of the choice between segments
   /// Grows from one directory to the next, so that of two values of a key the later one is known.
   std::uint64_t first_ticket = 1;
 };
@@ -75,8 +81,9 @@ struct put_policy {
   bool move = false;
   /// Of a move: the replicas that are there stay, all but those of which a part lies in `leaving`.
   bool keep = false;
-  std::string leaving;   ///< name of a segment; empty: none is left
-  bool exactly = false;  ///< in `preferred` or nowhere
+  std::string leaving;       ///< name of a segment; empty: none is left
+  bool exactly = false;      ///< in `preferred` or nowhere
+  bool for_readers = false;  ///< of such a move: the new replica goes when the object is not read any more
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
@@ -145,9 +152,10 @@ struct object_counts {
                 object_bytes = 0;  ///< bytes of published objects, each counted once
   std::uint64_t total_bytes = 0, free_bytes = 0, quarantined_bytes = 0;
   std::uint64_t hits = 0, misses = 0, evictions = 0, evicted_bytes = 0, expired = 0, lost = 0, refused = 0;
-  std::uint64_t recovered = 0;  ///< replicas that segments brought along from an earlier directory
-  std::uint64_t moved = 0;      ///< objects that were given other places
-  std::uint64_t regretted = 0;  ///< objects that were put again not long after they were evicted
+  std::uint64_t recovered = 0;           ///< replicas that segments brought along from an earlier directory
+  std::uint64_t moved = 0;               ///< objects that were given other places
+  std::uint64_t regretted = 0;           ///< objects that were put again not long after they were evicted
+  std::uint64_t warmed = 0, cooled = 0;  ///< replicas that were made for many readers, and given up again
 };
 
 /// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
@@ -216,6 +224,11 @@ class object_table {
   void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
                 std::string_view in, time_point now) const;
 
+  /// Keys of objects that are read so often that they should have another replica, each once.
+  std::vector<std::string> take_hot();
+  /// Gives up the replica of which a part lies in the segment, if it is not the last.
+  bool drop_replica(std::string_view key, std::uint32_t segment, time_point now);
+
   /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
   void tick(time_point now);
 
@@ -232,6 +245,7 @@ class object_table {
     std::uint64_t at = 0, size = 0;  ///< of the object
     std::uint64_t ticket = 0;        ///< under which its holder knows it
     std::uint32_t copy = 0;          ///< which of the ticket's replicas
+    bool for_readers = false;
     bool one_with(const held& other) const { return ticket == other.ticket && copy == other.copy; }
   };
   struct stripe {  ///< that a segment brought along; the others may come
@@ -275,7 +289,9 @@ class object_table {
     groups::value_type* in = nullptr;
     entry *older = nullptr, *newer = nullptr;
     eviction_order::handle place = eviction_order::none;
-    time_point counted{};      ///< use that was counted last
+    time_point counted{};    ///< use that was counted last
+    time_point hot_again{};  ///< from then on another replica may be asked for
+    decayed_rate reads;
     std::uint64_t parent = 0;  ///< hash of its key
   };
 
@@ -317,6 +333,12 @@ class object_table {
   std::vector<std::uint32_t> segments_for(const wish& where, bool other_host, std::string_view host) const;
   std::optional<held> place_among(std::uint64_t size, std::vector<std::uint32_t> fitting);
   std::uint64_t draw(std::uint64_t below);
+  void count_read(entry& e, time_point now);
+  static std::size_t replica_count(const object& o);
+  bool drop_replicas(object& o, const std::function<bool(const held&)>& of_these, time_point now);
+  std::size_t drop_hot_replicas(const std::function<bool(const object&)>& goes, std::size_t looks,
+                                std::size_t most, time_point now);
+  void cool_down(time_point now);
   static std::vector<replica_place> places(const std::vector<held>& memory);
 
   object_table_options options_;
@@ -337,7 +359,10 @@ class object_table {
   std::set<std::pair<time_point, entry*>> by_ttl_, by_soft_end_;
   std::multimap<time_point, held> quarantine_;
   std::unordered_map<std::string, std::vector<stripe>> stripes_;  ///< by key, until `end_recovery`
+  std::vector<std::string> hot_;
+  std::deque<std::pair<std::string, std::uint64_t>> hot_replicas_;  ///< key and ticket; some may be gone
   std::uint64_t random_;
+  std::uint64_t hot_bytes_ = 0;
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
   object_counts seen_;  ///< of it, the events
 };

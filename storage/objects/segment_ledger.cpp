@@ -18,6 +18,11 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
       learn_member(segment, kind == entry::joined);
       continue;
     }
+    if (kind == entry::task) {
+      auto order = store_wire::get_order(in);
+      if (in.ok()) o.orders.push_back(std::move(order));
+      continue;
+    }
     const auto ticket = in.get<std::uint64_t>();  // or incarnation
     segment_record told;
     if (kind == entry::reserved) {

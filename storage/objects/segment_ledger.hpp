@@ -17,8 +17,9 @@ class segment_ledger {
  public:
   struct outcome {
     bool understood = true;
-    bool acknowledge = false;  ///< the directory waits to hear that this was taken
-    bool fenced = false;       ///< the contents count no more: begin again with fresh memory
+    bool acknowledge = false;        ///< the directory waits to hear that this was taken
+    bool fenced = false;             ///< the contents count no more: begin again with fresh memory
+    std::vector<task_order> orders;  ///< what the holder is to do
   };
 
   /// The number that the directory gave the segment.

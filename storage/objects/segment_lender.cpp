@@ -20,7 +20,8 @@ struct segment_lender::life {
   std::uint64_t incarnation = 0;  ///< of the directory that knows it
 };
 
-segment_lender::segment_lender(segment_lender_options options) : options_(std::move(options)) {
+segment_lender::segment_lender(segment_lender_options options)
+    : options_(std::move(options)), worker_(options_.directory) {
   // A directory that only stands still is waited for: others hold the same memory, and nothing is lost yet.
   options_.directory.time_limit = std::chrono::minutes(10);
 }
@@ -146,6 +147,7 @@ void segment_lender::listen() {
       life_.reset();
       return;
     }
+    for (const auto& order : outcome.orders) worker_.take(order);
     if (outcome.acknowledge)
       static_cast<void>(link_->ask(store_wire::op::acked,
                                    [&](byte_writer& out) { out.put(number - store_wire::journal_base); }));

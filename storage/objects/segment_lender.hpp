@@ -11,6 +11,7 @@
 
 #include "runtime/base/result.hpp"
 #include "storage/objects/directory_link.hpp"
+#include "storage/objects/task_worker.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
@@ -52,6 +53,7 @@ class segment_lender {
 
   segment_lender_options options_;
   std::unique_ptr<life> life_;  // keeper's thread
+  task_worker worker_;
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stopping_ = false;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/result.hpp"
@@ -110,6 +111,14 @@ class store_client {
   /// were. `policy` says how often and where; `move` is understood. Nobody else makes way.
   /// @returns a code for each: no_space and not_found leave the object as it was.
   std::vector<store_code> move(std::span<const std::string_view> keys, put_policy policy);
+  /// Has those who hold the object copy it, or move its replica from `source`. Known to this directory alone,
+  /// until it ends. @param order  its id is ignored. @returns the code, and the id if that is ok.
+  /// @error not_found, too_many_tasks, invalid_parameters for segments that are not there, or no source.
+  std::pair<store_code, task_id> create_task(const task_order& order);
+  /// @error task_not_found
+  std::pair<store_code, task_view> query_task(const task_id& id);
+  /// By whoever carried it out.
+  void end_task(const task_id& id, store_code code);
   /// From now on nothing is placed in the segment, or, with `on` false, it is again. Forgotten by the next
   /// directory. @error segment_not_found
   store_code drain(std::string_view segment, bool on);

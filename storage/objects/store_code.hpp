@@ -26,6 +26,8 @@ enum class store_code : std::int32_t {
   directory_unreachable = -900,
   timed_out = -901,
   not_supported = -1012,
+  task_not_found = -1400,
+  too_many_tasks = -1401,
 };
 
 constexpr std::string_view to_string(store_code code) noexcept {
@@ -66,6 +68,10 @@ constexpr std::string_view to_string(store_code code) noexcept {
       return "timed out";
     case store_code::not_supported:
       return "not supported";
+    case store_code::task_not_found:
+      return "no such task";
+    case store_code::too_many_tasks:
+      return "too many tasks";
   }
   return "unknown code";
 }

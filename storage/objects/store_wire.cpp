@@ -56,7 +56,7 @@ std::optional<std::uint32_t> get_count(byte_reader& in) {
 void put_policy_to(byte_writer& out, const put_policy& p) {
   out.put(p.replicas);
   out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2 | p.move << 3 |
-                                    p.keep << 4 | p.exactly << 5));
+                                    p.keep << 4 | p.exactly << 5 | p.for_readers << 6));
   out.put(static_cast<std::int64_t>(p.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(p.ttl.count()));
   out.put(static_cast<std::uint8_t>(p.preferred.size()));
@@ -74,6 +74,7 @@ put_policy get_policy(byte_reader& in) {
   p.move = pins & 8;
   p.keep = pins & 16;
   p.exactly = pins & 32;
+  p.for_readers = pins & 64;
   p.soft_pin_for = duration{in.get<std::int64_t>()};
   p.ttl = duration{in.get<std::int64_t>()};
   for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) p.preferred.push_back(in.get_text());
@@ -244,7 +245,7 @@ constexpr std::uint64_t object_counts::*count_fields[] = {
     &object_counts::hits,          &object_counts::misses,     &object_counts::evictions,
     &object_counts::evicted_bytes, &object_counts::expired,    &object_counts::lost,
     &object_counts::refused,       &object_counts::recovered,  &object_counts::moved,
-    &object_counts::regretted};
+    &object_counts::regretted,     &object_counts::warmed,     &object_counts::cooled};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {
@@ -255,6 +256,59 @@ object_counts get_counts(byte_reader& in) {
   object_counts counts;
   for (const auto field : count_fields) counts.*field = in.get<std::uint64_t>();
   return counts;
+}
+
+void put_task_id(byte_writer& out, const task_id& id) {
+  out.put(id.high);
+  out.put(id.low);
+}
+
+task_id get_task_id(byte_reader& in) {
+  task_id id;
+  id.high = in.get<std::uint64_t>();
+  id.low = in.get<std::uint64_t>();
+  return id;
+}
+
+void put_order(byte_writer& out, const task_order& o) {
+  put_task_id(out, o.id);
+  out.put(static_cast<std::uint8_t>(o.kind));
+  out.put(static_cast<std::uint8_t>(o.for_readers));
+  out.put_text(o.key);
+  out.put_text(o.source);
+  out.put(static_cast<std::uint8_t>(o.targets.size()));
+  for (const auto& t : o.targets) out.put_text(t);
+}
+
+task_order get_order(byte_reader& in) {
+  task_order o;
+  o.id = get_task_id(in);
+  o.kind = static_cast<task_kind>(in.get<std::uint8_t>());
+  o.for_readers = in.get<std::uint8_t>() != 0;
+  o.key = in.get_text();
+  o.source = in.get_text();
+  for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) o.targets.push_back(in.get_text());
+  return o;
+}
+
+void put_task(byte_writer& out, const task_view& t) {
+  out.put(static_cast<std::uint8_t>(t.kind));
+  out.put(static_cast<std::uint8_t>(t.status));
+  out.put(static_cast<std::int64_t>(t.created_ago.count()));
+  out.put(static_cast<std::int64_t>(t.updated_ago.count()));
+  put_task_id(out, t.assigned_to);
+  out.put_text(t.message);
+}
+
+task_view get_task(byte_reader& in) {
+  task_view t;
+  t.kind = static_cast<task_kind>(in.get<std::uint8_t>());
+  t.status = static_cast<task_status>(in.get<std::uint8_t>());
+  t.created_ago = duration{in.get<std::int64_t>()};
+  t.updated_ago = duration{in.get<std::int64_t>()};
+  t.assigned_to = get_task_id(in);
+  t.message = in.get_text();
+  return t;
 }
 
 void put_times(byte_writer& out, const question_times& times) {
@@ -274,9 +328,10 @@ question_times get_times(byte_reader& in) {
 }
 
 std::string_view name_of(op what) noexcept {
-  constexpr std::string_view names[] = {"",       "hello",  "mount",   "segments", "reserve",  "publish",
-                                        "revoke", "find",   "look",    "exists",   "remove",   "remove_all",
-                                        "list",   "counts", "journal", "acked",    "announce", "drain"};
+  constexpr std::string_view names[] = {
+      "",        "hello", "mount",    "segments", "reserve",     "publish",    "revoke",
+      "find",    "look",  "exists",   "remove",   "remove_all",  "list",       "counts",
+      "journal", "acked", "announce", "drain",    "create_task", "query_task", "end_task"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

@@ -24,36 +24,40 @@
 #include "runtime/base/error.hpp"
 #include "storage/objects/latency_counts.hpp"
 #include "storage/objects/object_table.hpp"
+#include "storage/objects/store_task.hpp"
 #include "transport/net/bytes.hpp"
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 6;
+inline constexpr std::uint32_t version = 7;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
 
 enum class op : std::uint8_t {
-  hello = 1,   ///< version, host: what a client says first; the answer has the directory's incarnation
-  mount,       ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
-               ///< `former_life`, it is to be announced; refused: segment_not_found
-  segments,    ///< all segments, with how to reach them
-  reserve,     ///< policy, then key, size and ties of each object
-  publish,     ///< ticket and checksum of each
-  revoke,      ///< ticket of each
-  find,        ///< key of each; grants leases
-  look,        ///< key of each; grants none
-  exists,      ///< key of each; grants leases
-  remove,      ///< force, then key of each
-  remove_all,  ///< force, pattern; an empty pattern stands for all
-  list,        ///< pattern, limit, name of a segment or nothing
-  counts,      ///< figures of the whole store, and how long the directory worked on questions of each kind
-  journal,     ///< to the holder of a segment: entries; see `entry`
-  acked,       ///< number of a journal frame, from its receiver; has no answer
-  announce,    ///< what lies in such a segment: a part of it, and whether it was the last
-  drain,       ///< name of a segment, whether nothing is to be placed there any more
+  hello = 1,    ///< version, host: what a client says first; the answer has the directory's incarnation
+  mount,        ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
+                ///< `former_life`, it is to be announced; refused: segment_not_found
+  segments,     ///< all segments, with how to reach them
+  reserve,      ///< policy, then key, size and ties of each object
+  publish,      ///< ticket and checksum of each
+  revoke,       ///< ticket of each
+  find,         ///< key of each; grants leases
+  look,         ///< key of each; grants none
+  exists,       ///< key of each; grants leases
+  remove,       ///< force, then key of each
+  remove_all,   ///< force, pattern; an empty pattern stands for all
+  list,         ///< pattern, limit, name of a segment or nothing
+  counts,       ///< figures of the whole store, and how long the directory worked on questions of each kind
+  journal,      ///< to the holder of a segment: entries; see `entry`
+  acked,        ///< number of a journal frame, from its receiver; has no answer
+  announce,     ///< what lies in such a segment: a part of it, and whether it was the last
+  drain,        ///< name of a segment, whether nothing is to be placed there any more
+  create_task,  ///< an order without its id; the answer has it
+  query_task,   ///< id of one
+  end_task,     ///< id, code: by whoever was told to carry it out
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::drain);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::end_task);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
@@ -66,6 +70,7 @@ enum class entry : std::uint8_t {
   joined,        ///< nothing: this segment is part of the store
   fenced,        ///< nothing: what this segment holds counts no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
+  task,          ///< an order that the holder is to carry out
 };
 
 /// What a segment says of the directory that it knew.
@@ -139,6 +144,12 @@ void put_record(byte_writer& out, const segment_record& record);
 segment_record get_record(byte_reader& in);
 void put_segment(byte_writer& out, const mounted_segment& segment);
 mounted_segment get_segment(byte_reader& in);
+void put_task_id(byte_writer& out, const task_id& id);
+task_id get_task_id(byte_reader& in);
+void put_order(byte_writer& out, const task_order& order);
+task_order get_order(byte_reader& in);
+void put_task(byte_writer& out, const task_view& task);
+task_view get_task(byte_reader& in);
 /// By the number of the question.
 using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);

@@ -210,6 +210,44 @@ class client {
     return all;
   }
 
+  // ---- tasks
+
+  using task_number = std::pair<std::uint64_t, std::uint64_t>;
+  /// @param source  of a move; empty: a copy.
+  std::pair<task_number, std::int32_t> create_task(const std::string& key, const std::string& source,
+                                                   const std::vector<std::string>& targets, bool moves) {
+    const py::gil_scoped_release free;
+    const auto store = get();
+    if (!store || targets.size() > 255) return {{}, invalid};
+    task_order order;
+    order.kind = moves ? task_kind::move : task_kind::copy;
+    order.key = key;
+    order.source = source;
+    order.targets = targets;
+    const auto [code, id] = store->create_task(order);
+    return {{id.high, id.low}, static_cast<std::int32_t>(code)};
+  }
+
+  /// Code, kind, status, milliseconds since it was made and since it changed, who has it, what there is to
+  /// say.
+  std::tuple<std::int32_t, int, int, std::int64_t, std::int64_t, task_number, std::string> query_task(
+      std::uint64_t high, std::uint64_t low) {
+    const py::gil_scoped_release free;
+    const auto store = get();
+    if (!store) return {invalid, 0, 0, 0, 0, {}, {}};
+    const auto [code, t] = store->query_task({high, low});
+    const auto ms = [](duration d) {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+    };
+    return {static_cast<std::int32_t>(code),
+            static_cast<int>(t.kind),
+            static_cast<int>(t.status),
+            ms(t.created_ago),
+            ms(t.updated_ago),
+            {t.assigned_to.high, t.assigned_to.low},
+            t.message};
+  }
+
   std::vector<std::int32_t> remove(const std::vector<std::string>& keys, bool force) {
     const py::gil_scoped_release free;
     const auto store = get();
@@ -469,6 +507,8 @@ PYBIND11_MODULE(_store, m) {
       .def("exists", &client::exists)
       .def("sizes", &client::sizes)
       .def("replicas", &client::replicas)
+      .def("create_task", &client::create_task)
+      .def("query_task", &client::query_task)
       .def("remove", &client::remove)
       .def("remove_all", &client::remove_all);
   add_engine(m);

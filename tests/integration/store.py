@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main, wait_until  # noqa: E402
-from store_world import INVALID, LEASED, NOT_FOUND, NOT_SUPPORTED, ROOT, Store, noise, package  # noqa: E402
+from store_world import INVALID, LEASED, NOT_FOUND, ROOT, Store, noise, package  # noqa: E402
 
 
 def test_two_processes_share_objects():
@@ -155,7 +155,7 @@ def test_refusals_have_the_codes_that_callers_know():
             except TypeError:
                 pass
         assert store.create_copy_task("k2", ["s0"])[1] == NOT_FOUND and store.put("k2", b"x") == 0
-        assert store.create_copy_task("k2", ["s0"]) == ((0, 0), NOT_SUPPORTED)
+        assert store.create_copy_task("k2", ["nowhere"]) == ((0, 0), INVALID)
         hard = ReplicateConfig()
         hard.with_hard_pin = True
         assert store.put("hard", b"x", hard) == 0 and store.put("leased", b"x") == 0 and store.is_exist("leased") == 1
@@ -214,6 +214,37 @@ def test_an_object_that_has_outlived_its_time_is_not_there():
         later.ttl_ms = 11 * 365 * 24 * 3_600_000
         assert store.put("k", b"x", later) == INVALID and "300" not in str(soon)
         store.close()
+
+
+def test_tasks_copy_and_move_what_others_wrote():
+    from mooncaf.store import ReplicateConfig, TaskStatus, TaskType
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        first, second, other = world.client(64 << 20), world.client(64 << 20), world.client()
+        here, there = first.get_hostname(), second.get_hostname()
+        preferred = ReplicateConfig()
+        preferred.preferred_segment = here
+        assert first.put("k", noise(3_000_000, 1), preferred) == 0
+
+        def ended(made):
+            task, code = made
+            assert code == 0, code
+            wait_until("the task has ended", lambda: other.query_task(task)[0].status in (TaskStatus.SUCCESS, TaskStatus.FAILED))
+            answer, code = other.query_task(task)
+            assert code == 0 and answer.id == task and answer.created_at_ms_epoch <= answer.last_updated_at_ms_epoch, answer.message
+            return answer.type, answer.status, answer.message
+
+        def lies_in():
+            return sorted(d.get_memory_descriptor().buffer_descriptor.transport_endpoint for d in other.get_replica_desc("k"))
+
+        done = TaskStatus.SUCCESS, "Task completed successfully"
+        assert ended(other.create_copy_task("k", [there])) == (TaskType.REPLICA_COPY, *done) and lies_in() == sorted([here, there])
+        assert ended(other.create_move_task("k", here, there)) == (TaskType.REPLICA_MOVE, *done) and lies_in() == [there]
+        assert other.create_move_task("k", here, there) == ((0, 0), INVALID) and other.create_move_task("k", there, there) == ((0, 0), INVALID)
+        assert other.query_task((1, 2)) == (None, -1400) and other.get("k") == noise(3_000_000, 1)
+        for store in (first, second, other):
+            store.close()
 
 
 def test_pages_of_a_group_leave_together():

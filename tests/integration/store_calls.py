@@ -174,6 +174,9 @@ def calls(address):
     yield "unmount_local_disk_segment", s.unmount_local_disk_segment
     yield "create_copy_task of an absent key", lambda: s.create_copy_task("absent", ["nowhere"])
     yield "create_copy_task to nowhere", lambda: s.create_copy_task("s1", ["nowhere"])
+    yield "create_copy_task to no segment", lambda: s.create_copy_task("s1", [])
+    yield "create_move_task to where it is", lambda: s.create_move_task("s1", s.get_hostname(), s.get_hostname())
+    yield "create_move_task from nowhere", lambda: s.create_move_task("s1", "nowhere", s.get_hostname())
     yield "create_move_task of an absent key", lambda: s.create_move_task("absent", "here", "nowhere")
     yield "query_task of one that is not there", lambda: s.query_task((7, 7))
     yield "batch_replica_clear of what is leased", lambda: s.batch_replica_clear(["s1", "absent"])

@@ -26,7 +26,7 @@ for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers f
 OK = 0
 INVALID_PARAMETERS = -600
 NOT_SUPPORTED = -1012
-TASK_NOT_FOUND = -1400
+NOT_FOUND = -704
 SEGMENT_MIN = 16 << 20
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40,
@@ -488,17 +488,27 @@ class MooncakeDistributedStore(TensorBatches):
         return [key for key, code in zip(keys, self.batch_remove(keys)) if code == OK]
 
     def create_copy_task(self, key, targets):
-        return (0, 0), self._no_task(key)
+        """Has a process that holds the object copy it to these segments, where it does not lie already."""
+        return self._create_task(key, "", list(targets), False)
 
     def create_move_task(self, key, source, target):
-        return (0, 0), self._no_task(key)
+        """Has the replica in one segment lie in another."""
+        return self._create_task(key, source, [target], True)
 
-    def _no_task(self, key):
-        size = self.get_size(key)
-        return size if size < 0 else NOT_SUPPORTED
+    def _create_task(self, key, source, targets, moves):
+        client = self._usable()
+        if client is None:
+            return (0, 0), INVALID_PARAMETERS
+        if not key:
+            return (0, 0), NOT_FOUND
+        return client.create_task(key, source, targets, moves)
 
     def query_task(self, task_id):
-        """There are none."""
+        """Of a task that this directory knows: what has become of it."""
         if not isinstance(task_id, tuple):
             raise TypeError("task_id is a pair of numbers")
-        return None, TASK_NOT_FOUND
+        client = self._usable()
+        if client is None:
+            return None, INVALID_PARAMETERS
+        code, *found = client.query_task(*task_id)
+        return (QueryTaskResponse(task_id, *found), OK) if code == OK else (None, code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 
 from ._store import BufferHandle
 
@@ -123,12 +124,15 @@ class ReplicaDescriptor:
 
 
 class QueryTaskResponse:
-    """Of tasks, of which there are none."""
+    """What has become of a task."""
 
-    id = (0, 0)
-    type = TaskType.REPLICA_COPY
-    status = TaskStatus.PENDING
-    created_at_ms_epoch = 0
-    last_updated_at_ms_epoch = 0
-    assigned_client = (0, 0)
-    message = ""
+    def __init__(self, id: tuple[int, int] = (0, 0), kind: int = 0, status: int = 0, created_ago_ms: int = 0, updated_ago_ms: int = 0,
+                 assigned_client: tuple[int, int] = (0, 0), message: str = "") -> None:
+        now = time.time_ns() // 1_000_000
+        self.id = id
+        self.type = TaskType(kind)
+        self.status = TaskStatus(status)
+        self.created_at_ms_epoch = now - created_ago_ms
+        self.last_updated_at_ms_epoch = now - updated_ago_ms
+        self.assigned_client = assigned_client
+        self.message = message

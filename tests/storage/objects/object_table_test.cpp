@@ -399,3 +399,50 @@ TEST_CASE("a replica is added beside those that are there, or takes the place of
   CHECK(now[1].segment != a);
   CHECK(w.table.consistent());
 }
+
+TEST_CASE(
+    "what is read often gets a replica, which goes when it is read no more, or when others need the room") {
+  object_table_options options;
+  options.hot_reads_per_s = 5;
+  options.hot_share = 0.2;
+  world w{options};
+  w.table.mount("a", "h", 10 * MiB);
+  w.table.mount("b", "i", 10 * MiB);
+  put_policy there;
+  there.preferred = {"a"};
+  REQUIRE(w.put("k", 2 * MiB, there) == store_code::ok);
+  REQUIRE(w.put("calm", 2 * MiB, there) == store_code::ok);
+  std::vector<std::string> hot;
+  for (int i = 0; i < 600 && hot.empty(); ++i) {
+    w.now += 100ms;
+    w.table.find("k", w.now);
+    if (i % 10 == 0) w.table.find("calm", w.now);
+    hot = w.table.take_hot();
+  }
+  REQUIRE(hot == std::vector<std::string>{"k"});
+  put_policy add;
+  add.move = add.keep = add.exactly = add.for_readers = true;
+  add.preferred = {"b"};
+  const auto r = w.table.reserve(2, "k", 0, add, {}, w.now);
+  REQUIRE(w.table.publish(2, r.ticket, 42, w.now) == store_code::ok);
+  CHECK(w.table.look("k", w.now).places.size() == 2);
+  CHECK(w.table.counts().warmed == 1);
+  SUBCASE("it is read no more") {
+    w.table.tick(w.now += 5s);
+    CHECK(w.table.look("k", w.now).places.size() == 2);
+    w.table.tick(w.now += 60s);
+    CHECK(w.table.look("k", w.now).places.size() == 1);
+    CHECK(w.table.counts().cooled == 1);
+  }
+  SUBCASE("somebody needs the room") {
+    w.now += 11s;  // no lease is left
+    for (int i = 0; i < 8; ++i) REQUIRE(w.put(std::to_string(i), 2 * MiB) == store_code::ok);
+    CHECK(w.table.counts().evictions == 0);
+    CHECK(w.table.look("k", w.now).places.size() == 1);
+  }
+  SUBCASE("its budget is used up") {
+    for (int i = 0; i < 600; ++i) w.table.find("calm", w.now += 10ms);
+    CHECK(w.table.take_hot().empty() == (4 * MiB > 20 * MiB / 5));
+  }
+  CHECK(w.table.consistent());
+}

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "runtime/base/hash.hpp"
@@ -372,4 +373,52 @@ TEST_CASE("an object that no segment holds is written and read in stripes, from 
     CHECK(c->finish({&begun[0].object, 1}).at(0) == store_code::ok);
     CHECK(get(*c, "parts", code) == bytes);
   }
+}
+
+TEST_CASE("those who hold an object copy it and move it where somebody asked, who need not wait") {
+  cluster world{4};
+  const auto c = world.client();
+  const auto bytes = noise(300'000, 5);
+  put_policy first;
+  first.preferred = {"s0"};
+  REQUIRE(put(*c, "k", bytes, first) == store_code::ok);
+  const auto ask = [&](task_kind kind, const std::string& source, const std::vector<std::string>& targets) {
+    task_order order;
+    order.kind = kind;
+    order.key = "k";
+    order.source = source;
+    order.targets = targets;
+    return c->create_task(order);
+  };
+  const auto becomes = [&](const std::pair<store_code, task_id>& made, task_status status) {
+    REQUIRE(made.first == store_code::ok);
+    return soon([&] { return c->query_task(made.second).second.status == status; });
+  };
+  const auto lies_in = [&] {
+    std::set<std::string> names;
+    const std::string_view key = "k";
+    const auto segments = c->segments();
+    const auto seen = c->look({&key, 1});
+    for (const auto& p : seen.at(0).places)
+      for (const auto& s : *segments)
+        if (s.view.id == p.segment) names.insert(s.view.name);
+    return names;
+  };
+  CHECK(ask(task_kind::copy, "", {}).first == store_code::invalid_parameters);
+  CHECK(ask(task_kind::copy, "", {"nowhere"}).first == store_code::invalid_parameters);
+  CHECK(ask(task_kind::move, "s1", {"s2"}).first == store_code::invalid_parameters);
+  CHECK(c->query_task({1, 2}).first == store_code::task_not_found);
+  CHECK(becomes(ask(task_kind::copy, "", {"s0"}), task_status::success));  // where it is
+  CHECK(becomes(ask(task_kind::copy, "", {"s1", "s2", "s1"}), task_status::success));
+  CHECK(lies_in() == std::set<std::string>{"s0", "s1", "s2"});
+  CHECK(becomes(ask(task_kind::move, "s0", {"s3"}), task_status::success));
+  CHECK(lies_in() == std::set<std::string>{"s1", "s2", "s3"});
+  CHECK(becomes(ask(task_kind::move, "s3", {"s1"}), task_status::success));  // where it lies already
+  CHECK(lies_in() == std::set<std::string>{"s1", "s2"});
+  // A target that has no room.
+  REQUIRE(c->drain("s3", true) == store_code::ok);
+  CHECK(becomes(ask(task_kind::copy, "", {"s3"}), task_status::failed));
+  store_code code{};
+  CHECK(get(*c, "k", code) == bytes);
+  CHECK(code == store_code::ok);
 }

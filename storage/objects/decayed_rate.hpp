@@ -1,0 +1,32 @@
+#pragma once
+// How often something happened lately.
+
+#include <cmath>
+
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+/// Events a second, where those of the last seconds count most: an event counts half after `half_life_s`.
+/// @thread  not synchronised. Time comes in and never goes back. @cost O(1), 16 bytes
+class decayed_rate {
+ public:
+  static constexpr double half_life_s = 10;
+
+  void note(time_point now) {
+    sum_ = static_cast<float>(left(now) + 1);
+    at_ = now;
+  }
+  double per_s(time_point now) const { return left(now) * std::log(2.0) / half_life_s; }
+
+ private:
+  double left(time_point now) const {
+    if (sum_ == 0) return 0;
+    return sum_ * std::exp2(-std::chrono::duration<double>(now - at_).count() / half_life_s);
+  }
+
+  time_point at_{};
+  float sum_ = 0;
+};
+
+}  // namespace mooncaf
