@@ -9,6 +9,7 @@ result<std::string> health_of(const std::string& cluster) {
   bool prefill = false, decode = false;
   const auto view = nlohmann::json::parse(cluster);
   for (const auto& i : view["instances"]) {
+    if (i["state"] != "live") continue;
     prefill = prefill || i["role"] == "prefill";
     decode = decode || i["role"] == "decode";
   }

@@ -31,17 +31,8 @@ void compute_step::run() {
   const std::size_t vocab = runner.vocab_size();
   machine_->logits.resize(std::max(machine_->logits.size(), rows * vocab));
   const auto logits = std::span{machine_->logits}.first(rows * vocab);
-  // A lone cancelled sequence ends its pass early; in a batch the others go on.
-  const std::atomic<bool>* cancel = items_.size() == 1 ? items_.front().cancelled.get() : nullptr;
   auto masks = make_masks();
-  outcome_ = runner.forward(
-      batch, logits,
-      [this](std::uint32_t layer) {
-        for (auto& item : items_) {
-          if (item.stream) item.stream->layer_ready(layer, item.start, item.tokens.size());
-        }
-      },
-      cancel, waiter());
+  outcome_ = forward(batch, logits);
   if (masks.valid()) masks.wait();
   if (!outcome_) {
     for (auto& item : items_) item.checksums.clear();
@@ -55,6 +46,24 @@ void compute_step::run() {
     }
   }
   elapsed_ = clock_type::now() - began;
+}
+
+result<void> compute_step::forward(std::span<const batch_item> batch, std::span<float> logits) {
+  // A lone cancelled sequence ends its pass early; in a batch the others go on.
+  const std::atomic<bool>* cancel = items_.size() == 1 ? items_.front().cancelled.get() : nullptr;
+  layer_done_fn leave;
+  if (std::ranges::any_of(items_, [](const step_item& i) { return i.stream != nullptr; }))
+    leave = [this](std::uint32_t layer) {
+      for (auto& item : items_) {
+        if (item.stream) item.stream->layer_ready(layer, item.start, item.tokens.size());
+      }
+    };
+  try {
+    return machine_->runner->forward(batch, logits, leave, cancel, waiter());
+  } catch (const device_failure& f) {
+    failure_ = f;
+    return fail(ec::unavailable, std::string{"device: "} + f.what());
+  }
 }
 
 /// How many blocks the item's tokens complete.

@@ -11,6 +11,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/kv_stream.hpp"
+#include "gpu/device_failure.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/model/sampler.hpp"
 
@@ -67,12 +68,15 @@ class compute_step final : public blocking_task {
   std::vector<step_item>& items() noexcept { return items_; }
   const std::vector<step_item>& items() const noexcept { return items_; }
   const result<void>& outcome() const noexcept { return outcome_; }
+  /// Why the worker can compute nothing more; nothing: it can.
+  const std::optional<device_failure>& failure() const noexcept { return failure_; }
   duration elapsed() const noexcept { return elapsed_; }
 
  private:
   static row_logits_fn scorer(step_item& item);
   static row_hidden_fn pooler(step_item& item);
   before_layer_fn waiter();
+  result<void> forward(std::span<const batch_item> batch, std::span<float> logits);
   /// Starts to make the masks that are not there yet, in a thread beside the forward pass.
   std::future<void> make_masks();
   std::size_t filled_blocks(const step_item& item) const;
@@ -81,6 +85,7 @@ class compute_step final : public blocking_task {
   std::shared_ptr<engine> machine_;
   std::vector<step_item> items_;
   result<void> outcome_;
+  std::optional<device_failure> failure_;
   duration elapsed_{};
 };
 

@@ -274,6 +274,8 @@ std::string conductor::status() const {
       out["instances"].push_back({{"name", name_of(w.id)},
                                   {"role", role->role == worker_role::prefill ? "prefill" : "decode"},
                                   {"node", m.info.name},
+                                  {"state", w.failure.empty() ? "live" : "failed"},
+                                  {"reason", w.failure},
                                   {"running", w.running},
                                   {"waiting", w.waiting},
                                   {"context_tokens", w.context_tokens},

@@ -37,6 +37,7 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](job_atom, const generate_job& job) {
+        look_after_device();
         take(job);
         act();
       },
@@ -57,7 +58,11 @@ decode_worker_actor::behavior_type decode_worker::make_behavior() {
         intake_.peer_lost(peer);
         act();
       },
-      [this](status_atom) { return load(); },
+      [this](status_atom) {
+        look_after_device();
+        act();
+        return load();
+      },
       [this](landed_atom, const attempt_id& id, bool complete) {
         intake_.landed(id.owner(), complete);
         act();
@@ -93,6 +98,7 @@ worker_load decode_worker::load() const {
   out.step_ns = latest_step_.took.count();
   out.step_batch = latest_step_.batch;
   out.step_context_tokens = latest_step_.context_tokens;
+  out.failure = failure_;
   return out;
 }
 
@@ -305,8 +311,18 @@ void decode_worker::locate(live& request) {
     request.blocks.push_back(context_->slot(slot));
 }
 
+void decode_worker::look_after_device(const std::optional<device_failure>& own) {
+  if (own && own->whole()) links_.health->failed(own->what());
+  const auto why = own ? own->what() : links_.health->failure();
+  if (why.empty() || !failure_.empty()) return;
+  failure_ = why;
+  intake_.device_lost({ec::unavailable, "device: " + why});
+  links_.device_lost(why);
+}
+
 void decode_worker::step_done(const std::shared_ptr<compute_step>& task) {
   computing_ = false;
+  look_after_device(task->failure());
   if (task->outcome()) {
     auto& step = latest_step_;
     step = {step.number + 1, static_cast<std::uint32_t>(task->items().size()), 0, task->elapsed()};

@@ -71,6 +71,8 @@ class decode_worker final : public decode_worker_actor::base {
   void not_grown(std::uint64_t owner, const error& why);
   /// Looks up the addresses of all its slots, as some have come.
   void locate(live& request);
+  /// Ends computing if the device has failed, for this worker or for another one.
+  void look_after_device(const std::optional<device_failure>& own = {});
   void step_done(const std::shared_ptr<compute_step>& task);
   /// @returns whether this was the request's last token.
   bool item_done(const live_ptr& request, step_item& item, token_run& run);
@@ -87,6 +89,7 @@ class decode_worker final : public decode_worker_actor::base {
   std::unordered_map<std::uint64_t, live_ptr> requests_;  ///< by owner; those that the intake has
   bool computing_ = false;
   timed_step latest_step_;
+  std::string failure_;  ///< of the device; empty: it works
 };
 
 }  // namespace mooncaf

@@ -54,6 +54,7 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
   delayed_send(this, tick_interval, tick_atom_v);
   return {
       [this](job_atom, const generate_job& job) {
+        look_after_device();
         take(job);
         act();
       },
@@ -72,11 +73,14 @@ prefill_worker_actor::behavior_type prefill_worker::make_behavior() {
         act();
       },
       [this](status_atom) {
+        look_after_device();
+        act();
         worker_load load;
         load.id = links_.id;
         load.running = core_.computing() ? 1 : 0;
         load.waiting = static_cast<std::uint32_t>(core_.size());
         load.waiting_tokens = core_.waiting_tokens();
+        load.failure = failure_;
         return load;
       },
       [this](layers_atom, const attempt_id& id) {
@@ -286,8 +290,18 @@ step_item prefill_worker::make_item(const prefill_part& part) {
   return item;
 }
 
+void prefill_worker::look_after_device(const std::optional<device_failure>& own) {
+  if (own && own->whole()) links_.health->failed(own->what());
+  const auto why = own ? own->what() : links_.health->failure();
+  if (why.empty() || !failure_.empty()) return;
+  failure_ = why;
+  core_.device_lost({ec::unavailable, "device: " + why});
+  links_.device_lost(why);
+}
+
 void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
   const auto& outcome = task->outcome();
+  look_after_device(task->failure());
   std::vector<prefill_outcome> outcomes;
   for (auto& item : task->items()) {
     const auto owner = item.id.owner();

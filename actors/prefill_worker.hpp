@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/compute_step.hpp"
+#include "actors/device_health.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/request/prefill_core.hpp"
@@ -25,6 +26,9 @@ struct worker_links {
   executor_actor executor;
   prefill_model passes;  ///< prefill: how long a pass takes, as calibrated
   decode_model steps;    ///< decode: how long a step takes, as calibrated
+  std::shared_ptr<device_health> health = std::make_shared<device_health>();
+  /// Is told once when the worker computes nothing any more, and why. Called by the worker's thread.
+  std::function<void(const std::string& why)> device_lost;
 };
 
 class prefill_worker final : public prefill_worker_actor::base {
@@ -87,6 +91,8 @@ class prefill_worker final : public prefill_worker_actor::base {
   void carry_out(attempt_failed& message);
 
   step_item make_item(const prefill_part& part);
+  /// Ends computing if the device has failed, for this worker or for another one.
+  void look_after_device(const std::optional<device_failure>& own = {});
   void step_done(const std::shared_ptr<compute_step>& task);
   /// Stands before the first token of its answer.
   void make_sampler_of(std::uint64_t owner);
@@ -95,6 +101,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   worker_links links_;
   std::shared_ptr<engine> machine_;
   prefill_core core_;
+  std::string failure_;                                   ///< of the device; empty: it works
   std::unordered_map<std::uint64_t, live_ptr> requests_;  ///< by owner; those that the core has
 };
 

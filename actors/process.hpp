@@ -1,6 +1,7 @@
 #pragma once
 // One process under construction, at work and taken down: what `serve` runs.
 
+#include <atomic>
 #include <caf/actor_system.hpp>
 #include <memory>
 #include <optional>
@@ -73,6 +74,9 @@ class process {
     must_live(what, caf::actor_cast<caf::actor>(handle));
     return handle;
   }
+  /// A worker's device has failed. The worker gives its requests back and takes no more; a process that has
+  /// nothing else to do ends, so that it is started again. @thread  the worker's.
+  void device_lost(worker_role role, const std::string& why);
   void add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
                   std::vector<timing_sample> samples);
   result<void> join();
@@ -101,6 +105,8 @@ class process {
   std::vector<caf::actor> roots_;
   std::vector<executor_actor> executors_;
   executor_actor coupled_;
+  std::shared_ptr<device_health> health_ = std::make_shared<device_health>();
+  std::atomic<std::size_t> lost_workers_ = 0;
   std::unique_ptr<api_server> http_;
   std::unique_ptr<http_server> metrics_port_;
 };

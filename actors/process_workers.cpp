@@ -1,9 +1,11 @@
 #include <algorithm>
 
+#include "actors/cluster/shutdown.hpp"
 #include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
+#include "actors/metrics/metrics.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/process.hpp"
 #include "runtime/model/lora_adapter.hpp"
@@ -78,6 +80,21 @@ worker_links process::next_links() {
   return links;
 }
 
+void process::device_lost(worker_role role, const std::string& why) {
+  const auto* const name = role == worker_role::prefill ? "prefill" : "decode";
+  context_->meters->device_failed(name);
+  const auto& c = opts().cluster;
+  const bool others = c.conductor || c.gateway || c.cache;
+  const bool last = ++lost_workers_ == info_.workers.size();
+  log_error("device failed; its worker computes nothing any more",
+            {{"worker", name},
+             {"reason", why},
+             {"effect", last && !others ? "the process ends, having no other role, so that others take over"
+                                        : "its requests go elsewhere; the process goes on without it"},
+             {"next", "put right what the reason names, then start this process again"}});
+  if (last && !others) leave_now(static_cast<int>(exit_code::actor_failed));
+}
+
 void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capacity,
                          std::vector<timing_sample> samples) {
   worker_info w;
@@ -123,6 +140,8 @@ result<void> process::spawn_workers() {
       auto machine = make_engine(role);
       if (!machine) return fail(machine.error());
       auto links = next_links();
+      links.health = health_;
+      links.device_lost = [this, role](const std::string& why) { device_lost(role, why); };
       if (role == worker_role::prefill) links.passes = prefill_model{points};
       else links.steps = decode_model{points};
       add_worker(role, start(links, *machine), capacity, *samples);

@@ -76,7 +76,7 @@ auto inspect(Inspector& f, block_event_batch& x) {
 template <class Inspector>
 auto inspect(Inspector& f, worker_load& x) {
   return fields(f, "worker_load", x, x.id, x.running, x.waiting, x.waiting_tokens, x.context_tokens, x.steps,
-                x.step_ns, x.step_batch, x.step_context_tokens);
+                x.step_ns, x.step_batch, x.step_context_tokens, x.failure);
 }
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
@@ -144,7 +144,7 @@ auto inspect(Inspector& f, token_batch& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, attempt_failed& x) {
-  return fields(f, "attempt_failed", x, x.id, x.cause, x.retriable, x.wasted_prefill_tokens,
+  return fields(f, "attempt_failed", x, x.id, x.cause, x.retriable, x.lost_device, x.wasted_prefill_tokens,
                 x.retry_after_ns);
 }
 template <class Inspector>

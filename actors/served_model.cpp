@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 
+#include "actors/loading_progress.hpp"
 #include "actors/log.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/gguf_source.hpp"
@@ -28,6 +29,23 @@ struct weights_and_words {
   std::shared_ptr<const model> net;
   std::optional<tokenizer_vocab> vocab;
 };
+
+/// A device whose loading is seen in the log.
+loading_progress watched(device& dev, std::size_t bytes) {
+  return {dev, bytes, [] { return clock_type::now(); },
+          [](const std::string& progress) {
+            log_info("loading", {{"weights", progress}});
+          }};
+}
+
+/// Of the files that have weights; 0 if they cannot be counted.
+std::size_t bytes_of_weights(const std::string& folder) {
+  std::size_t bytes = 0;
+  std::error_code none;
+  for (const auto& file : std::filesystem::directory_iterator(folder, none))
+    if (file.path().extension() == ".safetensors") bytes += file.file_size(none);
+  return bytes;
+}
 
 result<void> adopt(weights_and_words& into, result<std::shared_ptr<const model>> net) {
   if (!net) return fail(net.error());
@@ -51,8 +69,12 @@ result<weights_and_words> make_dummy(device* dev, const std::string& spec, const
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto adopted = needs.weights ? adopt(out, model::dummy(*dev, *shape, dummy_seed))
-                                     : adopt(out, model::identify_dummy(*shape, dummy_seed));
+  const auto weights = [&] {
+    auto seen = watched(*dev, shape->dummy_bytes());
+    return model::dummy(seen, *shape, dummy_seed);
+  };
+  const auto adopted =
+      needs.weights ? adopt(out, weights()) : adopt(out, model::identify_dummy(*shape, dummy_seed));
   if (!adopted) return fail(adopted.error());
   return out;
 }
@@ -86,8 +108,11 @@ result<weights_and_words> load_folder(device* dev, const std::string& path, cons
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto adopted = needs.weights ? adopt(out, model::load(*dev, **source, *source))
-                                     : adopt(out, model::identify(**source));
+  const auto weights = [&] {
+    auto seen = watched(*dev, bytes_of_weights(path));
+    return model::load(seen, **source, *source);
+  };
+  const auto adopted = needs.weights ? adopt(out, weights()) : adopt(out, model::identify(**source));
   if (!adopted) return fail(adopted.error());
   return out;
 }
@@ -106,8 +131,12 @@ result<weights_and_words> load_file(device* dev, const std::string& path, const 
     if (!vocab) return fail(vocab.error());
     out.vocab = std::move(*vocab);
   }
-  const auto adopted = needs.weights ? adopt(out, model::load(*dev, gguf_source(*parsed), file))
-                                     : adopt(out, model::identify(gguf_source(*parsed)));
+  const auto weights = [&] {
+    auto seen = watched(*dev, file->bytes().size());
+    return model::load(seen, gguf_source(*parsed), file);
+  };
+  const auto adopted =
+      needs.weights ? adopt(out, weights()) : adopt(out, model::identify(gguf_source(*parsed)));
   if (!adopted) return fail(adopted.error());
   return out;
 }

@@ -69,6 +69,7 @@ struct metrics::families {
   prometheus::Family<prometheus::Gauge>& ssd;
   foreign_totals hits;
   foreign_totals transferred;
+  prometheus::Family<prometheus::Counter>& device_failures;
   prometheus::Family<prometheus::Gauge>& device_blocks;
   foreign_totals device_tokens;
   foreign_totals device_bytes;
@@ -164,6 +165,10 @@ struct metrics::families {
                         .Name("mooncaf_transfer_bytes_total")
                         .Help("KV bytes moved, by path.")
                         .Register(registry)),
+        device_failures(BuildCounter()
+                            .Name("mooncaf_device_failures_total")
+                            .Help("Workers that ended since their device failed, by role: prefill, decode.")
+                            .Register(registry)),
         device_blocks(BuildGauge()
                           .Name("mooncaf_device_kv_blocks")
                           .Help("KV blocks in the device's own memory by state: free, used.")
@@ -201,6 +206,7 @@ struct metrics::families {
     // A rate needs a zero to start from.
     for (const auto* outcome : {"finished", "failed", "cancelled", "rejected"})
       requests.Add(with("outcome", outcome));
+    for (const auto* role : {"prefill", "decode"}) device_failures.Add(with("role", role));
   }
 
   prometheus::Labels with(const std::string& key, const std::string& value) const {
@@ -243,6 +249,10 @@ void metrics::set_hits(const std::string& tier, double blocks) {
 }
 void metrics::set_transferred(const std::string& path, double bytes) {
   f_->transferred.set(f_->with("path", path), bytes);
+}
+
+void metrics::device_failed(const std::string& role) {
+  f_->device_failures.Add(f_->with("role", role)).Increment();
 }
 
 void metrics::set_device_kv(const device_kv_stats& s) {

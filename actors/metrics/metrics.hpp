@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/base/units.hpp"
 #include "runtime/base/device_kv_stats.hpp"
+#include "runtime/base/units.hpp"
 
 namespace mooncaf {
 
@@ -39,6 +39,8 @@ class metrics {
   /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private",
   /// "quarantined", "ssd".
   void set_blocks(const std::string& state, double count);
+  /// A worker's device failed. @param role  "prefill" or "decode".
+  void device_failed(const std::string& role);
   /// Of a device with memory of its own.
   void set_device_kv(const device_kv_stats& s);
   /// The SSD tier. @param what  "repaired" (1: files were moved aside at start), "absent" (1: it could not be

@@ -64,12 +64,25 @@ standing conductor_desk::report(const node_report& message, time_point now) {
   core_.heartbeat(message.node, now);
   core_.unreachable(message.node, message.unreachable);
   for (const auto& w : message.workers) {
+    if (!w.failure.empty()) {
+      drop_worker(message.node, w.id);
+      continue;
+    }
     const timed_step step{w.steps, w.step_batch, w.step_context_tokens, duration{w.step_ns}};
     core_.report(w.id, {w.running, w.waiting, w.context_tokens, step});
   }
   learn_prices(message);
   desk_.advance(now);
   return {true, roster_, message.roster != roster_};
+}
+
+/// Its gateways hear from itself what becomes of their requests there.
+void conductor_desk::drop_worker(node_id node, worker_id worker) {
+  auto& workers = members_.at(node).card.workers;
+  const auto known = std::ranges::find(workers, worker, &instance_desc::id);
+  if (known == workers.end()) return;
+  workers.erase(known);
+  core_.remove_instance(worker);
 }
 
 void conductor_desk::learn_prices(const node_report& message) {

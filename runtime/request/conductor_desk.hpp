@@ -111,6 +111,8 @@ class conductor_desk {
   void forget(node_id node, time_point now);
   /// Each kind of end teaches what it shows: only an answer that came to its end tells how long answers take.
   void over(const request_event& e, time_point now);
+  /// A worker whose device failed; its node stays.
+  void drop_worker(node_id node, worker_id worker);
   /// What the node learned of its links and its disk.
   void learn_prices(const node_report& message);
   /// Tells the pool which of these blocks to copy.

@@ -37,6 +37,7 @@ void decode_intake::take(const work_order& job, bool connected) {
   const auto reusable = static_cast<std::uint32_t>(chain.size());
   const auto total = (job.tokens.size() + block_tokens_ - 1) / block_tokens_;
   a.claim = block_claim{job.id, std::move(chain), reusable, static_cast<std::uint32_t>(total)};
+  if (lost_) return fail(owner, *lost_, true);
   if (attempts_.size() > limit_) {
     return fail(owner, {ec::overloaded, "decode queue is full (" + std::to_string(limit_) + " requests)"},
                 true);
@@ -198,8 +199,18 @@ void decode_intake::refuse(std::uint64_t owner, error cause, duration retry_afte
 
 void decode_intake::fail(attempt& a, attempt_failed message) {
   message.id = a.id;
+  message.lost_device = lost_ && a.busy;
   actions_.emplace_back(std::move(message));
   end(a.claim.owner());
+}
+
+void decode_intake::device_lost(error why) {
+  lost_ = std::move(why);
+  std::vector<std::uint64_t> owners;
+  for (const auto& [owner, a] : attempts_) {
+    if (!a.over) owners.push_back(owner);
+  }
+  for (const auto owner : owners) fail(owner, *lost_, true);
 }
 
 void decode_intake::end(std::uint64_t owner) {

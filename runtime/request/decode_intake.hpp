@@ -137,6 +137,9 @@ class decode_intake {
   /// Adds slots that came during a step.
   void take_fresh(attempt& a);
   void fail(std::uint64_t owner, error cause, bool retriable);
+  /// Nothing is computed here any more: every attempt is given back, now and whenever it comes. A step at
+  /// work ends as ever.
+  void device_lost(error why);
   /// Decode's own refusal: the prefill was for nothing.
   void refuse(std::uint64_t owner, error cause, duration retry_after);
   void end(std::uint64_t owner);
@@ -156,6 +159,7 @@ class decode_intake {
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;
   /// Prefill nodes that were asked to stop, and how often they had been fenced.
   std::unordered_map<std::uint64_t, std::pair<node_id, std::uint64_t>> stopping_;
+  std::optional<error> lost_;  ///< why the device computes nothing any more
   decode_actions actions_;
 };
 

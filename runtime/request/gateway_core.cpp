@@ -298,6 +298,7 @@ void gateway_core::attempt_over(const attempt_failed& message, time_point now) {
     return fail(request, gave_up(request->id.attempt + 1, message.cause), std::chrono::seconds(1), now);
   }
   stop_workers(request);
+  if (message.lost_device && ++request->losses >= loss_limit) return give_up_lost(request, now);
   request->avoid.push_back(request->placed->decode);
   again(request, message.cause, now);
 }
@@ -394,14 +395,18 @@ void gateway_core::peer_down(node_id peer, time_point now) {
     // job may have gone over the new one, where nobody else would end it.
     stop_workers(request);
     if (++request->losses >= loss_limit) {
-      fail(request,
-           error{ec::unavailable,
-                 std::to_string(request->losses) + " nodes were lost while they served this request"},
-           std::chrono::seconds(2), now);
+      give_up_lost(request, now);
     } else {
       again(request, error{ec::peer_lost, "node " + to_string(peer) + " is gone"}, now);
     }
   }
+}
+
+void gateway_core::give_up_lost(const live_ptr& request, time_point now) {
+  fail(request,
+       error{ec::unavailable,
+             std::to_string(request->losses) + " nodes or devices were lost while they served this request"},
+       std::chrono::seconds(2), now);
 }
 
 void gateway_core::stop_workers(const live_ptr& request) {

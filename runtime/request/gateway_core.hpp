@@ -133,7 +133,7 @@ class gateway_core {
     bool dispatched = false;          ///< the workers of `placed` have it
     std::vector<worker_id> avoid;     ///< decode workers that attempts failed on
     std::uint32_t wasted_tokens = 0;  ///< of a prefill that decode refused
-    std::uint32_t losses = 0;         ///< workers that died with it
+    std::uint32_t losses = 0;         ///< nodes and devices that died with it
     bool prefilled = false;           ///< the attempt's first token is here
     time_point heard;                 ///< when a worker last said something of it
     time_point called;                ///< when the workers were last asked for it
@@ -175,6 +175,8 @@ class gateway_core {
   void call_roll(const std::vector<worker_id>& workers, time_point now);
   /// The worker waits for the other one with this attempt, or does not know it.
   void stands_still(worker_id worker, const attempt_id& id, bool unknown, time_point now);
+  /// Too many died with it: it may be what kills them.
+  void give_up_lost(const live_ptr& request, time_point now);
   void stop_workers(const live_ptr& request);
   void stop_decode(const live_ptr& request);
   void finish(const live_ptr& request, finish_kind reason, time_point now);

@@ -163,6 +163,7 @@ struct worker_load {
   std::int64_t step_ns = 0;          ///< … duration of the latest
   std::uint32_t step_batch = 0;      ///< … and what it computed, which may be over by now
   std::uint64_t step_context_tokens = 0;
+  std::string failure;  ///< of its device: it computes nothing any more; empty: it works
 };
 
 /// State of one shard, for the live page, the metrics and the integrity check.
@@ -320,6 +321,7 @@ struct attempt_failed {
   attempt_id id;
   error cause;
   bool retriable = true;                    ///< another placement may succeed
+  bool lost_device = false;                 ///< the worker's device failed while it computed this
   std::uint32_t wasted_prefill_tokens = 0;  ///< computed and thrown away, as decode refused it
   std::int64_t retry_after_ns = 0;          ///< of a refusal: when a client may come again
 };

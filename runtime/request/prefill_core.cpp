@@ -53,6 +53,7 @@ void prefill_core::take(const work_order& job, time_point now) {
   a.deadline = now + duration{job.ttft_slo_ns};
   a.claim =
       block_claim{job.id, chain_of(job), a.reusable, (a.prompt_tokens + block_tokens - 1) / block_tokens};
+  if (lost_) return fail(owner, *lost_, true);
   if (attempts_.size() > options_.max_attempts) {
     return fail(
         owner,
@@ -286,9 +287,19 @@ void prefill_core::fail(std::uint64_t owner, error cause, bool retriable) {
   message.id = a.id;
   message.cause = std::move(cause);
   message.retriable = retriable;
+  message.lost_device = lost_ && a.busy;
   message.wasted_prefill_tokens = a.computed - std::min(a.computed, a.stats.cached_tokens);
   actions_.emplace_back(std::move(message));
   end(owner);
+}
+
+void prefill_core::device_lost(error why) {
+  lost_ = std::move(why);
+  std::vector<std::uint64_t> owners;
+  for (const auto& [owner, a] : attempts_) {
+    if (a.at != phase::sending && !a.over) owners.push_back(owner);
+  }
+  for (const auto owner : owners) fail(owner, *lost_, true);
 }
 
 void prefill_core::end(std::uint64_t owner) {

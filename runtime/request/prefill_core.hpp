@@ -239,6 +239,9 @@ class prefill_core {
   /// Gives up what never came. @returns owners whose leases go on.
   std::vector<std::uint64_t> sweep(time_point now);
   void fail(std::uint64_t owner, error cause, bool retriable);
+  /// Nothing is computed here any more: what still has to be is given back, now and whenever it comes; what
+  /// is computed goes on to decode. A step at work ends as ever.
+  void device_lost(error why);
 
   /// Null if it is not here.
   attempt* find(std::uint64_t owner);
@@ -295,7 +298,8 @@ class prefill_core {
   std::unordered_map<std::uint64_t, std::pair<kv_target, time_point>> early_targets_;
   std::unordered_map<std::uint64_t, time_point> cancelled_early_;  ///< cancels that overtook their job
   bool computing_ = false;
-  bool step_waits_ = false;  ///< the step at work waits for layers
+  bool step_waits_ = false;    ///< the step at work waits for layers
+  std::optional<error> lost_;  ///< why the device computes nothing any more
   prefill_actions actions_;
 };
 

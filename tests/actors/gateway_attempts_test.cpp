@@ -245,3 +245,20 @@ TEST_CASE_FIXTURE(
   CHECK(place->stages_of(id) == stages{request_stage::refused});
   CHECK(place->events.back().wasted_tokens == 6);
 }
+
+TEST_CASE_FIXTURE(gateway_world, "a request that devices die with is not passed on for ever") {
+  open();
+  submit_one();
+  std::size_t lost = 0;
+  for (; !sink->over(); ++lost) {
+    REQUIRE(lost < 10);
+    attempt_failed m;
+    m.id = placed(lost);
+    m.cause = {ec::unavailable, "device: the card is gone"};
+    m.lost_device = true;
+    tell(failed_atom_v, m);
+  }
+  CHECK(lost == 4);
+  CHECK(sink->cause->code == ec::unavailable);
+  CHECK(held() == 0);
+}

@@ -5,6 +5,7 @@
 #include "actors/cache_shard.hpp"
 #include "actors/executor.hpp"
 #include "actors/messenger.hpp"
+#include "gpu/device_failure.hpp"
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "runtime/sched/link_book.hpp"
@@ -98,7 +99,33 @@ worker_world::~worker_world() {
   while (reports->drain()) run();
 }
 
-std::shared_ptr<engine> worker_world::make_engine() const {
+namespace {
+
+/// Computes until its device fails: then all of a pass was computed, and nothing of it can be had.
+class failing_pass final : public forward_pass {
+ public:
+  failing_pass(std::unique_ptr<forward_pass> inner, std::shared_ptr<std::atomic<int>> fails,
+               std::shared_ptr<const std::atomic<bool>> whole)
+      : inner_(std::move(inner)), fails_(std::move(fails)), whole_(std::move(whole)) {}
+  result<void> forward(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
+                       const std::atomic<bool>* cancel, const before_layer_fn& before) override {
+    auto computed = inner_->forward(items, logits, done, cancel, before);
+    if (*fails_ >= 0 && (*fails_)-- == 0) throw device_failure("the card is no longer there", whole_->load());
+    return computed;
+  }
+  const kv_layout& layout() const noexcept override { return inner_->layout(); }
+  std::size_t vocab_size() const noexcept override { return inner_->vocab_size(); }
+
+ private:
+  std::unique_ptr<forward_pass> inner_;
+  std::shared_ptr<std::atomic<int>> fails_;
+  std::shared_ptr<const std::atomic<bool>> whole_;
+};
+
+}  // namespace
+
+std::shared_ptr<engine> worker_world::make_engine(const worker_node* where,
+                                                  std::shared_ptr<std::atomic<int>> fails) const {
   runner_options options;
   options.max_batch_tokens = 64;
   options.max_logit_rows = 16;
@@ -107,6 +134,9 @@ std::shared_ptr<engine> worker_world::make_engine() const {
   REQUIRE_MESSAGE(runner, to_string(runner.error()));
   auto made = std::make_shared<engine>();
   made->runner = std::move(*runner);
+  if (where != nullptr)
+    made->runner =
+        std::make_unique<failing_pass>(std::move(made->runner), std::move(fails), where->whole_device_fails);
   return made;
 }
 
@@ -176,9 +206,11 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   n.shard = sys.spawn<cache_shard>(n.context, std::move(store), ssd, executor, ssd_price,
                                    duration{std::chrono::minutes(10)});
   n.messenger = sys.spawn<messenger>(n.context, executor);
-  const worker_links links{worker_id{id + 1}, n.shard, n.messenger, executor};
-  n.prefill = sys.spawn<prefill_worker>(n.context, links, make_engine());
-  n.decode = sys.spawn<decode_worker>(n.context, links, make_engine(), n.board);
+  worker_links links{worker_id{id + 1}, n.shard, n.messenger, executor};
+  links.health = n.health;
+  links.device_lost = [losses = n.losses](const std::string& why) { losses->push_back(why); };
+  n.prefill = sys.spawn<prefill_worker>(n.context, links, make_engine(&n, n.prefill_fails));
+  n.decode = sys.spawn<decode_worker>(n.context, links, make_engine(&n, n.decode_fails), n.board);
   for (const auto& root : {caf::actor_cast<caf::actor>(n.prefill), caf::actor_cast<caf::actor>(n.decode),
                            caf::actor_cast<caf::actor>(n.messenger), caf::actor_cast<caf::actor>(n.shard),
                            caf::actor_cast<caf::actor>(executor)}) {

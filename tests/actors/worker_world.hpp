@@ -5,12 +5,14 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "actors/decode_worker.hpp"
@@ -56,6 +58,13 @@ struct worker_node {
   messenger_actor messenger;
   prefill_worker_actor prefill;
   decode_worker_actor decode;
+  /// The device fails with the pass behind so many others, after its last layer, for this worker or for both;
+  /// less than 0: it works. `losses` has each worker's.
+  std::shared_ptr<std::atomic<int>> prefill_fails = std::make_shared<std::atomic<int>>(-1);
+  std::shared_ptr<std::atomic<int>> decode_fails = std::make_shared<std::atomic<int>>(-1);
+  std::shared_ptr<std::atomic<bool>> whole_device_fails = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<device_health> health = std::make_shared<device_health>();
+  std::shared_ptr<std::vector<std::string>> losses = std::make_shared<std::vector<std::string>>();
 };
 
 class worker_world : public actor_fixture<caf::id_block::mooncaf> {
@@ -112,7 +121,8 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
  private:
   void make_node(worker_node& n, std::uint64_t id, std::uint32_t slots, const std::string& ssd_path,
                  transfer_price ssd_price);
-  std::shared_ptr<engine> make_engine() const;
+  std::shared_ptr<engine> make_engine(const worker_node* where = nullptr,
+                                      std::shared_ptr<std::atomic<int>> fails = {}) const;
 
   prefetch_choice prefetch_;
   std::shared_ptr<device> hardware_;

@@ -74,3 +74,23 @@ TEST_CASE_FIXTURE(office, "a gateway that is no member gets no place") {
   CHECK(refused.rejection.code == ec::unavailable);
   CHECK(desk.core().charged_requests() == 0);
 }
+
+TEST_CASE_FIXTURE(office,
+                  "a worker whose device failed gets nothing more, and what it had weighs on nobody") {
+  ask(1, gateway_node);
+  REQUIRE(placed() == 1);
+  node_report report;
+  report.node = worker_node;
+  report.workers = {worker_load{.id = worker_id{11}, .failure = "the card is gone"},
+                    worker_load{.id = worker_id{12}}};
+  REQUIRE(desk.report(report, now).member);
+  CHECK(desk.core().charged_requests() == 0);
+  ask(2, gateway_node);
+  CHECK(placed() == 0);
+  // Its process has the device back: it joins as at first.
+  const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
+  REQUIRE(desk.join(
+      {node_id{3}, {{worker_id{13}, node_id{3}, instance_role::prefill, 64, samples, 0}}, true, false}, now));
+  ask(3, gateway_node);
+  CHECK(placed() == 1);
+}
