@@ -21,12 +21,32 @@ struct grid {
   unsigned z = 1;
 };
 
+/// A launch, with parameters that somebody else keeps.
+struct launch_view {
+  kernel which;
+  grid blocks;
+  const void* params;
+};
+
+/// Launches that a stream takes as one.
+class launch_graph {
+ public:
+  virtual ~launch_graph() = default;
+  /// The i-th launch has these parameters from its next run on. Kernel and grid are as they were.
+  /// @throws device_failure.
+  virtual void change(std::size_t i, const launch_view& to) = 0;
+};
+
 /// Work in order. Calls return before their work is done. @throws device_failure. @thread  One at a time.
 class stream {
  public:
   virtual ~stream() = default;
   /// @param params  the kernel's parameters, read before the call returns
   virtual void launch(kernel which, grid blocks, const void* params) = 0;
+  /// Makes one of launches, each of which is to begin after the one before it.
+  /// @returns null where there is no such thing, or no memory for it.
+  virtual std::unique_ptr<launch_graph> keep(std::span<const launch_view> launches) = 0;
+  virtual void launch(launch_graph& graph) = 0;
   /// @param from  host memory, read before the call returns
   virtual void write(std::byte* to, const void* from, std::size_t bytes) = 0;
   /// Host memory that must live, and be left alone, until the work is done.

@@ -1,11 +1,11 @@
 #pragma once
 // Paged attention on tensor cores with an online softmax.
 //
-// A warp has sixteen rows, a row being one query head of one token; the block's four warps share tiles of
-// keys and values, which arrive while the tile before them is computed with. What a row comes to depends on
-// nothing but its own context: tiles lie at absolute positions, positions that a row does not see add exact
-// zeros, and the sums of each `attention_split` positions join the total in order, be it in this kernel or in
-// `combine`.
+// A warp has sixteen rows, a row being one query head of one token (in wide heads the block has sixteen, and
+// each warp a part of their dimensions); the block's four warps share tiles of keys and values, which arrive
+// while the tile before them is computed with. What a row comes to depends on nothing but its own context:
+// tiles lie at absolute positions, positions that a row does not see add exact zeros, and the sums of each
+// `attention_split` positions join the total in order, be it in this kernel or in `combine`.
 
 #include "gpu/cuda/kernel_params.hpp"
 #include "gpu/cuda/simt.hpp"
@@ -72,12 +72,13 @@ struct row_pair {
   unsigned position[2];  ///< the last that it sees
 };
 
-MOONCAF_DEVICE row_pair rows_of(const attention_params& p, const attention_tile& t) {
+/// @param first  of the warp's sixteen, counted from the tile's
+MOONCAF_DEVICE row_pair rows_of(const attention_params& p, const attention_tile& t, unsigned first) {
   row_pair r;
-  const unsigned warp = thread_index() / warp_threads, group = thread_index() % warp_threads / 4;
+  const unsigned group = thread_index() % warp_threads / 4;
   MOONCAF_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
-    const unsigned row = t.first_row + 16 * warp + group + 8 * i;
+    const unsigned row = t.first_row + first + group + 8 * i;
     r.there[i] = row < t.q_tokens * p.group;
     const unsigned token = r.there[i] ? row / p.group : 0;
     r.token[i] = t.q_begin + token;
@@ -183,7 +184,7 @@ MOONCAF_DEVICE void weigh_tile(const attention_params& p, const row_pair& r, uns
   }
 }
 
-template <unsigned Dim, unsigned Tile>
+template <unsigned Dim, unsigned Tile, unsigned Pitch = Dim + 8>
 MOONCAF_DEVICE void add_values(const float (&weights)[Tile / 8][4], const std::uint16_t* values,
                                float (&sums)[Dim / 8][4]) {
   const unsigned lane = thread_index() % warp_threads;
@@ -195,31 +196,30 @@ MOONCAF_DEVICE void add_values(const float (&weights)[Tile / 8][4], const std::u
                                 pack_half2(weights[2 * t + 1][2], weights[2 * t + 1][3])};
     MOONCAF_UNROLL
     for (unsigned d = 0; d < Dim / 8; d += 2) {
-      const words4 v =
-          load_matrices_turned(values + (16 * t + lane % 16) * (Dim + 8) + 8 * d + lane / 16 * 8);
+      const words4 v = load_matrices_turned(values + (16 * t + lane % 16) * Pitch + 8 * d + lane / 16 * 8);
       mma_16x8x16(sums[d], a, v.w[0], v.w[1]);
       mma_16x8x16(sums[d + 1], a, v.w[2], v.w[3]);
     }
   }
 }
 
-/// A split's sums go to where `combine` finds them.
+/// A split's sums, of the dimensions from `origin` on, go to where `combine` finds them.
 template <unsigned Dim>
-MOONCAF_DEVICE void leave_split(const attention_params& p, const row_pair& r, unsigned split,
+MOONCAF_DEVICE void leave_split(const attention_params& p, const row_pair& r, unsigned origin, unsigned split,
                                 const softmax_state (&state)[2], const float (&sums)[Dim / 8][4]) {
   const unsigned part = thread_index() % 4;
   MOONCAF_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     if (!r.there[i]) continue;
     const std::size_t row = (std::size_t{split} * p.tokens + r.token[i]) * p.heads + r.head[i];
-    float* out = p.sums + row * p.kv.head_dim;
+    float* out = p.sums + row * p.kv.head_dim + origin;
     MOONCAF_UNROLL
     for (unsigned d = 0; d < Dim / 8; ++d) {
-      if (8 * d >= p.kv.head_dim) break;
+      if (origin + 8 * d >= p.kv.head_dim) break;
       out[8 * d + 2 * part] = sums[d][2 * i];
       out[8 * d + 2 * part + 1] = sums[d][2 * i + 1];
     }
-    if (part == 0) {
+    if (part == 0 && origin == 0) {
       p.peaks[2 * row] = state[i].peak;
       p.peaks[2 * row + 1] = state[i].total;
     }
@@ -228,8 +228,8 @@ MOONCAF_DEVICE void leave_split(const attention_params& p, const row_pair& r, un
 
 /// A split's sums join the total, which lies in `out` itself until the last split divides it.
 template <unsigned Dim>
-MOONCAF_DEVICE void join_split(const attention_params& p, const row_pair& r, bool is_first, bool is_last,
-                               softmax_state (&total)[2], const softmax_state (&state)[2],
+MOONCAF_DEVICE void join_split(const attention_params& p, const row_pair& r, unsigned origin, bool is_first,
+                               bool is_last, softmax_state (&total)[2], const softmax_state (&state)[2],
                                const float (&sums)[Dim / 8][4]) {
   const unsigned part = thread_index() % 4;
   MOONCAF_UNROLL
@@ -238,11 +238,11 @@ MOONCAF_DEVICE void join_split(const attention_params& p, const row_pair& r, boo
     if (is_first) total[i] = state[i];
     else f = join(total[i], state[i]);
     if (!r.there[i]) continue;
-    float* out = p.out + r.token[i] * p.out_stride + std::size_t{r.head[i]} * p.kv.head_dim;
+    float* out = p.out + r.token[i] * p.out_stride + std::size_t{r.head[i]} * p.kv.head_dim + origin;
     const float scale = is_last ? 1 / total[i].total : 1;
     MOONCAF_UNROLL
     for (unsigned d = 0; d < Dim / 8; ++d) {
-      if (8 * d >= p.kv.head_dim) break;
+      if (origin + 8 * d >= p.kv.head_dim) break;
       MOONCAF_UNROLL
       for (unsigned c = 0; c < 2; ++c) {
         float& at = out[8 * d + 2 * part + c];
@@ -253,31 +253,66 @@ MOONCAF_DEVICE void join_split(const attention_params& p, const row_pair& r, boo
   }
 }
 
-/// grid: tiles, KV heads, and splits or 1
-template <unsigned Dim, unsigned Tile>
-MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::uint16_t* values) {
-  const attention_tile t = p.tiles[block_x()];
-  const unsigned last_row = t.first_row + attention_rows < t.q_tokens * p.group
-                                ? t.first_row + attention_rows - 1
-                                : t.q_tokens * p.group - 1;
+/// The positions that a block of threads goes through.
+struct stretch {
+  unsigned begin, end;  ///< empty: none
+  bool apart;           ///< of one split alone, whose sums are left for `combine`
+};
+
+template <unsigned Rows>
+MOONCAF_DEVICE stretch stretch_of(const attention_params& p, const attention_tile& t) {
+  const unsigned last_row =
+      t.first_row + Rows < t.q_tokens * p.group ? t.first_row + Rows - 1 : t.q_tokens * p.group - 1;
   const unsigned context = t.kv_tokens - t.q_tokens + last_row / p.group + 1;
   const unsigned splits = (context + attention_split - 1) / attention_split;
   const bool apart = p.sums != nullptr;
   const unsigned first_split = apart ? block_z() : 0, last_split = apart ? block_z() + 1 : splits;
-  if (first_split >= splits) return;
-  const row_pair r = rows_of(p, t);
+  const unsigned end = last_split * attention_split < context ? last_split * attention_split : context;
+  return {first_split * attention_split, first_split < splits ? end : 0, apart};
+}
+
+/// What a row's softmax begins with. A sink is a score that is there before the first split; one lane of a
+/// row's four counts it.
+MOONCAF_DEVICE void begin_softmax(const attention_params& p, const row_pair& r, bool first_split,
+                                  softmax_state (&state)[2]) {
+  MOONCAF_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    state[i] = {no_peak, 0};
+    if (p.sinks != nullptr && first_split)
+      state[i] = {p.sinks[r.head[i]] * 1.44269504f, thread_index() % 4 == 0 ? 1.0f : 0.0f};
+  }
+}
+
+/// At the end of a split: its sums go where they belong, and those of the next one begin.
+template <unsigned Dim>
+MOONCAF_DEVICE void end_split(const attention_params& p, const row_pair& r, unsigned origin, unsigned split,
+                              bool apart, bool is_last, softmax_state (&total)[2], softmax_state (&state)[2],
+                              float (&sums)[Dim / 8][4]) {
+  MOONCAF_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    state[i].total += shuffle_xor(state[i].total, 1);
+    state[i].total += shuffle_xor(state[i].total, 2);
+  }
+  if (apart) leave_split<Dim>(p, r, origin, split, state, sums);
+  else join_split<Dim>(p, r, origin, split == 0, is_last, total, state, sums);
+  begin_softmax(p, r, false, state);
+  MOONCAF_UNROLL
+  for (unsigned d = 0; d < Dim / 8; ++d) MOONCAF_UNROLL
+  for (unsigned c = 0; c < 4; ++c) sums[d][c] = 0;
+}
+
+/// grid: tiles, KV heads, and splits or 1
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::uint16_t* values) {
+  const attention_tile t = p.tiles[block_x()];
+  const auto [begin, end, apart] = stretch_of<attention_rows>(p, t);
+  if (begin >= end) return;
+  const row_pair r = rows_of(p, t, thread_index() / warp_threads * 16);
   const bool busy = t.first_row + thread_index() / warp_threads * 16 < t.q_tokens * p.group;
   const queries<Dim> q(p, r);
   const unsigned key_plane = p.kv.head_planes * block_y(), value_plane = key_plane + p.kv.head_planes - 1;
-  const unsigned begin = first_split * attention_split;
-  const unsigned end = last_split * attention_split < context ? last_split * attention_split : context;
-  softmax_state total[2] = {}, state[2] = {{no_peak, 0}, {no_peak, 0}};
-  if (p.sinks != nullptr && first_split == 0) {
-    // A sink is a score that is there before the first split; one lane of a row's four counts it.
-    MOONCAF_UNROLL
-    for (unsigned i = 0; i < 2; ++i)
-      state[i] = {p.sinks[r.head[i]] * 1.44269504f, thread_index() % 4 == 0 ? 1.0f : 0.0f};
-  }
+  softmax_state total[2] = {}, state[2];
+  begin_softmax(p, r, begin == 0, state);
   float sums[Dim / 8][4] = {};
   fetch_tile<Dim, Tile>(p, t, begin, key_plane, keys);
   fetch_tile<Dim, Tile>(p, t, begin, value_plane, values);
@@ -302,19 +337,82 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
     sync_block();
     if (more) fetch_tile<Dim, Tile>(p, t, first + Tile, value_plane, values);
     if (more && (first + Tile) % attention_split != 0) continue;
+    end_split<Dim>(p, r, 0, first / attention_split, apart, !more, total, state, sums);
+  }
+}
+
+/// Partial scores of sixteen rows: each warp's of its own dimensions, as a lane has them.
+template <unsigned Tile>
+inline constexpr unsigned partial_scores = attention_warps*(Tile / 8) * 4 * warp_threads;
+
+/// The same for heads so wide that no warp has registers for the sums: the four warps have the same sixteen
+/// rows, and each a quarter of the dimensions. Scores are the sum of their four parts, as (0 + 1) + (2 + 3).
+/// Where values are their keys, a tile is read once, into the two arrays by turns.
+template <unsigned Dim, unsigned Tile>
+MOONCAF_DEVICE void attend_wide(const attention_params& p, std::uint16_t* keys, std::uint16_t* values,
+                                float* partial) {
+  constexpr unsigned mine = Dim / attention_warps, pitch = Dim + 8;
+  const attention_tile t = p.tiles[block_x()];
+  const auto [begin, end, apart] = stretch_of<wide_attention_rows>(p, t);
+  if (begin >= end) return;
+  const unsigned warp = thread_index() / warp_threads, lane = thread_index() % warp_threads;
+  const unsigned origin = warp * mine;
+  const row_pair r = rows_of(p, t, 0);
+  std::uint32_t q[mine / 16][4];
+  MOONCAF_UNROLL
+  for (unsigned s = 0; s < mine / 16; ++s) load_query(p, r, origin / 16 + s, q[s]);
+  const bool one_plane = p.kv.head_planes == 1;
+  const unsigned key_plane = p.kv.head_planes * block_y(), value_plane = key_plane + p.kv.head_planes - 1;
+  softmax_state total[2] = {}, state[2];
+  begin_softmax(p, r, begin == 0, state);
+  float sums[mine / 8][4] = {};
+  fetch_tile<Dim, Tile>(p, t, begin, key_plane, keys);
+  if (!one_plane) fetch_tile<Dim, Tile>(p, t, begin, value_plane, values);
+  for (unsigned first = begin; first < end; first += Tile) {
+    const bool more = first + Tile < end;
+    if (one_plane && more) fetch_tile<Dim, Tile>(p, t, first + Tile, key_plane, values);
+    if (one_plane && !more) wait_async<0>();
+    else wait_async<1>();
+    sync_block();
+    float scores[Tile / 8][4] = {};
     MOONCAF_UNROLL
-    for (unsigned i = 0; i < 2; ++i) {
-      state[i].total += shuffle_xor(state[i].total, 1);
-      state[i].total += shuffle_xor(state[i].total, 2);
+    for (unsigned s = 0; s < mine / 16; s += 2) MOONCAF_UNROLL
+    for (unsigned j = 0; j < Tile / 8; ++j) {
+      const words4 k = load_matrices(keys + (8 * j + lane % 8) * pitch + origin + 16 * s + lane / 8 * 8);
+      mma_16x8x16(scores[j], q[s], k.w[0], k.w[1]);
+      mma_16x8x16(scores[j], q[s + 1], k.w[2], k.w[3]);
     }
-    const unsigned split = first / attention_split;
-    if (apart) leave_split<Dim>(p, r, split, state, sums);
-    else join_split<Dim>(p, r, split == 0, !more, total, state, sums);
     MOONCAF_UNROLL
-    for (unsigned i = 0; i < 2; ++i) state[i] = {no_peak, 0};
+    for (unsigned i = 0; i < Tile / 2; ++i)
+      partial[(warp * Tile / 2 + i) * warp_threads + lane] = scores[i / 4][i % 4];
+    sync_block();
     MOONCAF_UNROLL
-    for (unsigned d = 0; d < Dim / 8; ++d) MOONCAF_UNROLL
-    for (unsigned c = 0; c < 4; ++c) sums[d][c] = 0;
+    for (unsigned i = 0; i < Tile / 2; ++i) {
+      const float* const from = partial + i * warp_threads + lane;
+      constexpr unsigned next = Tile / 2 * warp_threads;
+      scores[i / 4][i % 4] = (from[0] + from[next]) + (from[2 * next] + from[3 * next]);
+    }
+    weigh_tile<mine, Tile>(p, r, first, scores, state, sums);
+    if (!one_plane) {
+      if (more) {
+        fetch_tile<Dim, Tile>(p, t, first + Tile, key_plane, keys);
+        wait_async<1>();
+      } else {
+        wait_async<0>();
+      }
+      sync_block();
+    }
+    add_values<mine, Tile, pitch>(scores, (one_plane ? keys : values) + origin, sums);
+    sync_block();
+    if (one_plane) {
+      std::uint16_t* const other = keys;
+      keys = values;
+      values = other;
+    } else if (more) {
+      fetch_tile<Dim, Tile>(p, t, first + Tile, value_plane, values);
+    }
+    if (more && (first + Tile) % attention_split != 0) continue;
+    end_split<mine>(p, r, origin, first / attention_split, apart, !more, total, state, sums);
   }
 }
 
@@ -333,6 +431,16 @@ MOONCAF_DEVICE void attend(const attention_params& p, std::uint16_t* keys, std::
 MOONCAF_ATTENTION(64, 64)
 MOONCAF_ATTENTION(128, 64)
 MOONCAF_ATTENTION(256, 32)
+
+/// DeepSeek's latents have 576 dimensions.
+MOONCAF_KERNEL(mooncaf_attention_640, mooncaf::cuda::attention_params, mooncaf::cuda::attention_threads) {
+  using namespace mooncaf::cuda;
+  constexpr unsigned dim = 640, tile = 16;
+  MOONCAF_SHARED(std::uint16_t, keys, tile * (dim + 8));
+  MOONCAF_SHARED(std::uint16_t, values, tile * (dim + 8));
+  MOONCAF_SHARED(float, partial, partial_scores<tile>);
+  attend_wide<dim, tile>(p, keys, values, partial);
+}
 
 /// The splits of each row and head, joined in order. grid: tokens, heads
 MOONCAF_KERNEL(mooncaf_combine, mooncaf::cuda::combine_params, mooncaf::cuda::combine_threads) {

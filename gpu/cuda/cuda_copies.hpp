@@ -43,7 +43,7 @@ class cuda_copies final : public copy_queue {
  public:
   /// @param blocks  of threads that a kernel may have: processors that copying takes from computing
   cuda_copies(accelerator& gpu, const pinned_memory& pinned, unsigned blocks)
-      : stream_(gpu.make_stream(0)), pinned_(pinned), blocks_(blocks), table_(gpu) {}
+      : stream_(gpu.make_stream(0)), pinned_(pinned), blocks_(blocks), rooms_{gpu, {}}, table_(rooms_) {}
 
   void load(std::span<const kv_copy> copies) override;
   void store(std::span<const kv_copy> copies) override;
@@ -56,6 +56,7 @@ class cuda_copies final : public copy_queue {
   std::unique_ptr<stream> stream_;
   const pinned_memory& pinned_;
   const unsigned blocks_;
+  const room_source rooms_;
   std::vector<piece_move> moves_;
   device_table<piece_move> table_;
 };

@@ -6,6 +6,7 @@
 #include <array>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gpu/cuda/cuda_device.hpp"
 #include "gpu/cuda/fat_binary.hpp"
@@ -14,17 +15,26 @@ namespace mooncaf::cuda {
 
 namespace {
 
-#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                   \
-  X(cuInit)                                                                                           \
-  X(cuGetErrorName)                                                                                   \
-  X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)   \
-      X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) \
-          X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
-              X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpy2DAsync) \
-                  X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)            \
-                      X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)         \
-                          X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)    \
-                              X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
+#define MOONCAF_DRIVER_FUNCTIONS(X)                                                                      \
+  X(cuInit)                                                                                              \
+  X(cuGetErrorName)                                                                                      \
+  X(cuGetErrorString)                                                                                    \
+  X(cuDeviceGetCount)                                                                                    \
+  X(cuDeviceGet)                                                                                         \
+  X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain)             \
+      X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) \
+          X(cuModuleUnload) X(cuModuleGetFunction) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync)       \
+              X(cuMemcpyDtoHAsync) X(cuMemcpy2DAsync) X(cuMemHostRegister) X(cuMemHostUnregister)        \
+                  X(cuMemHostGetDevicePointer) X(cuStreamCreateWithPriority) X(cuStreamDestroy)          \
+                      X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy)     \
+                          X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) X(cuLaunchKernel)
+
+/// Without these there are no graphs.
+#define MOONCAF_GRAPH_FUNCTIONS(X) \
+  X(cuGraphCreate)                 \
+  X(cuGraphDestroy)                \
+  X(cuGraphAddKernelNode)          \
+  X(cuGraphInstantiate) X(cuGraphExecKernelNodeSetParams) X(cuGraphLaunch) X(cuGraphExecDestroy)
 
 #define MOONCAF_TEXT(NAME) MOONCAF_TEXT_OF(NAME)
 #define MOONCAF_TEXT_OF(NAME) #NAME
@@ -34,7 +44,9 @@ namespace {
 struct library {
 #define MOONCAF_MEMBER(NAME) std::decay_t<decltype(::NAME)> NAME##_ = nullptr;
   MOONCAF_DRIVER_FUNCTIONS(MOONCAF_MEMBER)
+  MOONCAF_GRAPH_FUNCTIONS(MOONCAF_MEMBER)
 #undef MOONCAF_MEMBER
+  bool graphs = true;
   std::string missing;  ///< why it cannot be used
 
   library() {
@@ -50,6 +62,11 @@ struct library {
   if (NAME##_ == nullptr && missing.empty())                                          \
     missing = std::string{"the CUDA driver is too old: it has no "} + MOONCAF_TEXT(NAME);
     MOONCAF_DRIVER_FUNCTIONS(MOONCAF_LOAD)
+#undef MOONCAF_LOAD
+#define MOONCAF_LOAD(NAME)                                                            \
+  NAME##_ = reinterpret_cast<decltype(NAME##_)>(::dlsym(handle, MOONCAF_TEXT(NAME))); \
+  graphs &= NAME##_ != nullptr;
+    MOONCAF_GRAPH_FUNCTIONS(MOONCAF_LOAD)
 #undef MOONCAF_LOAD
     if (!missing.empty()) return;
     if (const auto code = cuInit_(0); code != CUDA_SUCCESS)
@@ -68,9 +85,36 @@ const library& driver() {
   return l;
 }
 
+/// What somebody can do about it.
+const char* advice(CUresult code) {
+  switch (code) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return "; give less to --device-kv, or see with nvidia-smi who else uses the GPU";
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+      return "; its memory has an error: see nvidia-smi -q -d ECC, reset the GPU, replace it if that comes "
+             "back";
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+      return "; a GPU that drives a display stops long kernels: use another, or a smaller "
+             "--max-batch-tokens";
+    case CUDA_ERROR_UNKNOWN:
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+    case CUDA_ERROR_DEINITIALIZED:
+      return "; the GPU does not answer: the kernel's log (dmesg) has the reason after \"Xid\"; reset the "
+             "GPU "
+             "or restart the host";
+    default:
+      return "; start again, and report this line if it comes back";
+  }
+}
+
 /// What cannot be answered with an error ends the worker.
 void must(CUresult code, const char* what) {
-  if (code != CUDA_SUCCESS) throw device_failure(std::string{what} + ": " + driver().name(code));
+  if (code != CUDA_SUCCESS)
+    throw device_failure(std::string{what} + ": " + driver().name(code) + advice(code),
+                         code != CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 CUdeviceptr address(const std::byte* at) { return reinterpret_cast<CUdeviceptr>(at); }
@@ -110,6 +154,58 @@ struct loaded_kernels {
   std::array<CUfunction, kernel_count> functions{};
 };
 
+/// Nodes in a row, made one by one: nothing is captured, so that no other stream's events are drawn in.
+class cuda_graph final : public launch_graph {
+ public:
+  explicit cuda_graph(const loaded_kernels& kernels) : kernels_(kernels) {}
+  ~cuda_graph() override {
+    if (ready_ != nullptr) driver().cuGraphExecDestroy_(ready_);
+    if (graph_ != nullptr) driver().cuGraphDestroy_(graph_);
+  }
+  cuda_graph(const cuda_graph&) = delete;
+  cuda_graph& operator=(const cuda_graph&) = delete;
+
+  CUresult make(std::span<const launch_view> launches) {
+    auto code = driver().cuGraphCreate_(&graph_, 0);
+    for (std::size_t i = 0; code == CUDA_SUCCESS && i < launches.size(); ++i) {
+      const auto* const before = nodes_.empty() ? nullptr : &nodes_.back();
+      CUgraphNode node = nullptr;
+      void* all[1];
+      const auto params = params_of(launches[i], all);
+      code = driver().cuGraphAddKernelNode_(&node, graph_, before, nodes_.empty() ? 0 : 1, &params);
+      nodes_.push_back(node);
+    }
+    return code == CUDA_SUCCESS ? driver().cuGraphInstantiate_(&ready_, graph_, 0) : code;
+  }
+  void change(std::size_t i, const launch_view& to) override {
+    void* all[1];
+    const auto params = params_of(to, all);
+    must(driver().cuGraphExecKernelNodeSetParams_(ready_, nodes_[i], &params),
+         kernel_table[static_cast<std::size_t>(to.which)].symbol);
+  }
+  CUgraphExec handle() const noexcept { return ready_; }
+
+ private:
+  CUDA_KERNEL_NODE_PARAMS params_of(const launch_view& l, void* (&all)[1]) const {
+    const auto k = static_cast<std::size_t>(l.which);
+    all[0] = const_cast<void*>(l.params);
+    CUDA_KERNEL_NODE_PARAMS p{};
+    p.func = kernels_.functions[k];
+    p.gridDimX = l.blocks.x;
+    p.gridDimY = l.blocks.y;
+    p.gridDimZ = l.blocks.z;
+    p.blockDimX = kernel_table[k].threads;
+    p.blockDimY = p.blockDimZ = 1;
+    p.kernelParams = all;
+    return p;
+  }
+
+  const loaded_kernels& kernels_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec ready_ = nullptr;
+  std::vector<CUgraphNode> nodes_;
+};
+
 class cuda_stream final : public stream {
  public:
   cuda_stream(CUcontext context, const loaded_kernels& kernels, int priority)
@@ -136,6 +232,19 @@ class cuda_stream final : public stream {
     must(driver().cuLaunchKernel_(kernels_.functions[i], blocks.x, blocks.y, blocks.z,
                                   kernel_table[i].threads, 1, 1, 0, stream_, all, nullptr),
          kernel_table[i].symbol);
+  }
+  std::unique_ptr<launch_graph> keep(std::span<const launch_view> launches) override {
+    if (!driver().graphs) return nullptr;
+    bind();
+    auto made = std::make_unique<cuda_graph>(kernels_);
+    const auto code = made->make(launches);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY || code == CUDA_ERROR_NOT_SUPPORTED) return nullptr;
+    must(code, "graph");
+    return made;
+  }
+  void launch(launch_graph& graph) override {
+    bind();
+    must(driver().cuGraphLaunch_(static_cast<cuda_graph&>(graph).handle(), stream_), "graph");
   }
   /// Memory that is not pinned is copied away before the driver returns.
   void write(std::byte* to, const void* from, std::size_t bytes) override { upload(to, from, bytes); }
@@ -222,8 +331,9 @@ class cuda_accelerator final : public accelerator {
     auto code = driver().cuCtxSetCurrent_(context_);
     if (code == CUDA_SUCCESS) code = driver().cuMemAlloc_(&at, bytes);
     if (code == CUDA_SUCCESS) return reinterpret_cast<std::byte*>(at);
-    return fail(code == CUDA_ERROR_OUT_OF_MEMORY ? ec::out_of_space : ec::unavailable,
-                std::to_string(bytes) + " bytes on " + info_.name + ": " + driver().name(code));
+    return fail(
+        code == CUDA_ERROR_OUT_OF_MEMORY ? ec::out_of_space : ec::unavailable,
+        std::to_string(bytes) + " bytes on " + info_.name + ": " + driver().name(code) + advice(code));
   }
   void release(std::byte* memory) noexcept override {
     driver().cuCtxSetCurrent_(context_);

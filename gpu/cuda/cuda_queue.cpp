@@ -1,6 +1,7 @@
 #include "gpu/cuda/cuda_queue.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "gpu/cuda/cuda_weight.hpp"
@@ -49,8 +50,9 @@ kernel product_kernel(weight_form form, bool few) {
 kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   if (layout.head_dim % 8 != 0 || layout.head_dim > longest_head)
     throw device_failure("attention heads of " + std::to_string(layout.head_dim) +
-                         " dimensions: this device takes multiples of 8 up to " +
-                         std::to_string(longest_head));
+                             " dimensions: this device takes multiples of 8 up to " +
+                             std::to_string(longest_head),
+                         false);
   kv_view v;
   v.layer_offset = layout.offset(layer, 0, false, 0);
   v.plane_bytes = count_of(layout.plane_bytes());
@@ -77,46 +79,75 @@ checksum_params checksum_secrets() {
 cuda_queue::cuda_queue(accelerator& gpu, int priority)
     : processors_(gpu.info().processors),
       stream_(gpu.make_stream(priority)),
-      halves_(gpu),
-      halve_scales_(gpu),
-      sums_(gpu),
-      peaks_(gpu),
-      tokens_(gpu),
-      positions_(gpu),
-      frequencies_(gpu),
-      write_blocks_(gpu),
-      write_offsets_(gpu),
-      tiles_(gpu),
-      read_blocks_(gpu),
-      contexts_(gpu),
-      moved_rows_(gpu),
-      moved_weights_(gpu),
-      choices_(gpu),
-      edit_table_(gpu),
-      raw_(gpu),
-      tops_(gpu),
-      chosen_(gpu),
-      checked_blocks_(gpu),
-      checksums_(gpu) {}
+      rooms_{gpu, [this] { run_kept(); }},
+      halves_(rooms_),
+      halve_scales_(rooms_),
+      sums_(rooms_),
+      peaks_(rooms_),
+      tokens_(rooms_),
+      positions_(rooms_),
+      frequencies_(rooms_),
+      write_blocks_(rooms_),
+      write_offsets_(rooms_),
+      tiles_(rooms_),
+      read_blocks_(rooms_),
+      contexts_(rooms_),
+      moved_rows_(rooms_),
+      moved_weights_(rooms_),
+      choices_(rooms_),
+      edit_table_(rooms_),
+      raw_(rooms_),
+      tops_(rooms_),
+      chosen_(rooms_),
+      checked_blocks_(rooms_),
+      checksums_(rooms_) {}
+
+void cuda_queue::collect() { rooms_.keeps = true; }
+
+void cuda_queue::hand_over() {
+  send();
+  rooms_.keeps = false;
+}
+
+void cuda_queue::send() {
+  run_kept();
+  ++rooms_.batch;
+}
+
+void cuda_queue::run_kept() {
+  if (kept_.size() == 0) return;
+  const std::unique_ptr<launch_list, void (*)(launch_list*)> in_any_case{&kept_,
+                                                                         [](auto* list) { list->clear(); }};
+  graphs_.run(*stream_, kept_);
+}
+
+template <class Params>
+void cuda_queue::launch(kernel which, grid blocks, Params params) {
+  if (!rooms_.keeps) return stream_->launch(which, blocks, &params);
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&params);  // so that what is equal looks equal
+#endif
+  kept_.add(which, blocks, &params, sizeof params);
+}
 
 void cuda_queue::embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) {
   if (tokens.empty()) return;
   const embed_params p{view_of(table), tokens_.put(*stream_, tokens), out.data, out.stride,
                        count_of(table.cols())};
-  stream_->launch(kernel::embed, {count_of(tokens.size())}, &p);
+  launch(kernel::embed, {count_of(tokens.size())}, p);
 }
 
 void cuda_queue::rms_norm(tensor x, const float* gain, float eps, tensor out) {
   if (x.rows == 0) return;
   const norm_params p{x.data, gain, out.data, x.stride, out.stride, 1, count_of(x.cols), eps};
-  stream_->launch(kernel::norm, {count_of(x.rows)}, &p);
+  launch(kernel::norm, {count_of(x.rows)}, p);
 }
 
 void cuda_queue::rms_norm_heads(tensor x, std::uint32_t heads, std::uint32_t head_dim, const float* gain,
                                 float eps) {
   if (x.rows == 0) return;
   const norm_params p{x.data, gain, x.data, x.stride, x.stride, heads, head_dim, eps};
-  stream_->launch(kernel::norm, {count_of(x.rows), heads}, &p);
+  launch(kernel::norm, {count_of(x.rows), heads}, p);
 }
 
 void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
@@ -128,7 +159,7 @@ void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
                        x.stride,
                        count_of(x.cols),
                        chunks};
-  stream_->launch(kernel::halve, {count_of(x.rows)}, &h);
+  launch(kernel::halve, {count_of(x.rows)}, h);
   const bool few = x.rows <= few_tokens;
   for (const auto& job : jobs) {
     product_params p;
@@ -139,8 +170,8 @@ void cuda_queue::linear(tensor x, std::span<const linear_job> jobs) {
     p.out = job.out.data;
     p.out_stride = job.out.stride;
     p.tokens = count_of(x.rows);
-    stream_->launch(product_kernel(p.w.form, few),
-                    {blocks_of(p.w.rows, few ? 16 : 32), blocks_of(x.rows, few ? 8 : 64)}, &p);
+    launch(product_kernel(p.w.form, few),
+           {blocks_of(p.w.rows, few ? 16 : 32), blocks_of(x.rows, few ? 8 : 64)}, p);
   }
 }
 
@@ -157,7 +188,7 @@ void cuda_queue::rope(tensor x, std::uint32_t heads, std::uint32_t head_dim,
   p.half = count_of(rope.inv_freq.size());
   p.neox = rope.neox ? 1 : 0;
   p.scale = rope.attention_scale;
-  stream_->launch(kernel::rope, {count_of(x.rows)}, &p);
+  launch(kernel::rope, {count_of(x.rows)}, p);
 }
 
 void cuda_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k, tensor v,
@@ -180,10 +211,11 @@ void cuda_queue::kv_write(const kv_layout& layout, std::uint32_t layer, tensor k
   p.blocks = write_blocks_.put(*stream_, row_blocks_);
   p.row_offsets = write_offsets_.put(*stream_, row_offsets_);
   p.kv = view_of(layout, layer);
-  stream_->launch(kernel::kv_write, {count_of(k.rows)}, &p);
+  launch(kernel::kv_write, {count_of(k.rows)}, p);
 }
 
-void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group) {
+void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group,
+                           std::uint32_t tile_rows) {
   plan_.tiles.clear();
   plan_.blocks.clear();
   plan_.contexts.assign(rows, 0);
@@ -191,7 +223,7 @@ void cuda_queue::make_plan(std::span<const attention_seq> seqs, std::size_t rows
   for (const auto& seq : seqs) {
     if (seq.q_tokens == 0) continue;
     const attention_tile whole{seq.q_begin, seq.q_tokens, seq.kv_tokens, count_of(plan_.blocks.size()), 0};
-    for (std::uint32_t row = 0; row < seq.q_tokens * group; row += attention_rows) {
+    for (std::uint32_t row = 0; row < seq.q_tokens * group; row += tile_rows) {
       plan_.tiles.push_back(whole);
       plan_.tiles.back().first_row = row;
     }
@@ -210,7 +242,7 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   attention_params p;
   p.kv = view_of(layout, layer);
   p.group = n_heads / layout.n_kv_heads;
-  make_plan(seqs, q.rows, p.group);
+  make_plan(seqs, q.rows, p.group, layout.head_dim <= 256 ? attention_rows : wide_attention_rows);
   if (plan_.tiles.empty()) return;
   p.q = q.data;
   p.out = out.data;
@@ -226,7 +258,9 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   p.softcap = static_cast<float>(form.softcap * log2_e);
   p.sinks = form.sinks;
   // Where there is less work than processors, splits are computed side by side; the bits are the same.
-  const auto splits = blocks_of(plan_.longest, attention_split);
+  // What is kept comes again with longer contexts: blocks of threads without a split cost less than a graph.
+  const auto needed = blocks_of(plan_.longest, attention_split);
+  const auto splits = rooms_.keeps ? std::bit_ceil(needed) : needed;
   const auto sums = std::size_t{splits} * q.rows * n_heads * layout.head_dim;
   const bool apart =
       splits > 1 && plan_.tiles.size() * layout.n_kv_heads < 2 * processors_ && sums <= most_split_floats;
@@ -236,8 +270,9 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   }
   const auto which = layout.head_dim <= 64    ? kernel::attention_64
                      : layout.head_dim <= 128 ? kernel::attention_128
-                                              : kernel::attention_256;
-  stream_->launch(which, {count_of(plan_.tiles.size()), layout.n_kv_heads, apart ? splits : 1}, &p);
+                     : layout.head_dim <= 256 ? kernel::attention_256
+                                              : kernel::attention_640;
+  launch(which, {count_of(plan_.tiles.size()), layout.n_kv_heads, apart ? splits : 1}, p);
   if (!apart) return;
   combine_params c;
   c.sums = p.sums;
@@ -248,14 +283,14 @@ void cuda_queue::paged_attention(const kv_layout& layout, std::uint32_t layer, c
   c.tokens = p.tokens;
   c.heads = n_heads;
   c.head_dim = layout.head_dim;
-  stream_->launch(kernel::combine, {p.tokens, n_heads}, &c);
+  launch(kernel::combine, {p.tokens, n_heads}, c);
 }
 
 void cuda_queue::gated(tensor gate, tensor up, tensor out, bool gelu, float limit) {
   if (gate.rows == 0) return;
   const swiglu_params p{gate.data,           up.data,        out.data, gate.stride, up.stride, out.stride,
                         count_of(gate.cols), gelu ? 1u : 0u, limit};
-  stream_->launch(kernel::swiglu, {count_of(gate.rows)}, &p);
+  launch(kernel::swiglu, {count_of(gate.rows)}, p);
 }
 
 void cuda_queue::swiglu(tensor gate, tensor up, tensor out) { gated(gate, up, out, false, 0); }
@@ -267,26 +302,26 @@ void cuda_queue::clamped_swiglu(tensor gate, tensor up, float limit, tensor out)
 void cuda_queue::add(tensor x, tensor y) {
   if (x.rows == 0) return;
   const add_params p{x.data, y.data, x.stride, y.stride, count_of(x.cols)};
-  stream_->launch(kernel::add, {count_of(x.rows)}, &p);
+  launch(kernel::add, {count_of(x.rows)}, p);
 }
 
 void cuda_queue::scale(tensor x, float factor) {
   if (x.rows == 0) return;
   const bend_params p{x.data, x.stride, count_of(x.cols), factor, 0};
-  stream_->launch(kernel::bend, {count_of(x.rows)}, &p);
+  launch(kernel::bend, {count_of(x.rows)}, p);
 }
 
 void cuda_queue::soft_cap(tensor x, float cap) {
   if (x.rows == 0) return;
   const bend_params p{x.data, x.stride, count_of(x.cols), 1, cap};
-  stream_->launch(kernel::bend, {count_of(x.rows)}, &p);
+  launch(kernel::bend, {count_of(x.rows)}, p);
 }
 
 void cuda_queue::gather(tensor x, std::span<const std::uint32_t> rows, tensor out) {
   if (rows.empty()) return;
   const move_params p{x.data,     out.data,        moved_rows_.put(*stream_, rows), nullptr, x.stride,
                       out.stride, count_of(x.cols)};
-  stream_->launch(kernel::move, {count_of(rows.size())}, &p);
+  launch(kernel::move, {count_of(rows.size())}, p);
 }
 
 void cuda_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std::span<const float> weights,
@@ -299,7 +334,7 @@ void cuda_queue::scatter_add(tensor y, std::span<const std::uint32_t> rows, std:
                       x.stride,
                       y.stride,
                       count_of(x.cols)};
-  stream_->launch(kernel::move, {count_of(rows.size())}, &p);
+  launch(kernel::move, {count_of(rows.size())}, p);
 }
 
 void cuda_queue::choose(tensor logits, std::span<const token_choice> how, std::span<chosen_token> out) {
@@ -334,7 +369,8 @@ void cuda_queue::choose(tensor logits, std::span<const token_choice> how, std::s
   p.tops = tops_.of(tops);
   p.out = chosen_.of(how.size());
   p.cols = count_of(logits.cols);
-  stream_->launch(kernel::choose, {count_of(how.size())}, &p);
+  launch(kernel::choose, {count_of(how.size())}, p);
+  send();
   stream_->download(out.data(), reinterpret_cast<const std::byte*>(p.out), out.size_bytes());
   for (std::size_t i = 0; i < how.size(); ++i) {
     if (how[i].top.empty()) continue;
@@ -353,15 +389,18 @@ void cuda_queue::checksum(std::span<const device_bytes> blocks, std::size_t byte
   p.blocks = checked_blocks_.put(*stream_, checked_);
   p.out = checksums_.of(blocks.size());
   p.bytes = bytes;
-  stream_->launch(kernel::checksum, {count_of(blocks.size())}, &p);
+  launch(kernel::checksum, {count_of(blocks.size())}, p);
+  send();
   stream_->download(out.data(), reinterpret_cast<const std::byte*>(p.out), out.size_bytes());
 }
 
 void cuda_queue::upload(std::span<const float> from, float* to) {
+  send();
   stream_->upload(reinterpret_cast<std::byte*>(to), from.data(), from.size_bytes());
 }
 
 void cuda_queue::download(const float* from, std::span<float> to) {
+  send();
   stream_->download(to.data(), reinterpret_cast<const std::byte*>(from), to.size_bytes());
 }
 

@@ -5,21 +5,27 @@
 
 #include "gpu/cuda/device_array.hpp"
 #include "gpu/cuda/kernel_params.hpp"
+#include "gpu/cuda/launch_graphs.hpp"
 #include "gpu/device.hpp"
+#include "gpu/work_collector.hpp"
 
 namespace mooncaf::cuda {
 
 /// Dimensions of an attention head that there are kernels for.
-inline constexpr std::uint32_t longest_head = 256;
+inline constexpr std::uint32_t longest_head = 640;
 
 /// One stream. Its scratch memory is its own, so that queues run side by side.
 ///
 /// Turns are nothing here: work is handed over long before it is done, and the device takes the blocks of
 /// threads of the stream with the better priority first, which is sooner than at the next layer.
 /// @throws device_failure from any call.
-class cuda_queue final : public compute_queue {
+class cuda_queue final : public compute_queue, public work_collector {
  public:
   cuda_queue(accelerator& gpu, int priority);
+
+  /// Launches are kept from here on, and become a graph where they were of the same kernels and grids before.
+  void collect() override;
+  void hand_over() override;
 
   void embed(const weight& table, std::span<const std::int32_t> tokens, tensor out) override;
   void rms_norm(tensor x, const float* gain, float eps, tensor out) override;
@@ -46,9 +52,18 @@ class cuda_queue final : public compute_queue {
                 std::span<std::uint64_t> out) override;
   void upload(std::span<const float> from, float* to) override;
   void download(const float* from, std::span<float> to) override;
-  void synchronize() override { stream_->synchronize(); }
-  void wait(const event_ptr& e) override { stream_->wait(e); }
-  event_ptr record() override { return stream_->record(); }
+  void synchronize() override {
+    send();
+    stream_->synchronize();
+  }
+  void wait(const event_ptr& e) override {
+    send();
+    stream_->wait(e);
+  }
+  event_ptr record() override {
+    send();
+    return stream_->record();
+  }
   void begin_turn() override {}
   void end_turn() override {}
 
@@ -61,10 +76,21 @@ class cuda_queue final : public compute_queue {
     std::uint32_t longest = 0;
   };
   void gated(tensor gate, tensor up, tensor out, bool gelu, float limit);
-  void make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group);
+  void make_plan(std::span<const attention_seq> seqs, std::size_t rows, std::uint32_t group,
+                 std::uint32_t tile_rows);
+
+  template <class Params>
+  void launch(kernel which, grid blocks, Params params);
+  /// Hands over the launches that were kept so far. Not with the next one under way: its tables would be
+  /// free.
+  void send();
+  void run_kept();
 
   const unsigned processors_;
   std::unique_ptr<stream> stream_;
+  room_source rooms_;
+  launch_list kept_;
+  launch_graphs graphs_;
   plan plan_;
   std::vector<std::byte*> row_blocks_;
   std::vector<std::uint32_t> row_offsets_;

@@ -1,7 +1,9 @@
 #pragma once
 // Memory of a device that belongs to somebody.
 
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,18 +43,31 @@ class device_memory {
   std::byte* at_ = nullptr;
 };
 
+/// Where rooms and tables have their memory from, and what their owner keeps of the launches that read it.
+struct room_source {
+  accelerator& gpu;
+  /// Hands over what was kept: it reads memory that is about to be given back.
+  std::function<void()> before_growth;
+  bool keeps = false;       ///< launches are kept at present
+  std::uint64_t batch = 0;  ///< grows when all that was kept is handed over, and nothing is being prepared
+};
+
 /// Room that grows with what it is asked for, and forgets what it held when it does.
 template <class T>
 class device_room {
  public:
-  explicit device_room(accelerator& gpu) : gpu_(gpu) {}
+  explicit device_room(const room_source& from) : from_(&from) {}
 
   /// @throws device_failure if the device has no more memory.
   T* of(std::size_t count) {
     if (count > count_) {
+      if (from_->before_growth) from_->before_growth();
       memory_ = {};
-      auto made = device_memory::make(gpu_, count * sizeof(T));
-      if (!made) throw device_failure("scratch memory: " + to_string(made.error()));
+      count_ = 0;
+      auto made = device_memory::make(from_->gpu, count * sizeof(T));
+      if (!made)
+        throw device_failure("scratch memory: " + to_string(made.error()),
+                             made.error().code != ec::out_of_space);
       memory_ = std::move(*made);
       count_ = count;
     }
@@ -60,30 +75,50 @@ class device_room {
   }
 
  private:
-  accelerator& gpu_;
+  const room_source* from_;
   device_memory memory_;
   std::size_t count_ = 0;
 };
 
 /// A table of the host's that kernels read. Layers of a pass name the same one again and again; it travels
-/// once.
+/// once. What kept launches read stays until they are handed over: another table of theirs gets another
+/// place, and the same one whenever they are kept again.
 template <class T>
 class device_table {
  public:
-  explicit device_table(accelerator& gpu) : room_(gpu) {}
+  explicit device_table(const room_source& from) : from_(&from) {}
 
   const T* put(stream& on, std::span<const T> values) {
-    T* at = room_.of(values.size());
-    if (held_.size() == values.size() && std::memcmp(held_.data(), values.data(), values.size_bytes()) == 0)
-      return at;
+    if (!from_->keeps || batch_ != from_->batch) used_ = 0;
+    batch_ = from_->batch;
+    for (std::size_t i = 0; i < used_; ++i) {
+      if (places_[i].holds(values)) return places_[i].room.of(values.size());
+    }
+    if (used_ == places_.size()) places_.push_back({device_room<T>{*from_}, {}, false});
+    auto& free = places_[used_];
+    T* const at = free.room.of(values.size());
+    if (from_->keeps) used_ += 1;
+    if (free.holds(values)) return at;
     on.write(reinterpret_cast<std::byte*>(at), values.data(), values.size_bytes());
-    held_.assign(values.begin(), values.end());
+    free.held.assign(values.begin(), values.end());
+    free.filled = true;
     return at;
   }
 
  private:
-  device_room<T> room_;
-  std::vector<T> held_;
+  struct place {
+    device_room<T> room;
+    std::vector<T> held;
+    bool filled = false;
+    bool holds(std::span<const T> values) const {
+      return filled && held.size() == values.size() &&
+             std::memcmp(held.data(), values.data(), values.size_bytes()) == 0;
+    }
+  };
+  const room_source* from_;
+  std::vector<place> places_;
+  std::size_t used_ = 0;
+  std::uint64_t batch_ = 0;
 };
 
 }  // namespace mooncaf::cuda

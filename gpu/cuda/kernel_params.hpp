@@ -128,6 +128,7 @@ struct attention_tile {
 inline constexpr unsigned attention_warps = 4;
 inline constexpr unsigned attention_threads = 32 * attention_warps;
 inline constexpr unsigned attention_rows = 16 * attention_warps;
+inline constexpr unsigned wide_attention_rows = 16;  ///< of heads of more than 256 dimensions
 /// Positions whose softmax is summed up for itself before it joins the total: the order of summation, so that
 /// a context may be cut here and nowhere else.
 inline constexpr unsigned attention_split = 256;

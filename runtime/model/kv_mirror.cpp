@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpu/device_failure.hpp"
+
 namespace mooncaf {
 
 namespace {
@@ -77,8 +79,7 @@ void kv_mirror::load(std::uint32_t layer) {
 
 void kv_mirror::load_all() { load(layout_.n_layers - 1); }
 
-void kv_mirror::store(std::uint32_t layer, const event_ptr& written) {
-  copies_.clear();
+void kv_mirror::add_layer(std::uint32_t layer) {
   for (const auto& p : items_) {
     // The rows of the pass's own tokens, and no other: the host's block may be somebody else's prefix.
     const auto end = p.item.start + static_cast<std::uint32_t>(p.item.tokens.size());
@@ -88,15 +89,44 @@ void kv_mirror::store(std::uint32_t layer, const event_ptr& written) {
                std::min(end - origin, layout_.block_tokens));
     }
   }
+}
+
+event_ptr kv_mirror::hand_over_stores(const event_ptr& written) {
   kv_->count_moved(0, bytes_of(copies_));
   stores_->wait(written);
   stores_->store(copies_);
-  stored_[layer] = stores_->record();
+  return stores_->record();
+}
+
+void kv_mirror::store(std::uint32_t layer, const event_ptr& written) {
+  copies_.clear();
+  add_layer(layer);
+  stored_[layer] = hand_over_stores(written);
+}
+
+void kv_mirror::store_all(const event_ptr& written) {
+  copies_.clear();
+  for (std::uint32_t layer = 0; layer < layout_.n_layers; ++layer) add_layer(layer);
+  std::ranges::fill(stored_, hand_over_stores(written));
 }
 
 void kv_mirror::end(bool computed) {
   wait_for(loads_->record());
   wait_for(stores_->record());
+  give_back(computed);
+}
+
+void kv_mirror::abandon() {
+  for (auto* const queue : {loads_.get(), stores_.get()}) {
+    try {
+      wait_for(queue->record());
+    } catch (const device_failure&) {
+    }
+  }
+  give_back(false);
+}
+
+void kv_mirror::give_back(bool computed) {
   for (const auto& p : items_) {
     const auto count = static_cast<std::uint32_t>(p.item.tokens.size());
     kv_->give_back(p.ticket, computed ? p.item.start + count : p.valid);

@@ -43,11 +43,15 @@ class kv_mirror {
   /// Hands over the write-back of what the pass writes in `layer`.
   /// @param written  reached once it is written on the device.
   void store(std::uint32_t layer, const event_ptr& written);
+  /// … of all layers at once.
+  void store_all(const event_ptr& written);
   /// Reached once it is in the host's blocks.
   const event_ptr& stored(std::uint32_t layer) const noexcept { return stored_[layer]; }
   /// Waits for every copy; after it nothing of this pass touches the host's blocks.
   /// @param computed  false: only what came before the items' new tokens is kept.
   void end(bool computed);
+  /// The same where the device has failed: waits for what it can still do.
+  void abandon();
 
  private:
   struct placed_item {
@@ -58,6 +62,10 @@ class kv_mirror {
   };
   void add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer, std::uint32_t first,
                 std::uint32_t last);
+  void give_back(bool computed);
+  void add_layer(std::uint32_t layer);
+  /// @returns reached once what was added is in the host's blocks.
+  event_ptr hand_over_stores(const event_ptr& written);
 
   const std::shared_ptr<device_kv> kv_;
   const kv_layout layout_;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "gpu/device_failure.hpp"
+
 namespace mooncaf {
 
 namespace {
@@ -79,6 +81,7 @@ result<std::unique_ptr<model_runner>> model_runner::make(std::shared_ptr<const m
   if (!memory) return fail(std::move(memory.error()));
   r->memory_ = std::move(*memory);
   r->queue_ = dev.make_queue(options.priority);
+  r->collector_ = dynamic_cast<work_collector*>(r->queue_.get());
   if (options.lora_rank != 0) {
     auto lora = lora_pass::make(dev, c, options.lora_rank);
     if (!lora) return fail(std::move(lora.error()));
@@ -185,6 +188,22 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
                                    const before_layer_fn& before) {
   if (auto fine = check(items, logits); !fine) return fine;
   if (!mirror_) return pass(items, logits, done, cancel, before);
+  try {
+    return mirrored(items, logits, done, cancel, before);
+  } catch (const device_failure&) {
+    // What the device can still do may write to the host's blocks; and others wait for its own.
+    try {
+      queue_->synchronize();
+    } catch (const device_failure&) {
+    }
+    mirror_->abandon();
+    throw;
+  }
+}
+
+result<void> model_runner::mirrored(std::span<const batch_item> items, std::span<float> logits,
+                                    const layer_done_fn& done, const std::atomic<bool>* cancel,
+                                    const before_layer_fn& before) {
   // Items whose contexts do not fit into the device together are computed one part after the other: no bit
   // depends on what shares a pass.
   while (!items.empty()) {
@@ -208,7 +227,8 @@ result<void> model_runner::pass(std::span<const batch_item> items, std::span<flo
                                 const layer_done_fn& done, const std::atomic<bool>* cancel,
                                 const before_layer_fn& before) {
   plan(items);
-  auto computed = run_layers(done, cancel, before);
+  step_ = collector_ != nullptr && mirror_ && !done && !cancel && !before && tokens_.size() == items.size();
+  auto computed = step_ ? (run_step(), result<void>{}) : run_layers(done, cancel, before);
   const device_turn turn(*queue_);
   for (std::size_t i = 0; computed && every_row_ && i < items.size(); ++i)
     if (items[i].each_row || items[i].each_hidden) show_rows(items[i], seqs_[i].q_begin);
@@ -228,11 +248,7 @@ result<void> model_runner::run_layers(const layer_done_fn& done, const std::atom
     if (auto ready = fetch_layer(layer, before); !ready) return ready;
     {
       const device_turn turn(*queue_);
-      if (layer == 0) {
-        const auto x = view(at_.x, tokens_.size(), c.dim);
-        queue_->embed(model_->embedding(), tokens_, x);
-        if (c.embedding_scale != 1) queue_->scale(x, c.embedding_scale);
-      }
+      if (layer == 0) begin_tokens();
       run_layer(layer, done);
     }
     if (!mirror_ || layer == 0) continue;
@@ -242,6 +258,26 @@ result<void> model_runner::run_layers(const layer_done_fn& done, const std::atom
   }
   if (mirror_) tell_stored(c.n_layers, done, true);
   return {};
+}
+
+/// A step of decoding is many small operations, the same ones for every batch of its size: they go to the
+/// device together, and so do its rows to the host's blocks, behind them.
+void model_runner::run_step() {
+  mirror_->load_all();
+  const device_turn turn(*queue_);
+  queue_->wait(mirror_->loaded(model_->config().n_layers - 1));
+  collector_->collect();
+  begin_tokens();
+  for (std::uint32_t layer = 0; layer < model_->config().n_layers; ++layer) run_layer(layer, {});
+  collector_->hand_over();
+  mirror_->store_all(queue_->record());
+}
+
+void model_runner::begin_tokens() {
+  const auto& c = model_->config();
+  const auto x = view(at_.x, tokens_.size(), c.dim);
+  queue_->embed(model_->embedding(), tokens_, x);
+  if (c.embedding_scale != 1) queue_->scale(x, c.embedding_scale);
 }
 
 /// Before `layer` reads KV: what it reads is in the host's blocks, and will be in the device's.
@@ -325,6 +361,7 @@ void model_runner::write_kv(std::uint32_t layer, const layer_done_fn& done) {
                  {c.inv_freq(layer), c.rope_neox, c.rope_attention_scale});
   queue_->kv_write(options_.layout, layer, k,
                    c.latent.rank != 0 ? k : view(at_.v, tokens_.size(), c.kv_dim()), seqs_);
+  if (step_) return;
   if (mirror_) {
     written_[layer] = queue_->record();
     return mirror_->store(layer, written_[layer]);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpu/device.hpp"
+#include "gpu/work_collector.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/model/expert_choice.hpp"
@@ -66,10 +67,15 @@ class model_runner final : public forward_pass {
   result<void> check(std::span<const batch_item> items, std::span<float> logits) const;
   std::span<const device_bytes> blocks_of(std::span<const batch_item> items, std::size_t item);
   void plan(std::span<const batch_item> items);
+  /// In as many parts as the device's blocks have room for.
+  result<void> mirrored(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
+                        const std::atomic<bool>* cancel, const before_layer_fn& before);
   result<void> pass(std::span<const batch_item> items, std::span<float> logits, const layer_done_fn& done,
                     const std::atomic<bool>* cancel, const before_layer_fn& before);
   result<void> run_layers(const layer_done_fn& done, const std::atomic<bool>* cancel,
                           const before_layer_fn& before);
+  void run_step();
+  void begin_tokens();
   result<void> fetch_layer(std::uint32_t layer, const before_layer_fn& before);
   void tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait);
   void run_layer(std::uint32_t layer, const layer_done_fn& done);
@@ -96,9 +102,10 @@ class model_runner final : public forward_pass {
   runner_options options_;
   bool logits_in_place_ = false;  ///< the device writes host memory, so logits need no download
   std::unique_ptr<compute_queue> queue_;
-  std::unique_ptr<buffer> memory_;     ///< all activations
-  std::unique_ptr<lora_pass> lora_;    ///< null where no item names an adapter
-  std::unique_ptr<kv_mirror> mirror_;  ///< null where the device computes in the host's blocks
+  work_collector* collector_ = nullptr;  ///< the queue, where it can be one
+  std::unique_ptr<buffer> memory_;       ///< all activations
+  std::unique_ptr<lora_pass> lora_;      ///< null where no item names an adapter
+  std::unique_ptr<kv_mirror> mirror_;    ///< null where the device computes in the host's blocks
   /// Offsets into `memory_`, in floats.
   struct {
     std::size_t x = 0;      ///< [tokens, dim], the residual stream
@@ -129,6 +136,7 @@ class model_runner final : public forward_pass {
   std::vector<token_choice> choices_;  ///< of the items that have one, in their order
   std::vector<chosen_token> chosen_;
   bool every_row_ = false;          ///< some item wants more rows than its last
+  bool step_ = false;               ///< every item has one token, and nobody waits for a layer
   std::uint32_t told_ = 0;          ///< layers whose KV somebody was told of
   std::vector<event_ptr> written_;  ///< with a mirror: KV of a layer is in the device's blocks
   std::vector<float> scores_;       ///< [ffn tile, n_experts], in a mixture

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <string>
@@ -38,13 +39,22 @@ inline linked_device_options linked_options(bool exact) {
 inline const std::vector<device_kind>& device_kinds() {
   static const tolerance host_within{5e-3, 2e-6, 5e-4};
   static const tolerance cuda_within{1e-3, 2e-6, 1e-3};
-  static const std::vector<device_kind> kinds{
-      {"exact", [] { return reference(); }, {}},
-      {"host", [] { return host(2); }, host_within},
-      {"linked exact", [] { return unwrap(make_linked_device(linked_options(true))); }, {}},
-      {"linked", [] { return unwrap(make_linked_device(linked_options(false))); }, host_within},
-      {"cuda kernels", [] { return cuda::make_device(simt::make_simt_accelerator(), 1); }, cuda_within},
-  };
+  static const std::vector<device_kind> kinds = [] {
+    std::vector<device_kind> all{
+        {"exact", [] { return reference(); }, {}},
+        {"host", [] { return host(2); }, host_within},
+        {"linked exact", [] { return unwrap(make_linked_device(linked_options(true))); }, {}},
+        {"linked", [] { return unwrap(make_linked_device(linked_options(false))); }, host_within},
+        {"cuda kernels", [] { return cuda::make_device(simt::make_simt_accelerator(), 1); }, cuda_within},
+    };
+    // A GPU of the driver's, where somebody says which (tests/bench/gpu_session.sh).
+    if (const char* ordinal = std::getenv("MOONCAF_TEST_GPU"))
+      all.push_back(
+          {"cuda GPU",
+           [which = static_cast<unsigned>(std::atoi(ordinal))] { return unwrap(make_cuda_device({which})); },
+           cuda_within});
+    return all;
+  }();
   return kinds;
 }
 

@@ -3,14 +3,16 @@
 processor and checks every access (tests/support/simt/driver).
 
 The tokens are the host's, alone and together, computed and out of the cache; KV travels between both kinds of device; and
-what goes wrong with a driver or a GPU is said, before loading with status 2, in a first pass with 6, amid work with 70.
+what goes wrong with a driver or a GPU is said: before loading with status 2, in a first pass with 6, amid work by a worker
+that ends alone, and with status 70 by a process that was nothing else.
 """
 import concurrent.futures
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
+from cluster import Client, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
 from startup import refused  # noqa: E402
 
 os.environ["LD_LIBRARY_PATH"] = os.environ["MOONCAF_FAKE_CUDA_DIR"]  # of every process here
@@ -80,7 +82,10 @@ def what_is_wrong_with_a_driver_is_said_before_loading():
             env={"MOONCAF_FAKE_CUDA": "init"})
     refused(usual, 2, "the CUDA driver shows no GPU", env={"MOONCAF_FAKE_CUDA": "none"})
     refused([*usual, "--device", "cuda:3"], 2, "no GPU 3", "shows 1")
-    refused(usual, 6, "uncorrectable ECC error encountered", env={"MOONCAF_FAKE_CUDA": "broken:" + __file__})
+    with tempfile.NamedTemporaryFile("w", suffix=".fate") as fate:
+        fate.write("ecc 1")
+        fate.flush()
+        refused(usual, 6, "uncorrectable ECC error encountered", env={"MOONCAF_FAKE_CUDA": "failing:" + fate.name})
 
 
 def memory_that_cannot_be_pinned_is_said_and_done_without():
@@ -94,6 +99,107 @@ def memory_that_cannot_be_pinned_is_said_and_done_without():
         assert "pinned" not in cluster.processes["all"].output()
 
 
+def fail_with(file, how):
+    """Written whole or not at all, for the driver reads it at any time."""
+    with open(file + ".new", "w") as new:
+        new.write(how)
+    os.replace(file + ".new", file)
+
+
+class Mixed:
+    """A GPU in the process that is conductor, gateway and both kinds of worker, and a host that is both kinds of worker."""
+
+    def __init__(self, cluster):
+        self.control, port, metrics = free_port(), free_port(), free_port()
+        self.fate = os.path.join(cluster.folder.name, "fate")
+        self.cluster = cluster
+        self.front = cluster.start("front", "--role", "conductor,gateway,prefill,decode", "--prefill-instances", "1", *GPU,
+                                   "--http", f"127.0.0.1:{port}",
+                                   "--listen", f"127.0.0.1:{self.control}", "--policy", "random", *SMALL,
+                                   "--metrics-listen", f"127.0.0.1:{metrics}", "--data-listen", "127.0.0.1:0",
+                                   env={"MOONCAF_FAKE_CUDA": "failing:" + self.fate})
+        self.client = cluster.wait_healthy("127.0.0.1", port)
+        self.metrics = Client("127.0.0.1", metrics)
+
+    def others_come(self):
+        self.cluster.start("host", "--role", "prefill,decode", "--join", f"127.0.0.1:{self.control}", *SMALL, *OWN)
+        wait_until("both nodes' workers are there",
+                   lambda: len({(i["node"], i["role"]) for i in self.client.cluster()["instances"]}) == 4)
+
+    def failed(self):
+        return {i["role"]: i["reason"] for i in self.client.cluster()["instances"] if i["state"] == "failed"}
+
+    def failures(self, role):
+        text = self.metrics.request("GET", "/metrics")[2].decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines()
+                   if line.startswith("mooncaf_device_failures_total") and f'role="{role}"' in line)
+
+
+def a_gpu_that_fails_in_a_prefill_ends_its_workers_alone():
+    """In the midst of a pass; and since the card is gone, the decode worker ends, too. All else of the process goes on."""
+    with Cluster() as cluster:
+        mixed = Mixed(cluster)
+        client = mixed.client
+        check_answers(client)
+        mixed.others_come()
+        fail_with(mixed.fate, "gone 7")
+        for round_ in range(100):
+            check_answers(client)
+            if set(mixed.failed()) == {"prefill", "decode"}:
+                break
+        failed = mixed.failed()
+        assert set(failed) == {"prefill", "decode"}, client.cluster()["instances"]
+        assert all("CUDA_ERROR_UNKNOWN" in why and "dmesg" in why for why in failed.values()), failed
+        assert mixed.failures("prefill") == mixed.failures("decode") == 1
+        log = mixed.front.output()
+        assert "device failed; its worker computes nothing any more" in log and "start this process again" in log, log
+        check_answers(client)
+        assert client.healthy()
+        cluster.wait_idle()
+
+
+def a_gpu_that_fails_in_an_answer_does_not_show_in_it():
+    """The tokens before and after it are one answer; prefill goes on there until its next pass."""
+    asked = dict(prompt=PROMPTS[0], temperature=0, max_tokens=40, ignore_eos=True)
+    with Cluster() as cluster:
+        mixed = Mixed(cluster)
+        expected = text_of(mixed.client.complete(**asked))
+        mixed.others_come()
+        for _ in range(100):
+            got = ""
+            for event in mixed.client.stream("/v1/completions", asked):
+                if event is None:
+                    continue
+                got += event["choices"][0]["text"] if event["choices"] else ""
+                if len(got) >= 4 and not os.path.exists(mixed.fate):
+                    fail_with(mixed.fate, "timeout 9")
+            assert got == expected, (got, expected)
+            if "decode" in mixed.failed():
+                break
+        assert "CUDA_ERROR_LAUNCH_TIMEOUT" in mixed.failed()["decode"]
+        assert mixed.failures("decode") == 1
+        cluster.wait_idle()
+
+
+def memory_that_runs_out_ends_the_worker_that_wanted_it():
+    """A longer prompt takes more room on the device than there was: prefill ends, decode on the same GPU goes on."""
+    with Cluster() as cluster:
+        mixed = Mixed(cluster)
+        client = mixed.client
+        check_answer(client, PROMPTS[0])
+        mixed.others_come()
+        fail_with(mixed.fate, "memory 1")
+        for round_ in range(100):
+            client.complete(prompt=f"{round_}: " + "the moon pulls at the sea; " * 3, temperature=0, max_tokens=4, ignore_eos=True)
+            if mixed.failed():
+                break
+        failed = mixed.failed()
+        assert list(failed) == ["prefill"] and "--device-kv" in failed["prefill"], failed
+        check_answers(client)
+        assert list(mixed.failed()) == ["prefill"] and mixed.failures("decode") == 0
+        cluster.wait_idle()
+
+
 def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
     with Cluster() as cluster:
         control, port = free_port(), free_port()
@@ -101,14 +207,14 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
                       f"127.0.0.1:{control}", "--policy", "random", *SMALL, *OWN)
         join = ("--join", f"127.0.0.1:{control}", *SMALL, *OWN)
         cluster.start("decode", "--role", "decode", *join)
-        file = os.path.join(cluster.folder.name, "broken")
-        broken = cluster.start("gpu", "--role", "prefill", *GPU, *join, env={"MOONCAF_FAKE_CUDA": "broken:" + file})
+        file = os.path.join(cluster.folder.name, "fate")
+        broken = cluster.start("gpu", "--role", "prefill", *GPU, *join, env={"MOONCAF_FAKE_CUDA": "failing:" + file})
         client = cluster.wait_healthy("127.0.0.1", port)
         cluster.start("host", "--role", "prefill", *join)
         wait_until("both prefill workers are there",
                    lambda: sum(w["role"] == "prefill" for w in client.cluster()["instances"]) == 2)
         check_answers(client)
-        open(file, "w").close()
+        fail_with(file, "ecc 1")
         for round_ in range(400):
             if not broken.alive():
                 break
@@ -122,7 +228,9 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
 
 TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, memory_that_cannot_be_pinned_is_said_and_done_without,
          kv_travels_between_a_gpu_and_a_host,
-         what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_amid_work_ends_its_process_and_others_answer]
+         what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_in_a_prefill_ends_its_workers_alone,
+         a_gpu_that_fails_in_an_answer_does_not_show_in_it, memory_that_runs_out_ends_the_worker_that_wanted_it,
+         a_gpu_that_fails_amid_work_ends_its_process_and_others_answer]
 
 if __name__ == "__main__":
     main(TESTS)

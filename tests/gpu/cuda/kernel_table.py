@@ -17,12 +17,19 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # Per multiprocessor: warps, 32-bit registers, bytes of shared memory of which each block costs 1 KiB more, blocks.
 LIMITS = {"sm_80": (64, 65536, 164 << 10, 32), "sm_90": (64, 65536, 228 << 10, 32), "sm_100": (64, 65536, 228 << 10, 32)}
 THREADS = {"product": 128, "attention": 128, "combine": 128, "choose": 1024, "carry": 1024}  # of a block; other kernels have 256
-LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64", 12), ("attention", 8), ("choose|carry", 32), ("", 48))
+LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64$", 12), ("attention", 8), ("choose|carry", 32), ("", 48))
 # An H100 SXM: multiprocessors, clock, bytes of memory per second, dense f16 operations per second, bytes of L1 and shared
 # memory per multiprocessor and cycle, lanes; and the time that memory takes to answer.
 SMS, CLOCK, MEMORY, TENSOR, L1, LANES, LATENCY = 132, 1.755e9, 3.35e12, 989.4e12, 128, 128, 0.7e-6
 # Llama 3 8B in 4-bit weights with f16 scales: 5 bits each.
 DIM, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, WEIGHT_BYTES = 4096, 14336, 32, 8, 128, 32, 128256, 5 / 8
+# Of a weight on the device: bytes with its scales, and operations that make it an f16.
+FORMS = {"nibbles": (WEIGHT_BYTES, 4), "fp4": (17 / 32, 4), "bytes": (9 / 8, 4), "bytes_by_sixteen": (3 / 2, 4), "f16": (2, 0),
+         "bf16": (2, 2), "f32": (4, 1)}
+# Query heads, KV heads, dimensions, layers, planes of a head and positions of a tile: SmolLM2 135M, Llama 3 8B, Gemma 3 4B,
+# DeepSeek V2 Lite.
+ATTENTION = {"attention_64": (9, 3, 64, 30, 2, 64), "attention_128": (HEADS, KV_HEADS, HEAD_DIM, LAYERS, 2, 64),
+             "attention_256": (8, 4, 256, 34, 2, 32), "attention_640": (16, 1, 576, 27, 1, 16)}
 
 ENTRY = re.compile(r"Compiling entry function 'mooncaf_(\w+)' for '(sm_\d+)'")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -93,39 +100,45 @@ def roofline(kernels):
     rows = ["| kernel | tokens | MFLOP per token | MB per token | µs at the limit | limit | reachable |",
             "| --- | --- | --- | --- | --- | --- | --- |"]
     matrices = LAYERS * (2 * DIM * DIM + 2 * DIM * KV_HEADS * HEAD_DIM + 3 * DIM * FFN) + DIM * VOCAB
-    for tokens in (1, 8):
-        moved = matrices * WEIGHT_BYTES + tokens * 4 * matrices / DIM
-        # A warp waits for one chunk at a time: 16 rows of 32 bytes, and their scales.
-        rows.append(reach(kernels, "product_nibbles_few", tokens, 2 * tokens * matrices, moved, 16 * 32 + 16 * 8, FFN / 16))
-    for tokens in (64, 512, 2048):
-        # Weights are read again for each 64 tokens; taken to miss the second-level cache one time in five.
-        moved = matrices * WEIGHT_BYTES * (0.8 + 0.2 * -(-tokens // 64)) + tokens * 6 * matrices / DIM
-        # Of one chunk and warp: 64 tensor instructions; tokens and weights by way of L1; four operations per weight, two
-        # for each pair that is packed.
-        tensor = 64 * 4096 / (TENSOR / SMS / CLOCK)
-        others = ((64 * 128 + 32 * 40) / L1, (2048 * 4 + 64 * 32 * 2) / LANES)
-        rows.append(reach(kernels, "product_nibbles_many", tokens, 2 * tokens * matrices, moved, 32 * 40,
-                          FFN / 32 * -(-tokens // 64), (tensor, *others)))
+    for form, (weight_bytes, work) in FORMS.items():
+        for tokens in (1, 8) if form == "nibbles" else (1,):
+            moved = matrices * weight_bytes + tokens * 4 * matrices / DIM
+            # A warp waits for one chunk at a time: 16 rows of 64 columns, and their scales.
+            rows.append(reach(kernels, f"product_{form}_few", tokens, 2 * tokens * matrices, moved, 16 * 64 * weight_bytes, FFN / 16))
+        for tokens in (64, 512, 2048) if form == "nibbles" else (512,):
+            # Weights are read again for each 64 tokens; taken to miss the second-level cache one time in five.
+            moved = matrices * weight_bytes * (0.8 + 0.2 * -(-tokens // 64)) + tokens * 6 * matrices / DIM
+            # Of one chunk and warp: 64 tensor instructions; tokens and weights by way of L1; operations for each weight, two
+            # for each pair that is packed.
+            tensor = 64 * 4096 / (TENSOR / SMS / CLOCK)
+            others = ((64 * 128 + 32 * 64 * weight_bytes) / L1, (2048 * work + 64 * 32 * 2) / LANES)
+            rows.append(reach(kernels, f"product_{form}_many", tokens, 2 * tokens * matrices, moved, 32 * 64 * weight_bytes,
+                              FFN / 32 * -(-tokens // 64), (tensor, *others)))
     context = 4096
     kv = context * 2 * KV_HEADS * HEAD_DIM * 2 * LAYERS
+    for name, (heads, kv_heads, dim, layers, planes, tile) in ATTENTION.items():
+        own_kv = context * planes * kv_heads * dim * 2 * layers
+        score = 4 * context * heads * dim * layers
+        for tokens in (1, 64):
+            splits = context / 256 if tokens * kv_heads < 2 * SMS else 1
+            # Half of a block's two tiles is on its way while it computes with the other half.
+            rows.append(reach(kernels, name, tokens, tokens * score, tokens * own_kv, tile * dim * 2 / 4, tokens * kv_heads * splits))
     score = 4 * context * HEADS * HEAD_DIM * LAYERS
-    for tokens in (1, 64):
-        splits = context / 256 if tokens * KV_HEADS < 2 * SMS else 1
-        # Half of a block's two tiles is on its way while it computes with the other half.
-        rows.append(reach(kernels, "attention_128", tokens, tokens * score, tokens * kv, 64 * 128 * 2 / 4,
-                          tokens * KV_HEADS * splits))
     # A prompt's chunk of 512 at that context: 16 tokens of 4 heads share a tile.
     tensor = 2 * 64 * 16 * 128 * 2 / (TENSOR / SMS / CLOCK) * 4
     others = (4 * 2 * 64 * 128 * 2 / L1, 64 * 64 * 12 / LANES)
     rows.append(reach(kernels, "attention_128", 512, 512 * score, kv * 512 / 16 * 0.1, 64 * 128 * 2 / 4,
                       512 / 16 * KV_HEADS, (tensor, *others)))
+    # Sums, peaks and totals of the splits that were computed apart; each lane waits for one number at a time.
+    rows.append(reach(kernels, "combine", 1, 0, context / 256 * HEADS * (HEAD_DIM + 2) * 4 * LAYERS, 32 * 4, HEADS))
     for tokens in (1, 64):
         # The whole chain goes through a row 15 times, with one block of threads.
         rows.append(reach(kernels, "choose", tokens, 0, tokens * 15 * 4 * VOCAB, 8 * 32 * 4, tokens))
     # KV blocks of 32 tokens that a chunk of 512 fills: each lane has its words of four chunks under way.
     rows.append(reach(kernels, "checksum", 512, 0, 512 * kv / context, 4 * 4 * 8 * 32, 512 / 32))
     for name, moved in (("norm", 2 * 4 * DIM), ("halve", 6 * DIM), ("swiglu", 3 * 4 * FFN), ("add", 3 * 4 * DIM),
-                        ("rope", 2 * 4 * DIM), ("kv_write", 6 * 2 * KV_HEADS * HEAD_DIM)):
+                        ("rope", 2 * 4 * DIM), ("kv_write", 6 * 2 * KV_HEADS * HEAD_DIM), ("embed", WEIGHT_BYTES * DIM + 4 * DIM),
+                        ("bend", 2 * 4 * DIM), ("move", 2 * 4 * DIM)):
         rows.append(reach(kernels, name, 512, 0, 512 * moved, 32 * 4 * 2, 512))
     return rows
 
@@ -142,7 +155,10 @@ def main():
     if problems:
         sys.exit("\n".join(problems))
     resources, problems = resource_table(kernels)
-    tables = {"resources": "\n".join(resources), "roofline": "\n".join(roofline(kernels))}
+    rows = roofline(kernels)
+    problems += [f"{name} has no row beside the roofline" for name in {k for k, _ in kernels} - {"carry"}
+                 if not any(row.startswith(f"| {name} |") for row in rows)]
+    tables = {"resources": "\n".join(resources), "roofline": "\n".join(rows)}
     text = pathlib.Path(page).read_text()
     version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout)[1]
     for name, table in tables.items():

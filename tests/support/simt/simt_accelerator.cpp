@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "tests/support/simt/kernel_functions.hpp"
 #include "tests/support/simt/machine.hpp"
@@ -16,6 +17,28 @@ constexpr std::size_t params_bytes[] = {
 #undef MOONCAF_SIZE
 };
 
+/// Launches with parameters of its own.
+class simt_graph final : public cuda::launch_graph {
+ public:
+  explicit simt_graph(std::span<const cuda::launch_view> launches) {
+    for (const auto& l : launches) {
+      launches_.push_back({l.which, l.blocks, nullptr});
+      params_.emplace_back();
+      change(params_.size() - 1, l);
+    }
+  }
+  void change(std::size_t i, const cuda::launch_view& to) override {
+    const auto* const from = static_cast<const std::byte*>(to.params);
+    params_[i].assign(from, from + params_bytes[static_cast<unsigned>(to.which)]);
+    launches_[i].params = params_[i].data();
+  }
+  const std::vector<cuda::launch_view>& launches() const noexcept { return launches_; }
+
+ private:
+  std::vector<cuda::launch_view> launches_;
+  std::vector<std::vector<std::byte>> params_;
+};
+
 /// Does what it is given at once.
 class simt_stream final : public cuda::stream {
  public:
@@ -27,6 +50,12 @@ class simt_stream final : public cuda::stream {
     guarded([&] {
       machine_.launch(k.symbol, kernel_function(which), all, k.threads, {blocks.x, blocks.y, blocks.z});
     });
+  }
+  std::unique_ptr<cuda::launch_graph> keep(std::span<const cuda::launch_view> launches) override {
+    return std::make_unique<simt_graph>(launches);
+  }
+  void launch(cuda::launch_graph& graph) override {
+    for (const auto& l : static_cast<simt_graph&>(graph).launches()) launch(l.which, l.blocks, l.params);
   }
   void write(std::byte* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
   void upload(std::byte* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }

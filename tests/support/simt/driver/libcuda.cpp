@@ -5,19 +5,24 @@
 //
 // It refuses what the driver would: a call without a context, a handle that it did not make, an unknown
 // kernel. What the driver does later is done at once. MOONCAF_FAKE_CUDA says what it is to go wrong with:
-// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), "broken:FILE" (launches find the memory
-// broken once there is such a file).
+// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), or "failing:FILE". Once there is such a
+// file it says how the GPU fails, and at which launch from then on: "ecc 40". As on a GPU that launch is
+// taken, and whatever comes next is refused, for good; but "memory 1" refuses one allocation.
 
 #include <cuda.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/simt/kernel_functions.hpp"
 
@@ -31,14 +36,52 @@ struct CUevent_st {
 
 namespace {
 
-using namespace mooncaf;
-
-constexpr std::size_t memory_bytes = std::size_t{1} << 30;
 constexpr std::size_t params_bytes[] = {
-#define MOONCAF_SIZE(NAME, PARAMS, THREADS) sizeof(cuda::PARAMS),
+#define MOONCAF_SIZE(NAME, PARAMS, THREADS) sizeof(mooncaf::cuda::PARAMS),
     MOONCAF_CUDA_KERNELS(MOONCAF_SIZE)
 #undef MOONCAF_SIZE
 };
+
+}  // namespace
+
+/// A launch with parameters of its own.
+struct CUgraphNode_st {
+  std::size_t kernel = 0;
+  unsigned threads = 0;
+  mooncaf::simt::dimensions blocks;
+  std::vector<std::byte> params;
+
+  bool take(const CUDA_KERNEL_NODE_PARAMS& p) {
+    const auto* const entry = reinterpret_cast<const mooncaf::cuda::kernel_entry*>(p.func);
+    kernel = static_cast<std::size_t>(entry - mooncaf::cuda::kernel_table);
+    if (kernel >= mooncaf::cuda::kernel_count || p.blockDimY != 1 || p.blockDimZ != 1 ||
+        p.sharedMemBytes != 0 || p.extra != nullptr)
+      return false;
+    threads = p.blockDimX;
+    blocks = {p.gridDimX, p.gridDimY, p.gridDimZ};
+    const auto* const from = static_cast<const std::byte*>(p.kernelParams[0]);
+    params.assign(from, from + params_bytes[kernel]);
+    return true;
+  }
+  void run(mooncaf::simt::machine& gpu) const {
+    gpu.launch(mooncaf::cuda::kernel_table[kernel].symbol,
+               mooncaf::simt::kernel_function(static_cast<mooncaf::cuda::kernel>(kernel)), params, threads,
+               blocks);
+  }
+};
+struct CUgraph_st {
+  std::vector<std::shared_ptr<CUgraphNode_st>> nodes;
+};
+struct CUgraphExec_st {
+  std::vector<CUgraphNode_st> launches;
+  std::map<CUgraphNode, std::size_t> nodes;
+};
+
+namespace {
+
+using namespace mooncaf;
+
+constexpr std::size_t memory_bytes = std::size_t{1} << 30;
 
 bool started = false;
 thread_local CUcontext current = nullptr;
@@ -48,9 +91,51 @@ std::string trouble() {
   const char* said = std::getenv("MOONCAF_FAKE_CUDA");
   return said == nullptr ? "" : said;
 }
-bool broken() {
-  static const std::string file = trouble().starts_with("broken:") ? trouble().substr(7) : "";
-  return !file.empty() && ::access(file.c_str(), F_OK) == 0;
+
+constexpr std::pair<const char*, CUresult> failures[] = {{"ecc", CUDA_ERROR_ECC_UNCORRECTABLE},
+                                                         {"timeout", CUDA_ERROR_LAUNCH_TIMEOUT},
+                                                         {"gone", CUDA_ERROR_UNKNOWN},
+                                                         {"memory", CUDA_ERROR_OUT_OF_MEMORY}};
+
+/// How the GPU fails, if it is to.
+class failing {
+ public:
+  CUresult state() const { return state_; }
+  /// @returns whether this launch is the one that is never heard of again.
+  bool at_launch() {
+    const std::lock_guard lock{mutex_};
+    look();
+    if (planned_ == CUDA_SUCCESS || planned_ == CUDA_ERROR_OUT_OF_MEMORY || left_ == 0 || --left_ > 0)
+      return false;
+    state_ = planned_;
+    return true;
+  }
+  bool at_allocation() {
+    const std::lock_guard lock{mutex_};
+    look();
+    return planned_ == CUDA_ERROR_OUT_OF_MEMORY && left_ > 0 && --left_ == 0;
+  }
+
+ private:
+  void look() {
+    if (planned_ != CUDA_SUCCESS || file_.empty()) return;
+    std::ifstream in{file_};
+    std::string name;
+    if (!(in >> name >> left_)) return;
+    for (const auto& [known, code] : failures) {
+      if (name == known) planned_ = code;
+    }
+  }
+
+  const std::string file_ = trouble().starts_with("failing:") ? trouble().substr(8) : "";
+  std::mutex mutex_;
+  CUresult planned_ = CUDA_SUCCESS;
+  unsigned left_ = 0;
+  std::atomic<CUresult> state_ = CUDA_SUCCESS;
+};
+failing& fate() {
+  static failing f;
+  return f;
 }
 
 /// Handles that are alive.
@@ -86,6 +171,7 @@ template <class Work>
 CUresult in_context(const void* handle, const Work& work) {
   if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (handle != nullptr && !known(handle)) return CUDA_ERROR_INVALID_HANDLE;
+  if (const auto state = fate().state(); state != CUDA_SUCCESS) return state;
   try {
     return work(current->gpu);
   } catch (const simt::kernel_fault& f) {
@@ -116,6 +202,8 @@ CUresult CUDAAPI cuGetErrorName(CUresult code, const char** name) {
   *name = code == CUDA_ERROR_ECC_UNCORRECTABLE        ? "CUDA_ERROR_ECC_UNCORRECTABLE"
           : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
           : code == CUDA_ERROR_NOT_PERMITTED          ? "CUDA_ERROR_NOT_PERMITTED"
+          : code == CUDA_ERROR_LAUNCH_TIMEOUT         ? "CUDA_ERROR_LAUNCH_TIMEOUT"
+          : code == CUDA_ERROR_UNKNOWN                ? "CUDA_ERROR_UNKNOWN"
           : code == CUDA_ERROR_OUT_OF_MEMORY          ? "CUDA_ERROR_OUT_OF_MEMORY"
                                                       : "CUDA_ERROR";
   return CUDA_SUCCESS;
@@ -178,6 +266,7 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule, const char*
 }
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr* at, std::size_t bytes) {
   return in_context(nullptr, [&](simt::machine& gpu) {
+    if (fate().at_allocation()) return CUDA_ERROR_OUT_OF_MEMORY;
     *at = reinterpret_cast<CUdeviceptr>(gpu.allocate(bytes));
     return *at == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   });
@@ -264,15 +353,73 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned x, unsigned y, uns
                                 unsigned ty, unsigned tz, unsigned shared, CUstream stream, void** params,
                                 void** extra) {
   return in_context(stream, [&](simt::machine& gpu) {
-    if (broken()) return CUDA_ERROR_ECC_UNCORRECTABLE;
-    const auto* entry = reinterpret_cast<const cuda::kernel_entry*>(function);
-    const auto index = static_cast<std::size_t>(entry - cuda::kernel_table);
-    if (index >= cuda::kernel_count || ty != 1 || tz != 1 || shared != 0 || extra != nullptr)
-      return CUDA_ERROR_INVALID_VALUE;
-    gpu.launch(entry->symbol, simt::kernel_function(static_cast<cuda::kernel>(index)),
-               {static_cast<const std::byte*>(params[0]), params_bytes[index]}, threads, {x, y, z});
+    if (fate().at_launch()) return CUDA_SUCCESS;
+    CUDA_KERNEL_NODE_PARAMS p{};
+    p.func = function;
+    p.gridDimX = x;
+    p.gridDimY = y;
+    p.gridDimZ = z;
+    p.blockDimX = threads;
+    p.blockDimY = ty;
+    p.blockDimZ = tz;
+    p.sharedMemBytes = shared;
+    p.kernelParams = params;
+    p.extra = extra;
+    CUgraphNode_st one;
+    if (!one.take(p)) return CUDA_ERROR_INVALID_VALUE;
+    one.run(gpu);
     return CUDA_SUCCESS;
   });
 }
+CUresult CUDAAPI cuGraphCreate(CUgraph* graph, unsigned) {
+  return in_context(nullptr, [&](simt::machine&) {
+    *graph = remember(new CUgraph_st);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuGraphDestroy(CUgraph graph) { return forget(graph); }
+CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+                                      std::size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
+  return in_context(graph, [&](simt::machine&) {
+    // They run in the order in which they were added, which is right only if each waits for the last.
+    const auto& nodes = graph->nodes;
+    if (count != (nodes.empty() ? 0u : 1u) || (count == 1 && *before != nodes.back().get()))
+      return CUDA_ERROR_INVALID_VALUE;
+    auto made = std::make_shared<CUgraphNode_st>();
+    if (!made->take(*params)) return CUDA_ERROR_INVALID_VALUE;
+    *node = made.get();
+    graph->nodes.push_back(std::move(made));
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* ready, CUgraph graph, unsigned long long) {
+  return in_context(graph, [&](simt::machine&) {
+    auto* const made = new CUgraphExec_st;
+    for (const auto& node : graph->nodes)
+      made->nodes.emplace(node.get(), made->launches.size()), made->launches.push_back(*node);
+    *ready = remember(made);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec ready, CUgraphNode node,
+                                                const CUDA_KERNEL_NODE_PARAMS* params) {
+  return in_context(ready, [&](simt::machine&) {
+    const auto which = ready->nodes.find(node);
+    if (which == ready->nodes.end() || !ready->launches[which->second].take(*params))
+      return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuGraphLaunch(CUgraphExec ready, CUstream stream) {
+  return in_context(stream, [&](simt::machine& gpu) {
+    if (!known(ready)) return CUDA_ERROR_INVALID_HANDLE;
+    for (const auto& l : ready->launches) {
+      if (fate().at_launch()) break;
+      l.run(gpu);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec ready) { return forget(ready); }
 
 }  // extern "C"
