@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -192,21 +193,28 @@ class client {
     return all;
   }
 
-  /// (size, offset, name of the segment) of every replica of every key, of a striped one where it begins;
-  /// none for a key that is not there.
-  std::vector<std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>>> replicas(
-      const std::vector<std::string>& keys) {
+  /// Of every replica of every key: its size, where it begins, and the names of the segments that it lies in,
+  /// in the order of its stripes; none for a key that is not there.
+  using replica = std::tuple<std::uint64_t, std::uint64_t, std::vector<std::string>>;
+  std::vector<std::vector<replica>> replicas(const std::vector<std::string>& keys) {
     const py::gil_scoped_release free;
-    std::vector<std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>>> all(keys.size());
+    std::vector<std::vector<replica>> all(keys.size());
     const auto store = get();
     if (!store) return all;
     const auto found = store->find(views(keys));
     const auto segments = store->segments();
+    const auto name_of = [&](std::uint32_t id) {
+      for (const auto& s : *segments)
+        if (s.view.id == id) return s.view.name;
+      return std::string{};
+    };
     for (std::size_t i = 0; i < keys.size() && segments; ++i)
-      for (const auto replica : replicas_of(found[i].places, found[i].size))
-        for (const auto& s : *segments)
-          if (s.view.id == replica.front().segment)
-            all[i].emplace_back(found[i].size, replica.front().offset, s.view.name);
+      for (const auto stripes : replicas_of(found[i].places, found[i].size)) {
+        std::vector<std::string> names;
+        for (const auto& place : stripes) names.push_back(name_of(place.segment));
+        const bool known = std::find(names.begin(), names.end(), "") == names.end();
+        if (known) all[i].emplace_back(found[i].size, stripes.front().offset, std::move(names));
+      }
     return all;
   }
 

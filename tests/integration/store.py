@@ -4,11 +4,13 @@ import ctypes
 import json
 import os
 import pathlib
+import re
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main, wait_until  # noqa: E402
-from store_world import INVALID, LEASED, NOT_FOUND, ROOT, Store, noise, package  # noqa: E402
+from store_world import INVALID, LEASED, MODULE, NOT_FOUND, ROOT, Store, noise, package  # noqa: E402
 
 
 def test_two_processes_share_objects():
@@ -320,30 +322,46 @@ def test_coroutines_share_a_store():
         asyncio.run(talk(world.at))
 
 
+def test_the_extension_needs_the_c_library_alone():
+    def readelf(what):
+        return subprocess.run(["readelf", what, MODULE], capture_output=True, text=True, check=True).stdout
+
+    libraries = set(re.findall(r"NEEDED.*\[(.*)\]", readelf("-dW")))
+    assert libraries <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, libraries
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", readelf("-VW"))}
+    assert max(versions) <= (2, 35), max(versions)
+    assert "OPENSSL" not in readelf("-VW") and "HMAC" not in readelf("--dyn-syms"), "another part of the process may have its own"
+
+
 def test_type_stubs_say_what_the_methods_take():
     import ast
     import inspect
 
-    from mooncaf import store
+    from mooncaf import engine, store
 
     def stubs(file, name):
         tree = ast.parse((ROOT / "storage/python/mooncaf" / file).read_text())
         found = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-        return {f.name: f.args for f in found.body}
+        return {f.name: f.args for f in found.body if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
     def names(arguments):
         plain = [*arguments.posonlyargs, *arguments.args, *([arguments.vararg] if arguments.vararg else []), *arguments.kwonlyargs]
         return [a.arg for a in plain], [ast.literal_eval(ast.unparse(d)) if not isinstance(d, ast.BinOp) else eval(ast.unparse(d))
                                         for d in [*arguments.defaults, *[k for k in arguments.kw_defaults if k is not None]]]
 
-    methods = {n: inspect.signature(m) for n, m in inspect.getmembers(store.MooncakeDistributedStore, callable)
-               if not n.startswith("_") or n == "__init__"}
-    told = stubs("store.pyi", "MooncakeDistributedStore")
-    assert told.keys() == methods.keys(), told.keys() ^ methods.keys()
-    for name, signature in methods.items():
-        parameters = signature.parameters.values()
-        defaults = [p.default for p in parameters if p.default is not p.empty]
-        assert names(told[name]) == ([p.name for p in parameters], defaults), name
+    def agree(file, of):
+        methods = {n: inspect.signature(m) for n, m in inspect.getmembers(of, callable)
+                   if not isinstance(m, type) and (not n.startswith("_") or n == "__init__")}
+        told = stubs(file, of.__name__)
+        assert told.keys() == methods.keys(), told.keys() ^ methods.keys()
+        for name, signature in methods.items():
+            parameters = signature.parameters.values()
+            defaults = [p.default for p in parameters if p.default is not p.empty]
+            assert names(told[name]) == ([p.name for p in parameters], defaults), name
+        return methods, told
+
+    agree("engine.pyi", engine.TransferEngine)
+    methods, told = agree("store.pyi", store.MooncakeDistributedStore)
     coroutines = stubs("async_store.pyi", "MooncakeDistributedStoreAsync")
     assert coroutines.keys() - {"__init__"} == {f"async_{n}" for n in methods.keys() - {"__init__"}}
     assert all(names(coroutines[f"async_{n}"]) == names(told[n]) for n in methods.keys() - {"__init__"})

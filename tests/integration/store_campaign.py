@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
-lenders and the directory are killed, links to the directory are cut or stall, the directory stands still, and memory is full.
+lenders and the directory are killed, links to the directory are cut or stall, the directory stands still, bits of the lent
+memory flip, and memory is full. Some objects are wider than a segment; replicas are copied and moved by tasks; where this runs
+as root some clients are another user's processes, which may not map the memory and go through the network.
 
     store_campaign.py --seeds 1-50              # what CI runs
     store_campaign.py --seeds 1-500 --seconds 2 # more, longer
@@ -34,6 +36,13 @@ from store_proxy import Proxy  # noqa: E402
 from store_world import Store, package, ready  # noqa: E402
 
 CLIENTS = 3
+NOBODY = 65534
+
+
+def memory_of(pid):
+    """The descriptor of what a process lends."""
+    folder = f"/proc/{pid}/fd"
+    return next(path for path in (os.path.join(folder, n) for n in os.listdir(folder)) if "mooncaf-segment" in os.readlink(path))
 
 
 class Nursery:
@@ -103,6 +112,7 @@ class Run:
         self.seed, self.seconds, self.dice = seed, seconds, random.Random(seed)
         self.full = self.dice.random() < 0.3  # then objects make way for others
         self.segments = self.dice.choice((2, 3))
+        self.strangers = [os.geteuid() == 0 and self.dice.random() < 0.3 for _ in range(CLIENTS)]
         self.events = []  # (time, what, whom), of faults
         self.folder = tempfile.mkdtemp(prefix=f"mooncaf-campaign-{seed}-")
         self.workers, self.lives = {}, [0] * CLIENTS
@@ -133,10 +143,24 @@ class Run:
     def start_client(self, i):
         self.lives[i] += 1
         job = {"number": i, "life": self.lives[i], "clients": CLIENTS, "seed": self.seed * 1000 + i * 100 + self.lives[i],
-               "address": f"127.0.0.1:{self.proxies[i].port}", "secret": self.world.secret, "full": self.full,
+               "address": f"127.0.0.1:{self.proxies[i].port}", "secret": self.secret_of(i), "full": self.full,
+               "user": NOBODY if self.strangers[i] else None, "segments": [f"s{n}" for n in range(self.segments)],
                "history": os.path.join(self.folder, f"client-{i}-{self.lives[i]:03}.jsonl"),
                "before": [os.path.join(self.folder, f"client-{i}-{n:03}.jsonl") for n in range(1, self.lives[i])]}
         self.workers[i] = self.nursery.client(job)
+
+    def secret_of(self, i):
+        """A stranger has a copy of his own."""
+        if not self.strangers[i]:
+            return self.world.secret
+        home = os.path.join(self.world.folder, f"home-{i}")
+        if not os.path.exists(home):
+            os.chmod(self.world.folder, 0o711)
+            os.mkdir(home)
+            shutil.copy(self.world.secret, os.path.join(home, "secret"))
+            for path in (home, os.path.join(home, "secret")):
+                os.chown(path, NOBODY, NOBODY)
+        return os.path.join(home, "secret")
 
     def end_clients(self):
         for worker in self.workers.values():
@@ -148,7 +172,8 @@ class Run:
     # ---- faults
 
     def disturb(self):
-        kinds = (self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory)
+        kinds = (self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory,
+                 self.flip)
         end = time.monotonic() + self.seconds
         for _ in range(self.dice.randrange(1, 2 + int(2 * self.seconds))):
             fault, pause = self.dice.choice(kinds), self.dice.uniform(0.1, 0.5)
@@ -192,6 +217,20 @@ class Run:
         process.send_signal(signal.SIGSTOP)
         threading.Event().wait(self.dice.uniform(0.02, 0.2))
         process.send_signal(signal.SIGCONT)
+
+    def flip(self):
+        """Bits of a segment's memory, wherever: whoever reads what lies there finds out."""
+        i = self.dice.randrange(self.segments)
+        self.note("flip", f"s{i}")
+        try:
+            with open(memory_of(self.world.lenders[i].process.pid), "r+b", buffering=0) as memory:
+                size = memory.seek(0, os.SEEK_END)
+                for _ in range(200):  # where objects are, which is at the beginning
+                    at = self.dice.randrange(min(size, 4 << 20))
+                    (byte,) = os.pread(memory.fileno(), 1, at)
+                    os.pwrite(memory.fileno(), bytes([byte ^ 1 << self.dice.randrange(8)]), at)
+        except (OSError, StopIteration):
+            pass  # it was being started
 
     # ---- quiescence
 

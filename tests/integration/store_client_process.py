@@ -36,10 +36,14 @@ class Client:
         self.Config = ReplicateConfig
         self.file = os.open(job["history"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.noted = 0
-        self.memory = ctypes.create_string_buffer(1 << 20)
+        self.memory = ctypes.create_string_buffer(6 << 20)
         self.at = ctypes.addressof(self.memory)
         self.fresh = {f"{job['number']}/{n}" for n in range(KEYS)} - self.touched_before()
         os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = job["secret"]
+        if job["user"]:  # another one's memory cannot be mapped
+            os.setgroups([])
+            os.setresgid(*[job["user"]] * 3)
+            os.setresuid(*[job["user"]] * 3)
         while True:
             self.store = MooncakeDistributedStore()
             if self.store.setup(f"client{job['number']}", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", job["address"]) == 0:
@@ -72,11 +76,13 @@ class Client:
         return f"{self.dice.randrange(self.job['clients'])}/{self.dice.randrange(KEYS)}"
 
     def size(self):
+        if self.dice.random() < 0.02:
+            return self.dice.randrange(1 << 20, 6 << 20)  # in a store of little memory wider than a segment
         return self.dice.choice((HEAD + 1, 5000, 70_000, self.dice.randrange(HEAD, 700_000 if self.job["full"] else 300_000)))
 
     def step(self):
         do = self.dice.choices((self.write, self.write_batch, self.write_in_layers, self.remove, self.read, self.read_batch, self.read_part,
-                                self.exists), (30, 5, 5, 10, 25, 5, 10, 10))[0]
+                                self.exists, self.task), (30, 5, 5, 10, 25, 5, 10, 10, 4))[0]
         do()
 
     def policy(self, key):
@@ -91,7 +97,7 @@ class Client:
     def wrote(self, number, key, code):
         places = None
         if code == 0:
-            places = [r.get_memory_descriptor().buffer_descriptor.transport_endpoint for r in self.store.get_replica_desc(key)] or None
+            places = [r.segments for r in self.store.get_replica_desc(key)] or None
         self.end(number, outcome=self.outcome(code), code=code, places=places)
 
     def write(self):
@@ -154,7 +160,7 @@ class Client:
         """Looks at every byte of what was read."""
         if size < 0:
             return self.end(number, saw="nothing" if size == -704 else None, code=size)
-        got = self.memory.raw[:size]
+        got = ctypes.string_at(self.at, size)
         told = version_of(key, got[:HEAD])
         right = told is not None and told[1] == size and got == value_of(key, *told)
         self.end(number, saw=told[0] if right else "wrong bytes")
@@ -176,9 +182,9 @@ class Client:
 
     def read_part(self):
         key = self.any_key()
-        number, begin = self.begin("read", key), self.dice.randrange(HEAD, 2 * HEAD)
+        number, begin = self.begin("read", key, part=True), self.dice.randrange(HEAD, 2 * HEAD)
         codes = self.store.get_into_ranges([self.at], [[key]], [[[0, HEAD]]], [[[0, begin]]], [[[HEAD, 3000]]])[0][0]
-        told = version_of(key, self.memory.raw[:HEAD]) if codes[0] == HEAD else None
+        told = version_of(key, ctypes.string_at(self.at, HEAD)) if codes[0] == HEAD else None
         if codes[0] != HEAD:
             self.end(number, saw="nothing" if codes[0] == -704 else None, code=codes[0])
         elif told is None:
@@ -186,8 +192,18 @@ class Client:
         elif codes[1] != 3000:  # shorter than that, or gone by now
             self.end(number, saw=told[0])
         else:
-            right = self.memory.raw[HEAD:HEAD + 3000] == value_of(key, *told)[begin:begin + 3000]
+            right = ctypes.string_at(self.at + HEAD, 3000) == value_of(key, *told)[begin:begin + 3000]
             self.end(number, saw=told[0] if right else "wrong bytes")
+
+    def task(self):
+        """Somebody is to copy an object, or to move it: nobody who reads it notices."""
+        key, (source, target) = self.any_key(), self.dice.sample(self.job["segments"], 2)
+        number = self.begin("task", key)
+        if self.dice.random() < 0.5:
+            _, code = self.store.create_copy_task(key, [target])
+        else:
+            _, code = self.store.create_move_task(key, source, target)
+        self.end(number, code=code)
 
     def exists(self):
         key = self.any_key()

@@ -101,11 +101,13 @@ class DiskDescriptor:
 
 
 class ReplicaDescriptor:
-    """One replica, which is in memory: there are no others yet. The address is an offset in its segment."""
+    """One replica, which is in memory: there are no others yet. The address is an offset in its segment, the first of `segments`, which
+    are several if it is striped."""
 
-    def __init__(self, size: int, offset: int, segment: str) -> None:
+    def __init__(self, size: int, offset: int, segments: list[str]) -> None:
         self.status = ReplicaStatus.COMPLETE
-        self._memory = MemoryDescriptor(Descriptor(size, offset, segment))
+        self.segments = segments
+        self._memory = MemoryDescriptor(Descriptor(size, offset, segments[0]))
 
     def is_memory_replica(self) -> bool:
         return True
