@@ -98,18 +98,19 @@ def test_nodes_with_and_without_a_model_do_not_mix_and_a_model_s_cluster_may_car
         assert len(world.lenders()) == 1
 
 
-def test_the_example_of_two_processes_that_share_a_cache_runs_as_printed():
+def test_the_examples_in_python_run_as_printed():
     with Cluster() as cluster:
         world = RoleStore(cluster)
         world.conductor()
         world.cache("one", "--store-dram", "16MiB")
         wait_until("it lends", lambda: len(world.lenders()) == 1)
-        example = ROOT / "examples/shared_kv.py"
         env = {**os.environ, "PYTHONPATH": sys.path[0], "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "MOONCAF_DIRECTORY": world.at}
-        done = subprocess.run([sys.executable, str(example)], env=env, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        promised = example.read_text().split("prints\n\n")[1].split('"""')[0]
-        assert [line.strip() for line in promised.strip().splitlines()] == done.stdout.splitlines()
+        for name in ("shared_kv.py", "engine_connector.py"):
+            example = ROOT / "examples" / name
+            done = subprocess.run([sys.executable, str(example)], env=env, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, (name, done.stderr)
+            promised = example.read_text().split("prints\n\n")[1].split("\n\n")[0].split('"""')[0]
+            assert [line.strip() for line in promised.strip().splitlines()] == done.stdout.splitlines(), (name, done.stdout)
 
 
 def test_what_makes_no_sense_is_refused_with_a_reason():
