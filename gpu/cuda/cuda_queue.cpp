@@ -31,6 +31,8 @@ kernel product_kernel(weight_form form, bool few) {
   switch (form) {
     case weight_form::nibbles:
       return few ? kernel::product_nibbles_few : kernel::product_nibbles_many;
+    case weight_form::fives:
+      return few ? kernel::product_fives_few : kernel::product_fives_many;
     case weight_form::bytes:
       return few ? kernel::product_bytes_few : kernel::product_bytes_many;
     case weight_form::bytes_by_sixteen:

@@ -35,7 +35,7 @@ form_shape shape_of(ggml_type type) {
     case ggml_type::mxfp4:
       return {weight_form::fp4, 4, 32, 1};
     case ggml_type::q5_k:
-      return {weight_form::bytes, 8, 32, 8};
+      return {weight_form::fives, 5, 32, 8};
     case ggml_type::q6_k:
       return {weight_form::bytes_by_sixteen, 8, 16, 8};
     case ggml_type::f16:
@@ -50,9 +50,22 @@ form_shape shape_of(ggml_type type) {
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
+/// 5 bits: the lowest four of a chunk as nibbles, and behind them the highest, column j's as bit j.
+void put_fives(const group_values& v, std::byte* row, std::size_t first) {
+  for (unsigned c = 0; c < 32; ++c) {
+    const auto column = (first + c) % 64;
+    auto* const chunk = row + (first + c) / 64 * 40;
+    if (column % 16 < 8)
+      chunk[column / 16 * 8 + column % 8] =
+          static_cast<std::byte>((v.quants[c] & 15u) | (v.quants[c + 8] & 15u) << 4);
+    chunk[32 + column / 8] |= static_cast<std::byte>((v.quants[c] >> 4 & 1u) << column % 8);
+  }
+}
+
 /// A group's weights to where they lie in a row. Nibbles: of each 16 columns, column j and j + 8 share a
 /// byte.
 void put_quants(const group_values& v, const form_shape& s, std::byte* row, std::size_t first) {
+  if (s.bits == 5) return put_fives(v, row, first);
   for (unsigned c = 0; c < s.group; ++c) {
     const auto column = first + c;
     if (s.bits == 8) {

@@ -24,6 +24,8 @@
   X(combine, combine_params, combine_threads)                       \
   X(product_nibbles_few, product_params, product_threads)           \
   X(product_nibbles_many, product_params, product_threads)          \
+  X(product_fives_few, product_params, product_threads)             \
+  X(product_fives_many, product_params, product_threads)            \
   X(product_bytes_few, product_params, product_threads)             \
   X(product_bytes_many, product_params, product_threads)            \
   X(product_bytes_by_sixteen_few, product_params, product_threads)  \

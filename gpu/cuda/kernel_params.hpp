@@ -13,6 +13,7 @@ namespace mooncaf::cuda {
 /// zeros.
 enum class weight_form : std::uint32_t {
   nibbles,           ///< 4 bits; scale and minimum per 32 columns
+  fives,             ///< 5 bits; scale and minimum per 32 columns
   bytes,             ///< 8 bits; scale and minimum per 32 columns
   bytes_by_sixteen,  ///< 8 bits; scale and minimum per 16 columns
   fp4,               ///< numbers of 4 bits, a sign and E2M1; an exponent of 8 bits per 32 columns
@@ -31,7 +32,9 @@ inline constexpr unsigned product_warps = 4;
 inline constexpr unsigned product_threads = 32 * product_warps;
 
 struct weight_view {
-  const std::byte* values = nullptr;  ///< [rows][chunks][64] in `form`
+  /// [rows][chunks][64] in `form`; of `fives` a chunk is 32 bytes with the lowest four bits of each, as
+  /// nibbles have them, and 8 bytes with the highest.
+  const std::byte* values = nullptr;
   /// [rows][groups] of (scale, minimum); f16 or f32. A weight is scale · quant + minimum. Of `fp4`: of the
   /// exponents e as bytes, a weight being 2^(e - 127) · number. Null for plain forms.
   const std::byte* scales = nullptr;

@@ -88,10 +88,12 @@ MOONCAF_KERNEL(mooncaf_carry, mooncaf::cuda::carry_params, mooncaf::cuda::carry_
       words4 held[words_ahead];
       MOONCAF_UNROLL
       for (unsigned j = 0; j < words_ahead; ++j)
-        if (first + j * carry_threads < all) held[j] = load16(move.from + place(first + j * carry_threads, move.from_pitch));
+        if (first + j * carry_threads < all)
+          held[j] = load16(move.from + place(first + j * carry_threads, move.from_pitch));
       MOONCAF_UNROLL
       for (unsigned j = 0; j < words_ahead; ++j)
-        if (first + j * carry_threads < all) store16(move.to + place(first + j * carry_threads, move.to_pitch), held[j]);
+        if (first + j * carry_threads < all)
+          store16(move.to + place(first + j * carry_threads, move.to_pitch), held[j]);
     }
   }
 }

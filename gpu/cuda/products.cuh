@@ -88,6 +88,7 @@ MOONCAF_DEVICE void multiply(const product_params& p, float* sums) {
   MOONCAF_PRODUCT(FORM, many, 2, 8)
 
 MOONCAF_PRODUCTS(nibbles)
+MOONCAF_PRODUCTS(fives)
 MOONCAF_PRODUCTS(bytes)
 MOONCAF_PRODUCTS(bytes_by_sixteen)
 MOONCAF_PRODUCTS(fp4)

@@ -72,6 +72,8 @@ MOONCAF_KERNEL(mooncaf_embed, mooncaf::cuda::embed_params, mooncaf::cuda::row_th
   switch (p.table.form) {
     case weight_form::nibbles:
       return embed_row<weight_form::nibbles>(p);
+    case weight_form::fives:
+      return embed_row<weight_form::fives>(p);
     case weight_form::bytes:
       return embed_row<weight_form::bytes>(p);
     case weight_form::bytes_by_sixteen:

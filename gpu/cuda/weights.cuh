@@ -36,7 +36,7 @@ template <weight_form Form>
 MOONCAF_DEVICE void load_weights(const weight_view& w, std::size_t row, unsigned chunk, unsigned part,
                                  float (&out)[16]) {
   const std::size_t at = (row * w.chunks + chunk) * chunk_columns + 16 * part;
-  if constexpr (Form == weight_form::nibbles || Form == weight_form::bytes ||
+  if constexpr (Form == weight_form::nibbles || Form == weight_form::fives || Form == weight_form::bytes ||
                 Form == weight_form::bytes_by_sixteen) {
     constexpr unsigned groups = Form == weight_form::bytes_by_sixteen ? 4 : 2;
     const auto s = load_scales(w, (row * w.chunks + chunk) * groups + part * groups / 4);
@@ -46,6 +46,17 @@ MOONCAF_DEVICE void load_weights(const weight_view& w, std::size_t row, unsigned
       for (unsigned i = 0; i < 8; ++i) {
         out[i] = fused(byte_value(packed.w[i / 4] & 0x0F0F0F0Fu, i % 4), s.scale, s.minimum);
         out[i + 8] = fused(byte_value(packed.w[i / 4] >> 4 & 0x0F0F0F0Fu, i % 4), s.scale, s.minimum);
+      }
+    } else if constexpr (Form == weight_form::fives) {
+      const std::byte* const own = w.values + (row * w.chunks + chunk) * 40;
+      const words2 packed = load8(own + 8 * part);
+      const std::uint32_t high = *reinterpret_cast<const std::uint16_t*>(own + 32 + 2 * part);
+      MOONCAF_UNROLL
+      for (unsigned i = 0; i < 8; ++i) {
+        const std::uint32_t pair = packed.w[i / 4] >> 8 * (i % 4);
+        out[i] = fused(static_cast<float>((pair & 15u) | (high >> i & 1u) << 4), s.scale, s.minimum);
+        out[i + 8] =
+            fused(static_cast<float>((pair >> 4 & 15u) | (high >> (i + 8) & 1u) << 4), s.scale, s.minimum);
       }
     } else {
       const words4 packed = load16(w.values + at);

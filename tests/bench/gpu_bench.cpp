@@ -71,7 +71,7 @@ double bytes_of_weight(ggml_type type) {
     case ggml_type::q8_0:
       return 1 + 4.0 / 32;
     case ggml_type::q5_k:
-      return 1 + 8.0 / 32;
+      return 0.625 + 8.0 / 32;
     case ggml_type::q6_k:
       return 1 + 8.0 / 16;
     case ggml_type::f32:

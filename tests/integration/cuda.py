@@ -8,11 +8,12 @@ that ends alone, and with status 70 by a process that was nothing else.
 """
 import concurrent.futures
 import os
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Client, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
+from cluster import BINARY, PATIENCE, Client, Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
 from startup import refused  # noqa: E402
 
 os.environ["LD_LIBRARY_PATH"] = os.environ["MOONCAF_FAKE_CUDA_DIR"]  # of every process here
@@ -97,6 +98,14 @@ def memory_that_cannot_be_pinned_is_said_and_done_without():
     with Cluster() as cluster:
         one_server(cluster, *SMALL, *GPU)
         assert "pinned" not in cluster.processes["all"].output()
+
+
+def whether_a_nic_could_reach_a_gpu_is_said():
+    for trouble, words in (("", "none of 1 GPUs exports dma-bufs (it takes the open kernel modules of the driver)"),
+                           ("dma-buf", "dma-buf of 1 of 1 GPUs, CUDA driver 13.0")):
+        run = subprocess.run([BINARY, "topology"], capture_output=True, text=True, timeout=30 * PATIENCE,
+                             env={**os.environ, "MOONCAF_FAKE_CUDA": trouble})
+        assert words in run.stdout, (trouble, run.stdout, run.stderr)
 
 
 def fail_with(file, how):
@@ -226,7 +235,7 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
         cluster.wait_idle()
 
 
-TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, memory_that_cannot_be_pinned_is_said_and_done_without,
+TESTS = [whether_a_nic_could_reach_a_gpu_is_said, the_tokens_are_the_hosts, chance_is_the_hosts, memory_that_cannot_be_pinned_is_said_and_done_without,
          kv_travels_between_a_gpu_and_a_host,
          what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_in_a_prefill_ends_its_workers_alone,
          a_gpu_that_fails_in_an_answer_does_not_show_in_it, memory_that_runs_out_ends_the_worker_that_wanted_it,

@@ -24,7 +24,7 @@ SMS, CLOCK, MEMORY, TENSOR, L1, LANES, LATENCY = 132, 1.755e9, 3.35e12, 989.4e12
 # Llama 3 8B in 4-bit weights with f16 scales: 5 bits each.
 DIM, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, WEIGHT_BYTES = 4096, 14336, 32, 8, 128, 32, 128256, 5 / 8
 # Of a weight on the device: bytes with its scales, and operations that make it an f16.
-FORMS = {"nibbles": (WEIGHT_BYTES, 4), "fp4": (17 / 32, 4), "bytes": (9 / 8, 4), "bytes_by_sixteen": (3 / 2, 4), "f16": (2, 0),
+FORMS = {"nibbles": (WEIGHT_BYTES, 4), "fp4": (17 / 32, 4), "fives": (7 / 8, 6), "bytes": (9 / 8, 4), "bytes_by_sixteen": (3 / 2, 4), "f16": (2, 0),
          "bf16": (2, 2), "f32": (4, 1)}
 # Query heads, KV heads, dimensions, layers, planes of a head and positions of a tile: SmolLM2 135M, Llama 3 8B, Gemma 3 4B,
 # DeepSeek V2 Lite.

@@ -5,9 +5,10 @@
 //
 // It refuses what the driver would: a call without a context, a handle that it did not make, an unknown
 // kernel. What the driver does later is done at once. MOONCAF_FAKE_CUDA says what it is to go wrong with:
-// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), or "failing:FILE". Once there is such a
-// file it says how the GPU fails, and at which launch from then on: "ecc 40". As on a GPU that launch is
-// taken, and whatever comes next is refused, for good; but "memory 1" refuses one allocation.
+// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), "dma-buf" (it says that it has such),
+// or "failing:FILE". Once there is such a file it says how the GPU fails, and at which launch from then on:
+// "ecc 40". As on a GPU that launch is taken, and whatever comes next is refused, for good; but "memory 1"
+// refuses one allocation.
 
 #include <cuda.h>
 
@@ -228,8 +229,21 @@ CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice) {
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
   *value = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
            : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 4
+           : which == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED      ? trouble() == "dma-buf"
                                                                  : 0;
   return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+// No dma-buf is to be had of memory that is the processor's.
+CUresult CUDAAPI cuPointerGetAttribute(void*, CUpointer_attribute, CUdeviceptr) {
+  return CUDA_ERROR_INVALID_VALUE;
+}
+CUresult CUDAAPI cuMemGetHandleForAddressRange(void*, CUdeviceptr, std::size_t, CUmemRangeHandleType,
+                                               unsigned long long) {
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult CUDAAPI cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
   *bytes = memory_bytes;
