@@ -83,7 +83,8 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   if (key.empty() || key.size() > key_bytes_max) return refuse(store_code::invalid_key);
   if ((!policy.move && (size == 0 || policy.replicas == 0)) || policy.replicas > replicas_max ||
       policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
-      policy.ttl.count() < 0 || ties.group.size() > key_bytes_max || ties.parent.size() > key_bytes_max ||
+      (!policy.move && (policy.keep || policy.exactly)) || policy.ttl.count() < 0 ||
+      ties.group.size() > key_bytes_max || ties.parent.size() > key_bytes_max ||
       !(ties.cost >= 0 && std::isfinite(ties.cost))) {
     return refuse(store_code::invalid_parameters);
   }

@@ -82,7 +82,7 @@ struct put_policy {
   /// Of a move: the replicas that are there stay, all but those of which a part lies in `leaving`.
   bool keep = false;
   std::string leaving;       ///< name of a segment; empty: none is left
-  bool exactly = false;      ///< in `preferred` or nowhere
+  bool exactly = false;      ///< of a move: in `preferred` or nowhere
   bool for_readers = false;  ///< of such a move: the new replica goes when the object is not read any more
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
@@ -193,8 +193,9 @@ class object_table {
   /// @param ties  what replaces an object and names no group stays in that one's; it keeps its place in its
   /// chain, and a parent that is not there, or is being written for longer than this one, is none.
   /// @param size  ignored for a move.
-  /// @error invalid_key, invalid_parameters (no bytes), already_exists (written or being written; with
-  /// `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing to move).
+  /// @error invalid_key, invalid_parameters (no bytes; what only a move may ask for), already_exists (written
+  /// or being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing
+  /// to move).
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
   /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease

@@ -42,7 +42,7 @@ def test_the_door_speaks_http():
         assert ask("PUT", "/objects/two?replicas=2", b"x")[0] == 201 and len(world.json("stat", "two")[0]["places"]) == 2
         assert ask("DELETE", key)[0] == 409 and ask("DELETE", key + "?force=1")[0] == 200 and ask("HEAD", key)[0] == 404
         assert ask("PUT", "/objects/", b"x")[0] == 400 and ask("PUT", "/objects/empty", b"")[0] == 400 and ask("GET", "/objects/%4")[0] == 400
-        assert ask("PUT", "/objects/large", bytes(65 << 20))[0] == 507 and ask("POST", key, b"x")[0] == 405 and ask("GET", "/other")[0] == 404
+        assert ask("PUT", "/objects/large", bytes(129 << 20))[0] == 507 and ask("POST", key, b"x")[0] == 405 and ask("GET", "/other")[0] == 404
         assert sorted(s["name"] for s in json.loads(ask("GET", "/segments")[1])) == ["s0", "s1"]
         assert sorted(ask("GET", "/get_all_segments")[1].split()) == [b"s0", b"s1"]
         text = ask("GET", "/metrics")[1].decode()
