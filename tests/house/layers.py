@@ -31,7 +31,7 @@ MAY_INCLUDE = {
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],
     "actors/http": [BASE, "runtime/text", "runtime/grammar", "runtime/tools", "runtime/model", "runtime/sched/rate_limit.hpp", "config"],
     "actors/metrics": [BASE, "actors/http"],
-    "actors/cluster": [BASE, "actors", "transport/net/secret.hpp"],
+    "actors/cluster": [BASE, "actors", "transport/net/secret.hpp", "runtime/sched/rate_limit.hpp"],
     "actors": ["actors", "runtime", "storage", "transport", "gpu", "config"],
 }
 WITH_CAF = ("actors", "actors/cluster")
