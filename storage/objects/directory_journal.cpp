@@ -109,6 +109,8 @@ void directory_desk::seal(session& s) {
   {
     store_wire::frame out{s.ready, store_wire::journal_base + ++s.told, store_wire::op::journal};
     out->put(static_cast<std::uint8_t>(s.urgent));
+    const auto filler = store_wire::urgent_bytes - std::min(s.entries.size(), store_wire::urgent_bytes);
+    if (s.urgent) out->put_text(std::string(filler, '\0'));
     out->put_bytes(s.entries);
   }
   s.entries.clear();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "storage/objects/directory_server.hpp"
 #include "transport/net/handshake.hpp"
@@ -39,7 +40,7 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   if (!wait_for(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
   if (const int why = connect_error(fd->get()); why != 0) return named({ec::peer_lost, errno_text(why)});
   tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
-  std::shared_ptr<directory_link> made{new directory_link(std::move(*fd), to.time_limit)};
+  std::shared_ptr<directory_link> made{new directory_link(std::move(*fd), to.time_limit, to.spin)};
   if (auto ok = made->greet(to, until); !ok) return named(ok.error());
   return made;
 }
@@ -150,14 +151,43 @@ result<directory_link::answer> directory_link::wait(std::uint64_t number) {
   }
 }
 
+/// @returns false at the limit.
+bool directory_link::await_bytes(time_point until) {
+  wake_from(1);
+  const auto since = clock_type::now();
+  const auto ready = [&] {
+    ::pollfd one{fd_.get(), POLLIN, 0};
+    return ::poll(&one, 1, 0) > 0;
+  };
+  if (looking_.look(ready)) return true;
+  const bool came = wait_for(fd_.get(), POLLIN, until);
+  looking_.slept(clock_type::now() - since);
+  return came;
+}
+
+/// Sleeps for as long as what comes may be taken together, unless it is urgent or much.
+void directory_link::await_more(time_point until) {
+  constexpr auto together = std::chrono::milliseconds(2);
+  wake_from(store_wire::urgent_bytes);
+  wait_for(fd_.get(), POLLIN, std::min(until, clock_type::now() + together));
+}
+
+void directory_link::wake_from(std::size_t bytes) {
+  if (std::exchange(wakes_us_, bytes) == bytes) return;
+  const int n = static_cast<int>(bytes);
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &n, sizeof(n));
+}
+
 /// Reads once and sorts what is whole; the lock is open while it waits.
 result<void> directory_link::read_some(std::unique_lock<std::mutex>& lock, time_point until) {
   std::byte chunk[64 * KiB];
   lock.unlock();
   ::ssize_t got = ::recv(fd_.get(), chunk, sizeof(chunk), 0);
   bool in_time = true;
-  while (got < 0 && (errno == EINTR || errno == EAGAIN) && in_time) {
-    in_time = wait_for(fd_.get(), POLLIN, until);
+  // What was told lately is followed by more: at first that is waited for, then whatever comes.
+  for (bool more = listens_; got < 0 && (errno == EINTR || errno == EAGAIN) && in_time; more = false) {
+    if (more) await_more(until);
+    else in_time = await_bytes(until);
     if (in_time) got = ::recv(fd_.get(), chunk, sizeof(chunk), 0);
   }
   lock.lock();

@@ -2,6 +2,7 @@
 // A client's connection to the directory: questions of many threads on one connection, none waits for
 // another's answer.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 #include "storage/objects/store_wire.hpp"
+#include "transport/net/short_wait.hpp"
 
 namespace mooncaf {
 
@@ -25,6 +27,7 @@ struct directory_address {
   std::string own_host;  ///< what this machine calls itself; see `peer_address::host_id`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
+  duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`
 };
 
 /// Has no thread of its own: of those that wait one reads, for all.
@@ -42,6 +45,10 @@ class directory_link {
   result<answer> wait(std::uint64_t number);
   result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);
 
+  /// From now on nobody here waits for an answer, but for what the directory tells unasked: what is not
+  /// urgent is taken together, some milliseconds late, so that telling costs the directory no waking of us.
+  void only_listens() { listens_ = true; }
+
   bool broken() const;
   /// Of the directory: another number, another directory, though it has the same address.
   std::uint64_t incarnation() const noexcept { return incarnation_; }
@@ -49,16 +56,23 @@ class directory_link {
   void close();
 
  private:
-  directory_link(unique_fd fd, duration limit) : fd_(std::move(fd)), limit_(limit) {}
+  directory_link(unique_fd fd, duration limit, duration spin)
+      : fd_(std::move(fd)), limit_(limit), looking_(spin) {}
   result<void> greet(const directory_address& to, time_point until);
   result<void> send_all(std::span<const std::byte> bytes, time_point until);
   result<void> receive(std::span<std::byte> into, time_point until);
   result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
+  bool await_bytes(time_point until);
+  void await_more(time_point until);
+  void wake_from(std::size_t bytes);
   void give_up(const error& why);
 
   unique_fd fd_;
   duration limit_;
   std::uint64_t incarnation_ = 0;
+  std::atomic<bool> listens_{false};
+  short_wait looking_;        // whoever reads
+  std::size_t wakes_us_ = 1;  // likewise: bytes that must have come
   std::mutex sending_;
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "transport/net/socket.hpp"
 
@@ -33,7 +34,8 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   std::unique_ptr<directory_server> made{new directory_server(std::move(options))};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
-  auto loop = event_loop::start({"directory", [self = made.get()] { return self->tick(); }, nullptr, {}});
+  auto loop = event_loop::start(
+      {"directory", [self = made.get()] { return self->tick(); }, nullptr, short_wait::usual});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   made->loop_->run([self = made.get()] {
@@ -62,6 +64,7 @@ void directory_server::accept_all() {
                                                         {},
                                                         {},
                                                         0,
+                                                        EPOLLIN,
                                                         false});
     auto* const c = made.get();
     c->token = loop_->add(c->fd.get(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
@@ -87,7 +90,8 @@ void directory_server::on_events(connection& c, std::uint32_t events) {
 void directory_server::watch(connection& c) {
   const bool unsent = c.sent < c.out.size();
   const bool more = c.out.size() - c.sent < unsent_max;
-  loop_->modify(c.token, (more ? EPOLLIN : 0u) | (unsent ? EPOLLOUT : 0u));
+  const std::uint32_t events = (more ? EPOLLIN : 0u) | (unsent ? EPOLLOUT : 0u);
+  if (std::exchange(c.watched, events) != events) loop_->modify(c.token, events);
 }
 
 void directory_server::deliver() {

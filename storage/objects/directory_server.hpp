@@ -50,7 +50,8 @@ class directory_server {
     time_point since{};
     std::uint64_t session = 0;  ///< zero until the other side has proved itself
     std::vector<std::byte> in, out;
-    std::size_t sent = 0;  ///< of `out`
+    std::size_t sent = 0;       ///< of `out`
+    std::uint32_t watched = 0;  ///< what the loop waits for
     bool ended = false;
   };
   explicit directory_server(directory_server_options options)

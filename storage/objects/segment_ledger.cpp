@@ -10,6 +10,7 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
   byte_reader in{payload};
   outcome o;
   o.acknowledge = in.get<std::uint8_t>() != 0;
+  if (o.acknowledge) in.take(in.get<std::uint32_t>());  // filler
   while (in.ok() && in.left() > 0) {
     const auto kind = static_cast<entry>(in.get<std::uint8_t>());
     const auto segment = in.get<std::uint32_t>();

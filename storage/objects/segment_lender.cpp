@@ -24,6 +24,7 @@ segment_lender::segment_lender(segment_lender_options options)
     : options_(std::move(options)), worker_(options_.directory) {
   // A directory that only stands still is waited for: others hold the same memory, and nothing is lost yet.
   options_.directory.time_limit = std::chrono::minutes(10);
+  options_.directory.spin = {};  // nobody waits for us but who removes something
 }
 
 result<std::unique_ptr<segment_lender>> segment_lender::start(segment_lender_options options) {
@@ -131,6 +132,7 @@ result<void> segment_lender::announce(directory_link& link) {
 
 /// Takes down what the directory tells, until the connection ends.
 void segment_lender::listen() {
+  link_->only_listens();
   for (auto number = store_wire::journal_base + 1;; ++number) {
     const auto told = link_->wait(number);
     if (!told) {

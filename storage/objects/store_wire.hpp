@@ -62,7 +62,12 @@ std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
-/// What a journal frame has after a byte that says whether it is to be acknowledged: kind, segment, and
+/// A journal frame that is to be acknowledged is at least this long, by filler: its receiver is not woken for
+/// less where others come along (`directory_link::only_listens`).
+inline constexpr std::size_t urgent_bytes = 2048;
+
+/// What a journal frame has after a byte that says whether it is to be acknowledged, and filler with its
+/// length if it is: kind, segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size
   published,     ///< ticket, offset, checksum, pins, what part it is of what, place in its chain, key, group

@@ -129,7 +129,8 @@ int event_loop::sleep_ms() const {
   return ticking_ ? static_cast<int>(std::chrono::milliseconds(tick_interval).count()) : idle_ms;
 }
 
-void event_loop::wait(int timeout_ms) {
+/// @returns whether anything had happened.
+bool event_loop::wait(int timeout_ms) {
   ::epoll_event events[64];
   const int n = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
   sleeping_ = false;
@@ -146,6 +147,11 @@ void event_loop::wait(int timeout_ms) {
     const auto handler = it->second.handler;
     (*handler)(events[i].events);
   }
+  return n > 0;
+}
+
+bool event_loop::look() {
+  return looking_.look([this] { return has_tasks_ || stopping_ || wait(0); });
 }
 
 void event_loop::main() {
@@ -168,6 +174,8 @@ void event_loop::main() {
       if (!busy) relax(idle_polls);
       continue;
     }
+    if (look()) continue;
+    const auto since = clock_type::now();
     sleeping_ = true;
     if (options_.poller) options_.poller->arm();
     if (has_tasks_ || poll_once()) {
@@ -176,6 +184,7 @@ void event_loop::main() {
       continue;
     }
     wait(sleep_ms());
+    looking_.slept(clock_type::now() - since);
     // Work that came with the wake may need ticks from now on.
     next_tick_ = {};
   }

@@ -15,6 +15,7 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
+#include "transport/net/short_wait.hpp"
 
 namespace mooncaf {
 
@@ -42,7 +43,9 @@ class event_loop {
     std::string thread_name;
     tick_handler on_tick;
     loop_poller* poller = nullptr;  ///< must outlive the loop
-    duration spin{};                ///< with a poller: go on polling this long after the last work
+    /// With a poller: go on polling this long after the last work. Without one: look at the descriptors for
+    /// so long before sleeping, as long as that is good for something; see `short_wait`.
+    duration spin{};
   };
   static result<std::unique_ptr<event_loop>> start(options o);
   ~event_loop();  ///< stops
@@ -64,12 +67,14 @@ class event_loop {
   void stop();
 
  private:
-  explicit event_loop(options o) : options_(std::move(o)) {}
+  explicit event_loop(options o)
+      : options_(std::move(o)), looking_(options_.poller ? duration{} : options_.spin) {}
   void main();
   bool run_tasks();
   bool poll_once();
   int sleep_ms() const;
-  void wait(int timeout_ms);
+  bool wait(int timeout_ms);
+  bool look();
 
   struct watch {
     int fd;
@@ -81,6 +86,7 @@ class event_loop {
   unique_fd wake_;
   std::unordered_map<std::uint64_t, watch> watches_;  // loop's thread
   std::uint64_t next_token_ = 1;                      // 0 is the wake descriptor
+  short_wait looking_;
   bool ticking_ = false;
   time_point next_tick_{};
 

@@ -120,15 +120,32 @@ TEST_CASE("what was freed is in doubt as long as it rests, or until its place is
   CHECK(announced(l).empty());
 }
 
+TEST_CASE("what is to be acknowledged has filler before it, of any length that is there") {
+  auto l = ledger();
+  frame_of_entries f;
+  f.bytes = {std::byte{1}};
+  f.out.put_text(std::string(3000, '\0'));
+  f.reserved(1, 0, 100).published(1, "a");
+  const auto taken = l.apply(f.bytes, now);
+  CHECK(taken.understood);
+  CHECK(taken.acknowledge);
+  CHECK(l.objects() == 1);
+
+  frame_of_entries cut;
+  cut.bytes = {std::byte{1}};
+  cut.out.put(std::uint32_t{3000});
+  cut.reserved(2, 200, 100);
+  CHECK_FALSE(l.apply(cut.bytes, now).understood);
+}
+
 TEST_CASE("the holder learns who belongs to the store, and when it does so itself no more") {
   auto l = ledger();
   frame_of_entries f;
   f.begin(entry::joined, 7).begin(entry::joined, 8).begin(entry::joined, 9).begin(entry::fenced, 8);
   f.begin(entry::serving).out.put(std::uint64_t{55});
-  f.bytes[0] = std::byte{1};
   const auto taken = l.apply(f.bytes, now);
   CHECK(taken.understood);
-  CHECK(taken.acknowledge);
+  CHECK_FALSE(taken.acknowledge);
   CHECK_FALSE(taken.fenced);
   CHECK(l.former().members == std::vector<std::uint32_t>{7, 9});
   CHECK(l.former().fenced == std::vector<std::uint32_t>{8});

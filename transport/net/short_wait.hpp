@@ -1,0 +1,68 @@
+#pragma once
+// Looking for an answer again and again for a moment before sleeping: being woken takes 20 to 50 µs where
+// processors rest meanwhile, more than most answers do.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+/// Says how long to look before a sleep, by what looking was good for lately. Where nothing comes it says
+/// "not at all" after a few waits, so that who is idle sleeps.
+/// @thread  not synchronised
+class short_wait {
+ public:
+  static constexpr duration usual = std::chrono::microseconds(50);
+
+  /// @param longest  zero: never look. Nor is there a point in it for a process with one processor: who
+  /// would answer meanwhile?
+  explicit short_wait(duration longest, int processors = own_processors())
+      : longest_(processors > 1 ? longest : duration{}) {}
+
+  /// Asks `came` again and again for a while, if there is a point in it. Others run in between: what they do
+  /// may be what we wait for. @returns whether it said yes; if not it is time to sleep, and to call `slept`.
+  template <class Came, class Now, class Pause>
+  bool look(Came&& came, Now&& now, Pause&& pause) {
+    if (credit_ <= 0 || longest_ <= duration{}) return false;
+    for (auto at = now(), until = at + longest_; at < until;) {
+      if (came()) {
+        credit_ = std::min(credit_ + 2, credit_max);
+        return true;
+      }
+      pause();
+      const auto before = std::exchange(at, now());
+      // Others want the processor, and whoever sleeps is let before whoever gives it away.
+      if (at - before > longest_) credit_ = crowded;
+    }
+    return false;
+  }
+  template <class Came>
+  bool look(Came&& came) {
+    return look(
+        came, [] { return clock_type::now(); }, [] { std::this_thread::yield(); });
+  }
+  /// `gap` after the wait began we were awake again.
+  void slept(duration gap) noexcept {
+    constexpr int waking = 4;  // a gap has the time in it that waking took
+    if (credit_ > 0) --credit_;
+    else if (gap <= waking * longest_) ++credit_;
+  }
+
+  static int own_processors() noexcept {
+    ::cpu_set_t mine;
+    return ::sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : 2;
+  }
+
+ private:
+  static constexpr int credit_max = 8, crowded = -64;
+  duration longest_;
+  int credit_ = 0;
+};
+
+}  // namespace mooncaf
