@@ -54,8 +54,9 @@ void family() {
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
   };
   const auto members = env("FAMILY_MEMBERS", 200), requests = env("FAMILY_REQUESTS", 2500);
+  const auto first = env("FAMILY_FIRST", 1);
   std::vector<result_row> rows;
-  for (std::uint64_t n = 1; n <= members; ++n) {
+  for (std::uint64_t n = first; n < first + members; ++n) {
     auto m = member_of_family(n, requests);
     result_row row;
     row.text = std::to_string(n) + ": " + m.text();
