@@ -26,6 +26,9 @@ void compute_step::run() {
     }
     item.checksums.resize(filled_blocks(item));
     if (runner.checks()) last.checksums = item.checksums;
+    item.written_from = item.start;
+    last.may_stay = item.may_stay;
+    last.written_from = &item.written_from;
     rows += last.want_logits ? 1 : 0;
   }
   const std::size_t vocab = runner.vocab_size();
@@ -121,11 +124,21 @@ row_hidden_fn compute_step::pooler(step_item& item) {
 
 void compute_step::finish_item(step_item& item) {
   if (item.token) item.sample->accept(item.token->id);
+  check_blocks(item);
+}
+
+/// Checksums of what the step wrote to memory, as far as the device has not
+/// made them.
+void compute_step::check_blocks(step_item& item) {
   const auto& runner = *machine_->runner;
-  if (runner.checks()) return;
   const auto& layout = runner.layout();
+  const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
+  item.first_block = item.written_from / layout.block_tokens;
+  if (item.written_from == end) return item.checksums.clear();
+  if (runner.checks() && item.written_from == item.start) return;
+  item.checksums.resize(end / layout.block_tokens - item.first_block);
   for (std::size_t i = 0; i < item.checksums.size(); ++i)
-    item.checksums[i] = checksum64({item.blocks[item.start / layout.block_tokens + i], layout.block_bytes()});
+    item.checksums[i] = checksum64({item.blocks[item.first_block + i], layout.block_bytes()});
 }
 
 }  // namespace mooncaf

@@ -40,6 +40,7 @@ struct step_item {
   std::size_t top = 0;  ///< … with so many alternatives
   pooling_kind pooling = pooling_kind::none;
   std::shared_ptr<const std::atomic<bool>> cancelled;
+  bool may_stay = false;  ///< nobody but this device needs the KV of `tokens` yet
 
   chosen_token chosen;  ///< where the pass chooses the token itself, before it becomes `token`
 
@@ -48,8 +49,13 @@ struct step_item {
   /// Of `pooling`: the sum of all rows so far, in their order whatever the chunks, or the last one. Goes in
   /// as the chunk before left it.
   std::vector<double> pooled;
-  std::vector<sampled_token> scores;     ///< of `targets`
-  std::vector<std::uint64_t> checksums;  ///< one per block that this step filled, ascending
+  std::vector<sampled_token> scores;  ///< of `targets`
+  /// One per full block that this step wrote to memory, ascending: those that
+  /// it filled, unless they stay on the device; and with them those that had
+  /// stayed before.
+  std::vector<std::uint64_t> checksums;
+  std::uint32_t first_block = 0;   ///< index of the first of them in the sequence
+  std::uint32_t written_from = 0;  ///< position, see `batch_item`
 };
 
 /// What a worker computes with: used by one step at a time.
@@ -81,6 +87,7 @@ class compute_step final : public blocking_task {
   std::future<void> make_masks();
   std::size_t filled_blocks(const step_item& item) const;
   void finish_item(step_item& item);
+  void check_blocks(step_item& item);
 
   std::shared_ptr<engine> machine_;
   std::vector<step_item> items_;

@@ -186,6 +186,7 @@ void decode_worker::carry_out(const decode_action::withdraw& order) {
 }
 
 void decode_worker::carry_out(const decode_action::release& order) {
+  if (context_->device_blocks) context_->device_blocks->let_go(order.owner);
   send(links_.shard, release_atom_v, order.owner);
 }
 
@@ -268,6 +269,7 @@ void decode_worker::step() {
     item.keys = request->keys;
     item.sample = request->sample;
     item.adapter = adapter_of(*context_, request->job);
+    item.may_stay = true;
     intake_.step_begun(id.value);
     items.push_back(std::move(item));
   }
@@ -356,7 +358,8 @@ bool decode_worker::item_done(const live_ptr& request, step_item& item, token_ru
   const auto& job = request->job;
   request->unnamed.push_back(request->next);
   ++request->position;
-  if (!item.checksums.empty()) publish_block(*request, item.checksums.front());
+  if (request->unnamed.size() == context_->layout.block_tokens) name_block(*request);
+  if (!item.checksums.empty()) publish_blocks(*request, item);
   auto& attempt = *intake_.find(job.id.owner());
   if (!attempt.fresh.empty()) {
     intake_.take_fresh(attempt);
@@ -371,17 +374,22 @@ bool decode_worker::item_done(const live_ptr& request, step_item& item, token_ru
   return run.finish != finish_kind::none;
 }
 
-void decode_worker::publish_block(live& request, std::uint64_t checksum) {
-  const auto block_tokens = context_->layout.block_tokens;
-  commit_item item;
-  item.depth = request.position / block_tokens - 1;
-  item.slot = intake_.find(request.job.id.owner())->claim.slots()[item.depth];
-  item.parent = request.keys.empty() ? request.job.root : request.keys.back();
-  item.key = next_key(item.parent, request.unnamed);
-  item.checksum = checksum;
-  request.keys.push_back(item.key);
+void decode_worker::name_block(live& request) {
+  const auto& parent = request.keys.empty() ? request.job.root : request.keys.back();
+  request.keys.push_back(next_key(parent, request.unnamed));
   request.unnamed.clear();
-  send(links_.shard, commit_atom_v, request.job.id.owner(), std::vector<commit_item>{item});
+}
+
+/// Those that the step wrote to memory.
+void decode_worker::publish_blocks(const live& request, const step_item& item) {
+  const auto& slots = intake_.find(request.job.id.owner())->claim.slots();
+  std::vector<commit_item> items;
+  for (std::uint32_t i = 0; i < item.checksums.size(); ++i) {
+    const auto b = item.first_block + i;
+    items.push_back(
+        {slots[b], request.keys[b], b == 0 ? request.job.root : request.keys[b - 1], b, item.checksums[i]});
+  }
+  send(links_.shard, commit_atom_v, request.job.id.owner(), std::move(items));
 }
 
 }  // namespace mooncaf

@@ -76,7 +76,8 @@ class decode_worker final : public decode_worker_actor::base {
   void step_done(const std::shared_ptr<compute_step>& task);
   /// @returns whether this was the request's last token.
   bool item_done(const live_ptr& request, step_item& item, token_run& run);
-  void publish_block(live& request, std::uint64_t checksum);
+  static void name_block(live& request);
+  void publish_blocks(const live& request, const step_item& item);
   worker_load load() const;
 
   context_ptr context_;

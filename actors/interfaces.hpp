@@ -73,6 +73,13 @@ using messenger_actor = caf::typed_actor<
     // INTERNAL: tries once more to shut a peer out.
     MOONCAF_RPC(void, tick_atom, node_id)>;
 
+/// The DEVICE WRITER of a process: brings to memory what only its device holds.
+using device_writer_actor = caf::typed_actor<
+    // INTERNAL: there may be something to write.
+    MOONCAF_RPC(void, tick_atom),
+    // Writes all that there is, before a planned stop; answers with how many blocks that were.
+    MOONCAF_RPC(std::uint64_t, flush_atom)>;
+
 /// The POOL KEEPER of a node that stores and does not compute.
 using pool_keeper_actor = caf::typed_actor<
     // Copies these blocks here, if they are not here and can still be had. Orders beyond a bound are forgotten.

@@ -28,6 +28,8 @@ struct local_actors {
   cache_shard_actor shard;
   messenger_actor messenger;
   pool_keeper_actor keeper;
+  device_writer_actor writer;  ///< null where the device computes in memory, or
+                               ///< all is written through
   gateway_actor gateway;
   std::vector<prefill_worker_actor> prefill;
   std::vector<decode_worker_actor> decode;

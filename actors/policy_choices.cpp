@@ -2,6 +2,11 @@
 
 namespace mooncaf {
 
+device_write_rule as_rule(write_policy_choice c, std::uint32_t hits) noexcept {
+  if (c == write_policy_choice::write_through) return {};
+  return {false, c == write_policy_choice::write_through_selective ? hits : 0};
+}
+
 page_order as_order(l2_layout_choice c) noexcept {
   return c == l2_layout_choice::page_first ? page_order::page_first : page_order::page_first_direct;
 }

@@ -30,6 +30,11 @@ prefill_core_options options_of(const context_ptr& context) {
                .aging = o.scheduler.ttft_slo,
                .max_requests = prefill_worker::requests_per_step(o.prefill.max_batch_tokens)};
   out.disk_by_layers = context->disk_part_layers > 0;
+  if (context->device_blocks)
+    out.on_device = [kv = context->device_blocks](std::uint64_t owner, std::span<const block_key> keys,
+                                                  std::uint32_t have) {
+      return kv->adopt(owner, keys, have);
+    };
   out.prefetch = as_policy(o.prefill);
   // The worker holds the context for longer than its core.
   out.link = [c = context.get()](node_id source, std::uint32_t blocks, time_point now) {
@@ -160,9 +165,14 @@ void prefill_worker::act() {
 // -------------------------------------------------------------------------------------------------------------
 
 void prefill_worker::carry_out(prefill_action::look& order) {
+  // What the device holds need not be loaded from further away.
+  const bool local = context_->device_blocks && !core_.find(order.owner)->remote;
+  const auto on_device = local ? context_->device_blocks->match(order.keys) : 0;
   request(links_.shard, request_limit, look_atom_v, std::move(order.keys))
       .then(
-          [this, owner = order.owner](const prefix_view& here) {
+          [this, on_device, owner = order.owner](prefix_view here) {
+            here.dram_blocks = std::max(here.dram_blocks, on_device);
+            here.held_blocks = std::max(here.held_blocks, on_device);
             core_.looked(owner, here, clock_type::now());
             act();
           },
@@ -238,6 +248,7 @@ void prefill_worker::carry_out(prefill_action::commit& order) {
 }
 
 void prefill_worker::carry_out(const prefill_action::release& order) {
+  if (context_->device_blocks) context_->device_blocks->let_go(order.owner);
   send(links_.shard, release_atom_v, order.owner);
 }
 
@@ -277,6 +288,7 @@ step_item prefill_worker::make_item(const prefill_part& part) {
   }
   item.adapter = adapter_of(*context_, request->job);
   item.cancelled = request->cancelled;
+  item.may_stay = part.stays;
   if (const auto& wanted = job.sampling; wanted.prompt_logprobs >= 0) {
     const auto rest = std::span{job.tokens}.first(job.prompt_tokens).subspan(part.start + 1);
     item.targets = rest.first(std::min<std::size_t>(part.tokens, rest.size()));
@@ -306,7 +318,7 @@ void prefill_worker::step_done(const std::shared_ptr<compute_step>& task) {
   for (auto& item : task->items()) {
     const auto owner = item.id.owner();
     outcomes.push_back({owner, item.start, static_cast<std::uint32_t>(item.tokens.size()),
-                        item.stream != nullptr, std::move(item.checksums)});
+                        item.stream != nullptr, item.first_block, std::move(item.checksums)});
     item.hold = nullptr;  // who keeps it now
     if (outcome) requests_.at(owner)->outcomes.push_back(std::move(item));
   }

@@ -463,6 +463,7 @@ shutdown_result process::stop() {
   add(local_.gateway);
   for (const auto& w : local_.prefill) add(w);
   for (const auto& w : local_.decode) add(w);
+  add(local_.writer);
   add(local_.keeper);
   add(local_.messenger);
   add(local_.shard);

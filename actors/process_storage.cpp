@@ -133,6 +133,8 @@ void process::flush() {
   const auto limit = opts().cache.flush_limit;
   if (!ssd_ || limit <= duration::zero()) return;
   caf::scoped_actor self{*system_};
+  if (local_.writer)
+    self->request(local_.writer, limit, flush_atom_v).receive([](std::uint64_t) {}, [](const caf::error&) {});
   self->request(local_.shard, limit, flush_atom_v)
       .receive(
           [](std::uint64_t blocks) {

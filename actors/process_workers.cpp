@@ -3,9 +3,11 @@
 #include "actors/cluster/shutdown.hpp"
 #include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
+#include "actors/device_writer.hpp"
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
 #include "actors/metrics/metrics.hpp"
+#include "actors/policy_choices.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/process.hpp"
 #include "runtime/model/lora_adapter.hpp"
@@ -116,9 +118,12 @@ result<void> process::open_device_memory() {
   if (!device || device->info().host_memory) return {};
   const auto& m = opts().model;
   const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
-  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest);
+  const auto rule = as_rule(m.device_write_policy, opts().cache.selective_hits);
+  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest, rule);
   if (!made) return fail(std::move(made.error()));
   context_->device_blocks = std::move(*made);
+  if (!rule.through)
+    local_.writer = spawn_vital<device_writer>("device writer", context_, local_.shard, new_executor());
   if (context_->memory) {
     if (auto pinned = device->pin(context_->memory->bytes(), context_->memory); !pinned)
       log_warn("memory",

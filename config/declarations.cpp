@@ -141,11 +141,20 @@ void add_model(table& t) {
   t.push_back(real({"time-scale", "time_scale",
                     "A second of a modelled device's process stands for so many seconds of its profile"},
                    s, at(m, &model_options::time_scale), 1e-3, 1e4, false));
-  t.push_back(
-      size({"device-kv", "device_kv",
-            "Memory for KV on a cuda or linked device, shared by its instances; the longest context must fit",
-            compute},
-           s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
+  t.push_back(size({"device-kv", "device_kv",
+                    "Memory for KV on a cuda or linked device, shared by its "
+                    "instances; the longest context must fit",
+                    compute},
+                   s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
+  t.push_back(choice<model_options, write_policy_choice>(
+      {"device-write-policy", "device_write_policy",
+       "When KV of a cuda or linked device goes to the host's memory, where prefill and decode share it: before "
+       "it leaves the device, at once, or after cache-selective-hits requests have used it",
+       compute},
+      s, at(m, &model_options::device_write_policy),
+      {{"write_back", write_policy_choice::write_back},
+       {"write_through", write_policy_choice::write_through},
+       {"write_through_selective", write_policy_choice::write_through_selective}}));
   t.push_back(choice<model_options, l2_layout_choice>(
       {"l2-layout", "l2_layout",
        "Order of KV in the host's memory beside a cuda or linked device; equal in the whole cluster. "

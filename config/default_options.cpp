@@ -16,6 +16,7 @@ options default_options() {
   o.model.device = defaults::model::device;
   o.model.time_scale = defaults::model::time_scale;
   o.model.device_kv_bytes = defaults::model::device_kv;
+  o.model.device_write_policy = defaults::model::device_write_policy;
   o.model.l2_layout = defaults::model::l2_layout;
   o.model.link_bytes_per_s = defaults::model::link_bandwidth;
   o.model.link_latency = defaults::model::link_latency;

@@ -19,10 +19,12 @@ inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: nobody o
 namespace model {
 inline constexpr const char* chat_template = "auto";
 inline constexpr const char* generation_config = "auto";  // as the model's makers want it, where they say so
-inline constexpr auto kv_dtype = kv_dtype_choice::f16;  // half the bytes, and no measurable loss
+inline constexpr auto kv_dtype = kv_dtype_choice::f16;    // half the bytes, and no measurable loss
 inline constexpr const char* device = "auto";
-inline constexpr double time_scale = 1;                    // a modelled device takes as long as a real one
-inline constexpr std::uint64_t device_kv = 1 * GiB;        // bytes; as much as the host keeps by default
+inline constexpr double time_scale = 1;              // a modelled device takes as long as a real one
+inline constexpr std::uint64_t device_kv = 1 * GiB;  // bytes; as much as the host keeps by default
+inline constexpr auto device_write_policy =
+    write_policy_choice::write_through;  // every node finds every block, and a device that fails loses none
 inline constexpr auto l2_layout = l2_layout_choice::page_first_direct;  // a layer of a page is one copy
 inline constexpr std::uint64_t link_bandwidth = 24 * GiB;  // bytes per second; PCIe 4.0 with 16 lanes
 inline constexpr auto link_latency = 10us;                 // of starting a copy on a graphics card

@@ -280,9 +280,15 @@ result<void> check_serving(const options& o) {
   const auto& usual = default_options().model;
   const bool linked = o.model.device == "linked";
   if (!linked && !config::cuda_ordinal(o.model.device) && o.model.device_kv_bytes != usual.device_kv_bytes)
-    return fail(
-        ec::invalid_argument,
-        "device-kv: only a device with memory of its own has it; give --device cuda, or --device linked");
+    return fail(ec::invalid_argument,
+                "device-kv: only a device with memory of its own has it; give "
+                "--device cuda, or --device linked");
+  if (!linked && !config::cuda_ordinal(o.model.device) &&
+      o.model.device_write_policy != usual.device_write_policy)
+    return fail(ec::invalid_argument,
+                "device-write-policy: a device that computes in the host's "
+                "memory has nothing to write there; give "
+                "--device cuda, or --device linked");
   // Who stores blocks or names them has to know how they lie, too.
   if ((c.prefill || c.decode) && !linked && !config::cuda_ordinal(o.model.device) &&
       o.model.l2_layout != usual.l2_layout)

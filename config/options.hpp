@@ -69,11 +69,13 @@ struct model_options {
   /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says
   std::string device;
   double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
-  std::uint64_t device_kv_bytes = 0;        ///< linked, cuda: KV in the device's memory, of all instances
+  std::uint64_t device_kv_bytes = 0;  ///< linked, cuda: KV in the device's memory, of all instances
+  /// linked, cuda: when KV comes to the host's memory
+  write_policy_choice device_write_policy = write_policy_choice::write_through;
   l2_layout_choice l2_layout = l2_layout_choice::page_first_direct;  ///< linked, cuda
-  std::uint64_t link_bytes_per_s = 0;       ///< linked: each way
-  std::chrono::nanoseconds link_latency{};  ///< linked: of a copy, beyond its bytes
-  std::uint32_t copy_engines = 0;           ///< linked
+  std::uint64_t link_bytes_per_s = 0;                                ///< linked: each way
+  std::chrono::nanoseconds link_latency{};                           ///< linked: of a copy, beyond its bytes
+  std::uint32_t copy_engines = 0;                                    ///< linked
 };
 
 struct prefill_options {
@@ -154,7 +156,17 @@ struct rdma_config {
 };
 
 /// The form in which a model writes calls; automatic: the one that its chat template teaches.
-enum class tool_parser_choice : std::uint8_t { automatic, hermes, llama3, mistral, granite, phi4, deepseek, pythonic, qwen3_coder };
+enum class tool_parser_choice : std::uint8_t {
+  automatic,
+  hermes,
+  llama3,
+  mistral,
+  granite,
+  phi4,
+  deepseek,
+  pythonic,
+  qwen3_coder
+};
 /// How a model marks what it thinks before it answers; automatic: as its chat template does.
 enum class reasoning_parser_choice : std::uint8_t { automatic, none, think, mistral, harmony };
 

@@ -162,7 +162,7 @@ function show(c){
   $('device_part').hidden=!c.devices.length;
   table('devices',[['node',d=>esc(d.node)],['KV',d=>bar([[d.blocks_used/d.blocks,'accent']])],['blocks',d=>num(d.blocks),1],
     ['context found there',d=>num(d.hit_tokens)+' tokens',1],['loaded from the host',d=>num(d.loaded_tokens)+' tokens = '+num(d.loaded_bytes)+'B',1],
-    ['written back',d=>num(d.stored_bytes)+'B',1]],c.devices,'');
+    ['written back',d=>num(d.stored_bytes)+'B',1],['not written',d=>num(d.unwritten_blocks)+(d.lost_blocks?', '+num(d.lost_blocks)+' lost':''),1]],c.devices,'');
   table('paths',[['from',p=>esc(p.node)],['to',p=>esc(p.peer)],['path',p=>esc(p.path)],['bytes',p=>num(p.bytes),1],
     ['transfers',p=>num(p.transfers),1],['retries',p=>p.retries,1],['bad checksums',p=>p.checksum_failures,1]],c.paths,
     'nothing: blocks of one process are handed over where they lie');
@@ -197,7 +197,7 @@ poll();
 </script></body></html>
 )page";
 
-}  // namespace
+} // namespace
 
 std::string_view live_page() noexcept { return html; }
 
@@ -206,4 +206,4 @@ std::string_view page_icon() noexcept {
          R"(<path fill="#e3872d" d="M10 1a7 7 0 1 0 5 10A6 6 0 0 1 10 1z"/></svg>)";
 }
 
-}  // namespace mooncaf
+} // namespace mooncaf

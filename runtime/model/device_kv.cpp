@@ -1,15 +1,20 @@
 #include "runtime/model/device_kv.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace mooncaf {
 
-device_kv::device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory)
-    : layout_(layout), memory_(std::move(memory)), residency_(blocks, layout.block_tokens) {}
+device_kv::device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory,
+                     std::uint32_t spare, device_write_rule rule)
+    : layout_(layout),
+      memory_(std::move(memory)),
+      rule_(rule),
+      residency_(blocks, layout.block_tokens, spare) {}
 
 result<std::shared_ptr<device_kv>> device_kv::make(device& dev, const kv_layout& layout, std::size_t bytes,
-                                                   std::uint32_t longest) {
+                                                   std::uint32_t longest, device_write_rule rule) {
   const auto blocks = bytes / layout.block_bytes();
   if (const auto needed = layout.blocks_for(longest); blocks < needed)
     return fail(ec::invalid_argument,
@@ -20,11 +25,14 @@ result<std::shared_ptr<device_kv>> device_kv::make(device& dev, const kv_layout&
   auto memory = dev.allocate(blocks * layout.block_bytes());
   if (!memory) return fail(std::move(memory.error()));
   return std::shared_ptr<device_kv>(
-      new device_kv(layout, static_cast<std::uint32_t>(blocks), std::move(*memory)));
+      new device_kv(layout, static_cast<std::uint32_t>(blocks), std::move(*memory),
+                    static_cast<std::uint32_t>(layout.blocks_for(longest)), rule));
 }
 
 std::optional<kv_residency::place> device_kv::take_locked(const kv_residency::wish& w) {
-  auto place = residency_.take(w);
+  auto asked = w;
+  asked.may_stay = w.may_stay && !rule_.through;
+  auto place = residency_.take(asked);
   if (place) {
     taken_.hit_tokens += place->valid;
     taken_.loaded_tokens += w.start - place->valid;
@@ -52,6 +60,61 @@ void device_kv::give_back(std::uint64_t ticket, std::uint32_t valid) {
     residency_.give_back(ticket, valid);
   }
   given_back_.notify_all();
+  tell();
+}
+
+std::uint32_t device_kv::match(std::span<const block_key> keys) const {
+  if (rule_.through) return 0;
+  const std::lock_guard lock(mutex_);
+  return residency_.match(keys);
+}
+
+std::uint32_t device_kv::adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from) {
+  if (rule_.through) return 0;
+  std::uint32_t held = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    held = residency_.adopt(sequence, keys, from, rule_.hits);
+  }
+  tell();
+  return held;
+}
+
+void device_kv::let_go(std::uint64_t sequence) {
+  if (rule_.through) return;
+  {
+    const std::lock_guard lock(mutex_);
+    residency_.let_go(sequence);
+  }
+  given_back_.notify_all();
+  tell();
+}
+
+std::optional<kv_residency::write> device_kv::next_write(bool all) {
+  // An eighth ahead: what a burst needs is written by then.
+  constexpr std::uint32_t share = 8;
+  const std::lock_guard lock(mutex_);
+  const auto blocks = residency_.blocks();
+  return residency_.next_write(all ? blocks + 1 : rule_.hits > 0 ? 0 : std::max(1u, blocks / share));
+}
+
+void device_kv::wrote(std::uint64_t id, std::uint32_t count) {
+  const std::lock_guard lock(mutex_);
+  residency_.wrote(id, count);
+}
+
+void device_kv::on_unwritten(std::function<void()> tell) {
+  const std::lock_guard lock(mutex_);
+  tell_ = std::move(tell);
+}
+
+void device_kv::tell() {
+  std::function<void()> whom;
+  {
+    const std::lock_guard lock(mutex_);
+    if (residency_.unwritten() > 0) whom = tell_;
+  }
+  if (whom) whom();
 }
 
 void device_kv::start_over() {
@@ -77,6 +140,8 @@ device_kv_stats device_kv::stats() const {
   auto s = taken_;
   s.blocks = residency_.blocks();
   s.blocks_used = residency_.used();
+  s.unwritten_blocks = residency_.unwritten();
+  s.lost_blocks = residency_.lost();
   s.loaded_bytes = loaded_bytes_.load(std::memory_order_relaxed);
   s.stored_bytes = stored_bytes_.load(std::memory_order_relaxed);
   return s;

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,12 @@
 
 namespace mooncaf {
 
+/// What becomes of what passes make (L1 to L2).
+struct device_write_rule {
+  bool through = true;     ///< the host's memory gets it at once
+  std::uint32_t hits = 0;  ///< else: when so many requests have used it; 0: before it leaves the device
+};
+
 /// One per device and process, given to each `model_runner`: what prefill computed is there when decode
 /// asks for it. @thread safe.
 class device_kv {
@@ -24,7 +31,7 @@ class device_kv {
   /// @param bytes  of device memory; whole blocks of it are used.
   /// @error `ec::invalid_argument` if not even a context of `longest` tokens fits; `ec::out_of_space`.
   static result<std::shared_ptr<device_kv>> make(device& dev, const kv_layout& layout, std::size_t bytes,
-                                                 std::uint32_t longest);
+                                                 std::uint32_t longest, device_write_rule rule = {});
 
   /// See `kv_residency::take`.
   std::optional<kv_residency::place> take(const kv_residency::wish& w);
@@ -32,6 +39,17 @@ class device_kv {
   /// @returns nothing if it does not fit into all of the memory.
   std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
   void give_back(std::uint64_t ticket, std::uint32_t valid);
+
+  /// Leading blocks of `keys` that the device holds, and that may be adopted.
+  std::uint32_t match(std::span<const block_key> keys) const;
+  /// See `kv_residency`. Where everything is written through nobody adopts anything.
+  std::uint32_t adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from);
+  void let_go(std::uint64_t sequence);
+  /// What is to be written by now; `all`: what is to be written at some time.
+  std::optional<kv_residency::write> next_write(bool all);
+  void wrote(std::uint64_t id, std::uint32_t count);
+  /// `tell` is called, on anybody's thread, when there may be something for `next_write`.
+  void on_unwritten(std::function<void()> tell);
 
   /// Nothing is held or counted any longer: what was computed so far was a rehearsal. Nothing is lent.
   void start_over();
@@ -46,14 +64,18 @@ class device_kv {
   device_kv_stats stats() const;
 
  private:
-  device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory);
+  device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory,
+            std::uint32_t spare, device_write_rule rule);
+  void tell();
   std::optional<kv_residency::place> take_locked(const kv_residency::wish& w);
 
   const kv_layout layout_;
   const std::unique_ptr<buffer> memory_;
+  const device_write_rule rule_;
   mutable std::mutex mutex_;
   std::condition_variable given_back_;
   kv_residency residency_;
+  std::function<void()> tell_;
   device_kv_stats taken_;  ///< tokens
   std::atomic<std::uint64_t> loaded_bytes_{0}, stored_bytes_{0};
 };

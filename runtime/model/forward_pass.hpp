@@ -50,8 +50,14 @@ struct batch_item {
   const token_choice* choose = nullptr;
   chosen_token* chosen = nullptr;  ///< gets the outcome of `choose`
 
+  /// On a device with memory of its own, the KV of `tokens` need not be in `blocks` behind the pass. If it is
+  /// not, `*written_from` gets the end of the positions; else where those begin that the pass put there:
+  /// `start`, or less if what passes before made had not been there.
+  bool may_stay = false;
+  std::uint32_t* written_from = nullptr;
+
   /// If not empty, gets the checksums of the blocks that `tokens` fill, in their order, as many as there are.
-  /// Only where the pass `checks`.
+  /// Only where the pass `checks`; not of a pass that writes others (see `written_from`).
   std::span<std::uint64_t> checksums{};
 
   bool needs_logits() const noexcept { return want_logits || choose != nullptr; }

@@ -17,6 +17,21 @@ std::size_t bytes_of(std::span<const kv_copy> copies) {
 
 }  // namespace
 
+void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, std::uint32_t layer,
+                 std::uint32_t first, std::uint32_t last, std::vector<kv_copy>& out) {
+  const auto there = block + layout.offset(layer, 0, false, first);
+  const auto strides = layout.page();
+  if (layout.pages == page_order::page_first) {
+    for (std::size_t plane = 0; plane < layout.planes(); ++plane)
+      out.push_back({there + plane * layout.plane_bytes(), page + strides.offset(layer, plane, first),
+                     layout.row_bytes(), layout.row_bytes(), last - first, strides.token});
+    return;
+  }
+  auto* const here = page + strides.offset(layer, 0, first);
+  if (last - first == layout.block_tokens) return out.push_back({there, here, layout.layer_bytes(), 0, 1});
+  out.push_back({there, here, (last - first) * layout.row_bytes(), layout.plane_bytes(), layout.planes()});
+}
+
 kv_mirror::kv_mirror(device& dev, std::shared_ptr<device_kv> kv)
     : kv_(std::move(kv)),
       layout_(kv_->layout()),
@@ -34,33 +49,15 @@ std::size_t kv_mirror::begin(std::span<const batch_item> items) {
   std::ranges::fill(stored_, nullptr);
   for (const auto& item : items) {
     const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
-    const kv_residency::wish wish{item.sequence, item.keys, item.start, end};
+    const kv_residency::wish wish{item.sequence, item.keys, item.start, end, item.may_stay};
     // Waiting while holding a place could be for somebody who waits for it.
     const auto place = items_.empty() ? kv_->wait_for_place(wish) : kv_->take(wish);
     if (!place) break;
-    auto& placed = items_.emplace_back(placed_item{item, place->ticket, place->valid, {}});
+    auto& placed = items_.emplace_back(placed_item{item, place->ticket, place->valid, place->write_from, {}});
+    if (item.written_from != nullptr) *item.written_from = place->write_from;
     for (const auto index : place->blocks) placed.blocks.push_back(kv_->block(index));
   }
   return items_.size();
-}
-
-/// Rows [first, last) of a layer of a block, between where the device and where the page has them.
-void kv_mirror::add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer, std::uint32_t first,
-                         std::uint32_t last) {
-  const auto there = p.blocks[block] + layout_.offset(layer, 0, false, first);
-  auto* const page = p.item.blocks[block];
-  const auto strides = layout_.page();
-  if (layout_.pages == page_order::page_first) {
-    for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
-      copies_.push_back({there + plane * layout_.plane_bytes(), page + strides.offset(layer, plane, first),
-                         layout_.row_bytes(), layout_.row_bytes(), last - first, strides.token});
-    return;
-  }
-  auto* const here = page + strides.offset(layer, 0, first);
-  if (last - first == layout_.block_tokens)
-    return copies_.push_back({there, here, layout_.layer_bytes(), 0, 1});
-  copies_.push_back(
-      {there, here, (last - first) * layout_.row_bytes(), layout_.plane_bytes(), layout_.planes()});
 }
 
 void kv_mirror::load(std::uint32_t layer) {
@@ -68,7 +65,8 @@ void kv_mirror::load(std::uint32_t layer) {
     copies_.clear();
     for (const auto& p : items_) {
       const auto missing = kv_->missing(p.valid, p.item.start);
-      for (auto b = missing.first; b < missing.last; ++b) add_rows(p, b, next_load_, 0, layout_.block_tokens);
+      for (auto b = missing.first; b < missing.last; ++b)
+        append_rows(layout_, p.blocks[b], p.item.blocks[b], next_load_, 0, layout_.block_tokens, copies_);
     }
     if (copies_.empty()) continue;
     kv_->count_moved(bytes_of(copies_), 0);
@@ -81,17 +79,19 @@ void kv_mirror::load_all() { load(layout_.n_layers - 1); }
 
 void kv_mirror::add_layer(std::uint32_t layer) {
   for (const auto& p : items_) {
-    // The rows of the pass's own tokens, and no other: the host's block may be somebody else's prefix.
+    // The rows that the pass has to write, and no other: the host's block may be somebody else's prefix.
     const auto end = p.item.start + static_cast<std::uint32_t>(p.item.tokens.size());
-    for (auto b = p.item.start / layout_.block_tokens; b < p.blocks.size(); ++b) {
-      const auto origin = b * layout_.block_tokens;
-      add_rows(p, b, layer, std::max(p.item.start, origin) - origin,
-               std::min(end - origin, layout_.block_tokens));
+    for (auto at = p.write_from; at < end;) {
+      const auto b = at / layout_.block_tokens, first = at % layout_.block_tokens;
+      const auto last = std::min(end - b * layout_.block_tokens, layout_.block_tokens);
+      append_rows(layout_, p.blocks[b], p.item.blocks[b], layer, first, last, copies_);
+      at += last - first;
     }
   }
 }
 
 event_ptr kv_mirror::hand_over_stores(const event_ptr& written) {
+  if (copies_.empty()) return nullptr;
   kv_->count_moved(0, bytes_of(copies_));
   stores_->wait(written);
   stores_->store(copies_);

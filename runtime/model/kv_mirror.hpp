@@ -14,10 +14,14 @@
 
 namespace mooncaf {
 
-/// One runner's passes over the first tier of KV (L1), above the host's blocks (L2), which hold everything:
-/// what a pass reads and the device does not hold is loaded layer by layer, what it writes is written back
-/// layer by layer, and a block is given to another sequence without a copy. Nothing waits for a copy but by
-/// events.
+/// Adds the copies of rows [first, last) of a layer between a device's block and its page.
+void append_rows(const kv_layout& layout, device_bytes block, std::byte* page, std::uint32_t layer,
+                 std::uint32_t first, std::uint32_t last, std::vector<kv_copy>& out);
+
+/// One runner's passes over the first tier of KV (L1), above the host's blocks (L2): what a pass reads and
+/// the device does not hold is loaded layer by layer, what it writes is written back layer by layer unless it
+/// stays (see `kv_residency`), and a block is given to another sequence without a copy. Nothing waits for a
+/// copy but by events.
 ///
 /// One pass: `begin`; for each layer `load`, computing, `store`; `end`. @thread One at a time.
 class kv_mirror {
@@ -58,10 +62,9 @@ class kv_mirror {
     batch_item item;
     std::uint64_t ticket = 0;
     std::uint32_t valid = 0;
+    std::uint32_t write_from = 0;
     std::vector<device_bytes> blocks;
   };
-  void add_rows(const placed_item& p, std::uint32_t block, std::uint32_t layer, std::uint32_t first,
-                std::uint32_t last);
   void give_back(bool computed);
   void add_layer(std::uint32_t layer);
   /// @returns reached once what was added is in the host's blocks.

@@ -5,8 +5,8 @@
 
 namespace mooncaf {
 
-kv_residency::kv_residency(std::uint32_t blocks, std::uint32_t block_tokens)
-    : block_tokens_(block_tokens), cells_(blocks) {
+kv_residency::kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare)
+    : block_tokens_(block_tokens), cells_(blocks), spare_(spare) {
   for (std::uint32_t i = blocks; i > 0; --i) free_.push_back(i - 1);
 }
 
@@ -20,9 +20,9 @@ kv_residency::block_range kv_residency::missing(std::uint32_t valid, std::uint32
 }
 
 std::optional<kv_residency::place> kv_residency::take(const wish& w) {
-  taken t{w, {}, 0};
-  const auto needed = blocks_for(w.end);
-  t.blocks.reserve(needed);
+  if (auto before = stays_.extract(w.sequence)) return go_on(w, std::move(before.mapped()));
+  taken t;
+  t.what = w;
   const auto settled = std::min<std::size_t>(w.start / block_tokens_, w.keys.size());
   for (std::size_t b = 0; b < settled; ++b) {
     const auto found = keyed_.find(w.keys[b]);
@@ -33,23 +33,209 @@ std::optional<kv_residency::place> kv_residency::take(const wish& w) {
   t.shared = static_cast<std::uint32_t>(t.blocks.size());
   const auto valid = adopt_tail(t);
   const auto have = static_cast<std::uint32_t>(t.blocks.size());
-  if (needed > have && !make_room(needed - have)) {
+  if (const auto needed = blocks_for(w.end); needed > have && !make_room(needed - have)) {
     settle(t, valid);
     return std::nullopt;
   }
+  return lend(std::move(t), valid);
+}
+
+/// With what it kept, and more.
+std::optional<kv_residency::place> kv_residency::go_on(const wish& w, stay&& before) {
+  const auto have = static_cast<std::uint32_t>(before.blocks.size());
+  if (const auto needed = blocks_for(w.end); needed > have && !make_room(needed - have)) {
+    stays_.emplace(w.sequence, std::move(before));
+    return std::nullopt;
+  }
+  taken t;
+  t.what = w;
+  t.blocks = before.blocks;
+  const auto valid = std::min(before.valid, w.start);
+  t.before = std::move(before);
+  return lend(std::move(t), valid);
+}
+
+/// There is room for the rest of its blocks.
+std::optional<kv_residency::place> kv_residency::lend(taken&& t, std::uint32_t valid) {
+  const auto needed = blocks_for(t.what.end);
   while (t.blocks.size() < needed) {
     t.blocks.push_back(free_.back());
     free_.pop_back();
     set_busy(t.blocks.back());
   }
+  const auto held = t.before ? static_cast<std::uint32_t>(t.before->blocks.size()) : 0;
+  const auto holds = static_cast<std::uint32_t>(t.blocks.size());
+  t.stays = t.what.may_stay && t.what.sequence != 0 && staying_ - held + holds + spare_ <= blocks();
+  if (t.stays) staying_ += holds - held;
+  t.write_from = t.stays    ? t.what.end
+                 : t.before ? std::min(t.what.start, t.before->written * block_tokens_)
+                            : t.what.start;
   const auto ticket = next_ticket_++;
   const auto& kept = tickets_.emplace(ticket, std::move(t)).first->second;
-  return place{ticket, kept.blocks, valid};
+  return place{ticket, kept.blocks, valid, kept.write_from};
 }
 
 void kv_residency::give_back(std::uint64_t ticket, std::uint32_t valid) {
-  const auto t = tickets_.extract(ticket);
-  settle(t.mapped(), valid);
+  auto node = tickets_.extract(ticket);
+  auto& t = node.mapped();
+  const bool failed = valid < t.what.end;
+  const auto counted = static_cast<std::uint32_t>(t.stays    ? t.blocks.size()
+                                                  : t.before ? t.before->blocks.size()
+                                                             : 0);
+  staying_ -= counted;
+  // What a pass that failed should have written is nowhere else still.
+  if (!t.ends && (t.stays || (t.before && failed))) return keep(std::move(t), valid);
+  if (!t.before && !t.stays) return settle(t, valid);
+  // Its blocks as its passes left them; of a pass that wrote them they are in
+  // the host's memory, too.
+  for (std::uint32_t b = 0; b < t.blocks.size(); ++b) {
+    if ((b + 1) * block_tokens_ <= valid) name(t, b, t.stays || failed);
+    if (!t.stays && !failed && (b + 1) * block_tokens_ > t.write_from && cells_[t.blocks[b]].key)
+      set_unwritten(t.blocks[b], false);
+  }
+  if (t.ends) return leave({std::move(t.blocks), valid, 0});
+  settle(t, valid);
+}
+
+/// The sequence keeps its blocks.
+void kv_residency::keep(taken&& t, std::uint32_t valid) {
+  stay s;
+  s.written = t.before ? t.before->written : t.what.start / block_tokens_;
+  if (t.before) valid = std::max(valid, std::min(t.before->valid, t.what.end));
+  s.valid = valid;
+  for (std::uint32_t b = 0; b < t.blocks.size(); ++b) {
+    if (b >= blocks_for(valid)) release(t.blocks[b]);
+    else if ((b + 1) * block_tokens_ <= valid) name(t, b, true);
+  }
+  t.blocks.resize(std::min<std::size_t>(t.blocks.size(), blocks_for(valid)));
+  s.blocks = std::move(t.blocks);
+  staying_ += static_cast<std::uint32_t>(s.blocks.size());
+  stays_.emplace(t.what.sequence, std::move(s));
+}
+
+/// Everybody finds a full block by its key, if it has one and nobody else's is
+/// there.
+bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
+  auto& c = cells_[t.blocks[b]];
+  const auto keys = t.what.keys;
+  if (c.key || b >= keys.size() || !keyed_.try_emplace(keys[b], t.blocks[b]).second) return false;
+  c.key = keys[b];
+  c.parent = b == 0 ? keys[b] : keys[b - 1];
+  c.depth = b;
+  set_unwritten(t.blocks[b], unwritten);
+  return true;
+}
+
+/// What it kept is everybody's, or nobody's.
+void kv_residency::leave(const stay& s) {
+  for (auto b = s.blocks.size(); b-- > 0;) {
+    auto& c = cells_[s.blocks[b]];
+    if (!c.key) release(s.blocks[b]);
+    else if (--c.pins == 0) set_idle(s.blocks[b]);
+  }
+}
+
+void kv_residency::let_go(std::uint64_t sequence) {
+  if (const auto s = stays_.extract(sequence)) {
+    staying_ -= static_cast<std::uint32_t>(s.mapped().blocks.size());
+    return leave(s.mapped());
+  }
+  for (auto& [ticket, t] : tickets_)
+    if (t.what.sequence == sequence && sequence != 0) t.ends = true;
+}
+
+std::uint32_t kv_residency::match(std::span<const block_key> keys) const noexcept {
+  const auto end = std::ranges::find_if(keys, [&](const block_key& k) { return !keyed_.contains(k); });
+  return static_cast<std::uint32_t>(end - keys.begin());
+}
+
+std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from,
+                                  std::uint32_t hot) {
+  if (sequence == 0 || stays_.contains(sequence)) return 0;
+  stay s;
+  s.written = from;
+  for (const auto& key : keys) {
+    const auto found = keyed_.find(key);
+    if (found == keyed_.end()) break;
+    auto& c = cells_[found->second];
+    ++c.uses;
+    if (s.blocks.size() >= from) set_unwritten(found->second,
+                                               true);  // else the host's memory would have it
+    s.blocks.push_back(found->second);
+  }
+  // The deepest block that is hot: those before it were used as often.
+  const auto is_hot = [&](std::uint32_t block) {
+    return hot != 0 && cells_[block].uses >= hot && cells_[block].unwritten;
+  };
+  if (const auto last = std::ranges::find_if(s.blocks.rbegin(), s.blocks.rend(), is_hot);
+      last != s.blocks.rend())
+    hot_.push_back(*cells_[*last].key);
+  const auto room = blocks() - std::min(blocks(), staying_ + spare_);
+  s.blocks.resize(std::min<std::size_t>(s.blocks.size(), room));
+  const auto held = static_cast<std::uint32_t>(s.blocks.size());
+  if (held <= from) return 0;
+  for (const auto block : s.blocks) set_busy(block);
+  s.valid = held * block_tokens_;
+  staying_ += held;
+  stays_.emplace(sequence, std::move(s));
+  return held;
+}
+
+/// Blocks before this one and itself, as far back as they are here.
+std::vector<std::uint32_t> kv_residency::chain_to(std::uint32_t block) const {
+  std::vector<std::uint32_t> chain{block};
+  while (cells_[chain.back()].depth > 0) {
+    const auto above = keyed_.find(cells_[chain.back()].parent);
+    if (above == keyed_.end()) break;
+    chain.push_back(above->second);
+  }
+  std::ranges::reverse(chain);
+  return chain;
+}
+
+std::optional<kv_residency::write> kv_residency::next_write(std::uint32_t ahead) {
+  auto wanted = none;
+  while (!hot_.empty() && wanted == none) {
+    const auto found = keyed_.find(hot_.back());
+    hot_.pop_back();
+    if (found == keyed_.end()) continue;
+    if (const auto& c = cells_[found->second]; c.unwritten && c.writing == 0) wanted = found->second;
+  }
+  if (wanted == none && free_.size() + idle_ - idle_unwritten_ < ahead) {
+    wanted = oldest_;
+    while (wanted != none && (!cells_[wanted].unwritten || cells_[wanted].writing != 0))
+      wanted = cells_[wanted].newer;
+  }
+  if (wanted == none) return std::nullopt;
+  write w;
+  w.id = next_write_++;
+  auto& blocks = writes_[w.id] = chain_to(wanted);
+  for (const auto block : blocks) {
+    auto& c = cells_[block];
+    ++c.writing;
+    w.chain.push_back({*c.key, c.parent, c.depth, block});
+  }
+  return w;
+}
+
+void kv_residency::wrote(std::uint64_t id, std::uint32_t count) {
+  const auto w = writes_.extract(id);
+  // The rest of it is next, whatever it was chosen for.
+  if (const auto& blocks = w.mapped(); count > 0 && count < blocks.size())
+    hot_.push_back(*cells_[blocks.back()].key);
+  for (std::uint32_t i = 0; i < w.mapped().size(); ++i) {
+    const auto block = w.mapped()[i];
+    --cells_[block].writing;
+    if (i < count) set_unwritten(block, false);
+  }
+}
+
+void kv_residency::set_unwritten(std::uint32_t block, bool value) {
+  auto& c = cells_[block];
+  if (c.unwritten == value) return;
+  c.unwritten = value;
+  value ? ++unwritten_ : --unwritten_;
+  if (c.idle) value ? ++idle_unwritten_ : --idle_unwritten_;
 }
 
 /// Takes the sequence's blocks that follow those with keys. @returns positions that `t.blocks` hold.
@@ -75,27 +261,27 @@ std::uint32_t kv_residency::adopt_tail(taken& t) {
 /// Parts with blocks of which positions before `valid` are held: the last first, for in this order they
 /// leave.
 void kv_residency::settle(const taken& t, std::uint32_t valid) {
-  const auto [sequence, keys, start, end] = t.what;
+  const auto sequence = t.what.sequence;
+  const auto keys = t.what.keys;
   tail rest;
   for (auto b = static_cast<std::uint32_t>(t.blocks.size()); b-- > 0;) {
     const auto block = t.blocks[b];
     auto& c = cells_[block];
-    if (b < t.shared) {
+    if (b < t.shared || c.key) {
       if (--c.pins == 0) set_idle(block);
     } else if (b * block_tokens_ >= valid) {
       release(block);
     } else if ((b + 1) * block_tokens_ <= valid && b < keys.size()) {
-      const auto [at, fresh] = keyed_.try_emplace(keys[b], block);
-      if (fresh) {
-        c.key = keys[b];
+      if (name(t, b, false)) {
         c.pins = 0;
         set_idle(block);
       } else {  // somebody else computed it meanwhile: theirs is as good, and as young as what follows it
         release(block);
-        if (cells_[at->second].pins == 0) {
-          set_busy(at->second);
-          cells_[at->second].pins = 0;
-          set_idle(at->second);
+        const auto theirs = keyed_.at(keys[b]);
+        if (cells_[theirs].pins == 0) {
+          set_busy(theirs);
+          cells_[theirs].pins = 0;
+          set_idle(theirs);
         }
       }
     } else if (sequence == 0) {
@@ -117,10 +303,15 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
 
 void kv_residency::forget() {
   while (oldest_ != none) evict(oldest_);
+  lost_ = 0;
+  hot_.clear();
 }
 
 bool kv_residency::make_room(std::uint32_t wanted) {
-  while (free_.size() < wanted && oldest_ != none) evict(oldest_);
+  for (auto next = oldest_; free_.size() < wanted && next != none;) {
+    const auto block = std::exchange(next, cells_[next].newer);
+    if (cells_[block].writing == 0) evict(block);
+  }
   return free_.size() >= wanted;
 }
 
@@ -132,6 +323,8 @@ void kv_residency::release(std::uint32_t block) {
 void kv_residency::evict(std::uint32_t block) {
   const auto& c = cells_[block];
   if (c.key) {
+    lost_ += c.unwritten ? 1 : 0;
+    set_unwritten(block, false);
     keyed_.erase(*c.key);
   } else {
     const auto owner = tails_.find(c.sequence);
@@ -157,6 +350,8 @@ void kv_residency::drop_tail(std::uint64_t sequence) {
 void kv_residency::set_idle(std::uint32_t block) {
   auto& c = cells_[block];
   c.idle = true;
+  ++idle_;
+  if (c.unwritten) ++idle_unwritten_;
   c.older = newest_;
   c.newer = none;
   (newest_ == none ? oldest_ : cells_[newest_].newer) = block;
@@ -168,31 +363,46 @@ void kv_residency::set_busy(std::uint32_t block) {
   ++c.pins;
   if (!c.idle) return;
   c.idle = false;
+  --idle_;
+  if (c.unwritten) --idle_unwritten_;
   (c.older == none ? oldest_ : cells_[c.older].newer) = c.newer;
   (c.newer == none ? newest_ : cells_[c.newer].older) = c.older;
 }
 
 bool kv_residency::consistent() const {
-  std::vector<int> seen(cells_.size());
-  const auto see = [&](std::uint32_t block) { return block < seen.size() && ++seen[block] == 1; };
-  if (!std::ranges::all_of(free_, see)) return false;
-  std::size_t idle = 0, kept = keyed_.size();
-  for (auto b = oldest_; b != none; b = cells_[b].newer, ++idle)
-    if (cells_[b].pins != 0 || !cells_[b].idle || !see(b)) return false;
-  for (const auto& [key, block] : keyed_) {
-    if (cells_[block].key != key) return false;
-    if (cells_[block].pins != 0 && !see(block)) return false;
+  std::vector<std::uint32_t> pins(cells_.size()), seen(cells_.size());
+  std::uint32_t staying = 0, unwritten = 0, idle = 0, idle_unwritten = 0;
+  for (const auto& [id, t] : tickets_) {
+    for (const auto block : t.blocks) ++pins[block];
+    if (t.stays) staying += static_cast<std::uint32_t>(t.blocks.size());
+    else if (t.before) staying += static_cast<std::uint32_t>(t.before->blocks.size());
   }
+  for (const auto& [sequence, s] : stays_) {
+    for (const auto block : s.blocks) ++pins[block];
+    staying += static_cast<std::uint32_t>(s.blocks.size());
+    if (s.valid > s.blocks.size() * block_tokens_) return false;
+  }
+  for (const auto block : free_)
+    if (++seen[block] != 1 || pins[block] != 0) return false;
+  for (auto b = oldest_; b != none; b = cells_[b].newer, ++idle) {
+    if (cells_[b].pins != 0 || !cells_[b].idle || ++seen[b] != 1) return false;
+    idle_unwritten += cells_[b].unwritten;
+  }
+  for (std::uint32_t b = 0; b < cells_.size(); ++b) {
+    const auto& c = cells_[b];
+    if (c.pins != pins[b] || (c.pins == 0) != (seen[b] == 1)) return false;
+    unwritten += c.unwritten;
+    if (c.unwritten && !c.key) return false;
+    if (!c.key && c.pins > 1) return false;
+  }
+  for (const auto& [key, block] : keyed_)
+    if (cells_[block].key != key) return false;
   for (const auto& [sequence, t] : tails_) {
-    kept += t.blocks.size();
     if (t.blocks.empty() || t.valid > (t.first + t.blocks.size()) * block_tokens_) return false;
     for (const auto block : t.blocks)
       if (!cells_[block].idle || cells_[block].sequence != sequence || cells_[block].key) return false;
   }
-  for (const auto& [id, t] : tickets_)
-    for (auto b = t.shared; b < t.blocks.size(); ++b)
-      if (cells_[t.blocks[b]].pins != 1 || !see(t.blocks[b])) return false;
-  return idle <= kept && std::ranges::all_of(seen, [](int n) { return n == 1; });
+  return staying == staying_ && unwritten == unwritten_ && idle == idle_ && idle_unwritten == idle_unwritten_;
 }
 
 }  // namespace mooncaf

@@ -18,12 +18,19 @@ namespace mooncaf {
 /// are kept under its name. Blocks that nobody uses leave least recently used first, a child before its
 /// parent, so that what stays is always a prefix.
 ///
+/// What passes make may **stay**: the host's memory does not get it, and the sequence keeps all of its
+/// blocks, from pass to pass, until it is `let_go`. So nothing that is nowhere else is taken from who still
+/// goes on with it; and room for one longest sequence is never given to stayers, so that everybody gets on.
+/// What is left behind is unwritten: it leaves as the rest does, so it is written before (`next_write`), or
+/// lost.
+///
 /// Decides only; whoever asks moves the bytes. @thread One at a time. @cost O(blocks of the sequence) a call.
 class kv_residency {
  public:
   /// @param blocks        of the device; >= 1.
-  /// @param block_tokens  >= 1.
-  kv_residency(std::uint32_t blocks, std::uint32_t block_tokens);
+  /// @param block_tokens  >= 1. @param spare  blocks that are never held by
+  /// those who stay.
+  kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare = 0);
 
   /// What a pass needs room for: positions [0, end), of which those before `start` are settled.
   struct wish {
@@ -34,6 +41,8 @@ class kv_residency {
     std::span<const block_key> keys;
     std::uint32_t start = 0;
     std::uint32_t end = 0;  ///< > start
+    bool may_stay = false;  ///< what the pass makes need not be in the host's
+                            ///< memory; of a named sequence
   };
   struct place {
     std::uint64_t ticket = 0;  ///< for `give_back`
@@ -41,12 +50,48 @@ class kv_residency {
     /// on are this ticket's alone.
     std::span<const std::uint32_t> blocks;
     std::uint32_t valid = 0;  ///< leading positions that the blocks hold already; at most `start`
+    /// Positions from here to `end` have to be in the host's memory when the
+    /// pass is over: `end`, they stay; else `start`, or less if what the passes
+    /// before made had stayed.
+    std::uint32_t write_from = 0;
   };
 
   /// @returns nothing if the blocks that no ticket uses do not suffice.
   std::optional<place> take(const wish& w);
   /// Of what was taken, positions before `valid` are held now: at least the place's own.
   void give_back(std::uint64_t ticket, std::uint32_t valid);
+
+  /// Leading ones that are here.
+  std::uint32_t match(std::span<const block_key> keys) const noexcept;
+  /// Leading blocks of a sequence that has not begun, by their keys, are its
+  /// own from now on, as if its passes had made them. @param from  so many of
+  /// them it has elsewhere.
+  /// @param hot  uses after which a block is worth writing; 0: none is for
+  /// that.
+  /// @returns how many, if it is more than that; else 0.
+  std::uint32_t adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from,
+                      std::uint32_t hot);
+  /// The sequence goes on no more: its blocks are everybody's. Unknown ones are
+  /// ignored.
+  void let_go(std::uint64_t sequence);
+
+  /// Blocks that are to be in the host's memory, parents first, and what they
+  /// hold; nobody writes to them and they stay where they are until `wrote`.
+  struct write {
+    struct item {
+      block_key key, parent;  ///< of a prompt's first block `parent` is its own
+      std::uint32_t depth = 0;
+      std::uint32_t block = 0;
+    };
+    std::uint64_t id = 0;
+    std::vector<item> chain;  ///< the leading ones may be there already
+  };
+  /// The coldest chain that is not written, if less than `ahead` blocks could
+  /// be had at once without losing anything; before it, those that were used
+  /// often enough.
+  std::optional<write> next_write(std::uint32_t ahead);
+  /// The first `count` of the chain are in the host's memory.
+  void wrote(std::uint64_t id, std::uint32_t count);
 
   /// Nothing that is not lent is held any longer.
   void forget();
@@ -62,6 +107,8 @@ class kv_residency {
   std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(cells_.size()); }
   /// Blocks that hold something or are lent.
   std::uint32_t used() const noexcept { return blocks() - static_cast<std::uint32_t>(free_.size()); }
+  std::uint32_t unwritten() const noexcept { return unwritten_; }  ///< blocks with keys
+  std::uint64_t lost() const noexcept { return lost_; }            ///< blocks that left unwritten
   /// Whether tickets are out.
   bool lent() const noexcept { return !tickets_.empty(); }
   /// Every block is free, lent or kept, once, and every key leads to its block. For tests.
@@ -76,6 +123,17 @@ class kv_residency {
     bool idle = false;                         ///< it is among them
     std::optional<block_key> key;
     std::uint64_t sequence = 0;  ///< whose end it is part of, if it has no key
+    block_key parent;            ///< with a key: of the block before it
+    std::uint32_t depth = 0;
+    std::uint32_t uses = 0;     ///< of sequences that began with it
+    std::uint32_t writing = 0;  ///< chains under way that have it
+    bool unwritten = false;     ///< the host's memory does not have it
+  };
+  /// What a sequence keeps from pass to pass.
+  struct stay {
+    std::vector<std::uint32_t> blocks;  ///< all of its, each with a pin
+    std::uint32_t valid = 0;
+    std::uint32_t written = 0;  ///< leading blocks that the host's memory has
   };
   /// Blocks of a sequence behind its blocks with keys.
   struct tail {
@@ -86,9 +144,20 @@ class kv_residency {
   struct taken {
     wish what;
     std::vector<std::uint32_t> blocks;
-    std::uint32_t shared = 0;  ///< leading blocks that had keys when they were taken
+    std::uint32_t shared = 0;    ///< leading blocks that had keys when they were taken
+    std::optional<stay> before;  ///< it stayed
+    bool stays = false;          ///< it will
+    bool ends = false;           ///< let go meanwhile
+    std::uint32_t write_from = 0;
   };
 
+  std::optional<place> lend(taken&& t, std::uint32_t valid);
+  std::optional<place> go_on(const wish& w, stay&& before);
+  void keep(taken&& t, std::uint32_t valid);
+  void leave(const stay& s);
+  bool name(const taken& t, std::uint32_t b, bool unwritten);
+  void set_unwritten(std::uint32_t block, bool value);
+  std::vector<std::uint32_t> chain_to(std::uint32_t block) const;
   std::uint32_t adopt_tail(taken& t);
   void settle(const taken& t, std::uint32_t valid);
   bool make_room(std::uint32_t wanted);
@@ -102,6 +171,14 @@ class kv_residency {
   std::vector<cell> cells_;
   std::vector<std::uint32_t> free_;
   std::uint32_t oldest_ = none, newest_ = none;  ///< of the idle
+  std::uint32_t spare_;
+  std::uint32_t idle_ = 0, idle_unwritten_ = 0, unwritten_ = 0;  ///< blocks
+  std::uint32_t staying_ = 0;  ///< blocks of sequences that stay, once for each
+  std::uint64_t lost_ = 0;
+  std::unordered_map<std::uint64_t, stay> stays_;  ///< by sequence, but for those with a ticket
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> writes_;
+  std::vector<block_key> hot_;  ///< used often enough, and not written
+  std::uint64_t next_write_ = 1;
   std::unordered_map<block_key, std::uint32_t> keyed_;
   std::unordered_map<std::uint64_t, tail> tails_;
   std::unordered_map<std::uint64_t, taken> tickets_;

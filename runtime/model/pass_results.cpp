@@ -63,8 +63,13 @@ void model_runner::deliver(std::span<const batch_item> items, tensor computed, s
 /// Those that items ask for, of the blocks that their tokens fill.
 void model_runner::checksum_blocks(std::span<const batch_item> items) {
   full_blocks_.clear();
+  // Who stays has none, and who wrote more than its own has others, too: they
+  // are made where they are read.
+  const auto differs = [](const batch_item& item) {
+    return item.written_from != nullptr && *item.written_from != item.start;
+  };
   for (std::size_t i = 0; i < items.size(); ++i)
-    for (std::size_t b = 0; b < items[i].checksums.size(); ++b)
+    for (std::size_t b = 0; !differs(items[i]) && b < items[i].checksums.size(); ++b)
       full_blocks_.push_back(seqs_[i].blocks[items[i].start / options_.layout.block_tokens + b]);
   if (full_blocks_.empty()) return;
   checksums_.resize(full_blocks_.size());
@@ -72,7 +77,8 @@ void model_runner::checksum_blocks(std::span<const batch_item> items) {
   queue_->synchronize();
   auto next = checksums_.begin();
   for (const auto& item : items)
-    for (auto& sum : item.checksums) sum = *next++;
+    if (!differs(item))
+      for (auto& sum : item.checksums) sum = *next++;
 }
 
 /// Calls `item.each_hidden` and `item.each_row` for its rows, which begin at row `begin` of the pass.

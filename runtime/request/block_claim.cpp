@@ -24,10 +24,16 @@ block_claim::block_claim(attempt_id id, std::vector<chain_block> chain, std::uin
       total_(total),
       checksums_(chain_.size()) {}
 
+block_keys_t block_claim::reusable_keys() const {
+  block_keys_t keys;
+  keys.reserve(reusable_);
+  for (std::uint32_t i = 0; i < reusable_; ++i) keys.push_back(chain_[i].key);
+  return keys;
+}
+
 pin_order block_claim::pin(std::uint32_t from_ssd) {
   pin_order out;
-  out.keys.reserve(reusable_);
-  for (std::uint32_t i = 0; i < reusable_; ++i) out.keys.push_back(chain_[i].key);
+  out.keys = reusable_keys();
   out.from_ssd = from_ssd;
   out.turn = ++turn_;
   return out;

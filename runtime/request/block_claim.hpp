@@ -67,6 +67,8 @@ class block_claim {
   /// What to commit of blocks that were made, or received, here: [first, first + checksums.size()).
   std::vector<commit_item> name(std::uint32_t first, std::span<const std::uint64_t> checksums);
 
+  /// Of the leading blocks that may be taken from elsewhere.
+  block_keys_t reusable_keys() const;
   /// Leading blocks that were here before.
   std::uint32_t have() const noexcept { return have_; }
   /// Of all blocks, prompt order.

@@ -127,6 +127,7 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
   part.last = chunk.start + chunk.tokens == a.prompt_tokens;
   part.verified = !a.early;
   part.streams = a.streams && options_.layerwise && !a.early;
+  part.stays = !a.remote && !a.early;
   if (a.early && a.claim.loading()) {
     part.patience = a.arrival.patience();
     step_waits_ = true;
@@ -180,8 +181,7 @@ void prefill_core::use(attempt& a, const prefill_outcome& outcome, duration took
     actions_.emplace_back(send{owner, outcome.start, a.computed});
   actions_.emplace_back(count{owner});
   if (!outcome.checksums.empty()) {
-    const auto first = outcome.start / options_.batch.block_tokens;
-    actions_.emplace_back(commit{owner, a.claim.name(first, outcome.checksums), false});
+    actions_.emplace_back(commit{owner, a.claim.name(outcome.first_block, outcome.checksums), false});
   }
   if (a.computed == a.prompt_tokens) actions_.emplace_back(answer{owner});
 }

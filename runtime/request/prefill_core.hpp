@@ -47,6 +47,7 @@ struct prefill_part {
   bool last = false;                    ///< ends the prompt: a token is to be chosen
   bool verified = true;                 ///< all before it is: others may find it by its keys
   bool streams = false;                 ///< its KV leaves as layers are computed
+  bool stays = false;                   ///< its KV never leaves this process
   std::optional<duration> patience;     ///< layers before it still come in: each is waited for so long
 };
 
@@ -55,7 +56,8 @@ struct prefill_outcome {
   std::uint64_t owner = 0;
   std::uint32_t start = 0, tokens = 0;
   bool streamed = false;                 ///< as the part said
-  std::vector<std::uint64_t> checksums;  ///< one per block that it filled, ascending
+  std::uint32_t first_block = 0;         ///< index of the first of
+  std::vector<std::uint64_t> checksums;  ///< … the full blocks that it wrote to memory, ascending
 };
 
 namespace prefill_action {
@@ -163,6 +165,11 @@ struct prefill_core_options {
   std::size_t max_attempts = 1;
   prefill_batch_options batch;
   prefetch_options prefetch;
+  /// Leading blocks of those with `keys` that are on the device, which keeps
+  /// them for the owner, if they are more than `have`; else 0. Empty: the
+  /// device has no memory of its own.
+  std::function<std::uint32_t(std::uint64_t owner, std::span<const block_key> keys, std::uint32_t have)>
+      on_device;
   /// Time until so many blocks of a node are here.
   std::function<duration(node_id source, std::uint32_t blocks, time_point now)> link;
 };
@@ -254,6 +261,7 @@ class prefill_core {
   void weigh(attempt& a, const prefix_view& here, time_point now);
   void pin(attempt& a, std::uint32_t from_ssd, time_point now);
   void fetch(attempt& a, time_point now);
+  void adopt_from_device(attempt& a);
   /// Loads the blocks behind those that are here, up to `until`.
   void load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now);
   /// What it loaded came otherwise, or not in time: it pins anew what is here.

@@ -73,8 +73,21 @@ void prefill_core::fetch(attempt& a, time_point now) {
     return load(a, self_, a.on_disk_until, duration{}, now);
   const auto source = a.placement.source;
   const auto there = a.plan.from_remote > 0 ? std::min(a.placement.source_blocks, a.reusable) : 0;
-  if (there <= a.claim.have() || !prefetch_.begins(idle())) return enqueue(a, now);
+  if (there <= a.claim.have() || !prefetch_.begins(idle())) {
+    adopt_from_device(a);
+    return enqueue(a, now);
+  }
   load(a, source, there, options_.link(source, there - a.claim.have(), now), now);
+}
+
+/// What only the device holds behind the blocks that are here. Their slots get
+/// nothing, so a stream could not take it from there.
+void prefill_core::adopt_from_device(attempt& a) {
+  if (a.remote || !options_.on_device) return;
+  const auto held = options_.on_device(a.claim.owner(), a.claim.reusable_keys(), a.claim.have());
+  if (held <= a.claim.have()) return;
+  a.computed = tokens_of(held);
+  a.stats.dram_tokens += tokens_of(held - a.claim.have());
 }
 
 void prefill_core::load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now) {

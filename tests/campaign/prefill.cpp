@@ -177,7 +177,7 @@ void prefill_twin::step(const std::vector<prefill_part>& parts, duration took) {
   for (const auto& part : parts) {
     auto& r = *requests_.at(part.owner);
     write(r, part);  // wanted or not
-    prefill_outcome outcome{part.owner, part.start, part.tokens, part.streams, {}};
+    prefill_outcome outcome{part.owner, part.start, part.tokens, part.streams, part.start / block_tokens, {}};
     const auto& slots = core_.find(part.owner)->claim.slots();
     const auto until = part.start + part.tokens;
     for (auto i = part.start / block_tokens; i < until / block_tokens; ++i)

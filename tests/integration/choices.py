@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every word that --policy, --admission, --cache-eviction, --cache-write-policy, --l2-layout and --device take, in a server that
-answers.
+"""Every word that --policy, --admission, --cache-eviction, --cache-write-policy, --l2-layout, --device and
+--device-write-policy take, in a server that answers.
 
 The model is small and random: whatever is chosen, the tokens must be the same, nothing may be held in the end, and
 what sets the choices apart must be seen where a client can see it.
@@ -151,6 +151,52 @@ def every_device_gives_the_same_tokens():
               f"{device['loaded_tokens']} loaded", flush=True)
 
 
+def every_device_write_policy_brings_kv_to_memory_when_it_says():
+    long = [p + "and the moon pulls. " * 3 for p in PROMPTS]
+    large = ("--device", "linked", "--block-tokens", "16")
+    small = large + ("--device-kv", "1MiB", "--context-length", "512")  # holds 512 tokens for those who wait, and 512
+    device = lambda client: client.cluster()["devices"][0]
+
+    def ask_all(client, prompts):
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            return sum(pool.map(lambda prompt: check_answers(client, [prompt]), prompts))
+
+    for policy in ("write_through", "write_back", "write_through_selective"):
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, *large, "--device-write-policy", policy)
+            assert ask_all(client, long) == 0
+            assert ask_all(client, long) >= 64 * len(long), policy  # found, wherever it lies
+            if policy == "write_through":
+                wait_until("the node reported", lambda: shard(client)["slots_committed"] > 0, 30)
+                assert device(client)["unwritten_blocks"] == 0, device(client)
+            elif policy == "write_back":  # the device holds all of it: nothing had to leave
+                wait_until("the node reported", lambda: device(client)["unwritten_blocks"] > 0, 30)
+                assert shard(client)["slots_committed"] == 0 and device(client)["stored_bytes"] == 0, device(client)
+            else:  # two more requests have used it than computed it
+                ask_all(client, long)
+                wait_until("what is used often is in memory",
+                           lambda: shard(client)["slots_committed"] > 0 and device(client)["stored_bytes"] > 0, 30)
+            cluster.wait_idle()
+            wait_until("nothing is reserved", lambda: shard(client)["slots_reserved"] == 0, 30)
+            assert shard(client)["consistent"], shard(client)
+        print(f"     {policy}: as it says", flush=True)
+    with Cluster() as cluster:  # a device that holds four prompts, over memory that holds all
+        client = one_server(cluster, *SMALL, *small, "--device-write-policy", "write_back")
+        for prompt in long:  # one after the other: what has to leave can be written before
+            check_answers(client, [prompt])
+            wait_until("the coldest is in memory", lambda: device(client)["unwritten_blocks"] <= device(client)["blocks"] * 7 // 8,
+                       30)
+        cached = check_answers(client, long)
+        wait_until("the node reported", lambda: shard(client)["slots_committed"] > 0, 30)
+        assert cached >= 32 * len(long), cached
+        ask_all(client, long)
+        cluster.wait_idle()
+        wait_until("nothing is reserved", lambda: shard(client)["slots_reserved"] == 0, 30)
+        assert shard(client)["consistent"], shard(client)
+        print(f"     a small device: {cached} tokens found, {device(client)['lost_blocks']} blocks lost, "
+              f"{device(client)['stored_bytes']} bytes written", flush=True)
+
+
 def kv_travels_between_devices_of_both_kinds():
     for prefill, decode in (("linked", "host"), ("host", "linked")):
         with Cluster() as cluster:
@@ -169,7 +215,7 @@ def kv_travels_between_devices_of_both_kinds():
 
 TESTS = [every_placement_policy_serves, every_admission_mode_serves_what_can_be_served_in_time,
          every_eviction_order_keeps_what_fits_and_the_right_tokens, every_write_policy_writes_when_it_says,
-         every_device_gives_the_same_tokens, kv_travels_between_devices_of_both_kinds]
+         every_device_gives_the_same_tokens, every_device_write_policy_brings_kv_to_memory_when_it_says, kv_travels_between_devices_of_both_kinds]
 
 if __name__ == "__main__":
     main(TESTS)

@@ -66,21 +66,24 @@ struct world {
   runner_options options;
   std::unique_ptr<model_runner> runner;
 
-  explicit world(std::size_t blocks, page_order pages = page_order::page_first_direct) {
+  explicit world(std::size_t blocks, page_order pages = page_order::page_first_direct,
+                 device_write_rule rule = {}) {
     options.layout = m->layout(block_tokens, kv_dtype::f16);
     options.layout.pages = pages;
     options.max_logit_rows = 8;
     options.device_blocks =
-        unwrap(device_kv::make(dev, options.layout, blocks * options.layout.block_bytes(), longest));
+        unwrap(device_kv::make(dev, options.layout, blocks * options.layout.block_bytes(), longest, rule));
     runner = unwrap(model_runner::make(m, dev, options));
   }
   std::size_t block_bytes() const { return options.layout.block_bytes(); }
 
   std::vector<float> step(const kv_space& kv, std::span<const std::int32_t> ids, std::size_t begin,
-                          std::size_t count, std::uint64_t sequence) {
+                          std::size_t count, std::uint64_t sequence, std::uint32_t* written_from = nullptr) {
     std::vector<float> logits(300);
-    const batch_item item{
+    batch_item item{
         ids.subspan(begin, count), static_cast<std::uint32_t>(begin), kv.blocks(), true, {}, 0, sequence};
+    item.may_stay = written_from != nullptr;
+    item.written_from = written_from;
     REQUIRE(runner->forward({&item, 1}, logits).has_value());
     return logits;
   }
@@ -268,6 +271,40 @@ TEST_CASE("pages of either order hold the same rows, each where its order has it
   // Loaded from those pages: whole blocks, and the rows of the last one.
   CHECK(direct.step(a, ids, 69, 1, 2) == by_token.step(b, ids, 69, 1, 2));
   CHECK(by_token.dev.loaded_bytes == direct.dev.loaded_bytes);
+}
+
+TEST_CASE(
+    "what stays costs no byte of the link, and is in the host's blocks once it may not stay any longer") {
+  world through(40), w(24, page_order::page_first_direct, {false, 0});  // 8 of 24 blocks for whoever comes
+  const auto ids = random_tokens(90, 300, 11), others = random_tokens(120, 300, 12);
+  const kv_space kv(w.options.layout, ids.size()), expected(w.options.layout, ids.size()),
+      other(w.options.layout, others.size());
+  std::uint32_t from = 0;
+  CHECK(w.step(kv, ids, 0, 64, 7, &from) == through.step(expected, ids, 0, 64, 7));
+  CHECK(from == 64);
+  for (std::size_t at = 64; at < 80; ++at) {
+    CHECK(w.step(kv, ids, at, 1, 7, &from) == through.step(expected, ids, at, 1, 7));
+    CHECK(from == at + 1);
+  }
+  w.step(other, others, 0, 120, 8, &from);
+  CHECK(w.dev.stored_bytes == 0);
+  // 5 and 8 blocks of 16 stay; 4 more are too many.
+  const kv_space third(w.options.layout, 64);
+  w.dev.stored_bytes = 0;
+  w.step(third, random_tokens(64, 300, 13), 0, 64, 10, &from);
+  CHECK(from == 0);
+  CHECK(w.dev.stored_bytes == 4 * w.block_bytes());
+  w.options.device_blocks->let_go(10);
+  const kv_space fourth(w.options.layout, 48);
+  w.step(fourth, random_tokens(48, 300, 14), 0, 48, 11, &from);
+  CHECK(from == 48);
+  w.dev.stored_bytes = 0;
+  CHECK(w.step(kv, ids, 80, 10, 7, &from) == through.step(expected, ids, 80, 10, 7));
+  CHECK(from == 0);
+  CHECK(w.dev.stored_bytes == 90 * w.options.layout.bytes_per_token());
+  for (std::size_t b = 0; b < 5; ++b)
+    CHECK(std::ranges::equal(kv.block(b, w.options.layout), expected.block(b, w.options.layout)));
+  CHECK(w.options.device_blocks->stats().unwritten_blocks == 0);
 }
 
 TEST_CASE("a device whose KV memory holds no whole context is refused with the option and the numbers") {

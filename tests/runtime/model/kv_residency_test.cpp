@@ -3,11 +3,14 @@
 
 #include "runtime/model/kv_residency.hpp"
 
+#include "runtime/model/kv_residency.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 
 using namespace mooncaf;
 
@@ -92,7 +95,257 @@ TEST_CASE("a pass that failed leaves what was there before it, and nothing else"
 }
 
 TEST_CASE(
-    "any order of passes keeps blocks whole, single-owned where they are written, and prefixes closed") {
+    "what may stay is not written, is nobody else's to evict, and is "
+    "everybody's once it is let go") {
+  kv_residency r(8, block_tokens, 2);
+  const auto keys = keys_of(1, 0, 4), other = keys_of(2, 0, 6);
+  const auto a = r.take({1, keys, 0, 14, true});
+  REQUIRE(a);
+  CHECK(a->write_from == 14);
+  r.give_back(a->ticket, 14);
+  CHECK(r.unwritten() == 3);
+  CHECK_FALSE(r.take({2, other, 0, 24}));  // 6 blocks: the other 4 alone may be had
+  const auto b = r.take({1, keys, 14, 15, true});
+  REQUIRE(b);
+  CHECK(b->valid == 14);
+  CHECK(b->write_from == 15);
+  r.give_back(b->ticket, 15);
+  r.let_go(1);
+  CHECK(r.used() == 3);  // the end of it had no key
+  CHECK(pass(r, {3, keys, 12, 13}) == 12);
+  CHECK(r.lost() == 0);
+  pass(r, {2, other, 0, 24});
+  CHECK(r.lost() > 0);
+  CHECK(r.consistent());
+}
+
+TEST_CASE("who may not stay any longer writes all that had stayed") {
+  kv_residency r(8, block_tokens, 4);
+  const auto keys = keys_of(1, 0, 5), other = keys_of(2, 0, 3);
+  const auto a = r.take({1, keys, 0, 10, true});
+  REQUIRE(a);
+  r.give_back(a->ticket, 10);
+  // Three blocks of the four that may be held are: one that needs two is
+  // written at once.
+  const auto b = r.take({2, other, 0, 6, true});
+  REQUIRE(b);
+  CHECK(b->write_from == 0);
+  r.give_back(b->ticket, 6);
+  CHECK(pass(r, {2, other, 6, 7}) == 6);
+  // The first one outgrows the room.
+  const auto c = r.take({1, keys, 10, 17, true});
+  REQUIRE(c);
+  CHECK(c->valid == 10);
+  CHECK(c->write_from == 0);
+  SUBCASE("a pass that fails has written nothing") {
+    r.give_back(c->ticket, c->valid);
+    const auto d = r.take({1, keys, 10, 17, true});
+    REQUIRE(d);
+    CHECK(d->valid == 10);
+    CHECK(d->write_from == 0);
+    r.give_back(d->ticket, 17);
+  }
+  SUBCASE("one that does not has written everything") { r.give_back(c->ticket, 17); }
+  CHECK(r.unwritten() == 0);
+  CHECK(r.consistent());
+}
+
+TEST_CASE("a request adopts what only the device has, and goes on behind it") {
+  kv_residency r(12, block_tokens, 4);
+  const auto keys = keys_of(1, 0, 4);
+  const auto a = r.take({1, keys, 0, 16, true});
+  REQUIRE(a);
+  r.give_back(a->ticket, 16);
+  r.let_go(1);
+  CHECK(r.match(keys) == 4);
+  CHECK(r.adopt(2, keys, 4, 0) == 0);  // it has them elsewhere
+  CHECK(r.adopt(3, keys, 1, 0) == 4);
+  const auto b = r.take({3, keys, 16, 18, true});
+  REQUIRE(b);
+  CHECK(b->valid == 16);
+  r.give_back(b->ticket, 18);
+  // When it is written it has the first block in memory already.
+  const auto c = r.take({3, keys, 18, 33, true});
+  REQUIRE(c);
+  CHECK(c->write_from == 4);
+  r.give_back(c->ticket, 33);
+  CHECK(r.consistent());
+}
+
+TEST_CASE(
+    "the coldest chain is written before it has to leave, parents first; "
+    "what is used often at once") {
+  kv_residency r(8, block_tokens);
+  const auto cold = keys_of(1, 1, 3), warm = keys_of(2, 1, 3);
+  for (const auto& [sequence, keys] : {std::pair{1, &cold}, {2, &warm}}) {
+    const auto p = r.take({static_cast<std::uint64_t>(sequence), *keys, 0, 12, true});
+    REQUIRE(p);
+    r.give_back(p->ticket, 12);
+    r.let_go(static_cast<std::uint64_t>(sequence));
+  }
+  CHECK(r.unwritten() == 5);
+  CHECK_FALSE(r.next_write(3));  // so many are free
+  const auto w = r.next_write(4);
+  REQUIRE(w);
+  REQUIRE(w->chain.size() == 3);
+  for (std::uint32_t b = 0; b < 3; ++b) {
+    CHECK(w->chain[b].key == cold[b]);
+    CHECK(w->chain[b].parent == cold[b == 0 ? 0 : b - 1]);
+    CHECK(w->chain[b].depth == b);
+  }
+  // Meanwhile it stays where it is, whatever is needed.
+  const auto big = keys_of(3, 0, 5);
+  pass(r, {4, big, 0, 20});
+  CHECK(r.match(cold) == 3);
+  r.wrote(w->id, 2);
+  CHECK(r.unwritten() == 1);
+  const auto rest = r.next_write(1);  // goes on with it
+  REQUIRE(rest);
+  CHECK(rest->chain.back().key == cold[2]);
+  r.wrote(rest->id, 3);
+  CHECK(r.unwritten() == 0);
+  CHECK(r.lost() == 2);  // of the warm one, for which there was no time
+  const auto p = r.take({5, warm, 4, 12, true});
+  REQUIRE(p);
+  r.give_back(p->ticket, 12);
+  r.let_go(5);
+  CHECK(r.adopt(6, warm, 0, 2) == 3);
+  CHECK_FALSE(r.next_write(0));
+  CHECK(r.adopt(7, warm, 0, 2) == 3);  // the second one that uses it
+  const auto hot = r.next_write(0);
+  REQUIRE(hot);
+  CHECK(hot->chain.back().key == warm[2]);
+  r.wrote(hot->id, 3);
+  CHECK(r.unwritten() == 0);
+  CHECK(r.consistent());
+}
+
+// Requests with pages of their own in the host's memory, as workers have them:
+// which positions those hold is what the passes wrote there. Whatever is
+// cancelled, fails, is let go, evicted or written beside, no pass reads from a
+// page what is not in it, and no block that somebody reads changes.
+TEST_CASE(
+    "in any order of requests that stay, nothing is ever read that "
+    "nobody wrote") {
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+    const std::uint32_t longest = 8;
+    kv_residency r(longest + below(20), block_tokens, longest);
+    struct request {
+      std::uint64_t branch = 0;
+      std::vector<block_key> keys;
+      std::uint32_t at = 0;                      ///< positions that are settled
+      std::vector<bool> page;                    ///< positions that its pages hold
+      std::optional<kv_residency::place> place;  ///< a pass is under way
+      std::uint32_t end = 0;
+      bool over = false;
+    };
+    std::map<std::uint64_t, request> live;
+    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint32_t>> content;  // block: conversation, index
+    const std::uint32_t common = 2;
+    std::set<block_key> memory;  // published in the node's memory
+    std::vector<kv_residency::write> writes;
+    std::uint64_t next = 1;
+    const auto named = [&](std::uint64_t branch, std::uint32_t b) {
+      return std::pair{b < common ? 0 : branch + 1, b};
+    };
+    for (int i = 0; i < 300; ++i) {
+      switch (below(8)) {
+        case 0: {
+          if (live.size() > 4) break;
+          auto& q = live[next];
+          q.branch = below(3);
+          q.keys = keys_of(q.branch, common, longest);
+          q.page.assign(longest * block_tokens, false);
+          std::uint32_t here = 0;
+          while (here < longest - 1 && memory.contains(q.keys[here])) ++here;
+          if (below(4) == 0) here = 0;
+          std::fill_n(q.page.begin(), here * block_tokens, true);
+          const auto held = r.adopt(next, std::span{q.keys}.first(longest - 1), here, below(2) * 2);
+          q.at = std::max(here, held) * block_tokens;
+          ++next;
+          break;
+        }
+        case 1:
+          if (const auto w = r.next_write(below(r.blocks() + 2))) writes.push_back(*w);
+          break;
+        case 2:
+          if (!writes.empty()) {
+            const auto count = below(static_cast<std::uint32_t>(writes.front().chain.size()) + 1);
+            for (std::uint32_t b = 0; b < count; ++b) {
+              const auto& item = writes.front().chain[b];
+              const auto branch = item.depth < common ? 0 : item.key.high - 2;
+              REQUIRE(content[item.block] == named(branch, item.depth));
+              memory.insert(item.key);
+            }
+            r.wrote(writes.front().id, count);
+            writes.erase(writes.begin());
+          }
+          break;
+        case 3:
+          if (!memory.empty() && below(4) == 0) memory.erase(std::prev(memory.end()));
+          break;
+        case 4:
+          if (!live.empty() && below(3) == 0) {  // cancelled, or done
+            auto at = std::next(live.begin(), below(static_cast<std::uint32_t>(live.size())));
+            r.let_go(at->first);
+            if (at->second.place) at->second.over = true;
+            else live.erase(at);
+          }
+          break;
+        default: {
+          if (live.empty()) break;
+          auto at = std::next(live.begin(), below(static_cast<std::uint32_t>(live.size())));
+          auto& [id, q] = *at;
+          if (!q.place) {
+            q.end = std::min(longest * block_tokens, q.at + 1 + below(10));
+            if (q.end == q.at) break;
+            q.place = r.take({id, q.keys, q.at, q.end, below(4) != 0});
+            if (!q.place) break;
+            const auto& p = *q.place;
+            const auto missing = r.missing(p.valid, q.at);
+            for (auto b = missing.first; b < missing.last; ++b) {
+              for (auto t = b * block_tokens; t < std::min(q.at, (b + 1) * block_tokens); ++t)
+                REQUIRE(q.page[t]);
+              content[p.blocks[b]] = named(q.branch, b);
+            }
+            for (std::uint32_t b = 0; b * block_tokens < p.valid; ++b)
+              REQUIRE(content[p.blocks[b]] == named(q.branch, b));
+            for (auto b = q.at / block_tokens; b < p.blocks.size(); ++b)
+              content[p.blocks[b]] = named(q.branch, b);
+          } else {
+            const bool fails = below(5) == 0;
+            if (!fails) {
+              for (auto t = q.place->write_from; t < q.end; ++t) q.page[t] = true;
+              q.at = q.end;
+            }
+            r.give_back(q.place->ticket, fails ? q.place->valid : q.end);
+            q.place.reset();
+            if (q.over) {
+              r.let_go(id);
+              live.erase(at);
+            }
+          }
+        }
+      }
+      REQUIRE(r.consistent());
+    }
+    for (auto& w : writes) r.wrote(w.id, 0);
+    for (auto& [id, q] : live) {
+      if (q.place) r.give_back(q.place->ticket, q.place->valid);
+      r.let_go(id);
+    }
+    REQUIRE(r.consistent());
+    REQUIRE_FALSE(r.lent());
+    CHECK(r.take({0, {}, 0, r.blocks() * block_tokens}));  // nothing is held any longer
+  }
+}
+
+TEST_CASE(
+    "any order of passes keeps blocks whole, single-owned where they are "
+    "written, and prefixes closed") {
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
