@@ -4,6 +4,7 @@
 #include <map>
 
 #include "config/value.hpp"
+#include "storage/objects/tenant_token.hpp"
 #include "transport/net/secret.hpp"
 
 namespace mooncaf::store {
@@ -13,6 +14,8 @@ std::vector<sim::argument> common_arguments::list() {
                     directory),
           sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
                     secret_file),
+          sim::text("token-file", "FILE",
+                    "a tenant's token: its objects alone, in place of the cluster's secret", token_file),
           sim::flag("json", "JSON on standard output", json)};
 }
 
@@ -20,23 +23,30 @@ result<directory_address> common_arguments::address() const {
   const auto at = config::parse_endpoint(directory);
   if (!at || at->port == 0)
     return fail(ec::invalid_argument, "--directory: '" + directory + "' is not HOST:PORT");
+  directory_address to;
+  to.host = at->host;
+  to.port = at->port;
+  to.own_host = this_host();
+  if (!token_file.empty()) {
+    const auto key = tenant_key_from_file(token_file);
+    if (!key) return fail(key.error());
+    to.secret = *key;
+    return to;
+  }
   const auto path = secret_file.empty() ? cluster_secret::default_path() : result<std::string>{secret_file};
   if (!path) return fail(path.error());
   const auto secret =
       secret_file.empty() ? cluster_secret::from_file_or_new(*path) : cluster_secret::from_file(*path);
   if (!secret) return fail(secret.error());
   const auto key = secret->derive(store_key_purpose);
-  directory_address to;
-  to.host = at->host;
-  to.port = at->port;
   to.secret.assign(reinterpret_cast<const char*>(key.data()), key.size());
-  to.own_host = this_host();
   return to;
 }
 
-result<std::unique_ptr<store_client>> common_arguments::connect() const {
-  const auto to = address();
+result<std::unique_ptr<store_client>> common_arguments::connect(bool everyone) const {
+  auto to = address();
   if (!to) return fail(to.error());
+  to->everyone = everyone;
   return store_client::connect({*to});
 }
 
@@ -80,6 +90,7 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
       {"drain", {drain_segment, "moves all objects of a segment elsewhere, and puts none there any more"}},
       {"replicas", {place_replicas, "how often objects are there, and in which segments"}},
       {"segments", {list_segments, "the memory that is lent, and how full it is"}},
+      {"tenants", {list_tenants, "who has a part of the store, how much of it, and what may be had"}},
       {"bench", {measure, "rates and times of this store, from this process"}}};
   const auto found = args.empty() ? commands.end() : commands.find(args.front());
   if (found != commands.end()) return found->second.run(args.subspan(1), io);

@@ -25,12 +25,13 @@ inline const std::string default_directory = "127.0.0.1:" + std::to_string(defau
 /// The options that all commands of a client have.
 struct common_arguments {
   std::string directory{default_directory};
-  std::string secret_file;
+  std::string secret_file, token_file;
   bool json = false;
   std::vector<sim::argument> list();
   /// The directory's address with the key that this cluster's store uses.
   result<directory_address> address() const;
-  result<std::unique_ptr<store_client>> connect() const;
+  /// @param everyone  the objects of all tenants, under the store's own names for them (`key_scope`).
+  result<std::unique_ptr<store_client>> connect(bool everyone = false) const;
 };
 
 int complain(const sim::console& io, const error& why, int status);
@@ -50,6 +51,7 @@ int remove_objects(std::span<const std::string> args, const sim::console& io);
 int drain_segment(std::span<const std::string> args, const sim::console& io);
 int place_replicas(std::span<const std::string> args, const sim::console& io);
 int list_segments(std::span<const std::string> args, const sim::console& io);
+int list_tenants(std::span<const std::string> args, const sim::console& io);
 int measure(std::span<const std::string> args, const sim::console& io);
 
 }  // namespace mooncaf::store

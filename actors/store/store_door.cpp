@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +15,7 @@
 #include "actors/http/work_pool.hpp"
 #include "actors/store/door_request.hpp"
 #include "actors/store/store_page.hpp"
+#include "storage/objects/tenant_token.hpp"
 
 namespace mooncaf::store {
 
@@ -32,6 +36,7 @@ unsigned status_of(store_code code) {
     case store_code::invalid_parameters:
       return 400;
     case store_code::no_space:
+    case store_code::quota_exceeded:
       return 507;
     case store_code::directory_unreachable:
     case store_code::timed_out:
@@ -50,6 +55,50 @@ void say(http_responder& out, unsigned status, std::string_view what) {
 
 void say(http_responder& out, store_code code) { say(out, status_of(code), to_string(code)); }
 
+/// Clients of tenants, by their tokens: the directory says whether those are any.
+/// @thread  All functions may be called from any thread.
+class tenant_clients {
+ public:
+  explicit tenant_clients(std::optional<directory_address> at) : at_(std::move(at)) {}
+  /// @error `ec::unauthenticated`, `ec::invalid_argument` for what is no token; others of the connection.
+  result<std::shared_ptr<store_client>> find(const std::string& token) {
+    auto key = tenant_key(token);
+    if (!key) return fail(key.error());
+    std::lock_guard lock{mutex_};
+    auto& one = clients_[*key];
+    const auto now = clock_type::now();
+    one.asked = now;
+    if (one.client) return one.client;
+    if (now < one.refused_until) return fail(ec::unauthenticated, "no token");
+    auto to = *at_;
+    to.secret = *key;
+    auto made = store_client::connect({to});
+    if (made) one.client = std::move(*made);
+    else if (made.error() == ec::unauthenticated) one.refused_until = now + std::chrono::seconds(5);
+    const auto found = made ? result<std::shared_ptr<store_client>>{one.client} : fail(made.error());
+    if (!made && made.error() != ec::unauthenticated) clients_.erase(*key);
+    forget_oldest();
+    return found;
+  }
+
+ private:
+  struct known {
+    std::shared_ptr<store_client> client;
+    time_point asked{}, refused_until{};
+  };
+  void forget_oldest() {
+    constexpr std::size_t most = 256;
+    if (clients_.size() <= most) return;
+    clients_.erase(std::min_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
+      return a.second.asked < b.second.asked;
+    }));
+  }
+
+  const std::optional<directory_address> at_;
+  std::mutex mutex_;
+  std::map<std::string, known> clients_;  // by key
+};
+
 }  // namespace
 
 class store_door::impl {
@@ -57,6 +106,7 @@ class store_door::impl {
   impl(door_options options, std::unique_ptr<store_client> store)
       : options_(std::move(options)),
         store_(std::move(store)),
+        tenants_(options_.tenants_at),
         guard_("", options_.token.empty() ? "local" : "*", {}),
         keys_(keys(options_.token)),
         pool_(2, 2 * options_.object_bytes_max) {}
@@ -92,40 +142,49 @@ class store_door::impl {
     if (!guard_.may_ask(request.header("Origin"), request.header("Host")) ||
         !guard_.host_allowed(request.header("Host")))
       return say(*out, 403, "this host or origin is not served");
-    if (!keys_.find(request.header("Authorization")) && request.path != "/health" && request.path != "/store")
-      return say(*out, 401, "a token is needed: Authorization: Bearer TOKEN");
+    constexpr std::string_view scheme = "Bearer ";
+    const auto shown = std::string{request.header("Authorization")};
+    const bool open = request.path == "/health" || request.path == "/store";
+    const bool a_tenant = options_.tenants_at && shown.substr(0, scheme.size()) == scheme;
+    const bool own = keys_.find(shown) && !(a_tenant && options_.token.empty());
+    if (!own && !open && !a_tenant) return say(*out, 401, "a token is needed: Authorization: Bearer TOKEN");
     const auto bytes = request.body.size() + 1024;
-    auto task = [this, asked = std::make_shared<http_request>(std::move(request)), out] {
-      serve(*asked, *out);
+    auto task = [this, own = own || open, token = shown.substr(std::min(shown.size(), scheme.size())),
+                 asked = std::make_shared<http_request>(std::move(request)), out] {
+      const auto who = own ? result<std::shared_ptr<store_client>>{store_} : tenants_.find(token);
+      if (who) return serve(*asked, **who, *out);
+      const bool stranger = who.error() == ec::unauthenticated || who.error() == ec::invalid_argument;
+      if (stranger) return say(*out, 401, "this token is nobody's");
+      say(*out, 503, "the directory does not answer");
     };
     if (!pool_.post(bytes, std::move(task))) say(*out, 503, "too much waits already");
   }
 
-  void serve(const http_request& r, http_responder& out) {
+  void serve(const http_request& r, store_client& store, http_responder& out) {
     constexpr std::string_view objects = "/objects/";
     if (r.path.compare(0, objects.size(), objects) == 0) {
       const auto key = percent_decoded(std::string_view{r.path}.substr(objects.size()));
       if (!key) return say(out, 400, "the key is not percent-encoded");
-      return serve_object(r, *key, out);
+      return serve_object(r, store, *key, out);
     }
     if (r.method != "GET" && r.method != "HEAD") return say(out, 405, "GET it");
     if (r.path == "/store")
       return out.respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{store_page()});
     if (r.path == "/metrics" || r.path == "/health" || r.path == "/store/figures")
-      return serve_figures(r.path, out);
+      return serve_figures(r.path, store, out);
     if (r.path == "/segments" || r.path == "/get_all_segments")
-      return serve_segments(r.path == "/segments", out);
+      return serve_segments(r.path == "/segments", store, out);
     say(out, 404, "see /objects/KEY, /segments, /get_all_segments, /metrics, /store, /health");
   }
 
-  void serve_object(const http_request& r, const std::string& key, http_responder& out) {
+  void serve_object(const http_request& r, store_client& store, const std::string& key, http_responder& out) {
     const std::string_view one = key;
-    if (r.method == "GET") return get(r, one, out);
-    if (r.method == "PUT") return put(r, one, out);
+    if (r.method == "GET") return get(r, store, one, out);
+    if (r.method == "PUT") return put(r, store, one, out);
     if (r.method == "DELETE")
-      return say(out, store_->remove({&one, 1}, query_number(r.query, "force").value_or(0) != 0).at(0));
+      return say(out, store.remove({&one, 1}, query_number(r.query, "force").value_or(0) != 0).at(0));
     if (r.method != "HEAD") return say(out, 405, "GET, HEAD, PUT or DELETE it");
-    const auto seen = store_->look({&one, 1}).at(0);
+    const auto seen = store.look({&one, 1}).at(0);
     if (seen.code != store_code::ok) return say(out, seen.code);
     out.respond(200, {{"X-Object-Bytes", std::to_string(seen.size)}}, {});
   }
@@ -135,9 +194,9 @@ class store_door::impl {
     (times_.*of).note(clock_type::now() - begin);
   }
 
-  void get(const http_request& r, std::string_view key, http_responder& out) {
+  void get(const http_request& r, store_client& store, std::string_view key, http_responder& out) {
     const auto begin = clock_type::now();
-    const auto found = store_->find({&key, 1}).at(0);
+    const auto found = store.find({&key, 1}).at(0);
     if (found.code != store_code::ok) return say(out, found.code);
     if (found.size > options_.object_bytes_max) return say(out, 413, "the object is too large for this door");
     const auto range = parse_range(r.header("Range"), found.size);
@@ -146,7 +205,7 @@ class store_door::impl {
     }
     std::string value(found.size, '\0');  // all of it, so that the checksum can tell
     const auto whole = std::as_writable_bytes(std::span{value});
-    if (const auto code = store_->read(found, {&whole, 1}); code != store_code::ok) return say(out, code);
+    if (const auto code = store.read(found, {&whole, 1}); code != store_code::ok) return say(out, code);
     note(&door_times::get, begin);
     http_headers headers{{"Content-Type", "application/octet-stream"}, {"Accept-Ranges", "bytes"}};
     if (range->partial) {
@@ -158,12 +217,12 @@ class store_door::impl {
     out.respond(range->partial ? 206 : 200, std::move(headers), std::move(value));
   }
 
-  void put(const http_request& r, std::string_view key, http_responder& out) {
+  void put(const http_request& r, store_client& store, std::string_view key, http_responder& out) {
     put_policy policy;
     policy.replicas = query_number(r.query, "replicas").value_or(1);
     const outgoing_object item{key, {std::as_bytes(std::span{r.body})}};
     const auto begin = clock_type::now();
-    const auto code = r.body.empty() ? store_code::invalid_parameters : store_->put({&item, 1}, policy).at(0);
+    const auto code = r.body.empty() ? store_code::invalid_parameters : store.put({&item, 1}, policy).at(0);
     if (code == store_code::ok) {
       note(&door_times::put, begin);
       return say(out, 201, "stored");
@@ -172,10 +231,11 @@ class store_door::impl {
     say(out, code);
   }
 
-  void serve_figures(std::string_view path, http_responder& out) {
-    const auto figures = store_->figures();
-    const auto segments = store_->segments();
-    if (!figures || !segments) return say(out, 503, "the directory does not answer");
+  void serve_figures(std::string_view path, store_client& store, http_responder& out) {
+    const auto figures = store.figures();
+    const auto segments = store.segments();
+    const auto tenants = store.tenants();
+    if (!figures || !segments || !tenants) return say(out, 503, "the directory does not answer");
     if (path == "/health") return say(out, 200, "ok");
     if (path == "/store/figures")
       return out.respond(200, {{"Content-Type", "application/json"}}, figures_json(*figures, *segments));
@@ -183,11 +243,11 @@ class store_door::impl {
     const auto times = times_;
     lock.unlock();
     out.respond(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                metrics_text(*figures, *segments, &times));
+                metrics_text(*figures, *segments, *tenants, &times));
   }
 
-  void serve_segments(bool as_json, http_responder& out) {
-    const auto segments = store_->segments();
+  void serve_segments(bool as_json, store_client& store, http_responder& out) {
+    const auto segments = store.segments();
     if (!segments) return say(out, 503, "the directory does not answer");
     json all = json::array();
     std::string names;
@@ -205,7 +265,8 @@ class store_door::impl {
   }
 
   door_options options_;
-  std::unique_ptr<store_client> store_;
+  std::shared_ptr<store_client> store_;
+  tenant_clients tenants_;
   web_guard guard_;
   api_keys keys_;
   work_pool pool_;
@@ -283,7 +344,8 @@ std::string label(std::string_view name, std::string_view value) {
 }  // namespace
 
 std::string metrics_text(const directory_figures& figures,
-                         const std::vector<store_wire::mounted_segment>& segments, const door_times* door) {
+                         const std::vector<store_wire::mounted_segment>& segments,
+                         const std::vector<tenant_view>& tenants, const door_times* door) {
   const auto& c = figures.counts;
   exposition e;
   const auto allocated = c.total_bytes - c.free_bytes;
@@ -331,6 +393,26 @@ std::string metrics_text(const directory_figures& figures,
   by_segment("segment_total_capacity_bytes", "As Mooncake's master has it: memory of a segment.", true,
              false);
   by_segment("segment_allocated_bytes", "The same: what of it is taken.", false, false);
+  const auto by_tenant = [&](std::string_view name, std::string_view type, std::string_view help,
+                             const std::function<std::uint64_t(const tenant_view&)>& value) {
+    if (tenants.empty()) return;
+    e.family(name, type, help);
+    for (const auto& t : tenants) e.sample(value(t), label("tenant", t.name));
+  };
+  by_tenant("mooncaf_store_tenant_objects", "gauge", "Objects of a tenant.",
+            [](const tenant_view& t) { return t.counts.objects; });
+  by_tenant("mooncaf_store_tenant_bytes", "gauge", "Memory that a tenant's replicas take, resting or not.",
+            [](const tenant_view& t) { return t.counts.total_bytes - t.counts.free_bytes; });
+  by_tenant("mooncaf_store_tenant_quota_bytes", "gauge", "What of the memory a tenant may take.",
+            [](const tenant_view& t) { return t.counts.total_bytes; });
+  by_tenant("mooncaf_store_tenant_hits_total", "counter", "Keys that a tenant asked for and found.",
+            [](const tenant_view& t) { return t.counts.hits; });
+  by_tenant("mooncaf_store_tenant_misses_total", "counter", "Keys that a tenant asked for and did not find.",
+            [](const tenant_view& t) { return t.counts.misses; });
+  by_tenant("mooncaf_store_tenant_evictions_total", "counter", "Objects of a tenant that made way.",
+            [](const tenant_view& t) { return t.counts.evictions; });
+  by_tenant("mooncaf_store_tenant_refused_puts_total", "counter", "Puts of a tenant that found no room.",
+            [](const tenant_view& t) { return t.counts.refused; });
   e.family("mooncaf_store_directory_seconds", "histogram",
            "How long the directory worked on questions of each kind, each about one or many objects.");
   for (std::size_t i = 1; i < figures.times.size(); ++i)

@@ -2,6 +2,7 @@
 // The object store over HTTP, for scripts, dashboards and Prometheus: a client of the directory with a port.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "actors/http/http_server.hpp"
@@ -15,6 +16,8 @@ struct door_options {
   /// Who asks for objects must bring it (Authorization: Bearer …). Empty: nobody is asked, and web pages of
   /// other machines are refused.
   std::string token;
+  /// Where tenants' tokens are tried, and whose client is asked then; without it those are strangers' words.
+  std::optional<directory_address> tenants_at;
   std::uint64_t object_bytes_max = 256 * MiB;  ///< of a value, in and out: it is held in memory meanwhile
 };
 
@@ -45,6 +48,7 @@ struct door_times {
 
 /// Prometheus's text of the store. @param door  null where there is none.
 std::string metrics_text(const directory_figures& figures,
-                         const std::vector<store_wire::mounted_segment>& segments, const door_times* door);
+                         const std::vector<store_wire::mounted_segment>& segments,
+                         const std::vector<tenant_view>& tenants, const door_times* door);
 
 }  // namespace mooncaf::store

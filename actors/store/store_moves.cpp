@@ -50,7 +50,7 @@ int drain_segment(std::span<const std::string> args, const sim::console& io) {
   line.arguments.push_back(sim::flag("undo", "objects may be placed there again", undo));
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.size() != 1) return complain(io, {ec::invalid_argument, "drain takes a SEGMENT"}, 2);
-  const auto store = common.connect();
+  const auto store = common.connect(true);  // what lies there is anybody's
   if (!store) return complain(io, store.error(), 1);
   const auto& segment = line.words[0];
   const auto code = (*store)->drain(segment, !undo);

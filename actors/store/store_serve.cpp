@@ -9,6 +9,7 @@
 #include "actors/log.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_door.hpp"
+#include "actors/store/tenants_file.hpp"
 #include "config/value.hpp"
 #include "storage/memory_room.hpp"
 #include "storage/objects/directory_server.hpp"
@@ -41,7 +42,7 @@ int until_stopped(const std::string& what, const std::string& at) {
 
 int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  std::string listen{default_directory}, eviction = "lru";
+  std::string listen{default_directory}, eviction = "lru", tenants;
   object_table_options table;
   directory_server_options options;
   double lease = to_seconds(table.lease), recovery = to_seconds(options.recovery);
@@ -51,6 +52,8 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
                 listen),
       sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
                 common.secret_file),
+      sim::text("tenants-file", "FILE",
+                "TOML with a token for each tenant, and its quota; without it there are none", tenants),
       sim::seconds("lease", "how long a look protects an object", lease, 0.001, 3600),
       sim::seconds(
           "recovery",
@@ -90,6 +93,9 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   options.port = at->port;
   options.secret = own->secret;
   options.table = table;
+  auto parts = load_tenants(tenants);
+  if (!parts) return complain(io, parts.error(), static_cast<int>(exit_code::files));
+  options.tenants = std::move(*parts);
   options.recovery = from_seconds(recovery);
   claim_stop_signals();
   configure_log(log_level::info, false, "directory");
@@ -102,17 +108,20 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   door_options options;
   std::string listen = "127.0.0.1:7461", token_file;
+  bool tenants = false;
   sim::command_line line{
       "mooncaf store door [options]",
       "The store over HTTP: /objects/KEY, /segments, /get_all_segments, /metrics, /health.",
       {},
       {}};
-  line.arguments =
-      joined(common.list(),
-             {sim::text("listen", "HOST:PORT", "where it answers, 127.0.0.1:7461 by default", listen),
-              sim::text("token-file", "FILE",
-                        "its first line is what clients must bring: Authorization: Bearer …", token_file)});
-  std::erase_if(line.arguments, [](const sim::argument& a) { return a.name == "json"; });
+  auto own = common.list();
+  std::erase_if(own, [](const sim::argument& a) { return a.name == "json" || a.name == "token-file"; });
+  line.arguments = joined(
+      std::move(own),
+      {sim::text("listen", "HOST:PORT", "where it answers, 127.0.0.1:7461 by default", listen),
+       sim::text("token-file", "FILE", "its first line is what clients must bring: Authorization: Bearer …",
+                 token_file),
+       sim::flag("tenants", "take tenants' tokens, too: who brings one has that tenant's objects", tenants)});
   if (const auto status = begin(line, args, io)) return *status;
   const auto at = config::parse_endpoint(listen);
   if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
@@ -125,6 +134,7 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
         io, {ec::invalid_argument, "--token-file is needed once " + at->host + " is no loopback address"}, 2);
   auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);
+  if (tenants) options.tenants_at = common.address().value();
   options.host = at->host;
   options.port = at->port;
   claim_stop_signals();
@@ -150,7 +160,8 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
               sim::text("advertise", "HOST",
                         "by what name other hosts reach it; that of --data-listen by default", advertise),
               sim::flag("local-only", "serve processes of this host alone", no_tcp)});
-  std::erase_if(line.arguments, [](const sim::argument& a) { return a.name == "json"; });
+  std::erase_if(line.arguments,
+                [](const sim::argument& a) { return a.name == "json" || a.name == "token-file"; });
   if (const auto status = begin(line, args, io)) return *status;
   const auto bytes = config::parse_size(size);
   if (!bytes || *bytes == 0)

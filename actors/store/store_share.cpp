@@ -116,7 +116,9 @@ std::string store_share::metrics_text() {
   }
   const auto figures = client_->figures();
   const auto segments = client_->segments();
-  return figures && segments ? text + store::metrics_text(*figures, *segments, nullptr) : text;
+  const auto tenants = client_->tenants();
+  if (!figures || !segments || !tenants) return text;
+  return text + store::metrics_text(*figures, *segments, *tenants, nullptr);
 }
 
 }  // namespace mooncaf

@@ -39,6 +39,7 @@ bool is_about_objects(store_wire::op what) {
     case op::segments:
     case op::counts:
     case op::drain:
+    case op::tenants:
     case op::journal:
     case op::acked:
       return false;
@@ -53,8 +54,10 @@ bool finds(const std::regex& pattern, std::string_view key) {
 
 }  // namespace
 
-std::uint64_t directory_desk::open() {
-  sessions_.emplace(next_session_, session{});
+std::uint64_t directory_desk::open(std::string tenant) {
+  auto& made = sessions_[next_session_];
+  made.owner = table_.owner(tenant);
+  made.scope.tenant = std::move(tenant);
   return next_session_++;
 }
 
@@ -110,6 +113,12 @@ bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& ques
 bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in,
                               time_point now, frame& out) {
   using store_wire::op;
+  const bool about_segments = what == op::mount || what == op::drain || what == op::create_task ||
+                              what == op::query_task || what == op::end_task;
+  if (from.owner != 0 && about_segments) {  // a tenant that lent memory would see what others put there
+    put_code(out, store_code::not_supported);
+    return true;
+  }
   switch (what) {
     case op::hello:
       return greet(from, in, out);
@@ -118,7 +127,7 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
     case op::announce:
       return announce(from, in, now, out);
     case op::segments:
-      list_segments(out);
+      list_segments(from, out);
       return in.left() == 0;
     case op::reserve:
       return reserve(id, from, in, now, out);
@@ -127,28 +136,31 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
     case op::revoke:
       return revoke(id, in, now, out);
     case op::find:
-      return find(in, true, now, out);
+      return find(from, in, true, now, out);
     case op::look:
-      return find(in, false, now, out);
+      return find(from, in, false, now, out);
     case op::exists:
-      return exists(in, now, out);
+      return exists(from, in, now, out);
     case op::remove:
-      return remove(in, now, out);
+      return remove(from, in, now, out);
     case op::remove_all:
-      return remove_all(in, now, out);
+      return remove_all(from, in, now, out);
     case op::list:
-      return list(in, now, out);
+      return list(from, in, now, out);
     case op::drain:
       return drain(in, out);
     case op::create_task:
-      return create_task(in, now, out);
+      return create_task(from, in, now, out);
     case op::query_task:
       return query_task(in, now, out);
     case op::end_task:
       return end_task(in, now, out);
+    case op::tenants:
+      list_tenants(from, out);
+      return in.left() == 0;
     case op::counts:
-      store_wire::put_counts(*out, table_.counts());
-      store_wire::put_times(*out, times_);
+      store_wire::put_counts(*out, from.owner == 0 ? table_.counts() : table_.counts_of(from.owner));
+      store_wire::put_times(*out, from.owner == 0 ? times_ : store_wire::question_times{});
       return in.left() == 0;
     case op::journal:
     case op::acked:
@@ -160,11 +172,16 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
 bool directory_desk::greet(session& from, byte_reader& in, frame& out) {
   const auto version = in.get<std::uint32_t>();
   const auto host = get_text_view(in);
+  const bool everyone = version == store_wire::version && in.get<std::uint8_t>() != 0;
   if (!in.ok() || in.left() != 0 || host.size() > name_bytes_max) return false;
   from.host = host;
   from.greeted = version == store_wire::version;
+  from.scope.everyone = everyone && from.owner == 0;
   out->put(store_wire::version);
   out->put(incarnation_);
+  store_wire::welcome w{from.scope.tenant, {}, table_.tenants() > 0};
+  if (from.owner != 0 && gate_key_) w.gate_key = gate_key_(w.tenant);
+  store_wire::put_welcome(*out, w);
   return true;
 }
 
@@ -219,10 +236,21 @@ bool directory_desk::announce(session& from, byte_reader& in, time_point now, fr
   return true;
 }
 
-void directory_desk::list_segments(frame& out) const {
-  const auto all = table_.segments();
+void directory_desk::list_segments(const session& from, frame& out) const {
+  const auto all = table_.segments(from.owner);
   out->put(static_cast<std::uint32_t>(all.size()));
-  for (const auto& s : all) store_wire::put_segment(*out, {s, addresses_.at(s.id)});
+  for (const auto& s : all) {
+    auto address = addresses_.at(s.id);
+    if (from.owner != 0) address = {{}, 0, {}, address.gate_host, address.gate_port};
+    store_wire::put_segment(*out, {s, address});
+  }
+}
+
+void directory_desk::list_tenants(const session& from, frame& out) const {
+  const auto n = static_cast<std::uint32_t>(table_.tenants());
+  out->put(from.owner == 0 ? n : 1);
+  for (std::uint32_t i = 1; i <= n; ++i)
+    if (from.owner == 0 || from.owner == i) store_wire::put_tenant(*out, table_.tenant(i));
 }
 
 bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
@@ -236,7 +264,14 @@ bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader&
     const auto size = in.get<std::uint64_t>();
     const auto ties = store_wire::get_ties(in);
     if (!in.ok()) return false;
-    const auto made = table_.reserve(id, key, size, policy, from.host, now, ties);
+    const auto inside = [&](std::string_view name, std::size_t which) {
+      return name.empty() ? name : from.scope.inside(name, names_[which]);
+    };
+    const object_ties scoped{inside(ties.group, 1), inside(ties.parent, 2), ties.cost};
+    // Where its objects lie, and how often, a tenant says when it puts them: what is moved passes no quota.
+    const bool may = from.owner == 0 || !policy.move;
+    const auto made = may ? table_.reserve(id, inside(key, 0), size, policy, from.host, now, scoped)
+                          : reservation{store_code::not_supported, 0, {}};
     put_code(out, made.code);
     out->put(made.ticket);
     store_wire::put_places(*out, made.places);
@@ -270,12 +305,12 @@ bool directory_desk::revoke(std::uint64_t id, byte_reader& in, time_point now, f
   return in.left() == 0;
 }
 
-bool directory_desk::find(byte_reader& in, bool lease, time_point now, frame& out) {
+bool directory_desk::find(const session& from, byte_reader& in, bool lease, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
   for (std::uint32_t i = 0; i < *n; ++i) {
-    const auto key = get_text_view(in);
+    const auto key = from.scope.inside(get_text_view(in), names_[0]);
     if (!in.ok()) return false;
     const auto seen = lease ? table_.find(key, now) : table_.look(key, now);
     put_code(out, seen.code);
@@ -286,33 +321,33 @@ bool directory_desk::find(byte_reader& in, bool lease, time_point now, frame& ou
   return in.left() == 0;
 }
 
-bool directory_desk::exists(byte_reader& in, time_point now, frame& out) {
+bool directory_desk::exists(const session& from, byte_reader& in, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
   for (std::uint32_t i = 0; i < *n; ++i) {
-    const auto key = get_text_view(in);
+    const auto key = from.scope.inside(get_text_view(in), names_[0]);
     if (!in.ok()) return false;
     out->put(static_cast<std::uint8_t>(table_.exists(key, now)));
   }
   return in.left() == 0;
 }
 
-bool directory_desk::remove(byte_reader& in, time_point now, frame& out) {
+bool directory_desk::remove(const session& from, byte_reader& in, time_point now, frame& out) {
   const bool force = in.get<std::uint8_t>() != 0;
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
   removing_ = true;
   for (std::uint32_t i = 0; i < *n && in.ok(); ++i) {
-    const auto key = get_text_view(in);
+    const auto key = from.scope.inside(get_text_view(in), names_[0]);
     if (in.ok()) put_code(out, table_.remove(key, force, now));
   }
   removing_ = false;
   return in.ok() && in.left() == 0;
 }
 
-bool directory_desk::remove_all(byte_reader& in, time_point now, frame& out) {
+bool directory_desk::remove_all(const session& from, byte_reader& in, time_point now, frame& out) {
   const bool force = in.get<std::uint8_t>() != 0;
   const auto pattern = get_text_view(in);
   if (!in.ok() || in.left() != 0) return false;
@@ -320,7 +355,10 @@ bool directory_desk::remove_all(byte_reader& in, time_point now, frame& out) {
   put_code(out, expression ? store_code::ok : store_code::invalid_parameters);
   removing_ = true;
   const auto all = pattern.empty();
-  const auto matches = [all, expression](std::string_view key) { return all || finds(*expression, key); };
+  const auto matches = [&](std::string_view name) {
+    const auto key = from.scope.outside(name);
+    return key && (all || finds(*expression, *key));
+  };
   out->put(expression ? table_.remove_if(matches, force, now) : std::uint64_t{0});
   removing_ = false;
   return true;
@@ -334,7 +372,7 @@ bool directory_desk::drain(byte_reader& in, frame& out) {
   return true;
 }
 
-bool directory_desk::list(byte_reader& in, time_point now, frame& out) const {
+bool directory_desk::list(const session& from, byte_reader& in, time_point now, frame& out) const {
   const auto pattern = get_text_view(in);
   auto room = in.get<std::uint32_t>();
   const auto segment = get_text_view(in);
@@ -344,8 +382,10 @@ bool directory_desk::list(byte_reader& in, time_point now, frame& out) const {
   std::size_t bytes = 0;
   if (expression && room > 0) {
     table_.for_each(
-        [&](std::string_view key, std::uint64_t size, std::size_t replicas) {
-          if (!pattern.empty() && !finds(*expression, key)) return true;
+        [&](std::string_view name, std::uint64_t size, std::size_t replicas) {
+          const auto own = from.scope.outside(name);
+          if (!own || (!pattern.empty() && !finds(*expression, *own))) return true;
+          const auto key = *own;
           out->put(std::uint8_t{1});
           out->put_text(key);
           out->put(size);

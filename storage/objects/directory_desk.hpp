@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/objects/key_scope.hpp"
 #include "storage/objects/object_table.hpp"
 #include "storage/objects/store_wire.hpp"
 
@@ -34,11 +35,19 @@ struct recovery_patience {
 /// @thread  not synchronised
 class directory_desk : private object_journal {
  public:
-  explicit directory_desk(object_table_options options, recovery_patience until = {})
-      : incarnation_(options.first_ticket), until_(until), table_(std::move(options), this) {}
+  /// @param gate_key  what lets a tenant's clients through the gates of segments, as long as this directory
+  /// is.
+  explicit directory_desk(object_table_options options, recovery_patience until = {},
+                          std::function<std::string(const std::string& tenant)> gate_key = {})
+      : incarnation_(options.first_ticket),
+        until_(until),
+        gate_key_(std::move(gate_key)),
+        table_(std::move(options), this) {}
 
   /// A connection was let in. @returns the number under which it asks from now on.
-  std::uint64_t open();
+  /// @param tenant  who proved itself, and neither sees nor changes what is not its own; empty: somebody who
+  /// knows the cluster's secret.
+  std::uint64_t open(std::string tenant = {});
   /// It has ended: so do its reservations, and the segments that it lent.
   void close(std::uint64_t session, time_point now);
 
@@ -70,6 +79,8 @@ class directory_desk : private object_journal {
   };
   struct session {
     std::string host;
+    key_scope scope;
+    std::uint32_t owner = 0;  ///< the tenant's number in the table
     bool greeted = false;
     std::vector<std::uint32_t> lent;
     std::vector<std::byte> entries;  ///< of the next journal frame
@@ -108,17 +119,18 @@ class directory_desk : private object_journal {
                 store_wire::frame& out);
   bool greet(session& from, byte_reader& in, store_wire::frame& out);
   bool mount(std::uint64_t id, session& from, byte_reader& in, store_wire::frame& out);
-  void list_segments(store_wire::frame& out) const;
+  void list_segments(const session& from, store_wire::frame& out) const;
+  void list_tenants(const session& from, store_wire::frame& out) const;
   bool reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
                store_wire::frame& out);
   bool publish(std::uint64_t id, byte_reader& in, time_point now, store_wire::frame& out);
   bool revoke(std::uint64_t id, byte_reader& in, time_point now, store_wire::frame& out);
-  bool find(byte_reader& in, bool lease, time_point now, store_wire::frame& out);
-  bool exists(byte_reader& in, time_point now, store_wire::frame& out);
-  bool remove(byte_reader& in, time_point now, store_wire::frame& out);
-  bool remove_all(byte_reader& in, time_point now, store_wire::frame& out);
+  bool find(const session& from, byte_reader& in, bool lease, time_point now, store_wire::frame& out);
+  bool exists(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
+  bool remove(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
+  bool remove_all(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
   bool drain(byte_reader& in, store_wire::frame& out);
-  bool list(byte_reader& in, time_point now, store_wire::frame& out) const;
+  bool list(const session& from, byte_reader& in, time_point now, store_wire::frame& out) const;
   struct task {
     task_order order;
     task_status status = task_status::pending;
@@ -128,7 +140,7 @@ class directory_desk : private object_journal {
     std::string message;
   };
   std::optional<segment_view> segment_named(std::string_view name) const;
-  bool create_task(byte_reader& in, time_point now, store_wire::frame& out);
+  bool create_task(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
   bool query_task(byte_reader& in, time_point now, store_wire::frame& out) const;
   bool end_task(byte_reader& in, time_point now, store_wire::frame& out);
   task_id begin_task(task_order order, time_point now);
@@ -140,6 +152,8 @@ class directory_desk : private object_journal {
 
   std::uint64_t incarnation_;
   recovery_patience until_;
+  std::function<std::string(const std::string& tenant)> gate_key_;
+  std::array<std::string, 3> names_;  ///< of the object in question, its group, its parent
   object_table table_;
   std::map<std::uint64_t, session> sessions_;
   std::map<std::uint32_t, std::uint64_t> holders_;    ///< session by segment

@@ -41,6 +41,7 @@ void directory_desk::reserved(std::uint32_t segment, const segment_record& recor
     out.put(record.ticket);
     out.put(record.offset);
     out.put(record.size);
+    out.put_text(record.tenant);
   });
 }
 

@@ -55,7 +55,9 @@ result<void> directory_link::greet(const directory_address& to, time_point until
     std::vector<std::byte> message(shake.want());
     if (auto got = receive(message, until); !got) {
       if (shake.proof_sent() && got.error() == ec::peer_lost)
-        return fail(ec::unauthenticated, "it closed the connection: this process has another cluster secret");
+        return fail(ec::unauthenticated,
+                    "it closed the connection: this process has another cluster secret, or a token that it "
+                    "does not know");
       return got;
     }
     const auto step = shake.feed(message);
@@ -66,12 +68,14 @@ result<void> directory_link::greet(const directory_address& to, time_point until
   const auto hello = ask_and_wait(store_wire::op::hello, [&](byte_writer& out) {
     out.put(store_wire::version);
     out.put_text(to.own_host);
+    out.put(static_cast<std::uint8_t>(to.everyone));
   });
   if (!hello) return fail(hello.error());
   byte_reader in{*hello};
   const auto version = in.get<std::uint32_t>();
   incarnation_ = in.get<std::uint64_t>();
-  if (version == store_wire::version) return {};
+  welcome_ = store_wire::get_welcome(in);
+  if (version == store_wire::version && in.ok()) return {};
   return fail(ec::incompatible, "it speaks version " + std::to_string(version) +
                                     " of the store's protocol, this process " +
                                     std::to_string(store_wire::version));

@@ -24,7 +24,8 @@ struct directory_address {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
   std::string secret;
-  std::string own_host;  ///< what this machine calls itself; see `peer_address::host_id`
+  bool everyone = false;  ///< names objects as the store does, of all tenants; see `key_scope`
+  std::string own_host;   ///< what this machine calls itself; see `peer_address::host_id`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
   duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`
@@ -52,6 +53,8 @@ class directory_link {
   bool broken() const;
   /// Of the directory: another number, another directory, though it has the same address.
   std::uint64_t incarnation() const noexcept { return incarnation_; }
+  /// Whom the directory takes this client for.
+  const store_wire::welcome& welcome() const noexcept { return welcome_; }
   /// Ends it; who waits is told. The descriptor stays open until the object goes.
   void close();
 
@@ -73,6 +76,7 @@ class directory_link {
   std::atomic<bool> listens_{false};
   short_wait looking_;        // whoever reads
   std::size_t wakes_us_ = 1;  // likewise: bytes that must have come
+  store_wire::welcome welcome_;
   std::mutex sending_;
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;

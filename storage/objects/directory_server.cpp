@@ -11,6 +11,7 @@
 namespace mooncaf {
 
 namespace {
+const link_identity directory_identity{link_kind::store, directory_node, 0, 0, {}, 0};
 /// Answers that a client does not take: it is not read any more until it does.
 constexpr std::size_t unsent_max = 8 * MiB;
 /// What a holder of a segment does not take of its journal: it is given up.
@@ -27,6 +28,7 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   const auto seed = make_random_u64();
   if (!seed) return fail(seed.error());
   options.table.seed = *seed;
+  for (const auto& t : options.tenants) options.table.tenants.emplace_back(t.name, t.limit);
   options.table.first_ticket =
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
@@ -55,17 +57,20 @@ void directory_server::accept_all() {
     tune_tcp(fd.get(), options_.lost_after);
     const auto nonce = make_nonce();
     if (!nonce) return;
-    const link_identity self{link_kind::store, directory_node, 0, 0, {}, 0};
-    auto made = std::make_unique<connection>(connection{std::move(fd),
-                                                        0,
-                                                        handshake::acceptor(options_.secret, *nonce, self),
-                                                        clock_type::now(),
-                                                        0,
-                                                        {},
-                                                        {},
-                                                        0,
-                                                        EPOLLIN,
-                                                        false});
+    auto made = std::make_unique<connection>(
+        connection{std::move(fd),
+                   0,
+                   *nonce,
+                   handshake::acceptor(options_.secret, *nonce, directory_identity),
+                   {},
+                   nullptr,
+                   clock_type::now(),
+                   0,
+                   {},
+                   {},
+                   0,
+                   EPOLLIN,
+                   false});
     auto* const c = made.get();
     c->token = loop_->add(c->fd.get(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
     connections_.emplace(c->token, std::move(made));
@@ -149,13 +154,32 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   return understood;
 }
 
-bool directory_server::shake(connection& c, std::span<const std::byte> message) {
+/// Somebody proves that he knows a secret, without a word of which one: so each is tried, the cluster's
+/// first.
+result<handshake::step> directory_server::feed(connection& c, std::span<const std::byte> message) const {
   auto step = c.shake.feed(message);
+  if (c.opening.empty()) c.opening.assign(message.begin(), message.end());
+  else if (!step && !c.shake.peer().node) {
+    for (const auto& t : options_.tenants) {
+      auto other = handshake::acceptor(t.key, c.nonce, directory_identity);
+      if (!other.feed(c.opening)) continue;
+      step = other.feed(message);
+      if (!step) continue;
+      c.shake = std::move(other);
+      c.tenant = &t;
+      break;
+    }
+  }
+  return step;
+}
+
+bool directory_server::shake(connection& c, std::span<const std::byte> message) {
+  auto step = feed(c, message);
   if (!step) return false;
   if (step->at == handshake::progress::identified) {
     const bool ours = c.shake.peer().wanted_node == directory_node;
     step = ours ? c.shake.admit() : c.shake.refuse(ec::incompatible);
-    if (ours) by_session_[c.session = desk_.open()] = &c;
+    if (ours) by_session_[c.session = desk_.open(c.tenant ? c.tenant->name : std::string{})] = &c;
     c.ended = !ours;
   }
   c.out.insert(c.out.end(), step->answer.begin(), step->answer.end());

@@ -12,15 +12,24 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "storage/objects/directory_desk.hpp"
+#include "storage/objects/gate_wire.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
 
 namespace mooncaf {
 
+/// Somebody who sees and takes only his part of the store.
+struct store_tenant {
+  std::string name;  ///< see `is_tenant_name`
+  std::string key;   ///< what its clients prove that they know
+  tenant_limit limit;
+};
+
 struct directory_server_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
-  std::string secret;      ///< clients prove that they know it
+  std::string secret;      ///< lenders, and clients that are no tenant's, prove that they know it
+  std::vector<store_tenant> tenants;
   object_table_options table;
   duration greeting = std::chrono::seconds(5);     ///< who has not proved himself by then is shown out
   duration lost_after = std::chrono::seconds(10);  ///< the kernel gives up a client that does not answer
@@ -46,7 +55,10 @@ class directory_server {
   struct connection {
     unique_fd fd;
     std::uint64_t token = 0;
+    handshake::nonce nonce;
     handshake shake;
+    std::vector<std::byte> opening;  ///< what the other side said first
+    const store_tenant* tenant = nullptr;
     time_point since{};
     std::uint64_t session = 0;  ///< zero until the other side has proved itself
     std::vector<std::byte> in, out;
@@ -57,12 +69,16 @@ class directory_server {
   explicit directory_server(directory_server_options options)
       : options_(std::move(options)),
         desk_(options_.table,
-              {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery}) {}
+              {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
+              [secret = options_.secret, of = options_.table.first_ticket](const std::string& tenant) {
+                return gate_wire::gate_key(secret, {of, tenant});
+              }) {}
 
   void accept_all();
   void on_events(connection& c, std::uint32_t events);
   bool read(connection& c);
   bool take(connection& c, std::span<const std::byte>& left);
+  result<handshake::step> feed(connection& c, std::span<const std::byte> message) const;
   bool shake(connection& c, std::span<const std::byte> message);
   bool write(connection& c);
   void drop(std::uint64_t token);

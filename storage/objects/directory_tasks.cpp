@@ -23,8 +23,10 @@ std::optional<segment_view> directory_desk::segment_named(std::string_view name)
   return std::nullopt;
 }
 
-bool directory_desk::create_task(byte_reader& in, time_point now, store_wire::frame& out) {
-  const auto order = store_wire::get_order(in);
+bool directory_desk::create_task(const session& from, byte_reader& in, time_point now,
+                                 store_wire::frame& out) {
+  auto order = store_wire::get_order(in);
+  order.key = std::string{from.scope.inside(order.key, names_[0])};
   if (!in.ok() || in.left() != 0 || order.kind > task_kind::move) return false;
   const auto object = table_.look(order.key, now);
   const auto lies_in = [&](const std::string& segment) {

@@ -27,7 +27,9 @@ eviction_order::eviction_order(eviction_rule rule) : rule_(rule), gone_(least_re
 // ---- objects
 // -------------------------------------------------------------------------------------------------
 
-eviction_order::handle eviction_order::add(std::uint64_t name, double worth, std::uint32_t depth) {
+eviction_order::handle eviction_order::add(std::uint64_t name, double worth, std::uint32_t depth,
+                                           std::uint32_t owner) {
+  if (heaps_.size() <= owner) heaps_.resize(owner + 1);
   if (unused_.empty()) {
     unused_.push_back(static_cast<handle>(nodes_.size()));
     nodes_.emplace_back();
@@ -38,6 +40,7 @@ eviction_order::handle eviction_order::add(std::uint64_t name, double worth, std
   n = {};
   n.name = name;
   n.depth = depth;
+  n.owner = owner;
   n.there = true;
   n.uses = 1;
   n.used = n.counted = ++clock_;
@@ -189,29 +192,36 @@ void eviction_order::take_out(heap& in, std::size_t at) {
   if (at < in.size()) settle(in, at, last);
 }
 
-eviction_order::handle eviction_order::least_worth(const std::array<heap, orders>& among) const {
-  auto best = none;
-  double least = 0;
-  std::uint64_t used = 0;
+void eviction_order::consider(const std::array<heap, orders>& among, candidate& best) const {
   for (const auto& h : among) {
     if (h.empty()) continue;
-    const auto who = h.front().who;
-    const auto& n = nodes_[who];
+    const auto& n = nodes_[h.front().who];
     const auto loss =
         rule_ == eviction_rule::cost_aware
             ? odds_.ahead(reuse_odds::kind_of(n.uses), clock_ - n.counted) * static_cast<double>(n.worth)
             : 0;
-    if (best != none && (loss > least || (loss == least && n.used > used))) continue;
-    best = who;
-    least = loss;
-    used = n.used;
+    if (best.who != none && (loss > best.loss || (loss == best.loss && best.when < h.front().when))) continue;
+    best = {h.front().who, loss, h.front().when};
   }
-  return best;
 }
 
 eviction_order::handle eviction_order::victim() const {
-  const auto plain = least_worth(heaps_[0]);
-  return plain != none ? plain : least_worth(heaps_[1]);
+  for (const std::size_t tier : {0, 1}) {
+    candidate best;
+    for (const auto& whose : heaps_) consider(whose[tier], best);
+    if (best.who != none) return best.who;
+  }
+  return none;
+}
+
+eviction_order::handle eviction_order::victim_of(std::uint32_t owner) const {
+  if (owner >= heaps_.size()) return none;
+  for (const auto& tier : heaps_[owner]) {
+    candidate best;
+    consider(tier, best);
+    if (best.who != none) return best.who;
+  }
+  return none;
 }
 
 bool eviction_order::consistent() const {
@@ -226,12 +236,13 @@ bool eviction_order::consistent() const {
     ends += wanted;
     if (n.children != children[h] || wanted != (n.place != none)) return false;
     if (!wanted) continue;
-    const auto& in = heaps_[n.stands == standing::soft][order_of(n)];
+    const auto& in = heaps_[n.owner][n.stands == standing::soft][order_of(n)];
     if (n.place >= in.size() || in[n.place].who != h) return false;
     if (n.place > 0 && in[n.place].when < in[(n.place - 1) / 2].when) return false;
   }
-  for (const auto& tier : heaps_)
-    for (const auto& h : tier) in_heaps += h.size();
+  for (const auto& whose : heaps_)
+    for (const auto& tier : whose)
+      for (const auto& h : tier) in_heaps += h.size();
   return there == there_ && ends == in_heaps;
 }
 

@@ -51,7 +51,8 @@ class eviction_order {
   /// @param worth  cost of recomputing a byte of it, in any unit that all have in common; zero: not known,
   /// it counts as much as the others' do on average.
   /// @param depth  objects before it in its chain.
-  handle add(std::uint64_t name, double worth, std::uint32_t depth);
+  /// @param owner  whose it is; small numbers, from zero.
+  handle add(std::uint64_t name, double worth, std::uint32_t depth, std::uint32_t owner = 0);
   /// What this is useless without. Ignored if the parent does not come before it in a chain: links never go
   /// round in a circle.
   void link(handle child, handle parent);
@@ -63,6 +64,8 @@ class eviction_order {
 
   /// What goes next; `none` if all are held or followed by others.
   handle victim() const;
+  /// The same among one owner's.
+  handle victim_of(std::uint32_t owner) const;
   standing standing_of(handle h) const noexcept { return nodes_[h].stands; }
   std::uint32_t depth(handle h) const noexcept { return nodes_[h].depth; }
   std::uint32_t uses(handle h) const noexcept { return nodes_[h].uses; }
@@ -92,6 +95,7 @@ class eviction_order {
     handle parent = none;
     std::uint32_t children = 0, depth = 0, uses = 0;
     std::uint32_t place = none;  ///< in the heap of its order
+    std::uint32_t owner = 0;
     float worth = 0;
     standing stands = standing::held;
     bool there = false;
@@ -105,7 +109,8 @@ class eviction_order {
   using heap = std::vector<waiting>;
 
   rank rank_of(const node& n) const noexcept;
-  heap& heap_of(const node& n) { return heaps_[n.stands == standing::soft][order_of(n)]; }
+  using tiers = std::array<std::array<heap, orders>, 2>;  ///< plain, soft
+  heap& heap_of(const node& n) { return heaps_[n.owner][n.stands == standing::soft][order_of(n)]; }
   std::size_t order_of(const node& n) const noexcept;
   void refresh(handle h);
   void push(heap& in, handle h);
@@ -113,7 +118,12 @@ class eviction_order {
   void put(heap& in, std::size_t at, const waiting& w);
   void settle(heap& in, std::size_t at, const waiting& w);
   void unlink(handle h);
-  handle least_worth(const std::array<heap, orders>& among) const;
+  struct candidate {
+    handle who = none;
+    double loss = 0;
+    rank when;
+  };
+  void consider(const std::array<heap, orders>& among, candidate& best) const;
   memory& slot(std::uint64_t name) { return gone_[name & (gone_.size() - 1)]; }
   void remember_more();
   std::uint8_t worth_class(double worth) const noexcept;
@@ -121,8 +131,8 @@ class eviction_order {
   eviction_rule rule_;
   std::vector<node> nodes_;
   std::vector<handle> unused_;
-  std::array<std::array<heap, orders>, 2> heaps_;  ///< plain, soft
-  std::vector<memory> gone_;                       ///< a power of two of them
+  std::vector<tiers> heaps_;  ///< by owner
+  std::vector<memory> gone_;  ///< a power of two of them
   reuse_odds odds_;
   std::uint64_t clock_ = 0, regretted_ = 0, there_ = 0;
   double worth_sum_ = 0;

@@ -18,10 +18,13 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
   return id;
 }
 
-std::vector<segment_view> object_table::segments() const {
+std::vector<segment_view> object_table::segments(std::uint32_t owner) const {
   std::vector<segment_view> all;
-  for (const auto& [id, s] : segments_)
-    all.push_back({id, s.name, s.host, s.space.total_bytes(), s.space.free_bytes(), s.draining});
+  for (const auto& [id, s] : segments_) {
+    const auto total = s.space.total_bytes();
+    const auto own = owner < s.used_by.size() ? s.used_by[owner] : 0;
+    all.push_back({id, s.name, s.host, total, owner == 0 ? s.space.free_bytes() : total - own, s.draining});
+  }
   return all;
 }
 

@@ -23,13 +23,17 @@ bool object_table::remount(std::uint32_t id, std::string name, std::string host,
 }
 
 bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now) {
-  if (r.published && (r.key.empty() || r.key.size() > key_bytes_max || r.group.size() > key_bytes_max ||
-                      r.size > r.object_size || r.at > r.object_size - r.size))
+  const auto bytes_of = [](std::string_view name) { return split_name(name).key.size(); };
+  if (r.published &&
+      (bytes_of(r.key) == 0 || bytes_of(r.key) > key_bytes_max || bytes_of(r.group) > key_bytes_max ||
+       r.size > r.object_size || r.at > r.object_size - r.size))
     return false;
   const auto extent = segments_.at(id).space.claim(r.offset, r.size);
   if (!extent) return false;
-  const held part{id, *extent, offset_allocator::rounded(r.size), r.at, r.size, r.ticket, r.copy};
-  used_bytes_ += part.bytes;
+  const auto whose = owner(r.published ? split_name(r.key).tenant : std::string_view{});
+  const held part{id,    *extent, offset_allocator::rounded(r.size), r.at, r.size, r.ticket, r.copy,
+                  false, whose};
+  take(part);
   next_ticket_ = std::max({next_ticket_, r.ticket + 1, r.version + 1});
   if (!r.published) {
     give_back(part, now + std::max(options_.lease, options_.quarantine), now);
@@ -66,6 +70,7 @@ bool object_table::take_in(std::string&& name, const segment_record& r, std::spa
     return true;
   }
   auto& o = at->second;
+  o.owner = parts.front().owner;
   o.size = r.object_size;
   o.checksum = r.checksum;
   o.version = r.version;
@@ -75,7 +80,7 @@ bool object_table::take_in(std::string&& name, const segment_record& r, std::spa
   o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
   if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
   if (!r.group.empty()) join(*at, r.group);
-  o.place = order_.add(text_hash{}(at->first), static_cast<double>(r.worth), r.depth);
+  o.place = order_.add(text_hash{}(at->first), static_cast<double>(r.worth), r.depth, o.owner);
   o.parent = r.parent;
   if (placed_.size() <= o.place) placed_.resize(o.place + 1);
   placed_[o.place] = &*at;

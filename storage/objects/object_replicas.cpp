@@ -70,11 +70,12 @@ bool object_table::lose_part(object& o, std::uint32_t from, time_point now) {
     const bool gone =
         std::none_of(stays.begin(), stays.end(), [&](const held& s) { return s.one_with(part); });
     if (part.segment == from) {
-      used_bytes_ -= part.bytes;
+      untake(part);
       hot_bytes_ -= part.for_readers ? part.bytes : 0;
     }
     if (gone && part.segment != from) give_back(part, read_until, now);
   }
+  if (o.ticket != 0 && o.moves) owners_[o.owner].moving_bytes -= bytes_in(o.memory) - bytes_in(stays);
   o.memory = std::move(stays);
   return o.memory.empty();
 }

@@ -13,6 +13,7 @@ object_table::object_table(object_table_options options, object_journal* journal
       random_(options_.seed) {
   // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
   next_segment_ = static_cast<std::uint32_t>(1 + draw(std::uint64_t{1} << 31));
+  for (const auto& [name, limit] : options_.tenants) owners_[owner(name)].limit = limit;
 }
 
 // ---- what there is
@@ -22,7 +23,7 @@ object_table::entry* object_table::visible(std::string_view key, time_point now)
   const auto found = objects_.find(key);
   if (found == objects_.end() || found->second.ticket != 0) return nullptr;
   if (found->second.ttl_end > now) return &*found;
-  ++seen_.expired;
+  count(found->second.owner, &object_counts::expired);
   erase(*found, found->second.lease_end, now);
   return nullptr;
 }
@@ -37,10 +38,10 @@ std::vector<replica_place> object_table::places(const std::vector<held>& memory)
 object_view object_table::find(std::string_view key, time_point now) {
   auto* const e = visible(key, now);
   if (!e) {
-    ++seen_.misses;
+    count(owner_of(key), &object_counts::misses);
     return {store_code::not_found, 0, 0, {}};
   }
-  ++seen_.hits;
+  count(e->second.owner, &object_counts::hits);
   use(*e, now);
   if (options_.hot_reads_per_s > 0) count_read(*e, now);
   return {store_code::ok, e->second.size, e->second.checksum, places(e->second.memory)};
@@ -80,11 +81,12 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
                                   const put_policy& policy, std::string_view host, time_point now,
                                   const object_ties& ties) {
   const auto refuse = [](store_code why) { return reservation{why, 0, {}}; };
-  if (key.empty() || key.size() > key_bytes_max) return refuse(store_code::invalid_key);
+  const auto bytes_of = [](std::string_view name) { return split_name(name).key.size(); };
+  if (bytes_of(key) == 0 || bytes_of(key) > key_bytes_max) return refuse(store_code::invalid_key);
   if ((!policy.move && (size == 0 || policy.replicas == 0)) || policy.replicas > replicas_max ||
       policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
       (!policy.move && (policy.keep || policy.exactly)) || policy.ttl.count() < 0 ||
-      ties.group.size() > key_bytes_max || ties.parent.size() > key_bytes_max ||
+      bytes_of(ties.group) > key_bytes_max || bytes_of(ties.parent) > key_bytes_max ||
       !(ties.cost >= 0 && std::isfinite(ties.cost))) {
     return refuse(store_code::invalid_parameters);
   }
@@ -112,9 +114,18 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
         std::count_if(there->second.memory.begin(), there->second.memory.end(), is_first));
   if (copies + static_cast<std::size_t>(std::count_if(stays.begin(), stays.end(), is_first)) > replicas_max)
     return refuse(store_code::invalid_parameters);
+  const auto owner = owner_of(key);
+  if (!policy.move) {
+    const auto each = offset_allocator::rounded(size);
+    if (!make_way(owner, each, there == objects_.end(), now)) {
+      count(owner, &object_counts::refused);
+      return refuse(store_code::quota_exceeded);
+    }
+    copies = std::min<std::size_t>(copies, (owners_[owner].limit.bytes - owners_[owner].used_bytes) / each);
+  }
   auto memory = place_all(size, copies, {policy, host, stays}, !policy.move, now);
   if (memory.empty()) {
-    seen_.refused += !policy.move;
+    if (!policy.move) count(owner, &object_counts::refused);
     return refuse(store_code::no_space);
   }
   const bool replaces = objects_.find(key) != objects_.end();
@@ -124,14 +135,18 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   o.size = size;
   o.writer = writer;
   o.ticket = o.version = next_ticket_++;
+  o.owner = owner;
   o.memory = std::move(memory);
   o.keeps = policy.move && policy.keep;
   for (auto& part : o.memory) {
     part.ticket = o.ticket;
     part.for_readers = policy.for_readers && o.keeps;
     hot_bytes_ += part.for_readers ? part.bytes : 0;
-    used_bytes_ += part.bytes;
+    part.owner = part.for_readers ? 0 : owner;  // the store has made it, for itself
+    take(part);
   }
+  ++owners_[owner].seen.reserved;
+  if (policy.move) owners_[owner].moving_bytes += bytes_in(o.memory);
   o.moves = policy.move;
   o.leaving = leaving == segments_.end() ? 0 : leaving->first;
   o.hard = policy.hard_pin;
@@ -144,7 +159,11 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   tickets_.emplace(o.ticket, &made);
   tickets_of_[writer].insert(o.ticket);
   if (journal_)
-    for (const auto& part : o.memory) journal_->reserved(part.segment, record_of(o, part, now));
+    for (const auto& part : o.memory) {
+      auto record = record_of(o, part, now);
+      record.tenant = owners_[owner].name;
+      journal_->reserved(part.segment, record);
+    }
   return {store_code::ok, o.ticket, places(o.memory)};
 }
 
@@ -155,12 +174,14 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   auto& e = *found->second;
   auto& o = e.second;
   if (o.moves && !still_moves(e, checksum)) {
-    erase(e, now, now);
+    erase(e, free_after_writing(o, now), now);
     return store_code::not_found;
   }
   tickets_.erase(found);
   tickets_of_[writer].erase(ticket);
   o.ticket = 0;
+  --owners_[o.owner].seen.reserved;
+  if (o.moves) owners_[o.owner].moving_bytes -= bytes_in(o.memory);
   o.checksum = checksum;
   if (o.moves) {
     const auto& was = objects_.find(e.first)->second;
@@ -203,7 +224,7 @@ void object_table::take_place(entry& e, time_point now) {
     std::swap(placed_[was.place], placed_[is.place]);
     if (is.keeps) keep_copies(was, is);
     if (!is.moves) order_.use(is.place, true);
-    seen_.moved += is.moves;
+    if (is.moves) count(is.owner, &object_counts::moved);
     const auto read_until = was.lease_end;
     erase(*old, read_until, now);
     if (is.keeps && read_until > now) lease(e, now);  // somebody reads what it has taken over
@@ -215,6 +236,8 @@ void object_table::take_place(entry& e, time_point now) {
 void object_table::show(entry& e, time_point now) {
   auto& o = e.second;
   object_bytes_ += o.size;
+  ++owners_[o.owner].seen.objects;
+  owners_[o.owner].seen.object_bytes += o.size;
   if (o.in) o.in->second.leased_at = {};  // not all of it any more
   if (o.ttl_end != time_point::max()) by_ttl_.insert({o.ttl_end, &e});
   if (!o.hard && o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
@@ -224,7 +247,7 @@ void object_table::show(entry& e, time_point now) {
 store_code object_table::revoke(session_id writer, std::uint64_t ticket, time_point now) {
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end() || found->second->second.writer != writer) return store_code::not_found;
-  erase(*found->second, now, now);
+  erase(*found->second, free_after_writing(found->second->second, now), now);
   return store_code::ok;
 }
 
@@ -268,10 +291,14 @@ void object_table::erase(entry& e, time_point free_at, time_point now, bool evic
   leave(groups_, e);
   if (o.ticket != 0) {
     tickets_.erase(o.ticket);
+    --owners_[o.owner].seen.reserved;
+    if (o.moves) owners_[o.owner].moving_bytes -= bytes_in(o.memory);
     if (const auto found = tickets_of_.find(o.writer); found != tickets_of_.end())
       found->second.erase(o.ticket);
   } else {
     object_bytes_ -= o.size;
+    --owners_[o.owner].seen.objects;
+    owners_[o.owner].seen.object_bytes -= o.size;
     by_ttl_.erase({o.ttl_end, &e});
     by_soft_end_.erase({o.soft_end, &e});
   }
@@ -287,9 +314,10 @@ void object_table::give_back(const held& part, time_point free_at, time_point no
   if (free_at > now) {
     quarantine_.insert({free_at, part});
     quarantined_bytes_ += part.bytes;
+    owners_[part.owner].resting_bytes += part.bytes;
     return;
   }
-  used_bytes_ -= part.bytes;
+  untake(part);
   segments_.at(part.segment).space.release(part.extent.handle);
 }
 
@@ -302,19 +330,20 @@ void object_table::unmount(std::uint32_t id, time_point now) {
       if (lose_part(e.second, id, now)) lost.push_back(&e);
   }
   for (auto* const e : lost) {
-    seen_.lost += e->second.ticket == 0;
+    if (e->second.ticket == 0) count(e->second.owner, &object_counts::lost);
     erase(*e, now, now);
   }
   for (auto& [key, some] : stripes_)
     std::erase_if(some, [&](const stripe& s) {
-      used_bytes_ -= s.part.segment == id ? s.part.bytes : 0;
+      if (s.part.segment == id) untake(s.part);
       return s.part.segment == id;
     });
   for (auto at = quarantine_.begin(); at != quarantine_.end();) {
     const auto next = std::next(at);
     if (at->second.segment == id) {
-      used_bytes_ -= at->second.bytes;
+      untake(at->second);
       quarantined_bytes_ -= at->second.bytes;
+      owners_[at->second.owner].resting_bytes -= at->second.bytes;
       quarantine_.erase(at);
     }
     at = next;
@@ -400,7 +429,7 @@ void object_table::place_in_chain(entry& e, const object_ties& ties) {
   const auto parent = ties.parent.empty() || o.replaces ? objects_.end() : objects_.find(ties.parent);
   const bool known = parent != objects_.end() && &*parent != &e;
   const auto depth = known ? order_.depth(parent->second.place) + 1 : 0;
-  o.place = order_.add(text_hash{}(e.first), ties.cost / static_cast<double>(o.size), depth);
+  o.place = order_.add(text_hash{}(e.first), ties.cost / static_cast<double>(o.size), depth, o.owner);
   if (placed_.size() <= o.place) placed_.resize(o.place + 1);
   placed_[o.place] = &e;
   if (!known) return;
@@ -408,13 +437,15 @@ void object_table::place_in_chain(entry& e, const object_ties& ties) {
   o.parent = text_hash{}(ties.parent);
 }
 
-bool object_table::evict_one(time_point now) {
+/// @param owner  whose object is to go; nothing: anybody's.
+bool object_table::evict_one(time_point now, std::optional<std::uint32_t> owner) {
   settle(now);
   // A replica that nobody needs costs nobody anything.
   constexpr std::size_t looks = 16;
-  if (drop_hot_replicas([&](const object& o) { return o.lease_end <= now; }, looks, 1, now) > 0) return true;
+  if (!owner && drop_hot_replicas([&](const object& o) { return o.lease_end <= now; }, looks, 1, now) > 0)
+    return true;
   if (to_link_) link_recovered();
-  const auto first = order_.victim();
+  const auto first = owner ? order_.victim_of(*owner) : order_.victim();
   if (first == eviction_order::none) return false;
   auto* const e = placed_[first];
   // With it those of its group that are no better protected: half a group is of no use to anybody.
@@ -424,8 +455,8 @@ bool object_table::evict_one(time_point now) {
       if (member != e && order_.standing_of(member->second.place) == order_.standing_of(first))
         going.push_back(member);
   for (auto* const one : going) {
-    ++seen_.evictions;
-    seen_.evicted_bytes += one->second.size;
+    count(one->second.owner, &object_counts::evictions);
+    count(one->second.owner, &object_counts::evicted_bytes, one->second.size);
     erase(*one, now, now, true);
   }
   return true;
@@ -435,17 +466,19 @@ void object_table::tick(time_point now) {
   while (!quarantine_.empty() && quarantine_.begin()->first <= now) {
     const auto part = quarantine_.begin()->second;
     quarantine_.erase(quarantine_.begin());
-    used_bytes_ -= part.bytes;
+    untake(part);
     quarantined_bytes_ -= part.bytes;
+    owners_[part.owner].resting_bytes -= part.bytes;
     segments_.at(part.segment).space.release(part.extent.handle);
   }
   while (!by_ttl_.empty() && by_ttl_.begin()->first <= now) {
     auto& e = *by_ttl_.begin()->second;
-    ++seen_.expired;
+    count(e.second.owner, &object_counts::expired);
     erase(e, e.second.lease_end, now);
   }
   cool_down(now);
   settle(now);
+  keep_quotas(now);
   const auto share = [&](double part) { return static_cast<double>(total_bytes_) * part; };
   const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_); };
   if (at_work() <= share(options_.high_watermark)) return;
@@ -505,7 +538,7 @@ bool object_table::consistent() const {
   }
   return members == grouped && hanging == should_hang && in_flight == tickets_.size() &&
          object_bytes == object_bytes_ && quarantined == quarantined_bytes_ && total == total_bytes_ &&
-         held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_;
+         held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_ && owners_agree();
 }
 
 }  // namespace mooncaf

@@ -26,10 +26,18 @@
 #include "runtime/base/units.hpp"
 #include "storage/objects/decayed_rate.hpp"
 #include "storage/objects/eviction_order.hpp"
+#include "storage/objects/key_scope.hpp"
 #include "storage/objects/offset_allocator.hpp"
 #include "storage/objects/store_code.hpp"
 
 namespace mooncaf {
+
+/// What a tenant may take of the store.
+struct tenant_limit {
+  /// Of all replicas, what is being written and what rests included.
+  std::uint64_t bytes = ~std::uint64_t{0};
+  std::uint64_t objects = ~std::uint64_t{0};
+};
 
 struct object_table_options {
   duration lease = std::chrono::seconds(10);     ///< how long a look protects what was found
@@ -49,6 +57,8 @@ struct object_table_options {
   std::uint64_t seed = 1;          ///< of the choice between segments
   /// Grows from one directory to the next, so that of two values of a key the later one is known.
   std::uint64_t first_ticket = 1;
+  /// By name. Keys say whose objects are; see `key_scope`. Of others nothing is bounded.
+  std::vector<std::pair<std::string, tenant_limit>> tenants = {};
 };
 
 /// Where a replica lies, or a stripe of it. Of an object all places are told in one list, replica by replica;
@@ -111,6 +121,7 @@ struct segment_record {
   std::uint32_t depth = 0;         ///< objects before it in its chain
   float worth = 0;                 ///< cost of making a byte of it again
   std::string key, group;
+  std::string tenant;  ///< whose it is to be, of what is not published; empty: nobody's in particular
 };
 
 /// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
@@ -158,6 +169,13 @@ struct object_counts {
   std::uint64_t warmed = 0, cooled = 0;  ///< replicas that were made for many readers, and given up again
 };
 
+/// What is there of a tenant's, and what became of what it asked for.
+struct tenant_view {
+  std::string name;
+  tenant_limit limit;
+  object_counts counts;  ///< total: what it may have; free: what of that it has not
+};
+
 /// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
 class object_table {
  public:
@@ -184,7 +202,8 @@ class object_table {
   void end_recovery(time_point now);
   /// The memory is gone, and with it all objects that have no whole replica elsewhere. @cost O(objects)
   void unmount(std::uint32_t segment, time_point now);
-  std::vector<segment_view> segments() const;
+  /// @param owner  whose bytes are counted as taken; zero: everybody's.
+  std::vector<segment_view> segments(std::uint32_t owner = 0) const;
   /// Whether objects are placed in the segment. @returns false if there is none of this name.
   bool drain(std::string_view name, bool draining);
 
@@ -195,7 +214,8 @@ class object_table {
   /// @param size  ignored for a move.
   /// @error invalid_key, invalid_parameters (no bytes; what only a move may ask for), already_exists (written
   /// or being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing
-  /// to move).
+  /// to move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are not
+  /// made where they would not fit into the quota; what is moved does not count against it.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
   /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
@@ -234,6 +254,12 @@ class object_table {
   void tick(time_point now);
 
   object_counts counts() const;
+  /// A tenant's number, by which it is counted: from one on, in the order in which they came up. Zero:
+  /// nobody's in particular.
+  std::uint32_t owner(std::string_view tenant);
+  std::size_t tenants() const noexcept { return owners_.size() - 1; }
+  tenant_view tenant(std::uint32_t owner) const;
+  object_counts counts_of(std::uint32_t owner) const { return tenant(owner).counts; }
   /// Recounts everything. For tests. @cost O(objects)
   bool consistent() const;
 
@@ -247,6 +273,7 @@ class object_table {
     std::uint64_t ticket = 0;        ///< under which its holder knows it
     std::uint32_t copy = 0;          ///< which of the ticket's replicas
     bool for_readers = false;
+    std::uint32_t owner = 0;
     bool one_with(const held& other) const { return ticket == other.ticket && copy == other.copy; }
   };
   struct stripe {  ///< that a segment brought along; the others may come
@@ -263,6 +290,14 @@ class object_table {
     std::string name, host;
     offset_allocator space;
     bool draining = false;
+    std::vector<std::uint64_t> used_by{};  ///< bytes, by owner
+  };
+  struct owner_state {
+    std::string name;
+    tenant_limit limit;
+    std::uint64_t used_bytes = 0, resting_bytes = 0;
+    std::uint64_t moving_bytes = 0;  ///< of copies on their way: the object is still where it was, too
+    object_counts seen;              ///< events, and objects, reserved, object_bytes
   };
   using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
   using entry = objects::value_type;
@@ -279,6 +314,7 @@ class object_table {
     std::uint64_t size = 0, checksum = 0, ticket = 0;  ///< ticket: zero once published
     std::uint64_t version = 0;                         ///< the first of its tickets, for ever
     session_id writer = 0;
+    std::uint32_t owner = 0;
     std::vector<held> memory;  ///< replica by replica, stripes in their order
     time_point lease_end{}, soft_end{}, ttl_end = time_point::max();
     bool hard = false;
@@ -317,7 +353,17 @@ class object_table {
   segment_record record_of(const object& o, const held& part, time_point now) const;
   void give_back(const held& part, time_point free_at, time_point now);
   bool take_in(std::string&& key, const segment_record& record, std::span<const held> parts, time_point now);
-  bool evict_one(time_point now);
+  bool evict_one(time_point now, std::optional<std::uint32_t> owner = {});
+  std::uint32_t owner_of(std::string_view name) const;
+  bool make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, time_point now);
+  void keep_quotas(time_point now);
+  bool owners_agree() const;
+  void count(std::uint32_t owner, std::uint64_t object_counts::*what, std::uint64_t n = 1);
+  /// What counts as somebody's.
+  static std::uint64_t bytes_in(const std::vector<held>& memory);
+  void take(const held& part);
+  void untake(const held& part);
+  time_point free_after_writing(const object& o, time_point now) const;
   struct wish {
     const put_policy& policy;
     std::string_view host;            ///< of the writer
@@ -344,6 +390,8 @@ class object_table {
 
   object_table_options options_;
   object_journal* journal_;
+  std::vector<owner_state> owners_ = std::vector<owner_state>(1);
+  std::unordered_map<std::string, std::uint32_t, text_hash, std::equal_to<>> owner_numbers_;
   std::map<std::uint32_t, segment> segments_;
   std::vector<std::uint32_t> segment_ids_;
   std::uint32_t next_segment_ = 1;

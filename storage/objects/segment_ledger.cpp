@@ -30,6 +30,7 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
       told.ticket = ticket;
       told.offset = in.get<std::uint64_t>();
       told.size = in.get<std::uint64_t>();
+      told.tenant = in.get_text();
       if (in.ok()) reserve(std::move(told));
     } else if (kind == entry::published) {
       told.ticket = ticket;
@@ -73,7 +74,8 @@ void segment_ledger::reserve(segment_record&& told) {
     published_ -= at->second.record.published;
     at = lines_.erase(at);
   }
-  lines_[told.offset] = {std::move(told), {}, time_point::max()};
+  tenant_part part{told.tenant, told.ticket, told.offset, told.size, false, false, std::nullopt};
+  lines_[told.offset] = {std::move(told), std::move(part), {}, time_point::max()};
 }
 
 segment_ledger::line* segment_ledger::find(const span_key& what) {
@@ -87,6 +89,8 @@ void segment_ledger::publish(segment_record&& told, time_point now) {
   l->soft_end = now + std::clamp(told.soft_pin_for, duration{}, duration{std::chrono::hours(24 * 365)});
   if (told.ttl.count() > 0 && told.ttl < time_point::max() - now) l->ttl_end = now + told.ttl;
   l->record = std::move(told);
+  l->part.sealed = true;
+  if (l->record.size == l->record.object_size) l->part.checksum = l->record.checksum;
   ++published_;
 }
 
@@ -98,6 +102,7 @@ void segment_ledger::free(const span_key& what, duration rests, time_point now) 
   published_ -= l->record.published;
   l->record.published = false;
   l->record.key = l->record.group = {};
+  if (!l->part.sealed) l->part.owner = {};
   resting_.emplace(now + std::min(rests, duration{std::chrono::hours(24)}), what);
 }
 
@@ -106,6 +111,14 @@ void segment_ledger::forget(const span_key& what) {
   if (!gone) return;
   published_ -= gone->record.published;
   lines_.erase(what.offset);
+}
+
+segment_ledger::tenant_part* segment_ledger::part_at(std::uint64_t offset, std::uint64_t bytes) {
+  const auto after = lines_.upper_bound(offset);
+  if (after == lines_.begin()) return nullptr;
+  auto& part = std::prev(after)->second.part;
+  const auto at = offset - part.offset;
+  return !part.owner.empty() && at <= part.size && bytes <= part.size - at ? &part : nullptr;
 }
 
 std::vector<std::vector<std::byte>> segment_ledger::announcement(time_point now) {

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "storage/objects/store_wire.hpp"
@@ -34,9 +36,21 @@ class segment_ledger {
   std::vector<std::vector<std::byte>> announcement(time_point now);
   std::size_t objects() const noexcept { return published_; }
 
+  /// Bytes of the segment that are a tenant's, whether he may read them, or write them.
+  struct tenant_part {
+    std::string owner;  ///< empty: no tenant's, or nobody's any more
+    std::uint64_t ticket = 0, offset = 0, size = 0;
+    bool sealed = false;  ///< was published, and is read until the bytes are another's
+    bool clean = false;   ///< of all bytes the tenant knows what they are; for whom they are let in to note
+    std::optional<std::uint64_t> checksum;  ///< of these bytes, if they are all of an object
+  };
+  /// @returns the part that `bytes` from `offset` on lie in; null if there is none. Until the next `apply`.
+  tenant_part* part_at(std::uint64_t offset, std::uint64_t bytes);
+
  private:
   struct line {
     segment_record record;
+    tenant_part part;
     time_point soft_end{}, ttl_end = time_point::max();
   };
   struct span_key {  ///< one ticket may have several spans here, a span one ticket after the other

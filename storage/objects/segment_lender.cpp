@@ -4,20 +4,27 @@
 
 #include "storage/arena.hpp"
 #include "storage/objects/segment_door.hpp"
-#include "storage/objects/segment_ledger.hpp"
+#include "storage/objects/segment_gate.hpp"
+#include "storage/objects/shared_ledger.hpp"
 #include "transport/net/handshake.hpp"
 
 namespace mooncaf {
 
 /// One life of the segment. Members die in reverse order: the memory outlives those who lead to it.
 struct segment_lender::life {
+  explicit life(arena m) : memory(std::move(m)), ledger(memory.bytes()) {}
+  std::size_t objects() {
+    return ledger.with([](segment_ledger& l) { return l.objects(); });
+  }
+
   arena memory;
+  shared_ledger ledger;
   std::unique_ptr<page_filler> filler;
   std::unique_ptr<segment_door> door;
   std::unique_ptr<data_plane> plane;
   store_wire::segment_address address;
-  segment_ledger ledger;
-  std::uint64_t incarnation = 0;  ///< of the directory that knows it
+  std::unique_ptr<segment_gate> gate;  ///< where there are tenants
+  std::uint64_t incarnation = 0;       ///< of the directory that knows it
 };
 
 segment_lender::segment_lender(segment_lender_options options)
@@ -47,7 +54,7 @@ segment_lender::~segment_lender() {
 result<std::unique_ptr<segment_lender::life>> segment_lender::begin_life() const {
   auto memory = arena::create("mooncaf-segment", options_.bytes);
   if (!memory) return fail(memory.error());
-  auto made = std::make_unique<life>(life{std::move(*memory), nullptr, nullptr, nullptr, {}, {}, 0});
+  auto made = std::make_unique<life>(std::move(*memory));
   made->filler = std::make_unique<page_filler>(made->memory.bytes());
   auto door = segment_door::open(options_.directory.secret, made->memory.fd());
   if (!door) return fail(door.error());
@@ -91,9 +98,13 @@ result<void> segment_lender::mount() {
       if (!made) return fail(made.error());
       life_ = std::move(*made);
     }
+    if ((*link)->welcome().tenants && !life_->gate)
+      if (auto opened = open_gate(); !opened) return opened;
     const auto code = offer(**link);
     if (!code) return fail(code.error());
     if (*code == store_code::ok) break;
+    if (*code == store_code::not_supported)
+      return fail(ec::unauthenticated, "a tenant lends no memory: others' objects would lie in it");
     if (*code != store_code::segment_not_found)
       return fail(ec::already_exists,
                   "a segment named " + options_.name + " is mounted; give this process another --name");
@@ -105,28 +116,41 @@ result<void> segment_lender::mount() {
   return known ? announce(**link) : result<void>{};
 }
 
+result<void> segment_lender::open_gate() {
+  const std::string host = options_.tcp ? options_.listen_host : "127.0.0.1";
+  auto opened = segment_gate::open(options_.directory.secret, host, 0, life_->ledger);
+  if (!opened) return fail(opened.error());
+  life_->gate = std::move(*opened);
+  const bool elsewhere = options_.tcp && !options_.advertised_host.empty();
+  life_->address.gate_host = elsewhere ? options_.advertised_host : host;
+  life_->address.gate_port = life_->gate->port();
+  return {};
+}
+
 result<store_code> segment_lender::offer(directory_link& link) {
-  auto& ledger = life_->ledger;
+  const auto former = life_->ledger.with([](segment_ledger& l) { return l.former(); });
   const auto answer = link.ask_and_wait(store_wire::op::mount, [&](byte_writer& out) {
     out.put_text(options_.name);
     out.put(static_cast<std::uint64_t>(life_->memory.size_bytes()));
     store_wire::put_address(out, life_->address);
-    store_wire::put_former(out, ledger.former());
+    store_wire::put_former(out, former);
   });
   if (!answer) return fail(answer.error());
   byte_reader in{*answer};
   const auto code = as_store_code(in.get<std::int32_t>());
-  if (code == store_code::ok) ledger.begin(in.get<std::uint32_t>());
+  const auto segment = in.get<std::uint32_t>();
+  if (code == store_code::ok) life_->ledger.with([&](segment_ledger& l) { l.begin(segment); });
   return code;
 }
 
 result<void> segment_lender::announce(directory_link& link) {
-  for (const auto& part : life_->ledger.announcement(clock_type::now())) {
+  const auto all = life_->ledger.with([](segment_ledger& l) { return l.announcement(clock_type::now()); });
+  for (const auto& part : all) {
     const auto answer =
         link.ask_and_wait(store_wire::op::announce, [&](byte_writer& out) { out.put_bytes(part); });
     if (!answer) return fail(answer.error());
   }
-  say("announced " + std::to_string(life_->ledger.objects()) + " objects to a new directory");
+  say("announced " + std::to_string(life_->objects()) + " objects to a new directory");
   return {};
 }
 
@@ -137,11 +161,12 @@ void segment_lender::listen() {
     const auto told = link_->wait(number);
     if (!told) {
       if (told.error() != ec::cancelled)
-        say("the directory is lost, " + std::to_string(life_->ledger.objects()) +
+        say("the directory is lost, " + std::to_string(life_->objects()) +
             " objects are kept for the next: " + to_string(told.error()));
       return;
     }
-    const auto outcome = life_->ledger.apply(*told, clock_type::now());
+    const auto outcome =
+        life_->ledger.with([&](segment_ledger& l) { return l.apply(*told, clock_type::now()); });
     if (!outcome.understood || outcome.fenced) {
       say(outcome.fenced ? "the contents count no more: the segment begins again, empty"
                          : "the directory says what fits nothing: the segment begins again, empty");

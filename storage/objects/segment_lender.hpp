@@ -44,6 +44,7 @@ class segment_lender {
   explicit segment_lender(segment_lender_options options);
   result<std::unique_ptr<life>> begin_life() const;
   result<void> mount();
+  result<void> open_gate();
   result<store_code> offer(directory_link& link);
   result<void> announce(directory_link& link);
   void listen();

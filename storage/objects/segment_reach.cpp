@@ -26,6 +26,14 @@ std::uint64_t copy_checked(std::byte* to, const std::byte* from, std::size_t n) 
   return sum;
 }
 
+/// A gate may not have heard yet of what the directory has told us, on a machine under load for seconds.
+template <class Call>
+result<std::uint64_t> patiently(const Call& call) {
+  auto done = call();
+  for (int tries = 1; tries < 6 && !done && done.error() == ec::not_found; ++tries) done = call();
+  return done;
+}
+
 template <class Byte>
 std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
   std::uint64_t n = 0;
@@ -53,6 +61,16 @@ std::vector<std::span<Byte>> cut(std::span<const std::span<Byte>> pieces, std::u
 }
 
 }  // namespace
+
+void segment_reach::authorize(gate_pass pass) {
+  std::lock_guard lock{mutex_};
+  pass_ = std::move(pass);
+}
+
+std::optional<gate_pass> segment_reach::pass() const {
+  std::lock_guard lock{mutex_};
+  return pass_;
+}
 
 void segment_reach::learn(std::vector<store_wire::mounted_segment> segments) {
   std::lock_guard lock{mutex_};
@@ -89,7 +107,7 @@ bool segment_reach::knows(std::uint32_t segment) const { return find(segment) !=
 bool segment_reach::is_local(std::span<const replica_place> replica) const {
   return std::all_of(replica.begin(), replica.end(), [&](const replica_place& p) {
     const auto w = find(p.segment);
-    return w && w->segment.view.host == own_host_;
+    return w && w->segment.view.host == own_host_ && !pass();
   });
 }
 
@@ -105,6 +123,12 @@ void segment_reach::open_way(way& w) {
   constexpr auto limit = std::chrono::seconds(2);
   const auto& s = w.segment;
   w.problem = {ec::unavailable, "segment " + s.view.name + " offers no way that this process can take"};
+  if (pass()) {
+    if (s.address.gate_host.empty()) return;
+    w.gate = std::make_unique<gate_visitor>(s.address.gate_host, s.address.gate_port);
+    w.problem = {};
+    return;
+  }
   if (s.view.host == own_host_ && !s.address.unix_name.empty()) {
     auto mapped = mapped_segment::map(s.address.unix_name, secret_, clock_type::now() + limit);
     if (mapped) {
@@ -145,6 +169,7 @@ result<std::span<std::byte>> segment_reach::mapped_part(const way& w, std::uint6
 result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_pieces pieces, bool& settled) {
   const auto w = open(to.segment);
   if (!w) return fail(w.error());
+  if ((*w)->gate) return patiently([&] { return (*w)->gate->write(*pass(), to.offset, pieces); });
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());
@@ -167,6 +192,7 @@ result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_p
 result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_pieces pieces) {
   const auto w = open(from.segment);
   if (!w) return fail(w.error());
+  if ((*w)->gate) return patiently([&] { return (*w)->gate->read(*pass(), from.offset, pieces); });
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());

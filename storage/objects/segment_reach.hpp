@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "storage/objects/gate_visitor.hpp"
 #include "storage/objects/remote_mover.hpp"
 #include "storage/objects/segment_door.hpp"
 #include "storage/objects/store_wire.hpp"
@@ -26,11 +28,13 @@ class segment_reach {
   segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
       : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
 
+  /// From now on segments are reached through their gates, as a tenant's client may.
+  void authorize(gate_pass pass);
   /// Takes the list of segments as the directory has it now. Those that are not in it are let go after a
   /// while: a directory that has just begun does not know all yet.
   void learn(std::vector<store_wire::mounted_segment> segments);
   bool knows(std::uint32_t segment) const;
-  /// Whether all of a replica lies in memory of this host.
+  /// Whether all of a replica lies in memory of this host that may be mapped: a tenant's client maps none.
   bool is_local(std::span<const replica_place> replica) const;
 
   /// One pass over the bytes of one part; stripes in several segments are moved at once, and looked at
@@ -53,7 +57,8 @@ class segment_reach {
     store_wire::mounted_segment segment;
     std::once_flag opened;
     time_point missing_since = time_point::max();  ///< in the directory's list; under the mutex
-    std::unique_ptr<mapped_segment> mapped;        ///< or, if there is none:
+    std::unique_ptr<mapped_segment> mapped;        ///< or
+    std::unique_ptr<gate_visitor> gate;            ///< or, if there is neither:
     node_id node;
     error problem;  ///< neither
   };
@@ -61,6 +66,7 @@ class segment_reach {
   result<std::shared_ptr<way>> open(std::uint32_t segment);
   void open_way(way& w);
   result<remote_mover*> mover();
+  std::optional<gate_pass> pass() const;
   result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;
 
   std::string secret_, own_host_;
@@ -68,6 +74,7 @@ class segment_reach {
   mutable std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<way>> ways_;
   std::unique_ptr<remote_mover> mover_;  // when first needed
+  std::optional<gate_pass> pass_;
 };
 
 }  // namespace mooncaf

@@ -69,6 +69,8 @@ result<std::shared_ptr<directory_link>> store_client::link() {
   }
   pause_ = {};
   link_ = std::move(*made);
+  if (const auto& w = link_->welcome(); !w.tenant.empty())
+    reach_.authorize({{link_->incarnation(), w.tenant}, w.gate_key});
   return link_;
 }
 
@@ -296,6 +298,22 @@ result<object_counts> store_client::counts() {
   const auto all = figures();
   if (!all) return fail(all.error());
   return all->counts;
+}
+
+result<std::vector<tenant_view>> store_client::tenants() {
+  const auto answer = ask(op::tenants, [](byte_writer&) {});
+  if (!answer) return fail(answer.error());
+  byte_reader in{*answer};
+  std::vector<tenant_view> all;
+  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(store_wire::get_tenant(in));
+  if (!in.ok()) return fail(ec::corrupt, "the directory's list of tenants is cut short");
+  return all;
+}
+
+result<std::string> store_client::tenant() {
+  const auto to = link();
+  if (!to) return fail(to.error());
+  return (*to)->welcome().tenant;
 }
 
 result<directory_figures> store_client::figures() {

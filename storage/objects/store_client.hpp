@@ -125,6 +125,10 @@ class store_client {
   result<std::vector<store_wire::mounted_segment>> segments();
   result<object_counts> counts();
   result<directory_figures> figures();
+  /// What each tenant has and may have; a tenant's client hears of that one alone.
+  result<std::vector<tenant_view>> tenants();
+  /// Whose this client is; empty: nobody's in particular. @error as `connect`
+  result<std::string> tenant();
 
   /// For callers that pipeline questions of their own. @error as `connect`
   result<std::shared_ptr<directory_link>> link();

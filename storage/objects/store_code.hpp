@@ -28,6 +28,8 @@ enum class store_code : std::int32_t {
   not_supported = -1012,
   task_not_found = -1400,
   too_many_tasks = -1401,
+  quota_exceeded = -1700,         ///< the tenant's, and nothing of its own may go
+  tenant_not_registered = -1701,  ///< its token is of another
 };
 
 constexpr std::string_view to_string(store_code code) noexcept {
@@ -72,6 +74,10 @@ constexpr std::string_view to_string(store_code code) noexcept {
       return "no such task";
     case store_code::too_many_tasks:
       return "too many tasks";
+    case store_code::quota_exceeded:
+      return "over the tenant's quota";
+    case store_code::tenant_not_registered:
+      return "no such tenant";
   }
   return "unknown code";
 }

@@ -106,6 +106,8 @@ void put_address(byte_writer& out, const segment_address& a) {
   out.put(a.region);
   out.put(static_cast<std::uint32_t>(a.announcement.size()));
   out.put_bytes(a.announcement);
+  out.put_text(a.gate_host);
+  out.put(a.gate_port);
 }
 
 segment_address get_address(byte_reader& in) {
@@ -114,7 +116,23 @@ segment_address get_address(byte_reader& in) {
   a.region = in.get<std::uint64_t>();
   const auto bytes = in.take(in.get<std::uint32_t>());
   a.announcement.assign(bytes.begin(), bytes.end());
+  a.gate_host = in.get_text();
+  a.gate_port = in.get<std::uint16_t>();
   return a;
+}
+
+void put_welcome(byte_writer& out, const welcome& w) {
+  out.put_text(w.tenant);
+  out.put_text(w.gate_key);
+  out.put(static_cast<std::uint8_t>(w.tenants));
+}
+
+welcome get_welcome(byte_reader& in) {
+  welcome w;
+  w.tenant = in.get_text();
+  w.gate_key = in.get_text();
+  w.tenants = in.get<std::uint8_t>() != 0;
+  return w;
 }
 
 void put_ties(byte_writer& out, const object_ties& ties) {
@@ -311,6 +329,22 @@ task_view get_task(byte_reader& in) {
   return t;
 }
 
+void put_tenant(byte_writer& out, const tenant_view& t) {
+  out.put_text(t.name);
+  out.put(t.limit.bytes);
+  out.put(t.limit.objects);
+  put_counts(out, t.counts);
+}
+
+tenant_view get_tenant(byte_reader& in) {
+  tenant_view t;
+  t.name = in.get_text();
+  t.limit.bytes = in.get<std::uint64_t>();
+  t.limit.objects = in.get<std::uint64_t>();
+  t.counts = get_counts(in);
+  return t;
+}
+
 void put_times(byte_writer& out, const question_times& times) {
   for (const auto& t : times) {
     for (const auto n : t.counts) out.put(n);
@@ -329,9 +363,9 @@ question_times get_times(byte_reader& in) {
 
 std::string_view name_of(op what) noexcept {
   constexpr std::string_view names[] = {
-      "",        "hello", "mount",    "segments", "reserve",     "publish",    "revoke",
-      "find",    "look",  "exists",   "remove",   "remove_all",  "list",       "counts",
-      "journal", "acked", "announce", "drain",    "create_task", "query_task", "end_task"};
+      "",         "hello",  "mount",       "segments",   "reserve",  "publish", "revoke",  "find",
+      "look",     "exists", "remove",      "remove_all", "list",     "counts",  "journal", "acked",
+      "announce", "drain",  "create_task", "query_task", "end_task", "tenants"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

@@ -29,13 +29,14 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 7;
+inline constexpr std::uint32_t version = 8;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
 
 enum class op : std::uint8_t {
-  hello = 1,    ///< version, host: what a client says first; the answer has the directory's incarnation
+  hello = 1,    ///< version, host, whether it names the objects of everybody: what a client says first; the
+                ///< answer has the directory's incarnation, and `welcome`
   mount,        ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
                 ///< `former_life`, it is to be announced; refused: segment_not_found
   segments,     ///< all segments, with how to reach them
@@ -56,8 +57,9 @@ enum class op : std::uint8_t {
   create_task,  ///< an order without its id; the answer has it
   query_task,   ///< id of one
   end_task,     ///< id, code: by whoever was told to carry it out
+  tenants,      ///< what each has, and may have; a tenant hears of itself alone
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::end_task);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::tenants);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
@@ -69,7 +71,7 @@ inline constexpr std::size_t urgent_bytes = 2048;
 /// What a journal frame has after a byte that says whether it is to be acknowledged, and filler with its
 /// length if it is: kind, segment, and
 enum class entry : std::uint8_t {
-  reserved = 1,  ///< ticket, offset, size
+  reserved = 1,  ///< ticket, offset, size, tenant
   published,     ///< ticket, offset, checksum, pins, what part it is of what, place in its chain, key, group
   freed,         ///< ticket, offset, for how long the memory rests
   joined,        ///< nothing: this segment is part of the store
@@ -118,7 +120,15 @@ struct segment_address {
   std::string unix_name;     ///< socket that hands out its descriptor to processes of the same host
   std::uint64_t region = 0;  ///< in the data plane of its process
   std::vector<std::byte> announcement;  ///< of that data plane
+  std::string gate_host;                ///< where tenants are let in; empty: nowhere
+  std::uint16_t gate_port = 0;
   friend bool operator==(const segment_address&, const segment_address&) = default;
+};
+/// Whom the directory takes a client for.
+struct welcome {
+  std::string tenant;    ///< empty: somebody who knows the cluster's secret
+  std::string gate_key;  ///< lets that tenant through the gates of segments
+  bool tenants = false;  ///< there are some, so who lends has a gate
 };
 struct mounted_segment {
   segment_view view;
@@ -139,6 +149,8 @@ void put_places(byte_writer& out, const std::vector<replica_place>& places);
 std::vector<replica_place> get_places(byte_reader& in);
 void put_address(byte_writer& out, const segment_address& address);
 segment_address get_address(byte_reader& in);
+void put_welcome(byte_writer& out, const welcome& w);
+welcome get_welcome(byte_reader& in);
 void put_former(byte_writer& out, const former_life& former);
 former_life get_former(byte_reader& in);
 void put_published(byte_writer& out, const segment_record& record, std::string_view key,
@@ -155,6 +167,8 @@ void put_order(byte_writer& out, const task_order& order);
 task_order get_order(byte_reader& in);
 void put_task(byte_writer& out, const task_view& task);
 task_view get_task(byte_reader& in);
+void put_tenant(byte_writer& out, const tenant_view& tenant);
+tenant_view get_tenant(byte_reader& in);
 /// By the number of the question.
 using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);

@@ -48,8 +48,10 @@ void task_worker::work() {
     const auto order = std::move(orders_.front());
     orders_.pop_front();
     lock.unlock();
+    auto to = directory_;
+    to.everyone = true;  // orders are of any tenant's objects
     if (!store)
-      if (auto made = store_client::connect({directory_})) store = std::move(*made);
+      if (auto made = store_client::connect({to})) store = std::move(*made);
     lock.lock();
     if (!store) continue;  // the directory is lost, and its orders with it
     auto code = store_code::ok;

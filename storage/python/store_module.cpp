@@ -14,6 +14,7 @@
 
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
+#include "storage/objects/tenant_token.hpp"
 #include "storage/python/python_values.hpp"
 
 namespace py = pybind11;
@@ -37,11 +38,14 @@ std::vector<std::string_view> views(const std::vector<std::string>& keys) {
 /// @thread  Any; `close` waits for none of the others, which end by themselves.
 class client {
  public:
+  /// @param token_file  of a tenant, whose objects alone there are then; empty: the cluster's secret.
+  /// @param tenant  who that must be; empty: whoever it is.
   std::int32_t open(const std::string& host, int port, const std::string& secret_file,
-                    const std::string& name, const std::string& listen_host, std::uint64_t lend,
-                    std::uint64_t staging) {
+                    const std::string& token_file, const std::string& tenant, const std::string& name,
+                    const std::string& listen_host, std::uint64_t lend, std::uint64_t staging) {
     const py::gil_scoped_release free;
-    const auto key = key_for(store_key_purpose, secret_file);
+    const auto key =
+        token_file.empty() ? key_for(store_key_purpose, secret_file) : tenant_key_from_file(token_file);
     if (!key) return refuse(key.error());
     store_client_options options;
     options.directory.host = host;
@@ -51,6 +55,14 @@ class client {
     options.staging_bytes = std::max<std::uint64_t>(staging, 1 * MiB);
     auto store = store_client::connect(options);
     if (!store) return refuse(store.error());
+    if (const auto who = (*store)->tenant(); !tenant.empty() && who && *who != tenant) {
+      note_error({ec::unauthenticated, "the token is not that of the tenant " + tenant});
+      return static_cast<std::int32_t>(store_code::tenant_not_registered);
+    }
+    if (lend > 0 && !token_file.empty()) {
+      note_error({ec::unauthenticated, "a tenant lends no memory: others' objects would lie in it"});
+      return static_cast<std::int32_t>(store_code::not_supported);
+    }
     std::unique_ptr<segment_lender> lender;
     segment_lender_options segment;
     segment.directory = options.directory;

@@ -34,6 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   byte_writer greeting{hello}, lending{mount};
   greeting.put(store_wire::version);
   greeting.put_text("host");
+  greeting.put(std::uint8_t{0});
   ask(desk, session, store_wire::op::hello, hello);
   lending.put_text("segment");
   lending.put(std::uint64_t{1} << 20);

@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "runtime/base/posix.hpp"
+#include "transport/net/kept_file.hpp"
 
 namespace mooncaf {
 
@@ -106,25 +107,32 @@ result<cluster_secret> cluster_secret::from_text(std::string_view text) {
   return cluster_secret{secret};
 }
 
-result<cluster_secret> cluster_secret::from_file(const std::string& path) {
+result<std::string> read_kept_file(const std::string& path, std::size_t bytes_max, const std::string& what) {
   const auto refused = [&](ec code, const std::string& why) {
-    return fail(code, "cluster secret file " + path + ": " + why);
+    return fail(code, what + " " + path + ": " + why);
   };
   const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   struct stat seen {};
   if (!file || ::fstat(file.get(), &seen) != 0) return refused(ec::io_error, message_of(errno));
   if (auto kept = check_kept(seen); !kept) return refused(kept.error().code, kept.error().detail);
-  std::string text(size_max + 1, '\0');
+  std::string text(bytes_max + 1, '\0');
   const auto got = ::read(file.get(), text.data(), text.size());
   if (got < 0) return refused(ec::io_error, message_of(errno));
-  if (static_cast<std::size_t>(got) > size_max) {
+  if (static_cast<std::size_t>(got) > bytes_max) {
+    OPENSSL_cleanse(text.data(), text.size());
     return refused(ec::invalid_argument,
-                   "more than " + std::to_string(size_max) + " bytes; that is no cluster secret");
+                   "more than " + std::to_string(bytes_max) + " bytes; that is no " + what);
   }
   text.resize(static_cast<std::size_t>(got));
-  auto secret = from_text(text);
-  OPENSSL_cleanse(text.data(), text.size());
-  if (!secret) return refused(secret.error().code, secret.error().detail);
+  return text;
+}
+
+result<cluster_secret> cluster_secret::from_file(const std::string& path) {
+  auto text = read_kept_file(path, size_max, "cluster secret file");
+  if (!text) return fail(text.error());
+  auto secret = from_text(*text);
+  OPENSSL_cleanse(text->data(), text->size());
+  if (!secret) return fail(secret.error().code, "cluster secret file " + path + ": " + secret.error().detail);
   return secret;
 }
 

@@ -26,6 +26,7 @@ for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers f
 OK = 0
 INVALID_PARAMETERS = -600
 NOT_SUPPORTED = -1012
+TENANT_NOT_REGISTERED = -1701
 NOT_FOUND = -704
 SEGMENT_MIN = 16 << 20
 
@@ -101,10 +102,11 @@ class MooncakeDistributedStore(TensorBatches):
     def setup(self, local_hostname, metadata_server="P2PHANDSHAKE", global_segment_size=16 << 20,
               local_buffer_size=16 << 20, protocol="tcp", rdma_devices="", master_server_addr="127.0.0.1:7460",
               engine=None, enable_ssd_offload=False, ssd_offload_path="", tenant_id="default",
-              enable_client_http_server=False, client_http_port=9300):
+              enable_client_http_server=False, client_http_port=9300, token_file=""):
         """Connects to the directory at `master_server_addr`, and lends it `global_segment_size` bytes, if not zero.
 
-        The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own. `metadata_server`,
+        The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own; a tenant has a token
+        instead, in `token_file` or MOONCAF_STORE_TOKEN_FILE, and lends nothing. `metadata_server`,
         `protocol` and `rdma_devices` are taken and not needed: every store finds its ways by itself.
         """
         if isinstance(local_hostname, dict):
@@ -113,10 +115,14 @@ class MooncakeDistributedStore(TensorBatches):
             if "local_hostname" not in given or "metadata_server" not in given:
                 return INVALID_PARAMETERS
             known = {"local_hostname", "metadata_server", "global_segment_size", "local_buffer_size", "protocol",
-                     "rdma_devices", "master_server_addr", "tenant_id", "enable_client_http_server"}
+                     "rdma_devices", "master_server_addr", "tenant_id", "enable_client_http_server", "token_file"}
             return self.setup(**{k: v for k, v in given.items() if k in known})
-        if enable_ssd_offload or enable_client_http_server or tenant_id not in ("", "default"):
+        if enable_ssd_offload or enable_client_http_server:
             return NOT_SUPPORTED
+        tenant = "" if tenant_id in (None, "default") else str(tenant_id)
+        token_file = token_file or os.environ.get("MOONCAF_STORE_TOKEN_FILE", "")
+        if tenant and not token_file:
+            return TENANT_NOT_REGISTERED
         if self._client is not None:
             return INVALID_PARAMETERS
         try:
@@ -130,7 +136,7 @@ class MooncakeDistributedStore(TensorBatches):
         if ":" not in name:
             name = f"{name}:{_store.unique_number()}"
         client = _store.Client()
-        code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), name,
+        code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
                            _listen_host(name), lend, staging)
         if code == OK:
             self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging

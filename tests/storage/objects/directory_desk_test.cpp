@@ -37,6 +37,7 @@ std::uint64_t greeted(directory_desk& desk) {
   REQUIRE(ask(desk, session, op::hello, [](byte_writer& out) {
     out.put(store_wire::version);
     out.put_text("host");
+    out.put(std::uint8_t{0});
   }));
   return session;
 }

@@ -128,6 +128,7 @@ struct world {
     send(session, op::hello, [](byte_writer& out) {
       out.put(store_wire::version);
       out.put_text("");
+      out.put(std::uint8_t{0});
     });
     return session;
   }

@@ -24,6 +24,7 @@ struct frame_of_entries {
   frame_of_entries& reserved(std::uint64_t ticket, std::uint64_t offset, std::uint64_t size) {
     begin(entry::reserved);
     for (const auto n : {ticket, offset, size}) out.put(n);
+    out.put_text({});
     offsets[ticket] = offset;
     return *this;
   }

@@ -1,0 +1,21 @@
+#pragma once
+// Who has a part of the store, and how large it may be.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "storage/objects/directory_server.hpp"
+
+namespace mooncaf::store {
+
+/// TOML: a [section] for each tenant, with `token` and any of `quota` (a size) and `objects` (a number).
+/// @param name  the file's, for errors. @error `ec::invalid_argument` with the file, and the line where there
+/// is one.
+result<std::vector<store_tenant>> parse_tenants(std::string_view text, const std::string& name);
+/// Of a file that only this user, root and at most a group may read. An empty path: no tenants.
+/// @error those of `read_kept_file`
+result<std::vector<store_tenant>> load_tenants(const std::string& path);
+
+}  // namespace mooncaf::store

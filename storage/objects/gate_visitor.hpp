@@ -1,0 +1,49 @@
+#pragma once
+// A tenant's way to a segment: through its gate.
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/gate_wire.hpp"
+
+namespace mooncaf {
+
+/// What the directory tells a tenant's client when it lets it in.
+struct gate_pass {
+  gate_wire::greeting who;
+  std::string key;
+};
+
+/// Connections are kept for the next call. @thread  All functions may be called from any thread.
+class gate_visitor {
+ public:
+  gate_visitor(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
+
+  /// @returns xxh3-64 of all bytes, which agrees with what the gate has computed.
+  /// @error `ec::not_found` for what is not the tenant's; others of the connection.
+  result<std::uint64_t> write(const gate_pass& pass, std::uint64_t offset,
+                              std::span<const std::span<const std::byte>> pieces);
+  result<std::uint64_t> read(const gate_pass& pass, std::uint64_t offset,
+                             std::span<const std::span<std::byte>> pieces);
+
+ private:
+  struct kept {
+    unique_fd fd;
+    std::uint64_t incarnation;
+  };
+  result<unique_fd> dial(const gate_pass& pass) const;
+  template <class Talk>
+  result<std::uint64_t> visit(const gate_pass& pass, const Talk& talk);
+
+  const std::string host_;
+  const std::uint16_t port_;
+  std::mutex mutex_;
+  std::vector<kept> idle_;
+};
+
+}  // namespace mooncaf

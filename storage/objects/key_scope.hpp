@@ -1,0 +1,60 @@
+#pragma once
+// Whose a key is. Tenants name their objects as they like; inside the store a name says whose it is, so that
+// those of two tenants are never the same.
+//
+//   nobody's in particular    the key itself; one that begins with a zero byte: 0 0 key
+//   a tenant's                0 tenant 0 key
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace mooncaf {
+
+inline constexpr std::size_t tenant_bytes_max = 64;
+
+/// Letters, digits, '-' and '_'.
+inline bool is_tenant_name(std::string_view name) noexcept {
+  return !name.empty() && name.size() <= tenant_bytes_max &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                  c == '_';
+         });
+}
+
+struct scoped_name {
+  std::string_view tenant;  ///< empty: nobody's in particular
+  std::string_view key;
+};
+/// Points into `inside`, a name as the store has it. Never fails: what was made by nobody of ours is
+/// nobody's.
+inline scoped_name split_name(std::string_view inside) noexcept {
+  if (inside.empty() || inside.front() != '\0') return {{}, inside};
+  const auto end = inside.find('\0', 1);
+  if (end == std::string_view::npos) return {{}, inside};
+  return {inside.substr(1, end - 1), inside.substr(end + 1)};
+}
+
+/// The names that one session can say and hear.
+struct key_scope {
+  std::string tenant;
+  bool everyone = false;  ///< all names, as the store has them: for what moves or counts everybody's objects
+
+  /// @param memory  may come to hold what is returned.
+  std::string_view inside(std::string_view key, std::string& memory) const {
+    if (everyone || (tenant.empty() && (key.empty() || key.front() != '\0'))) return key;
+    memory.assign(1, '\0');
+    memory.append(tenant).append(1, '\0').append(key);
+    return memory;
+  }
+  /// @returns nothing for a name of somebody else.
+  std::optional<std::string_view> outside(std::string_view name) const noexcept {
+    if (everyone) return name;
+    const auto [whose, key] = split_name(name);
+    if (whose != tenant) return std::nullopt;
+    return key;
+  }
+};
+
+}  // namespace mooncaf

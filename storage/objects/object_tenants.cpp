@@ -1,0 +1,115 @@
+// Whose objects there are, and how much each may have: the part of `object_table` that counts by tenant.
+
+#include <algorithm>
+
+#include "storage/objects/object_table.hpp"
+
+namespace mooncaf {
+
+std::uint32_t object_table::owner(std::string_view tenant) {
+  if (tenant.empty()) return 0;
+  const auto [at, fresh] =
+      owner_numbers_.try_emplace(std::string{tenant}, static_cast<std::uint32_t>(owners_.size()));
+  if (fresh) owners_.emplace_back().name = tenant;
+  return at->second;
+}
+
+std::uint32_t object_table::owner_of(std::string_view name) const {
+  if (name.empty() || name.front() != '\0') return 0;
+  const auto found = owner_numbers_.find(split_name(name).tenant);
+  return found == owner_numbers_.end() ? 0 : found->second;
+}
+
+tenant_view object_table::tenant(std::uint32_t owner) const {
+  const auto& who = owners_[owner];
+  tenant_view t{who.name, who.limit, who.seen};
+  t.counts.total_bytes = std::min(who.limit.bytes, total_bytes_);
+  t.counts.free_bytes = t.counts.total_bytes - std::min(t.counts.total_bytes, who.used_bytes);
+  t.counts.quarantined_bytes = who.resting_bytes;
+  return t;
+}
+
+void object_table::count(std::uint32_t owner, std::uint64_t object_counts::*what, std::uint64_t n) {
+  seen_.*what += n;
+  owners_[owner].seen.*what += n;
+}
+
+std::uint64_t object_table::bytes_in(const std::vector<held>& memory) {
+  std::uint64_t n = 0;
+  for (const auto& part : memory) n += part.owner == 0 ? 0 : part.bytes;
+  return n;
+}
+
+void object_table::take(const held& part) {
+  used_bytes_ += part.bytes;
+  owners_[part.owner].used_bytes += part.bytes;
+  auto& by = segments_.at(part.segment).used_by;
+  if (by.size() <= part.owner) by.resize(part.owner + 1);
+  by[part.owner] += part.bytes;
+}
+
+void object_table::untake(const held& part) {
+  used_bytes_ -= part.bytes;
+  owners_[part.owner].used_bytes -= part.bytes;
+  segments_.at(part.segment).used_by[part.owner] -= part.bytes;
+}
+
+/// What a tenant writes comes through other hands, which may not have heard yet that it is to write no more.
+time_point object_table::free_after_writing(const object& o, time_point now) const {
+  return o.owner == 0 ? now : now + options_.quarantine;
+}
+
+/// Room in the tenant's quota; its own objects are evicted for it. @returns false if that is not enough.
+bool object_table::make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, time_point now) {
+  const auto limit = owners_[owner].limit;
+  if (bytes > limit.bytes) return false;
+  for (;;) {
+    const auto& who = owners_[owner];
+    const bool fits = who.used_bytes <= limit.bytes - bytes &&
+                      (!another_object || who.seen.objects + who.seen.reserved < limit.objects);
+    if (fits) return true;
+    if (!evict_one(now, owner)) return false;
+  }
+}
+
+/// A directory that has begun with lower quotas finds more than they allow.
+void object_table::keep_quotas(time_point now) {
+  for (std::uint32_t owner = 1; owner < owners_.size(); ++owner) {
+    const auto too_much = [&] {
+      const auto& who = owners_[owner];
+      return who.used_bytes - who.resting_bytes - who.moving_bytes > who.limit.bytes ||
+             who.seen.objects + who.seen.reserved > who.limit.objects;
+    };
+    while (too_much() && evict_one(now, owner)) {
+    }
+  }
+}
+
+bool object_table::owners_agree() const {
+  std::vector<std::uint64_t> held_bytes(owners_.size()), shown(owners_.size()), reserved(owners_.size()),
+      resting(owners_.size()), moving(owners_.size());
+  for (const auto* const all : {&objects_, &replacing_}) {
+    for (const auto& [key, o] : *all) {
+      for (const auto& part : o.memory) held_bytes[part.owner] += part.bytes;
+      ++(o.ticket == 0 ? shown : reserved)[o.owner];
+      if (o.ticket != 0 && o.moves) moving[o.owner] += bytes_in(o.memory);
+      if (o.owner != owner_of(key)) return false;
+    }
+  }
+  for (const auto& [key, some] : stripes_)
+    for (const auto& s : some) held_bytes[s.part.owner] += s.part.bytes;
+  for (const auto& [at, part] : quarantine_) resting[part.owner] += part.bytes;
+  std::uint64_t by_segment = 0, used = 0;
+  for (const auto& [id, s] : segments_)
+    for (const auto n : s.used_by) by_segment += n;
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    const auto& who = owners_[i];
+    used += who.used_bytes;
+    if (who.used_bytes != held_bytes[i] + resting[i] || who.moving_bytes != moving[i] ||
+        who.resting_bytes != resting[i] || who.seen.objects != shown[i] || who.seen.reserved != reserved[i])
+      return false;
+  }
+  return used == used_bytes_ && by_segment == used_bytes_;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,158 @@
+#include "storage/objects/segment_gate.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "storage/objects/patient_socket.hpp"
+#include "transport/net/handshake.hpp"
+#include "transport/net/socket.hpp"
+
+namespace mooncaf {
+
+namespace {
+constexpr std::size_t visits_max = 128;
+constexpr std::size_t chunk_bytes = 256 * KiB;
+constexpr auto greeting_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
+/// The segment may hear later than a client of what the directory has told it; who asks in earnest asks
+/// again.
+constexpr auto journal_limit = std::chrono::milliseconds(500);
+}  // namespace
+
+void segment_gate::allowance::take(std::uint64_t bytes) {
+  std::unique_lock lock{mutex_};
+  changed_.wait(lock, [&] { return left_ >= bytes; });
+  left_ -= bytes;
+}
+
+void segment_gate::allowance::give(std::uint64_t bytes) {
+  std::lock_guard lock{mutex_};
+  left_ += bytes;
+  changed_.notify_all();
+}
+
+result<std::unique_ptr<segment_gate>> segment_gate::open(std::string store_key, const std::string& host,
+                                                         std::uint16_t port, shared_ledger& ledger) {
+  const auto at = resolve_tcp(host, port);
+  if (!at) return fail(at.error());
+  auto listener = listen_tcp(*at);
+  if (!listener) return fail(listener.error().code, "gate at " + host + ": " + listener.error().detail);
+  std::unique_ptr<segment_gate> made{new segment_gate(std::move(store_key), ledger)};
+  made->listener_ = std::move(*listener);
+  made->port_ = bound_port(made->listener_.get());
+  auto loop = event_loop::start({"segment-gate", {}, nullptr, {}});
+  if (!loop) return fail(loop.error());
+  made->loop_ = std::move(*loop);
+  made->loop_->run([self = made.get()] {
+    self->loop_->add(self->listener_.get(), EPOLLIN, [self](std::uint32_t) { self->accept_all(); });
+  });
+  return made;
+}
+
+segment_gate::~segment_gate() {
+  if (loop_) loop_->stop();
+  for (auto& v : visits_) ::shutdown(v.fd.get(), SHUT_RDWR);
+  for (auto& v : visits_) v.thread.join();
+}
+
+void segment_gate::accept_all() {
+  for (;;) {
+    unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (!fd) return;
+    std::erase_if(visits_, [](visit& v) {
+      if (v.over) v.thread.join();
+      return v.over.load();
+    });
+    if (visits_.size() >= visits_max) continue;
+    tune_tcp(fd.get(), progress_limit);
+    auto& v = visits_.emplace_back();
+    v.fd = std::move(fd);
+    v.thread = std::thread{[this, &v] {
+      serve(v.fd.get());
+      ::shutdown(v.fd.get(), SHUT_RDWR);
+      v.over = true;
+    }};
+  }
+}
+
+result<gate_wire::greeting> segment_gate::greet(int fd) {
+  const auto until = clock_type::now() + greeting_limit;
+  std::array<std::byte, gate_wire::greeting_bytes> said;
+  if (auto got = receive_whole(fd, said, until); !got) return fail(got.error());
+  const auto who = gate_wire::parse_greeting(said);
+  if (!who) return fail(ec::corrupt, "no greeting");
+  const auto nonce = make_nonce();
+  if (!nonce) return fail(nonce.error());
+  const link_identity self{link_kind::store, gate_wire::gate_node, 0, 0, {}, 0};
+  auto shake = handshake::acceptor(gate_wire::gate_key(store_key_, *who), *nonce, self);
+  for (;;) {
+    std::vector<std::byte> message(shake.want());
+    if (auto got = receive_whole(fd, message, until); !got) return fail(got.error());
+    auto step = shake.feed(message);
+    if (!step) return fail(step.error());
+    const bool last = step->at == handshake::progress::identified;
+    if (last) step = shake.admit();
+    if (auto sent = send_whole(fd, step->answer, until); !sent) return fail(sent.error());
+    if (last) return *who;
+  }
+}
+
+void segment_gate::serve(int fd) {
+  const auto who = greet(fd);
+  if (!who) return;
+  for (;;) {
+    std::array<std::byte, gate_wire::request_bytes> asked;
+    // Between two questions a client may take as long as it likes.
+    if (!receive_whole(fd, asked, clock_type::now() + std::chrono::hours(24))) return;
+    const auto request = gate_wire::parse_request(asked);
+    if (!request) return;
+    // Tenants that a later directory does not let in are not let in here.
+    const auto served_by = ledger_.with([](segment_ledger& l) { return l.former().served_by; });
+    if (who->incarnation < served_by) return;
+    const bool read_it = request->what == gate_wire::op::read;
+    if (!(read_it ? read(fd, who->tenant, *request) : write(fd, who->tenant, *request))) return;
+  }
+}
+
+bool segment_gate::read(int fd, const std::string& tenant, const gate_wire::request& r) {
+  if (r.bytes > gate_wire::read_bytes_max) return false;
+  reading_.take(r.bytes);
+  std::vector<std::byte> bytes(r.bytes);
+  gate_wire::answer a;
+  a.code = ledger_.read(tenant, r.offset, bytes, clock_type::now() + journal_limit);
+  if (a.code == store_code::ok) a.checksum = XXH3_64bits(bytes.data(), bytes.size());
+  const auto until = [] { return clock_type::now() + progress_limit; };
+  auto sent = send_whole(fd, gate_wire::encode(a), until());
+  std::span<const std::byte> left{bytes};
+  if (a.code != store_code::ok) left = {};
+  while (sent && !left.empty()) {
+    const auto now = left.first(std::min(left.size(), chunk_bytes));
+    sent = send_whole(fd, now, until());
+    left = left.subspan(now.size());
+  }
+  reading_.give(r.bytes);
+  return sent.has_value();
+}
+
+bool segment_gate::write(int fd, const std::string& tenant, const gate_wire::request& r) {
+  auto part = ledger_.begin(tenant, r.offset, r.bytes, clock_type::now() + journal_limit);
+  std::vector<std::byte> chunk(std::min<std::uint64_t>(r.bytes, chunk_bytes));
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (std::uint64_t at = 0; at < r.bytes;) {
+    const auto now = std::span{chunk}.first(std::min<std::uint64_t>(r.bytes - at, chunk.size()));
+    if (!receive_whole(fd, now, clock_type::now() + progress_limit)) return false;
+    // What belongs nowhere is taken all the same: the answer stands behind it.
+    if (part.code == store_code::ok && !ledger_.write(part, at, now)) part.code = store_code::not_found;
+    XXH3_64bits_update(&hash, now.data(), now.size());
+    at += now.size();
+  }
+  if (part.code == store_code::ok) ledger_.end(part);
+  const gate_wire::answer a{part.code, XXH3_64bits_digest(&hash)};
+  return send_whole(fd, gate_wire::encode(a), clock_type::now() + progress_limit).has_value();
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,67 @@
+#pragma once
+// Where a tenant's clients read and write their objects in a segment. They never get the memory itself, in
+// which other tenants' objects lie, nor the secret that opens it.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/gate_wire.hpp"
+#include "storage/objects/shared_ledger.hpp"
+#include "transport/net/event_loop.hpp"
+
+namespace mooncaf {
+
+/// One thread for each connection; of those that are too many the last is turned away.
+/// @thread  construction and destruction only
+class segment_gate {
+ public:
+  /// @param store_key  derives what tenants prove that they know. @param port  0: any free one.
+  /// @param ledger  must outlive the gate. @error those of `listen_tcp`
+  static result<std::unique_ptr<segment_gate>> open(std::string store_key, const std::string& host,
+                                                    std::uint16_t port, shared_ledger& ledger);
+  ~segment_gate();
+  std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  struct visit {
+    unique_fd fd;
+    std::atomic<bool> over{false};
+    std::thread thread;
+  };
+  /// Memory that reads hold while they answer.
+  class allowance {
+   public:
+    void take(std::uint64_t bytes);
+    void give(std::uint64_t bytes);
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::uint64_t left_ = 256 * MiB;
+  };
+  segment_gate(std::string store_key, shared_ledger& ledger)
+      : store_key_(std::move(store_key)), ledger_(ledger) {}
+  void accept_all();
+  void serve(int fd);
+  result<gate_wire::greeting> greet(int fd);
+  bool read(int fd, const std::string& tenant, const gate_wire::request& r);
+  bool write(int fd, const std::string& tenant, const gate_wire::request& r);
+
+  const std::string store_key_;
+  shared_ledger& ledger_;
+  unique_fd listener_;
+  std::uint16_t port_ = 0;
+  allowance reading_;
+  std::list<visit> visits_;  // loop's thread
+  std::unique_ptr<event_loop> loop_;
+};
+
+}  // namespace mooncaf

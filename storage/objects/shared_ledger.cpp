@@ -1,0 +1,70 @@
+#include "storage/objects/shared_ledger.hpp"
+
+#include <cstring>
+
+#include "runtime/base/hash.hpp"
+
+namespace mooncaf {
+
+/// @returns null at the limit, or if it is somebody else's then.
+segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex>& lock,
+                                                     std::string_view tenant, std::uint64_t offset,
+                                                     std::uint64_t bytes, time_point until) {
+  segment_ledger::tenant_part* found = nullptr;
+  changed_.wait_until(lock, until, [&] {
+    found = ledger_.part_at(offset, bytes);
+    if (found && found->owner != tenant) found = nullptr;
+    return found != nullptr;
+  });
+  return found;
+}
+
+store_code shared_ledger::read(std::string_view tenant, std::uint64_t offset, std::span<std::byte> into,
+                               time_point until) {
+  std::unique_lock lock{mutex_};
+  const auto* const part = wait_for(lock, tenant, offset, into.size(), until);
+  if (!part || (!part->sealed && !part->clean)) return store_code::not_found;
+  const auto was = *part;
+  lock.unlock();
+  std::memcpy(into.data(), memory_.data() + offset, into.size());
+  const bool all = into.size() == was.size;
+  const auto* const looked_at = all ? into.data() : memory_.data() + was.offset;
+  // Looked at after they were copied: what has taken the place meanwhile would be seen here. So it is even
+  // where the directory's word of it is still on its way.
+  if (was.checksum && XXH3_64bits(looked_at, was.size) != *was.checksum) return store_code::checksum_mismatch;
+  lock.lock();
+  const auto* const now = ledger_.part_at(offset, into.size());
+  return now && now->owner == tenant && now->ticket == was.ticket ? store_code::ok : store_code::not_found;
+}
+
+shared_ledger::writing shared_ledger::begin(std::string_view tenant, std::uint64_t offset,
+                                            std::uint64_t bytes, time_point until) {
+  std::unique_lock lock{mutex_};
+  auto* const part = wait_for(lock, tenant, offset, bytes, until);
+  if (!part || part->sealed) return {};
+  const bool whole = bytes == part->size;
+  if (!whole && !part->clean) {
+    std::memset(memory_.data() + part->offset, 0, part->size);
+    part->clean = true;
+  }
+  return {store_code::ok, part->ticket, offset, bytes, whole};
+}
+
+segment_ledger::tenant_part* shared_ledger::still(const writing& w) {
+  auto* const part = ledger_.part_at(w.offset, w.bytes);
+  return part && part->ticket == w.ticket && !part->sealed && !part->owner.empty() ? part : nullptr;
+}
+
+bool shared_ledger::write(const writing& w, std::uint64_t at, std::span<const std::byte> bytes) {
+  std::lock_guard lock{mutex_};  // the ledger hears of no other owner while bytes go in
+  if (!still(w)) return false;
+  std::memcpy(memory_.data() + w.offset + at, bytes.data(), bytes.size());
+  return true;
+}
+
+void shared_ledger::end(const writing& w) {
+  std::lock_guard lock{mutex_};
+  if (auto* const part = still(w); part && w.whole) part->clean = true;
+}
+
+}  // namespace mooncaf

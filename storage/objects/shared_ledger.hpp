@@ -1,0 +1,61 @@
+#pragma once
+// A segment and the ledger of what lies in it, for the thread that hears the directory and those that let
+// tenants in.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "storage/objects/segment_ledger.hpp"
+
+namespace mooncaf {
+
+/// Tenants reach bytes by place; whose they are the ledger says, which hears of it from the directory. A
+/// place of which it has not heard yet is waited for, since the client may be faster than the journal.
+/// @thread  All functions may be called from any thread.
+class shared_ledger {
+ public:
+  explicit shared_ledger(std::span<std::byte> memory) : memory_(memory) {}
+
+  /// Calls `f` with the ledger, alone; those who wait for a place look again.
+  template <class F>
+  auto with(F&& f) {
+    std::lock_guard lock{mutex_};
+    changed_.notify_all();
+    return std::forward<F>(f)(ledger_);
+  }
+
+  /// Copies bytes of one of the tenant's objects. Where that object lies here in one piece, what it holds
+  /// agrees with its checksum; of one that is not published yet, what its writer has not written is zero.
+  /// @error not_found for what is not the tenant's, checksum_mismatch
+  store_code read(std::string_view tenant, std::uint64_t offset, std::span<std::byte> into, time_point until);
+
+  /// A part of an object of the tenant's that is being written.
+  struct writing {
+    store_code code = store_code::not_found;
+    std::uint64_t ticket = 0, offset = 0, bytes = 0;
+    bool whole = false;  ///< all of the object's bytes here
+  };
+  /// Clears what of the object no earlier write has touched, unless this one covers all of it.
+  writing begin(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
+  /// @param at  in the part. @returns false if the object is not being written any more.
+  bool write(const writing& w, std::uint64_t at, std::span<const std::byte> bytes);
+  /// All of it was written.
+  void end(const writing& w);
+
+ private:
+  segment_ledger::tenant_part* wait_for(std::unique_lock<std::mutex>& lock, std::string_view tenant,
+                                        std::uint64_t offset, std::uint64_t bytes, time_point until);
+  segment_ledger::tenant_part* still(const writing& w);
+
+  std::span<std::byte> memory_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  segment_ledger ledger_;
+};
+
+}  // namespace mooncaf
