@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <thread>
+#include <utility>
 
 #include "actors/cluster/shutdown.hpp"
 #include "actors/exit_codes.hpp"
@@ -30,6 +32,20 @@ result<void> check_secret(const common_arguments& common, const std::string& hos
   return fail(ec::invalid_argument, "--cluster-secret-file is needed once " + host +
                                         " is no loopback address; all "
                                         "processes of the store share the file's secret");
+}
+
+/// A directory that is not there yet is waited for; what else may be wrong does not pass by itself.
+result<std::unique_ptr<segment_lender>> lend_when_there(const segment_lender_options& options) {
+  const stop_at_once meanwhile;
+  std::string said;
+  for (duration pause = std::chrono::milliseconds(50);;
+       pause = std::min<duration>(2 * pause, std::chrono::seconds(2))) {
+    auto started = segment_lender::start(options);
+    if (started || (started.error() != ec::peer_lost && started.error() != ec::timed_out)) return started;
+    const auto why = to_string(started.error()) + "; trying again";
+    if (why != std::exchange(said, why)) log_warn("segment", {{"message", why}});
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 int until_stopped(const std::string& what, const std::string& at) {
@@ -185,7 +201,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   options.log = [](std::string_view text) { log_warn("segment", {{"message", text}}); };
   claim_stop_signals();
   configure_log(log_level::info, false, name);
-  const auto lender = segment_lender::start(std::move(options));
+  const auto lender = lend_when_there(options);
   if (!lender)
     return complain(io, lender.error(), static_cast<int>(exit_code_of(lender.error(), exit_code::cluster)));
   return until_stopped("segment " + name, readable(*bytes));

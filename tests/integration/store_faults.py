@@ -173,6 +173,21 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on():
         world.python("store.put('l', b'v')\n")
 
 
+def test_who_lends_waits_for_its_directory():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        world.directory.kill9()
+        lender = world.start("early", "store", "lend", "--name", "early", "--size", "16MiB", "--directory", world.at,
+                             "--cluster-secret-file", world.secret)
+        wait_until("it says that it tries again", lambda: "trying again" in lender.output(), 30)
+        assert lender.alive()
+        world.start("directory", "store", "directory", "--listen", world.at, "--cluster-secret-file", world.secret)
+        ready(lender)
+        assert [s["name"] for s in world.json("segments")] == ["early"]
+        lender.stop()
+        assert not lender.alive()
+
+
 if __name__ == "__main__":
     package()
     main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
