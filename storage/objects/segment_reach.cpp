@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 #include <map>
+#include <thread>
 
 #include "runtime/base/hash.hpp"
 #include "transport/copy/stream_copy.hpp"
@@ -30,7 +31,11 @@ std::uint64_t copy_checked(std::byte* to, const std::byte* from, std::size_t n) 
 template <class Call>
 result<std::uint64_t> patiently(const Call& call) {
   auto done = call();
-  for (int tries = 1; tries < 6 && !done && done.error() == ec::not_found; ++tries) done = call();
+  for (int tries = 1; tries < 8 && !done && done.error() == ec::not_found; ++tries) {
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(1 << tries));  // an old object's checksum differs at once
+    done = call();
+  }
   return done;
 }
 

@@ -6,14 +6,17 @@
 
 namespace mooncaf {
 
+/// @param to_write  what was published there is an object that has gone, of which the ledger has not heard
+/// yet.
 /// @returns null at the limit, or if it is somebody else's then.
 segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex>& lock,
                                                      std::string_view tenant, std::uint64_t offset,
-                                                     std::uint64_t bytes, time_point until) {
+                                                     std::uint64_t bytes, bool to_write, time_point until) {
   segment_ledger::tenant_part* found = nullptr;
   changed_.wait_until(lock, until, [&] {
     found = ledger_.part_at(offset, bytes);
-    if (found && found->owner != tenant) found = nullptr;
+    if (found && (found->owner != tenant || (to_write ? found->sealed : !found->sealed && !found->clean)))
+      found = nullptr;
     return found != nullptr;
   });
   return found;
@@ -22,8 +25,8 @@ segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex
 store_code shared_ledger::read(std::string_view tenant, std::uint64_t offset, std::span<std::byte> into,
                                time_point until) {
   std::unique_lock lock{mutex_};
-  const auto* const part = wait_for(lock, tenant, offset, into.size(), until);
-  if (!part || (!part->sealed && !part->clean)) return store_code::not_found;
+  const auto* const part = wait_for(lock, tenant, offset, into.size(), false, until);
+  if (!part) return store_code::not_found;
   const auto was = *part;
   lock.unlock();
   std::memcpy(into.data(), memory_.data() + offset, into.size());
@@ -40,8 +43,8 @@ store_code shared_ledger::read(std::string_view tenant, std::uint64_t offset, st
 shared_ledger::writing shared_ledger::begin(std::string_view tenant, std::uint64_t offset,
                                             std::uint64_t bytes, time_point until) {
   std::unique_lock lock{mutex_};
-  auto* const part = wait_for(lock, tenant, offset, bytes, until);
-  if (!part || part->sealed) return {};
+  auto* const part = wait_for(lock, tenant, offset, bytes, true, until);
+  if (!part) return {};
   const bool whole = bytes == part->size;
   if (!whole && !part->clean) {
     std::memset(memory_.data() + part->offset, 0, part->size);

@@ -49,7 +49,8 @@ class shared_ledger {
 
  private:
   segment_ledger::tenant_part* wait_for(std::unique_lock<std::mutex>& lock, std::string_view tenant,
-                                        std::uint64_t offset, std::uint64_t bytes, time_point until);
+                                        std::uint64_t offset, std::uint64_t bytes, bool to_write,
+                                        time_point until);
   segment_ledger::tenant_part* still(const writing& w);
 
   std::span<std::byte> memory_;
