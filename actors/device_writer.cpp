@@ -21,6 +21,12 @@ constexpr std::uint32_t blocks_at_once = 128;           ///< as many as HiCache 
 /// Owners that no attempt has.
 constexpr std::uint64_t first_owner = 0xFFFE'0000'0000'0000;
 
+/// What a task on the executor leaves behind.
+struct outcome {
+  std::vector<std::uint64_t> checksums;
+  bool device_failed = false;
+};
+
 /// Blocks of the device to pages. @thread of the executor
 std::vector<std::uint64_t> copy_blocks(device_kv& kv, copy_queue& queue,
                                        std::span<const kv_residency::write::item> blocks,
@@ -78,6 +84,10 @@ void device_writer::on_exit() {
 
 void device_writer::go_on() {
   if (chain_ || waits_) return;
+  if (failed_) {
+    if (flush_.pending()) flush_.deliver(flushed_);
+    return;
+  }
   told_->store(false);
   chain_ = context_->device_blocks->next_write(flush_.pending());
   if (!chain_) {
@@ -103,21 +113,32 @@ void device_writer::looked(std::uint32_t held) {
 }
 
 void device_writer::reserved(const std::vector<slot_index>& slots) {
-  const auto sums = std::make_shared<std::vector<std::uint64_t>>();
+  const auto made = std::make_shared<outcome>();
   std::vector<std::byte*> pages;
   for (const auto slot : slots) pages.push_back(context_->slot(slot));
   const auto blocks = std::span{chain_->chain}.subspan(held_, slots.size());
-  auto work = [sums, kv = context_->device_blocks, queue = queue_, pages = std::move(pages),
+  auto work = [made, kv = context_->device_blocks, queue = queue_, pages = std::move(pages),
                own = std::vector(blocks.begin(), blocks.end())] {
     try {
-      *sums = copy_blocks(*kv, *queue, own, pages);
+      made->checksums = copy_blocks(*kv, *queue, own, pages);
     } catch (const device_failure& f) {
-      log_error("device", {{"problem", f.what()}, {"effect", "what only it held is lost"}});
+      made->device_failed = true;
+      log_error("device",
+                {{"problem", f.what()}, {"effect", "what only it holds stays there, and is lost with it"}});
+      // A card that is alive may still be copying into the pages, which somebody else gets next.
+      try {
+        wait_for(queue->record());
+      } catch (const device_failure&) {
+      }
     }
   };
   request(executor_, caf::infinite, run_atom_v, make_task(std::move(work)))
-      .then([this, slots, sums](const task_ptr&) { copied(slots, *sums); },
-            [this, slots](const caf::error&) { copied(slots, {}); });
+      .then(
+          [this, slots, made](const task_ptr&) {
+            failed_ = failed_ || made->device_failed;
+            copied(slots, made->checksums);
+          },
+          [this, slots](const caf::error&) { copied(slots, {}); });
 }
 
 void device_writer::copied(const std::vector<slot_index>& slots,
@@ -136,7 +157,7 @@ void device_writer::copied(const std::vector<slot_index>& slots,
 void device_writer::done(std::uint32_t count) {
   const auto chain = *std::exchange(chain_, std::nullopt);
   context_->device_blocks->wrote(chain.id, count);
-  if (count > 0) return go_on();
+  if (count > 0 || failed_) return go_on();
   // Memory has no room, or no time: it will.
   if (flush_.pending()) {
     flush_.deliver(flushed_);

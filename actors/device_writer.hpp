@@ -1,13 +1,11 @@
 #pragma once
-// The DEVICE WRITER: KV that passes left on the device alone (L1) comes to the
-// node's memory (L2), before it leaves the device or because it is used often.
-// One chain of blocks after the other, parents first, beside computing.
+// The DEVICE WRITER: KV that passes left on the device alone (L1) comes to the node's memory (L2), before it
+// leaves the device or because it is used often. One chain of blocks after the other, parents first, beside
+// computing.
 //
-//   device_kv ── something is unwritten ──► device writer ── look, reserve ──►
-//   shard
-//                                               │  copy, checksum ──► its
-//                                               executor └─ commit, release ──►
-//                                               shard
+//   device_kv ── something is unwritten ──► device writer ── look, reserve ──► shard
+//                                                 │  copy, checksum ──► its executor
+//                                                 └─ commit, release ──► shard
 
 #include <atomic>
 #include <caf/response_promise.hpp>
@@ -24,8 +22,7 @@ namespace mooncaf {
 
 class device_writer final : public device_writer_actor::base {
  public:
-  /// @param context  with `device_blocks`. @param copies  a thread that may
-  /// wait for the device.
+  /// @param context  with `device_blocks`. @param copies  a thread that may wait for the device.
   device_writer(caf::actor_config& config, context_ptr context, cache_shard_actor shard,
                 executor_actor copies);
 
@@ -49,7 +46,8 @@ class device_writer final : public device_writer_actor::base {
   std::optional<kv_residency::write> chain_;          ///< at work
   std::uint32_t held_ = 0;                            ///< leading blocks of it that memory has
   std::uint64_t owner_ = 0;                           ///< of its slots
-  bool waits_ = false;                                ///< after a failure, for the next try
+  bool waits_ = false;                                ///< for room in memory, until the next try
+  bool failed_ = false;                               ///< the device did; its workers say so and end
   std::uint64_t flushed_ = 0;                         ///< blocks
   caf::typed_response_promise<std::uint64_t> flush_;  ///< pending while all is to be written
 };
