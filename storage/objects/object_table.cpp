@@ -16,8 +16,7 @@ object_table::object_table(object_table_options options, object_journal* journal
   for (const auto& [name, limit] : options_.tenants) owners_[owner(name)].limit = limit;
 }
 
-// ---- what there is
-// ---------------------------------------------------------------------------------------------
+// ---- what there is ----------------------------------------------------------------------------------------
 
 object_table::entry* object_table::visible(std::string_view key, time_point now) {
   const auto found = objects_.find(key);
@@ -74,8 +73,7 @@ void object_table::for_each(
   }
 }
 
-// ---- writing
-// ---------------------------------------------------------------------------------------------------
+// ---- writing ----------------------------------------------------------------------------------------------
 
 reservation object_table::reserve(session_id writer, std::string_view key, std::uint64_t size,
                                   const put_policy& policy, std::string_view host, time_point now,
@@ -259,8 +257,7 @@ void object_table::end_session(session_id writer, time_point now) {
   for (const auto ticket : left) erase(*tickets_.at(ticket), now + options_.quarantine, now);
 }
 
-// ---- leaving
-// ---------------------------------------------------------------------------------------------------
+// ---- leaving ----------------------------------------------------------------------------------------------
 
 store_code object_table::remove(std::string_view key, bool force, time_point now) {
   auto* const e = visible(key, now);
@@ -353,8 +350,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
   std::erase(segment_ids_, id);
 }
 
-// ---- order of use
-// ----------------------------------------------------------------------------------------------
+// ---- order of use -----------------------------------------------------------------------------------------
 
 void object_table::use(entry& e, time_point now) {
   const bool counts = now - e.second.counted >= options_.one_use;
@@ -486,8 +482,7 @@ void object_table::tick(time_point now) {
   }
 }
 
-// ---- counting
-// --------------------------------------------------------------------------------------------------
+// ---- counting ---------------------------------------------------------------------------------------------
 
 object_counts object_table::counts() const {
   auto c = seen_;

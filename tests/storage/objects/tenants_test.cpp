@@ -133,7 +133,8 @@ TEST_CASE("quotas hold whatever tenants do, their own objects make way, and the 
       const std::string tenant = std::array{"", "a", "b", "c"}[random() % 4];
       const key_scope scope{tenant, false};
       std::string memory;
-      const auto key = scope.inside("k" + std::to_string(random() % 40), memory);
+      const auto name = "k" + std::to_string(random() % 40);
+      const auto key = scope.inside(name, memory);
       const auto before = table.counts_of(table.owner("b")).evictions;
       switch (random() % 8) {
         case 0:
