@@ -6,7 +6,7 @@
 #   tests/run.sh --sanitize asan        AddressSanitizer and UBSan (or: tsan), in a build folder of its own
 #   tests/run.sh --fuzz-seconds 60      how long each fuzz target runs (default 10; 0: not at all)
 #   tests/run.sh --fuzz-seed 0          other inputs each time (default 1: the same ones)
-#   tests/run.sh --jobs 2               tests at the same time (default 1: some measure time)
+#   tests/run.sh --jobs 1               unit tests at the same time (default: one a processor); the others run alone
 #
 # Works from a clone with no build folder, and twice in a row. Exits nonzero if a test failed.
 set -euo pipefail
@@ -16,7 +16,7 @@ label=
 sanitize=
 fuzz_seconds=10
 fuzz_seed=1
-jobs=1
+jobs=$(nproc)
 need_value() { [[ $# -ge 2 ]] || { echo "run.sh: $1 needs a value" >&2; exit 2; }; }
 while (($#)); do
   case "$1" in
