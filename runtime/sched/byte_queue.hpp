@@ -12,7 +12,7 @@ namespace mooncaf {
 /// Bytes by the time at which they may begin to move, moved one after another: what is due later leaves the
 /// link to others until then.
 ///
-///   due     now ──┬─100─┬──0──┬─300─┬─ 20     20th parts of a second
+///   due     now ──┬─100─┬──0──┬─300─┬─ 20     hundredths of a second
 ///   waiting    0     60    20    280   260    after each, at 40 a part
 ///
 /// @thread  Owned by the conductor; not synchronised.
@@ -24,12 +24,14 @@ class byte_queue {
     if (number_of(due) <= number_of(now_)) left_ += bytes;
     else due_.at(number_of(due)) += bytes;
   }
-  /// Takes back what was added and is not due yet; what is due passes by itself.
-  void remove(time_point due, double bytes) {
-    auto* at = due_.find(number_of(due));
-    if (at == nullptr) return;
+  /// Takes back what was added and is not due yet; what is due passes by itself. @returns what was taken
+  /// back.
+  double remove(time_point due, double bytes, time_point now) {
+    auto* at = number_of(due) > number_of(now) ? due_.find(number_of(due)) : nullptr;
+    if (at == nullptr) return 0;
     *at -= bytes;
     if (*at < 1) due_.erase(number_of(due));
+    return bytes;
   }
   /// How long what may begin at `when` waits for what is due before. @cost  a step per bucket until then.
   duration wait(time_point when, double bytes_per_s) const noexcept {
@@ -46,7 +48,7 @@ class byte_queue {
   }
 
  private:
-  static constexpr std::int64_t width = 50'000'000;  // ns
+  static constexpr std::int64_t width = 10'000'000;  // ns; a fast link moves a prompt's KV in a few
   static constexpr double longest = 1e5;             // s
   static std::int64_t number_of(time_point t) noexcept { return t.time_since_epoch().count() / width; }
   static time_point time_of(std::int64_t number) noexcept { return time_point{duration{number * width}}; }

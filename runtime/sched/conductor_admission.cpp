@@ -16,18 +16,16 @@ constexpr double moments[] = {0.0, 0.3, 0.8};
 /// How many standard deviations above its mean the memory that others will hold is taken to be.
 constexpr double memory_caution = 0.5;
 
-/// What decoding costs rises as its load nears the SLO: as it will be, with this much in reserve, and for
-/// memory halfway to what all who were placed will take. Who waits for prefill lets the others finish, so
-/// what is predicted alone lets the queue grow with those who need the most.
-constexpr double tbt_reserve = 1.2, share_of_placed = 0.5;
+/// What decoding costs rises as its load nears the SLO: as it will be, with this much in reserve.
+constexpr double tbt_reserve = 1.2;
 
 /// A request's TBT is the mean of its slowest tenth of gaps, of ten at the least: a wait for its KV is one of
 /// them.
 constexpr double least_gaps = 10, share_of_gaps = 0.1;
 
-/// How much of a predicted wait is believed: an error refuses whom nothing would have kept waiting, while a
-/// link that is really full is so many times over.
-constexpr double believed_wait = 0.7;
+/// A predicted wait counts for more than it is: one that turns out longer breaks an SLO, one that turns out
+/// shorter leaves the link to others.
+constexpr double cautious_wait = 1.4;
 
 bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
 
@@ -139,7 +137,7 @@ duration conductor_core::hand_over_wait(const schedule_request& request, const p
 
 duration conductor_core::hand_over_part(const candidate& c, instance_slot slot) const {
   const double gaps = std::max(least_gaps, share_of_gaps * cluster_.survival().mean_tokens());
-  return bounded_duration(believed_wait * to_seconds(hand_over_wait(c.request, c.prefill, slot, c.now)) /
+  return bounded_duration(cautious_wait * to_seconds(hand_over_wait(c.request, c.prefill, slot, c.now)) /
                           gaps);
 }
 
@@ -229,18 +227,19 @@ void conductor_core::price(const candidate& c, admission_question& q) {
   double part = (alone - empty) / room;
   if (q.memory_limit > 0) {
     const auto limit = static_cast<double>(q.memory_limit) * memory_share(c.request.priority);
-    const auto placed = std::max(static_cast<double>(decode.reserved(c.decode.slot)), q.memory);
-    load = std::max(load, (q.memory + share_of_placed * (placed - q.memory) + q.memory_needs) / limit);
+    load = std::max(load, (q.memory + q.memory_needs) / limit);
     part = std::max(part, q.memory_needs / limit);
   }
   q.cost = c.prefill.cost;
   q.decode_cost = part * cluster_.survival().mean_seconds(c.answer);
-  prefill_prices_.observe(to_seconds(q.cost));
-  decode_prices_.observe(q.decode_cost);
+  prefill_prices_.observe(to_seconds(q.cost), c.now);
+  decode_prices_.observe(q.decode_cost, c.now);
+  // An instance works off a second of prefill, or all of its decoding for a second, per second.
+  const auto instances = [](const auto& live) { return static_cast<double>(live.size()); };
   const double queue =
       to_seconds(q.ttft - c.prefill.cost) / (to_seconds(q.ttft_slo) * slo_share(c.request.priority));
-  q.cost_limit = bounded_duration(prefill_prices_.limit(queue));
-  q.decode_cost_limit = decode_prices_.limit(load);
+  q.cost_limit = bounded_duration(prefill_prices_.limit(queue, instances(cluster_.prefill().live()), c.now));
+  q.decode_cost_limit = decode_prices_.limit(load, instances(decode.live()), c.now);
 }
 
 }  // namespace mooncaf

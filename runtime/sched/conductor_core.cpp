@@ -25,8 +25,8 @@ policy_options policy_of(const conductor_options& o) {
 bool is_urgent(const schedule_request& request) noexcept { return request.priority == 0; }
 
 /// Share of the requests that the predicted wait has to cover. Prices keep the queue below the SLO by
-/// themselves and leave less to the margin.
-double covered_share(admission_policy p) noexcept { return p == admission_policy::priced ? 0.9 : 0.95; }
+/// themselves and leave less to the margin: who is refused for it is lost for certain.
+double covered_share(admission_policy p) noexcept { return p == admission_policy::priced ? 0.6 : 0.95; }
 
 }  // namespace
 
@@ -392,7 +392,7 @@ placement conductor_core::commit(const candidate& c) {
   what.kv = kv_of(c, d.slot);
   transfers_.promise(what.kv, now);
   cluster_.charge(request.id, what, now);
-  if (is_urgent(request)) urgent_work_.add(p.cost, now);
+  if (is_urgent(request)) urgent_work_.add(to_seconds(p.cost), now);
   ++counts_.placed;
   return out;
 }
@@ -406,12 +406,7 @@ void conductor_core::first_token(request_id id, std::uint32_t new_tokens, std::u
                                  duration compute, time_point now) {
   now_ = std::max(now_, now);
   if (auto done = cluster_.first_token(id, now)) {
-    // Was it faster than predicted, its KV is on its way by now.
-    if (done->kv.end > now) {
-      transfers_.withdraw(done->kv);
-      done->kv.begin = done->kv.end = now;
-      transfers_.promise(done->kv, now);
-    }
+    transfers_.hasten(done->kv, now);
     cluster_.prefill().observe(done->prefill, new_tokens, cached_tokens, compute);
     ttft_margin_.observe(done->predicted - done->prefill_cost, now - done->since - done->prefill_cost,
                          options_.ttft_slo);
@@ -423,7 +418,7 @@ void conductor_core::end(request_id id, request_state how, time_point now, std::
   if (const auto* what = cluster_.charged(id); what != nullptr && how == request_state::finished) {
     tbt_margin_.observe(what->step, cluster_.decode().latest(what->decode).step.took, options_.tbt_slo);
   }
-  if (const auto* what = cluster_.charged(id)) transfers_.withdraw(what->kv);
+  if (const auto* what = cluster_.charged(id)) transfers_.withdraw(what->kv, now);
   if (!cluster_.release(id, how, now, output_tokens)) return;
   switch (how) {
     case request_state::finished:

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "runtime/sched/learned_margin.hpp"
+#include "runtime/sched/work_rate.hpp"
 
 namespace mooncaf {
 
@@ -18,7 +19,10 @@ namespace mooncaf {
 ///                  │      ╲▁▁                  load: queue over the SLO, 0 … 1
 ///           c_low  ┤         ▔▔▔▔╲             free: up to here nobody is priced out
 ///                  └─────┴────────┴─ load
-///                        free     1
+///                        free     1         … of what is asked for, the share that can be done
+///
+/// The more is asked for, admitted or not, the earlier prices rise: with little to choose from, a place that
+/// is kept for somebody cheaper stays empty; with plenty, it does not.
 ///
 /// The queue settles where what is taken is what the pool can do, below the SLO, which keeps TTFT inside it
 /// even when estimates err: TTFT slack is spent on the requests that need the least of it.
@@ -26,12 +30,13 @@ namespace mooncaf {
 /// @thread  Owned by the conductor; not synchronised.
 class price_book {
  public:
-  /// @param free  load up to which anything is taken, below 1.
+  /// @param free  load up to which anything is taken while all that is asked for can be done; below 1.
   explicit price_book(double free) noexcept : free_(free) {}
 
   /// A request of this cost asked; any unit, always the same.
-  void observe(double cost) noexcept {
+  void observe(double cost, time_point now) noexcept {
     if (!(cost > 0)) return;
+    asked_.add(cost, now);
     const double x = std::log2(cost);
     if (seen_++ == 0)
       high_ = running_quantile{high_share, high_step, x}, low_ = running_quantile{low_share, low_step, x};
@@ -39,9 +44,11 @@ class price_book {
     low_.observe(x);
   }
   /// The largest cost that is taken at this load. Until enough has been seen: any.
-  double limit(double load) const noexcept {
-    if (seen_ < enough || load <= free_) return std::numeric_limits<double>::infinity();
-    const double z = std::min((load - free_) / (1 - free_), 1.0);
+  /// @param capacity  cost that the pool works off per second.
+  double limit(double load, double capacity, time_point now) const noexcept {
+    const double free = free_ * std::min(capacity / std::max(asked_.at(now), 1e-9), 1.0);
+    if (seen_ < enough || load <= free) return std::numeric_limits<double>::infinity();
+    const double z = std::min((load - free) / (1 - free), 1.0);
     return std::exp2(high_.value() + (std::min(low_.value(), high_.value()) - high_.value()) * z);
   }
 
@@ -51,6 +58,7 @@ class price_book {
   static constexpr std::uint64_t enough = 64;
   running_quantile high_{high_share, high_step, 0}, low_{low_share, low_step, 0};  // log2
   double free_;
+  work_rate asked_;
   std::uint64_t seen_ = 0;
 };
 

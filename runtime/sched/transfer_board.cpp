@@ -74,11 +74,23 @@ void transfer_board::promise(const hand_over& h, time_point now) {
   });
 }
 
-void transfer_board::withdraw(const hand_over& h) {
+void transfer_board::withdraw(const hand_over& h, time_point now) {
   for_each_part(h, [&](time_point due, double bytes) {
-    if (h.from < nodes_.size()) nodes_[h.from].sends.remove(due, bytes);
-    if (h.to < nodes_.size()) nodes_[h.to].receives.remove(due, bytes);
+    if (h.from < nodes_.size()) nodes_[h.from].sends.remove(due, bytes, now);
+    if (h.to < nodes_.size()) nodes_[h.to].receives.remove(due, bytes, now);
   });
+}
+
+void transfer_board::hasten(hand_over& h, time_point now) {
+  if (h.end <= now || std::max(h.from, h.to) >= nodes_.size()) return;
+  double sending = 0, receiving = 0;
+  for_each_part(h, [&](time_point due, double bytes) {
+    sending += nodes_[h.from].sends.remove(due, bytes, now);
+    receiving += nodes_[h.to].receives.remove(due, bytes, now);
+  });
+  nodes_[h.from].sends.add(now, sending, now, rate(h.from));
+  nodes_[h.to].receives.add(now, receiving, now, rate(h.to));
+  h.begin = h.end = now;
 }
 
 void transfer_board::learn(known& here, node_index peer, const speed& measured) {

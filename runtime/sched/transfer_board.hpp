@@ -54,7 +54,9 @@ class transfer_board {
   duration wait(const hand_over& h) const noexcept;
   void promise(const hand_over& h, time_point now);
   /// What was promised will not be sent then; what is due by now passes by itself.
-  void withdraw(const hand_over& h);
+  void withdraw(const hand_over& h, time_point now);
+  /// The computation of what was promised ended before its time: all that is left of it is on its way by now.
+  void hasten(hand_over& h, time_point now);
 
   /// What one end of a link learned of it. Rates that are not positive are ignored.
   void link_measured(node_index a, node_index b, double bytes_per_s, duration latency);

@@ -8,14 +8,14 @@
 
 namespace mooncaf {
 
-/// Seconds of work per second, averaged over about `memory`.
+/// Work per second, in any unit, averaged over about `memory`.
 /// @thread  Owned by one thread; not synchronised.
 class work_rate {
  public:
-  void add(duration work, time_point now) noexcept {
+  void add(double work, time_point now) noexcept {
     if (sum_ == 0) first_ = last_ = now;
     fade(now);
-    sum_ += to_seconds(work);
+    sum_ += work;
   }
   double at(time_point now) const noexcept {
     // Over the time that has been seen, at first: less than `memory`, but not so little that one request

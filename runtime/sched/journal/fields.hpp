@@ -11,7 +11,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of what the core answers. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 6;
+inline constexpr std::uint32_t journal_version = 7;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;

@@ -191,7 +191,7 @@ TEST_CASE("a link to decode that is full is foreseen: the request goes to anothe
       auto options = small_options();
       options.admission = admission;
       options.tbt_slo = 110ms;
-      options.bytes_per_token = 4'000'000;  // a prompt's KV takes four times as long as computing it
+      options.bytes_per_token = 2'500'000;  // a prompt's KV takes two and a half times as long as computing
       conductor_core core{options};
       for (std::uint64_t n = 1; n <= 3; ++n) {
         REQUIRE(core.add_node(node_id{n}, start));

@@ -153,12 +153,29 @@ TEST_CASE("a hand-over waits for what both ends of its link promised before, and
   // A fetch from that sender waits for it, too, as soon as it is sent.
   CHECK(board.wait(2, now) == 0s);
   CHECK(to_seconds(board.wait(2, now + 5s)) == doctest::Approx(2.25).epsilon(0.01));
-  board.withdraw(mostly_reused);
+  board.withdraw(mostly_reused, now);
   CHECK(board.wait(computed) == 0s);
   // What is not withdrawn passes by itself.
   board.promise(mostly_reused, now);
   board.charge(2, 9, 1, now + 60s);
   CHECK(board.wait(2, now + 61s) == 0s);
+}
+
+TEST_CASE(
+    "a prompt that is done before its time has sent what was due, and only the rest is on its way then") {
+  transfer_board board{{1e9, 1ms, 1e9}};
+  const time_point now{100s};
+  // 2 GB that are there and 2 GB that two seconds of computing make; the first token comes half a second
+  // early.
+  hand_over early{1, 9, now, now + 2s, 2'000'000'000, 2'000'000'000};
+  board.promise(early, now);
+  board.hasten(early, now + 1500ms);
+  // 2.25 GB were due at once, 1.5 GB in the second and a half since: 3.75 of 4 GB, of which the link
+  // moved 1.5.
+  CHECK(to_seconds(board.wait(1, now + 1500ms)) == doctest::Approx(2.5).epsilon(0.02));
+  CHECK(early.end == now + 1500ms);
+  board.hasten(early, now + 1700ms);
+  CHECK(to_seconds(board.wait(1, now + 1700ms)) == doctest::Approx(2.3).epsilon(0.02));
 }
 
 TEST_CASE("who hands nothing over waits for nobody's link") {

@@ -185,20 +185,35 @@ TEST_CASE(
 
 TEST_CASE("prices fall from any cost to the cheapest as the load rises") {
   price_book prices{0.5};
-  CHECK(std::isinf(prices.limit(1)));
+  const auto now = at(100);
+  constexpr double plenty = 1e9;  // of what can be done
+  CHECK(std::isinf(prices.limit(1, plenty, now)));
   std::mt19937_64 random{3};
   for (int i = 0; i < 5000; ++i)
-    prices.observe(std::exp2(static_cast<double>(random() % 100) / 10));  // 1 … 1024
-  CHECK(std::isinf(prices.limit(0.5)));
-  double before = prices.limit(0.51);
+    prices.observe(std::exp2(static_cast<double>(random() % 100) / 10), now);  // 1 … 1024
+  CHECK(std::isinf(prices.limit(0.5, plenty, now)));
+  double before = prices.limit(0.51, plenty, now);
   CHECK(before > 500);
   for (const double load : {0.6, 0.7, 0.8, 0.9, 1.0}) {
-    CHECK(prices.limit(load) < before);
-    before = prices.limit(load);
+    CHECK(prices.limit(load, plenty, now) < before);
+    before = prices.limit(load, plenty, now);
   }
   CHECK(before > 1);
   CHECK(before < 8);
-  CHECK(prices.limit(7) == before);
+  CHECK(prices.limit(7, plenty, now) == before);
+}
+
+TEST_CASE("prices rise earlier where more is asked for than can be done, and later again when that is over") {
+  price_book prices{0.8};
+  for (int i = 0; i < 2400; ++i) prices.observe(1 + i % 10, at(100 + i * 0.1));  // 55 a second
+  const auto now = at(340);
+  CHECK(std::isinf(prices.limit(0.8, 60, now)));
+  CHECK(prices.limit(0.81, 60, now) > 8);
+  // Half of it can be done: from 0.4 on.
+  CHECK(std::isinf(prices.limit(0.35, 27.5, now)));
+  CHECK(prices.limit(0.5, 27.5, now) < prices.limit(0.81, 60, now));
+  CHECK(prices.limit(1, 27.5, now) == prices.limit(1, 60, now));
+  CHECK(std::isinf(prices.limit(0.8, 27.5, at(640))));
 }
 
 TEST_CASE("margins grow with errors that matter, and shrink when they are gone") {
@@ -223,7 +238,7 @@ TEST_CASE("margins grow with errors that matter, and shrink when they are gone")
 TEST_CASE("a rate of work is right from the first minute on, and forgets") {
   work_rate rate;
   CHECK(rate.at(at(50)) == 0);
-  for (int i = 0; i < 100; ++i) rate.add(500ms, at(100 + i * 0.25));
+  for (int i = 0; i < 100; ++i) rate.add(0.5, at(100 + i * 0.25));
   CHECK(rate.at(at(125)) == doctest::Approx(2).epsilon(0.1));
   CHECK(rate.at(at(1000)) < 0.01);
 }

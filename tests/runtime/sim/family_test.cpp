@@ -27,7 +27,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a network that hand-overs fill is foreseen: most of what is admitted keeps its TBT") {
-  auto m = member_of_family(44, 600);
+  auto m = member_of_family(44, 1500);
   INFO(m.text());
   const auto blind = met_under(m, admission_policy::early), foreseen = met_under(m, admission_policy::priced);
   INFO(blind, " inside both SLOs without foresight, ", foreseen, " with it");
