@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""A device's memory (L1), the node's (L2) and its SSD (L3) together, each with a write policy of its own: KV that stays on the
+device until it has to leave, over memory that is too small, over a disk that survives the process.
+
+The tokens are those of a server without any of it, and nothing is held in the end.
+"""
+import concurrent.futures
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main, one_server, text_of, wait_until  # noqa: E402
+
+REST = ("--threads", "1", "--block-tokens", "16", "--context-length", "512")
+SMALL = ("--model", "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512", *REST)
+# Reading its KV is faster than computing it, on any disk.
+SLOW = ("--model", "dummy:layers=4,dim=512,heads=8,kv_heads=1,head_dim=64,ffn=2048,vocab=600,type=q8_0,ctx=512", *REST)
+DEVICE = ("--device", "linked", "--device-write-policy", "write_back")
+PROMPTS = [f"{i}: " + "the tide comes in and goes out again. " * 6 + "and the moon pulls. " * 2 for i in range(24)]
+_expected = {}
+
+
+def ask(client, prompt, tokens=6):
+    """The answer is what a host alone says. Returns how many tokens came out of the cache."""
+    body = client.complete(prompt=prompt, temperature=0, max_tokens=tokens, ignore_eos=True)
+    assert text_of(body) == _expected.setdefault((prompt, tokens), text_of(body)), (prompt[:4], body)
+    return body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def ask_all(client, prompts=PROMPTS, tokens=6, at_once=6):
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        return sum(pool.map(lambda prompt: ask(client, prompt, tokens), prompts))
+
+
+def learn(prompts=PROMPTS, tokens=6, model=SMALL):
+    _expected.clear()
+    with Cluster() as cluster:
+        ask_all(one_server(cluster, *model, "--device", "host"), prompts, tokens)
+
+
+def shard(client):
+    return client.cluster()["shards"][0]
+
+
+def device(client):
+    return client.cluster()["devices"][0]
+
+
+def nothing_is_held(cluster, client):
+    cluster.wait_idle()
+    wait_until("nothing is reserved", lambda: shard(client)["slots_reserved"] == 0 and shard(client)["slots_pinned"] == 0)
+    assert shard(client)["consistent"], shard(client)
+
+
+def what_only_the_device_held_survives_a_planned_stop():
+    """Nothing had to leave the device; a stop brings it to memory and from there to the SSD, whatever the policy of either."""
+    few = PROMPTS[:2]
+    learn(few, model=SLOW)
+    for policy in ("write_back", "write_through_selective", "write_through"):
+        with Cluster() as cluster:
+            ssd = ("--ssd-path", os.path.join(cluster.folder.name, "ssd"), "--cache-write-policy", policy, "--prefetch-threshold", "0",
+                   "--prefetch", "wait_complete")
+            client = one_server(cluster, *SLOW, *DEVICE, *ssd)
+            assert ask_all(client, few) == 0
+            cluster.wait_idle()
+            wait_until("the node reported", lambda: device(client)["unwritten_blocks"] > 0)
+            assert shard(client)["slots_committed"] == shard(client)["ssd_blocks"] == device(client)["stored_bytes"] == 0
+            cluster.processes.pop("all").stop()
+            again = one_server(cluster, *SLOW, *DEVICE, *ssd, name="again")
+            assert ask_all(again, few, at_once=1) >= 256 * len(few), policy
+            wait_until("it came from the SSD", lambda: shard(again)["hits_ssd"] >= 16 * len(few))
+            nothing_is_held(cluster, again)
+        print(f"     {policy}: found after a restart", flush=True)
+
+
+def every_tier_too_small_gives_the_same_tokens():
+    """A device that holds seven prompts over memory that holds seven over an SSD that holds all."""
+    learn()
+    for policy in ("write_back", "write_through"):
+        with Cluster() as cluster:
+            client = one_server(cluster, *SMALL, *DEVICE, "--device-kv", "1MiB", "--cache-dram", "1MiB", "--ssd-path",
+                                os.path.join(cluster.folder.name, "ssd"), "--cache-write-policy", policy, "--prefetch-threshold", "0")
+            found = 0
+            for _ in range(4):
+                found += ask_all(client)
+            wait_until("the node reported", lambda: device(client)["stored_bytes"] > 0 and shard(client)["ssd_written_bytes"] > 0)
+            assert found > 0, policy
+            nothing_is_held(cluster, client)
+            seen, of_disk = device(client), shard(client)
+        print(f"     {policy}: {found} tokens found, {seen['stored_bytes']} bytes to memory, {seen['lost_blocks']} blocks lost on the "
+              f"way, {of_disk['ssd_written_bytes']} to the SSD, {of_disk['hits_ssd']} blocks back", flush=True)
+
+
+def a_request_that_lost_its_place_on_the_device_goes_on_from_memory():
+    """Six answers grow until the device cannot hold them: what they had is loaded again, and nothing is computed twice."""
+    learn(PROMPTS[:6], 180)
+    with Cluster() as cluster:
+        client = one_server(cluster, *SMALL, *DEVICE, "--device-kv", "1MiB")
+        assert ask_all(client, PROMPTS[:6], 180) == 0
+        wait_until("the node reported", lambda: client.cluster()["counters"]["finished"] == 6 and device(client)["loaded_bytes"] > 0)
+        counters, seen = client.cluster()["counters"], device(client)
+        assert counters["placed"] == 6, counters  # no second attempt
+        assert seen["stored_bytes"] > 0 and seen["loaded_tokens"] > 0, seen
+        nothing_is_held(cluster, client)
+        print(f"     {seen['stored_bytes']} bytes left the device, {seen['loaded_bytes']} came back", flush=True)
+
+
+TESTS = [what_only_the_device_held_survives_a_planned_stop, every_tier_too_small_gives_the_same_tokens,
+         a_request_that_lost_its_place_on_the_device_goes_on_from_memory]
+
+if __name__ == "__main__":
+    main(TESTS)
