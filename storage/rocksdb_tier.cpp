@@ -72,7 +72,7 @@ error rocksdb_tier::impl::open_error(const rdb::Status& s) const {
 }
 
 /// Losing the cache costs computing; not starting costs the service.
-result<void> rocksdb_tier::impl::open_or_repair(std::vector<ssd_block>& found) {
+result<void> rocksdb_tier::impl::open_or_repair(std::vector<listed_block>& found) {
   const auto attempt = [&] {
     auto opened = open_database();
     return opened ? load_index(found) : opened;
@@ -93,8 +93,35 @@ result<void> rocksdb_tier::impl::open_or_repair(std::vector<ssd_block>& found) {
   return attempt();
 }
 
-result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
+/// @returns whether the note, if there is one, is as it was written.
+bool rocksdb_tier::impl::take_metadata(rdb::Slice value, listed_block& into) const {
+  const auto rest = std::as_bytes(std::span{value.data(), value.size()}).subspan(block_record::size_bytes);
+  if (rest.empty()) return true;
+  std::uint64_t sum = 0;
+  if (!options.any_size || rest.size() < sizeof sum) return false;
+  const auto note = rest.first(rest.size() - sizeof sum);
+  std::memcpy(&sum, rest.data() + note.size(), sizeof sum);
+  into.note.assign(reinterpret_cast<const char*>(note.data()), note.size());
+  return sum == checksum64(note);
+}
+
+listed_block rocksdb_tier::impl::look_up(const block_key& key) const {
+  listed_block known;
+  known.bytes = options.block_bytes;
+  if (!options.any_size || !db) return known;
+  rdb::PinnableSlice value;
+  const auto name = encode_key(key);
+  if (!db->Get({}, metadata, rdb::Slice(name.data(), name.size()), &value).ok()) return known;
+  const auto record = block_record::decode(std::as_bytes(std::span{value.data(), value.size()}));
+  if (!record || record->length_bytes > options.block_bytes) return known;
+  known.bytes = record->length_bytes;
+  (void)take_metadata(value, known);
+  return known;
+}
+
+result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
   std::size_t foreign = 0, damaged = 0, older = 0;
+  live_bytes = 0;
   std::vector<std::pair<std::uint64_t, block_key>> ages;
   rdb::WriteBatch drop;
   rdb::ReadOptions scan;
@@ -103,11 +130,13 @@ result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
     const auto record =
         block_record::decode(std::as_bytes(std::span{it->value().data(), it->value().size()}));
-    const bool ours = record && record->fingerprint == options.fingerprint &&
-                      record->length_bytes == options.block_bytes && record->parts == parts.count();
-    if (!ours) {
+    const bool fits = record && (options.any_size ? record->length_bytes <= options.block_bytes
+                                                  : record->length_bytes == options.block_bytes);
+    const bool ours = fits && record->fingerprint == options.fingerprint && record->parts == parts.count();
+    listed_block one;
+    if (!ours || !take_metadata(it->value(), one)) {
       const bool other_version = !record && record.error() == ec::incompatible;
-      ++(record ? foreign : other_version ? older : damaged);
+      ++(record && !ours ? foreign : other_version ? older : damaged);
       // All that begins with its key: its parts, or the one piece of version 1.
       const auto from = it->key().ToString();
       drop.DeleteRange(blocks, from, from + std::string(3, '\xff'));
@@ -115,7 +144,11 @@ result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
       continue;
     }
     ages.emplace_back(record->written, record->name.key);
-    found.push_back({record->name, record->checksum});
+    one.name = record->name;
+    one.checksum = record->checksum;
+    one.bytes = record->length_bytes;
+    live_bytes += one.bytes;
+    found.push_back(std::move(one));
   }
   if (!it->status().ok()) {
     error e = to_error(it->status(), options.path);
@@ -142,7 +175,7 @@ result<void> rocksdb_tier::impl::load_index(std::vector<ssd_block>& found) {
 }
 
 result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options options,
-                                                         const std::function<void(const ssd_block&)>& visit) {
+                                                         const std::function<void(const listed_block&)>& visit) {
   if (options.path.empty()) return fail(ec::invalid_argument, "the SSD tier needs a directory");
   if (options.block_bytes == 0 || options.block_bytes > 1 * GiB) {
     return fail(ec::invalid_argument, "SSD tier blocks of " + std::to_string(options.block_bytes) +
@@ -152,6 +185,8 @@ result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options op
     return fail(ec::invalid_argument, "SSD tier blocks in parts of " + std::to_string(options.part_bytes) +
                                           " bytes: more than 65535 of them");
   }
+  if (options.any_size && options.part_bytes > 0)
+    return fail(ec::invalid_argument, "SSD tier blocks of any size are in one part");
   if (options.read_threads == 0 || options.read_threads > 64) {
     return fail(ec::invalid_argument,
                 std::to_string(options.read_threads) + " SSD read threads; 1 to 64 are possible");
@@ -162,7 +197,7 @@ result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options op
   }
   keep_large_buffers();
   auto self = std::make_unique<impl>(std::move(options));
-  std::vector<ssd_block> found;
+  std::vector<listed_block> found;
   if (auto opened = self->open_or_repair(found); !opened) return fail(opened.error());
   if (visit) std::ranges::for_each(found, visit);
   return std::unique_ptr<rocksdb_tier>(new rocksdb_tier(std::move(self)));
@@ -200,24 +235,27 @@ rdb::Status rocksdb_tier::impl::with_recovery(const Operation& operation) {
 }
 
 result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
-  std::size_t fresh = 0;
+  std::uint64_t fresh = 0;
   for (const auto& item : items) {
-    if (item.bytes.size() != options.block_bytes) {
+    const bool fits = options.any_size ? !item.bytes.empty() && item.bytes.size() <= options.block_bytes
+                                       : item.bytes.size() == options.block_bytes && item.note.empty();
+    if (!fits) {
       return fail(ec::invalid_argument, "block of " + std::to_string(item.bytes.size()) + " bytes; " +
                                             options.path + " holds blocks of " +
                                             std::to_string(options.block_bytes));
     }
-    fresh += live.find(item.block.name.key) == flat_index::none;
+    if (live.find(item.block.name.key) == flat_index::none) fresh += item.bytes.size();
   }
-  if (live.size() + fresh > options.capacity_blocks) {
-    return fail(ec::out_of_space, options.path + " holds " + std::to_string(live.size()) + " of " +
-                                      std::to_string(options.capacity_blocks) + " blocks");
+  if (bytes_held() + fresh > options.capacity_blocks * options.block_bytes) {
+    return fail(ec::out_of_space, options.path + " holds " + std::to_string(live.size()) + " blocks, " +
+                                      std::to_string(bytes_held()) + " of " +
+                                      std::to_string(options.capacity_blocks * options.block_bytes) + " bytes");
   }
   // What lies in memory or in the log must still find room as blobs; a database that runs dry cannot even
   // erase.
   std::error_code unknown;
   const auto disk = std::filesystem::space(options.path, unknown);
-  const std::uint64_t need = 2 * items.size() * options.block_bytes + 6 * options.flush_bytes;
+  const std::uint64_t need = 2 * bytes_of(items) + 6 * options.flush_bytes;
   if (!unknown && disk.available < need) {
     return fail(ec::out_of_space, "the disk of " + options.path + " has " + std::to_string(disk.available) +
                                       " bytes left, less than the " + std::to_string(need) +
@@ -240,13 +278,17 @@ rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, boo
       return rdb::Slice{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     };
     const auto first = record.encode();
-    auto s = scratch.Put(metadata, {key.data(), key.size()}, as_slice(first));
+    const std::span<const std::byte> note{reinterpret_cast<const std::byte*>(item.note.data()), item.note.size()};
+    const auto sum = checksum64(note);
+    const rdb::Slice name_only{key.data(), key.size()};
+    const rdb::Slice with_note[] = {as_slice(first), as_slice(note), as_slice(std::as_bytes(std::span{&sum, 1}))};
+    auto s = scratch.Put(metadata, rdb::SliceParts(&name_only, 1), rdb::SliceParts(with_note, note.empty() ? 1 : 3));
     for (; s.ok() && record.part < record.parts; ++record.part) {
       const auto part_key = encode_key(b.name.key, record.part);
       const rdb::Slice name{part_key.data(), part_key.size()};
       const auto head = record.encode();
       const rdb::Slice value[] = {
-          as_slice(head), as_slice(item.bytes.subspan(parts.offset(record.part), parts.length(record.part)))};
+          as_slice(head), as_slice(item.bytes.subspan(parts.offset(record.part), part_length(record.part, item.bytes.size())))};
       s = scratch.Put(blocks, rdb::SliceParts(&name, 1), rdb::SliceParts(value, 2));
     }
     if (!s.ok()) return s;
@@ -254,7 +296,9 @@ rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, boo
   if (const auto s = db->Write(how, &scratch); !s.ok()) return s;
   for (const auto& item : items) {
     const auto& key = item.block.name.key;
-    superseded += live.find(key) != flat_index::none;
+    const bool known = live.find(key) != flat_index::none;
+    superseded += known;
+    if (!known) live_bytes += item.bytes.size();
     by_age.emplace_back(short_number(++writes), key);
     live.insert(key, short_number(writes));
   }
@@ -269,11 +313,12 @@ rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, boo
 rdb::Status rocksdb_tier::impl::write_once(std::span<const put_item> items) {
   // A large batch goes straight to its blob file, which halves what the disk writes; a small one would leave
   // a file of its own behind, so it goes through the log.
-  const bool logged = items.size() * options.block_bytes < options.flush_bytes / 2;
+  const bool logged = bytes_of(items) < options.flush_bytes / 2;
   // Small enough to be still in the cache when RocksDB copies it once more.
-  const std::size_t step = std::max<std::size_t>(1, 4 * MiB / options.block_bytes);
-  for (std::size_t at = 0; at < items.size(); at += step) {
-    const auto s = write_batch(items.subspan(at, std::min(step, items.size() - at)), logged);
+  for (std::size_t at = 0, n = 0; at < items.size(); at += std::exchange(n, 0)) {
+    for (std::uint64_t bytes = 0; at + n < items.size() && (n == 0 || bytes + items[at + n].bytes.size() <= 4 * MiB); ++n)
+      bytes += items[at + n].bytes.size();
+    const auto s = write_batch(items.subspan(at, n), logged);
     if (!s.ok()) return s;
   }
   return logged ? rdb::Status::OK() : db->Flush(rdb::FlushOptions{}, {blocks, metadata});
@@ -299,7 +344,11 @@ result<void> rocksdb_tier::put(std::span<const put_item> items) {
 result<void> rocksdb_tier::impl::remove(std::span<const block_key> keys) {
   std::vector<block_key> known;
   for (const auto& key : keys)
-    if (live.erase(key)) known.push_back(key);
+    if (live.find(key) != flat_index::none) {
+      if (options.any_size) live_bytes -= std::min(live_bytes, look_up(key).bytes);
+      live.erase(key);
+      known.push_back(key);
+    }
   if (known.empty()) return {};
   live_count = live.size();
   erased += known.size();

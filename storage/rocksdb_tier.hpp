@@ -18,12 +18,15 @@ namespace mooncaf {
 
 struct rocksdb_tier_options {
   std::string path;             ///< directory; made if absent
-  std::size_t block_bytes = 0;  ///< every block has exactly this size
+  std::size_t block_bytes = 0;  ///< every block has exactly this size, or, with `any_size`, at most
+  /// Blocks may be smaller, and bring a note along that `open` tells. Then they are in one part, and no key is
+  /// written twice.
+  bool any_size = false;
   /// A block is written, and can be read, in parts of so many bytes; 0: in one. What was written in others is
   /// dropped by `open`.
   std::size_t part_bytes = 0;
   hash128 fingerprint;                ///< model, weights, dtype and layout; a block of another one is a miss
-  std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it
+  std::uint64_t capacity_blocks = 0;  ///< `put` refuses beyond it; each counts as `block_bytes`, or its size
   bool direct_io = true;              ///< bypass the page cache where the filesystem allows it
   unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
   /// Blocks gather in memtables of this size (up to four), each becomes one blob file.
@@ -38,13 +41,20 @@ struct ssd_block {
   std::uint64_t checksum = 0;  ///< checksum64 of the block's bytes
 };
 
-/// A block to write; the bytes are read during `put` only.
+/// A block as `open` found it.
+struct listed_block : ssd_block {
+  std::uint64_t bytes = 0;
+  std::string note;
+};
+
+/// A block to write; bytes and note are read during `put` only.
 struct put_item {
   ssd_block block;
   std::span<const std::byte> bytes;
+  std::string_view note = {};  ///< empty unless blocks may have any size
 };
 
-/// A block to read; `into` is block_bytes long and is written during `get` only. On failure its content is
+/// A block to read; `into` is as long as the block and is written during `get` only. On failure its content is
 /// undefined.
 struct get_item {
   block_key key;
@@ -62,7 +72,7 @@ struct ssd_stats {
   bool repaired = false;  ///< `open` moved files aside that it could not open
 };
 
-/// Persistent store of equal-sized blocks.
+/// Persistent store of blocks, of one size or (`any_size`) of any up to a largest.
 ///
 /// A block has a value for each of its parts: a header (magic, version, fingerprint, key, parent, depth,
 /// length, checksum, number of the write, which part) and the part's bytes. The same header without bytes
@@ -87,7 +97,7 @@ class rocksdb_tier {
   /// named, has the folder open; `ec::out_of_space` on a full disk; `ec::io_error` if the folder takes no
   /// files.
   static result<std::unique_ptr<rocksdb_tier>> open(rocksdb_tier_options options,
-                                                    const std::function<void(const ssd_block&)>& visit = {});
+                                                    const std::function<void(const listed_block&)>& visit = {});
   ~rocksdb_tier();
   rocksdb_tier(const rocksdb_tier&) = delete;
   rocksdb_tier& operator=(const rocksdb_tier&) = delete;

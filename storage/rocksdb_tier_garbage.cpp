@@ -41,7 +41,7 @@ bool rocksdb_tier::impl::much_garbage() const {
   if (!db) return false;
   std::uint64_t on_disk = 0;
   (void)db->GetIntProperty(blocks, rdb::DB::Properties::kTotalBlobFileSize, &on_disk);
-  return on_disk > (live.size() + options.capacity_blocks / 2) * options.block_bytes;
+  return on_disk > bytes_held() + options.capacity_blocks / 2 * options.block_bytes;
 }
 
 /// Writes the `count` oldest live blocks anew. @returns false if the disk refused.
@@ -49,15 +49,19 @@ bool rocksdb_tier::impl::move_oldest(std::size_t count) {
   count = std::min(count, live.size());
   std::vector<std::byte> bytes(count * options.block_bytes);
   std::vector<put_item> items;
+  std::deque<std::string> notes;
+  std::size_t used = 0;
   while (items.size() < count && !by_age.empty()) {
     const auto [number, key] = by_age.front();
     by_age.pop_front();
     if (live.find(key) != number) continue;
-    const get_item item{key,
-                        std::span{bytes}.subspan(items.size() * options.block_bytes, options.block_bytes)};
+    auto known = look_up(key);
+    const get_item item{key, std::span{bytes}.subspan(used, known.bytes)};
     const auto found = read_one(item);
     if (found) {
-      items.push_back({{found->name, found->checksum}, item.into});
+      used += known.bytes;
+      notes.push_back(std::move(known.note));
+      items.push_back({{found->name, found->checksum}, item.into, notes.back()});
     } else {
       (void)settle(item, found);
     }
@@ -75,7 +79,7 @@ void rocksdb_tier::impl::collect_garbage_if_due(std::size_t just_erased) {
     const std::size_t most = std::max<std::size_t>(1, options.flush_bytes / options.block_bytes);
     (void)move_oldest(std::min(most, 2 * just_erased));
   }
-  if (superseded * 16 > options.capacity_blocks) compact();
+  if (superseded * 16 > std::max<std::uint64_t>(options.capacity_blocks, live.size())) compact();
   note_disk_bytes();
 }
 

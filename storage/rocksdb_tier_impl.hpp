@@ -4,6 +4,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -38,6 +39,7 @@ struct rocksdb_tier::impl {
   std::uint64_t writes = 0;
   unsigned recovery_pause = 0, skip_recoveries = 0;  // see with_recovery
   bool repaired = false;                             // at open
+  std::uint64_t live_bytes = 0;                      // where blocks have any size
   std::size_t superseded = 0;                        // blobs erased or overwritten since the last compaction
   std::atomic<std::uint64_t> live_count{0}, written{0}, read{0}, corrupt{0}, erased{0}, disk_bytes{0};
 
@@ -57,8 +59,24 @@ struct rocksdb_tier::impl {
 
   result<void> open_database();
   error open_error(const rdb::Status& s) const;
-  result<void> load_index(std::vector<ssd_block>& found);
-  result<void> open_or_repair(std::vector<ssd_block>& found);
+  result<void> load_index(std::vector<listed_block>& found);
+  result<void> open_or_repair(std::vector<listed_block>& found);
+  bool take_metadata(rdb::Slice value, listed_block& into) const;
+  /// What lies with a live block; its bytes count as `block_bytes` where all have that size.
+  listed_block look_up(const block_key& key) const;
+  std::uint64_t bytes_held() const {
+    return options.any_size ? live_bytes : live.size() * options.block_bytes;
+  }
+  std::uint64_t bytes_of(std::span<const put_item> items) const {
+    std::uint64_t sum = 0;
+    for (const auto& item : items) sum += item.bytes.size();
+    return sum;
+  }
+  /// Of a part of a block that is `bytes` long.
+  std::size_t part_length(std::uint32_t part, std::size_t bytes) const {
+    return std::min(parts.length(part), bytes - parts.offset(part));
+  }
+
   template <class Operation>
   rdb::Status with_recovery(const Operation& operation);
   result<void> check(std::span<const put_item> items) const;

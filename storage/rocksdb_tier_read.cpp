@@ -18,7 +18,7 @@ struct rocksdb_tier::impl::reading {
 void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, reading& so_far) const {
   if (so_far.failure.code != ec::none) return;
   const auto refuse = [&](ec code, std::string detail) { so_far.failure = {code, std::move(detail)}; };
-  if (item.into.size() != options.block_bytes) {
+  if (options.any_size ? item.into.size() > options.block_bytes : item.into.size() != options.block_bytes) {
     return refuse(ec::invalid_argument, "buffer of " + std::to_string(item.into.size()) +
                                             " bytes for a block of " + std::to_string(options.block_bytes));
   }
@@ -49,12 +49,13 @@ void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, rea
   auto expected = so_far.record;  // parts of one write differ in their number alone
   expected.part = part;
   const bool ours = found->fingerprint == options.fingerprint && found->name.key == item.key &&
-                    found->length_bytes == options.block_bytes && found->parts == parts.count();
-  if (!ours || *found != expected || bytes.size() != block_record::size_bytes + parts.length(part))
+                    found->length_bytes == item.into.size() && found->parts == parts.count();
+  const auto length = part_length(part, item.into.size());
+  if (!ours || *found != expected || bytes.size() != block_record::size_bytes + length)
     return refuse(ec::corrupt, name + " holds something else than its name says");
   auto* to = item.into.data() + parts.offset(part);
-  std::memcpy(to, bytes.data() + block_record::size_bytes, parts.length(part));
-  XXH3_64bits_update(&so_far.hash, to, parts.length(part));
+  std::memcpy(to, bytes.data() + block_record::size_bytes, length);
+  XXH3_64bits_update(&so_far.hash, to, length);
 }
 
 result<block_record> rocksdb_tier::impl::end(const get_item& item, reading& whole) const {

@@ -40,6 +40,10 @@ std::optional<int> begin(sim::command_line& line, std::span<const std::string> a
 /// A value with its unit: "1.5 GiB".
 std::string readable(std::uint64_t bytes);
 
+/// Where a directory at this port keeps what the next one has to know; empty: nowhere.
+/// @param given  by the user
+std::string state_folder(const std::string& given, std::uint16_t port);
+
 int serve_directory(std::span<const std::string> args, const sim::console& io);
 int serve_door(std::span<const std::string> args, const sim::console& io);
 int lend_segment(std::span<const std::string> args, const sim::console& io);

@@ -1,5 +1,6 @@
 // The commands that say where objects lie.
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "actors/store/store_command.hpp"
@@ -16,7 +17,14 @@ struct drained {
 drained empty_segment(store_client& store, const std::string& segment, const sim::console& io) {
   drained all;
   for (;;) {
-    const auto here = store.list({}, store_wire::batch_max, segment);
+    auto here = store.list({}, store_wire::batch_max, segment);
+    // What its SSD has beside it; a segment without one has nothing under that name.
+    const auto beside = store.list({}, store_wire::batch_max, segment + "/ssd");
+    here.objects.insert(here.objects.end(), beside.objects.begin(), beside.objects.end());
+    std::sort(here.objects.begin(), here.objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+    here.objects.erase(std::unique(here.objects.begin(), here.objects.end(),
+                                   [](const auto& a, const auto& b) { return a.key == b.key; }),
+                       here.objects.end());
     all.left = here.objects.size();
     if (here.code != store_code::ok) all.code = here.code;
     if (here.objects.empty()) return all;

@@ -146,7 +146,21 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
                    {"lost", c->lost},
                    {"refused", c->refused},
                    {"moved", c->moved},
-                   {"recovered", c->recovered}};
+                   {"recovered", c->recovered},
+                   {"ssd_objects", c->disk_objects},
+                   {"ssd_bytes", c->disk_bytes},
+                   {"ssd_total_bytes", c->disk_total_bytes},
+                   {"ssd_hits", c->disk_hits},
+                   {"ssd_saved", c->saved},
+                   {"ssd_saved_bytes", c->saved_bytes},
+                   {"ssd_save_failures", c->save_failures},
+                   {"ssd_loaded", c->loaded},
+                   {"ssd_loaded_bytes", c->loaded_bytes},
+                   {"ssd_damaged", c->disk_damaged},
+                   {"ssd_demoted", c->demoted},
+                   {"ssd_evictions", c->disk_evictions},
+                   {"ssd_recovered", c->disk_recovered},
+                   {"ssd_stale", c->disk_stale}};
     if (common.json) {
       io.out << print(all);
     } else {
@@ -176,7 +190,16 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
       text += " " + name_of(p.segment) + "+" + std::to_string(p.offset);
       if (p.bytes != seen[i].size) text += ":" + std::to_string(p.bytes);  // a stripe
     }
-    all.push_back({{"key", key}, {"bytes", seen[i].size}, {"xxh3", seen[i].checksum}, {"places", places}});
+    json disks = json::array();
+    for (const auto d : seen[i].disks) {
+      disks.push_back({{"segment", name_of(d)}});
+      text += " " + name_of(d);
+    }
+    all.push_back({{"key", key},
+                   {"bytes", seen[i].size},
+                   {"xxh3", seen[i].checksum},
+                   {"places", places},
+                   {"ssd", disks}});
     if (!common.json) io.out << key << "  " << readable(seen[i].size) << " " << text << "\n";
   }
   if (common.json) io.out << print(all);
@@ -201,8 +224,10 @@ int list_objects(std::span<const std::string> args, const sim::console& io) {
   if (found.code != store_code::ok) return failed(io, "'" + pattern + "'", found.code);
   json all = json::array();
   for (const auto& o : found.objects) {
-    all.push_back({{"key", o.key}, {"bytes", o.size}, {"replicas", o.replicas}});
-    if (!common.json) io.out << o.key << "  " << readable(o.size) << "  x" << o.replicas << "\n";
+    all.push_back({{"key", o.key}, {"bytes", o.size}, {"replicas", o.replicas}, {"on_ssd", o.on_disk}});
+    if (!common.json)
+      io.out << o.key << "  " << readable(o.size) << "  x" << o.replicas
+             << (o.on_disk == 0 ? "" : o.on_disk == o.replicas ? ", on SSD" : ", also on SSD") << "\n";
   }
   if (common.json) io.out << print(all);
   return 0;
@@ -257,9 +282,10 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
                    {"host", s.view.host},
                    {"bytes", s.view.bytes},
                    {"used_bytes", used},
+                   {"medium", to_string(s.view.kind)},
                    {"draining", s.view.draining}});
     if (!common.json)
-      io.out << s.view.name << "  " << readable(used) << " of " << readable(s.view.bytes) << "  "
+      io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of " << readable(s.view.bytes) << "  "
              << (s.view.host == this_host() ? "on this host" : "elsewhere")
              << (s.view.draining ? ", draining" : "") << "\n";
   }

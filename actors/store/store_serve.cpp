@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -15,7 +16,9 @@
 #include "config/value.hpp"
 #include "storage/memory_room.hpp"
 #include "storage/objects/directory_server.hpp"
+#include "storage/objects/rocksdb_object_disk.hpp"
 #include "storage/objects/segment_lender.hpp"
+#include "transport/net/secret.hpp"
 
 namespace mooncaf::store {
 
@@ -56,9 +59,15 @@ int until_stopped(const std::string& what, const std::string& at) {
 
 }  // namespace
 
+std::string state_folder(const std::string& given, std::uint16_t port) {
+  const auto secret = cluster_secret::default_path();
+  if (!given.empty() || port == 0 || !secret) return given;
+  return (std::filesystem::path{*secret}.parent_path() / ("store-" + std::to_string(port))).string();
+}
+
 int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  std::string listen{default_directory}, eviction = "lru", tenants;
+  std::string listen{default_directory}, eviction = "lru", tenants, state;
   object_table_options table;
   directory_server_options options;
   double lease = to_seconds(table.lease), recovery = to_seconds(options.recovery);
@@ -88,6 +97,10 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
           table.hot_reads_per_s, 0, 1e6),
       sim::whole("hot-replicas", "replicas that such an object has at most, 2 by default", table.hot_replicas,
                  2, object_table::replicas_max),
+      sim::text("state", "DIR",
+                "what the next directory at this address has to know of SSDs; by default a folder beside the "
+                "user's secret",
+                state),
       sim::real("high-watermark", "share of the memory above which objects are evicted", table.high_watermark,
                 0.01, 1),
       sim::real("low-watermark", "share of the memory down to which they are", table.low_watermark, 0, 1)};
@@ -112,6 +125,7 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   auto parts = load_tenants(tenants);
   if (!parts) return complain(io, parts.error(), static_cast<int>(exit_code::files));
   options.tenants = std::move(*parts);
+  options.state_folder = state_folder(state, at->port);
   options.recovery = from_seconds(recovery);
   claim_stop_signals();
   configure_log(log_level::info, false, "directory");
@@ -164,7 +178,9 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::string size = "1GiB", listen = "127.0.0.1:0", advertise,
               name = "segment-" + std::to_string(::getpid());
-  bool no_tcp = false;
+  std::string ssd_path, ssd_size = "16GiB";
+  disk_policy policy;
+  bool no_tcp = false, page_cache = false;
   sim::command_line line{
       "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
   line.arguments =
@@ -175,7 +191,18 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
                         "where other hosts read and write it, 127.0.0.1:0 by default", listen),
               sim::text("advertise", "HOST",
                         "by what name other hosts reach it; that of --data-listen by default", advertise),
-              sim::flag("local-only", "serve processes of this host alone", no_tcp)});
+              sim::flag("local-only", "serve processes of this host alone", no_tcp),
+              sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
+              sim::text("ssd-size", "SIZE", "room there, 16GiB by default", ssd_size),
+              sim::choice("write-policy",
+                          "when an object goes to SSD: when it leaves the memory, at once, or after some uses",
+                          {"write_back", "write_through", "write_through_selective"}, policy.write),
+              sim::whole("selective-hits", "uses after which write_through_selective writes, 2 by default",
+                         policy.save_hits, 1, 1000),
+              sim::whole("promote-hits",
+                         "uses after which an object that was read from SSD stays in memory, 2 by default",
+                         policy.promote_hits, 1, 1000),
+              sim::flag("page-cache", "read and write the SSD through the page cache", page_cache)});
   std::erase_if(line.arguments,
                 [](const sim::argument& a) { return a.name == "json" || a.name == "token-file"; });
   if (const auto status = begin(line, args, io)) return *status;
@@ -201,6 +228,15 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   options.log = [](std::string_view text) { log_warn("segment", {{"message", text}}); };
   claim_stop_signals();
   configure_log(log_level::info, false, name);
+  if (!ssd_path.empty()) {
+    const auto room_there = config::parse_size(ssd_size);
+    if (!room_there || *room_there < 16 * MiB)
+      return complain(io, {ec::invalid_argument, "--ssd-size: '" + ssd_size + "' is no size from 16MiB up"}, 2);
+    auto disk = rocksdb_object_disk::open({ssd_path, *room_there, policy, !page_cache, options.log});
+    if (!disk) return complain(io, disk.error(), static_cast<int>(exit_code::files));
+    log_info("ssd", {{"path", ssd_path}, {"objects", std::to_string((*disk)->contents().size())}});
+    options.disk = std::move(*disk);
+  }
   const auto lender = lend_when_there(options);
   if (!lender)
     return complain(io, lender.error(), static_cast<int>(exit_code_of(lender.error(), exit_code::cluster)));

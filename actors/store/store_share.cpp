@@ -31,6 +31,7 @@ result<std::uint16_t> store_share::open_directory(const host_port& at) {
   options.host = at.host;
   options.port = at.port;
   options.secret = key_;
+  options.state_folder = store::state_folder({}, at.port);
   auto started = directory_server::start(std::move(options));
   if (!started) return fail(started.error());
   directory_ = std::move(*started);

@@ -35,6 +35,7 @@ bool is_about_objects(store_wire::op what) {
   switch (what) {
     case op::hello:
     case op::mount:
+    case op::mount_disk:
     case op::announce:
     case op::segments:
     case op::counts:
@@ -54,6 +55,17 @@ bool finds(const std::regex& pattern, std::string_view key) {
 
 }  // namespace
 
+directory_desk::directory_desk(object_table_options options, recovery_patience until,
+                               std::unique_ptr<disk_notes> notes,
+                               std::function<std::string(const std::string& tenant)> gate_key)
+    : incarnation_(options.first_ticket),
+      until_(until),
+      gate_key_(std::move(gate_key)),
+      notes_(notes ? std::move(notes) : std::make_unique<disk_notes>(options.first_ticket)),
+      table_(std::move(options), this) {
+  for (const auto disk : notes_->known()) awaited_disks_.insert(disk);
+}
+
 std::uint64_t directory_desk::open(std::string tenant) {
   auto& made = sessions_[next_session_];
   made.owner = table_.owner(tenant);
@@ -69,7 +81,9 @@ void directory_desk::close(std::uint64_t id, time_point now) {
   const auto lent = std::move(found->second.lent);
   sessions_.erase(found);
   waiting_.erase(id);
-  for (const auto segment : lent) fence(segment);
+  loads_.remove_if([&](const waiting_load& w) { return w.session == id; });
+  for (const auto segment : lent) disks_.count(segment) != 0 ? lose_disk(segment) : fence(segment);
+  loads_stir_ = true;
   if (!lent.empty()) reassign_tasks(id, now);
   release_held();
 }
@@ -87,9 +101,11 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
     const auto number = in.get<std::uint64_t>();
     if (!in.ok() || in.left() != 0 || number > from.told) return false;
     from.acked = std::max(from.acked, number);
+    disk_heard(from);
     release_held();
     return true;
   }
+  if (question.what == op::disk_done) return disk_done(from, in, now);
   if (!serving_) serve_when_complete(now);
   if (!serving_ && (!from.kept.empty() || is_about_objects(question.what)))
     return keep(from, question, payload);
@@ -99,6 +115,10 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
 bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& question,
                                 std::span<const std::byte> payload, time_point now,
                                 std::vector<std::byte>& to) {
+  if (question.what == store_wire::op::load) {
+    byte_reader in{payload};
+    return load_all(id, sessions_.at(id), question.number, in, now);
+  }
   heard_first_.clear();
   const auto begin = to.size();
   bool understood = false;
@@ -113,7 +133,7 @@ bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& ques
 bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in,
                               time_point now, frame& out) {
   using store_wire::op;
-  const bool about_segments = what == op::mount || what == op::drain || what == op::create_task ||
+  const bool about_segments = what == op::mount || what == op::mount_disk || what == op::drain || what == op::create_task ||
                               what == op::query_task || what == op::end_task;
   if (from.owner != 0 && about_segments) {  // a tenant that lent memory would see what others put there
     put_code(out, store_code::not_supported);
@@ -124,6 +144,8 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return greet(from, in, out);
     case op::mount:
       return mount(id, from, in, out);
+    case op::mount_disk:
+      return mount_disk(id, from, in, out);
     case op::announce:
       return announce(from, in, now, out);
     case op::segments:
@@ -164,6 +186,8 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return in.left() == 0;
     case op::journal:
     case op::acked:
+    case op::load:
+    case op::disk_done:
       break;
   }
   return false;
@@ -211,7 +235,7 @@ bool directory_desk::mount(std::uint64_t id, session& from, byte_reader& in, fra
   holders_[segment] = id;
   addresses_.emplace(segment, std::move(address));
   for (const auto& [other, holder] : holders_)
-    write_entry(id, store_wire::entry::joined, other, [](byte_writer&) {});
+    if (disks_.count(other) == 0) write_entry(id, store_wire::entry::joined, other, [](byte_writer&) {});
   for (const auto f : fenced_) write_entry(id, store_wire::entry::fenced, f, [](byte_writer&) {});
   tell_members(store_wire::entry::joined, segment);
   if (serving_)
@@ -225,6 +249,7 @@ bool directory_desk::announce(session& from, byte_reader& in, time_point now, fr
   const auto n = get_count(in);
   const bool its_own = std::find(from.lent.begin(), from.lent.end(), segment) != from.lent.end();
   if (!n || !its_own) return false;
+  if (disks_.count(segment) != 0) return announce_disk(segment, last, *n, in, now, out);
   const bool taken = announcing_.count(segment) != 0;  // else its holder has been told that it counts no more
   for (std::uint32_t i = 0; i < *n && taken; ++i) {
     auto record = store_wire::get_record(in);
@@ -313,10 +338,9 @@ bool directory_desk::find(const session& from, byte_reader& in, bool lease, time
     const auto key = from.scope.inside(get_text_view(in), names_[0]);
     if (!in.ok()) return false;
     const auto seen = lease ? table_.find(key, now) : table_.look(key, now);
-    put_code(out, seen.code);
-    out->put(seen.size);
-    out->put(seen.checksum);
-    store_wire::put_places(*out, seen.places);
+    // Who finds it reads it next.
+    if (lease && seen.code == store_code::ok && seen.places.empty()) static_cast<void>(table_.load(key, now));
+    store_wire::put_view(*out, seen);
   }
   return in.left() == 0;
 }
@@ -341,7 +365,9 @@ bool directory_desk::remove(const session& from, byte_reader& in, time_point now
   removing_ = true;
   for (std::uint32_t i = 0; i < *n && in.ok(); ++i) {
     const auto key = from.scope.inside(get_text_view(in), names_[0]);
-    if (in.ok()) put_code(out, table_.remove(key, force, now));
+    const auto code = in.ok() ? table_.remove(key, force, now) : store_code::ok;
+    if (in.ok()) put_code(out, code);
+    if (code == store_code::not_found) changed(key);  // nor is it to come from an SSD that is away
   }
   removing_ = false;
   return in.ok() && in.left() == 0;
@@ -359,6 +385,8 @@ bool directory_desk::remove_all(const session& from, byte_reader& in, time_point
     const auto key = from.scope.outside(name);
     return key && (all || finds(*expression, *key));
   };
+  if (expression && from.owner == 0) notes_->note_all();
+  else if (expression) changed(all_of(from.scope.tenant));
   out->put(expression ? table_.remove_if(matches, force, now) : std::uint64_t{0});
   removing_ = false;
   return true;
@@ -382,7 +410,7 @@ bool directory_desk::list(const session& from, byte_reader& in, time_point now, 
   std::size_t bytes = 0;
   if (expression && room > 0) {
     table_.for_each(
-        [&](std::string_view name, std::uint64_t size, std::size_t replicas) {
+        [&](std::string_view name, std::uint64_t size, std::size_t replicas, std::size_t disks) {
           const auto own = from.scope.outside(name);
           if (!own || (!pattern.empty() && !finds(*expression, *own))) return true;
           const auto key = *own;
@@ -390,6 +418,7 @@ bool directory_desk::list(const session& from, byte_reader& in, time_point now, 
           out->put_text(key);
           out->put(size);
           out->put(static_cast<std::uint8_t>(replicas));
+          out->put(static_cast<std::uint8_t>(disks));
           bytes += key.size();
           return --room > 0 && bytes < store_wire::frame_bytes_max / 2;
         },

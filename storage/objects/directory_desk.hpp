@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/objects/disk_notes.hpp"
 #include "storage/objects/key_scope.hpp"
 #include "storage/objects/object_table.hpp"
 #include "storage/objects/store_wire.hpp"
@@ -35,14 +38,12 @@ struct recovery_patience {
 /// @thread  not synchronised
 class directory_desk : private object_journal {
  public:
+  /// @param notes  of SSDs; null: in memory alone, for a store that begins with this directory.
   /// @param gate_key  what lets a tenant's clients through the gates of segments, as long as this directory
   /// is.
   explicit directory_desk(object_table_options options, recovery_patience until = {},
-                          std::function<std::string(const std::string& tenant)> gate_key = {})
-      : incarnation_(options.first_ticket),
-        until_(until),
-        gate_key_(std::move(gate_key)),
-        table_(std::move(options), this) {}
+                          std::unique_ptr<disk_notes> notes = nullptr,
+                          std::function<std::string(const std::string& tenant)> gate_key = {});
 
   /// A connection was let in. @returns the number under which it asks from now on.
   /// @param tenant  who proved itself, and neither sees nor changes what is not its own; empty: somebody who
@@ -99,6 +100,13 @@ class directory_desk : private object_journal {
   void published(std::uint32_t segment, const segment_record& record, std::string_view key,
                  std::string_view group) override;
   void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) override;
+  void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) override;
+  void changed(std::string_view key) override;
+  void save(std::uint32_t to, const segment_record& record, std::string_view key, std::string_view group,
+            const replica_place& from) override;
+  void load(std::uint32_t from, std::uint64_t ticket, const replica_place& to) override;
+  /// Something of a lender's that the answer in the making has to wait for.
+  void wait_for(std::uint64_t holder, session& s);
   session* holder(std::uint32_t segment);
   void write_entry(std::uint64_t to, store_wire::entry kind, std::uint32_t segment,
                    const std::function<void(byte_writer&)>& rest);
@@ -108,6 +116,16 @@ class directory_desk : private object_journal {
   bool hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out);
   void release_held();
   void fence(std::uint32_t segment);
+  void lose_disk(std::uint32_t segment);
+  bool mount_disk(std::uint64_t id, session& from, byte_reader& in, store_wire::frame& out);
+  bool announce_disk(std::uint32_t segment, bool last, std::uint32_t n, byte_reader& in, time_point now,
+                     store_wire::frame& out);
+  bool disk_done(const session& from, byte_reader& in, time_point now);
+  void disk_heard(session& s);
+  bool load_all(std::uint64_t id, const session& from, std::uint64_t number, byte_reader& in, time_point now);
+  bool settle(const std::vector<std::string>& keys, bool at_last, std::uint64_t session, std::uint64_t number,
+              time_point now);
+  void settle_loads(time_point now);
   void tell_members(store_wire::entry kind, std::uint32_t segment);
   bool admit(const store_wire::former_life& former);
   void serve_when_complete(time_point now);
@@ -150,10 +168,28 @@ class directory_desk : private object_journal {
   void copy_for_readers(time_point now);
   void tick_tasks(time_point now);
 
+  /// An SSD that is here.
+  struct disk_state {
+    std::uint64_t number = 0;
+    bool announcing = false;
+    bool to_clear = false;  ///< of notes, once it has erased what it was told to
+    std::deque<std::pair<std::uint64_t, std::uint64_t>> untold;  ///< frame, key: erased, and not acknowledged
+  };
+  struct waiting_load {
+    std::uint64_t session, number;
+    std::vector<std::string> keys;
+    time_point until;
+  };
+
   std::uint64_t incarnation_;
   recovery_patience until_;
   std::function<std::string(const std::string& tenant)> gate_key_;
   std::array<std::string, 3> names_;  ///< of the object in question, its group, its parent
+  std::unique_ptr<disk_notes> notes_;
+  std::map<std::uint32_t, disk_state> disks_;
+  std::set<std::uint64_t> awaited_disks_;  ///< that an earlier directory knew; until we serve
+  std::list<waiting_load> loads_;
+  bool loads_stir_ = false;  ///< one of them may be settled
   object_table table_;
   std::map<std::uint64_t, session> sessions_;
   std::map<std::uint32_t, std::uint64_t> holders_;    ///< session by segment

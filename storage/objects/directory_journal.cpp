@@ -65,9 +65,12 @@ void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, std::uin
     out.put(static_cast<std::int64_t>(rests.count()));
   });
   auto* const s = holder(segment);
-  if (!removing_ || !s) return;
-  s->urgent = true;
-  const std::pair need{to, s->told + 1};
+  if (removing_ && s) wait_for(to, *s);
+}
+
+void directory_desk::wait_for(std::uint64_t to, session& s) {
+  s.urgent = true;
+  const std::pair need{to, s.told + 1};
   if (std::find(heard_first_.begin(), heard_first_.end(), need) == heard_first_.end())
     heard_first_.push_back(need);
 }
@@ -159,6 +162,7 @@ void directory_desk::release_held() {
 
 void directory_desk::deliver(
     const std::function<void(std::uint64_t session, std::span<const std::byte> bytes)>& to) {
+  settle_loads(now_);
   for (const auto& [id, bytes] : std::exchange(staged_, {})) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
@@ -182,6 +186,8 @@ void directory_desk::deliver(
 void directory_desk::tick(time_point now) {
   now_ = now;
   table_.tick(now);
+  loads_stir_ = true;
+  settle_loads(now);
   if (!serving_) serve_when_complete(now);
   tick_tasks(now);
   for (auto& [id, s] : sessions_) {

@@ -33,7 +33,11 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count());
-  std::unique_ptr<directory_server> made{new directory_server(std::move(options))};
+  auto notes = options.state_folder.empty()
+                   ? result<std::unique_ptr<disk_notes>>{std::make_unique<disk_notes>(*seed | 1)}
+                   : disk_notes::open(options.state_folder, *seed | 1);
+  if (!notes) return fail(notes.error());
+  std::unique_ptr<directory_server> made{new directory_server(std::move(options), std::move(*notes))};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
   auto loop = event_loop::start(

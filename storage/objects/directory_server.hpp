@@ -36,6 +36,9 @@ struct directory_server_options {
   /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
   /// the others. Questions about objects wait with it.
   duration recovery = std::chrono::seconds(1);
+  /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no use
+  /// to it.
+  std::string state_folder;
 };
 
 /// Identity of the two ends in the handshake; a directory has no other name than its address.
@@ -66,10 +69,11 @@ class directory_server {
     std::uint32_t watched = 0;  ///< what the loop waits for
     bool ended = false;
   };
-  explicit directory_server(directory_server_options options)
+  directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
         desk_(options_.table,
               {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
+              std::move(notes),
               [secret = options_.secret, of = options_.table.first_ticket](const std::string& tenant) {
                 return gate_wire::gate_key(secret, {of, tenant});
               }) {}

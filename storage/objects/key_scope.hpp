@@ -36,6 +36,12 @@ inline scoped_name split_name(std::string_view inside) noexcept {
   return {inside.substr(1, end - 1), inside.substr(end + 1)};
 }
 
+/// Stands for all names of a tenant, and is none of them.
+inline std::string all_of(std::string_view tenant) {
+  std::string name(1, '\0');
+  return name.append(tenant).append(1, '\0');
+}
+
 /// The names that one session can say and hear.
 struct key_scope {
   std::string tenant;
@@ -44,8 +50,8 @@ struct key_scope {
   /// @param memory  may come to hold what is returned.
   std::string_view inside(std::string_view key, std::string& memory) const {
     if (everyone || (tenant.empty() && (key.empty() || key.front() != '\0'))) return key;
-    memory.assign(1, '\0');
-    memory.append(tenant).append(1, '\0').append(key);
+    memory = all_of(tenant);
+    memory.append(key);
     return memory;
   }
   /// @returns nothing for a name of somebody else.

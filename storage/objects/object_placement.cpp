@@ -6,12 +6,17 @@
 
 namespace mooncaf {
 
+namespace {
+/// A put that finds no room sets so much more free than it needs: the next ones need not wait.
+constexpr std::uint64_t saved_ahead = 32 * MiB;
+}  // namespace
+
 std::uint32_t object_table::mount(std::string name, std::string host, std::uint64_t bytes) {
   for (const auto& [id, s] : segments_)
     if (s.name == name) return 0;
   const auto id = next_segment_++;
   const auto& s =
-      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}, false})
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}})
           .first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
@@ -21,9 +26,11 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
 std::vector<segment_view> object_table::segments(std::uint32_t owner) const {
   std::vector<segment_view> all;
   for (const auto& [id, s] : segments_) {
-    const auto total = s.space.total_bytes();
+    const auto total = s.ssd ? s.ssd->bytes : s.space.total_bytes();
+    const auto free = s.ssd ? total - s.ssd->used : s.space.free_bytes();
     const auto own = owner < s.used_by.size() ? s.used_by[owner] : 0;
-    all.push_back({id, s.name, s.host, total, owner == 0 ? s.space.free_bytes() : total - own, s.draining});
+    all.push_back({id, s.name, s.host, total, owner == 0 ? free : total - own, s.draining,
+                   s.ssd ? medium::ssd : medium::dram});
   }
   return all;
 }
@@ -32,6 +39,8 @@ bool object_table::drain(std::string_view name, bool draining) {
   for (auto& [id, s] : segments_) {
     if (s.name != name) continue;
     s.draining = draining;
+    if (const auto ssd = segments_.find(s.disk_beside); ssd != segments_.end())
+      ssd->second.draining = draining;
     return true;
   }
   return false;
@@ -59,7 +68,7 @@ bool object_table::fits_beside(const segment& s, std::uint32_t id, const wish& w
   const auto& preferred = where.policy.preferred;
   if (where.policy.exactly && std::find(preferred.begin(), preferred.end(), s.name) == preferred.end())
     return false;
-  return !s.draining && std::none_of(where.others.begin(), where.others.end(), [&](const held& o) {
+  return !s.draining && !s.ssd && std::none_of(where.others.begin(), where.others.end(), [&](const held& o) {
     return o.segment == id || (other_host && segments_.at(o.segment).host == s.host);
   });
 }
@@ -155,7 +164,7 @@ std::vector<object_table::held> object_table::place(std::uint64_t size, const wi
 
 std::vector<object_table::held> object_table::place_all(std::uint64_t size, std::size_t copies,
                                                         const wish& where, bool others_make_way,
-                                                        time_point now) {
+                                                        time_point now, bool& coming) {
   std::uint64_t room = 0;
   for (const auto& [id, s] : segments_) room += s.draining ? 0 : s.space.total_bytes();
   std::vector<held> memory, others = where.others;
@@ -164,12 +173,20 @@ std::vector<object_table::held> object_table::place_all(std::uint64_t size, std:
   for (std::uint32_t copy = 0; copy < std::min<std::size_t>(copies, segments_.size()); ++copy) {
     auto parts = place(size, beside);
     // For the first copy others make way; for a further one, only what is free.
-    while (parts.empty() && memory.empty() && others_make_way && evict_one(now)) parts = place(size, beside);
+    const bool others_go = memory.empty() && others_make_way;
+    for (auto made = way::made; parts.empty() && others_go && made != way::none && made != way::late;) {
+      const bool enough =
+          !where.policy.lossy && leaving_bytes_ > size + std::min(saved_ahead, total_bytes_ / 8);
+      made = enough ? way::late : evict_one(now, where.policy.lossy, {});
+      coming = coming || made == way::coming || made == way::late;
+      parts = place(size, beside);
+    }
     if (parts.empty()) break;
     for (auto& part : parts) part.copy = copy;
     memory.insert(memory.end(), parts.begin(), parts.end());
     others.insert(others.end(), parts.begin(), parts.end());
   }
+  coming = memory.empty() && others_make_way && (coming || leaving_bytes_ > 0);
   return memory;
 }
 

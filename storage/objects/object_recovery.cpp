@@ -15,7 +15,7 @@ bool object_table::remount(std::uint32_t id, std::string name, std::string host,
       std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) { return s.second.name == name; });
   if (id == 0 || taken) return false;
   const auto& s =
-      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}, false})
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}})
           .first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
@@ -66,6 +66,8 @@ bool object_table::take_in(std::string&& name, const segment_record& r, std::spa
       return !replica;
     }
     o.memory.insert(o.memory.end(), parts.begin(), parts.end());
+    count_alone(o);
+    offer(*at, now);
     seen_.recovered += parts.size();
     return true;
   }

@@ -34,6 +34,12 @@ std::vector<replica_place> object_table::places(const std::vector<held>& memory)
   return all;
 }
 
+object_view object_table::view_of(const object& o) const {
+  object_view view{store_code::ok, o.size, o.checksum, places(o.memory)};
+  for (const auto& part : o.disks) view.disks.push_back(part.segment);
+  return view;
+}
+
 object_view object_table::find(std::string_view key, time_point now) {
   auto* const e = visible(key, now);
   if (!e) {
@@ -41,9 +47,10 @@ object_view object_table::find(std::string_view key, time_point now) {
     return {store_code::not_found, 0, 0, {}};
   }
   count(e->second.owner, &object_counts::hits);
+  if (e->second.memory.empty()) count(e->second.owner, &object_counts::disk_hits);
   use(*e, now);
   if (options_.hot_reads_per_s > 0) count_read(*e, now);
-  return {store_code::ok, e->second.size, e->second.checksum, places(e->second.memory)};
+  return view_of(e->second);
 }
 
 bool object_table::exists(std::string_view key, time_point now) {
@@ -56,20 +63,23 @@ object_view object_table::look(std::string_view key, time_point now) const {
   const auto found = objects_.find(key);
   if (found == objects_.end() || found->second.ticket != 0 || found->second.ttl_end <= now)
     return {store_code::not_found, 0, 0, {}};
-  const auto& o = found->second;
-  return {store_code::ok, o.size, o.checksum, places(o.memory)};
+  return view_of(found->second);
 }
 
 void object_table::for_each(
-    const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
+    const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas, std::size_t disks)>&
+        visit,
     std::string_view in, time_point now) const {
   const auto lies_there = [&](const held& part) { return segments_.at(part.segment).name == in; };
   const auto begins = [](const held& part) { return part.at == 0; };
   for (const auto& [key, o] : objects_) {
     if (o.ticket != 0 || o.ttl_end <= now) continue;
-    if (!in.empty() && std::none_of(o.memory.begin(), o.memory.end(), lies_there)) continue;
-    const auto replicas = std::count_if(o.memory.begin(), o.memory.end(), begins);
-    if (!visit(key, o.size, static_cast<std::size_t>(replicas))) return;
+    const auto on_disk_there = [&](const disk_part& part) { return segments_.at(part.segment).name == in; };
+    if (!in.empty() && std::none_of(o.memory.begin(), o.memory.end(), lies_there) &&
+        std::none_of(o.disks.begin(), o.disks.end(), on_disk_there))
+      continue;
+    const auto replicas = static_cast<std::size_t>(std::count_if(o.memory.begin(), o.memory.end(), begins));
+    if (!visit(key, o.size, replicas + o.disks.size(), o.disks.size())) return;
   }
 }
 
@@ -89,6 +99,7 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
     return refuse(store_code::invalid_parameters);
   }
   visible(key, now);  // an object past its time makes way
+  settle(now);
   const auto there = objects_.find(key);
   const bool over = policy.replace || policy.move;
   if (there != objects_.end() && (!over || there->second.ticket != 0))
@@ -110,21 +121,25 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
   if (copies == 0)
     copies = static_cast<std::size_t>(
         std::count_if(there->second.memory.begin(), there->second.memory.end(), is_first));
+  if (policy.move && policy.replicas == 0) copies = std::max<std::size_t>(copies, 1);  // on SSD alone
   if (copies + static_cast<std::size_t>(std::count_if(stays.begin(), stays.end(), is_first)) > replicas_max)
     return refuse(store_code::invalid_parameters);
   const auto owner = owner_of(key);
+  bool coming = false;
   if (!policy.move) {
     const auto each = offset_allocator::rounded(size);
-    if (!make_way(owner, each, there == objects_.end(), now)) {
+    const auto made = make_way(owner, each, there == objects_.end(), policy.lossy, now);
+    if (made != way::made && made != way::none) return refuse(store_code::busy);
+    if (made == way::none) {
       count(owner, &object_counts::refused);
       return refuse(store_code::quota_exceeded);
     }
     copies = std::min<std::size_t>(copies, (owners_[owner].limit.bytes - owners_[owner].used_bytes) / each);
   }
-  auto memory = place_all(size, copies, {policy, host, stays}, !policy.move, now);
+  auto memory = place_all(size, copies, {policy, host, stays}, !policy.move, now, coming);
   if (memory.empty()) {
-    if (!policy.move) count(owner, &object_counts::refused);
-    return refuse(store_code::no_space);
+    if (!policy.move && !coming) count(owner, &object_counts::refused);
+    return refuse(coming ? store_code::busy : store_code::no_space);
   }
   const bool replaces = objects_.find(key) != objects_.end();
   auto& made = *(replaces ? replacing_ : objects_).try_emplace(std::string{key}).first;
@@ -199,11 +214,13 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   const auto old = o.replaces ? objects_.find(e.first) : objects_.end();
   if (old != objects_.end() && old->second.in && !o.in) join(e, old->second.in->first);
   const std::string_view group = o.in ? std::string_view{o.in->first} : std::string_view{};
+  if (journal_) journal_->changed(e.first);
   if (journal_)
     for (const auto& part : o.memory)
       journal_->published(part.segment, record_of(o, part, now), e.first, group);
   if (o.replaces) take_place(e, now);
   show(e, now);
+  save_by_policy(e, now);
   return store_code::ok;
 }
 
@@ -236,6 +253,7 @@ void object_table::show(entry& e, time_point now) {
   object_bytes_ += o.size;
   ++owners_[o.owner].seen.objects;
   owners_[o.owner].seen.object_bytes += o.size;
+  count_alone(o);
   if (o.in) o.in->second.leased_at = {};  // not all of it any more
   if (o.ttl_end != time_point::max()) by_ttl_.insert({o.ttl_end, &e});
   if (!o.hard && o.soft_end > now) by_soft_end_.insert({o.soft_end, &e});
@@ -264,6 +282,7 @@ store_code object_table::remove(std::string_view key, bool force, time_point now
   const bool absent = objects_.find(key) == objects_.end() && replacing_.find(key) == replacing_.end();
   if (!e) return absent ? store_code::not_found : store_code::replica_not_ready;
   if (!force && (e->second.lease_end > now || e->second.hard)) return store_code::has_lease;
+  if (journal_) journal_->changed(key);
   erase(*e, e->second.lease_end, now);
   return store_code::ok;
 }
@@ -276,7 +295,10 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
     if (o.ticket != 0 || o.ttl_end <= now || (!force && (o.lease_end > now || o.hard))) continue;
     if (matches(e.first)) going.push_back(&e);
   }
-  for (auto* const e : going) erase(*e, e->second.lease_end, now);
+  for (auto* const e : going) {
+    if (journal_) journal_->changed(e->first);
+    erase(*e, e->second.lease_end, now);
+  }
   return going.size();
 }
 
@@ -284,8 +306,11 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
 void object_table::erase(entry& e, time_point free_at, time_point now, bool evicted) {
   auto& o = e.second;
   unlease(e);
+  end_work(e, true);
+  while (!o.disks.empty()) drop_from_disk(e, o.disks.back().segment);
   order_.erase(o.place, evicted);
   leave(groups_, e);
+  owners_[o.owner].on_disk_alone -= o.alone;
   if (o.ticket != 0) {
     tickets_.erase(o.ticket);
     --owners_[o.owner].seen.reserved;
@@ -321,10 +346,20 @@ void object_table::give_back(const held& part, time_point free_at, time_point no
 void object_table::unmount(std::uint32_t id, time_point now) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
+  forget_disk(id);
   std::vector<entry*> lost;
   for (auto* const all : {&objects_, &replacing_}) {
-    for (auto& e : *all)
-      if (lose_part(e.second, id, now)) lost.push_back(&e);
+    for (auto& e : *all) {
+      auto& o = e.second;
+      const auto on_it = [&](const disk_part& part) { return part.segment == id; };
+      const bool had = std::erase_if(o.disks, on_it) > 0;
+      const bool in_memory = !o.memory.empty();
+      lose_part(o, id, now);
+      if (o.memory.empty() && o.disks.empty()) lost.push_back(&e);
+      else if (in_memory && o.memory.empty()) order_.stand(o.place, eviction_order::standing::held);
+      count_alone(o);
+      if (had && o.disks.empty()) o.transient = false;
+    }
   }
   for (auto* const e : lost) {
     if (e->second.ticket == 0) count(e->second.owner, &object_counts::lost);
@@ -346,140 +381,11 @@ void object_table::unmount(std::uint32_t id, time_point now) {
     at = next;
   }
   total_bytes_ -= found->second.space.total_bytes();
+  const auto beside = found->second.ssd ? found->second.ssd->beside : found->second.disk_beside;
+  if (const auto other = segments_.find(beside); other != segments_.end())
+    (other->second.ssd ? other->second.ssd->beside : other->second.disk_beside) = 0;
   segments_.erase(found);
   std::erase(segment_ids_, id);
-}
-
-// ---- order of use -----------------------------------------------------------------------------------------
-
-void object_table::use(entry& e, time_point now) {
-  const bool counts = now - e.second.counted >= options_.one_use;
-  if (counts) e.second.counted = now;
-  lease(e, now);
-  order_.use(e.second.place, counts);
-  if (!e.second.in || e.second.in->second.leased_at == now) return;
-  e.second.in->second.leased_at = now;
-  for (auto* const member : e.second.in->second.members) {
-    if (member == &e || member->second.ticket != 0) continue;
-    lease(*member, now);
-    order_.use(member->second.place, false);
-  }
-}
-
-void object_table::join(entry& e, std::string_view name) {
-  auto at = groups_.find(name);
-  if (at == groups_.end()) at = groups_.try_emplace(std::string{name}).first;
-  at->second.members.insert(&e);
-  e.second.in = &*at;
-}
-
-void object_table::leave(groups& all, entry& e) {
-  auto* const from = e.second.in;
-  if (!from) return;
-  from->second.members.erase(&e);
-  if (from->second.members.empty()) all.erase(all.find(from->first));
-}
-
-void object_table::lease(entry& e, time_point now) {
-  auto& o = e.second;
-  o.lease_end = now + options_.lease;
-  if (o.leased) unlease(e);
-  else order_.stand(o.place, eviction_order::standing::held);
-  o.leased = true;
-  o.older = leased_.newest;  // all leases are of one length, so the first to end is the oldest
-  (o.older ? o.older->second.newer : leased_.oldest) = &e;
-  leased_.newest = &e;
-}
-
-void object_table::unlease(entry& e) {
-  auto& o = e.second;
-  if (!o.leased) return;
-  (o.older ? o.older->second.newer : leased_.oldest) = o.newer;
-  (o.newer ? o.newer->second.older : leased_.newest) = o.older;
-  o.older = o.newer = nullptr;
-  o.leased = false;
-}
-
-/// Nobody protects it any more, unless it is pinned hard.
-void object_table::offer(entry& e, time_point now) {
-  using standing = eviction_order::standing;
-  if (!e.second.hard && !e.second.leased)
-    order_.stand(e.second.place, e.second.soft_end > now ? standing::soft : standing::plain);
-}
-
-void object_table::settle(time_point now) {
-  while (leased_.oldest && leased_.oldest->second.lease_end <= now) {
-    auto& e = *leased_.oldest;
-    unlease(e);
-    offer(e, now);
-  }
-  while (!by_soft_end_.empty() && by_soft_end_.begin()->first <= now) {
-    auto& e = *by_soft_end_.begin()->second;
-    by_soft_end_.erase(by_soft_end_.begin());
-    offer(e, now);
-  }
-}
-
-void object_table::place_in_chain(entry& e, const object_ties& ties) {
-  auto& o = e.second;
-  const auto parent = ties.parent.empty() || o.replaces ? objects_.end() : objects_.find(ties.parent);
-  const bool known = parent != objects_.end() && &*parent != &e;
-  const auto depth = known ? order_.depth(parent->second.place) + 1 : 0;
-  o.place = order_.add(text_hash{}(e.first), ties.cost / static_cast<double>(o.size), depth, o.owner);
-  if (placed_.size() <= o.place) placed_.resize(o.place + 1);
-  placed_[o.place] = &e;
-  if (!known) return;
-  order_.link(o.place, parent->second.place);
-  o.parent = text_hash{}(ties.parent);
-}
-
-/// @param owner  whose object is to go; nothing: anybody's.
-bool object_table::evict_one(time_point now, std::optional<std::uint32_t> owner) {
-  settle(now);
-  // A replica that nobody needs costs nobody anything.
-  constexpr std::size_t looks = 16;
-  if (!owner && drop_hot_replicas([&](const object& o) { return o.lease_end <= now; }, looks, 1, now) > 0)
-    return true;
-  if (to_link_) link_recovered();
-  const auto first = owner ? order_.victim_of(*owner) : order_.victim();
-  if (first == eviction_order::none) return false;
-  auto* const e = placed_[first];
-  // With it those of its group that are no better protected: half a group is of no use to anybody.
-  std::vector<entry*> going{e};
-  if (e->second.in)
-    for (auto* const member : e->second.in->second.members)
-      if (member != e && order_.standing_of(member->second.place) == order_.standing_of(first))
-        going.push_back(member);
-  for (auto* const one : going) {
-    count(one->second.owner, &object_counts::evictions);
-    count(one->second.owner, &object_counts::evicted_bytes, one->second.size);
-    erase(*one, now, now, true);
-  }
-  return true;
-}
-
-void object_table::tick(time_point now) {
-  while (!quarantine_.empty() && quarantine_.begin()->first <= now) {
-    const auto part = quarantine_.begin()->second;
-    quarantine_.erase(quarantine_.begin());
-    untake(part);
-    quarantined_bytes_ -= part.bytes;
-    owners_[part.owner].resting_bytes -= part.bytes;
-    segments_.at(part.segment).space.release(part.extent.handle);
-  }
-  while (!by_ttl_.empty() && by_ttl_.begin()->first <= now) {
-    auto& e = *by_ttl_.begin()->second;
-    count(e.second.owner, &object_counts::expired);
-    erase(e, e.second.lease_end, now);
-  }
-  cool_down(now);
-  settle(now);
-  keep_quotas(now);
-  const auto share = [&](double part) { return static_cast<double>(total_bytes_) * part; };
-  const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_); };
-  if (at_work() <= share(options_.high_watermark)) return;
-  while (at_work() > share(options_.low_watermark) && evict_one(now)) {
-  }
 }
 
 // ---- counting ---------------------------------------------------------------------------------------------
@@ -493,6 +399,12 @@ object_counts object_table::counts() const {
   c.total_bytes = total_bytes_;
   c.free_bytes = total_bytes_ - used_bytes_;
   c.quarantined_bytes = quarantined_bytes_;
+  for (const auto& [id, s] : segments_) {
+    if (!s.ssd) continue;
+    c.disk_total_bytes += s.ssd->bytes;
+    c.disk_bytes += s.ssd->used;
+    c.disk_objects += s.ssd->order.size();
+  }
   return c;
 }
 
@@ -505,8 +417,8 @@ bool object_table::consistent() const {
   }
   const auto whole = [&](const object& o) {
     for (const auto& part : o.memory) held_bytes += part.bytes;
-    if (o.memory.empty() || !whole_copies(o) || (o.ticket != 0 && o.leased)) return false;
-    const bool may_go = o.ticket == 0 && !o.hard && !o.leased;
+    if ((o.memory.empty() && o.disks.empty()) || !whole_copies(o) || (o.ticket != 0 && o.leased)) return false;
+    const bool may_go = o.ticket == 0 && !o.hard && !o.leased && o.works == 0 && !o.memory.empty();
     if (may_go != (order_.standing_of(o.place) != eviction_order::standing::held)) return false;
     in_flight += o.ticket != 0;
     object_bytes += o.ticket == 0 ? o.size : 0;
@@ -526,12 +438,13 @@ bool object_table::consistent() const {
   for (const auto& [key, some] : stripes_)
     for (const auto& s : some) held_bytes += s.part.bytes;
   for (const auto& [at, part] : quarantine_) quarantined += part.bytes;
+  for (const auto& [which, work] : disk_work_) held_bytes += work.part.bytes;
   for (const auto& [id, s] : segments_) {
     if (!s.space.consistent()) return false;
     total += s.space.total_bytes();
     free += s.space.free_bytes();
   }
-  return members == grouped && hanging == should_hang && in_flight == tickets_.size() &&
+  return disks_consistent() && members == grouped && hanging == should_hang && in_flight == tickets_.size() &&
          object_bytes == object_bytes_ && quarantined == quarantined_bytes_ && total == total_bytes_ &&
          held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_ && owners_agree();
 }

@@ -7,6 +7,13 @@
 //                          │ revoke, or its writer is lost                 │ nobody may read or write its
 //                          bytes └──► absent, its bytes in quarantine ──►  free  ◄┘ any more: at once, else
 //                          at a set time
+//
+// Of a published object, replicas in memory and on the SSD of a lender come and go (object_tiers.cpp):
+//
+//   in memory ──── saved: by the write policy of the SSD beside it ────► in both
+//       ▲                                                         room is wanted │ ▲ loaded: somebody reads it
+//       └─────────── the SSD makes room for others ───────────── on SSD alone ◄──┘ │
+//                                                                     └────────────┘
 
 #include <cstdint>
 #include <deque>
@@ -29,12 +36,14 @@
 #include "storage/objects/key_scope.hpp"
 #include "storage/objects/offset_allocator.hpp"
 #include "storage/objects/store_code.hpp"
+#include "storage/write_policy.hpp"
 
 namespace mooncaf {
 
 /// What a tenant may take of the store.
 struct tenant_limit {
-  /// Of all replicas, what is being written and what rests included.
+  /// Of memory: of all replicas, what is being written and what rests included. SSDs are a cache of
+  /// everybody's, and what lies there alone counts neither as bytes nor as an object.
   std::uint64_t bytes = ~std::uint64_t{0};
   std::uint64_t objects = ~std::uint64_t{0};
 };
@@ -78,6 +87,17 @@ std::vector<std::span<const replica_place>> replicas_of(std::span<const replica_
 std::vector<replica_place> part_of(std::span<const replica_place> replica, std::uint64_t at,
                                    std::uint64_t bytes);
 
+enum class medium : std::uint8_t { dram, ssd };
+constexpr std::string_view to_string(medium m) noexcept { return m == medium::ssd ? "ssd" : "dram"; }
+
+/// What its lender wants of an SSD.
+struct disk_policy {
+  write_policy write = write_policy::write_back;
+  std::uint32_t save_hits = 2;     ///< uses that make an object worth writing (write_through_selective)
+  std::uint32_t promote_hits = 2;  ///< uses after which an object that was read from SSD stays in memory
+  friend bool operator==(const disk_policy&, const disk_policy&) = default;
+};
+
 struct put_policy {
   std::uint32_t replicas = 1;  ///< each on another segment, other hosts first; fewer where there are fewer
   bool hard_pin = false;       ///< leaves only by `remove` with force
@@ -94,6 +114,8 @@ struct put_policy {
   std::string leaving;       ///< name of a segment; empty: none is left
   bool exactly = false;      ///< of a move: in `preferred` or nowhere
   bool for_readers = false;  ///< of such a move: the new replica goes when the object is not read any more
+  /// Rather loses objects that are not on SSD yet than that the answer is `busy`.
+  bool lossy = false;
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
@@ -134,6 +156,15 @@ class object_journal {
                          std::string_view group) = 0;
   /// @param offset  of the memory, which the ticket had. @param rests  for so long nobody else gets it.
   virtual void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) = 0;
+  /// An SSD is to forget an object.
+  virtual void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) = 0;
+  /// What was known of the key counts no more: it was removed, or has another value.
+  virtual void changed(std::string_view key) = 0;
+  /// The lender of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
+  /// says how it went.
+  virtual void save(std::uint32_t to, const segment_record& record, std::string_view key,
+                    std::string_view group, const replica_place& from) = 0;
+  virtual void load(std::uint32_t from, std::uint64_t ticket, const replica_place& to) = 0;
 };
 
 struct reservation {
@@ -146,7 +177,9 @@ struct object_view {
   store_code code = store_code::ok;
   std::uint64_t size = 0;
   std::uint64_t checksum = 0;  ///< xxh3-64 of the whole object
-  std::vector<replica_place> places;
+  std::vector<replica_place> places;      ///< in memory
+  std::vector<std::uint32_t> disks = {};  ///< segments that have it on SSD; `load` brings it into memory
+  std::string loaded = {};  ///< client's: its key, if it was read from SSD for this
   time_point asked{};  ///< client's clock, before the question: a lease that the answer grants began later
   std::vector<replica_place> sound = {};  ///< client's: a replica that was looked at and agrees
 };
@@ -156,6 +189,7 @@ struct segment_view {
   std::string name, host;
   std::uint64_t bytes = 0, free_bytes = 0;
   bool draining = false;  ///< nothing is placed there any more
+  medium kind = medium::dram;
 };
 
 struct object_counts {
@@ -167,6 +201,14 @@ struct object_counts {
   std::uint64_t moved = 0;               ///< objects that were given other places
   std::uint64_t regretted = 0;           ///< objects that were put again not long after they were evicted
   std::uint64_t warmed = 0, cooled = 0;  ///< replicas that were made for many readers, and given up again
+  // ---- SSD; the figures of memory above do not count it
+  std::uint64_t disk_objects = 0, disk_bytes = 0, disk_total_bytes = 0;
+  std::uint64_t disk_hits = 0;  ///< reads of what was on SSD alone
+  std::uint64_t saved = 0, saved_bytes = 0, save_failures = 0;
+  std::uint64_t loaded = 0, loaded_bytes = 0, disk_damaged = 0;  ///< damaged: not readable, and dropped
+  std::uint64_t demoted = 0;                                     ///< left memory, and stayed on SSD
+  std::uint64_t disk_evictions = 0;
+  std::uint64_t disk_recovered = 0, disk_stale = 0;  ///< brought along by an SSD; dropped since it may be stale
 };
 
 /// What is there of a tenant's, and what became of what it asked for.
@@ -198,6 +240,23 @@ class object_table {
   /// In the order of their offsets. Of two values of a key the later one stays, the other is freed.
   /// @returns false for one that lies over another or outside, or contradicts its replica.
   bool recover(std::uint32_t segment, segment_record&& record, time_point now);
+  /// The SSD of the process that lends `beside`, a segment of memory; nothing is saved there before
+  /// `disk_open`. @returns its id, or zero if the name is taken or `beside` not there, or has one.
+  std::uint32_t mount_disk(std::string name, std::string host, std::uint64_t bytes, std::uint32_t beside,
+                           const disk_policy& policy);
+  /// An object that was found on the SSD. @param stale  somebody removed or replaced it while the SSD was
+  /// away. @returns false if it is to be erased there: it is stale, or there is a later one, or no room.
+  bool recover_on_disk(std::uint32_t disk, segment_record&& record, bool stale, time_point now);
+  void disk_open(std::uint32_t disk);
+  bool segment_gone(std::uint32_t id) const { return segments_.count(id) == 0; }
+  /// What the lender did of `save` and `load`. Unknown ones are ignored: the object is gone meanwhile.
+  void disk_done(std::uint32_t disk, std::uint64_t ticket, bool good, time_point now);
+  /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
+  /// made, not_found, no_space.
+  store_code load(std::string_view key, time_point now);
+  /// A lease on what is in memory. What was loaded and not found since may lose it to another load: its reader
+  /// has to look whether what he read is right, and else ask again.
+  void hold(std::string_view key, time_point now);
   /// All has come that will: stripes of which others are missing are given up.
   void end_recovery(time_point now);
   /// The memory is gone, and with it all objects that have no whole replica elsewhere. @cost O(objects)
@@ -215,7 +274,8 @@ class object_table {
   /// @error invalid_key, invalid_parameters (no bytes; what only a move may ask for), already_exists (written
   /// or being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing
   /// to move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are not
-  /// made where they would not fit into the quota; what is moved does not count against it.
+  /// made where they would not fit into the quota; what is moved does not count against it. busy: what makes
+  /// way is being saved to SSD; ask again.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
   /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
@@ -241,8 +301,10 @@ class object_table {
   /// @cost O(objects)
   std::uint64_t remove_if(const std::function<bool(std::string_view)>& matches, bool force, time_point now);
   /// Calls `visit` for every published object until it returns false. @cost O(objects)
+  /// @param visit  told how many replicas there are, and how many of them on SSD.
   /// @param in  name of a segment: those alone that lie in it; empty: all.
-  void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas)>& visit,
+  void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas,
+                                         std::size_t disks)>& visit,
                 std::string_view in, time_point now) const;
 
   /// Keys of objects that are read so often that they should have another replica, each once.
@@ -286,21 +348,41 @@ class object_table {
       return XXH3_64bits(text.data(), text.size());
     }
   };
+  using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
+  using entry = objects::value_type;
+  /// When last used; then what lies deeper in its chain goes first.
+  using disk_rank = std::pair<time_point, std::uint32_t>;
+  struct disk_state {
+    std::uint32_t beside = 0;
+    disk_policy policy;
+    bool open = false;
+    std::uint64_t bytes = 0, used = 0;
+    std::uint64_t under_way = 0;  ///< bytes that are being saved
+    time_point paused_until{};    ///< it refused to write
+    duration pause{};
+    std::set<std::pair<disk_rank, entry*>> order;  ///< in which objects leave it
+  };
   struct segment {
     std::string name, host;
     offset_allocator space;
     bool draining = false;
     std::vector<std::uint64_t> used_by{};  ///< bytes, by owner
+    std::uint32_t disk_beside = 0;         ///< of the same lender
+    std::unique_ptr<disk_state> ssd = {};  ///< then `space` is of nothing
+  };
+  struct disk_part {  ///< a replica on SSD
+    std::uint32_t segment = 0;
+    std::uint64_t ticket = 0;  ///< under which its lender knows it
   };
   struct owner_state {
     std::string name;
     tenant_limit limit;
     std::uint64_t used_bytes = 0, resting_bytes = 0;
-    std::uint64_t moving_bytes = 0;  ///< of copies on their way: the object is still where it was, too
-    object_counts seen;              ///< events, and objects, reserved, object_bytes
+    std::uint64_t moving_bytes = 0;   ///< of copies on their way: the object is still where it was, too
+    std::uint64_t leaving_bytes = 0, leaving = 0;  ///< bytes of objects that leave memory when they are saved
+    std::uint64_t on_disk_alone = 0;  ///< objects; they count against no limit
+    object_counts seen;               ///< events, and objects, reserved, object_bytes
   };
-  using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
-  using entry = objects::value_type;
   struct object_group {
     std::unordered_set<entry*> members;
     time_point leased_at{};  ///< all of them
@@ -330,6 +412,26 @@ class object_table {
     time_point hot_again{};  ///< from then on another replica may be asked for
     decayed_rate reads;
     std::uint64_t parent = 0;  ///< hash of its key
+    std::vector<disk_part> disks;
+    std::uint32_t hits = 0;       ///< uses that were counted, since it was in memory for good
+    std::uint32_t works = 0;      ///< SSD that saves or loads it
+    std::uint64_t work = 0;       ///< ticket of that
+    std::uint64_t going = 0;      ///< bytes that leave memory as soon as it is saved; zero: it stays
+    bool transient = false;       ///< in memory for as long as its lease alone
+    bool revocable = false;       ///< which ends when room is wanted for another load
+    bool alone = false;           ///< published, on SSD and not in memory: counted in `on_disk_alone`
+    disk_rank rank{};
+  };
+  struct disk_work {
+    entry* of;  ///< null: it is gone meanwhile
+    bool loads = false;
+    held part = {};  ///< where it is loaded to
+  };
+  enum class way {
+    none,    ///< nothing may go
+    made,    ///< there is more room
+    coming,  ///< there will be, when it is saved
+    late,    ///< the disk has more to save than it should
   };
 
   entry* visible(std::string_view key, time_point now);
@@ -353,9 +455,15 @@ class object_table {
   segment_record record_of(const object& o, const held& part, time_point now) const;
   void give_back(const held& part, time_point free_at, time_point now);
   bool take_in(std::string&& key, const segment_record& record, std::span<const held> parts, time_point now);
-  bool evict_one(time_point now, std::optional<std::uint32_t> owner = {});
+  /// Whose objects are to go, and from where.
+  struct from_whom {
+    std::optional<std::uint32_t> owner = {};  ///< nothing: anybody's
+    std::uint32_t in = 0;                     ///< segment where room is wanted; zero: any
+  };
+  way evict_one(time_point now, bool lossy, const from_whom& from);
+  eviction_order::handle victim(const from_whom& from, time_point now);
   std::uint32_t owner_of(std::string_view name) const;
-  bool make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, time_point now);
+  way make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, bool lossy, time_point now);
   void keep_quotas(time_point now);
   bool owners_agree() const;
   void count(std::uint32_t owner, std::uint64_t object_counts::*what, std::uint64_t n = 1);
@@ -364,6 +472,24 @@ class object_table {
   void take(const held& part);
   void untake(const held& part);
   time_point free_after_writing(const object& o, time_point now) const;
+  way let_go(entry& e, time_point now, bool lossy);
+  bool save(entry& e, bool leaving, time_point now);
+  void save_by_policy(entry& e, time_point now);
+  bool make_disk_room(disk_state& d, std::uint64_t bytes, time_point now);
+  void leave_memory(entry& e, time_point now);
+  void count_alone(object& o);
+  void set_going(object& o, std::uint64_t bytes);
+  bool revoke_one(const from_whom& from, time_point now);
+  std::optional<held> room_to_load(const object& o, std::uint32_t in, bool& coming, time_point now);
+  void rank_on_disks(entry& e);
+  void put_on_disk(entry& e, const disk_part& part);
+  void drop_from_disk(entry& e, std::uint32_t id);
+  void end_work(entry& e, bool given_up);
+  void end_save(entry& e, const disk_part& part, bool good, time_point now);
+  void end_load(entry& e, std::uint32_t id, const held& part, bool good, time_point now);
+  void forget_disk(std::uint32_t segment);
+  object_view view_of(const object& o) const;
+  bool disks_consistent() const;
   struct wish {
     const put_policy& policy;
     std::string_view host;            ///< of the writer
@@ -371,8 +497,9 @@ class object_table {
   };
   std::vector<held> place(std::uint64_t size, const wish& where);
   std::vector<held> place_in_stripes(std::uint64_t size, const wish& where);
+  /// @param coming  becomes true if there will be room when others are saved.
   std::vector<held> place_all(std::uint64_t size, std::size_t copies, const wish& where, bool others_make_way,
-                              time_point now);
+                              time_point now, bool& coming);
   std::vector<held> stripe_among(std::uint64_t size, const wish& where, bool other_host,
                                  std::string_view host);
   std::optional<held> try_segment(std::uint32_t id, std::uint64_t size);
@@ -410,6 +537,8 @@ class object_table {
   std::unordered_map<std::string, std::vector<stripe>> stripes_;  ///< by key, until `end_recovery`
   std::vector<std::string> hot_;
   std::deque<std::pair<std::string, std::uint64_t>> hot_replicas_;  ///< key and ticket; some may be gone
+  std::map<std::pair<std::uint32_t, std::uint64_t>, disk_work> disk_work_;  ///< by SSD and ticket
+  std::uint64_t leaving_bytes_ = 0;  ///< in memory, of what leaves it as soon as it is saved
   std::uint64_t random_;
   std::uint64_t hot_bytes_ = 0;
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;

@@ -59,16 +59,34 @@ time_point object_table::free_after_writing(const object& o, time_point now) con
   return o.owner == 0 ? now : now + options_.quarantine;
 }
 
-/// Room in the tenant's quota; its own objects are evicted for it. @returns false if that is not enough.
-bool object_table::make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, time_point now) {
+/// What of a tenant's lies on SSD alone takes up nothing that is bounded. To be called when that may have
+/// changed.
+void object_table::count_alone(object& o) {
+  const bool alone = o.ticket == 0 && o.memory.empty();
+  owners_[o.owner].on_disk_alone += alone;
+  owners_[o.owner].on_disk_alone -= o.alone;
+  o.alone = alone;
+}
+
+/// Room in the tenant's quota; its own objects make way for it. @returns none if that is not enough; what it
+/// is busy with otherwise.
+object_table::way object_table::make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object,
+                                         bool lossy, time_point now) {
   const auto limit = owners_[owner].limit;
-  if (bytes > limit.bytes) return false;
-  for (;;) {
+  if (bytes > limit.bytes) return way::none;
+  const auto fits = [&](std::uint64_t leaving_bytes, std::uint64_t leaving) {
     const auto& who = owners_[owner];
-    const bool fits = who.used_bytes <= limit.bytes - bytes &&
-                      (!another_object || who.seen.objects + who.seen.reserved < limit.objects);
-    if (fits) return true;
-    if (!evict_one(now, owner)) return false;
+    const auto n = who.seen.objects - who.on_disk_alone + who.seen.reserved;
+    return who.used_bytes - leaving_bytes <= limit.bytes - bytes &&
+           (!another_object || n - leaving < limit.objects);
+  };
+  for (;;) {
+    if (fits(0, 0)) return way::made;
+    const auto& who = owners_[owner];
+    if (!lossy && fits(who.leaving_bytes, who.leaving)) return way::coming;
+    const auto made = evict_one(now, lossy, {owner});
+    if (made == way::late || (made == way::none && who.leaving > 0)) return way::late;
+    if (made == way::none) return made;
   }
 }
 
@@ -77,35 +95,42 @@ void object_table::keep_quotas(time_point now) {
   for (std::uint32_t owner = 1; owner < owners_.size(); ++owner) {
     const auto too_much = [&] {
       const auto& who = owners_[owner];
-      return who.used_bytes - who.resting_bytes - who.moving_bytes > who.limit.bytes ||
-             who.seen.objects + who.seen.reserved > who.limit.objects;
+      const auto n = who.seen.objects - who.on_disk_alone + who.seen.reserved;
+      return who.used_bytes - who.resting_bytes - who.moving_bytes - who.leaving_bytes > who.limit.bytes ||
+             n - who.leaving > who.limit.objects;
     };
-    while (too_much() && evict_one(now, owner)) {
-    }
+    for (auto made = way::made; too_much() && (made == way::made || made == way::coming);)
+      made = evict_one(now, false, {owner});
   }
 }
 
 bool object_table::owners_agree() const {
   std::vector<std::uint64_t> held_bytes(owners_.size()), shown(owners_.size()), reserved(owners_.size()),
-      resting(owners_.size()), moving(owners_.size());
+      resting(owners_.size()), moving(owners_.size()), leaving_bytes(owners_.size()), leaving(owners_.size()),
+      alone(owners_.size());
   for (const auto* const all : {&objects_, &replacing_}) {
     for (const auto& [key, o] : *all) {
       for (const auto& part : o.memory) held_bytes[part.owner] += part.bytes;
       ++(o.ticket == 0 ? shown : reserved)[o.owner];
       if (o.ticket != 0 && o.moves) moving[o.owner] += bytes_in(o.memory);
-      if (o.owner != owner_of(key)) return false;
+      leaving_bytes[o.owner] += o.going;
+      leaving[o.owner] += o.going != 0;
+      alone[o.owner] += o.alone;
+      if (o.owner != owner_of(key) || o.alone != (o.ticket == 0 && o.memory.empty())) return false;
     }
   }
   for (const auto& [key, some] : stripes_)
     for (const auto& s : some) held_bytes[s.part.owner] += s.part.bytes;
+  for (const auto& [which, work] : disk_work_) held_bytes[work.part.owner] += work.part.bytes;
   for (const auto& [at, part] : quarantine_) resting[part.owner] += part.bytes;
   std::uint64_t by_segment = 0, used = 0;
   for (const auto& [id, s] : segments_)
-    for (const auto n : s.used_by) by_segment += n;
+    for (const auto n : s.used_by) by_segment += s.ssd ? 0 : n;
   for (std::size_t i = 0; i < owners_.size(); ++i) {
     const auto& who = owners_[i];
     used += who.used_bytes;
     if (who.used_bytes != held_bytes[i] + resting[i] || who.moving_bytes != moving[i] ||
+        who.leaving_bytes != leaving_bytes[i] || who.leaving != leaving[i] || who.on_disk_alone != alone[i] ||
         who.resting_bytes != resting[i] || who.seen.objects != shown[i] || who.seen.reserved != reserved[i])
       return false;
   }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "storage/objects/store_client.hpp"
+#include "storage/objects/waiting_for_room.hpp"
 
 namespace mooncaf {
 
@@ -31,6 +32,25 @@ void partial_object::note(std::uint64_t at, std::span<const std::span<const std:
 
 std::vector<begun_object> store_client::begin(std::span<const object_outline> items,
                                               const put_policy& policy) {
+  auto all = begin_once(items, policy);
+  std::vector<store_code> codes;
+  for (const auto& one : all) codes.push_back(one.code);
+  auto patient = policy;
+  for (waiting_for_room wait; wait.again(codes, patient);) {
+    std::vector<object_outline> rest;
+    for (const auto i : wait.busy()) rest.push_back(items[i]);
+    auto fresh = begin_once(rest, patient);
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+      codes[wait.busy()[i]] = fresh[i].code;
+      all[wait.busy()[i]] = std::move(fresh[i]);
+    }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].code = codes[i];
+  return all;
+}
+
+std::vector<begun_object> store_client::begin_once(std::span<const object_outline> items,
+                                                   const put_policy& policy) {
   std::vector<begun_object> all(items.size());
   const auto refuse = [&](store_code why) {
     for (auto& one : all) one.code = why;

@@ -1,6 +1,7 @@
 #include "storage/objects/segment_ledger.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace mooncaf {
 
@@ -25,6 +26,11 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
       continue;
     }
     const auto ticket = in.get<std::uint64_t>();  // or incarnation
+    if (disk_ != 0 && segment == disk_) {
+      o.understood = take_order(kind, ticket, in, o);
+      if (!o.understood) break;
+      continue;
+    }
     segment_record told;
     if (kind == entry::reserved) {
       told.ticket = ticket;
@@ -55,6 +61,28 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
     resting_.erase(resting_.begin());
   }
   return o;
+}
+
+bool segment_ledger::take_order(entry kind, std::uint64_t ticket, byte_reader& in, outcome& o) {
+  disk_order order;
+  order.object.ticket = ticket;
+  if (kind == entry::save) {
+    order.what = disk_order::kind::save;
+    order.object.offset = in.get<std::uint64_t>();
+    order.object.size = in.get<std::uint64_t>();
+    store_wire::get_published(in, order.object);
+  } else if (kind == entry::load) {
+    order.what = disk_order::kind::load;
+    order.object.offset = in.get<std::uint64_t>();
+    order.object.size = in.get<std::uint64_t>();
+  } else if (kind == entry::freed) {
+    in.get<std::uint64_t>();
+    in.get<std::int64_t>();
+  } else {
+    return kind == entry::serving;
+  }
+  if (in.ok()) o.disk_orders.push_back(std::move(order));
+  return in.ok();
 }
 
 void segment_ledger::learn_member(std::uint32_t segment, bool joined) {
@@ -90,6 +118,7 @@ void segment_ledger::publish(segment_record&& told, time_point now) {
   if (told.ttl.count() > 0 && told.ttl < time_point::max() - now) l->ttl_end = now + told.ttl;
   l->record = std::move(told);
   l->part.sealed = true;
+  if (l->part.owner.empty()) l->part.owner = split_name(l->record.key).tenant;  // from SSD: nobody wrote it
   if (l->record.size == l->record.object_size) l->part.checksum = l->record.checksum;
   ++published_;
 }
@@ -121,7 +150,9 @@ segment_ledger::tenant_part* segment_ledger::part_at(std::uint64_t offset, std::
   return !part.owner.empty() && at <= part.size && bytes <= part.size - at ? &part : nullptr;
 }
 
-std::vector<std::vector<std::byte>> segment_ledger::announcement(time_point now) {
+namespace {
+/// Cuts records into payloads. @param next  writes one; false when there are no more.
+std::vector<std::vector<std::byte>> cut(std::uint32_t segment, const std::function<bool(byte_writer&)>& next) {
   constexpr std::size_t bytes_max = 1 * MiB;
   std::vector<std::vector<std::byte>> all;
   std::vector<std::byte> records;
@@ -130,22 +161,39 @@ std::vector<std::vector<std::byte>> segment_ledger::announcement(time_point now)
     auto& payload = all.emplace_back();
     payload.reserve(records.size() + 16);
     byte_writer out{payload};
-    out.put(former_.segment);
+    out.put(segment);
     out.put(static_cast<std::uint8_t>(last));
     out.put(count);
     out.put_bytes(records);
     records.clear();
     count = 0;
   };
-  for (auto& [offset, l] : lines_) {
-    l.record.soft_pin_for = std::max(l.soft_end - now, duration{});
-    if (l.ttl_end != time_point::max()) l.record.ttl = std::max(l.ttl_end - now, duration{1});
-    byte_writer out{records};
-    store_wire::put_record(out, l.record);
+  byte_writer out{records};
+  while (next(out))
     if (++count == store_wire::batch_max || records.size() >= bytes_max) finish(false);
-  }
   finish(true);
   return all;
+}
+}  // namespace
+
+std::vector<std::vector<std::byte>> announcement_of(std::uint32_t segment,
+                                                    std::span<const segment_record> records) {
+  return cut(segment, [at = records.begin(), end = records.end()](byte_writer& out) mutable {
+    if (at == end) return false;
+    store_wire::put_record(out, *at++);
+    return true;
+  });
+}
+
+std::vector<std::vector<std::byte>> segment_ledger::announcement(time_point now) {
+  return cut(former_.segment, [&, at = lines_.begin()](byte_writer& out) mutable {
+    if (at == lines_.end()) return false;
+    auto& l = (at++)->second;
+    l.record.soft_pin_for = std::max(l.soft_end - now, duration{});
+    if (l.ttl_end != time_point::max()) l.record.ttl = std::max(l.ttl_end - now, duration{1});
+    store_wire::put_record(out, l.record);
+    return true;
+  });
 }
 
 }  // namespace mooncaf

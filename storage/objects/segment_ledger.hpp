@@ -14,6 +14,17 @@
 
 namespace mooncaf {
 
+/// Payloads of `announce` questions, each of at most about a megabyte; at least one.
+std::vector<std::vector<std::byte>> announcement_of(std::uint32_t segment,
+                                                    std::span<const segment_record> records);
+
+/// What the directory wants of the SSD of a lender.
+struct disk_order {
+  enum class kind : std::uint8_t { save, load, erase } what = kind::erase;
+  /// Ticket, and for the others size and place in the memory beside. To be saved: all of it.
+  segment_record object;
+};
+
 /// @thread  not synchronised. Time comes in and never goes back.
 class segment_ledger {
  public:
@@ -22,17 +33,20 @@ class segment_ledger {
     bool acknowledge = false;        ///< the directory waits to hear that this was taken
     bool fenced = false;             ///< the contents count no more: begin again with fresh memory
     std::vector<task_order> orders;  ///< what the holder is to do
+    std::vector<disk_order> disk_orders = {};  ///< to the SSD beside, in this order
   };
 
   /// The number that the directory gave the segment.
   void begin(std::uint32_t segment) { former_.segment = segment; }
+  /// The number of the SSD beside it.
+  void begin_disk(std::uint32_t segment) { disk_ = segment; }
   /// What a directory that does not know the segment is told first.
   const store_wire::former_life& former() const noexcept { return former_; }
   /// @param payload  of a journal frame.
   outcome apply(std::span<const std::byte> payload, time_point now);
 
-  /// Everything that lies in the segment, or may still be written or read, in the order of offsets. Payloads
-  /// of `announce` questions, each of at most about a megabyte; at least one.
+  /// Everything that lies in the segment, or may still be written or read, in the order of offsets: payloads
+  /// as of `announcement_of`.
   std::vector<std::vector<std::byte>> announcement(time_point now);
   std::size_t objects() const noexcept { return published_; }
 
@@ -63,7 +77,10 @@ class segment_ledger {
   line* find(const span_key& what);
   void forget(const span_key& what);
 
+  static bool take_order(store_wire::entry kind, std::uint64_t ticket, byte_reader& in, outcome& o);
+
   store_wire::former_life former_;
+  std::uint32_t disk_ = 0;
   std::map<std::uint64_t, line> lines_;  // by offset
   std::multimap<time_point, span_key> resting_;
   std::size_t published_ = 0;

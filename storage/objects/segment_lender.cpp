@@ -81,6 +81,8 @@ result<std::unique_ptr<segment_lender::life>> segment_lender::begin_life() const
 }
 
 result<void> segment_lender::mount() {
+  if (options_.disk) options_.disk->end_work();
+  disk_ = 0;
   auto link = directory_link::connect(options_.directory);  // first: without it there is nothing to do
   if (!link) return fail(link.error());
   {
@@ -113,7 +115,9 @@ result<void> segment_lender::mount() {
   }
   const bool known = life_->incarnation != 0;
   life_->incarnation = (*link)->incarnation();
-  return known ? announce(**link) : result<void>{};
+  if (known)
+    if (const auto told = announce(**link); !told) return told;
+  return options_.disk ? mount_disk(*link) : result<void>{};
 }
 
 result<void> segment_lender::open_gate() {
@@ -154,6 +158,67 @@ result<void> segment_lender::announce(directory_link& link) {
   return {};
 }
 
+result<void> segment_lender::mount_disk(const std::shared_ptr<directory_link>& link) {
+  auto& disk = *options_.disk;
+  const auto segment = life_->ledger.with([](segment_ledger& l) { return l.former().segment; });
+  const store_wire::disk_offer offer{options_.name + "/ssd", disk.bytes(), segment,
+                                     disk.number(), disk.store(), disk.policy()};
+  const auto answer = link->ask_and_wait(store_wire::op::mount_disk,
+                                         [&](byte_writer& out) { store_wire::put_disk(out, offer); });
+  if (!answer) return fail(answer.error());
+  byte_reader in{*answer};
+  const auto mounted = store_wire::get_mounted_disk(in);
+  if (mounted.code == store_code::segment_not_found) return fail(ec::unavailable, "the memory beside the SSD was given up");
+  if (mounted.code != store_code::ok)
+    return fail(ec::already_exists, "the SSD of segment " + options_.name + " is lent already");
+  const auto held = disk.contents();
+  if (!mounted.known) {
+    if (!held.empty())
+      say("the directory does not know what became of the " + std::to_string(held.size()) +
+          " objects on SSD while they were away: they count no more");
+    disk.start_over(mounted.store);
+  }
+  disk.begin_work([link, segment = mounted.segment](std::span<const object_disk::outcome> all) {
+    static_cast<void>(link->ask(store_wire::op::disk_done, [&](byte_writer& out) {
+      out.put(static_cast<std::uint32_t>(all.size()));
+      for (const auto& one : all) {
+        out.put(segment);
+        out.put(one.ticket);
+        out.put(static_cast<std::uint8_t>(one.good));
+      }
+    }));
+  });
+  disk_ = mounted.segment;
+  life_->ledger.with([this](segment_ledger& l) { l.begin_disk(disk_); });
+  if (!mounted.known) return {};
+  for (const auto& part : announcement_of(disk_, held)) {
+    const auto taken =
+        link->ask_and_wait(store_wire::op::announce, [&](byte_writer& out) { out.put_bytes(part); });
+    if (!taken) return fail(taken.error());
+  }
+  say("announced " + std::to_string(held.size()) + " objects on SSD");
+  return {};
+}
+
+void segment_lender::order(const disk_order& o) {
+  auto& disk = *options_.disk;
+  const auto memory = life_->memory.bytes();
+  const auto& object = o.object;
+  const bool inside = object.size <= memory.size() && object.offset <= memory.size() - object.size;
+  if (o.what == disk_order::kind::erase) disk.erase(object.ticket);
+  else if (!inside) say("the directory wants bytes on SSD that lie outside of the segment");
+  else if (o.what == disk_order::kind::save) disk.save(object, memory.subspan(object.offset, object.size));
+  else disk.load(object.ticket, memory.subspan(object.offset, object.size));
+}
+
+/// When what the frame says to erase is erased.
+void segment_lender::acknowledge(std::uint64_t number) {
+  const auto tell = [link = link_, number] {
+    static_cast<void>(link->ask(store_wire::op::acked, [&](byte_writer& out) { out.put(number); }));
+  };
+  disk_ != 0 ? options_.disk->after_erasures(tell) : tell();
+}
+
 /// Takes down what the directory tells, until the connection ends.
 void segment_lender::listen() {
   link_->only_listens();
@@ -171,13 +236,13 @@ void segment_lender::listen() {
       say(outcome.fenced ? "the contents count no more: the segment begins again, empty"
                          : "the directory says what fits nothing: the segment begins again, empty");
       link_->close();
+      if (options_.disk) options_.disk->end_work();
       life_.reset();
       return;
     }
     for (const auto& order : outcome.orders) worker_.take(order);
-    if (outcome.acknowledge)
-      static_cast<void>(link_->ask(store_wire::op::acked,
-                                   [&](byte_writer& out) { out.put(number - store_wire::journal_base); }));
+    for (const auto& o : outcome.disk_orders) order(o);
+    if (outcome.acknowledge) acknowledge(number - store_wire::journal_base);
   }
 }
 
@@ -188,6 +253,7 @@ void segment_lender::keep() {
     auto pause = shortest;
     while (!(stop = wait(pause)) && !mount()) pause = std::min(2 * pause, longest);
   }
+  if (options_.disk) options_.disk->end_work();
   life_.reset();
 }
 

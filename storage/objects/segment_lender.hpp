@@ -11,6 +11,8 @@
 
 #include "runtime/base/result.hpp"
 #include "storage/objects/directory_link.hpp"
+#include "storage/objects/object_disk.hpp"
+#include "storage/objects/segment_ledger.hpp"
 #include "storage/objects/task_worker.hpp"
 #include "transport/data_plane.hpp"
 
@@ -24,13 +26,15 @@ struct segment_lender_options {
   std::string listen_host = "127.0.0.1";  ///< of the data plane
   std::uint16_t data_port = 0;
   std::string advertised_host;
+  std::shared_ptr<object_disk> disk;  ///< lent beside the memory; null: none
   std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
 };
 
 /// When the directory is lost, the memory stays as it is, and what lies in it is announced to the next one.
 /// If it was the connection alone that was lost, and the same directory answers again, it has given the
 /// contents up meanwhile: the segment is offered with fresh memory, so that nobody who still knows places in
-/// the old can touch what lies in the new.
+/// the old can touch what lies in the new. What lies on the SSD is announced to whichever directory comes,
+/// and erased as far as that one says.
 /// @thread  construction and destruction only; works on a thread of its own
 class segment_lender {
  public:
@@ -47,6 +51,9 @@ class segment_lender {
   result<void> open_gate();
   result<store_code> offer(directory_link& link);
   result<void> announce(directory_link& link);
+  result<void> mount_disk(const std::shared_ptr<directory_link>& link);
+  void order(const disk_order& o);
+  void acknowledge(std::uint64_t number);
   void listen();
   void keep();
   void say(const std::string& line) const;
@@ -59,6 +66,7 @@ class segment_lender {
   std::condition_variable stopped_;
   bool stopping_ = false;
   std::shared_ptr<directory_link> link_;
+  std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
   std::thread keeper_;
 };
 

@@ -1,8 +1,10 @@
 #include "storage/objects/store_client.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "runtime/base/hash.hpp"
+#include "storage/objects/waiting_for_room.hpp"
 
 namespace mooncaf {
 
@@ -108,9 +110,20 @@ store_client::written store_client::write(const outgoing_object& item,
 }
 
 std::vector<store_code> store_client::put(std::span<const outgoing_object> items, const put_policy& policy) {
-  if (items.size() > store_wire::batch_max) {
-    return in_batches<store_code>(items, [&](auto part) { return put(part, policy); });
+  auto codes = in_batches<store_code>(items, [&](auto part) { return put_once(part, policy); });
+  auto patient = policy;
+  for (waiting_for_room wait; wait.again(codes, patient);) {
+    std::vector<outgoing_object> rest;
+    for (const auto i : wait.busy()) rest.push_back(items[i]);
+    wait.take(in_batches<store_code>(std::span<const outgoing_object>{rest},
+                                     [&](auto part) { return put_once(part, patient); }),
+              codes);
   }
+  return codes;
+}
+
+std::vector<store_code> store_client::put_once(std::span<const outgoing_object> items,
+                                               const put_policy& policy) {
   const auto to = link();  // one connection for all: a ticket belongs to it
   if (!to) return std::vector<store_code>(items.size(), store_wire::code_of(to.error()));
   const auto answer = (*to)->ask_and_wait(op::reserve, [&](byte_writer& out) {
@@ -178,13 +191,8 @@ std::vector<object_view> store_client::ask_views(op what, std::span<const std::s
     byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
     in.get<std::uint32_t>();
     for (auto& v : views) {
-      if (what == op::find) v.asked = asked;  // a mere look protects nothing
-      if (answer) {
-        v.code = as_store_code(in.get<std::int32_t>());
-        v.size = in.get<std::uint64_t>();
-        v.checksum = in.get<std::uint64_t>();
-        v.places = store_wire::get_places(in);
-      }
+      if (answer) v = store_wire::get_view(in);
+      if (what != op::look) v.asked = asked;  // a mere look protects nothing
       if (!answer || !in.ok()) v.code = answer ? store_code::internal : store_wire::code_of(answer.error());
     }
     return views;
@@ -197,7 +205,39 @@ std::vector<std::span<const replica_place>> store_client::nearest_first(const ob
   return order;
 }
 
+std::vector<object_view> store_client::find(std::span<const std::string_view> keys) {
+  auto views = ask_views(op::find, keys);
+  std::vector<std::size_t> on_disk;
+  for (std::size_t i = 0; i < views.size(); ++i)
+    if (views[i].code == store_code::ok && views[i].places.empty()) on_disk.push_back(i);
+  if (on_disk.empty()) return views;
+  std::vector<std::string_view> wanted;
+  for (const auto i : on_disk) wanted.push_back(keys[i]);
+  auto loaded = ask_views(op::load, wanted);
+  for (std::size_t i = 0; i < on_disk.size(); ++i) {
+    loaded[i].loaded = wanted[i];
+    views[on_disk[i]] = std::move(loaded[i]);
+  }
+  return views;
+}
+
 store_code store_client::read(const object_view& object, target_pieces pieces) {
+  auto code = read_once(object, pieces);
+  // What came from SSD may have had to make room for another before it was read, or found none itself.
+  constexpr int attempts = 8;
+  for (int i = 1; i < attempts && code != store_code::ok && !object.loaded.empty(); ++i) {
+    const std::string_view key = object.loaded;
+    const auto again = find({&key, 1}).front();
+    if (again.code == store_code::not_found) return again.code;
+    const bool other = again.code == store_code::ok && again.checksum != object.checksum;
+    if (other) return store_code::lease_ended;
+    code = read_once(again, pieces);
+    if (code == store_code::no_space) std::this_thread::sleep_for(std::chrono::milliseconds(1 << i));
+  }
+  return code;
+}
+
+store_code store_client::read_once(const object_view& object, target_pieces pieces) {
   if (object.code != store_code::ok) return object.code;
   reach_all(object.places);
   auto outcome = store_code::transfer_failed;
@@ -206,7 +246,7 @@ store_code store_client::read(const object_view& object, target_pieces pieces) {
     // The copying pass loads a line twice, to hash it and to copy it: past the lease that proves nothing, and
     // what arrived is looked at itself.
     if (sum && *sum == object.checksum &&
-        (clock_type::now() - object.asked < surely_leased || checksum_of(pieces) == object.checksum))
+        ((object.loaded.empty() && clock_type::now() - object.asked < surely_leased) || checksum_of(pieces) == object.checksum))
       return store_code::ok;
     if (sum) outcome = store_code::checksum_mismatch;
   }
@@ -269,7 +309,8 @@ store_client::listing store_client::list(std::string_view pattern, std::uint32_t
   while (in.get<std::uint8_t>() != 0) {
     auto key = in.get_text();
     const auto size = in.get<std::uint64_t>();
-    all.objects.push_back({std::move(key), size, in.get<std::uint8_t>()});
+    const auto replicas = in.get<std::uint8_t>();
+    all.objects.push_back({std::move(key), size, replicas, in.get<std::uint8_t>()});
   }
   return all;
 }

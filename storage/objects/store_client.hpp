@@ -42,6 +42,7 @@ struct listed_object {
   std::string key;
   std::uint64_t size = 0;
   std::uint32_t replicas = 0;
+  std::uint32_t on_disk = 0;  ///< of them
 };
 
 /// A connection that breaks is made again by the next call, or, where nobody answers, by one after a pause
@@ -58,10 +59,9 @@ class store_client {
   /// @returns one code for each: ok, already_exists, no_space, invalid_key, invalid_parameters,
   /// transfer_failed, …
   std::vector<store_code> put(std::span<const outgoing_object> items, const put_policy& policy);
-  /// Where objects are, under a lease. @returns one view for each key.
-  std::vector<object_view> find(std::span<const std::string_view> keys) {
-    return ask_views(store_wire::op::find, keys);
-  }
+  /// Where objects are in memory, under a lease. Waits for what is on SSD alone to be read from there; what
+  /// finds no room in memory is no_space. @returns one view for each key.
+  std::vector<object_view> find(std::span<const std::string_view> keys);
   /// The same without a lease, and not counted as use.
   std::vector<object_view> look(std::span<const std::string_view> keys) {
     return ask_views(store_wire::op::look, keys);
@@ -144,6 +144,9 @@ class store_client {
     bool settled = true;
   };
   written write(const outgoing_object& item, const std::vector<replica_place>& places);
+  std::vector<begun_object> begin_once(std::span<const object_outline> items, const put_policy& policy);
+  std::vector<store_code> put_once(std::span<const outgoing_object> items, const put_policy& policy);
+  store_code read_once(const object_view& object, target_pieces pieces);
   std::vector<store_code> move_some(std::span<const std::string_view> keys, put_policy policy);
   struct ending {
     std::size_t item;

@@ -25,6 +25,7 @@ enum class store_code : std::int32_t {
   checksum_mismatch = -801,
   directory_unreachable = -900,
   timed_out = -901,
+  busy = -1010,  ///< room is being made by writing to SSD, or the object is being read from there: ask again
   not_supported = -1012,
   task_not_found = -1400,
   too_many_tasks = -1401,
@@ -68,6 +69,8 @@ constexpr std::string_view to_string(store_code code) noexcept {
       return "the directory does not answer";
     case store_code::timed_out:
       return "timed out";
+    case store_code::busy:
+      return "not yet";
     case store_code::not_supported:
       return "not supported";
     case store_code::task_not_found:

@@ -56,7 +56,7 @@ std::optional<std::uint32_t> get_count(byte_reader& in) {
 void put_policy_to(byte_writer& out, const put_policy& p) {
   out.put(p.replicas);
   out.put(static_cast<std::uint8_t>(p.hard_pin | p.soft_pin << 1 | p.replace << 2 | p.move << 3 |
-                                    p.keep << 4 | p.exactly << 5 | p.for_readers << 6));
+                                    p.keep << 4 | p.exactly << 5 | p.for_readers << 6 | p.lossy << 7));
   out.put(static_cast<std::int64_t>(p.soft_pin_for.count()));
   out.put(static_cast<std::int64_t>(p.ttl.count()));
   out.put(static_cast<std::uint8_t>(p.preferred.size()));
@@ -75,6 +75,7 @@ put_policy get_policy(byte_reader& in) {
   p.keep = pins & 16;
   p.exactly = pins & 32;
   p.for_readers = pins & 64;
+  p.lossy = pins & 128;
   p.soft_pin_for = duration{in.get<std::int64_t>()};
   p.ttl = duration{in.get<std::int64_t>()};
   for (auto n = in.get<std::uint8_t>(); n > 0 && in.ok(); --n) p.preferred.push_back(in.get_text());
@@ -99,6 +100,66 @@ std::vector<replica_place> get_places(byte_reader& in) {
     p.bytes = in.get<std::uint64_t>();
   }
   return places;
+}
+
+void put_view(byte_writer& out, const object_view& v) {
+  out.put(static_cast<std::int32_t>(v.code));
+  out.put(v.size);
+  out.put(v.checksum);
+  put_places(out, v.places);
+  out.put(static_cast<std::uint8_t>(v.disks.size()));
+  for (const auto d : v.disks) out.put(d);
+}
+
+object_view get_view(byte_reader& in) {
+  object_view v;
+  v.code = as_store_code(in.get<std::int32_t>());
+  v.size = in.get<std::uint64_t>();
+  v.checksum = in.get<std::uint64_t>();
+  v.places = get_places(in);
+  v.disks.resize(in.get<std::uint8_t>());
+  for (auto& d : v.disks) d = in.get<std::uint32_t>();
+  return v;
+}
+
+void put_disk(byte_writer& out, const disk_offer& d) {
+  out.put_text(d.name);
+  out.put(d.bytes);
+  out.put(d.beside);
+  out.put(d.disk);
+  out.put(d.store);
+  out.put(static_cast<std::uint8_t>(d.policy.write));
+  out.put(d.policy.save_hits);
+  out.put(d.policy.promote_hits);
+}
+
+disk_offer get_disk(byte_reader& in) {
+  disk_offer d;
+  d.name = in.get_text();
+  d.bytes = in.get<std::uint64_t>();
+  d.beside = in.get<std::uint32_t>();
+  d.disk = in.get<std::uint64_t>();
+  d.store = in.get<std::uint64_t>();
+  d.policy.write = static_cast<write_policy>(in.get<std::uint8_t>() % 3);
+  d.policy.save_hits = in.get<std::uint32_t>();
+  d.policy.promote_hits = in.get<std::uint32_t>();
+  return d;
+}
+
+void put_disk(byte_writer& out, const mounted_disk& d) {
+  out.put(static_cast<std::int32_t>(d.code));
+  out.put(d.segment);
+  out.put(d.store);
+  out.put(static_cast<std::uint8_t>(d.known));
+}
+
+mounted_disk get_mounted_disk(byte_reader& in) {
+  mounted_disk d;
+  d.code = as_store_code(in.get<std::int32_t>());
+  d.segment = in.get<std::uint32_t>();
+  d.store = in.get<std::uint64_t>();
+  d.known = in.get<std::uint8_t>() != 0;
+  return d;
 }
 
 void put_address(byte_writer& out, const segment_address& a) {
@@ -241,6 +302,7 @@ void put_segment(byte_writer& out, const mounted_segment& s) {
   out.put(s.view.bytes);
   out.put(s.view.free_bytes);
   out.put(static_cast<std::uint8_t>(s.view.draining));
+  out.put(static_cast<std::uint8_t>(s.view.kind));
   put_address(out, s.address);
 }
 
@@ -252,6 +314,7 @@ mounted_segment get_segment(byte_reader& in) {
   s.view.bytes = in.get<std::uint64_t>();
   s.view.free_bytes = in.get<std::uint64_t>();
   s.view.draining = in.get<std::uint8_t>() != 0;
+  s.view.kind = in.get<std::uint8_t>() != 0 ? medium::ssd : medium::dram;
   s.address = get_address(in);
   return s;
 }
@@ -263,7 +326,12 @@ constexpr std::uint64_t object_counts::*count_fields[] = {
     &object_counts::hits,          &object_counts::misses,     &object_counts::evictions,
     &object_counts::evicted_bytes, &object_counts::expired,    &object_counts::lost,
     &object_counts::refused,       &object_counts::recovered,  &object_counts::moved,
-    &object_counts::regretted,     &object_counts::warmed,     &object_counts::cooled};
+    &object_counts::regretted,     &object_counts::warmed,     &object_counts::cooled,
+    &object_counts::disk_objects,  &object_counts::disk_bytes, &object_counts::disk_total_bytes,
+    &object_counts::disk_hits,     &object_counts::saved,      &object_counts::saved_bytes,
+    &object_counts::save_failures, &object_counts::loaded,     &object_counts::loaded_bytes,
+    &object_counts::disk_damaged,  &object_counts::demoted,    &object_counts::disk_evictions,
+    &object_counts::disk_recovered, &object_counts::disk_stale};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {
@@ -363,9 +431,10 @@ question_times get_times(byte_reader& in) {
 
 std::string_view name_of(op what) noexcept {
   constexpr std::string_view names[] = {
-      "",         "hello",  "mount",       "segments",   "reserve",  "publish", "revoke",  "find",
-      "look",     "exists", "remove",      "remove_all", "list",     "counts",  "journal", "acked",
-      "announce", "drain",  "create_task", "query_task", "end_task", "tenants"};
+      "",         "hello",  "mount",       "segments",   "reserve",  "publish", "revoke",     "find",
+      "look",     "exists", "remove",      "remove_all", "list",     "counts",  "journal",    "acked",
+      "announce", "drain",  "create_task", "query_task", "end_task", "tenants", "mount_disk", "load",
+      "disk_done"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 8;
+inline constexpr std::uint32_t version = 9;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -58,8 +58,11 @@ enum class op : std::uint8_t {
   query_task,   ///< id of one
   end_task,     ///< id, code: by whoever was told to carry it out
   tenants,      ///< what each has, and may have; a tenant hears of itself alone
+  mount_disk,   ///< an SSD, by the process that lends memory beside it; see `disk_offer`
+  load,         ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
+  disk_done,    ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::tenants);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::disk_done);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
@@ -78,6 +81,25 @@ enum class entry : std::uint8_t {
   fenced,        ///< nothing: what this segment holds counts no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
   task,          ///< an order that the holder is to carry out
+  save,          ///< of an SSD: ticket, where it lies in the memory beside, its size, and what `published` has
+  load,          ///< of an SSD: ticket, where it is to lie in the memory beside, its size
+};
+
+/// What the lender of an SSD says of it. It announces what lies there as for memory if the answer says so;
+/// else the contents are of another store, or nobody knows whether they still count, and are erased.
+struct disk_offer {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t beside = 0;  ///< segment of the same connection
+  std::uint64_t disk = 0;    ///< number of its own that it has had since it was made
+  std::uint64_t store = 0;   ///< number of the store whose objects it holds; zero: none
+  disk_policy policy;
+};
+struct mounted_disk {
+  store_code code = store_code::ok;
+  std::uint32_t segment = 0;
+  std::uint64_t store = 0;  ///< number of this one
+  bool known = false;       ///< the contents count
 };
 
 /// What a segment says of the directory that it knew.
@@ -147,6 +169,12 @@ void put_ties(byte_writer& out, const object_ties& ties);
 object_ties get_ties(byte_reader& in);
 void put_places(byte_writer& out, const std::vector<replica_place>& places);
 std::vector<replica_place> get_places(byte_reader& in);
+void put_view(byte_writer& out, const object_view& view);
+object_view get_view(byte_reader& in);
+void put_disk(byte_writer& out, const disk_offer& disk);
+disk_offer get_disk(byte_reader& in);
+void put_disk(byte_writer& out, const mounted_disk& disk);
+mounted_disk get_mounted_disk(byte_reader& in);
 void put_address(byte_writer& out, const segment_address& address);
 segment_address get_address(byte_reader& in);
 void put_welcome(byte_writer& out, const welcome& w);

@@ -21,19 +21,24 @@ NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
 
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=()):
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, lend=()):
         self.cluster = cluster
         self.make_secret()
         self.port = free_port()
         self.at = f"127.0.0.1:{self.port}"
         self.lease = lease
         self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
-                                       "--recovery", recovery, "--cluster-secret-file", self.secret, *directory)
+                                       "--recovery", recovery, "--cluster-secret-file", self.secret, "--state",
+                                       os.path.join(self.folder, "state"), *directory)
         ready(self.directory)
+        disk = lambda i: ("--ssd-path", self.ssd_path(i), "--ssd-size", ssd) if ssd else ()  # noqa: E731
         self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
-                                      "--cluster-secret-file", self.secret) for i in range(segments)]
+                                      "--cluster-secret-file", self.secret, *disk(i), *lend) for i in range(segments)]
         for lender in self.lenders:
             ready(lender)
+
+    def ssd_path(self, i):
+        return os.path.join(self.folder, f"ssd{i}")
 
     def make_secret(self):
         self.folder = tempfile.mkdtemp(prefix="mooncaf-store-")

@@ -193,6 +193,11 @@ TEST_CASE("the next directory knows what belongs to what, in whatever order it i
       records.back().group = group;
     }
     void freed(std::uint32_t, std::uint64_t, std::uint64_t, duration) override {}
+    void erased(std::uint32_t, std::uint64_t, std::string_view) override {}
+    void changed(std::string_view) override {}
+    void save(std::uint32_t, const segment_record&, std::string_view, std::string_view,
+              const replica_place&) override {}
+    void load(std::uint32_t, std::uint64_t, const replica_place&) override {}
     std::vector<segment_record> records;
   };
   listener told;

@@ -46,6 +46,54 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
   CHECK(stripes > 100);
 }
 
+TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced while it was away") {
+  std::uint64_t served = 0, came_back = 0, stale = 0, demoted = 0;
+  for (unsigned seed = 1; seed <= 120; ++seed) {
+    CAPTURE(seed);
+    world w{seed, seed % 2 == 0, true};
+    for (int i = 0; i < 1500; ++i) {
+      CAPTURE(i);
+      w.step();
+      if (i % 100 == 0) REQUIRE(w.desk->consistent());
+    }
+    w.settle();
+    auto& c = w.clients[0];
+    w.lose_client(c);
+    c.session = w.connect();
+    for (int k = 0; k < 24; ++k) {
+      w.find(c);
+      w.settle();
+      REQUIRE_FALSE(c.waits);
+    }
+    served += w.served_from_disk;
+    came_back += w.came_back;
+    stale += w.desk->counts().disk_stale;
+    demoted += w.desk->counts().demoted;
+    for (auto& other : w.clients) w.lose_client(other);
+    c.session = w.connect();
+    c.waits = [](byte_reader&) {};
+    w.send(c.session, op::remove_all, [](byte_writer& out) {
+      out.put(std::uint8_t{1});
+      out.put_text("");
+    });
+    w.settle();
+    w.now += 20s;
+    w.settle();
+    const auto end = w.desk->counts();
+    CHECK(w.desk->consistent());
+    CHECK(end.objects == 0);
+    CHECK(end.free_bytes == end.total_bytes);
+    CHECK(end.disk_bytes == 0);
+    for (const auto& h : w.holders)
+      if (h.disk) CHECK(h.disk->held.empty());
+  }
+  // The histories have all of it in them.
+  CHECK(served > 150);
+  CHECK(came_back > 300);
+  CHECK(stale > 2);
+  CHECK(demoted > 20);  // by the last directory of each
+}
+
 TEST_CASE("a removal is answered when the holders of all replicas have heard of it") {
   world w{1, false};
   w.settle();

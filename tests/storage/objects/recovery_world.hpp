@@ -18,6 +18,7 @@
 
 #include "storage/objects/directory_desk.hpp"
 #include "storage/objects/segment_ledger.hpp"
+#include "tests/storage/temp_dir.hpp"
 
 namespace mooncaf::test {
 
@@ -26,6 +27,20 @@ using store_wire::op;
 
 /// What the memory of holders is counted in here: stripes begin and end with one.
 inline constexpr std::uint64_t grain = object_table::stripe_bytes_min, segment_bytes = grain * 600;
+
+/// An SSD, which outlives its process.
+struct fake_disk {
+  std::uint64_t number = 0, store = 0;
+  disk_policy policy;
+  std::uint64_t bytes = 0;
+  std::map<std::uint64_t, std::pair<segment_record, std::uint64_t>> held;  // by ticket, with its value
+  struct job {
+    disk_order order;
+    std::uint64_t acknowledge = 0;  // frame, instead
+  };
+  std::deque<job> jobs;
+  std::uint32_t segment = 0;  // zero: not mounted
+};
 
 /// A process that lends memory. What `segment_lender` does, without its sockets.
 struct holder {
@@ -37,6 +52,7 @@ struct holder {
   std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(segment_bytes / grain);  // who wrote it
   int life = 0;
   std::uint64_t heard = 0;  // journal frames of this connection
+  std::unique_ptr<fake_disk> disk;
 };
 
 struct writing {
@@ -53,14 +69,24 @@ struct client {
 };
 
 struct world {
-  explicit world(unsigned seed, bool crowded) : random(seed), sizes(crowded ? 190 : 14) {
+  explicit world(unsigned seed, bool crowded, bool disks = false)
+      : random(seed), sizes(crowded ? 190 : 14), state(disks ? std::make_unique<temp_dir>() : nullptr) {
     start_directory();
     for (int i = 0; i < 3; ++i) holders.emplace_back();
+    for (int i = 0; disks && i < 2; ++i) {
+      auto& d = *(holders[static_cast<std::size_t>(i)].disk = std::make_unique<fake_disk>());
+      d.number = random();
+      d.policy = {static_cast<write_policy>(random() % 3), 1 + static_cast<std::uint32_t>(random() % 2),
+                  1 + static_cast<std::uint32_t>(random() % 3)};
+      d.bytes = (crowded ? 600 : 100'000) * grain;
+    }
     clients.resize(3);
   }
 
   std::mt19937_64 random;
   std::uint64_t sizes;  ///< grains of an object
+  std::unique_ptr<temp_dir> state;
+  std::uint64_t served_from_disk = 0, came_back = 0;
   time_point now{1h};
   std::unique_ptr<directory_desk> desk;
   std::uint64_t incarnation = 0;
@@ -77,7 +103,9 @@ struct world {
     object_table_options o;
     o.seed = random();
     o.first_ticket = incarnation = incarnation + 1'000'000;
-    desk = std::make_unique<directory_desk>(o, recovery_patience{now + 1s, now + 5s});
+    std::unique_ptr<disk_notes> notes;
+    if (state) notes = std::move(*disk_notes::open(*state / "notes", incarnation));
+    desk = std::make_unique<directory_desk>(o, recovery_patience{now + 1s, now + 5s}, std::move(notes));
   }
 
   // ---- connections
@@ -118,7 +146,7 @@ struct world {
         const auto take = std::exchange(c.waits, {});
         take(in);
       }
-      if (header->what == op::mount) last_mount.assign(payload.begin(), payload.end());
+      if (header->what == op::mount || header->what == op::mount_disk) last_mount.assign(payload.begin(), payload.end());
     }
   }
   std::vector<std::byte> last_mount;
@@ -157,13 +185,87 @@ struct world {
       begin_again(h);
       return deliver();
     }
-    if (outcome.acknowledge && h.session)
+    for (const auto& o : outcome.disk_orders) h.disk->jobs.push_back({o, 0});
+    if (outcome.acknowledge && h.session && h.disk && h.disk->segment != 0)
+      h.disk->jobs.push_back({{}, h.heard});
+    else if (outcome.acknowledge && h.session)
       send(h.session, op::acked, [&](byte_writer& out) { out.put(h.heard); });
   }
 
+  void disk_done(holder& h, std::uint64_t ticket, bool good) {
+    send(h.session, op::disk_done, [&](byte_writer& out) {
+      out.put(std::uint32_t{1});
+      out.put(h.disk->segment);
+      out.put(ticket);
+      out.put(static_cast<std::uint8_t>(good));
+    });
+  }
+
+  void work(holder& h) {
+    auto& d = *h.disk;
+    const auto job = d.jobs.front();
+    d.jobs.pop_front();
+    const auto& o = job.order.object;
+    if (job.acknowledge != 0)
+      return static_cast<void>(send(h.session, op::acked, [&](byte_writer& out) { out.put(job.acknowledge); }));
+    if (job.order.what == disk_order::kind::erase) return static_cast<void>(d.held.erase(o.ticket));
+    const auto first = o.offset / grain, count = (o.size + grain - 1) / grain;
+    if (job.order.what == disk_order::kind::save) {
+      bool whole = random() % 16 != 0;  // else the disk refuses it
+      for (std::uint64_t i = 0; i < count; ++i) whole = whole && h.memory.at(first + i) == o.checksum;
+      if (whole) d.held[o.ticket] = {o, o.checksum};
+      return disk_done(h, o.ticket, whole);
+    }
+    const auto found = d.held.find(o.ticket);
+    const bool good = found != d.held.end() && random() % 32 != 0;  // else it has rotted
+    if (!good) rotted.insert(found == d.held.end() ? 0 : found->second.second);
+    for (std::uint64_t i = 0; good && i < count; ++i) h.memory.at(first + i) = found->second.second;
+    served_from_disk += good;
+    disk_done(h, o.ticket, good);
+  }
+  std::set<std::uint64_t> rotted;  ///< values of which an SSD had a damaged copy
+
+  void mount_disk(holder& h) {
+    auto& d = *h.disk;
+    send(h.session, op::mount_disk, [&](byte_writer& out) {
+      store_wire::put_disk(out, store_wire::disk_offer{"segment-" + std::to_string(name_of(h)) + "/ssd", d.bytes,
+                                                       h.ledger.former().segment, d.number, d.store, d.policy});
+    });
+    byte_reader in{last_mount};
+    const auto made = store_wire::get_mounted_disk(in);
+    if (made.code == store_code::segment_not_found) return lose_connection(h);  // the memory was given up
+    REQUIRE(made.code == store_code::ok);
+    if (!made.known) d.held.clear();
+    d.store = made.store;
+    d.segment = made.segment;
+    h.ledger.begin_disk(made.segment);
+    if (!made.known) return;
+    std::vector<segment_record> records;
+    for (const auto& [ticket, kept] : d.held) {
+      records.push_back(kept.first);
+      records.back().published = true;
+    }
+    came_back += records.size();
+    for (const auto& part : announcement_of(made.segment, records)) h.to_announce.push_back(part);
+  }
+
+  /// What is not done yet is not done; what was to be erased is, unless the process is dead.
+  void end_work(holder& h, bool killed) {
+    if (!h.disk) return;
+    for (const auto& job : h.disk->jobs)
+      if (!killed && job.acknowledge == 0 && job.order.what == disk_order::kind::erase)
+        h.disk->held.erase(job.order.object.ticket);
+    h.disk->jobs.clear();
+    h.disk->segment = 0;
+  }
+
   void mount(holder& h) {
+    end_work(h, false);
     while (!h.wire.empty()) {  // what came before the connection ended
-      const bool fenced = h.ledger.apply(h.wire.front(), now).fenced;
+      const auto outcome = h.ledger.apply(h.wire.front(), now);
+      const bool fenced = outcome.fenced;
+      for (const auto& o : outcome.disk_orders)
+        if (o.what == disk_order::kind::erase) h.disk->held.erase(o.object.ticket);
       h.wire.pop_front();
       if (!fenced) continue;
       forget_what_lay_in(h);
@@ -218,6 +320,8 @@ struct world {
       send(h.session, op::announce, [&](byte_writer& out) { out.put_bytes(part); });
       return;
     }
+    if (h.disk && h.disk->segment == 0) return mount_disk(h);
+    if (h.disk && !h.disk->jobs.empty() && random() % 2 == 0) return work(h);
     hear(h);
   }
 
@@ -251,6 +355,8 @@ struct world {
 
   void lose_holder(holder& h) {
     lose_connection(h);
+    end_work(h, true);
+    h.wire.clear();
     forget_what_lay_in(h);
     begin_again(h);
   }
@@ -366,7 +472,17 @@ struct world {
 
   void find(client& c) {
     const auto k = key();
-    c.waits = [=, this](byte_reader& in) { check(k, in); };
+    c.waits = [=, this, &c](byte_reader& in) {
+      auto first = in;
+      first.get<std::uint32_t>();
+      const auto seen = store_wire::get_view(first);
+      if (seen.code != store_code::ok || !seen.places.empty()) return check(k, in);
+      c.waits = [=, this](byte_reader& loaded) { check(k, loaded); };
+      send(c.session, op::load, [&](byte_writer& out) {
+        out.put(std::uint32_t{1});
+        out.put_text(k);
+      });
+    };
     send(c.session, op::find, [&](byte_writer& out) {
       out.put(std::uint32_t{1});
       out.put_text(k);
@@ -375,15 +491,15 @@ struct world {
 
   void check(const std::string& k, byte_reader& in) {
     in.get<std::uint32_t>();
-    const auto code = in.get<std::int32_t>();
-    in.get<std::uint64_t>();
-    const auto value = in.get<std::uint64_t>();
-    const auto places = store_wire::get_places(in);
+    const auto seen = store_wire::get_view(in);
+    const auto code = static_cast<int>(seen.code);
+    const auto value = seen.checksum;
+    const auto& places = seen.places;
     const auto known = must_be.find(k);
     CAPTURE(k);
     if (code != 0) {
       // Where there is room for all, nothing makes way; but a holder may have been given up, or may be away.
-      if (known == must_be.end() || sizes > 100) return;
+      if (known == must_be.end() || sizes > 100 || rotted.count(known->second) != 0) return;
       for (const auto& replica : where[known->second])
         CHECK_FALSE(std::all_of(replica.begin(), replica.end(), [&](auto i) {
           return holders[i].session && holders[i].to_announce.empty() && holders[i].wire.empty();
@@ -445,8 +561,9 @@ struct world {
   void settle() {
     for (int i = 0; i < 80; ++i) {
       for (auto& h : holders) {
-        if (!h.session || !h.to_announce.empty()) step_holder(h);
-        while (h.session && !h.wire.empty()) hear(h);
+        if (!h.session || !h.to_announce.empty() || (h.disk && h.disk->segment == 0)) step_holder(h);
+        while (h.session && (!h.wire.empty() || (h.disk && !h.disk->jobs.empty())))
+          h.wire.empty() ? work(h) : hear(h);
       }
       now += 100ms;
       desk->tick(now);

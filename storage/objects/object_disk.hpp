@@ -1,0 +1,48 @@
+#pragma once
+// The SSD of a lender, as the process that lends it uses it: an interface, because a client of the store wants
+// no database. `rocksdb_object_disk` is the one that there is.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "storage/objects/object_table.hpp"
+
+namespace mooncaf {
+
+/// Keeps objects under their tickets. What is asked of it happens in the background, in this order where it
+/// matters: an object is erased after it was saved.
+/// @thread  All functions from one thread; `report` and what waits for erasures are called on another.
+class object_disk {
+ public:
+  struct outcome {
+    std::uint64_t ticket = 0;
+    bool good = false;
+  };
+  virtual ~object_disk() = default;
+
+  virtual std::uint64_t bytes() const = 0;  ///< of objects that it may hold
+  virtual disk_policy policy() const = 0;
+  virtual std::uint64_t number() const = 0;  ///< its own, for as long as it is
+  virtual std::uint64_t store() const = 0;   ///< whose objects it holds; zero: none
+  /// What it holds, whole and whatever may have rotted meanwhile.
+  virtual std::vector<segment_record> contents() = 0;
+  /// Erases everything; it holds objects of that store from now on.
+  virtual void start_over(std::uint64_t store) = 0;
+
+  /// @param report  of each save and each load.
+  virtual void begin_work(std::function<void(std::span<const outcome>)> report) = 0;
+  /// Forgets what has not begun, but for erasures, and waits for what has. Reports nothing any more.
+  virtual void end_work() = 0;
+  /// @param bytes  stay as they are until it is reported, or are not what the object's checksum says: then it
+  /// is reported as failed.
+  virtual void save(const segment_record& object, std::span<const std::byte> bytes) = 0;
+  /// @param into  as long as the object; nobody else's until it is reported.
+  virtual void load(std::uint64_t ticket, std::span<std::byte> into) = 0;
+  virtual void erase(std::uint64_t ticket) = 0;
+  /// Calls `then` when all that was to be erased until now is, so that a killed process does not find it.
+  virtual void after_erasures(std::function<void()> then) = 0;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,419 @@
+// Objects on SSD: the part of `object_table` that says what is saved there, what leaves memory for it, what
+// comes back, and what the SSD itself gives up.
+//
+// Whoever lends an SSD lends memory beside it, and it is between these two that bytes go. The SSD's lender
+// does it when it is told (`object_journal`), in the order in which it is told. An object that the disk works
+// on stays in memory meanwhile. Of a lender there is one work on an object at a time.
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/objects/object_table.hpp"
+
+namespace mooncaf {
+
+namespace {
+/// Bytes that one SSD has been told to save and has not saved yet: more would only wait there.
+constexpr std::uint64_t saving_max = 256 * MiB;
+/// A disk that refuses writes is left alone for so long, doubled each time.
+constexpr duration first_pause = std::chrono::seconds(1), longest_pause = std::chrono::seconds(60);
+}  // namespace
+
+std::uint32_t object_table::mount_disk(std::string name, std::string host, std::uint64_t bytes,
+                                       std::uint32_t beside, const disk_policy& policy) {
+  const auto memory = segments_.find(beside);
+  if (memory == segments_.end() || memory->second.ssd || memory->second.disk_beside != 0) return 0;
+  for (const auto& [id, s] : segments_)
+    if (s.name == name) return 0;
+  const auto id = next_segment_++;
+  auto& s = segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{0}}).first->second;
+  s.ssd = std::make_unique<disk_state>();
+  s.ssd->beside = beside;
+  s.ssd->policy = policy;
+  s.ssd->bytes = bytes;
+  memory->second.disk_beside = id;
+  return id;
+}
+
+void object_table::disk_open(std::uint32_t id) { segments_.at(id).ssd->open = true; }
+
+bool object_table::recover_on_disk(std::uint32_t id, segment_record&& r, bool stale, time_point now) {
+  auto& d = *segments_.at(id).ssd;
+  seen_.disk_stale += stale;
+  const auto bytes_of = [](std::string_view name) { return split_name(name).key.size(); };
+  if (stale || !r.published || r.size == 0 || r.size != r.object_size || bytes_of(r.key) == 0 ||
+      bytes_of(r.key) > key_bytes_max || bytes_of(r.group) > key_bytes_max || r.size > d.bytes - d.used ||
+      r.ttl.count() < 0)
+    return false;
+  next_ticket_ = std::max({next_ticket_, r.ticket + 1, r.version + 1});
+  auto [at, fresh] = objects_.try_emplace(std::move(r.key));
+  auto& o = at->second;
+  const auto here = [&](const disk_part& part) { return part.segment == id; };
+  if (!fresh && (o.ticket != 0 || o.version != r.version || o.size != r.size || o.checksum != r.checksum ||
+                 std::any_of(o.disks.begin(), o.disks.end(), here)))
+    return false;
+  ++seen_.disk_recovered;
+  if (fresh) {
+    o.owner = owner(split_name(at->first).tenant);
+    o.size = r.size;
+    o.checksum = r.checksum;
+    o.version = r.version;
+    o.hard = r.hard_pin;
+    o.lease_end = now;
+    o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
+    if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
+    if (!r.group.empty()) join(*at, r.group);
+    o.place = order_.add(text_hash{}(at->first), static_cast<double>(r.worth), r.depth, o.owner);
+    o.parent = r.parent;
+    if (placed_.size() <= o.place) placed_.resize(o.place + 1);
+    placed_[o.place] = &*at;
+    to_link_ = to_link_ || r.parent != 0;
+  }
+  put_on_disk(*at, {id, r.ticket});
+  if (fresh) show(*at, now);
+  return true;
+}
+
+// ---- out of memory
+// ----------------------------------------------------------------------------------------------
+
+/// What makes room by leaving memory: at once where it is on SSD, else as soon as it is there.
+object_table::way object_table::let_go(entry& e, time_point now, bool lossy) {
+  auto& o = e.second;
+  if (!o.disks.empty()) {
+    leave_memory(e, now);
+    return way::made;
+  }
+  for (const auto& part : o.memory) {
+    const auto beside = segments_.find(segments_.at(part.segment).disk_beside);
+    if (lossy || beside == segments_.end() || part.size != o.size) continue;
+    const auto& d = *beside->second.ssd;
+    const bool wanted = d.policy.write != write_policy::write_through_selective;
+    if (!wanted || !d.open || beside->second.draining || d.paused_until > now || o.size > d.bytes) continue;
+    if (save(e, true, now)) return way::coming;
+    if (d.under_way > 0) return way::late;
+  }
+  count(o.owner, &object_counts::evictions);
+  count(o.owner, &object_counts::evicted_bytes, o.size);
+  erase(e, now, now, true);
+  return way::made;
+}
+
+/// @pre Nobody reads it in memory, and it is on SSD.
+void object_table::leave_memory(entry& e, time_point now) {
+  auto& o = e.second;
+  for (const auto& part : o.memory) give_back(part, now, now);
+  o.memory.clear();
+  count(o.owner, &object_counts::demoted);
+  count_alone(o);
+  o.transient = o.revocable = false;
+  o.hits = 0;
+  order_.stand(o.place, eviction_order::standing::held);
+}
+
+void object_table::save_by_policy(entry& e, time_point now) {
+  const auto& o = e.second;
+  if (o.memory.empty() || !o.disks.empty() || o.works != 0 || o.ticket != 0) return;
+  const auto beside = segments_.find(segments_.at(o.memory.front().segment).disk_beside);
+  if (beside == segments_.end()) return;
+  const auto& policy = beside->second.ssd->policy;
+  if (writes_on_commit(policy.write) || writes_on_use(policy.write, o.hits, policy.save_hits))
+    static_cast<void>(save(e, false, now));
+}
+
+/// @param leaving  it leaves memory when it is saved. @returns whether it is on its way. Only a replica that
+/// lies in one run is saved.
+bool object_table::save(entry& e, bool leaving, time_point now) {
+  auto& o = e.second;
+  for (const auto& from : o.memory) {
+    const auto to = segments_.find(segments_.at(from.segment).disk_beside);
+    if (to == segments_.end() || from.size != o.size) continue;
+    auto& d = *to->second.ssd;
+    const bool takes = d.open && !to->second.draining && d.paused_until <= now && o.size <= d.bytes &&
+                       d.under_way + o.size <= std::max(saving_max, o.size);
+    if (!takes || !make_disk_room(d, o.size, now)) continue;
+    d.used += o.size;
+    d.under_way += o.size;
+    o.works = to->first;
+    o.work = next_ticket_++;
+    std::uint64_t going = 0;
+    for (const auto& part : o.memory) going += part.bytes;
+    if (leaving) set_going(o, going);
+    order_.stand(o.place, eviction_order::standing::held);
+    disk_work_[{o.works, o.work}] = {&e};
+    auto record = record_of(o, from, now);
+    record.ticket = o.work;
+    record.copy = 0;
+    if (journal_)
+      journal_->save(to->first, record, e.first, o.in ? std::string_view{o.in->first} : std::string_view{},
+                     {from.segment, from.extent.offset, from.size});
+    return true;
+  }
+  return false;
+}
+
+/// @param bytes  that leave memory as soon as it is saved; zero: it stays.
+void object_table::set_going(object& o, std::uint64_t bytes) {
+  auto& who = owners_[o.owner];
+  leaving_bytes_ += bytes - o.going;
+  who.leaving_bytes += bytes - o.going;
+  who.leaving += bytes != 0;
+  who.leaving -= o.going != 0;
+  o.going = bytes;
+}
+
+void object_table::put_on_disk(entry& e, const disk_part& part) {
+  auto& o = e.second;
+  o.disks.push_back(part);
+  auto& s = segments_.at(part.segment);
+  s.ssd->used += o.size;
+  if (s.used_by.size() <= o.owner) s.used_by.resize(o.owner + 1);
+  s.used_by[o.owner] += o.size;
+  if (o.disks.size() == 1) o.rank = {o.counted, ~order_.depth(o.place)};
+  s.ssd->order.insert({o.rank, &e});
+}
+
+void object_table::end_save(entry& e, const disk_part& part, bool good, time_point now) {
+  auto& o = e.second;
+  auto& d = *segments_.at(part.segment).ssd;
+  const bool leaving = o.going > 0;
+  end_work(e, false);  // gives the room back; taken anew below
+  d.pause = good ? duration{} : std::clamp(2 * d.pause, first_pause, longest_pause);
+  d.paused_until = good ? time_point{} : now + d.pause;
+  count(o.owner, good ? &object_counts::saved : &object_counts::save_failures);
+  if (good) {
+    count(o.owner, &object_counts::saved_bytes, o.size);
+    put_on_disk(e, part);
+  }
+  if (o.leased) return;
+  if (good && leaving) leave_memory(e, now);
+  else offer(e, now);
+}
+
+/// The disk works on it no more, or what it does is for nothing.
+void object_table::end_work(entry& e, bool given_up) {
+  auto& o = e.second;
+  if (o.works == 0) return;
+  const auto found = disk_work_.find({o.works, o.work});
+  const auto disk = std::exchange(o.works, 0);
+  if (found->second.loads) {  // its lender may still write there
+    found->second.of = nullptr;
+    return;
+  }
+  auto& d = *segments_.at(disk).ssd;
+  if (given_up && journal_) journal_->erased(disk, o.work, e.first);
+  set_going(o, 0);
+  d.under_way -= o.size;
+  d.used -= o.size;
+  disk_work_.erase(found);
+}
+
+// ---- back into memory
+// -------------------------------------------------------------------------------------------
+
+store_code object_table::load(std::string_view key, time_point now) {
+  auto* const e = visible(key, now);
+  if (!e) return store_code::not_found;
+  auto& o = e->second;
+  if (!o.memory.empty()) return store_code::ok;
+  if (o.works != 0) return store_code::busy;
+  if (!o.leased) lease(*e, now);  // what makes room for it on its way is not to be itself
+  settle(now);
+  bool coming = false;
+  for (const auto& from : o.disks) {
+    auto room = room_to_load(o, segments_.at(from.segment).ssd->beside, coming, now);
+    if (!room) continue;
+    room->ticket = next_ticket_++;
+    room->owner = o.owner;
+    take(*room);
+    o.works = from.segment;
+    o.work = from.ticket;
+    disk_work_[{from.segment, from.ticket}] = {e, true, *room};
+    if (journal_) {  // as nobody's: its lender writes there, and no tenant
+      auto record = record_of(o, *room, now);
+      record.published = false;
+      journal_->reserved(room->segment, record);
+      journal_->load(from.segment, from.ticket, {room->segment, room->extent.offset, o.size});
+    }
+    return store_code::busy;
+  }
+  return coming || leaving_bytes_ > 0 ? store_code::busy : store_code::no_space;
+}
+
+/// Within the quota of its tenant: then what makes way is that one's.
+/// @param coming  becomes true if there will be room when others are saved.
+std::optional<object_table::held> object_table::room_to_load(const object& o, std::uint32_t in, bool& coming,
+                                                             time_point now) {
+  const auto memory = segments_.find(in);
+  if (memory == segments_.end() || memory->second.space.total_bytes() < o.size) return std::nullopt;
+  const auto bytes = offset_allocator::rounded(o.size);
+  const auto fits = [&](const way made) {
+    coming = coming || made == way::coming || made == way::late;
+    return made == way::made;
+  };
+  while (!fits(make_way(o.owner, bytes, true, false, now)))
+    if (coming || !revoke_one({o.owner}, now)) return std::nullopt;
+  auto room = try_segment(in, o.size);
+  for (auto made = way::made; !room && made != way::none && made != way::late;) {
+    made = leaving_bytes_ > o.size ? way::late : evict_one(now, false, {{}, in});
+    fits(made);
+    room = try_segment(in, o.size);
+  }
+  while (!room && revoke_one({{}, in}, now)) room = try_segment(in, o.size);
+  return room;
+}
+
+void object_table::end_load(entry& e, std::uint32_t id, const held& part, bool good, time_point now) {
+  auto& o = e.second;
+  o.works = 0;
+  if (!good) {
+    count(o.owner, &object_counts::disk_damaged);
+    give_back(part, now, now);
+    drop_from_disk(e, id);
+    if (o.memory.empty() && o.disks.empty()) erase(e, now, now);
+    return;
+  }
+  count(o.owner, &object_counts::loaded);
+  count(o.owner, &object_counts::loaded_bytes, o.size);
+  o.memory.push_back(part);
+  count_alone(o);
+  o.transient = o.hits < segments_.at(id).ssd->policy.promote_hits;
+  if (journal_)
+    journal_->published(part.segment, record_of(o, part, now), e.first,
+                        o.in ? std::string_view{o.in->first} : std::string_view{});
+  lease(e, now);
+  o.revocable = true;
+}
+
+void object_table::hold(std::string_view key, time_point now) {
+  auto* const e = visible(key, now);
+  if (e && !e->second.revocable) use(*e, now);
+}
+
+/// Ends the oldest lease that may end before its time.
+bool object_table::revoke_one(const from_whom& from, time_point now) {
+  constexpr int looked_at_max = 256;
+  int looked_at = 0;
+  for (auto* e = leased_.oldest; e && looked_at < looked_at_max; e = e->second.newer, ++looked_at) {
+    auto& o = e->second;
+    const auto fits = [&](const held& part) {
+      return (from.in == 0 || part.segment == from.in) && (!from.owner || part.owner == *from.owner);
+    };
+    if (!o.revocable || o.works != 0 || o.disks.empty() ||
+        std::none_of(o.memory.begin(), o.memory.end(), fits))
+      continue;
+    unlease(*e);
+    o.lease_end = now;
+    leave_memory(*e, now);
+    return true;
+  }
+  return false;
+}
+
+void object_table::disk_done(std::uint32_t id, std::uint64_t ticket, bool good, time_point now) {
+  const auto found = disk_work_.find({id, ticket});
+  if (found == disk_work_.end()) return;
+  const auto work = found->second;
+  if (work.of && !work.loads) return end_save(*work.of, {id, ticket}, good, now);
+  disk_work_.erase(found);
+  if (!work.of) give_back(work.part, now, now);
+  else end_load(*work.of, id, work.part, good, now);
+}
+
+// ---- on the disk
+// ------------------------------------------------------------------------------------------------
+
+void object_table::rank_on_disks(entry& e) {
+  auto& o = e.second;
+  const disk_rank now{o.counted, o.rank.second};
+  for (const auto& part : o.disks) {
+    auto& order = segments_.at(part.segment).ssd->order;
+    order.erase({o.rank, &e});
+    order.insert({now, &e});
+  }
+  o.rank = now;
+}
+
+bool object_table::make_disk_room(disk_state& d, std::uint64_t bytes, time_point now) {
+  for (auto at = d.order.begin(); d.used + bytes > d.bytes && at != d.order.end();) {
+    auto& e = *at->second;
+    ++at;
+    const auto& o = e.second;
+    const bool last = o.memory.empty() && o.disks.size() == 1;
+    if (o.works != 0 || (o.memory.empty() && o.leased) || (last && o.hard)) continue;
+    count(o.owner, &object_counts::disk_evictions);
+    const auto id = std::find_if(o.disks.begin(), o.disks.end(), [&](const disk_part& part) {
+                      return segments_.at(part.segment).ssd.get() == &d;
+                    })->segment;
+    if (last) erase(e, now, now, true);
+    else drop_from_disk(e, id);
+  }
+  return d.used + bytes <= d.bytes;
+}
+
+/// The replica alone: others stay.
+void object_table::drop_from_disk(entry& e, std::uint32_t id) {
+  auto& o = e.second;
+  const auto part =
+      std::find_if(o.disks.begin(), o.disks.end(), [&](const disk_part& p) { return p.segment == id; });
+  auto& s = segments_.at(id);
+  s.ssd->order.erase({o.rank, &e});
+  s.ssd->used -= o.size;
+  s.used_by[o.owner] -= o.size;
+  if (journal_) journal_->erased(id, part->ticket, e.first);
+  o.disks.erase(part);
+  if (o.disks.empty()) o.transient = false;  // in memory alone
+}
+
+/// A segment is going: nothing is saved to it or from it, or loaded into it, any more.
+void object_table::forget_disk(std::uint32_t id) {
+  for (auto at = disk_work_.begin(); at != disk_work_.end();) {
+    auto& [which, work] = *at;
+    const auto& s = segments_.at(which.first);
+    if (which.first != id && s.ssd->beside != id) {
+      ++at;
+      continue;
+    }
+    auto* const of = work.of;
+    if (of) of->second.works = 0;
+    if (work.loads) {  // the lender of both is gone with either: nobody writes there any more
+      untake(work.part);
+      segments_.at(work.part.segment).space.release(work.part.extent.handle);
+    } else {
+      set_going(of->second, 0);
+      s.ssd->under_way -= of->second.size;
+      s.ssd->used -= of->second.size;
+      offer(*of, {});
+    }
+    at = disk_work_.erase(at);
+  }
+}
+
+bool object_table::disks_consistent() const {
+  std::uint64_t leaving = 0;
+  std::map<std::uint32_t, std::uint64_t> used, ranked;
+  for (const auto& [which, work] : disk_work_) {
+    if (!work.of) continue;
+    const auto& o = work.of->second;
+    if (o.works != which.first || o.work != which.second || o.ticket != 0) return false;
+    if (!work.loads) used[which.first] += o.size;
+    leaving += o.going;
+  }
+  for (const auto& [key, o] : objects_) {
+    if (o.works != 0 && disk_work_.count({o.works, o.work}) == 0) return false;
+    for (const auto& part : o.disks) {
+      used[part.segment] += o.size;
+      ++ranked[part.segment];
+      auto* const e = const_cast<entry*>(&*objects_.find(key));
+      if (segments_.at(part.segment).ssd->order.count({o.rank, e}) == 0) return false;
+    }
+    if (o.transient && o.disks.empty()) return false;
+  }
+  for (const auto& [id, s] : segments_)
+    if (s.ssd &&
+        (s.ssd->used != used[id] || s.ssd->order.size() != ranked[id] || s.ssd->used > s.ssd->bytes))
+      return false;
+  return leaving == leaving_bytes_;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""The SSD tier of the object store, with processes killed: what was stored is there, what was removed is not."""
+import os
+import pathlib
+import random
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from cluster import Cluster, main, wait_until  # noqa: E402
+from store_world import NOT_FOUND, Store, noise, package, ready  # noqa: E402
+
+SIZE = 200_000
+
+
+def restart(process):
+    process.kill9()
+    process.start()
+    ready(process)
+
+
+def put_all(store, values):
+    for key, value in values.items():
+        code = store.put(key, value)
+        assert code == 0, (key, code)
+
+
+def quiet(world):
+    """The disk has written what it was told to."""
+    def seen():
+        now = world.json("stat")
+        return now["ssd_saved"] + now["ssd_save_failures"], now["ssd_loaded"]
+    last = [None]
+
+    def still():
+        before, last[0] = last[0], seen()
+        return before == last[0]
+    wait_until("the disk is quiet", still, 30, every=0.3)
+
+
+def test_more_than_the_memory_holds_is_read_from_ssd():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s")
+        store = world.client()
+        values = {f"k{i}": noise(SIZE, i) for i in range(160)}
+        put_all(store, values)
+        stat = world.json("stat")
+        assert stat["objects"] == 160 and stat["evictions"] == 0 and stat["ssd_objects"] > 100, stat
+        for key, value in values.items():
+            assert store.get(key) == value, key
+        stat = world.json("stat")
+        assert stat["ssd_loaded"] > 100 and stat["ssd_damaged"] == 0 and stat["misses"] == 0, stat
+        # People see where things are.
+        on_ssd = [o for o in world.json("ls") if o["on_ssd"]]
+        assert len(on_ssd) == stat["ssd_objects"] or world.json("stat")["ssd_objects"] != stat["ssd_objects"]
+        media = {s["name"]: s["medium"] for s in world.json("segments")}
+        assert media == {"s0": "dram", "s0/ssd": "ssd"}, media
+        key = on_ssd[0]["key"]
+        assert [d["segment"] for d in world.json("stat", key)[0]["ssd"]] == ["s0/ssd"]
+        # An object that is removed leaves the disk, too.
+        assert store.remove("k0", True) == 0 and store.get("k0") == b""
+        world.run("rm", "--matching", ".", "--force")
+        wait_until("nothing is left", lambda: (lambda s: s["objects"] == s["ssd_bytes"] == 0)(world.json("stat")))
+        store.close()
+
+
+def test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", recovery="1s",
+                      lend=("--write-policy", "write_through"))
+        store = world.client()
+        dice = random.Random(12)
+        values = {f"k{i}": noise(SIZE // 4, i) for i in range(60)}
+        put_all(store, values)
+        gone = {}
+
+        def change(tag):
+            """Some are removed, some replaced, some are there for the first time."""
+            for key in dice.sample(sorted(values), 6):
+                gone.setdefault(key, []).append(values.pop(key))
+                code = store.remove(key, True)
+                assert code in (0, NOT_FOUND), code
+            for key in dice.sample(sorted(values), 6):
+                value = noise(SIZE // 4, f"{tag}{key}")
+                if store.upsert(key, value) == 0:
+                    gone.setdefault(key, []).append(values[key])
+                    values[key] = value
+            fresh = {f"{tag}-{i}": noise(SIZE // 4, f"{tag}{i}") for i in range(4)}
+            put_all(store, fresh)
+            values.update(fresh)
+
+        def check(lost):
+            """What was killed in memory alone may be lost; nothing else, and nothing old is there."""
+            missing = 0
+            for key in sorted(set(values) | set(gone)):
+                got = store.get(key)
+                assert got not in gone.get(key, []), ("stale", key)
+                assert got == b"" or got == values.get(key), ("wrong", key)
+                if got == b"" and key in values:
+                    missing += 1
+                    del values[key]
+            assert missing <= lost, missing
+
+        def found():
+            wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
+            wait_until("both SSDs are back", lambda: sum(s["medium"] == "ssd" for s in world.json("segments")) == 2, 20)
+
+        quiet(world)
+        for turn, order in enumerate(["lender", "directory", "lender directory", "directory lender", "both lenders directory"]):
+            if order == "lender":
+                world.lenders[0].kill9()
+                change(f"t{turn}")
+                world.lenders[0].start()
+                ready(world.lenders[0])
+            elif order == "directory":
+                restart(world.directory)
+            elif order == "lender directory":
+                world.lenders[1].kill9()
+                change(f"t{turn}")
+                world.directory.kill9()
+                world.directory.start()
+                ready(world.directory)
+                found_one = lambda: store.is_exist("k-none") == 0  # noqa: E731
+                wait_until("the store answers", found_one, 20)
+                change(f"u{turn}")
+                world.lenders[1].start()
+                ready(world.lenders[1])
+            elif order == "directory lender":
+                world.directory.kill9()
+                world.lenders[0].kill9()
+                world.lenders[0].start()
+                world.directory.start()
+                ready(world.directory)
+                ready(world.lenders[0])
+            else:
+                for lender in world.lenders:
+                    lender.kill9()
+                restart(world.directory)
+                wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
+                for key in sorted(values)[:5]:  # nobody has it, and yet it is not to come back
+                    assert store.remove(key, True) in (0, NOT_FOUND)
+                    gone.setdefault(key, []).append(values.pop(key))
+                for lender in world.lenders:
+                    lender.start()
+                for lender in world.lenders:
+                    ready(lender)
+            found()
+            # Whose lender died with what replaced it in memory alone is a miss: 10 at most were so young.
+            check(lost=16)
+            quiet(world)
+        stat = world.json("stat")
+        assert stat["ssd_recovered"] > 20, stat
+        assert len(values) > 25
+        store.close()
+
+
+def test_a_directory_without_notes_takes_nothing_that_it_cannot_know_of():
+    import shutil
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
+        store = world.client()
+        put_all(store, {f"k{i}": noise(SIZE, i) for i in range(10)})
+        quiet(world)
+        world.directory.kill9()
+        world.lenders[0].kill9()
+        shutil.rmtree(os.path.join(world.folder, "state"))
+        world.directory.start()
+        ready(world.directory)
+        world.lenders[0].start()
+        ready(world.lenders[0])
+        wait_until("the SSD is back", lambda: len(world.json("segments")) == 2)
+        wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
+        assert store.batch_is_exist([f"k{i}" for i in range(10)]) == [0] * 10
+        assert "count no more" in world.lenders[0].output()
+        assert store.put("k1", b"new") == 0 and store.get("k1") == b"new"
+        store.close()
+
+
+def test_flipped_bits_are_a_miss_and_counted():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s",
+                      lend=("--write-policy", "write_through", "--page-cache"))
+        store = world.client()
+        values = {f"k{i}": noise(SIZE, i) for i in range(30)}
+        put_all(store, values)
+        quiet(world)
+        restart(world.lenders[0])  # what was in its log lies in files of its own now
+        world.lenders[0].kill9()
+        dice, flipped = random.Random(5), 0
+        for file in pathlib.Path(world.ssd_path(0)).iterdir():
+            size = file.stat().st_size
+            if file.suffix != ".blob" or size < 100_000:
+                continue
+            with open(file, "r+b") as f:
+                for _ in range(3):
+                    f.seek(dice.randrange(4096, size))
+                    byte = f.read(1)[0]
+                    f.seek(-1, os.SEEK_CUR)
+                    f.write(bytes([byte ^ 16]))
+                    flipped += 1
+        assert flipped
+        world.lenders[0].start()
+        ready(world.lenders[0])
+        wait_until("the SSD is back", lambda: len(world.json("segments")) == 2)
+        got = {key: store.get(key) for key in values}
+        assert all(value in (b"", values[key]) for key, value in got.items())
+        missing = sum(value == b"" for value in got.values())
+        assert 0 < missing < 30, missing
+        store.close()
+
+
+def test_a_drain_takes_the_ssd_along():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB", ssd="64MiB", lease="0.2s")
+        store = world.client()
+        values = {f"k{i}": noise(SIZE, i) for i in range(100)}
+        put_all(store, values)
+        other = world.start("s1", "store", "lend", "--name", "s1", "--size", "64MiB", "--directory", world.at,
+                            "--cluster-secret-file", world.secret)
+        ready(other)
+        assert world.json("drain", "s0")["left"] == 0
+        world.lenders[0].kill9()
+        wait_until("it is gone", lambda: len(world.json("segments")) == 1)
+        for key, value in values.items():
+            assert store.get(key) == value, key
+        store.close()
+
+
+if __name__ == "__main__":
+    package()
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
