@@ -174,8 +174,8 @@ result<void> rocksdb_tier::impl::load_index(std::vector<listed_block>& found) {
   return {};
 }
 
-result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(rocksdb_tier_options options,
-                                                         const std::function<void(const listed_block&)>& visit) {
+result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(
+    rocksdb_tier_options options, const std::function<void(const listed_block&)>& visit) {
   if (options.path.empty()) return fail(ec::invalid_argument, "the SSD tier needs a directory");
   if (options.block_bytes == 0 || options.block_bytes > 1 * GiB) {
     return fail(ec::invalid_argument, "SSD tier blocks of " + std::to_string(options.block_bytes) +
@@ -249,7 +249,8 @@ result<void> rocksdb_tier::impl::check(std::span<const put_item> items) const {
   if (bytes_held() + fresh > options.capacity_blocks * options.block_bytes) {
     return fail(ec::out_of_space, options.path + " holds " + std::to_string(live.size()) + " blocks, " +
                                       std::to_string(bytes_held()) + " of " +
-                                      std::to_string(options.capacity_blocks * options.block_bytes) + " bytes");
+                                      std::to_string(options.capacity_blocks * options.block_bytes) +
+                                      " bytes");
   }
   // What lies in memory or in the log must still find room as blobs; a database that runs dry cannot even
   // erase.
@@ -278,17 +279,21 @@ rdb::Status rocksdb_tier::impl::write_batch(std::span<const put_item> items, boo
       return rdb::Slice{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     };
     const auto first = record.encode();
-    const std::span<const std::byte> note{reinterpret_cast<const std::byte*>(item.note.data()), item.note.size()};
+    const std::span<const std::byte> note{reinterpret_cast<const std::byte*>(item.note.data()),
+                                          item.note.size()};
     const auto sum = checksum64(note);
     const rdb::Slice name_only{key.data(), key.size()};
-    const rdb::Slice with_note[] = {as_slice(first), as_slice(note), as_slice(std::as_bytes(std::span{&sum, 1}))};
-    auto s = scratch.Put(metadata, rdb::SliceParts(&name_only, 1), rdb::SliceParts(with_note, note.empty() ? 1 : 3));
+    const rdb::Slice with_note[] = {as_slice(first), as_slice(note),
+                                    as_slice(std::as_bytes(std::span{&sum, 1}))};
+    auto s = scratch.Put(metadata, rdb::SliceParts(&name_only, 1),
+                         rdb::SliceParts(with_note, note.empty() ? 1 : 3));
     for (; s.ok() && record.part < record.parts; ++record.part) {
       const auto part_key = encode_key(b.name.key, record.part);
       const rdb::Slice name{part_key.data(), part_key.size()};
       const auto head = record.encode();
-      const rdb::Slice value[] = {
-          as_slice(head), as_slice(item.bytes.subspan(parts.offset(record.part), part_length(record.part, item.bytes.size())))};
+      const rdb::Slice value[] = {as_slice(head),
+                                  as_slice(item.bytes.subspan(parts.offset(record.part),
+                                                              part_length(record.part, item.bytes.size())))};
       s = scratch.Put(blocks, rdb::SliceParts(&name, 1), rdb::SliceParts(value, 2));
     }
     if (!s.ok()) return s;
@@ -316,7 +321,8 @@ rdb::Status rocksdb_tier::impl::write_once(std::span<const put_item> items) {
   const bool logged = bytes_of(items) < options.flush_bytes / 2;
   // Small enough to be still in the cache when RocksDB copies it once more.
   for (std::size_t at = 0, n = 0; at < items.size(); at += std::exchange(n, 0)) {
-    for (std::uint64_t bytes = 0; at + n < items.size() && (n == 0 || bytes + items[at + n].bytes.size() <= 4 * MiB); ++n)
+    for (std::uint64_t bytes = 0;
+         at + n < items.size() && (n == 0 || bytes + items[at + n].bytes.size() <= 4 * MiB); ++n)
       bytes += items[at + n].bytes.size();
     const auto s = write_batch(items.subspan(at, n), logged);
     if (!s.ok()) return s;

@@ -19,8 +19,8 @@ namespace mooncaf {
 struct rocksdb_tier_options {
   std::string path;             ///< directory; made if absent
   std::size_t block_bytes = 0;  ///< every block has exactly this size, or, with `any_size`, at most
-  /// Blocks may be smaller, and bring a note along that `open` tells. Then they are in one part, and no key is
-  /// written twice.
+  /// Blocks may be smaller, and bring a note along that `open` tells. Then they are in one part, and no key
+  /// is written twice.
   bool any_size = false;
   /// A block is written, and can be read, in parts of so many bytes; 0: in one. What was written in others is
   /// dropped by `open`.
@@ -54,8 +54,8 @@ struct put_item {
   std::string_view note = {};  ///< empty unless blocks may have any size
 };
 
-/// A block to read; `into` is as long as the block and is written during `get` only. On failure its content is
-/// undefined.
+/// A block to read; `into` is as long as the block and is written during `get` only. On failure its content
+/// is undefined.
 struct get_item {
   block_key key;
   std::span<std::byte> into;
@@ -96,8 +96,8 @@ class rocksdb_tier {
   /// @error `ec::invalid_argument` for options out of range; `ec::already_exists` if a process, which is
   /// named, has the folder open; `ec::out_of_space` on a full disk; `ec::io_error` if the folder takes no
   /// files.
-  static result<std::unique_ptr<rocksdb_tier>> open(rocksdb_tier_options options,
-                                                    const std::function<void(const listed_block&)>& visit = {});
+  static result<std::unique_ptr<rocksdb_tier>> open(
+      rocksdb_tier_options options, const std::function<void(const listed_block&)>& visit = {});
   ~rocksdb_tier();
   rocksdb_tier(const rocksdb_tier&) = delete;
   rocksdb_tier& operator=(const rocksdb_tier&) = delete;

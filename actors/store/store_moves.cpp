@@ -21,7 +21,8 @@ drained empty_segment(store_client& store, const std::string& segment, const sim
     // What its SSD has beside it; a segment without one has nothing under that name.
     const auto beside = store.list({}, store_wire::batch_max, segment + "/ssd");
     here.objects.insert(here.objects.end(), beside.objects.begin(), beside.objects.end());
-    std::sort(here.objects.begin(), here.objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+    std::sort(here.objects.begin(), here.objects.end(),
+              [](const auto& a, const auto& b) { return a.key < b.key; });
     here.objects.erase(std::unique(here.objects.begin(), here.objects.end(),
                                    [](const auto& a, const auto& b) { return a.key == b.key; }),
                        here.objects.end());

@@ -227,7 +227,10 @@ int list_objects(std::span<const std::string> args, const sim::console& io) {
     all.push_back({{"key", o.key}, {"bytes", o.size}, {"replicas", o.replicas}, {"on_ssd", o.on_disk}});
     if (!common.json)
       io.out << o.key << "  " << readable(o.size) << "  x" << o.replicas
-             << (o.on_disk == 0 ? "" : o.on_disk == o.replicas ? ", on SSD" : ", also on SSD") << "\n";
+             << (o.on_disk == 0            ? ""
+                 : o.on_disk == o.replicas ? ", on SSD"
+                                           : ", also on SSD")
+             << "\n";
   }
   if (common.json) io.out << print(all);
   return 0;
@@ -285,8 +288,8 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
                    {"medium", to_string(s.view.kind)},
                    {"draining", s.view.draining}});
     if (!common.json)
-      io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of " << readable(s.view.bytes) << "  "
-             << (s.view.host == this_host() ? "on this host" : "elsewhere")
+      io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of "
+             << readable(s.view.bytes) << "  " << (s.view.host == this_host() ? "on this host" : "elsewhere")
              << (s.view.draining ? ", draining" : "") << "\n";
   }
   if (common.json) io.out << print(all);

@@ -183,26 +183,26 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   bool no_tcp = false, page_cache = false;
   sim::command_line line{
       "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
-  line.arguments =
-      joined(common.list(),
-             {sim::text("size", "SIZE", "how much, such as 4GiB; 1GiB by default", size),
-              sim::text("name", "NAME", "of the segment, unique in the store", name),
-              sim::text("data-listen", "HOST:PORT",
-                        "where other hosts read and write it, 127.0.0.1:0 by default", listen),
-              sim::text("advertise", "HOST",
-                        "by what name other hosts reach it; that of --data-listen by default", advertise),
-              sim::flag("local-only", "serve processes of this host alone", no_tcp),
-              sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
-              sim::text("ssd-size", "SIZE", "room there, 16GiB by default", ssd_size),
-              sim::choice("write-policy",
-                          "when an object goes to SSD: when it leaves the memory, at once, or after some uses",
-                          {"write_back", "write_through", "write_through_selective"}, policy.write),
-              sim::whole("selective-hits", "uses after which write_through_selective writes, 2 by default",
-                         policy.save_hits, 1, 1000),
-              sim::whole("promote-hits",
-                         "uses after which an object that was read from SSD stays in memory, 2 by default",
-                         policy.promote_hits, 1, 1000),
-              sim::flag("page-cache", "read and write the SSD through the page cache", page_cache)});
+  line.arguments = joined(
+      common.list(),
+      {sim::text("size", "SIZE", "how much, such as 4GiB; 1GiB by default", size),
+       sim::text("name", "NAME", "of the segment, unique in the store", name),
+       sim::text("data-listen", "HOST:PORT", "where other hosts read and write it, 127.0.0.1:0 by default",
+                 listen),
+       sim::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
+                 advertise),
+       sim::flag("local-only", "serve processes of this host alone", no_tcp),
+       sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
+       sim::text("ssd-size", "SIZE", "room there, 16GiB by default", ssd_size),
+       sim::choice("write-policy",
+                   "when an object goes to SSD: when it leaves the memory, at once, or after some uses",
+                   {"write_back", "write_through", "write_through_selective"}, policy.write),
+       sim::whole("selective-hits", "uses after which write_through_selective writes, 2 by default",
+                  policy.save_hits, 1, 1000),
+       sim::whole("promote-hits",
+                  "uses after which an object that was read from SSD stays in memory, 2 by default",
+                  policy.promote_hits, 1, 1000),
+       sim::flag("page-cache", "read and write the SSD through the page cache", page_cache)});
   std::erase_if(line.arguments,
                 [](const sim::argument& a) { return a.name == "json" || a.name == "token-file"; });
   if (const auto status = begin(line, args, io)) return *status;
@@ -231,7 +231,8 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   if (!ssd_path.empty()) {
     const auto room_there = config::parse_size(ssd_size);
     if (!room_there || *room_there < 16 * MiB)
-      return complain(io, {ec::invalid_argument, "--ssd-size: '" + ssd_size + "' is no size from 16MiB up"}, 2);
+      return complain(io, {ec::invalid_argument, "--ssd-size: '" + ssd_size + "' is no size from 16MiB up"},
+                      2);
     auto disk = rocksdb_object_disk::open({ssd_path, *room_there, policy, !page_cache, options.log});
     if (!disk) return complain(io, disk.error(), static_cast<int>(exit_code::files));
     log_info("ssd", {{"path", ssd_path}, {"objects", std::to_string((*disk)->contents().size())}});

@@ -133,8 +133,8 @@ bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& ques
 bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in,
                               time_point now, frame& out) {
   using store_wire::op;
-  const bool about_segments = what == op::mount || what == op::mount_disk || what == op::drain || what == op::create_task ||
-                              what == op::query_task || what == op::end_task;
+  const bool about_segments = what == op::mount || what == op::mount_disk || what == op::drain ||
+                              what == op::create_task || what == op::query_task || what == op::end_task;
   if (from.owner != 0 && about_segments) {  // a tenant that lent memory would see what others put there
     put_code(out, store_code::not_supported);
     return true;

@@ -62,7 +62,8 @@ void directory_desk::changed(std::string_view key) {
   notes_->note(hash);
   for (const auto& [segment, d] : disks_) {
     const auto is_it = [&](const auto& u) { return u.second == hash; };
-    if (!d.untold.empty() && std::any_of(d.untold.begin(), d.untold.end(), is_it)) notes_->note(d.number, hash);
+    if (!d.untold.empty() && std::any_of(d.untold.begin(), d.untold.end(), is_it))
+      notes_->note(d.number, hash);
   }
 }
 
@@ -76,8 +77,8 @@ bool directory_desk::mount_disk(std::uint64_t id, session& from, byte_reader& in
       offer.bytes > std::uint64_t{1} << 50 || !its_own)
     return false;
   store_wire::mounted_disk made;
-  const bool here = std::any_of(disks_.begin(), disks_.end(),
-                                [&](const auto& d) { return d.second.number == offer.disk; });
+  const bool here =
+      std::any_of(disks_.begin(), disks_.end(), [&](const auto& d) { return d.second.number == offer.disk; });
   if (!here) made.segment = table_.mount_disk(offer.name, from.host, offer.bytes, offer.beside, offer.policy);
   if (made.segment == 0) {
     const bool memory_lost = table_.segment_gone(offer.beside);
@@ -204,7 +205,8 @@ bool directory_desk::settle(const std::vector<std::string>& keys, bool at_last, 
 
 void directory_desk::settle_loads(time_point now) {
   if (!std::exchange(loads_stir_, false)) return;
-  loads_.remove_if([&](const waiting_load& w) { return settle(w.keys, now >= w.until, w.session, w.number, now); });
+  loads_.remove_if(
+      [&](const waiting_load& w) { return settle(w.keys, now >= w.until, w.session, w.number, now); });
 }
 
 }  // namespace mooncaf

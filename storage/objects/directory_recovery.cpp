@@ -42,13 +42,14 @@ bool directory_desk::admit(const store_wire::former_life& former) {
 
 void directory_desk::serve_when_complete(time_point now) {
   const auto missing = [&](std::uint32_t s) { return holders_.count(s) == 0; };
-  const bool disk_came = std::any_of(disks_.begin(), disks_.end(),
-                                     [&](const auto& d) { return awaited_disks_.count(d.second.number) != 0; });
-  const bool disks_here = std::all_of(awaited_disks_.begin(), awaited_disks_.end(), [&](std::uint64_t number) {
-    return std::any_of(disks_.begin(), disks_.end(), [&](const auto& d) {
-      return d.second.number == number && !d.second.announcing;
-    });
+  const bool disk_came = std::any_of(disks_.begin(), disks_.end(), [&](const auto& d) {
+    return awaited_disks_.count(d.second.number) != 0;
   });
+  const bool disks_here =
+      std::all_of(awaited_disks_.begin(), awaited_disks_.end(), [&](std::uint64_t number) {
+        return std::any_of(disks_.begin(), disks_.end(),
+                           [&](const auto& d) { return d.second.number == number && !d.second.announcing; });
+      });
   const bool nobody = came_back_.empty() && !disk_came;
   const bool all_here = !nobody && disks_here && std::none_of(expected_.begin(), expected_.end(), missing) &&
                         announcing_.empty();

@@ -36,8 +36,8 @@ struct directory_server_options {
   /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
   /// the others. Questions about objects wait with it.
   duration recovery = std::chrono::seconds(1);
-  /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no use
-  /// to it.
+  /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no
+  /// use to it.
   std::string state_folder;
 };
 

@@ -90,7 +90,8 @@ result<void> disk_notes::make_folder() {
   unique_fd lock{::open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (!lock) return fail(failed(folder_ + "/lock"));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return fail(ec::already_exists, folder_ + " is in use by another directory; give each one a --state of its own");
+    return fail(ec::already_exists,
+                folder_ + " is in use by another directory; give each one a --state of its own");
   const auto path = folder_ + "/store";
   char text[17] = {};
   const unique_fd old{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -204,7 +205,8 @@ bool disk_notes::noted(std::uint64_t disk, std::uint64_t key) const {
   if (found == pages_.end() || get(found->second.bytes, all_at) != 0) return true;
   for (unsigned i = 0; i < probes; ++i) {
     const auto bit = bit_of(key, i);
-    if ((found->second.bytes[header_bytes + bit / 8] & std::byte{1} << (bit % 8)) == std::byte{}) return false;
+    if ((found->second.bytes[header_bytes + bit / 8] & std::byte{1} << (bit % 8)) == std::byte{})
+      return false;
   }
   return true;
 }

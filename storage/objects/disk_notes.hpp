@@ -8,8 +8,8 @@
 // survive a kill of the directory: they lie in a file for each SSD. An SSD of which a directory has no such
 // file has been away for nobody knows how long, and what it holds counts no more.
 //
-// A file is a Bloom filter over keys, of one size: a key may be taken for noted that is not, so that an object
-// is missed; never the other way round. After 800,000 keys all are.
+// A file is a Bloom filter over keys, of one size: a key may be taken for noted that is not, so that an
+// object is missed; never the other way round. After 800,000 keys all are.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// The SSD of a lender, as the process that lends it uses it: an interface, because a client of the store wants
-// no database. `rocksdb_object_disk` is the one that there is.
+// The SSD of a lender, as the process that lends it uses it: an interface, because a client of the store
+// wants no database. `rocksdb_object_disk` is the one that there is.
 
 #include <cstdint>
 #include <functional>

@@ -37,7 +37,8 @@ std::vector<store_code> store_client::move_some(std::span<const std::string_view
   if (!answer) return std::vector<store_code>(keys.size(), store_wire::code_of(answer.error()));
   auto views = look(keys);
   for (std::size_t i = 0; i < keys.size(); ++i)  // on SSD alone
-    if (views[i].code == store_code::ok && views[i].places.empty()) views[i] = find(keys.subspan(i, 1)).front();
+    if (views[i].code == store_code::ok && views[i].places.empty())
+      views[i] = find(keys.subspan(i, 1)).front();
   byte_reader in{*answer};
   in.get<std::uint32_t>();
   std::vector<store_code> codes;

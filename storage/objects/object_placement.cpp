@@ -16,8 +16,7 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
     if (s.name == name) return 0;
   const auto id = next_segment_++;
   const auto& s =
-      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}})
-          .first->second;
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}}).first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
   return id;

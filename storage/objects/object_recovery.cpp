@@ -15,8 +15,7 @@ bool object_table::remount(std::uint32_t id, std::string name, std::string host,
       std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) { return s.second.name == name; });
   if (id == 0 || taken) return false;
   const auto& s =
-      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}})
-          .first->second;
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}}).first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
   return true;

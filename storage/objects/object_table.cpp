@@ -66,10 +66,9 @@ object_view object_table::look(std::string_view key, time_point now) const {
   return view_of(found->second);
 }
 
-void object_table::for_each(
-    const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas, std::size_t disks)>&
-        visit,
-    std::string_view in, time_point now) const {
+void object_table::for_each(const std::function<bool(std::string_view, std::uint64_t size,
+                                                     std::size_t replicas, std::size_t disks)>& visit,
+                            std::string_view in, time_point now) const {
   const auto lies_there = [&](const held& part) { return segments_.at(part.segment).name == in; };
   const auto begins = [](const held& part) { return part.at == 0; };
   for (const auto& [key, o] : objects_) {
@@ -417,7 +416,8 @@ bool object_table::consistent() const {
   }
   const auto whole = [&](const object& o) {
     for (const auto& part : o.memory) held_bytes += part.bytes;
-    if ((o.memory.empty() && o.disks.empty()) || !whole_copies(o) || (o.ticket != 0 && o.leased)) return false;
+    if ((o.memory.empty() && o.disks.empty()) || !whole_copies(o) || (o.ticket != 0 && o.leased))
+      return false;
     const bool may_go = o.ticket == 0 && !o.hard && !o.leased && o.works == 0 && !o.memory.empty();
     if (may_go != (order_.standing_of(o.place) != eviction_order::standing::held)) return false;
     in_flight += o.ticket != 0;

@@ -11,8 +11,8 @@
 // Of a published object, replicas in memory and on the SSD of a lender come and go (object_tiers.cpp):
 //
 //   in memory ──── saved: by the write policy of the SSD beside it ────► in both
-//       ▲                                                         room is wanted │ ▲ loaded: somebody reads it
-//       └─────────── the SSD makes room for others ───────────── on SSD alone ◄──┘ │
+//       ▲                                                         room is wanted │ ▲ loaded: somebody reads
+//       it └─────────── the SSD makes room for others ───────────── on SSD alone ◄──┘ │
 //                                                                     └────────────┘
 
 #include <cstdint>
@@ -176,10 +176,10 @@ struct reservation {
 struct object_view {
   store_code code = store_code::ok;
   std::uint64_t size = 0;
-  std::uint64_t checksum = 0;  ///< xxh3-64 of the whole object
+  std::uint64_t checksum = 0;             ///< xxh3-64 of the whole object
   std::vector<replica_place> places;      ///< in memory
   std::vector<std::uint32_t> disks = {};  ///< segments that have it on SSD; `load` brings it into memory
-  std::string loaded = {};  ///< client's: its key, if it was read from SSD for this
+  std::string loaded = {};                ///< client's: its key, if it was read from SSD for this
   time_point asked{};  ///< client's clock, before the question: a lease that the answer grants began later
   std::vector<replica_place> sound = {};  ///< client's: a replica that was looked at and agrees
 };
@@ -208,7 +208,8 @@ struct object_counts {
   std::uint64_t loaded = 0, loaded_bytes = 0, disk_damaged = 0;  ///< damaged: not readable, and dropped
   std::uint64_t demoted = 0;                                     ///< left memory, and stayed on SSD
   std::uint64_t disk_evictions = 0;
-  std::uint64_t disk_recovered = 0, disk_stale = 0;  ///< brought along by an SSD; dropped since it may be stale
+  std::uint64_t disk_recovered = 0,
+                disk_stale = 0;  ///< brought along by an SSD; dropped since it may be stale
 };
 
 /// What is there of a tenant's, and what became of what it asked for.
@@ -254,8 +255,8 @@ class object_table {
   /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
   /// made, not_found, no_space.
   store_code load(std::string_view key, time_point now);
-  /// A lease on what is in memory. What was loaded and not found since may lose it to another load: its reader
-  /// has to look whether what he read is right, and else ask again.
+  /// A lease on what is in memory. What was loaded and not found since may lose it to another load: its
+  /// reader has to look whether what he read is right, and else ask again.
   void hold(std::string_view key, time_point now);
   /// All has come that will: stripes of which others are missing are given up.
   void end_recovery(time_point now);
@@ -378,10 +379,10 @@ class object_table {
     std::string name;
     tenant_limit limit;
     std::uint64_t used_bytes = 0, resting_bytes = 0;
-    std::uint64_t moving_bytes = 0;   ///< of copies on their way: the object is still where it was, too
+    std::uint64_t moving_bytes = 0;  ///< of copies on their way: the object is still where it was, too
     std::uint64_t leaving_bytes = 0, leaving = 0;  ///< bytes of objects that leave memory when they are saved
-    std::uint64_t on_disk_alone = 0;  ///< objects; they count against no limit
-    object_counts seen;               ///< events, and objects, reserved, object_bytes
+    std::uint64_t on_disk_alone = 0;               ///< objects; they count against no limit
+    object_counts seen;                            ///< events, and objects, reserved, object_bytes
   };
   struct object_group {
     std::unordered_set<entry*> members;
@@ -413,13 +414,13 @@ class object_table {
     decayed_rate reads;
     std::uint64_t parent = 0;  ///< hash of its key
     std::vector<disk_part> disks;
-    std::uint32_t hits = 0;       ///< uses that were counted, since it was in memory for good
-    std::uint32_t works = 0;      ///< SSD that saves or loads it
-    std::uint64_t work = 0;       ///< ticket of that
-    std::uint64_t going = 0;      ///< bytes that leave memory as soon as it is saved; zero: it stays
-    bool transient = false;       ///< in memory for as long as its lease alone
-    bool revocable = false;       ///< which ends when room is wanted for another load
-    bool alone = false;           ///< published, on SSD and not in memory: counted in `on_disk_alone`
+    std::uint32_t hits = 0;   ///< uses that were counted, since it was in memory for good
+    std::uint32_t works = 0;  ///< SSD that saves or loads it
+    std::uint64_t work = 0;   ///< ticket of that
+    std::uint64_t going = 0;  ///< bytes that leave memory as soon as it is saved; zero: it stays
+    bool transient = false;   ///< in memory for as long as its lease alone
+    bool revocable = false;   ///< which ends when room is wanted for another load
+    bool alone = false;       ///< published, on SSD and not in memory: counted in `on_disk_alone`
     disk_rank rank{};
   };
   struct disk_work {

@@ -26,7 +26,8 @@ std::uint32_t object_table::mount_disk(std::string name, std::string host, std::
   for (const auto& [id, s] : segments_)
     if (s.name == name) return 0;
   const auto id = next_segment_++;
-  auto& s = segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{0}}).first->second;
+  auto& s =
+      segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{0}}).first->second;
   s.ssd = std::make_unique<disk_state>();
   s.ssd->beside = beside;
   s.ssd->policy = policy;
@@ -410,8 +411,7 @@ bool object_table::disks_consistent() const {
     if (o.transient && o.disks.empty()) return false;
   }
   for (const auto& [id, s] : segments_)
-    if (s.ssd &&
-        (s.ssd->used != used[id] || s.ssd->order.size() != ranked[id] || s.ssd->used > s.ssd->bytes))
+    if (s.ssd && (s.ssd->used != used[id] || s.ssd->order.size() != ranked[id] || s.ssd->used > s.ssd->bytes))
       return false;
   return leaving == leaving_bytes_;
 }

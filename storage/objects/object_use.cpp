@@ -105,9 +105,9 @@ eviction_order::handle object_table::victim(const from_whom& from, time_point no
   constexpr std::size_t stepped_over_max = 64;
   std::vector<entry*> stepped_over;
   const auto lies_there = [&](const held& part) { return part.segment == from.in; };
-  while (first != eviction_order::none && stepped_over.size() < stepped_over_max &&
-         std::none_of(placed_[first]->second.memory.begin(), placed_[first]->second.memory.end(),
-                      lies_there)) {
+  while (
+      first != eviction_order::none && stepped_over.size() < stepped_over_max &&
+      std::none_of(placed_[first]->second.memory.begin(), placed_[first]->second.memory.end(), lies_there)) {
     stepped_over.push_back(placed_[first]);
     order_.stand(first, eviction_order::standing::held);
     first = next();
@@ -120,7 +120,8 @@ object_table::way object_table::evict_one(time_point now, bool lossy, const from
   settle(now);
   // A replica that nobody needs costs nobody anything.
   constexpr std::size_t looks = 16;
-  if (!from.owner && drop_hot_replicas([&](const object& o) { return o.lease_end <= now; }, looks, 1, now) > 0)
+  if (!from.owner &&
+      drop_hot_replicas([&](const object& o) { return o.lease_end <= now; }, looks, 1, now) > 0)
     return way::made;
   const auto first = victim(from, now);
   if (first == eviction_order::none) return way::none;
@@ -157,9 +158,7 @@ void object_table::tick(time_point now) {
   settle(now);
   keep_quotas(now);
   const auto share = [&](double part) { return static_cast<double>(total_bytes_) * part; };
-  const auto at_work = [&] {
-    return static_cast<double>(used_bytes_ - quarantined_bytes_ - leaving_bytes_);
-  };
+  const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_ - leaving_bytes_); };
   if (at_work() <= share(options_.high_watermark)) return;
   for (auto made = way::made;
        at_work() > share(options_.low_watermark) && (made == way::made || made == way::coming);)

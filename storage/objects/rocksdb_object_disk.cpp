@@ -23,7 +23,8 @@ constexpr std::uint64_t read_turn_bytes = 64 * MiB;
 constexpr std::uint8_t note_version = 1;
 
 std::int64_t wall_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
@@ -42,7 +43,9 @@ block_key key_of(std::uint64_t ticket, std::uint32_t chunk) {
   return hash_bytes128(std::as_bytes(std::span{both}));
 }
 
-std::uint32_t chunks_of(std::uint64_t size) { return static_cast<std::uint32_t>((size + chunk_bytes - 1) / chunk_bytes); }
+std::uint32_t chunks_of(std::uint64_t size) {
+  return static_cast<std::uint32_t>((size + chunk_bytes - 1) / chunk_bytes);
+}
 
 }  // namespace
 
@@ -69,7 +72,8 @@ result<std::unique_ptr<rocksdb_object_disk>> rocksdb_object_disk::open(rocksdb_o
     if (held != made->held_.end()) made->held_.erase(held);
     broken.insert(broken.end(), chunks.begin(), chunks.end());
   }
-  if (auto erased = made->tier_->erase(broken); !erased) made->say("cannot erase: " + to_string(erased.error()));
+  if (auto erased = made->tier_->erase(broken); !erased)
+    made->say("cannot erase: " + to_string(erased.error()));
   if (auto ok = made->read_identity(); !ok) return fail(ok.error());
   made->worker_ = std::thread{[self = made.get()] { self->work(); }};
   return made;
@@ -134,8 +138,9 @@ result<void> rocksdb_object_disk::read_identity() {
 result<void> rocksdb_object_disk::write_identity() {
   const auto path = options_.path + "/identity", fresh = path + ".new";
   char text[40];
-  const auto n = std::snprintf(text, sizeof text, "%016llx %016llx\n", static_cast<unsigned long long>(number_),
-                               static_cast<unsigned long long>(store_));
+  const auto n =
+      std::snprintf(text, sizeof text, "%016llx %016llx\n", static_cast<unsigned long long>(number_),
+                    static_cast<unsigned long long>(store_));
   const unique_fd out{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
   if (!out || ::write(out.get(), text, static_cast<std::size_t>(n)) != n || ::fsync(out.get()) != 0 ||
       ::rename(fresh.c_str(), path.c_str()) != 0)
@@ -215,7 +220,8 @@ void rocksdb_object_disk::after_erasures(std::function<void()> then) {
 void rocksdb_object_disk::work() {
   std::unique_lock lock{mutex_};
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || !loads_.empty() || !erasures_.empty() || !saves_.empty(); });
+    changed_.wait(lock,
+                  [&] { return stopping_ || !loads_.empty() || !erasures_.empty() || !saves_.empty(); });
     if (stopping_ && erasures_.empty()) return;
     busy_ = true;
     turn(lock);
@@ -234,7 +240,8 @@ void rocksdb_object_disk::turn(std::unique_lock<std::mutex>& lock) {
   std::vector<erasure> erasures{std::move_iterator{erasures_.begin()}, std::move_iterator{erasures_.end()}};
   erasures_.clear();
   std::vector<save_job> saves;
-  for (std::uint64_t bytes = 0; loads_.empty() && !saves_.empty() && bytes < write_turn_bytes; saves_.pop_front()) {
+  for (std::uint64_t bytes = 0; loads_.empty() && !saves_.empty() && bytes < write_turn_bytes;
+       saves_.pop_front()) {
     bytes += saves_.front().bytes.size();
     saves.push_back(std::move(saves_.front()));
   }
@@ -291,7 +298,8 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
   for (const auto& j : jobs) {
     auto& o = all.emplace_back(outcome{j.object.ticket, checksum64(j.bytes) == j.object.checksum});
     if (!o.good) continue;  // it is gone from memory: nobody wants it any more
-    kept k{j.object, wall_deadline(j.object.soft_pin_for), wall_deadline(j.object.ttl), chunks_of(j.bytes.size())};
+    kept k{j.object, wall_deadline(j.object.soft_pin_for), wall_deadline(j.object.ttl),
+           chunks_of(j.bytes.size())};
     k.record.published = true;
     std::vector<std::byte> note;
     byte_writer out{note};
@@ -301,7 +309,8 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
     store_wire::put_record(out, k.record);
     notes.emplace_back(reinterpret_cast<const char*>(note.data()), note.size());
     for (auto i = k.chunks; i-- > 0;) {
-      const auto bytes = j.bytes.subspan(i * chunk_bytes, std::min<std::uint64_t>(chunk_bytes, j.bytes.size() - i * chunk_bytes));
+      const auto bytes = j.bytes.subspan(
+          i * chunk_bytes, std::min<std::uint64_t>(chunk_bytes, j.bytes.size() - i * chunk_bytes));
       const auto sum = k.chunks == 1 ? j.object.checksum : checksum64(bytes);
       items.push_back({{{key_of(j.object.ticket, i), {j.object.ticket, 0}, i}, sum},
                        bytes,

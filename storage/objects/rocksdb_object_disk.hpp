@@ -2,8 +2,8 @@
 // Objects on SSD, in the same tier of RocksDB as KV blocks (`storage/rocksdb_tier`).
 //
 // An object lies there in chunks of 1 MiB, so that a large one is read by several threads at once. The first
-// one carries a note: what `segment_record` has, with its times on the wall's clock. It is written last, and an
-// object of which some chunk is missing is none.
+// one carries a note: what `segment_record` has, with its times on the wall's clock. It is written last, and
+// an object of which some chunk is missing is none.
 
 #include <condition_variable>
 #include <deque>

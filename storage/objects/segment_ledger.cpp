@@ -152,7 +152,8 @@ segment_ledger::tenant_part* segment_ledger::part_at(std::uint64_t offset, std::
 
 namespace {
 /// Cuts records into payloads. @param next  writes one; false when there are no more.
-std::vector<std::vector<std::byte>> cut(std::uint32_t segment, const std::function<bool(byte_writer&)>& next) {
+std::vector<std::vector<std::byte>> cut(std::uint32_t segment,
+                                        const std::function<bool(byte_writer&)>& next) {
   constexpr std::size_t bytes_max = 1 * MiB;
   std::vector<std::vector<std::byte>> all;
   std::vector<std::byte> records;

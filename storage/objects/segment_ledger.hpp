@@ -30,9 +30,9 @@ class segment_ledger {
  public:
   struct outcome {
     bool understood = true;
-    bool acknowledge = false;        ///< the directory waits to hear that this was taken
-    bool fenced = false;             ///< the contents count no more: begin again with fresh memory
-    std::vector<task_order> orders;  ///< what the holder is to do
+    bool acknowledge = false;                  ///< the directory waits to hear that this was taken
+    bool fenced = false;                       ///< the contents count no more: begin again with fresh memory
+    std::vector<task_order> orders;            ///< what the holder is to do
     std::vector<disk_order> disk_orders = {};  ///< to the SSD beside, in this order
   };
 

@@ -162,13 +162,14 @@ result<void> segment_lender::mount_disk(const std::shared_ptr<directory_link>& l
   auto& disk = *options_.disk;
   const auto segment = life_->ledger.with([](segment_ledger& l) { return l.former().segment; });
   const store_wire::disk_offer offer{options_.name + "/ssd", disk.bytes(), segment,
-                                     disk.number(), disk.store(), disk.policy()};
+                                     disk.number(),          disk.store(), disk.policy()};
   const auto answer = link->ask_and_wait(store_wire::op::mount_disk,
                                          [&](byte_writer& out) { store_wire::put_disk(out, offer); });
   if (!answer) return fail(answer.error());
   byte_reader in{*answer};
   const auto mounted = store_wire::get_mounted_disk(in);
-  if (mounted.code == store_code::segment_not_found) return fail(ec::unavailable, "the memory beside the SSD was given up");
+  if (mounted.code == store_code::segment_not_found)
+    return fail(ec::unavailable, "the memory beside the SSD was given up");
   if (mounted.code != store_code::ok)
     return fail(ec::already_exists, "the SSD of segment " + options_.name + " is lent already");
   const auto held = disk.contents();

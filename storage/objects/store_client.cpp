@@ -246,7 +246,8 @@ store_code store_client::read_once(const object_view& object, target_pieces piec
     // The copying pass loads a line twice, to hash it and to copy it: past the lease that proves nothing, and
     // what arrived is looked at itself.
     if (sum && *sum == object.checksum &&
-        ((object.loaded.empty() && clock_type::now() - object.asked < surely_leased) || checksum_of(pieces) == object.checksum))
+        ((object.loaded.empty() && clock_type::now() - object.asked < surely_leased) ||
+         checksum_of(pieces) == object.checksum))
       return store_code::ok;
     if (sum) outcome = store_code::checksum_mismatch;
   }

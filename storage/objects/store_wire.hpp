@@ -59,8 +59,8 @@ enum class op : std::uint8_t {
   end_task,     ///< id, code: by whoever was told to carry it out
   tenants,      ///< what each has, and may have; a tenant hears of itself alone
   mount_disk,   ///< an SSD, by the process that lends memory beside it; see `disk_offer`
-  load,         ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
-  disk_done,    ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
+  load,  ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
+  disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
 };
 inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::disk_done);
 std::string_view name_of(op what) noexcept;
@@ -81,8 +81,8 @@ enum class entry : std::uint8_t {
   fenced,        ///< nothing: what this segment holds counts no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
   task,          ///< an order that the holder is to carry out
-  save,          ///< of an SSD: ticket, where it lies in the memory beside, its size, and what `published` has
-  load,          ///< of an SSD: ticket, where it is to lie in the memory beside, its size
+  save,  ///< of an SSD: ticket, where it lies in the memory beside, its size, and what `published` has
+  load,  ///< of an SSD: ticket, where it is to lie in the memory beside, its size
 };
 
 /// What the lender of an SSD says of it. It announces what lies there as for memory if the answer says so;

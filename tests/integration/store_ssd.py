@@ -209,23 +209,6 @@ def test_flipped_bits_are_a_miss_and_counted():
         store.close()
 
 
-def test_a_drain_takes_the_ssd_along():
-    with Cluster() as cluster:
-        world = Store(cluster, segments=1, size="8MiB", ssd="64MiB", lease="0.2s")
-        store = world.client()
-        values = {f"k{i}": noise(SIZE, i) for i in range(100)}
-        put_all(store, values)
-        other = world.start("s1", "store", "lend", "--name", "s1", "--size", "64MiB", "--directory", world.at,
-                            "--cluster-secret-file", world.secret)
-        ready(other)
-        assert world.json("drain", "s0")["left"] == 0
-        world.lenders[0].kill9()
-        wait_until("it is gone", lambda: len(world.json("segments")) == 1)
-        for key, value in values.items():
-            assert store.get(key) == value, key
-        store.close()
-
-
 if __name__ == "__main__":
     package()
     main([value for name, value in sorted(globals().items()) if name.startswith("test_")])

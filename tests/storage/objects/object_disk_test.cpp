@@ -85,7 +85,8 @@ TEST_CASE("objects of any size are what they were, also after a restart, but for
     number = u.disk->number();
     u.disk->start_over(77);
     for (std::uint64_t t = 0; t < std::size(sizes); ++t) REQUIRE(u.save(10 + t, value_of(t, sizes[t])));
-    for (std::uint64_t t = 0; t < std::size(sizes); ++t) CHECK(u.load(10 + t, sizes[t]) == value_of(t, sizes[t]));
+    for (std::uint64_t t = 0; t < std::size(sizes); ++t)
+      CHECK(u.load(10 + t, sizes[t]) == value_of(t, sizes[t]));
     u.erase(13);
     CHECK_FALSE(u.load(13, sizes[3]));
     CHECK(u.disk->contents().size() == 5);

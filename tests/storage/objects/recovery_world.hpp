@@ -146,7 +146,8 @@ struct world {
         const auto take = std::exchange(c.waits, {});
         take(in);
       }
-      if (header->what == op::mount || header->what == op::mount_disk) last_mount.assign(payload.begin(), payload.end());
+      if (header->what == op::mount || header->what == op::mount_disk)
+        last_mount.assign(payload.begin(), payload.end());
     }
   }
   std::vector<std::byte> last_mount;
@@ -207,7 +208,8 @@ struct world {
     d.jobs.pop_front();
     const auto& o = job.order.object;
     if (job.acknowledge != 0)
-      return static_cast<void>(send(h.session, op::acked, [&](byte_writer& out) { out.put(job.acknowledge); }));
+      return static_cast<void>(
+          send(h.session, op::acked, [&](byte_writer& out) { out.put(job.acknowledge); }));
     if (job.order.what == disk_order::kind::erase) return static_cast<void>(d.held.erase(o.ticket));
     const auto first = o.offset / grain, count = (o.size + grain - 1) / grain;
     if (job.order.what == disk_order::kind::save) {
@@ -228,8 +230,9 @@ struct world {
   void mount_disk(holder& h) {
     auto& d = *h.disk;
     send(h.session, op::mount_disk, [&](byte_writer& out) {
-      store_wire::put_disk(out, store_wire::disk_offer{"segment-" + std::to_string(name_of(h)) + "/ssd", d.bytes,
-                                                       h.ledger.former().segment, d.number, d.store, d.policy});
+      store_wire::put_disk(out,
+                           store_wire::disk_offer{"segment-" + std::to_string(name_of(h)) + "/ssd", d.bytes,
+                                                  h.ledger.former().segment, d.number, d.store, d.policy});
     });
     byte_reader in{last_mount};
     const auto made = store_wire::get_mounted_disk(in);
