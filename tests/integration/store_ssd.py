@@ -209,6 +209,38 @@ def test_flipped_bits_are_a_miss_and_counted():
         store.close()
 
 
+def test_what_a_tenant_s_quota_has_no_room_for_lies_on_ssd():
+    from store_tenants import World
+
+    with Cluster() as cluster:
+        world = World(cluster, quota="2MiB", segments=1, size="16MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
+        red, blue = world.of("red"), world.of("blue")
+        values = {f"k{i}": noise(SIZE, i) for i in range(40)}
+        put_all(red, values)
+        assert blue.put("k1", b"another") == 0
+        stat = world.json("stat")
+        assert stat["objects"] == 41 and stat["evictions"] == 0 and stat["ssd_objects"] > 25, stat
+        for key, value in values.items():
+            assert red.get(key) == value, key
+        used = {t["name"]: t["used_bytes"] for t in world.json("tenants")}
+        assert 0 < used["red"] <= 2 << 20, used
+        assert blue.get("k1") == b"another" and blue.get("k2") == b""
+        # Kill both: it is the tenant's again, and nobody else's. What it removes meanwhile is gone, and only that.
+        quiet(world)
+        world.lenders[0].kill9()
+        assert red.remove_by_regex("^k1", True) >= 0
+        restart(world.directory)
+        world.lenders[0].start()
+        ready(world.lenders[0])
+        wait_until("the SSD is back", lambda: len(world.json("segments")) == 2)
+        wait_until("the store answers", lambda: red.is_exist("none") == 0, 20)
+        assert [key for key in values if red.get(key)] == [], "all of a tenant's that is away counts as removed"
+        wait_until("the store answers the other", lambda: blue.is_exist("k1") == 1, 20)
+        assert blue.get("k1") == b"another"
+        red.close()
+        blue.close()
+
+
 if __name__ == "__main__":
     package()
     main([value for name, value in sorted(globals().items()) if name.startswith("test_")])

@@ -1,0 +1,201 @@
+// Memory and SSD, with tenants: the table against one memory, one disk and a model of what must be there.
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+
+#include "storage/objects/object_table.hpp"
+
+using namespace mooncaf;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t grain = 4 * KiB;
+
+/// A lender of memory and an SSD, whose bytes are the number of the value that they belong to.
+struct lender : object_journal {
+  struct job {
+    bool loads = false;
+    std::uint64_t ticket = 0, offset = 0;
+  };
+  std::map<std::uint64_t, std::uint64_t> memory, disk;  // value by offset, by ticket
+  std::vector<job> jobs;
+
+  void reserved(std::uint32_t, const segment_record&) override {}
+  void published(std::uint32_t, const segment_record&, std::string_view, std::string_view) override {}
+  void freed(std::uint32_t, std::uint64_t, std::uint64_t, duration) override {}
+  void erased(std::uint32_t, std::uint64_t ticket, std::string_view) override {
+    disk.erase(ticket);
+    std::erase_if(jobs, [&](const job& j) { return !j.loads && j.ticket == ticket; });
+  }
+  void changed(std::string_view) override {}
+  void save(std::uint32_t, const segment_record& r, std::string_view, std::string_view,
+            const replica_place& from) override {
+    jobs.push_back({false, r.ticket, from.offset});
+  }
+  void load(std::uint32_t, std::uint64_t ticket, const replica_place& to) override {
+    jobs.push_back({true, ticket, to.offset});
+  }
+};
+
+object_table_options two_tenants(std::uint64_t bytes, std::uint64_t objects) {
+  object_table_options o;
+  o.lease = 1s;
+  o.quarantine = 2s;
+  o.tenants = {{"a", {bytes, objects}}, {"b", {bytes, objects}}};
+  return o;
+}
+
+struct tiers {
+  tiers(std::uint64_t quota, std::uint64_t objects, std::uint64_t memory_bytes, std::uint64_t disk_bytes,
+        disk_policy policy = {})
+      : table(two_tenants(quota, objects), &ends) {
+    memory = table.mount("m", "h", memory_bytes);
+    disk = table.mount_disk("m/ssd", "h", disk_bytes, memory, policy);
+    table.disk_open(disk);
+  }
+
+  /// @returns whether it did anything. @param good  what the disk says to it.
+  bool work(bool good = true) {
+    if (ends.jobs.empty()) return false;
+    const auto j = ends.jobs.front();
+    ends.jobs.erase(ends.jobs.begin());
+    if (j.loads) good = good && ends.disk.count(j.ticket) != 0;
+    if (good && j.loads) ends.memory[j.offset] = ends.disk.at(j.ticket);
+    if (good && !j.loads) ends.disk[j.ticket] = ends.memory[j.offset];
+    if (!good && j.loads) ends.disk.erase(j.ticket);
+    table.disk_done(disk, j.ticket, good, now);
+    return true;
+  }
+
+  store_code put(const std::string& key, std::uint64_t size, std::uint64_t value, put_policy policy = {}) {
+    const auto made = table.reserve(1, key, size, policy, "h", now);
+    if (made.code != store_code::ok) return made.code;
+    for (const auto& p : made.places) ends.memory[p.offset] = value;
+    return table.publish(1, made.ticket, value, now);
+  }
+  /// As a client does it: asks again while what makes way is being saved.
+  store_code put_patiently(const std::string& key, std::uint64_t size, std::uint64_t value) {
+    for (;;) {
+      const auto code = put(key, size, value);
+      if (code != store_code::busy || !work()) return code;
+    }
+  }
+  /// The value, or nothing.
+  std::optional<std::uint64_t> get(const std::string& key) {
+    auto seen = table.find(key, now);
+    while (seen.code == store_code::ok && seen.places.empty()) {
+      const auto code = table.load(key, now);
+      if (code == store_code::busy && work()) continue;
+      if (code != store_code::ok) return std::nullopt;
+      table.hold(key, now);
+      seen = table.look(key, now);
+    }
+    if (seen.code != store_code::ok) return std::nullopt;
+    REQUIRE(ends.memory[seen.places.front().offset] == seen.checksum);
+    return seen.checksum;
+  }
+
+  lender ends;
+  object_table table;
+  std::uint32_t memory = 0, disk = 0;
+  time_point now{1h};
+};
+
+std::string named(std::string_view tenant, std::string_view key) { return all_of(tenant) + std::string{key}; }
+
+}  // namespace
+
+TEST_CASE(
+    "what a tenant has no room for any more lies on SSD, is read back within the quota, and counts nothing") {
+  tiers t{8 * grain, 5, 1 * MiB, 16 * MiB};
+  const auto a = t.table.owner("a");
+  for (std::uint64_t i = 0; i < 40; ++i)
+    REQUIRE(t.put_patiently(named("a", "k" + std::to_string(i)), grain, 100 + i) == store_code::ok);
+  CHECK(t.table.tenant(a).counts.objects == 40);
+  CHECK(t.table.tenant(a).counts.evictions == 0);
+  CHECK(t.table.tenant(a).counts.demoted >= 35);
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    CHECK(t.get(named("a", "k" + std::to_string(i))) == 100 + i);
+    const auto c = t.table.tenant(a).counts;
+    CHECK(c.total_bytes - c.free_bytes <= 8 * grain);
+    REQUIRE(t.table.consistent());
+  }
+  CHECK(t.table.tenant(a).counts.loaded >= 35);
+  CHECK(t.table.tenant(t.table.owner("b")).counts.loaded == 0);
+  // One who says that it may be lost gets room at once, and what made way is gone.
+  t.now += 2s;
+  put_policy at_once;
+  at_once.lossy = true;
+  for (std::uint64_t i = 0; i < 5; ++i)
+    CHECK(t.put(named("a", "now" + std::to_string(i)), grain, i, at_once) == store_code::ok);
+  CHECK(t.table.consistent());
+}
+
+TEST_CASE("two tenants, and somebody without a quota, in memory and on SSD, come and go in any order") {
+  std::uint64_t loaded = 0, demoted = 0, refused = 0;
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random{seed};
+    const disk_policy policy{static_cast<write_policy>(random() % 3), 2,
+                             1 + static_cast<std::uint32_t>(random() % 2)};
+    tiers t{60 * grain, 20, 1 * MiB, random() % 2 ? 1 * MiB : 64 * MiB, policy};
+    std::map<std::string, std::uint64_t> there;  // a superset
+    const auto key = [&] {
+      const auto name = "k" + std::to_string(random() % 40);
+      const auto who = random() % 3;
+      return who == 0 ? name : named(who == 1 ? "a" : "b", name);
+    };
+    for (std::uint64_t i = 1; i <= 1500; ++i) {
+      CAPTURE(i);
+      const auto k = key();
+      const auto what = random() % 10;
+      if (what < 4) {
+        put_policy p;
+        p.replace = random() % 2;
+        p.lossy = random() % 8 == 0;
+        const auto code = t.put(k, grain * (1 + random() % 12), i, p);
+        if (code == store_code::ok) there[k] = i;
+        refused += code == store_code::quota_exceeded;
+      } else if (what < 7) {
+        const auto got = t.get(k);
+        if (got) REQUIRE(there.at(k) == *got);
+      } else if (what == 7) {
+        if (t.table.remove(k, true, t.now) == store_code::ok) there.erase(k);
+      } else if (what == 8) {
+        t.work(random() % 8 != 0);
+      } else {
+        t.now += std::chrono::milliseconds(random() % 800);
+        t.table.tick(t.now);
+      }
+      if (i % 20 == 0) REQUIRE(t.table.consistent());
+      for (std::uint32_t who = 1; who <= 2; ++who) {
+        const auto c = t.table.tenant(who).counts;
+        REQUIRE(c.total_bytes - c.free_bytes <= 60 * grain);
+      }
+    }
+    while (t.work()) {
+    }
+    REQUIRE(t.table.consistent());
+    loaded += t.table.counts().loaded;
+    demoted += t.table.counts().demoted;
+    t.table.unmount(random() % 2 ? t.disk : t.memory, t.now);
+    REQUIRE(t.table.consistent());
+    for (const auto& [k, value] : there) {
+      t.table.remove(k, true, t.now);
+      REQUIRE(t.table.look(k, t.now).code == store_code::not_found);
+    }
+    t.now += 10s;
+    t.table.tick(t.now);
+    const auto end = t.table.counts();
+    CHECK(end.objects == 0);
+    CHECK(end.free_bytes == end.total_bytes);
+    CHECK(end.disk_bytes == 0);
+  }
+  // The histories have all of it in them.
+  CHECK(loaded > 500);
+  CHECK(demoted > 500);
+  CHECK(refused > 0);
+}
