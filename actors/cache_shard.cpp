@@ -59,11 +59,11 @@ class disk_task final : public blocking_task {
  public:
   /// @param load  who computes with what is read part by part; null: nobody.
   /// @param part_layers  layers of a part.
-  disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, std::size_t block_bytes,
+  disk_task(std::shared_ptr<rocksdb_tier> tier, std::vector<io_job> jobs, const block_pieces& shape,
             prefix_load_ptr load, std::uint32_t part_layers)
       : tier_(std::move(tier)),
         jobs_(std::move(jobs)),
-        block_bytes_(block_bytes),
+        shape_(shape),
         load_(std::move(load)),
         part_layers_(part_layers) {}
   void run() override {
@@ -75,7 +75,7 @@ class disk_task final : public blocking_task {
         load_->landed((*parts - 1) * part_layers_, part_layers_);
       };
     }
-    results_ = execute(jobs_, *tier_, block_bytes_, progress);
+    results_ = execute(jobs_, *tier_, shape_, progress);
     elapsed_ = clock_type::now() - began;
   }
   /// Bytes read, if reading was all it did and all of it went well; else 0.
@@ -83,7 +83,7 @@ class disk_task final : public blocking_task {
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (jobs_[i].what != io_job::kind::read || !results_[i].ok()) return 0;
     }
-    return jobs_.size() * block_bytes_;
+    return jobs_.size() * shape_.block_bytes();
   }
   duration elapsed() const noexcept { return elapsed_; }
   const std::vector<io_result>& results() const noexcept { return results_; }
@@ -91,7 +91,7 @@ class disk_task final : public blocking_task {
  private:
   std::shared_ptr<rocksdb_tier> tier_;
   std::vector<io_job> jobs_;
-  std::size_t block_bytes_;
+  block_pieces shape_;
   prefix_load_ptr load_;
   std::uint32_t part_layers_;
   std::vector<io_result> results_;
@@ -263,7 +263,7 @@ void cache_shard::pump() {
   disk_busy_ = true;
   auto load = loads_.extract(jobs.front().load);
   task_ptr task =
-      std::make_shared<disk_task>(ssd_, std::move(jobs), store_.block_bytes(),
+      std::make_shared<disk_task>(ssd_, std::move(jobs), store_.shape(),
                                   load ? std::move(load.mapped()) : nullptr, context_->disk_part_layers);
   // The disk may be slow but it answers: an executor runs every task to its end.
   request(disk_, caf::infinite, run_atom_v, std::move(task)).then([this](const task_ptr& finished) {

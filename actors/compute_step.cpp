@@ -138,7 +138,7 @@ void compute_step::check_blocks(step_item& item) {
   if (runner.checks() && item.written_from == item.start) return;
   item.checksums.resize(end / layout.block_tokens - item.first_block);
   for (std::size_t i = 0; i < item.checksums.size(); ++i)
-    item.checksums[i] = checksum64({item.blocks[item.first_block + i], layout.block_bytes()});
+    item.checksums[i] = checksum64(item.blocks[item.first_block + i], layout.pieces());
 }
 
 }  // namespace mooncaf

@@ -40,7 +40,7 @@ std::vector<std::uint64_t> copy_blocks(device_kv& kv, copy_queue& queue,
   wait_for(queue.record());
   kv.count_moved(0, blocks.size() * layout.block_bytes());
   std::vector<std::uint64_t> sums;
-  for (auto* page : pages) sums.push_back(checksum64({page, layout.block_bytes()}));
+  for (auto* page : pages) sums.push_back(checksum64(page, layout.pieces()));
   return sums;
 }
 

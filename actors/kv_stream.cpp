@@ -64,16 +64,15 @@ void kv_stream::add_rows(std::vector<slice_pair>& out, std::uint32_t block, std:
   const auto add = [&](std::uint64_t at, std::uint64_t length) {
     out.push_back({{from_.region, local + at, length}, {target_->region, remote + at, length}, std::nullopt});
   };
+  const auto page = layout_.page();
   if (layout_.pages == page_order::page_first) {
-    const auto page = layout_.page();
     for (auto row = first_row; row < first_row + rows; ++row)
       add(page.offset(layer, 0, row), layout_.planes() * layout_.row_bytes());
     return;
   }
-  if (rows == layout_.block_tokens) return add(layer * layout_.layer_bytes(), layout_.layer_bytes());
+  if (rows == layout_.block_tokens) return add(layer * page.layer, layout_.layer_bytes());
   for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
-    add(layout_.offset(layer, 0, false, first_row) + plane * layout_.plane_bytes(),
-        rows * layout_.row_bytes());
+    add(page.offset(layer, plane, first_row), rows * layout_.row_bytes());
 }
 
 /// Rows of all layers, where they are one piece.

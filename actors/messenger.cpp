@@ -217,6 +217,7 @@ std::uint32_t messenger::pieces(const reading& work) const {
 
 std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t piece) const {
   const auto& layout = context_->layout;
+  const auto shape = layout.pieces();
   const auto blocks = static_cast<std::uint32_t>(work.held.blocks.size());
   std::uint64_t at = 0, length = layout.block_bytes();
   std::uint32_t first = 0, last = blocks;
@@ -229,14 +230,16 @@ std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t 
     last = std::min(blocks, first + run_blocks);
   }
   std::vector<slice_pair> out;
-  out.reserve(last - first);
+  out.reserve((last - first) * shape.count);
   for (auto i = first; i < last; ++i) {
     const auto& block = work.held.blocks[i];
-    slice_pair pair{{context_->region.id, context_->slot_offset(work.plan.slots[i]) + at, length},
-                    {work.held.region, block.offset + at, length},
-                    std::nullopt};
-    if (!work.load) pair.expected_checksum = block.checksum;
-    out.push_back(pair);
+    const auto here = context_->slot_offset(work.plan.slots[i]);
+    shape.each(at, length, [&](std::uint64_t from, std::uint64_t bytes) {
+      slice_pair pair{
+          {context_->region.id, here + from, bytes}, {work.held.region, block.offset + from, bytes}, {}};
+      if (!work.load && shape.count == 1) pair.expected_checksum = block.checksum;
+      out.push_back(pair);
+    });
   }
   return out;
 }
@@ -301,32 +304,40 @@ void messenger::stop(const attempt_id& id) {
 
 void messenger::finish(const reading_ptr& work) {
   if (!reading_.erase(work->plan.id.reader())) return;
-  if (work->load) return verify(work);
+  if (work->load) return finish_load(work);
   let_go(*work);
   const auto whole =
       static_cast<std::size_t>(std::ranges::find(work->arrived, false) - work->arrived.begin());
   if (whole == 0 && work->failure.code != ec::none && !work->stopped)
     return work->reply.deliver(to_caf(work->failure));
   work->held.blocks.resize(std::min(work->held.blocks.size(), whole * run_blocks));
+  // What came in one piece was verified as it came.
+  if (context_->layout.pieces().count > 1 && whole > 0) return verify(work);
   work->reply.deliver(std::move(work->held));
 }
 
-void messenger::verify(const reading_ptr& work) {
+void messenger::finish_load(const reading_ptr& work) {
   let_go(*work);
   const bool complete = std::ranges::find(work->arrived, false) == work->arrived.end();
-  if (!complete || work->held.blocks.empty()) {
-    work->load->give_up();
-    return work->reply.deliver(remote_blocks{work->held.region, {}});
-  }
-  auto good = std::make_shared<bool>(true);
+  if (complete && !work->held.blocks.empty()) return verify(work);
+  work->load->give_up();
+  work->reply.deliver(remote_blocks{work->held.region, {}});
+}
+
+/// Answers with the leading blocks that are what they should be; of those that are computed with already with
+/// all of them or none.
+void messenger::verify(const reading_ptr& work) {
+  auto good = std::make_shared<std::size_t>(0);
   auto task = make_task([context = context_, work, good] {
-    for (std::size_t i = 0; i < work->held.blocks.size() && *good; ++i) {
-      const std::span bytes{context->slot(work->plan.slots[i]), context->layout.block_bytes()};
-      *good = checksum64(bytes) == work->held.blocks[i].checksum;
-    }
+    const auto is_good = [&](std::size_t i) {
+      return checksum64(context->slot(work->plan.slots[i]), context->layout.pieces()) ==
+             work->held.blocks[i].checksum;
+    };
+    while (*good < work->held.blocks.size() && is_good(*good)) ++*good;
   });
   request(blocking_, caf::infinite, run_atom_v, std::move(task)).then([work, good](const task_ptr&) {
-    if (!*good) work->held.blocks.clear();
+    const bool all = *good == work->held.blocks.size();
+    work->held.blocks.resize(work->load && !all ? 0 : *good);
     work->reply.deliver(std::move(work->held));
   });
 }

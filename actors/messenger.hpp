@@ -68,6 +68,7 @@ class messenger final : public messenger_actor::base {
   void stop(const attempt_id& id);
   void finish(const reading_ptr& work);
   /// The checksums of all blocks, on a thread of its own, since layers came without.
+  void finish_load(const reading_ptr& work);
   void verify(const reading_ptr& work);
   void let_go(const reading& work);
   transfer_report report();

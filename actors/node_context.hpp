@@ -45,15 +45,14 @@ struct node_context {
   block_key root;                      ///< parent of every first block without a tenant salt
 
   std::shared_ptr<arena> memory;  ///< null without a shard
-  std::size_t slot_stride = 0;    ///< bytes from one slot to the next
   region_desc region;             ///< the arena, as peers address it
   std::shared_ptr<data_plane> plane;
   std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids;  ///< next id of a transfer of this node
   std::shared_ptr<link_book> links;  ///< what transfers with peers cost; null without a data plane
   std::shared_ptr<metrics> meters;   ///< null where nobody measures
 
-  std::byte* slot(std::uint32_t index) const noexcept { return memory->base() + index * slot_stride; }
-  std::uint64_t slot_offset(std::uint32_t index) const noexcept { return index * slot_stride; }
+  std::byte* slot(std::uint32_t index) const noexcept { return memory->base() + slot_offset(index); }
+  std::uint64_t slot_offset(std::uint32_t index) const noexcept { return layout.pieces().offset(index); }
 };
 
 using context_ptr = std::shared_ptr<const node_context>;

@@ -8,7 +8,15 @@ device_write_rule as_rule(write_policy_choice c, std::uint32_t hits) noexcept {
 }
 
 page_order as_order(l2_layout_choice c) noexcept {
-  return c == l2_layout_choice::page_first ? page_order::page_first : page_order::page_first_direct;
+  switch (c) {
+    case l2_layout_choice::page_first_direct:
+      return page_order::page_first_direct;
+    case l2_layout_choice::page_first:
+      return page_order::page_first;
+    case l2_layout_choice::layer_first:
+      return page_order::layer_first;
+  }
+  return page_order::page_first_direct;
 }
 
 kv_dtype as_dtype(kv_dtype_choice c) noexcept {

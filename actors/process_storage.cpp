@@ -97,9 +97,8 @@ result<void> process::open_ssd(std::vector<ssd_block>& found) {
 result<tiered_store> process::open_store() {
   const auto& c = opts().cache;
   const auto block = context_->layout.block_bytes();
-  auto slots = block_allocator::create(context_->memory->bytes(), block);
+  auto slots = block_allocator::create(context_->memory->bytes(), context_->layout.pieces());
   if (!slots) return fail(slots.error());
-  context_->slot_stride = slots->stride_bytes();
   tiered_store_options options;
   options.dram.eviction.policy = as_policy(c.eviction);
   options.ssd_eviction.policy = as_policy(c.eviction);

@@ -148,7 +148,8 @@ void add_model(table& t) {
                    s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
   t.push_back(choice<model_options, write_policy_choice>(
       {"device-write-policy", "device_write_policy",
-       "When KV of a cuda or linked device goes to the host's memory, where prefill and decode share it: before "
+       "When KV of a cuda or linked device goes to the host's memory, where prefill and decode share it: "
+       "before "
        "it leaves the device, at once, or after cache-selective-hits requests have used it",
        compute},
       s, at(m, &model_options::device_write_policy),
@@ -158,11 +159,14 @@ void add_model(table& t) {
   t.push_back(choice<model_options, l2_layout_choice>(
       {"l2-layout", "l2_layout",
        "Order of KV in the host's memory beside a cuda or linked device; equal in the whole cluster. "
-       "page_first_direct: layer by layer in each block; page_first: token by token",
+       "page_first_direct: layer by layer in each block; page_first: token by token; layer_first: layer by "
+       "layer "
+       "over 16 blocks",
        who},
       s, at(m, &model_options::l2_layout),
       {{"page_first_direct", l2_layout_choice::page_first_direct},
-       {"page_first", l2_layout_choice::page_first}}));
+       {"page_first", l2_layout_choice::page_first},
+       {"layer_first", l2_layout_choice::layer_first}}));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},
                    s, at(m, &model_options::link_bytes_per_s), 1 * MiB, 1024 * GiB));

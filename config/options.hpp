@@ -25,7 +25,7 @@ std::string to_string(const host_port& at);  ///< "127.0.0.1:8000", "[::1]:8000"
 
 enum class kv_dtype_choice : std::uint8_t { f16, f32 };
 /// Order of KV in the host's memory: see `page_order` (runtime/base/kv_layout.hpp).
-enum class l2_layout_choice : std::uint8_t { page_first_direct, page_first };
+enum class l2_layout_choice : std::uint8_t { page_first_direct, page_first, layer_first };
 enum class serving_mode : std::uint8_t {
   disaggregated,  ///< prefill and decode on instances of their own
   coupled,        ///< one worker does both: the baseline to compare with

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/block_pieces.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 
@@ -16,7 +17,7 @@ namespace mooncaf {
 struct slot_ref {
   std::uint32_t index = 0;
   std::uint64_t offset = 0;      ///< bytes from the base of the arena: what a remote peer needs
-  std::byte* address = nullptr;  ///< in this process
+  std::byte* address = nullptr;  ///< in this process; of a block in pieces the first, as `offset`
 
   friend bool operator==(const slot_ref&, const slot_ref&) noexcept = default;
 };
@@ -25,13 +26,12 @@ struct slot_ref {
 /// warm). Does not own the memory and never reads or writes it. @thread not synchronised.
 class block_allocator {
  public:
-  /// Slots start at multiples of this, so that direct I/O and vector loads need no bounce buffer.
-  static constexpr std::size_t alignment = 4096;
+  static constexpr std::size_t alignment = block_pieces::alignment;
 
-  /// @param memory       aligned to `alignment`; only whole slots are used.
-  /// @param block_bytes  bytes of one block, e.g. `kv_layout::block_bytes()`; rounded up to `alignment`.
+  /// @param memory  aligned to `alignment`; only whole slots are used, of blocks in pieces whole groups.
+  /// @param shape   of one block, e.g. `kv_layout::pieces()`.
   /// @error `ec::invalid_argument` if not one slot fits, more than 2^32-2 do, or the memory is not aligned.
-  static result<block_allocator> create(std::span<std::byte> memory, std::size_t block_bytes);
+  static result<block_allocator> create(std::span<std::byte> memory, const block_pieces& shape);
 
   /// A free slot, or nothing when all are taken.
   std::optional<slot_ref> allocate();
@@ -43,15 +43,13 @@ class block_allocator {
 
   std::size_t total() const noexcept { return used_.size(); }
   std::size_t free_count() const noexcept { return free_.size(); }
-  std::size_t block_bytes() const noexcept { return block_bytes_; }
-  std::size_t stride_bytes() const noexcept { return stride_; }
+  const block_pieces& shape() const noexcept { return shape_; }
 
  private:
-  block_allocator(std::byte* base, std::size_t block_bytes, std::size_t stride, std::size_t count);
+  block_allocator(std::byte* base, const block_pieces& shape, std::size_t count);
 
   std::byte* base_;
-  std::size_t block_bytes_;
-  std::size_t stride_;
+  block_pieces shape_;
   std::vector<std::uint32_t> free_;
   std::vector<bool> used_;
 };

@@ -196,7 +196,8 @@ class block_store {
 
   slot_counts integrity() const noexcept;
   const store_stats& stats() const noexcept { return stats_; }
-  std::size_t block_bytes() const noexcept { return slots_.block_bytes(); }
+  std::size_t block_bytes() const noexcept { return slots_.shape().block_bytes(); }
+  const block_pieces& shape() const noexcept { return slots_.shape(); }
   /// Recounts everything from scratch; for tests and the integrity endpoint. @param why  gets the first
   /// contradiction.
   bool consistent(std::string* why = nullptr) const;

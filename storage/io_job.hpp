@@ -39,9 +39,10 @@ using load_progress = std::function<void(ticket_id load, std::optional<std::uint
 
 /// Executes jobs in order, neighbours of one kind (and load) together: one write batch, several reads in
 /// flight.
-/// @param block_bytes  bytes of a block, as the tier was opened with.
+/// @param shape  of the blocks in memory, of as many bytes as the tier was opened with; those in pieces are
+/// gathered for the disk, and scattered when read.
 /// @thread  blocks on the disk; the I/O thread calls it.
-std::vector<io_result> execute(std::span<const io_job> jobs, rocksdb_tier& tier, std::size_t block_bytes,
+std::vector<io_result> execute(std::span<const io_job> jobs, rocksdb_tier& tier, const block_pieces& shape,
                                const load_progress& progress = {});
 
 }  // namespace mooncaf

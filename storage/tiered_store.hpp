@@ -129,6 +129,7 @@ class tiered_store {
 
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
   std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
+  const block_pieces& shape() const noexcept { return store_.shape(); }
   /// Blocks that the SSD may hold; 0: there is none.
   std::size_t ssd_capacity_blocks() const noexcept { return options_.ssd ? options_.ssd_capacity_blocks : 0; }
   slot_counts integrity() const noexcept { return store_.integrity(); }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/block_pieces.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace mooncaf {
@@ -21,17 +22,22 @@ enum class kv_dtype : std::uint8_t { f16 = 1, f32 = 2 };
 
 constexpr std::size_t size_bytes(kv_dtype t) noexcept { return t == kv_dtype::f16 ? 2 : 4; }
 
-/// Order of a page: a block in the host's memory (L2), beside a device that has memory of its own. A page is
-/// one piece of memory in each, and so one object for SSD and network.
+/// Order of a page: a block in the host's memory (L2), beside a device that has memory of its own. In the
+/// page-first ones it is one piece of memory, and so one object for SSD and network without a copy.
 enum class page_order : std::uint8_t {
   /// [layer][kv_head][K|V][token][head_dim], as on the device: a layer of a page is one copy.
   page_first_direct = 0,
-  /// [token][layer][kv_head][K|V][head_dim]: a run of tokens is one piece, all layers of it; a layer of a page
+  /// [token][layer][kv_head][K|V][head_dim]: a run of tokens is one piece, all layers of it; a layer of a
+  /// page
   /// is a copy of as many rows of `head_dim` as there are tokens, heads, keys and values.
   page_first = 1,
+  /// A layer of `kv_layout::layer_group` blocks is one piece, [block][kv_head][K|V][token][head_dim], and the
+  /// next layer of all of them lies behind it: a layer of a page is one copy, a page as many pieces as there
+  /// are layers, which SSD gets gathered and network one by one.
+  layer_first = 2,
 };
 
-/// Bytes from one to the next in a page; a row of `head_dim` numbers is in one piece.
+/// Bytes from one to the next in memory; a row of `head_dim` numbers is in one piece.
 struct page_strides {
   std::size_t layer = 0, plane = 0, token = 0;
 
@@ -52,6 +58,8 @@ struct kv_layout {
   page_order pages = page_order::page_first_direct;
 
   static constexpr std::uint32_t version = 1;  ///< Bump when the order of dimensions changes.
+  /// Blocks whose layers lie together in `layer_first`: long runs, and little memory left over at its end.
+  static constexpr std::uint32_t layer_group = 16;
 
   constexpr std::size_t row_bytes() const noexcept { return head_dim * size_bytes(dtype); }
   /// Bytes of one K or V plane of one head: [block_tokens, head_dim].
@@ -73,7 +81,13 @@ struct kv_layout {
   /// Where rows lie in a page: row `token` of plane `plane` (see `planes`) of a layer.
   constexpr page_strides page() const noexcept {
     if (pages == page_order::page_first) return {planes() * row_bytes(), row_bytes(), bytes_per_token()};
-    return {layer_bytes(), plane_bytes(), row_bytes()};
+    const auto layer = pages == page_order::layer_first ? pieces().stride() : layer_bytes();
+    return {layer, plane_bytes(), row_bytes()};
+  }
+  /// How pages lie in the host's memory.
+  constexpr block_pieces pieces() const noexcept {
+    if (pages == page_order::layer_first) return {layer_bytes(), n_layers, layer_group};
+    return {block_bytes()};
   }
 
   constexpr std::size_t blocks_for(std::size_t tokens) const noexcept {
@@ -86,7 +100,9 @@ struct kv_layout {
            std::to_string(l.head_dim) + " dims, blocks of " + std::to_string(l.block_tokens) + " tokens, " +
            (l.dtype == kv_dtype::f16 ? "f16" : "f32") + ", layout v" + std::to_string(version) +
            (l.shared ? ", values in their keys" : "") +
-           (l.pages == page_order::page_first ? ", pages by token" : "");
+           (l.pages == page_order::page_first    ? ", pages by token"
+            : l.pages == page_order::layer_first ? ", pages by layer"
+                                                 : "");
   }
 };
 

@@ -27,9 +27,9 @@ constexpr std::size_t least_samples = 4;
 class scratch_blocks {
  public:
   scratch_blocks(const kv_layout& layout, std::size_t tokens)
-      : memory_(layout.blocks_for(tokens) * layout.block_bytes()) {
-    for (std::size_t at = 0; at < memory_.size(); at += layout.block_bytes())
-      blocks_.push_back(memory_.data() + at);
+      : memory_(layout.pieces().bytes_for(layout.blocks_for(tokens))) {
+    for (std::uint32_t b = 0; b < layout.blocks_for(tokens); ++b)
+      blocks_.push_back(memory_.data() + layout.pieces().offset(b));
   }
   std::span<std::byte* const> blocks() const noexcept { return blocks_; }
 

@@ -53,7 +53,7 @@ class model_runner final : public forward_pass {
 
   bool checks() const noexcept override {
     // Of what the device has in another order than the page it would be of something else.
-    return mirror_ != nullptr && options_.layout.pages == page_order::page_first_direct &&
+    return mirror_ != nullptr && options_.layout.pages != page_order::page_first &&
            checksum_fits(options_.layout.block_bytes());
   }
   bool chooses() const noexcept override { return !logits_in_place_; }

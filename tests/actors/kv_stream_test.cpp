@@ -91,8 +91,8 @@ struct stream_world {
     });
   }
 
-  static std::uint64_t from_offset(std::uint32_t b) { return (60 - b) * stride; }
-  static std::uint64_t to_offset(std::uint32_t b) { return (3 + 2 * b) * stride; }
+  std::uint64_t from_offset(std::uint32_t b) const { return shape().pieces().offset(60 - b); }
+  std::uint64_t to_offset(std::uint32_t b) const { return shape().pieces().offset(3 + 2 * b); }
 
   /// Every row of positions [first, tokens) is there; every other byte of the region is still zero.
   void check_rows(std::uint32_t first, std::uint32_t tokens) const {
@@ -196,6 +196,24 @@ TEST_CASE("pages that are laid out by token arrive row by row, too, and a reused
   CHECK(w.ended.take());
   CHECK(w.count == 1 + 2 * layout.n_layers);
   w.check_rows(0, 13);
+}
+
+TEST_CASE("layers that lie apart arrive whole and in rows, and nothing of the blocks between them does") {
+  for (const auto path : paths) {
+    stream_world w{path};
+    w.pages = page_order::layer_first;
+    w.open_board();
+    const auto s = w.stream(13);
+    s->prefix_ready(6);
+    compute(*s, 6, 3);
+    s->set_target(w.target(13));
+    compute(*s, 9, 4);
+    w.finish(*s);
+    CHECK(w.landed.take());
+    CHECK(w.ended.take());
+    CHECK(w.count == 1 + 2 * layout.n_layers);
+    w.check_rows(0, 13);
+  }
 }
 
 TEST_CASE("blocks that the decode side has are not sent again") {

@@ -163,10 +163,9 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   auto memory = arena::create("mooncaf-test", 4 * MiB);
   REQUIRE(memory);
   c.memory = std::make_shared<arena>(std::move(*memory));
-  const auto stride = (layout_.block_bytes() + 4095) / 4096 * 4096;
-  auto cut = block_allocator::create(c.memory->bytes().first(slots * stride), layout_.block_bytes());
+  const auto shape = layout_.pieces();
+  auto cut = block_allocator::create(c.memory->bytes().first(shape.bytes_for(slots)), shape);
   REQUIRE(cut);
-  c.slot_stride = cut->stride_bytes();
   data_plane_options plane;
   plane.node = n.id;
   plane.cluster_secret = "the secret of the tests";

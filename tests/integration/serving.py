@@ -207,10 +207,12 @@ def same_tokens_through_every_tier_and_write_policy():
     with Cluster() as cluster:
         client = one_process(cluster, "--cache-dram", "512MiB")
         expected = [text_of(ask(client, p)) for p in prompts]
-    for policy in ("write_through", "write_through_selective", "write_back"):
+    for policy, layout in (("write_through", "layer_first"), ("write_through_selective", "page_first"),
+                           ("write_back", "page_first_direct")):
         with tempfile.TemporaryDirectory(prefix="mooncaf-ssd-") as folder, Cluster() as cluster:
             client = one_process(cluster, "--device", "linked", "--context-length", "1024", "--device-kv", "24MiB", "--cache-dram",
-                                 "24MiB", "--ssd-path", folder, "--ssd-size", "1GiB", "--cache-write-policy", policy, *FETCH_ALL)
+                                 "24MiB", "--ssd-path", folder, "--ssd-size", "1GiB", "--cache-write-policy", policy,
+                                 "--l2-layout", layout, *FETCH_ALL)
             assert [text_of(ask(client, p)) for p in prompts] == expected, policy
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 assert [text_of(b) for b in pool.map(lambda p: ask(client, p), prompts)] == expected, policy

@@ -65,7 +65,7 @@ TEST_CASE("impossible arenas are refused") {
 TEST_CASE("slots do not overlap and are aligned") {
   auto a = arena::create("slots", 1 << 21).value();
   auto slots = block_allocator::create(a.bytes(), 5000).value();
-  CHECK(slots.stride_bytes() == 8192);
+  CHECK(slots.shape().group_bytes() == 8192);
   CHECK(slots.total() == 256);
   std::set<std::byte*> seen;
   while (auto s = slots.allocate()) {

@@ -251,26 +251,34 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("pages of either order hold the same rows, each where its order has it, and give the same logits") {
-  world direct(9), by_token(9, page_order::page_first);
-  const auto& layout = by_token.options.layout;
-  const auto ids = random_tokens(70, 300, 9);
-  const kv_space a(layout, ids.size()), b(layout, ids.size());
-  CHECK(direct.step(a, ids, 0, 70, 1) == by_token.step(b, ids, 0, 70, 1));
-  const auto page = layout.page();
-  for (std::uint32_t p = 0; p < 70; ++p) {
-    for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
-      for (std::uint32_t plane = 0; plane < layout.planes(); ++plane) {
-        const auto row =
-            a.blocks()[p / block_tokens] + layout.offset(layer, plane / 2, plane % 2 == 1, p % block_tokens);
-        const auto moved = b.blocks()[p / block_tokens] + page.offset(layer, plane, p % block_tokens);
-        REQUIRE(std::equal(row, row + layout.row_bytes(), moved));
+TEST_CASE("pages of any order hold the same rows, each where its order has it, and give the same logits") {
+  for (const auto order : {page_order::page_first, page_order::layer_first}) {
+    CAPTURE(static_cast<int>(order));
+    world direct(9), other(9, order);
+    const auto& layout = other.options.layout;
+    const auto ids = random_tokens(70, 300, 9);
+    const kv_space a(direct.options.layout, ids.size()), b(layout, ids.size());
+    CHECK(direct.step(a, ids, 0, 70, 1) == other.step(b, ids, 0, 70, 1));
+    const auto page = layout.page();
+    for (std::uint32_t p = 0; p < 70; ++p) {
+      for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
+        for (std::uint32_t plane = 0; plane < layout.planes(); ++plane) {
+          const auto row = a.blocks()[p / block_tokens] +
+                           layout.offset(layer, plane / 2, plane % 2 == 1, p % block_tokens);
+          const auto moved = b.blocks()[p / block_tokens] + page.offset(layer, plane, p % block_tokens);
+          REQUIRE(std::equal(row, row + layout.row_bytes(), moved));
+        }
       }
     }
+    // Loaded from those pages: whole blocks, and the rows of the last one.
+    CHECK(direct.step(a, ids, 69, 1, 2) == other.step(b, ids, 69, 1, 2));
+    CHECK(other.dev.loaded_bytes == direct.dev.loaded_bytes);
+    // What a device says of a block is what memory and disk say of the page, but for rows by token.
+    if (order == page_order::layer_first) {
+      CHECK(other.runner->checks());
+      CHECK(checksum64(b.blocks()[0], layout.pieces()) == checksum64(a.block(0, direct.options.layout)));
+    }
   }
-  // Loaded from those pages: whole blocks, and the rows of the last one.
-  CHECK(direct.step(a, ids, 69, 1, 2) == by_token.step(b, ids, 69, 1, 2));
-  CHECK(by_token.dev.loaded_bytes == direct.dev.loaded_bytes);
 }
 
 TEST_CASE(

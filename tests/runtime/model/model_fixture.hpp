@@ -46,9 +46,11 @@ inline std::shared_ptr<const model> load_folder(device& dev, const std::string& 
 class kv_space {
  public:
   kv_space(const kv_layout& layout, std::size_t tokens) {
+    const auto shape = layout.pieces();
+    const auto bytes = shape.stride() * (shape.count - 1) + shape.bytes;  // its pieces, and what is between
     for (std::size_t i = 0; i < layout.blocks_for(tokens); ++i) {
-      memory_.emplace_back(new (std::align_val_t{64}) std::byte[layout.block_bytes()]);
-      std::memset(memory_.back().get(), 0xFF, layout.block_bytes());
+      memory_.emplace_back(new (std::align_val_t{64}) std::byte[bytes]);
+      std::memset(memory_.back().get(), 0xFF, bytes);
       blocks_.push_back(memory_.back().get());
     }
   }
