@@ -152,32 +152,6 @@ def every_device_gives_the_same_tokens():
               f"{device['loaded_tokens']} loaded", flush=True)
 
 
-def pages_of_every_order_travel():
-    """From prefill to decode as they are computed, and back as a prefix: the next turn has what decode alone computed."""
-    question = "and the moon pulls. " * 9
-    for order in ("page_first_direct", "page_first", "layer_first"):
-        with Cluster() as cluster:
-            control, port = free_port(), free_port()
-            own = (*SMALL[:2], "--threads", "1", "--block-tokens", "16", "--l2-layout", order, "--metrics-listen",
-                   "127.0.0.1:0", "--data-listen", "127.0.0.1:0")
-            join = ("--device", "linked", "--join", f"127.0.0.1:{control}")
-            cluster.start("front", "--role", "conductor,gateway", "--http", f"127.0.0.1:{port}", "--listen",
-                          f"127.0.0.1:{control}", *own)
-            cluster.start("prefill", "--role", "prefill", "--prefetch", "wait_complete", "--prefetch-threshold", "0",
-                          *own, *join)
-            cluster.start("decode", "--role", "decode", *own, *join)
-            client = cluster.wait_healthy("127.0.0.1", port)
-            first = client.complete(prompt=question, temperature=0, max_tokens=100, ignore_eos=True)
-            assert text_of(first) == _expected.setdefault(question, text_of(first)), order
-            turns = question + text_of(first) + question
-            cached = check_answers(client, [turns])
-            assert cached > first["usage"]["prompt_tokens"], (order, cached)
-            wait_until("blocks were fetched", lambda: sum(s["hits_remote"] for s in client.cluster()["shards"]) > 0)
-            assert all(s["consistent"] for s in client.cluster()["shards"])
-            cluster.wait_idle()
-        print(f"     {order}: {cached} tokens of the second turn out of the cache", flush=True)
-
-
 def every_device_write_policy_brings_kv_to_memory_when_it_says():
     long = [p + "and the moon pulls. " * 3 for p in PROMPTS]
     large = ("--device", "linked", "--block-tokens", "16")
@@ -243,7 +217,7 @@ def kv_travels_between_devices_of_both_kinds():
 TESTS = [every_placement_policy_serves, every_admission_mode_serves_what_can_be_served_in_time,
          every_eviction_order_keeps_what_fits_and_the_right_tokens, every_write_policy_writes_when_it_says,
          every_device_gives_the_same_tokens, every_device_write_policy_brings_kv_to_memory_when_it_says,
-         kv_travels_between_devices_of_both_kinds, pages_of_every_order_travel]
+         kv_travels_between_devices_of_both_kinds]
 
 if __name__ == "__main__":
     main(TESTS)

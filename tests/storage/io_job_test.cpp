@@ -81,7 +81,7 @@ TEST_CASE("blocks in pieces are on disk as others are, and come back into any sh
 TEST_CASE("pieces of different slots do not overlap, and whole groups are used alone") {
   auto memory = *arena::create("pieces", 1 << 20);
   auto slots = *block_allocator::create(memory.bytes(), in_layers);
-  CHECK(slots.total() == (1 << 20) / in_layers.group_bytes() * in_layers.beside);
+  CHECK(slots.total() == memory.bytes().size() / in_layers.group_bytes() * in_layers.beside);
   std::set<std::size_t> pieces;
   while (const auto s = slots.allocate())
     in_layers.each(0, block_bytes, [&](std::size_t at, std::size_t length) {
