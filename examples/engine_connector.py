@@ -12,7 +12,7 @@ prints
     engine 1: 128 tokens asked, 0 from the store, 128 computed, 8 blocks saved
     engine 2: 160 tokens asked, 128 from the store in 4 layers, 32 computed, 2 blocks saved
 
-For vLLM itself there is `mooncaf.vllm`; SGLang and LMCache take their own Mooncake connectors (storage/python/README.md).
+For vLLM, SGLang and LMCache there are `mooncaf.vllm`, `mooncaf.sglang` and `mooncaf.lmcache` (storage/python/README.md).
 """
 import concurrent.futures
 import ctypes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What inference engines do with Mooncake Store, on this store: their own connectors, unchanged, over `storage/python/compat`.
 
-MOONCAF_ENGINES names an interpreter of the same version as this one that can import torch, sglang, lmcache and vllm: then their real classes
+MOONCAF_ENGINES names an interpreter of the same version as this one that can import torch, sglang and lmcache: then their real classes
 run, and what they asked of the store is compared with (or, with MOONCAF_RECORD=1, written to) tests/data/store/ENGINE.json. Without it those
 recorded calls are made again, in their order.
 """
@@ -128,10 +128,6 @@ def test_sglang_s_hicache_backend():
 
 def test_lmcache_s_remote_connector():
     run("lmcache")
-
-
-def test_vllm_with_our_connector():
-    run("vllm")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
         "kv_role": "kv_both", "kv_connector_extra_config": {"directory": "127.0.0.1:7460"}}'
 
 An object is one block of tokens with all layers that this worker has, under a hash of all tokens up to its end. While layer n is computed, what
-layer n + 1 needs is read, and what layer n - 1 left is written. A block that cannot be read is reported, and vLLM computes it.
+layer n + 1 needs is read, and what layer n - 1 left is written. A block that cannot be read is reported, and vLLM computes it; a store that is
+not there is an empty one.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import itertools
+import time
 from dataclasses import dataclass, field
 
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
 
-from .store import MooncakeDistributedStore
+from .patient import PatientStore
+from .types import ReplicateConfig
 
 __all__ = ["MooncafConnector"]
+
+_LOAD_SECONDS = 20  # of one step: what has not come by then is computed
 
 
 @dataclass
@@ -27,11 +32,14 @@ class _Blocks:
     """Hashes of blocks, and where the worker has them."""
 
     hashes: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)  # the hash of the block before each, or ""
     ids: list[int] = field(default_factory=list)
 
-    def add(self, hashes, ids):
-        self.hashes += hashes
-        self.ids += ids
+    def add(self, hashes, ids, first, end):
+        """Of a request's blocks those from `first` on, before `end`."""
+        self.hashes += hashes[first:end]
+        self.before += ["", *hashes][first:end]
+        self.ids += ids[first:end]
 
 
 @dataclass
@@ -67,11 +75,10 @@ class MooncafConnector(base.KVConnectorBase_V1):
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         if len(kv_cache_config.kv_cache_groups) > 1:
             raise ValueError("MooncafConnector keeps models whose layers all have blocks of one kind")
-        directory = self._kv_transfer_config.get_from_extra_config("directory", "127.0.0.1:7460")
-        self._store = MooncakeDistributedStore()
-        code = self._store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 64 << 20, "tcp", "", directory)
-        if code != 0:
-            raise RuntimeError(f"the store's directory at {directory} does not take this process: {code} {self._store.last_error()}")
+        option = self._kv_transfer_config.get_from_extra_config
+        lend = option("lend", 0) if role == base.KVConnectorRole.WORKER else 0
+        self._store = PatientStore(option("directory", "127.0.0.1:7460"), host=option("local_hostname", "127.0.0.1"), lend=lend,
+                                   token_file=option("token_file", ""))
         parallel = vllm_config.parallel_config
         self._model = f"vllm/{vllm_config.model_config.model}/{vllm_config.model_config.dtype}"
         self._tp, self._pp, self._rank = parallel.tensor_parallel_size, parallel.pipeline_parallel_size, parallel.rank
@@ -103,8 +110,8 @@ class MooncafConnector(base.KVConnectorBase_V1):
         first, end = num_computed_tokens // self._tokens, (len(request.prompt_token_ids or []) - 1) // self._tokens  # one token is left to compute
         ranks = range(self._tp * self._pp)
         keys = [self._key(h, rank) for h in hashes[first:end] for rank in ranks] if self._kv_transfer_config.is_kv_consumer else []
-        there = self._store.batch_is_exist(keys) if keys else []
-        whole = (all(e == 1 for e in there[i:i + len(ranks)]) for i in range(0, len(there), len(ranks)))
+        there = self._store.exists(keys)
+        whole = (all(there[i:i + len(ranks)]) for i in range(0, len(there), len(ranks)))
         return sum(1 for _ in itertools.takewhile(bool, whole)) * self._tokens, False
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
@@ -129,9 +136,9 @@ class MooncafConnector(base.KVConnectorBase_V1):
         hashes, ids, end = self._hashes.get(request, []), self._ids[request], computed // self._tokens
         producer = self._kv_transfer_config.is_kv_producer
         loaded = (computed - self._found.pop(request, 0)) // self._tokens
-        meta.load.add(hashes[loaded:end], ids[loaded:end])
+        meta.load.add(hashes, ids, loaded, end)
         full = min((computed + scheduler_output.num_scheduled_tokens[request]) // self._tokens, len(hashes), len(ids))
-        meta.save.add(hashes[end:full] if producer else [], ids[end:full] if producer else [])
+        meta.save.add(hashes, ids, end, full if producer else end)
 
     def request_finished(self, request, block_ids):
         for known in (self._hashes, self._ids, self._found):
@@ -152,6 +159,7 @@ class MooncafConnector(base.KVConnectorBase_V1):
         if not load.ids:
             return
         keys = [self._key(h, self._rank) for h in load.hashes]
+        self._load_until = time.monotonic() + _LOAD_SECONDS
         self._reader.submit(self._store.batch_get_session_start, keys)
         for name, layer in self._layers.items():
             self._pending[name] = (load.ids, self._reader.submit(self._read, keys, layer))
@@ -167,7 +175,10 @@ class MooncafConnector(base.KVConnectorBase_V1):
         ids, reading = self._pending.pop(layer_name, (None, None))
         if ids is None:
             return
-        rows, came = reading.result()
+        try:
+            rows, came = reading.result(max(0, self._load_until - time.monotonic()))
+        except concurrent.futures.TimeoutError:
+            rows, came = None, [False] * len(ids)
         good = [i for i, there in enumerate(came) if there]
         self._failed.update(block for block, there in zip(ids, came) if not there)
         if good:
@@ -184,11 +195,13 @@ class MooncafConnector(base.KVConnectorBase_V1):
         layer = self._layers[layer_name]
         if self._saves is None:
             self._saves = [self._key(h, self._rank) for h in save.hashes]
-            self._writer.submit(self._begin, self._saves)
+            self._writer.submit(self._begin, self._saves, [h and self._key(h, self._rank) for h in save.before])
         self._writer.submit(self._write, layer, self._saves, layer.take(save.ids))  # the blocks may change from here on
 
-    def _begin(self, keys):
-        codes = self._store.batch_put_session_start(keys, [self._block_bytes] * len(keys))
+    def _begin(self, keys, parents):
+        how = ReplicateConfig()
+        how.parents = parents
+        codes = self._store.batch_put_session_start(keys, [self._block_bytes] * len(keys), how)
         self._begun = [code == 0 for code in codes]  # the others are there, or somebody writes them, or there is no room
 
     def _write(self, layer, keys, rows):

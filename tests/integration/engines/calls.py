@@ -1,6 +1,6 @@
 """One of the engines' own classes at work on the store: run by store_engines.py with an interpreter that has the engine.
 
-    calls.py sglang|lmcache|vllm HOST:PORT
+    calls.py sglang|lmcache HOST:PORT
 
 Prints what the engine asked of `mooncake.store` and was answered, a JSON line for each call: addresses as the buffer that was registered
 and the offset in it.
@@ -172,80 +172,6 @@ def lmcache(at):
         run(connector.close())
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
-
-
-def vllm(at):
-    """Our connector, found by vLLM's factory and driven as its scheduler and worker would: a prompt is computed and saved, another that begins
-    alike finds its blocks and loads them, and one whose blocks are removed in between is told which to compute."""
-    from types import SimpleNamespace
-
-    from vllm.config import KVTransferConfig
-    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
-
-    transfer = KVTransferConfig(kv_connector="MooncafConnector", kv_connector_module_path="mooncaf.vllm", kv_role="kv_both",
-                                kv_connector_extra_config={"directory": at})
-    config = SimpleNamespace(kv_transfer_config=transfer, cache_config=SimpleNamespace(block_size=16),
-                             model_config=SimpleNamespace(model="a/model", dtype=torch.bfloat16),
-                             parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1, rank=0))
-    caches = SimpleNamespace(kv_cache_groups=[None], num_blocks=32)
-    kind = KVConnectorFactory.get_connector_class(transfer)
-    assert issubclass(kind, KVConnectorBase_V1)
-    scheduler, worker = kind(config, KVConnectorRole.SCHEDULER, caches), kind(config, KVConnectorRole.WORKER, caches)
-    random = torch.Generator().manual_seed(1)
-    layers = {f"layer.{i}": torch.randn(32, 2, 16, 8, generator=random).to(torch.bfloat16) for i in range(3)}
-    layers["layer.3"] = torch.randn(2, 32, 16, 8, generator=random).to(torch.bfloat16)  # as other backends lay it out
-    worker.register_kv_caches(layers)
-
-    def block(layer, i):
-        return layers[layer][:, i] if layer == "layer.3" else layers[layer][i]
-
-    def request(name, tokens):
-        return SimpleNamespace(request_id=name, prompt_token_ids=tokens, lora_request=None, cache_salt=None, mm_features=[])
-
-    def scheduled(new=(), cached=(), tokens=None):
-        return SimpleNamespace(
-            scheduled_new_reqs=[SimpleNamespace(req_id=n, block_ids=(ids,), num_computed_tokens=c) for n, ids, c in new],
-            scheduled_cached_reqs=SimpleNamespace(req_ids=[n for n, _, _ in cached], new_block_ids=[(ids,) for _, ids, _ in cached],
-                                                  num_computed_tokens=[c for _, _, c in cached], resumed_req_ids=set()),
-            num_scheduled_tokens=tokens)
-
-    def step(output):
-        worker.bind_connector_metadata(scheduler.build_connector_meta(output))
-        worker.start_load_kv(None)
-        for name, layer in layers.items():
-            worker.wait_for_layer_load(name)
-            worker.save_kv_layer(name, layer, None)
-        worker.wait_for_save()
-        worker.clear_connector_metadata()
-        worker._writer.submit(lambda: None).result()  # what was to be saved is
-        return worker.get_block_ids_with_load_errors()
-
-    prompt = list(range(100, 100 + 70))  # four blocks and six tokens
-    first = request("first", prompt)
-    assert scheduler.get_num_new_matched_tokens(first, 0) == (0, False)
-    scheduler.update_state_after_alloc(first, None, 0)
-    # In two steps, as long prompts are: what is full after each is saved.
-    assert step(scheduled(new=[("first", [0, 1, 2], 0)], tokens={"first": 40})) == set()
-    assert step(scheduled(cached=[("first", [3, 4], 40)], tokens={"first": 30})) == set()
-    scheduler.request_finished(first, [])
-
-    second = request("second", prompt[:64] + [7] * 20)
-    assert scheduler.get_num_new_matched_tokens(second, 0) == (64, False)
-    assert scheduler.get_num_new_matched_tokens(second, 32) == (32, False), "two blocks lie in the card already"
-    assert scheduler.get_num_new_matched_tokens(request("whole", prompt[:64]), 0) == (48, False), "one token is left to compute"
-    scheduler.update_state_after_alloc(second, None, 64)
-    saved = {name: [block(name, i).clone() for i in range(4)] for name in layers}
-    assert step(scheduled(new=[("second", [10, 11, 12, 13, 14, 15], 64)], tokens={"second": 20})) == set()
-    assert all(torch.equal(block(name, 10 + i), saved[name][i]) for name in layers for i in range(4))
-
-    third = request("third", prompt)
-    assert scheduler.get_num_new_matched_tokens(third, 0) == (64, False)
-    scheduler.update_state_after_alloc(third, None, 64)
-    worker._store.remove(worker._key(scheduler._hashes["third"][1], 0), True)
-    assert step(scheduled(new=[("third", [20, 21, 22, 23, 24], 64)], tokens={"third": 6})) == {21}, "it is computed again"
-    scheduler.shutdown()
-    worker.shutdown()
 
 
 if __name__ == "__main__":
