@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
-lenders and the directory are killed, links to the directory are cut or stall, the directory stands still, bits of the lent
-memory flip, and memory is full. Some objects are wider than a segment; replicas are copied and moved by tasks; where this runs
+lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands still, bits of
+the lent memory flip, and memory is full. Some objects are wider than a segment; replicas are copied and moved by tasks; where this runs
 as root some clients are another user's processes, which may not map the memory and go through the network.
 
     store_campaign.py --seeds 1-50              # what CI runs
@@ -31,7 +31,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import store_client_process as clients  # noqa: E402
 import store_model as model  # noqa: E402
-from cluster import PATIENCE, Cluster, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_port, wait_until  # noqa: E402
 from store_proxy import Proxy  # noqa: E402
 from store_world import Store, package, ready  # noqa: E402
 
@@ -119,23 +119,30 @@ class Run:
 
     def __call__(self):
         with Cluster() as cluster:
-            self.world = Store(cluster, segments=self.segments, size="4MiB" if self.full else "48MiB", lease="200ms", recovery="2s")
+            # A lender's memory is reached at one address of this host, where a proxy passes on to another.
+            ports = [free_port() for _ in range(self.segments)]
+            self.links = [Proxy(port, "127.0.0.2", port) for port in ports]
+            self.world = Store(cluster, segments=self.segments, size="4MiB" if self.full else "48MiB", lease="200ms", recovery="0.1s",
+                               data=[(f"127.0.0.2:{port}", "127.0.0.1") for port in ports])
+            again = self.world.directory.args = list(self.world.directory.args)
+            again[again.index("--recovery") + 1] = "2s"  # when it has been killed: until then there is nothing that lenders could tell
             self.proxies = [Proxy(self.world.port) for _ in range(CLIENTS)]
             for i in range(CLIENTS):
                 self.start_client(i)
             try:
-                wait_until("all clients work", lambda: all(w.noted() for w in self.workers.values()))
+                wait_until("all clients work", lambda: all('"end"' in w.noted() for w in self.workers.values()))
                 self.disturb()
                 self.end_clients()
                 self.settle()
             finally:
                 for worker in self.workers.values():
                     worker.signal(signal.SIGKILL)
-                for proxy in self.proxies:
+                for proxy in (*self.proxies, *self.links):
                     proxy.close()
         operations = [op for name in sorted(os.listdir(self.folder)) for op in model.read_history(os.path.join(self.folder, name))]
         problems = model.judge(operations, self.events, evicts=self.full)
         assert not problems, "; ".join(problems[:5])
+        shutil.rmtree(self.world.folder)
         return operations
 
     # ---- clients
@@ -172,8 +179,9 @@ class Run:
     # ---- faults
 
     def disturb(self):
-        kinds = (self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory,
-                 self.flip)
+        kinds = [self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory, self.flip]
+        if any(self.strangers):  # others map the memory
+            kinds += [self.cut_data, self.stall_data] * 2
         end = time.monotonic() + self.seconds
         for _ in range(self.dice.randrange(1, 2 + int(2 * self.seconds))):
             fault, pause = self.dice.choice(kinds), self.dice.uniform(0.1, 0.5)
@@ -199,8 +207,8 @@ class Run:
 
     def kill_lender(self):
         i = self.dice.randrange(self.segments)
-        self.note("kill lender", f"s{i}")
         self.world.lenders[i].kill9()
+        self.note("kill lender", f"s{i}")  # now that it has ended: what was written until then went with it
         self.world.lenders[i].start()
 
     def cut(self):
@@ -210,6 +218,14 @@ class Run:
     def stall(self):
         self.note("stall")
         self.proxies[self.dice.randrange(CLIENTS)].stall(self.dice.uniform(0.02, 0.3))
+
+    def cut_data(self):
+        self.links[self.dice.randrange(self.segments)].cut()
+        self.note("cut data")
+
+    def stall_data(self):
+        self.note("stall data")
+        self.links[self.dice.randrange(self.segments)].stall(self.dice.uniform(0.02, 0.5))
 
     def stop_directory(self):
         self.note("stop directory")
@@ -263,7 +279,12 @@ def main():
     nursery = Nursery()
     counts = {"passed": 0, "failed": 0, "operations": 0, "faults": 0}
 
+    stopped = threading.Event()  # by SIGTERM: what was run until then is told
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+
     def one(seed):
+        if stopped.is_set():
+            return None
         run = Run(seed, given.seconds, nursery)
         try:
             operations = run()
@@ -274,7 +295,7 @@ def main():
             return f"seed {seed}: {type(e).__name__}: {e} (history in {run.folder})", 0, len(run.events)
 
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        for problem, operations, faults in pool.map(one, seeds):
+        for problem, operations, faults in filter(None, pool.map(one, seeds)):
             counts["operations"] += operations
             counts["faults"] += faults
             counts["failed" if problem else "passed"] += 1

@@ -1,4 +1,4 @@
-"""A TCP link to the directory that a test can cut, and stop for a while."""
+"""A TCP link that a test can cut, and stop for a while."""
 import select
 import socket
 import struct
@@ -7,11 +7,11 @@ import time
 
 
 class Proxy:
-    """Passes on what comes to its port, to another port of this host. One thread; all functions from any other."""
+    """Passes on what comes to its port, to another port or address of this host. One thread; all functions from any other."""
 
-    def __init__(self, target):
-        self.target = target
-        self.listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, target, host="127.0.0.1", port=0):
+        self.target = host, target
+        self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
         self.pairs = {}  # socket -> the one on the other side
         self.held = {}  # socket -> what it has not taken yet
@@ -72,7 +72,7 @@ class Proxy:
     def _accept(self):
         near, _ = self.listener.accept()
         try:
-            far = socket.create_connection(("127.0.0.1", self.target), 5)
+            far = socket.create_connection(self.target, 5)
         except OSError:
             return near.close()
         for one, other in ((near, far), (far, near)):

@@ -21,7 +21,8 @@ NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
 
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, lend=()):
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, lend=(), data=None):
+        """`data` has for each segment where it listens for other hosts, and by what name they reach it."""
         self.cluster = cluster
         self.make_secret()
         self.port = free_port()
@@ -32,8 +33,9 @@ class Store:
                                        os.path.join(self.folder, "state"), *directory)
         ready(self.directory)
         disk = lambda i: ("--ssd-path", self.ssd_path(i), "--ssd-size", ssd) if ssd else ()  # noqa: E731
+        link = lambda i: ("--data-listen", data[i][0], "--advertise", data[i][1]) if data else ()  # noqa: E731
         self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
-                                      "--cluster-secret-file", self.secret, *disk(i), *lend) for i in range(segments)]
+                                      "--cluster-secret-file", self.secret, *disk(i), *link(i), *lend) for i in range(segments)]
         for lender in self.lenders:
             ready(lender)
 
