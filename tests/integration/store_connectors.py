@@ -31,7 +31,7 @@ class Engine:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "CUDA_VISIBLE_DEVICES": ""}
         self.process = subprocess.Popen([ENGINES or sys.executable, str(DRIVER), kind, world.at], env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.said = []
+        self.said, self.pauses = [], 0
         threading.Thread(target=lambda: self.said.extend(self.process.stderr), daemon=True).start()
         self.answer()
 
@@ -45,7 +45,13 @@ class Engine:
     def ask(self, *what):
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
-        return self.answer()
+        return self.result()
+
+    def result(self):
+        answer = self.answer()
+        self.pauses = answer["pauses"]
+        assert not answer["wrong"], answer["wrong"]
+        return answer["answer"]
 
     def serve(self, pages, salt, wait=True):
         """How many pages it found. What it had in the end was right. Waits until what it computed is saved, or not."""
@@ -63,19 +69,34 @@ class Engine:
 
 
 def share(kind):
-    """What one has written the other finds, as far as there is no gap."""
     with Cluster() as cluster:
         world = Store(cluster, segments=1)
         one, other = Engine(kind, world), Engine(kind, world)
-        assert one.serve(6, "x") == 0 and other.serve(6, "x") == 6 and other.serve(4, "x") == 4
-        assert other.serve(9, "x") == 6 and one.serve(9, "x") == 9, "what was computed behind it was saved, too"
-        assert one.serve(9, "y") == 0, "another prompt"
-        other.ask("forget", 3, "x")
-        assert one.serve(9, "x") == 3 and other.serve(9, "x") == 9
-        one.ask("special")
+        unless_paused([one, other], lambda salt: find_each_other_s(one, other, salt))
+        unless_paused([one], lambda salt: one.ask("special", "own " + salt))
         one.close()
         survive(kind, world, other)
         other.close()
+
+
+def unless_paused(engines, story):
+    """Tells it again where one of them went on without the store for a while: on a busy machine a second may pass between two words."""
+    for attempt in range(10):
+        before = [e.pauses for e in engines]
+        try:
+            return story(f"salt-{attempt}")
+        except AssertionError:
+            if attempt == 9 or before == [e.pauses for e in engines]:
+                raise
+
+
+def find_each_other_s(one, other, salt):
+    """What one has written the other finds, as far as there is no gap."""
+    assert one.serve(6, salt) == 0 and other.serve(6, salt) == 6 and other.serve(4, salt) == 4
+    assert other.serve(9, salt) == 6 and one.serve(9, salt) == 9, "what was computed behind it was saved, too"
+    assert one.serve(9, "another " + salt) == 0
+    other.ask("forget", 3, salt)
+    assert one.serve(9, salt) == 3 and other.serve(9, salt) == 9
 
 
 def survive(kind, world, other):
@@ -84,29 +105,30 @@ def survive(kind, world, other):
     dying.process.stdin.write("".join(json.dumps(["serve", 9, f"dying-{i}"]) + "\n" for i in range(2000)))
     dying.process.stdin.flush()
     for _ in range(3):
-        assert dying.answer()["right"]
+        assert dying.result()["right"]
     dying.kill()
-    assert other.serve(9, "dying-0") == 9
+    wait_until("the first is found", lambda: other.serve(9, "dying-0") == 9)
     for i in range(1, 12):
         assert 0 <= other.serve(9, f"dying-{i}") <= 9
     wait_until("nothing is reserved for the dead", lambda: world.json("stat")["reserved"] == 0)
 
+    wait_until("it is kept", lambda: other.serve(5, "before") == 5)
     world.directory.process.send_signal(signal.SIGSTOP)
     threads = pathlib.Path(f"/proc/{world.directory.process.pid}/task")
     wait_until("it stands still", lambda: all(") T " in (t / "stat").read_text() for t in threads.iterdir()))
     try:
-        assert other.serve(5, "x", wait=False) == 0, "it does not wait for a directory that does not answer"
+        assert other.serve(5, "before", wait=False) == 0, "it does not wait for a directory that does not answer"
     finally:
         world.directory.process.send_signal(signal.SIGCONT)
-    wait_until("it asks again", lambda: other.serve(5, "x") == 5)
+    wait_until("it asks again", lambda: other.serve(5, "before") == 5)
     world.directory.kill9()
-    assert other.serve(5, "x") == 0
+    assert other.serve(5, "before") == 0
     alone = Engine(kind, world)
-    assert alone.serve(5, "alone") == 0 and alone.serve(5, "alone") == 0
+    assert alone.serve(5, "after") == 0 and alone.serve(5, "after") == 0
     world.directory.start()
     ready(world.directory)
     for engine in (alone, other):
-        wait_until("it is there again", lambda: engine.serve(5, "alone") == 5)
+        wait_until("it is there again", lambda: engine.serve(5, "after") == 5)
     alone.close()
 
 

@@ -2,19 +2,21 @@
 
     connectors.py sglang|lmcache|vllm HOST:PORT
 
-["serve", PAGES, SALT, WAIT] is a request: what the store has of its prefix is loaded, the rest is computed (out of SALT and the page's number), what was
-computed is saved, and waited for where it is done behind the engine's back; the answer tells how many pages were found, and whether the memory holds what it
-has to. ["forget", PAGE, SALT] removes a page.
-["special"] is what this engine alone does. Where the engine is not installed recorded.py stands in for it.
+["serve", PAGES, SALT, WAIT] is a request: what the store has of its prefix is loaded, the rest is computed (out of SALT and the page's number), what
+was computed is saved, and waited for where it is done behind the engine's back; the answer tells how many pages were found, and whether the memory
+holds what it has to. ["forget", PAGE, SALT] removes a page. ["special", SALT] is what this engine alone does. Each answer tells how often the store
+was out of reach until then. Where the engine is not installed recorded.py stands in for it.
 """
 import asyncio
 import ctypes
 import importlib.util
 import json
+import logging
 import os
 import random
 import sys
 import threading
+import traceback
 from types import SimpleNamespace
 
 REAL = importlib.util.find_spec(sys.argv[1]) is not None
@@ -120,7 +122,7 @@ class Sglang(Engine):
     def forget(self, page, salt):
         self.storage._store.batch_remove(self.storage._keys(self.keys(page, page + 1, salt)), True)
 
-    def special(self):
+    def special(self, salt):
         from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 
         storage = self.storage
@@ -141,9 +143,9 @@ class Sglang(Engine):
         state = Pool(1024)
         storage.register_mem_host_pool_v2(state, PoolName.MAMBA)
         for page in range(6):
-            self.compute(page, "hybrid")
+            self.compute(page, salt)
             state.put(page, computed("state", page, 1024))
-        keys = self.keys(0, 6, "hybrid")
+        keys = self.keys(0, 6, salt)
         assert all(storage.batch_set_v1(keys, self.pool.indices(0, 6)))
         ends = PoolTransfer(PoolName.MAMBA, keys=[keys[3]], host_indices=state.indices(3, 4), hit_policy=PoolHitPolicy.TRAILING_PAGES)
         assert storage.batch_set_v2([ends]) == {PoolName.MAMBA: [True]}
@@ -213,9 +215,7 @@ class Lmcache(Engine):
         return [SimpleNamespace(to_string=lambda chunk=chunk: f"a/model@1@0@{chunk:x}@bfloat16") for chunk in chunks]
 
     def find(self, pages, salt):
-        found = self.connector.batched_contains(self.keys(0, pages, salt))
-        assert self.run(self.connector.batched_async_contains("id", self.keys(0, pages, salt))) in (found, 0)
-        return found
+        return self.run(self.connector.batched_async_contains("id", self.keys(0, pages, salt)))
 
     def clear(self):
         for chunk in self.memory.values():
@@ -246,22 +246,22 @@ class Lmcache(Engine):
     def forget(self, page, salt):
         self.connector.remove_sync(self.keys(page, page + 1, salt)[0])
 
-    def special(self):
+    def special(self, salt):
         run, connector = self.run, self.connector
         shapes, dtypes, fmt = self.whole
         short = [type(shapes[0])((2, 4, 5, 128))]
         part = self.allocate(short, dtypes, fmt)
         ctypes.memmove(part.data_ptr, computed("part", 0, len(part.byte_array)), len(part.byte_array))
-        (key,) = self.keys(0, 1, "part")
+        (key,) = self.keys(0, 1, salt + "part")
         run(connector.put(key, part))
         back = run(connector.get(key))
         assert back.get_shapes() == short and bytes(back.byte_array) == computed("part", 0, len(back.byte_array)), "a prompt's last chunk is shorter"
-        assert run(connector.exists(key)) and connector.exists_sync(key)
+        assert run(connector.exists(key)) and connector.exists_sync(key) and connector.batched_contains([key, key]) == 2
         # Those before a gap come; what lies after it is let go again.
-        self.serve(5, "gap")
-        self.forget(2, "gap")
-        before = getattr(recorded.Chunk, "alive") if not REAL else 0
-        chunks = run(connector.batched_get_non_blocking("id", self.keys(0, 5, "gap")))
+        self.serve(5, salt)
+        self.forget(2, salt)
+        before = 0 if REAL else recorded.Chunk.alive
+        chunks = run(connector.batched_get_non_blocking("id", self.keys(0, 5, salt)))
         assert len(chunks) == 2 and (REAL or recorded.Chunk.alive == before + 2)
         assert connector.remove_sync(key) and not connector.remove_sync(key) and run(connector.get(key)) is None
 
@@ -384,16 +384,16 @@ class Vllm(Engine):
         block = self.scheduler._hashes_of(self.request(self.prompt(page + 1, salt)))[page]
         self.worker._store.batch_remove([self.worker._key(block, 0)], True)
 
-    def special(self):
-        matched, prompt = self.scheduler.get_num_new_matched_tokens, self.prompt(4, "long")
+    def special(self, salt):
+        matched, prompt = self.scheduler.get_num_new_matched_tokens, self.prompt(4, salt)
         first = self.request(prompt)
         assert matched(first, 0) == (0, False)
         self.scheduler.update_state_after_alloc(first, None, 0)
         # In two steps, as long prompts are: what is full after each is saved.
         name = first.request_id
-        assert self.step(self.scheduled({name: 40}, new=[(name, [0, 1, 2], 0)]), self.compute("long", [0, 1])) == set()
+        assert self.step(self.scheduled({name: 40}, new=[(name, [0, 1, 2], 0)]), self.compute(salt, [0, 1])) == set()
         assert matched(self.request(prompt), 0) == (32, False)
-        assert self.step(self.scheduled({name: 25}, cached=[(name, [3, 4], 40)]), self.compute("long", [2, 3])) == set()
+        assert self.step(self.scheduled({name: 25}, cached=[(name, [3, 4], 40)]), self.compute(salt, [2, 3])) == set()
         self.scheduler.request_finished(first, [])
         assert matched(self.request(prompt), 32) == (32, False), "two blocks lie in the card already"
         assert matched(self.request(prompt[:64]), 0) == (48, False), "one token is left to compute"
@@ -401,11 +401,11 @@ class Vllm(Engine):
         third = self.request(prompt)
         assert matched(third, 0) == (64, False)
         self.scheduler.update_state_after_alloc(third, None, 64)
-        self.forget(1, "long")
+        self.forget(1, salt)
         name = third.request_id
         blocks = [20, 21, 22, 23, 24]
         assert self.step(self.scheduled({name: 1}, new=[(name, blocks, 64)]), lambda *_: None) == {21}, "it is computed again"
-        assert all(self.get(layer, 20 + i) == self.page("long", i, number) for number, layer in enumerate(self.layers) for i in (0, 2, 3))
+        assert all(self.get(layer, 20 + i) == self.page(salt, i, number) for number, layer in enumerate(self.layers) for i in (0, 2, 3))
 
     def close(self):
         self.scheduler.shutdown()
@@ -413,11 +413,17 @@ class Vllm(Engine):
 
 
 def main():
+    pauses = []
+    logging.getLogger("mooncaf").addHandler(type("Count", (logging.Handler,), {"emit": lambda self, record: pauses.append(record)})())
     engine = globals()[sys.argv[1].capitalize()](sys.argv[2])
     print("ANSWER true", flush=True)
     for line in sys.stdin:
         what, *given = json.loads(line)
-        print("ANSWER " + json.dumps(getattr(engine, what)(*given)), flush=True)
+        try:
+            answer, wrong = getattr(engine, what)(*given), ""
+        except AssertionError:
+            answer, wrong = None, traceback.format_exc()
+        print("ANSWER " + json.dumps({"answer": answer, "wrong": wrong, "pauses": len(pauses)}), flush=True)
     engine.close()
     sys.stdout.flush()
     os._exit(0)  # the engines' threads have no end
