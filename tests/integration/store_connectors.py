@@ -153,7 +153,7 @@ def test_the_connectors_have_the_methods_of_the_engines():
                 f"told = json.loads(recorded.RECORD.read_text())['{kind}']['classes']['{base}']\n"
                 "mine = {m: recorded.parameters(vars(ours)[m]) for m in told if m in vars(ours) and m != '__init__'}\n"
                 f"print('SAYS ' + json.dumps([recorded.differences('{kind}'), mine, told, sorted(getattr(ours, '__abstractmethods__', []))]))")
-        out = subprocess.run([ENGINES or sys.executable, "-c", code, str(DRIVER.parent), *sys.path[:2]], capture_output=True, text=True, timeout=120 * PATIENCE)
+        out = subprocess.run([ENGINES or sys.executable, "-c", code, str(DRIVER.parent), *sys.path[:2]], capture_output=True, text=True, timeout=300 * PATIENCE)
         assert out.returncode == 0, out.stderr[-3000:]
         differences, mine, told, abstract = json.loads(out.stdout.split("SAYS ")[1])
         assert not differences and not abstract, (differences, abstract)
