@@ -155,6 +155,8 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return reserve(id, from, in, now, out);
     case op::publish:
       return publish(id, in, now, out);
+    case op::put_next:
+      return put_next(id, from, in, now, out);
     case op::revoke:
       return revoke(id, in, now, out);
     case op::find:
@@ -316,6 +318,29 @@ bool directory_desk::publish(std::uint64_t id, byte_reader& in, time_point now, 
   }
   removing_ = false;
   return in.ok() && in.left() == 0;
+}
+
+bool directory_desk::put_next(std::uint64_t id, const session& from, byte_reader& in, time_point now,
+                              frame& out) {
+  const auto ticket = in.get<std::uint64_t>();
+  const auto checksum = in.get<std::uint64_t>();
+  const auto key = get_text_view(in);
+  const auto policy = store_wire::get_policy(in);
+  const auto size = in.get<std::uint64_t>();
+  if (!in.ok() || in.left() != 0) return false;
+  auto code = store_code::ok;
+  if (!key.empty()) code = table_.name(id, ticket, from.scope.inside(key, names_[0]), now);
+  removing_ = true;
+  if (code == store_code::ok) code = table_.publish(id, ticket, checksum, now);
+  removing_ = false;
+  // What a tenant writes passes a quota by its name.
+  const bool may = code == store_code::ok && from.owner == 0;
+  const auto next =
+      may ? table_.reserve_ahead(id, size, policy, from.host, now) : reservation{store_code::no_space, 0, {}};
+  put_code(out, code);
+  out->put(next.ticket);
+  store_wire::put_places(*out, next.places);
+  return true;
 }
 
 bool directory_desk::revoke(std::uint64_t id, byte_reader& in, time_point now, frame& out) {

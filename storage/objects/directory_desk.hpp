@@ -142,6 +142,8 @@ class directory_desk : private object_journal {
   bool reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
                store_wire::frame& out);
   bool publish(std::uint64_t id, byte_reader& in, time_point now, store_wire::frame& out);
+  bool put_next(std::uint64_t id, const session& from, byte_reader& in, time_point now,
+                store_wire::frame& out);
   bool revoke(std::uint64_t id, byte_reader& in, time_point now, store_wire::frame& out);
   bool find(const session& from, byte_reader& in, bool lease, time_point now, store_wire::frame& out);
   bool exists(const session& from, byte_reader& in, time_point now, store_wire::frame& out);

@@ -82,14 +82,19 @@ void object_table::for_each(const std::function<bool(std::string_view, std::uint
   }
 }
 
+bool object_table::is_key(std::string_view name) {
+  const auto bytes = split_name(name).key.size();
+  return bytes > 0 && bytes <= key_bytes_max;
+}
+
 // ---- writing ----------------------------------------------------------------------------------------------
 
 reservation object_table::reserve(session_id writer, std::string_view key, std::uint64_t size,
                                   const put_policy& policy, std::string_view host, time_point now,
                                   const object_ties& ties) {
   const auto refuse = [](store_code why) { return reservation{why, 0, {}}; };
+  if (!is_key(key)) return refuse(store_code::invalid_key);
   const auto bytes_of = [](std::string_view name) { return split_name(name).key.size(); };
-  if (bytes_of(key) == 0 || bytes_of(key) > key_bytes_max) return refuse(store_code::invalid_key);
   if ((!policy.move && (size == 0 || policy.replicas == 0)) || policy.replicas > replicas_max ||
       policy.soft_pin_for.count() < 0 || policy.soft_pin_for > options_.soft_pin_max ||
       (!policy.move && (policy.keep || policy.exactly)) || policy.ttl.count() < 0 ||

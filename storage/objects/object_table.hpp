@@ -54,6 +54,8 @@ struct object_table_options {
   duration soft_pin_max = std::chrono::hours(24);
   /// How long the bytes of a writer that was lost stay unused: what it sent may still be on its way.
   duration quarantine = std::chrono::seconds(10);
+  /// How long a writer keeps room for an object that it has not named.
+  duration ahead_for = std::chrono::seconds(2);
   double high_watermark = 0.95,
          low_watermark = 0.90;  ///< shares of all bytes; above the one, down to the other
   eviction_rule eviction = eviction_rule::lru;
@@ -116,6 +118,9 @@ struct put_policy {
   bool for_readers = false;  ///< of such a move: the new replica goes when the object is not read any more
   /// Rather loses objects that are not on SSD yet than that the answer is `busy`.
   bool lossy = false;
+  /// Whether room may be had for it before its key is known: nothing that counts from the put, or that is
+  /// about another object.
+  bool may_be_ahead() const noexcept { return !soft_pin && ttl.count() == 0 && !replace && !move && !lossy; }
   friend bool operator==(const put_policy&, const put_policy&) = default;
 };
 
@@ -279,6 +284,14 @@ class object_table {
   /// way is being saved to SSD; ask again.
   reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
                       std::string_view host, time_point now, const object_ties& ties = {});
+  /// Room for an object whose key its writer says when the bytes are there (object_ahead.cpp). For the asking
+  /// only: a small part of what is free, where nobody has to make way. Ends by itself after
+  /// `options.ahead_for`. @error no_space
+  reservation reserve_ahead(session_id writer, std::uint64_t size, const put_policy& policy,
+                            std::string_view host, time_point now);
+  /// Gives such room a key; `publish` is next. @error not_found if there is none, or it is better not used
+  /// any more; invalid_key, already_exists: the room stays.
+  store_code name(session_id writer, std::uint64_t ticket, std::string_view key, time_point now);
   /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
   /// ends. @error not_found if the ticket is not the writer's, or has ended, or what was to be moved is gone,
   /// or was something else.
@@ -405,6 +418,7 @@ class object_table {
     bool keeps = false;  ///< beside those where it is, but for the ones in `leaving`
     std::uint32_t leaving = 0;
     bool replaces = false;  ///< not published yet, and what it replaces has its place among `objects_`
+    bool ahead = false;     ///< not published, and has no name yet
     bool leased = false;    ///< hangs in `leased_`
     groups::value_type* in = nullptr;
     entry *older = nullptr, *newer = nullptr;
@@ -447,6 +461,8 @@ class object_table {
   static bool whole_copies(const object& o);
   bool still_moves(const entry& e, std::uint64_t checksum) const;
   void settle(time_point now);
+  void end_ahead(time_point now);
+  static bool is_key(std::string_view name);
   void unlease(entry& e);
   void offer(entry& e, time_point now);
   void place_in_chain(entry& e, const object_ties& ties);
@@ -529,6 +545,7 @@ class object_table {
   std::unordered_map<std::uint64_t, entry*> tickets_;
   std::unordered_map<session_id, std::unordered_set<std::uint64_t>> tickets_of_;
   std::uint64_t next_ticket_;
+  std::deque<std::pair<time_point, std::uint64_t>> ahead_;  // when such room ends, if it has no name by then
   eviction_order order_;
   std::vector<entry*> placed_;  ///< by their handle there
   bool to_link_ = false;        ///< objects were recovered, and their parents not found yet

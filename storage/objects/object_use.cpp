@@ -154,6 +154,7 @@ void object_table::tick(time_point now) {
     count(e.second.owner, &object_counts::expired);
     erase(e, e.second.lease_end, now);
   }
+  end_ahead(now);
   cool_down(now);
   settle(now);
   keep_quotas(now);

@@ -96,9 +96,7 @@ store_client::written store_client::write(const outgoing_object& item,
                                           const std::vector<replica_place>& places) {
   written w;
   reach_all(places);
-  std::uint64_t size = 0;
-  for (const auto& p : item.pieces) size += p.size();
-  for (const auto replica : replicas_of(places, size)) {
+  for (const auto replica : replicas_of(places, size_of(item))) {
     const auto sum = reach_.write(replica, item.pieces, w.settled);
     if (!sum) {
       w.code = store_code::transfer_failed;
@@ -110,6 +108,8 @@ store_client::written store_client::write(const outgoing_object& item,
 }
 
 std::vector<store_code> store_client::put(std::span<const outgoing_object> items, const put_policy& policy) {
+  if (items.size() == 1)
+    if (const auto done = put_ahead(items.front(), policy)) return {*done};
   auto codes = in_batches<store_code>(items, [&](auto part) { return put_once(part, policy); });
   auto patient = policy;
   for (waiting_for_room wait; wait.again(codes, patient);) {
@@ -130,10 +130,8 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
     store_wire::put_policy_to(out, policy);
     out.put(static_cast<std::uint32_t>(items.size()));
     for (const auto& item : items) {
-      std::uint64_t size = 0;
-      for (const auto& p : item.pieces) size += p.size();
       out.put_text(item.key);
-      out.put(size);
+      out.put(size_of(item));
       store_wire::put_ties(out, item.ties);
     }
   });
@@ -155,7 +153,9 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
   }
   if (!in.ok()) return std::vector<store_code>(items.size(), store_code::internal);
   if (!bad.empty()) revoke(**to, bad);
-  if (!good.empty()) publish(**to, good, codes);
+  if (good.size() == 1 && put_alike(items, policy))
+    codes[0] = put_next({*to, policy, size_of(items[0]), good[0].ticket, {}, {}}, good[0].checksum, {});
+  else if (!good.empty()) publish(**to, good, codes);
   return codes;
 }
 

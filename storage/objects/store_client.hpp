@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,11 @@ struct outgoing_object {
   std::vector<std::span<const std::byte>> pieces;  ///< the object is these, one after the other
   object_ties ties = {};
 };
+inline std::uint64_t size_of(const outgoing_object& object) {
+  std::uint64_t size = 0;
+  for (const auto& p : object.pieces) size += p.size();
+  return size;
+}
 
 struct directory_figures {
   object_counts counts;
@@ -146,6 +152,17 @@ class store_client {
   written write(const outgoing_object& item, const std::vector<replica_place>& places);
   std::vector<begun_object> begin_once(std::span<const object_outline> items, const put_policy& policy);
   std::vector<store_code> put_once(std::span<const outgoing_object> items, const put_policy& policy);
+  // ---- room that was had ahead of its put (store_client_ahead.cpp)
+  struct room_ahead {
+    std::shared_ptr<directory_link> of;
+    put_policy policy;
+    std::uint64_t size = 0, ticket = 0;  ///< ticket zero: such a put was made, and no room was had
+    std::vector<replica_place> places;
+    time_point asked{};
+  };
+  std::optional<store_code> put_ahead(const outgoing_object& item, const put_policy& policy);
+  bool put_alike(std::span<const outgoing_object> items, const put_policy& policy);
+  store_code put_next(room_ahead now, std::uint64_t checksum, std::string_view key);
   store_code read_once(const object_view& object, target_pieces pieces);
   std::vector<store_code> move_some(std::span<const std::string_view> keys, put_policy policy);
   struct ending {
@@ -165,6 +182,7 @@ class store_client {
   duration pause_{};
   time_point dial_again_{};
   error not_reached_;
+  room_ahead ahead_;
 };
 
 }  // namespace mooncaf

@@ -430,11 +430,11 @@ question_times get_times(byte_reader& in) {
 }
 
 std::string_view name_of(op what) noexcept {
-  constexpr std::string_view names[] = {"",         "hello",      "mount",      "segments",    "reserve",
-                                        "publish",  "revoke",     "find",       "look",        "exists",
-                                        "remove",   "remove_all", "list",       "counts",      "journal",
-                                        "acked",    "announce",   "drain",      "create_task", "query_task",
-                                        "end_task", "tenants",    "mount_disk", "load",        "disk_done"};
+  constexpr std::string_view names[] = {
+      "",        "hello",      "mount",    "segments",  "reserve",     "publish",    "revoke",
+      "find",    "look",       "exists",   "remove",    "remove_all",  "list",       "counts",
+      "journal", "acked",      "announce", "drain",     "create_task", "query_task", "end_task",
+      "tenants", "mount_disk", "load",     "disk_done", "put_next"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

@@ -61,8 +61,11 @@ enum class op : std::uint8_t {
   mount_disk,   ///< an SSD, by the process that lends memory beside it; see `disk_offer`
   load,  ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
   disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
+  put_next,   ///< ticket, checksum, key: publishes, under this key if there is one and the ticket has none;
+             ///< then policy and size: room is kept for another put. The answer: code, ticket and places of
+             ///< that room; ticket zero: there is none
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::disk_done);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::put_next);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;

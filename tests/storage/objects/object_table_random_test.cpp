@@ -47,8 +47,9 @@ struct contest {
   time_point now{1h};
   std::map<std::string, model_object> there;  // a superset: eviction takes away, nothing adds
   std::vector<writing> open;
+  std::vector<std::pair<time_point, writing>> rooms;  // for what has no key yet, and when they end
   std::map<std::uint32_t, std::uint64_t> segments;
-  int names = 0, striped = 0;
+  int names = 0, striped = 0, named = 0;
 
   std::string key() { return "key-" + std::to_string(random() % 60); }
 
@@ -94,6 +95,8 @@ struct contest {
     table.unmount(id, now);
     for (auto& w : open) lose(w.places, w.size, id);
     std::erase_if(open, [&](const writing& w) { return w.places.empty(); });
+    for (auto& [until, w] : rooms) lose(w.places, w.size, id);
+    std::erase_if(rooms, [&](const auto& room) { return room.second.places.empty(); });
     for (auto at = there.begin(); at != there.end();) {
       lose(at->second.places, at->second.size, id);
       const bool is = table.look(at->first, now).code == store_code::ok;
@@ -138,6 +141,39 @@ struct contest {
     if (!there_now) there.erase(k);
     open.push_back({session, got.ticket, size, k, got.places, policy.hard_pin, group, policy.move,
                     policy.keep, leaving});
+  }
+
+  void reserve_ahead() {
+    put_policy policy;
+    policy.replicas = 1 + static_cast<std::uint32_t>(random() % 3);
+    policy.hard_pin = random() % 20 == 0;
+    const auto session = 1 + random() % 4, size = 1 + random() % (1 * MiB);
+    const auto got = table.reserve_ahead(session, size, policy, {}, now);
+    if (got.code != store_code::ok) return;
+    check_shape(got.places, size);
+    rooms.push_back({now + object_table_options{}.ahead_for,
+                     {session, got.ticket, size, {}, got.places, policy.hard_pin, {}, false, false, 0}});
+  }
+
+  void name() {
+    if (rooms.empty()) return;
+    const auto i = rooms.begin() + static_cast<std::ptrdiff_t>(random() % rooms.size());
+    auto w = i->second;
+    w.key = key();
+    const auto code = table.name(w.session, w.ticket, w.key, now);
+    const bool known = table.look(w.key, now).code == store_code::ok ||
+                       std::any_of(open.begin(), open.end(), [&](const auto& o) { return o.key == w.key; });
+    const auto views = table.segments();
+    const bool drained = std::any_of(views.begin(), views.end(), [&](const auto& s) {
+      return s.draining &&
+             std::any_of(w.places.begin(), w.places.end(), [&](const auto& p) { return p.segment == s.id; });
+    });
+    REQUIRE(code == (known ? store_code::already_exists : drained ? store_code::not_found : store_code::ok));
+    if (code != store_code::ok) return;
+    ++named;
+    rooms.erase(i);
+    there.erase(w.key);
+    open.push_back(w);
   }
 
   void end_one() {
@@ -212,6 +248,7 @@ struct contest {
     const auto session = 1 + random() % 4;
     table.end_session(session, now);
     std::erase_if(open, [&](const writing& w) { return w.session == session; });
+    std::erase_if(rooms, [&](const auto& room) { return room.second.session == session; });
   }
 
   /// No two objects that anybody may read or write share a byte.
@@ -228,15 +265,18 @@ struct contest {
     };
     for (const auto& w : open)
       for (const auto& p : w.places) take(p);
+    for (const auto& [until, w] : rooms)
+      for (const auto& p : w.places) take(p);
     for (const auto& [k, o] : there)
       if (table.look(k, now).code == store_code::ok)
         for (const auto& p : o.places) take(p);
   }
 
   void step() {
-    switch (random() % 16) {
+    switch (random() % 19) {
       case 0:
         now += std::chrono::milliseconds(random() % 4000);
+        std::erase_if(rooms, [&](const auto& room) { return room.first <= now; });
         return table.tick(now);
       case 1:
         if (random() % 4 == 0)
@@ -254,6 +294,11 @@ struct contest {
       case 9:
       case 10:
         return end_one();
+      case 16:
+      case 17:
+        return reserve_ahead();
+      case 18:
+        return name();
       default:
         return reserve();
     }
@@ -263,7 +308,7 @@ struct contest {
 }  // namespace
 
 TEST_CASE("whatever is done in whatever order, a published object is whole and alone in its place, or gone") {
-  int striped = 0;
+  int striped = 0, named = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     contest c{seed};
@@ -285,6 +330,8 @@ TEST_CASE("whatever is done in whatever order, a published object is whole and a
     CHECK(end.objects == 0);
     CHECK(end.free_bytes == end.total_bytes);
     striped += c.striped;
+    named += c.named;
   }
   CHECK(striped > 100);
+  CHECK(named > 100);
 }

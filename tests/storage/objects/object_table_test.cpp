@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
 #include <span>
@@ -451,7 +452,8 @@ TEST_CASE(
 
 // The workloads of the allocator's own test, where an object may lie in several gaps. What is given up is
 // what was used longest ago, which is spread over the memory.
-TEST_CASE("nine tenths of the memory hold objects when one makes way, at any time and for objects of any size") {
+TEST_CASE(
+    "nine tenths of the memory hold objects when one makes way, at any time and for objects of any size") {
   const std::vector<std::vector<std::uint64_t>> workloads{
       {160 * KiB}, {4 * KiB, 160 * KiB, 1 * MiB}, {1'474'560, 163'840, 36'864}, {}};
   for (std::size_t i = 0; i < workloads.size(); ++i) {
@@ -485,4 +487,66 @@ TEST_CASE("nine tenths of the memory hold objects when one makes way, at any tim
     CHECK(sum / times >= 0.97);
     CHECK(w.table.consistent());
   }
+}
+
+TEST_CASE(
+    "room for an object without a key is seen by nobody, ends by itself, and rests before others get it") {
+  world w;
+  w.table.mount("a", "h", 1 * MiB);
+  const auto free = w.table.counts().free_bytes;
+  auto room = w.table.reserve_ahead(1, 4000, {}, {}, w.now);
+  REQUIRE(room.code == store_code::ok);
+  CHECK(w.table.reserve_ahead(1, 5000, {}, {}, w.now).code == store_code::no_space);  // more than a 256th
+  CHECK(w.put("k", 10) == store_code::ok);
+  CHECK(w.table.name(1, room.ticket, "k", w.now) == store_code::already_exists);
+  CHECK(w.table.name(1, room.ticket, "", w.now) == store_code::invalid_key);
+  CHECK(w.table.name(2, room.ticket, "j", w.now) == store_code::not_found);  // another's
+  CHECK(w.table.name(1, room.ticket, "j", w.now) == store_code::ok);
+  CHECK(w.table.name(1, room.ticket, "i", w.now) == store_code::not_found);  // it has a name
+  CHECK(w.table.find("j", w.now).code == store_code::not_found);
+  CHECK(w.put("j") == store_code::already_exists);
+  CHECK(w.table.publish(1, room.ticket, 5, w.now) == store_code::ok);
+  CHECK(w.table.find("j", w.now).checksum == 5);
+  w.table.remove_if([](std::string_view) { return true; }, true, w.now);
+  w.now += 10s;
+  w.table.tick(w.now);
+  CHECK(w.table.counts().free_bytes == free);
+
+  room = w.table.reserve_ahead(1, 4000, {}, {}, w.now);
+  w.table.tick(w.now + 1999ms);
+  CHECK(w.table.counts().reserved == 1);
+  w.now += 2s;
+  w.table.tick(w.now);
+  CHECK(w.table.counts().reserved == 0);
+  CHECK(w.table.name(1, room.ticket, "late", w.now) == store_code::not_found);
+  CHECK(w.table.counts().free_bytes < free);  // the writer may be at it
+  w.table.tick(w.now + 10s);
+  CHECK(w.table.counts().free_bytes == free);
+}
+
+TEST_CASE("an object that got its key late is a later value than those before it") {
+  struct : object_journal {
+    std::map<std::string, std::uint64_t> version;
+    void reserved(std::uint32_t, const segment_record&) override {}
+    void published(std::uint32_t, const segment_record& record, std::string_view key,
+                   std::string_view) override {
+      CHECK(version[std::string{key}] < record.version);
+      version[std::string{key}] = record.version;
+    }
+    void freed(std::uint32_t, std::uint64_t, std::uint64_t, duration) override {}
+    void erased(std::uint32_t, std::uint64_t, std::string_view) override {}
+    void changed(std::string_view) override {}
+    void save(std::uint32_t, const segment_record&, std::string_view, std::string_view,
+              const replica_place&) override {}
+    void load(std::uint32_t, std::uint64_t, const replica_place&) override {}
+  } told;
+  object_table table{{}, &told};
+  const time_point now{1h};
+  table.mount("a", "h", 1 * MiB);
+  const auto room = table.reserve_ahead(1, 100, {}, {}, now);
+  const auto other = table.reserve(2, "k", 100, {}, {}, now);
+  REQUIRE(table.publish(2, other.ticket, 1, now) == store_code::ok);
+  REQUIRE(table.remove("k", true, now) == store_code::ok);
+  REQUIRE(table.name(1, room.ticket, "k", now) == store_code::ok);
+  CHECK(table.publish(1, room.ticket, 2, now) == store_code::ok);
 }

@@ -6,7 +6,7 @@ using namespace mooncaf;
 using namespace mooncaf::test;
 
 TEST_CASE("directories, holders, connections and clients may be lost at any moment") {
-  int recoveries = 0, stripes = 0;
+  int recoveries = 0, stripes = 0, in_rooms = 0;
   for (unsigned seed = 1; seed <= 120; ++seed) {
     CAPTURE(seed);
     world w{seed, seed % 4 == 0};
@@ -41,9 +41,11 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
     CHECK(end.free_bytes == end.total_bytes);
     recoveries += w.recoveries;
     stripes += w.stripes;
+    in_rooms += w.in_rooms;
   }
   CHECK(recoveries > 300);
   CHECK(stripes > 100);
+  CHECK(in_rooms > 100);
 }
 
 TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced while it was away") {

@@ -65,6 +65,7 @@ struct writing {
 
 struct client {
   std::uint64_t session = 0;
+  writing room;                             // that the directory gave for a put to come; ticket zero: none
   std::function<void(byte_reader&)> waits;  // for an answer
 };
 
@@ -97,7 +98,7 @@ struct world {
   std::map<std::string, std::uint64_t> must_be;                    // known to be there, if nothing made way
   std::map<std::string, std::uint64_t> removed_up_to;              // somebody asked for it, perhaps in vain
   std::uint64_t next_value = 1;
-  int recoveries = 0, stripes = 0;
+  int recoveries = 0, stripes = 0, in_rooms = 0;
 
   void start_directory() {
     object_table_options o;
@@ -428,6 +429,40 @@ struct world {
     if (ours == open.end()) return;
     const auto w = *ours;
     open.erase(ours);
+    if (random() % 2 == 0) return put_next(c, w, {});
+    expect(c, w, [](byte_reader& in) { in.get<std::uint32_t>(); });
+    send(c.session, op::publish, [&](byte_writer& out) {
+      out.put(std::uint32_t{1});
+      out.put(w.ticket);
+      out.put(w.value);
+    });
+  }
+
+  /// Writes and publishes at once, where there is room: a value is younger than all that were published.
+  void put_in_room(client& c) {
+    auto w = std::exchange(c.room, {});
+    if (w.ticket == 0 || w.session != c.session || now >= w.give_up) return;
+    w.key = key();
+    w.value = next_value++;
+    for (const auto& p : w.places)
+      if (auto* const h = holder_of(p.segment))
+        for (auto i = p.offset / grain; i < (p.offset + p.bytes) / grain; ++i) h->memory.at(i) = w.value;
+    put_next(c, w, w.key);
+  }
+
+  void put_next(client& c, const writing& w, std::string_view key) {
+    expect(c, w, [](byte_reader&) {});
+    send(c.session, op::put_next, [&](byte_writer& out) {
+      out.put(w.ticket);
+      out.put(w.value);
+      out.put_text(key);
+      store_wire::put_policy_to(out, {});
+      out.put(w.size);
+    });
+  }
+
+  /// That `w` is published, by the answer to come. @param skip  what stands before the code
+  void expect(client& c, const writing& w, const std::function<void(byte_reader&)>& skip) {
     published[w.key].insert(w.value);
     must_be.erase(w.key);  // if this replaces it, perhaps without an answer
     for (const auto replica : replicas_of(w.places, w.size)) {
@@ -438,20 +473,22 @@ struct world {
       if (by.count(holders.size()) == 0) where[w.value].push_back(by);
       stripes += replica.size() > 1;
     }
-    c.waits = [=, this](byte_reader& in) {
-      in.get<std::uint32_t>();
-      if (in.get<std::int32_t>() != 0) return;
+    c.waits = [=, this, &c](byte_reader& in) {
+      skip(in);
+      const auto code = in.get<std::int32_t>();
+      if (in.left() != 0) {
+        const auto ticket = in.get<std::uint64_t>();
+        c.room = {w.session, ticket, w.size, 0, {}, store_wire::get_places(in), false, false, now + 1900ms};
+        in_rooms += c.room.ticket != 0;
+      }
+      if (code == static_cast<std::int32_t>(store_code::already_exists)) published[w.key].erase(w.value);
+      if (code != 0) return;
       // Nobody reserves a key before its last value is published, so values are published in their order.
       for (const auto earlier : published[w.key])
         if (earlier < w.value) dead[w.key].insert(earlier);
       const bool last = *published[w.key].rbegin() == w.value && removed_up_to[w.key] <= w.value;
       if (last && !where[w.value].empty()) must_be[w.key] = w.value;
     };
-    send(c.session, op::publish, [&](byte_writer& out) {
-      out.put(std::uint32_t{1});
-      out.put(w.ticket);
-      out.put(w.value);
-    });
   }
 
   void remove(client& c) {
@@ -526,9 +563,11 @@ struct world {
       return;
     }
     if (c.waits) return;
-    switch (random() % 9) {
+    switch (random() % 10) {
       case 0:
         return remove(c);
+      case 9:
+        return put_in_room(c);
       case 1:
       case 2:
       case 3:

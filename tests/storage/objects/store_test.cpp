@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -421,4 +423,67 @@ TEST_CASE("those who hold an object copy it and move it where somebody asked, wh
   store_code code{};
   CHECK(get(*c, "k", code) == bytes);
   CHECK(code == store_code::ok);
+}
+
+TEST_CASE(
+    "of puts of one size one after the other each from the third on is one question, and none is lost") {
+  for (const auto* host : {"host-0", "elsewhere"}) {
+    CAPTURE(host);
+    const cluster world{2};
+    const auto c = world.client(host);
+    const auto asked = [&](store_wire::op what) {
+      const auto all = c->figures().value().times.at(static_cast<std::size_t>(what)).counts;
+      return std::accumulate(all.begin(), all.end(), std::uint64_t{0});
+    };
+    std::map<std::string, std::vector<std::byte>> there;
+    for (unsigned i = 0; i < 20; ++i) {
+      const auto key = "k" + std::to_string(i);
+      REQUIRE(put(*c, key, there[key] = noise(16 * KiB, i)) == store_code::ok);
+      if (i % 5 == 4) {  // its room stays for the next one
+        CHECK(put(*c, "k" + std::to_string(i - 3), noise(16 * KiB, 100)) == store_code::already_exists);
+        CHECK(put(*c, std::string(object_table::key_bytes_max + 1, 'x'), noise(16 * KiB, 100)) ==
+              store_code::invalid_key);
+      }
+    }
+    CHECK(asked(store_wire::op::reserve) == 2);
+    CHECK(asked(store_wire::op::publish) == 1);
+    CHECK(asked(store_wire::op::put_next) == 19 + 8);
+    // What is of another kind has nothing to do with it.
+    REQUIRE(put(*c, "other", there["other"] = noise(5000, 7)) == store_code::ok);
+    put_policy over;
+    over.replace = true;
+    REQUIRE(put(*c, "k3", there["k3"] = noise(16 * KiB, 33), over) == store_code::ok);
+    put_policy twice;
+    twice.replicas = 2;
+    for (const auto* key : {"t1", "t2", "t3", "t4"}) {
+      REQUIRE(put(*c, key, there[key] = noise(16 * KiB, 5), twice) == store_code::ok);
+      const std::string_view k = key;
+      CHECK(c->look({&k, 1}).at(0).places.size() == 2);
+    }
+    for (const auto& [key, bytes] : there) {
+      CAPTURE(key);
+      store_code code{};
+      CHECK(get(*c, key, code) == bytes);
+    }
+    CHECK(c->counts().value().objects == there.size());
+  }
+}
+
+TEST_CASE("several threads put through one client, room for the next or not") {
+  const cluster world;
+  const auto c = world.client();
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (unsigned i = 0; i < 100; ++i)
+        CHECK(put(*c, std::to_string(t) + "/" + std::to_string(i), noise(t < 3 ? 4096 : 8192, 100 * t + i)) ==
+              store_code::ok);
+    });
+  for (auto& t : threads) t.join();
+  for (unsigned t = 0; t < 4; ++t)
+    for (unsigned i = 0; i < 100; ++i) {
+      store_code code{};
+      CHECK(get(*c, std::to_string(t) + "/" + std::to_string(i), code) ==
+            noise(t < 3 ? 4096 : 8192, 100 * t + i));
+    }
 }
