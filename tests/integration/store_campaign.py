@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
 lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands still, bits of
-the lent memory flip, and memory is full. Some objects are wider than a segment; replicas are copied and moved by tasks; where this runs
+the lent memory flip, and memory is full, with an SSD behind it or without. Some objects are wider than a segment; replicas are copied and moved by tasks; where this runs
 as root some clients are another user's processes, which may not map the memory and go through the network.
 
     store_campaign.py --seeds 1-50              # what CI runs
@@ -112,6 +112,8 @@ class Run:
         self.seed, self.seconds, self.dice = seed, seconds, random.Random(seed)
         self.full = self.dice.random() < 0.3  # then objects make way for others
         self.segments = self.dice.choice((2, 3))
+        self.policy = self.dice.choice(("write_back", "write_through", "write_through_selective"))
+        self.ssd = "64MiB" if self.dice.random() < 0.3 else None  # behind each segment: what leaves memory, and what is killed, may come back
         self.strangers = [os.geteuid() == 0 and self.dice.random() < 0.3 for _ in range(CLIENTS)]
         self.events = []  # (time, what, whom), of faults
         self.folder = tempfile.mkdtemp(prefix=f"mooncaf-campaign-{seed}-")
@@ -123,7 +125,7 @@ class Run:
             ports = [free_port() for _ in range(self.segments)]
             self.links = [Proxy(port, "127.0.0.2", port) for port in ports]
             self.world = Store(cluster, segments=self.segments, size="4MiB" if self.full else "48MiB", lease="200ms", recovery="0.1s",
-                               data=[(f"127.0.0.2:{port}", "127.0.0.1") for port in ports])
+                               ssd=self.ssd, lend=("--write-policy", self.policy), data=[(f"127.0.0.2:{port}", "127.0.0.1") for port in ports])
             again = self.world.directory.args = list(self.world.directory.args)
             again[again.index("--recovery") + 1] = "2s"  # when it has been killed: until then there is nothing that lenders could tell
             self.proxies = [Proxy(self.world.port) for _ in range(CLIENTS)]
@@ -257,10 +259,11 @@ class Run:
                 lender.start()
             ready(lender)
         # A wait for a directory that waits for a lender that is gone is part of it.
-        wait_until("all segments are mounted", lambda: len(self.world.json("segments")) == self.segments, 30)
+        there = self.segments * (2 if self.ssd else 1)
+        wait_until("all segments are mounted", lambda: len(self.world.json("segments")) == there, 30)
         wait_until("no reservation is left", lambda: self.world.json("stat")["reserved"] == 0, 30)
         wait_until("everything is removed", self.removed, 30)
-        free_or_resting = lambda s: s["objects"] == 0 and s["free_bytes"] + s["quarantined_bytes"] == s["total_bytes"]  # noqa: E731
+        free_or_resting = lambda s: s["objects"] == s["ssd_bytes"] == 0 and s["free_bytes"] + s["quarantined_bytes"] == s["total_bytes"]  # noqa: E731
         wait_until("all memory is free, or rests", lambda: free_or_resting(self.world.json("stat")), 20)
 
     def removed(self):
