@@ -23,6 +23,11 @@ constexpr double tbt_reserve = 1.2;
 /// them.
 constexpr double least_gaps = 10, share_of_gaps = 0.1;
 
+/// Where memory is short a few may wait for it at decode, which keeps it full: for this share of what the TBT
+/// SLO leaves for waiting, since links want some, and of an answer's time. A longer queue fills it no better
+/// and lets in who takes most of it.
+constexpr double share_of_patience = 0.7, share_of_answer = 0.1;
+
 /// A predicted wait counts for more than it is: one that turns out longer breaks an SLO, one that turns out
 /// shorter leaves the link to others.
 constexpr double cautious_wait = 1.4;
@@ -32,6 +37,9 @@ bool is_urgent(const schedule_request& request) noexcept { return request.priori
 duration or_default(duration wish, duration otherwise) noexcept {
   return wish > duration{} ? wish : otherwise;
 }
+
+/// Gaps that a wait of one is spread over, if answers have so many tokens.
+double gaps_of(double tokens) noexcept { return std::max(least_gaps, share_of_gaps * tokens); }
 
 }  // namespace
 
@@ -68,10 +76,18 @@ double conductor_core::memory_taken(const candidate& c, instance_slot slot) cons
     }
     case admission_policy::per_request:
     case admission_policy::priced: {
+      const auto& answers = cluster_.survival();
+      const auto limit =
+          to_seconds(or_default(c.request.tbt_slo, options_.tbt_slo)) * slo_share(c.request.priority);
+      const auto step = to_seconds(decode.step(slot, c.request.prompt_tokens)) * tbt_margin_.factor();
+      const auto patience = std::max(limit - step, 0.0) * gaps_of(answers.mean_tokens());
+      const auto wait =
+          std::min(share_of_patience * patience, share_of_answer * answers.mean_seconds(c.answer));
       double most = 0;
       for (const auto later : moments) {
-        const auto when = c.now + c.prefill.ttft + bounded_duration(later * to_seconds(options_.decode_span));
-        const auto then = cluster_.survival().at(slot, when, c.now);
+        const auto when =
+            c.now + c.prefill.ttft + bounded_duration(wait + later * to_seconds(options_.decode_span));
+        const auto then = answers.at(slot, when, c.now);
         most = std::max(most, then.memory_tokens + memory_caution * std::sqrt(then.memory_variance));
       }
       return std::min(most + others, all);
@@ -136,9 +152,8 @@ duration conductor_core::hand_over_wait(const schedule_request& request, const p
 }
 
 duration conductor_core::hand_over_part(const candidate& c, instance_slot slot) const {
-  const double gaps = std::max(least_gaps, share_of_gaps * cluster_.survival().mean_tokens());
   return bounded_duration(cautious_wait * to_seconds(hand_over_wait(c.request, c.prefill, slot, c.now)) /
-                          gaps);
+                          gaps_of(cluster_.survival().mean_tokens()));
 }
 
 /// Another decode instance, if the KV would wait long on its way to the chosen one and less to that one.

@@ -105,6 +105,35 @@ TEST_CASE("room that others will have left by the end of the prefill is room") {
   CHECK(!core.schedule(request_of(103, keys, 480), start + 2s));
 }
 
+TEST_CASE(
+    "a request may wait for memory at decode for as long as its TBT SLO and a tenth of an answer's time "
+    "bear") {
+  for (const auto admission : {admission_policy::per_request, admission_policy::priced}) {
+    CAPTURE(std::string{to_string(admission)});
+    auto core = with_memory(admission, {1000});
+    // Answers of 200 tokens take ten seconds.
+    for (std::uint64_t id = 1; id <= 50; ++id) {
+      REQUIRE(core.schedule(request_of(id, {}, 300), start));
+      core.first_token(request_id{id}, 300, 0, 300ms, start);
+      core.finished(request_id{id}, start + 10s, 200);
+    }
+    REQUIRE(core.schedule(request_of(101, {}, 400), start + 20s));
+    core.first_token(request_id{101}, 400, 0, 400ms, start + 20s);
+    const auto asked_at = [&](duration decoded, duration tbt_slo) {
+      auto request = request_of(102, {}, 700);  // 0.7 seconds of prefill
+      request.tbt_slo = tbt_slo;
+      const auto now = start + 20s + decoded;
+      const bool placed = core.schedule(request, now).has_value();
+      if (placed) core.cancelled(request_id{102}, now);
+      return placed;
+    };
+    // Who decodes is gone after 11.2 seconds at the latest, as far as is known.
+    CHECK(!asked_at(7500ms, 10s));
+    CHECK(asked_at(9500ms, 10s));
+    CHECK(!asked_at(9500ms, 40ms));  // ten gaps bear no such wait
+  }
+}
+
 TEST_CASE("an instance whose answers grow is charged for what answers are likely to need") {
   auto core = with_memory(admission_policy::early, {2000}, false);
   auto request = request_of(1, {}, 100);
