@@ -28,10 +28,20 @@ struct outcome {
 };
 
 /// Blocks of the device to pages. @thread of the executor
-std::vector<std::uint64_t> copy_blocks(device_kv& kv, copy_queue& queue,
+std::vector<std::uint64_t> copy_blocks(device_kv& kv, copy_queue& queue, checked_copies* checked,
                                        std::span<const kv_residency::write::item> blocks,
                                        std::span<std::byte* const> pages) {
   const auto& layout = kv.layout();
+  if (checked != nullptr) {
+    std::vector<device_bytes> from;
+    for (const auto& b : blocks) from.push_back(kv.block(b.block));
+    std::vector<std::uint64_t> sums(blocks.size());
+    if (checked->store_checked(from, pages, layout.block_bytes(), sums)) {
+      wait_for(queue.record());
+      kv.count_moved(0, blocks.size() * layout.block_bytes());
+      return sums;
+    }
+  }
   std::vector<kv_copy> copies;
   for (std::size_t i = 0; i < blocks.size(); ++i)
     for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
@@ -53,7 +63,11 @@ device_writer::device_writer(caf::actor_config& config, context_ptr context, cac
       shard_(std::move(shard)),
       executor_(std::move(copies)),
       queue_(context_->hardware->make_copy_queue()),
-      told_(std::make_shared<std::atomic<bool>>(false)) {}
+      told_(std::make_shared<std::atomic<bool>>(false)) {
+  if (context_->layout.pages == page_order::page_first_direct &&
+      checksum_fits(context_->layout.block_bytes()))
+    checked_ = dynamic_cast<checked_copies*>(queue_.get());
+}
 
 device_writer_actor::behavior_type device_writer::make_behavior() {
   outlive_stray_errors(*this);
@@ -117,10 +131,10 @@ void device_writer::reserved(const std::vector<slot_index>& slots) {
   std::vector<std::byte*> pages;
   for (const auto slot : slots) pages.push_back(context_->slot(slot));
   const auto blocks = std::span{chain_->chain}.subspan(held_, slots.size());
-  auto work = [made, kv = context_->device_blocks, queue = queue_, pages = std::move(pages),
-               own = std::vector(blocks.begin(), blocks.end())] {
+  auto work = [made, kv = context_->device_blocks, queue = queue_, checked = checked_,
+               pages = std::move(pages), own = std::vector(blocks.begin(), blocks.end())] {
     try {
-      made->checksums = copy_blocks(*kv, *queue, own, pages);
+      made->checksums = copy_blocks(*kv, *queue, checked, own, pages);
     } catch (const device_failure& f) {
       made->device_failed = true;
       log_error("device",

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+
+#include "runtime/base/hash.hpp"
 
 namespace mooncaf::cuda {
 
@@ -70,6 +73,38 @@ void cuda_copies::load(std::span<const kv_copy> copies) {
 void cuda_copies::store(std::span<const kv_copy> copies) {
   if (carries(copies, false)) return;
   for (const auto& c : copies) stream_->store(c);
+}
+
+checksum_params checksum_secrets() {
+  checksum_params p;
+  // At bytes 0, 8, …; at 121, for the last stripe; at 11, for the end.
+  std::memcpy(p.secret, XXH3_kSecret, sizeof p.secret);
+  std::memcpy(p.last, XXH3_kSecret + 121, sizeof p.last);
+  std::memcpy(p.merge, XXH3_kSecret + 11, sizeof p.merge);
+  return p;
+}
+
+bool cuda_copies::store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,
+                                std::size_t bytes, std::span<std::uint64_t> sums) {
+  from_.clear();
+  to_.clear();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    to_.push_back(pinned_.find(pages[i], bytes));
+    if (to_.back() == nullptr) return false;
+    from_.push_back(blocks[i].at);
+  }
+  if (from_.empty()) return true;
+  gather_params p;
+  p.sums = checksum_secrets();
+  p.sums.blocks = gathered_.put(*stream_, from_);
+  p.sums.out = sums_.of(sums.size());
+  p.sums.bytes = bytes;
+  p.pages = pages_.put(*stream_, to_);
+  p.count = static_cast<std::uint32_t>(from_.size());
+  p.shares = std::min(blocks_, p.count);
+  stream_->launch(kernel::gather, {p.shares}, &p);
+  stream_->download(sums.data(), reinterpret_cast<const std::byte*>(p.sums.out), sums.size_bytes());
+  return true;
 }
 
 }  // namespace mooncaf::cuda

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "gpu/checked_copies.hpp"
 #include "gpu/copy_queue.hpp"
 #include "gpu/cuda/device_array.hpp"
 #include "gpu/cuda/kernel_params.hpp"
@@ -37,18 +38,30 @@ class pinned_memory {
   std::map<std::byte*, range> ranges_;
 };
 
+/// What a checksum needs but for the blocks: the secret of XXH3 as the kernel reads it.
+checksum_params checksum_secrets();
+
 /// Copies on a stream of their own: large pieces by the GPU's copy engines, lists of small ones by one launch
 /// of a kernel that reads and writes the host's memory itself, where that is pinned.
-class cuda_copies final : public copy_queue {
+class cuda_copies final : public copy_queue, public checked_copies {
  public:
   /// @param blocks  of threads that a kernel may have: processors that copying takes from computing
   cuda_copies(accelerator& gpu, const pinned_memory& pinned, unsigned blocks)
-      : stream_(gpu.make_stream(0)), pinned_(pinned), blocks_(blocks), rooms_{gpu, {}}, table_(rooms_) {}
+      : stream_(gpu.make_stream(0)),
+        pinned_(pinned),
+        blocks_(blocks),
+        rooms_{gpu, {}},
+        table_(rooms_),
+        gathered_(rooms_),
+        pages_(rooms_),
+        sums_(rooms_) {}
 
   void load(std::span<const kv_copy> copies) override;
   void store(std::span<const kv_copy> copies) override;
   void wait(const event_ptr& e) override { stream_->wait(e); }
   event_ptr record() override { return stream_->record(); }
+  bool store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,
+                     std::size_t bytes, std::span<std::uint64_t> sums) override;
 
  private:
   bool carries(std::span<const kv_copy> copies, bool to_device);
@@ -59,6 +72,11 @@ class cuda_copies final : public copy_queue {
   const room_source rooms_;
   std::vector<piece_move> moves_;
   device_table<piece_move> table_;
+  std::vector<const std::byte*> from_;
+  std::vector<std::byte*> to_;
+  device_table<const std::byte*> gathered_;
+  device_table<std::byte*> pages_;
+  device_room<std::uint64_t> sums_;
 };
 
 }  // namespace mooncaf::cuda

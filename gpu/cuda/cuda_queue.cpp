@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstring>
 
+#include "gpu/cuda/cuda_copies.hpp"
 #include "gpu/cuda/cuda_weight.hpp"
 #include "gpu/host/vocab_ops.hpp"
-#include "runtime/base/hash.hpp"
 
 namespace mooncaf::cuda {
 
@@ -64,16 +64,6 @@ kv_view view_of(const kv_layout& layout, std::uint32_t layer) {
   v.wide = layout.dtype == kv_dtype::f32 ? 1 : 0;
   v.head_planes = layout.shared ? 1 : 2;
   return v;
-}
-
-/// The secret of XXH3 as the kernel reads it: at bytes 0, 8, …; at 121, for the last stripe; at 11, for the
-/// end.
-checksum_params checksum_secrets() {
-  checksum_params p;
-  std::memcpy(p.secret, XXH3_kSecret, sizeof p.secret);
-  std::memcpy(p.last, XXH3_kSecret + 121, sizeof p.last);
-  std::memcpy(p.merge, XXH3_kSecret + 11, sizeof p.merge);
-  return p;
 }
 
 }  // namespace

@@ -269,6 +269,14 @@ struct checksum_params {
 
 inline constexpr unsigned checksum_threads = 256;
 
+/// KV blocks that go to pages of the host as they are, and their checksums.
+struct gather_params {
+  checksum_params sums;
+  std::byte* const* pages = nullptr;
+  std::uint32_t count = 0;
+  std::uint32_t shares = 1;  ///< blocks of threads, that share the KV blocks
+};
+
 /// Threads of the kernels that go through rows.
 inline constexpr unsigned row_threads = 256;
 inline constexpr unsigned combine_threads = 128;

@@ -54,8 +54,10 @@ MOONCAF_DEVICE std::uint64_t first_sum(unsigned i) {
 }
 
 /// What the `stripes` at `at` add to sum i % 8, equal in the four lanes that share it. A lane takes each
-/// fourth.
-MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::byte* at, unsigned stripes) {
+/// fourth. What is read is written to `to`, too, if it is copied.
+template <bool Copies>
+MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::byte* at, std::byte* to,
+                                         unsigned stripes) {
   const unsigned lane = thread_index() % warp_threads, i = lane % stripe_words;
   std::uint64_t own = 0, others = 0;
   MOONCAF_UNROLL
@@ -63,12 +65,62 @@ MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::by
     const unsigned stripe = j + lane / stripe_words;
     if (stripe >= stripes) continue;
     const std::uint64_t word = word_at(at + 64 * stripe + 8 * i);
+    if constexpr (Copies) *reinterpret_cast<std::uint64_t*>(to + 64 * stripe + 8 * i) = word;
     own += low_times_high(word ^ p.secret[stripe + i]);
     others += word;
   }
   own += shuffle_xor(others, 1);
   own += shuffle_xor(own, 8);
   return own + shuffle_xor(own, 16);
+}
+
+/// The checksum of a KV block, in the first warp. All warps make sums of chunks; the first goes through them, a
+/// tile behind.
+/// @param sums  [2, tile_chunks, stripe_words], shared; free again behind the next barrier.
+template <bool Copies>
+MOONCAF_DEVICE std::uint64_t checksum_of(const checksum_params& p, const std::byte* block, std::byte* to,
+                                         std::uint64_t* sums) {
+  const unsigned warp = thread_index() / warp_threads, lane = thread_index() % warp_threads,
+                 i = lane % stripe_words;
+  constexpr unsigned chunk_bytes = 64 * chunk_stripes;
+  // The last stripe is never part of these.
+  const auto chunks = static_cast<unsigned>((p.bytes - 1) / chunk_bytes);
+  std::uint64_t sum = first_sum(i);
+  MOONCAF_ROLLED
+  for (unsigned tile = 0; tile * tile_chunks < chunks; ++tile) {
+    std::uint64_t* room = sums + tile % 2 * tile_chunks * stripe_words;
+    MOONCAF_UNROLL
+    for (unsigned c = 0; c < warp_chunks; ++c) {
+      const unsigned chunk = tile * tile_chunks + warp * warp_chunks + c;
+      if (chunk >= chunks) continue;
+      const std::size_t at = std::size_t{chunk} * chunk_bytes;
+      const auto added = stripe_sums<Copies>(p, block + at, to + at, chunk_stripes);
+      if (lane < stripe_words) room[(warp * warp_chunks + c) * stripe_words + i] = added;
+    }
+    sync_block();
+    if (warp != 0) continue;
+    MOONCAF_ROLLED
+    for (unsigned c = 0; c < tile_chunks && tile * tile_chunks + c < chunks; ++c) {
+      sum += room[c * stripe_words + i];
+      sum = ((sum ^ sum >> 47) ^ p.secret[16 + i]) * prime32_1;
+    }
+  }
+  if (warp != 0) return 0;
+  const std::size_t behind = std::size_t{chunks} * chunk_bytes;
+  const auto rest = static_cast<unsigned>((p.bytes - 1 - behind) / 64);
+  sum += stripe_sums<Copies>(p, block + behind, to + behind, rest);
+  const std::uint64_t word = word_at(block + p.bytes - 64 + 8 * i);
+  if constexpr (Copies)
+    if (lane < stripe_words) *reinterpret_cast<std::uint64_t*>(to + p.bytes - 64 + 8 * i) = word;
+  sum += low_times_high(word ^ p.last[i]) + shuffle_xor(word, 1);
+  // Pairs of sums are folded, and the four of them added.
+  const std::uint64_t mixed = sum ^ p.merge[i], beside = shuffle_xor(mixed, 1);
+  std::uint64_t hash = folded_product(mixed, beside);
+  hash += shuffle_xor(hash, 2);
+  hash += shuffle_xor(hash, 4);
+  hash += p.bytes * prime64_1;
+  hash = (hash ^ hash >> 37) * 0x165667919E3779F9;
+  return hash ^ hash >> 32;
 }
 
 }  // namespace mooncaf::cuda
@@ -98,46 +150,22 @@ MOONCAF_KERNEL(mooncaf_carry, mooncaf::cuda::carry_params, mooncaf::cuda::carry_
   }
 }
 
-/// grid: KV blocks. All warps make sums of chunks; the first goes through them, a tile behind.
+/// grid: KV blocks.
 MOONCAF_KERNEL(mooncaf_checksum, mooncaf::cuda::checksum_params, mooncaf::cuda::checksum_threads) {
   using namespace mooncaf::cuda;
   MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
-  const unsigned warp = thread_index() / warp_threads, lane = thread_index() % warp_threads,
-                 i = lane % stripe_words;
-  const std::byte* block = p.blocks[block_x()];
-  constexpr unsigned chunk_bytes = 64 * chunk_stripes;
-  // The last stripe is never part of these.
-  const auto chunks = static_cast<unsigned>((p.bytes - 1) / chunk_bytes);
-  std::uint64_t sum = first_sum(i);
+  const auto hash = checksum_of<false>(p, p.blocks[block_x()], nullptr, sums);
+  if (thread_index() == 0) p.out[block_x()] = hash;
+}
+
+/// grid: as many blocks as may copy. A block takes whole KV blocks.
+MOONCAF_KERNEL(mooncaf_gather, mooncaf::cuda::gather_params, mooncaf::cuda::checksum_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
   MOONCAF_ROLLED
-  for (unsigned tile = 0; tile * tile_chunks < chunks; ++tile) {
-    std::uint64_t* room = sums + tile % 2 * tile_chunks * stripe_words;
-    MOONCAF_UNROLL
-    for (unsigned c = 0; c < warp_chunks; ++c) {
-      const unsigned chunk = tile * tile_chunks + warp * warp_chunks + c;
-      if (chunk >= chunks) continue;
-      const auto added = stripe_sums(p, block + std::size_t{chunk} * chunk_bytes, chunk_stripes);
-      if (lane < stripe_words) room[(warp * warp_chunks + c) * stripe_words + i] = added;
-    }
+  for (unsigned b = block_x(); b < p.count; b += p.shares) {
+    const auto hash = checksum_of<true>(p.sums, p.sums.blocks[b], p.pages[b], sums);
+    if (thread_index() == 0) p.sums.out[b] = hash;
     sync_block();
-    if (warp != 0) continue;
-    MOONCAF_ROLLED
-    for (unsigned c = 0; c < tile_chunks && tile * tile_chunks + c < chunks; ++c) {
-      sum += room[c * stripe_words + i];
-      sum = ((sum ^ sum >> 47) ^ p.secret[16 + i]) * prime32_1;
-    }
   }
-  if (warp != 0) return;
-  const auto rest = static_cast<unsigned>((p.bytes - 1 - std::uint64_t{chunks} * chunk_bytes) / 64);
-  sum += stripe_sums(p, block + std::size_t{chunks} * chunk_bytes, rest);
-  const std::uint64_t word = word_at(block + p.bytes - 64 + 8 * i);
-  sum += low_times_high(word ^ p.last[i]) + shuffle_xor(word, 1);
-  // Pairs of sums are folded, and the four of them added.
-  const std::uint64_t mixed = sum ^ p.merge[i], beside = shuffle_xor(mixed, 1);
-  std::uint64_t hash = folded_product(mixed, beside);
-  hash += shuffle_xor(hash, 2);
-  hash += shuffle_xor(hash, 4);
-  hash += p.bytes * prime64_1;
-  hash = (hash ^ hash >> 37) * 0x165667919E3779F9;
-  if (lane == 0) p.out[block_x()] = hash ^ hash >> 32;
 }

@@ -7,9 +7,12 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
+#include "gpu/checked_copies.hpp"
 #include "gpu/device_failure.hpp"
+#include "runtime/base/hash.hpp"
 #include "tests/conformance/device_world.hpp"
 #include "tests/gpu/cuda/counting_accelerator.hpp"
 #include "tests/support/simt/simt_accelerator.hpp"
@@ -48,27 +51,76 @@ matrix attend(device& d, const kv_layout& layout, std::uint32_t heads) {
 TEST_CASE(
     "the rows of a batch leave by one launch on a bounded part of the device, whole layers by copy engines") {
   counting_accelerator::counts seen;
-  const auto gpu = cuda::make_device(std::make_unique<counting_accelerator>(seen), 1, 2);
-  const auto memory = unwrap(gpu->allocate(1 << 20));
-  const device_bytes block{reinterpret_cast<std::byte*>(memory->data())};
-  const std::shared_ptr<std::byte> host(static_cast<std::byte*>(std::aligned_alloc(64, 1 << 20)), &std::free);
-  const auto copies = gpu->make_copy_queue();
-  std::vector<kv_copy> rows;
-  for (std::size_t i = 0; i < 40; ++i) rows.push_back({block + i * 4096, host.get() + i * 4096, 128, 512, 8});
-  copies->load(rows);
-  CHECK(seen.copies == 40);  // memory that kernels do not reach
-  REQUIRE(gpu->pin({host.get(), 1 << 20}, host).has_value());
-  seen = {};
-  copies->store(rows);
-  CHECK(seen.launches == 1);
-  CHECK(seen.writes == 1);
-  CHECK(seen.copies == 0);
-  seen = {};
-  const std::array layers{kv_copy{block, host.get(), 128 << 10, 0, 1},
-                          kv_copy{block + (256 << 10), host.get() + (256 << 10), 128 << 10, 0, 1}};
-  copies->load(layers);
-  CHECK(seen.launches == 0);
-  CHECK(seen.copies == 2);
+  for (const unsigned processors : {1u, 2u, 7u}) {
+    const auto gpu = cuda::make_device(std::make_unique<counting_accelerator>(seen), 1, processors);
+    const auto memory = unwrap(gpu->allocate(1 << 20));
+    const device_bytes block{reinterpret_cast<std::byte*>(memory->data())};
+    const std::shared_ptr<std::byte> host(static_cast<std::byte*>(std::aligned_alloc(64, 1 << 20)),
+                                          &std::free);
+    const auto copies = gpu->make_copy_queue();
+    std::vector<kv_copy> rows;
+    for (std::size_t i = 0; i < 40; ++i)
+      rows.push_back({block + i * 4096, host.get() + i * 4096, 128, 512, 8});
+    copies->load(rows);
+    CHECK(seen.copies == 40);  // memory that kernels do not reach
+    REQUIRE(gpu->pin({host.get(), 1 << 20}, host).has_value());
+    seen = {};
+    copies->store(rows);
+    CHECK(seen.launches == 1);
+    CHECK(seen.processors == processors);
+    CHECK(seen.writes == 1);
+    CHECK(seen.copies == 0);
+    seen = {};
+    const std::array layers{kv_copy{block, host.get(), 128 << 10, 0, 1},
+                            kv_copy{block + (256 << 10), host.get() + (256 << 10), 128 << 10, 0, 1}};
+    copies->load(layers);
+    CHECK(seen.launches == 0);
+    CHECK(seen.copies == 2);
+    seen = {};
+  }
+}
+
+TEST_CASE("blocks come to pages with the host's checksums in one launch on a bounded part of the device") {
+  // Rests of every kind: less than a chunk of XXH3, whole ones, one stripe more, more than a tile of chunks.
+  for (const std::size_t bytes : {320u, 1024u, 1088u, 4096u, 33u << 10, 40u << 10, 66u << 10}) {
+    for (const unsigned processors : {1u, 2u, 16u}) {
+      CAPTURE(bytes);
+      CAPTURE(processors);
+      constexpr std::size_t count = 5;
+      counting_accelerator::counts seen;
+      const auto gpu = cuda::make_device(std::make_unique<counting_accelerator>(seen), 1, processors);
+      const auto memory = unwrap(gpu->allocate(count * bytes));
+      const std::shared_ptr<std::byte> host(
+          static_cast<std::byte*>(std::aligned_alloc(64, 2 * count * bytes)), &std::free);
+      random_source r(static_cast<std::uint32_t>(bytes));
+      const auto values = matrix::random(r, 1, count * bytes / 4);
+      std::memcpy(host.get(), values.values.data(), count * bytes);
+      const auto copies = gpu->make_copy_queue();
+      auto* const checked = dynamic_cast<checked_copies*>(copies.get());
+      REQUIRE(checked != nullptr);
+      std::vector<device_bytes> blocks;
+      std::vector<std::byte*> pages;
+      for (std::size_t i = 0; i < count; ++i) {
+        blocks.push_back({reinterpret_cast<std::byte*>(memory->data()) + (count - 1 - i) * bytes});
+        pages.push_back(host.get() + (count + i) * bytes);
+        const std::array there{kv_copy{blocks[i], host.get() + i * bytes, bytes, 0, 1}};
+        copies->load(there);
+      }
+      std::vector<std::uint64_t> sums(count);
+      CHECK_FALSE(checked->store_checked(blocks, pages, bytes, sums));  // memory that kernels do not reach
+      REQUIRE(gpu->pin({host.get(), 2 * count * bytes}, host).has_value());
+      seen = {};
+      REQUIRE(checked->store_checked(blocks, pages, bytes, sums));
+      wait_for(copies->record());
+      CHECK(seen.launches == 1);
+      CHECK(seen.copies == 0);
+      CHECK(seen.processors == std::min<unsigned>(processors, count));
+      for (std::size_t i = 0; i < count; ++i) {
+        CHECK(std::memcmp(pages[i], host.get() + i * bytes, bytes) == 0);
+        CHECK(sums[i] == checksum64({host.get() + i * bytes, bytes}));
+      }
+    }
+  }
 }
 
 TEST_CASE(
