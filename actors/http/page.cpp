@@ -11,7 +11,7 @@ constexpr std::string_view html = R"page(<!doctype html>
 @media(prefers-color-scheme:dark){:root{--ink:#dde6ee}}
 body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);margin:0 auto;max-width:80rem;padding:1rem}
 h1{font-size:1.3rem;margin:0}h2{font-size:1rem;margin:1.6rem 0 .4rem}
-header{display:flex;gap:1rem;align-items:baseline;flex-wrap:wrap}#state{margin-left:auto}
+header{display:flex;gap:1rem;align-items:baseline;flex-wrap:wrap}#state{margin-left:auto}#model{overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(7rem,1fr));gap:.6rem;margin-top:1rem}
 .tile{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .7rem}
 .tile b{display:block;font-size:1.3rem;font-variant-numeric:tabular-nums;white-space:nowrap}
@@ -35,9 +35,11 @@ small{opacity:.7;font-weight:400}.lost{color:#d33;font-weight:600}
 <div><h2>Queues <span class="key"><i style="background:var(--accent)"></i>running<i style="background:var(--warm)"></i>waiting</span></h2>
 <svg id="queues"></svg></div>
 <div><h2>KV in its tiers <span class="key"><i style="background:var(--accent)"></i>memory (L2) in use<span id="l1_key" hidden><i style="background:var(--warm)"></i>device
-memory (L1) in use</span></span></h2><svg id="tiers"></svg></div>
+memory (L1) in use</span><span id="l3_key" hidden><i style="background:var(--good)"></i>SSD (L3) in use</span></span></h2><svg id="tiers"></svg></div>
 <div><h2>Prefix blocks found <span class="key"><i style="background:var(--accent)"></i>in memory<i style="background:var(--warm)"></i>on SSD<i
 style="background:var(--good)"></i>on other nodes</span></h2><svg id="found"></svg></div>
+<div id="moved_part" hidden><h2>Bytes between tiers <span class="key"><i style="background:var(--warm)"></i>device to memory<i
+style="background:var(--accent)"></i>memory to device<i style="background:var(--good)"></i>memory to SSD</span></h2><svg id="moved"></svg></div>
 </div>
 <h2>Instances</h2><div class="scroll" id="instances"></div>
 <h2>Cache <span class="key"><i style="background:var(--warm)"></i>held by requests<i style="background:var(--accent)"></i>reusable
@@ -98,22 +100,32 @@ function histogram(id,buckets){
 }
 
 // ---- what is remembered between polls, one entry a second ----
-const memory={hit:[],running:[],waiting:[],metrics:[],l1:[],l2:[],found:[[],[],[]]};
+const memory={hit:[],running:[],waiting:[],metrics:[],l1:[],l2:[],l3:[],found:[[],[],[]],moved:[[],[],[]]};
 const keep=(list,value,most)=>{list.push(value);if(list.length>most)list.shift()};
-let before=null,found_before=null;
+let before=null;const last={};
 const sum=(rows,of)=>rows.reduce((all,r)=>all+of(r),0);
 const lately=n=>'last '+(n<120?n+' s':Math.round(n/60)+' min');
+/// Keeps how much each count has grown since the last poll.
+function keep_growth(name,now){
+  if(last[name])now.forEach((n,i)=>keep(memory[name][i],Math.max(0,n-last[name][i]),300));
+  last[name]=now;
+}
+function growth(name,colours,unit){
+  const top=Math.max(1,...memory[name].flat());
+  lines(name,memory[name].map((values,i)=>({values,colour:colours[i]})),top,num(top)+unit+' a second',lately);
+}
 function show_tiers(c){
-  const share=(part,all)=>all?part/all:0,slots=sum(c.shards,s=>s.slots_total);
+  const share=(part,all)=>all?part/all:0,slots=sum(c.shards,s=>s.slots_total),ssd=sum(c.shards,s=>s.ssd_capacity_bytes);
   keep(memory.l2,share(slots-sum(c.shards,s=>s.slots_free),slots),300);
   keep(memory.l1,share(sum(c.devices,d=>d.blocks_used),sum(c.devices,d=>d.blocks)),300);
-  $('l1_key').hidden=!c.devices.length;
-  lines('tiers',[{values:memory.l2,colour:'accent'}].concat(c.devices.length?[{values:memory.l1,colour:'warm'}]:[]),1,'100 %',lately);
-  const now=['hits_dram','hits_ssd','hits_remote'].map(k=>sum(c.shards,s=>s[k]));
-  if(found_before)now.forEach((n,i)=>keep(memory.found[i],Math.max(0,n-found_before[i]),300));
-  found_before=now;
-  const top=Math.max(1,...memory.found.flat());
-  lines('found',memory.found.map((values,i)=>({values,colour:['accent','warm','good'][i]})),top,num(top)+' a second',lately);
+  keep(memory.l3,share(sum(c.shards,s=>s.ssd_bytes),ssd),300);
+  $('l1_key').hidden=!c.devices.length;$('l3_key').hidden=!ssd;$('moved_part').hidden=!ssd&&!c.devices.length;
+  lines('tiers',[{values:memory.l2,colour:'accent'}].concat(c.devices.length?[{values:memory.l1,colour:'warm'}]:[],
+    ssd?[{values:memory.l3,colour:'good'}]:[]),1,'100 %',lately);
+  keep_growth('found',['hits_dram','hits_ssd','hits_remote'].map(k=>sum(c.shards,s=>s[k])));
+  growth('found',['accent','warm','good'],'');
+  keep_growth('moved',[sum(c.devices,d=>d.stored_bytes),sum(c.devices,d=>d.loaded_bytes),sum(c.shards,s=>s.ssd_written_bytes)]);
+  growth('moved',['warm','accent','good'],'B');
 }
 
 function distribution(name,now,then){
@@ -162,7 +174,7 @@ function show(c){
   $('device_part').hidden=!c.devices.length;
   table('devices',[['node',d=>esc(d.node)],['KV',d=>bar([[d.blocks_used/d.blocks,'accent']])],['blocks',d=>num(d.blocks),1],
     ['context found there',d=>num(d.hit_tokens)+' tokens',1],['loaded from the host',d=>num(d.loaded_tokens)+' tokens = '+num(d.loaded_bytes)+'B',1],
-    ['written back',d=>num(d.stored_bytes)+'B',1],['not written',d=>num(d.unwritten_blocks)+(d.lost_blocks?', '+num(d.lost_blocks)+' lost':''),1]],c.devices,'');
+    ['written back',d=>num(d.stored_bytes)+'B',1],['sent by NICs',d=>d.unreached?'–':num(d.sent_bytes)+'B',1],['not written',d=>num(d.unwritten_blocks)+(d.lost_blocks?', '+num(d.lost_blocks)+' lost':''),1]],c.devices,'');
   table('paths',[['from',p=>esc(p.node)],['to',p=>esc(p.peer)],['path',p=>esc(p.path)],['bytes',p=>num(p.bytes),1],
     ['transfers',p=>num(p.transfers),1],['retries',p=>p.retries,1],['bad checksums',p=>p.checksum_failures,1]],c.paths,
     'nothing: blocks of one process are handed over where they lie');

@@ -8,7 +8,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
 from browser import Browser  # noqa: E402
-from cluster import main, wait_until  # noqa: E402
+from cluster import Cluster, main, one_server, wait_until  # noqa: E402
 from front_client import NAME, PROMPT, end_shared, shared  # noqa: E402
 
 
@@ -65,6 +65,38 @@ def the_page_shows_what_the_cluster_says():
         assert browser.complaints() == [], browser.complaints()
 
 
+def every_tier_is_plotted():
+    """Device, memory and SSD: how full each is, what was found there, what was moved between them."""
+    with Cluster() as cluster, Browser() as browser:
+        ssd = os.path.join(cluster.folder.name, "ssd")
+        server = one_server(cluster, "--model", "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512", "--threads", "1",
+                            "--device", "linked", "--ssd-path", ssd, "--ssd-size", "16MiB", "--cache-write-policy", "write_through",
+                            "--block-tokens", "16", "--cache-dram", "2MiB", "--device-kv", "1MiB", "--context-length", "512")
+        browser.resize(1400, 900)
+        browser.open(f"http://{server.host}:{server.port}/")
+        drawn = lambda plot: browser.run(f"return document.querySelectorAll('#{plot} polyline').length")
+        wait_until("every tier is drawn", lambda: (drawn("tiers"), drawn("found"), drawn("moved")) == (3, 3, 3))
+
+        def height(plot, colour):
+            """Of the line's highest point, in pixels above 0 %."""
+            return browser.run(f"const p=[...document.querySelectorAll('#{plot} polyline')].find(p=>p.getAttribute('stroke')"
+                               f"=='var(--{colour})');return 120-Math.min(...p.getAttribute('points').split(' ').map(x=>+x.split(',')[1]))")
+
+        assert height("moved", "good") == 0
+        server.complete(prompt="the tide comes in and goes out again. " * 6, max_tokens=4, temperature=0, ignore_eos=True)
+        wait_until("what was written to the SSD is seen", lambda: server.cluster()["shards"][0]["ssd_written_bytes"] > 0)
+        # Accent, warm and good: memory, device and SSD; memory to device, device to memory and memory to SSD.
+        for plot, colour in (("tiers", "accent"), ("tiers", "warm"), ("tiers", "good"), ("moved", "warm"), ("moved", "good")):
+            wait_until(f"{plot} shows {colour}", lambda: height(plot, colour) > 0)
+        server.complete(prompt="the tide comes in and goes out again. " * 6, max_tokens=4, temperature=0, ignore_eos=True)
+        wait_until("what was found is seen", lambda: height("found", "accent") > 0)
+        for width in (390, 1400):
+            browser.resize(width, 900)
+            wide = browser.run("return [document.documentElement.scrollWidth,document.documentElement.clientWidth]")
+            assert wide[0] <= wide[1] and abs(wide[1] - width) < 20, (width, wide)
+        assert browser.complaints() == [], browser.complaints()
+
+
 def pages_of_this_machine_may_use_the_api_and_read_the_request_id():
     """As openai-js does it: a preflight with headers of its own, then the request."""
     server = shared().client
@@ -97,7 +129,7 @@ fetch('http://%s:%d/v1/chat/completions',{method:'POST',headers:{'Content-Type':
 
 if __name__ == "__main__":
     try:
-        main([other_pages_get_nothing_and_allowed_ones_all_they_need, the_page_shows_what_the_cluster_says,
+        main([other_pages_get_nothing_and_allowed_ones_all_they_need, the_page_shows_what_the_cluster_says, every_tier_is_plotted,
               pages_of_this_machine_may_use_the_api_and_read_the_request_id])
     finally:
         end_shared()
