@@ -317,7 +317,9 @@ std::string conductor::status() const {
                                 {"loaded_bytes", d.loaded_bytes},
                                 {"stored_bytes", d.stored_bytes},
                                 {"unwritten_blocks", d.unwritten_blocks},
-                                {"lost_blocks", d.lost_blocks}});
+                                {"lost_blocks", d.lost_blocks},
+                                {"sent_bytes", d.sent_bytes},
+                                {"unreached", d.unreached}});
     for (const auto& p : m.latest.moved.paths) {
       const auto peer = members_.find(p.peer);
       out["paths"].push_back({{"node", m.info.name},

@@ -27,20 +27,22 @@ struct outcome {
   bool device_failed = false;
 };
 
-/// Blocks of the device to pages. @thread of the executor
-std::vector<std::uint64_t> copy_blocks(device_kv& kv, copy_queue& queue, checked_copies* checked,
-                                       std::span<const kv_residency::write::item> blocks,
-                                       std::span<std::byte* const> pages) {
+/// Blocks of the device to pages, and their checksums, which a device that fails may still be writing.
+/// @thread of the executor
+void copy_blocks(device_kv& kv, copy_queue& queue, checked_copies* checked,
+                 std::span<const kv_residency::write::item> blocks, std::span<std::byte* const> pages,
+                 std::vector<std::uint64_t>& sums) {
   const auto& layout = kv.layout();
   if (checked != nullptr) {
     std::vector<device_bytes> from;
     for (const auto& b : blocks) from.push_back(kv.block(b.block));
-    std::vector<std::uint64_t> sums(blocks.size());
+    sums.resize(blocks.size());
     if (checked->store_checked(from, pages, layout.block_bytes(), sums)) {
       wait_for(queue.record());
       kv.count_moved(0, blocks.size() * layout.block_bytes());
-      return sums;
+      return;
     }
+    sums.clear();
   }
   std::vector<kv_copy> copies;
   for (std::size_t i = 0; i < blocks.size(); ++i)
@@ -49,9 +51,7 @@ std::vector<std::uint64_t> copy_blocks(device_kv& kv, copy_queue& queue, checked
   queue.store(copies);
   wait_for(queue.record());
   kv.count_moved(0, blocks.size() * layout.block_bytes());
-  std::vector<std::uint64_t> sums;
   for (auto* page : pages) sums.push_back(checksum64(page, layout.pieces()));
-  return sums;
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ void device_writer::reserved(const std::vector<slot_index>& slots) {
   auto work = [made, kv = context_->device_blocks, queue = queue_, checked = checked_,
                pages = std::move(pages), own = std::vector(blocks.begin(), blocks.end())] {
     try {
-      made->checksums = copy_blocks(*kv, *queue, checked, own, pages);
+      copy_blocks(*kv, *queue, checked, own, pages, made->checksums);
     } catch (const device_failure& f) {
       made->device_failed = true;
       log_error("device",
@@ -144,6 +144,7 @@ void device_writer::reserved(const std::vector<slot_index>& slots) {
         wait_for(queue->record());
       } catch (const device_failure&) {
       }
+      made->checksums.clear();
     }
   };
   request(executor_, caf::infinite, run_atom_v, make_task(std::move(work)))

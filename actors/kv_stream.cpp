@@ -27,9 +27,11 @@ kv_stream::kv_stream(attempt_id id, const kv_layout& layout, const std::shared_p
       on_end_(std::move(on_end)) {}
 
 void kv_stream::set_target(const kv_target& target) {
+  const bool leads = from_.device && from_.device->leads_to(target.node);
   std::unique_lock lock{mutex_};
   if (target_ || ended_) return;
   target_ = target;
+  direct_ = leads;
   draining_ = true;
   const auto waiting = std::exchange(waiting_, {});
   for (const auto& what : waiting) {
@@ -49,7 +51,7 @@ void kv_stream::layer_ready(std::uint32_t layer, std::uint32_t start, std::size_
 
 void kv_stream::ready(const piece& what) {
   std::unique_lock lock{mutex_};
-  if (stopped_ || failed_ || ended_) return;
+  if (stopped_ || failed_ || ended_ || left_directly(what, lock)) return;
   if (target_) {
     submit(what, lock);
   } else {
@@ -57,22 +59,92 @@ void kv_stream::ready(const piece& what) {
   }
 }
 
-void kv_stream::add_rows(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t layer,
-                         std::uint32_t first_row, std::uint32_t rows) const {
-  const auto local = from_.offsets[block];
+void kv_stream::on_device(std::uint32_t layer, std::uint32_t start, std::uint32_t count,
+                          std::span<const device_bytes> blocks) {
+  std::unique_lock lock{mutex_};
+  if (!direct_ || stopped_ || failed_ || ended_) return;
+  std::vector<std::uint64_t> offsets;
+  offsets.reserve(blocks.size());
+  for (const auto& block : blocks)
+    offsets.push_back(static_cast<std::uint64_t>(block.at - from_.device->base.at));
+  const piece what{layer, start, count, false};
+  const page_strides strides{layout_.layer_bytes(), layout_.plane_bytes(), layout_.row_bytes()};
+  auto order =
+      order_of(what, {from_.device->region, offsets, strides}, transfer_id{transfer_ids_->fetch_add(1)});
+  if (order.slices.empty()) return;
+  directly_[{layer, start}] = {order.id};
+  ++reading_;
+  hand_over(
+      std::move(order), true, [this, what](const completion& done) { read(what, done); }, lock);
+}
+
+void kv_stream::let_go() {
+  std::unique_lock lock{mutex_};
+  unread_.wait(lock, [&] { return reading_ == 0; });
+}
+
+bool kv_stream::left_directly(const piece& what, std::unique_lock<std::mutex>& lock) {
+  const auto i = directly_.find({what.layer, what.start});
+  if (i == directly_.end()) return false;
+  if (i->second.under_way) {
+    i->second.in_memory = true;
+    return true;
+  }
+  const auto ended = i->second;
+  directly_.erase(i);
+  if (ended.failed) again(what, ended.id, lock);
+  return true;
+}
+
+/// Under its old id, so that it lands once whatever became of the first attempt.
+void kv_stream::again(const piece& what, transfer_id id, std::unique_lock<std::mutex>& lock) {
+  hand_over(
+      order_of(what, in_memory(), id), false, [this](const completion& done) { completed(done); }, lock);
+}
+
+/// What a transfer from the device came to.
+void kv_stream::read(const piece& what, const completion& done) {
+  std::unique_lock lock{mutex_};
+  --reading_;
+  unread_.notify_all();
+  const auto i = directly_.find({what.layer, what.start});
+  auto& own = i->second;
+  own.under_way = false;
+  if (done.outcome) from_.device->sent(done.bytes);
+  // A wrong checksum was announced over there: that attempt is lost.
+  const bool repeat =
+      !done.outcome && done.outcome.error() != ec::corrupt && done.fenced && !stopped_ && !failed_;
+  if (!repeat) {
+    if (own.in_memory || !done.outcome) directly_.erase(i);
+    lock.unlock();
+    return completed(done);
+  }
+  direct_ = false;
+  std::erase(under_way_, done.id);
+  own.failed = true;
+  if (!own.in_memory) return;
+  directly_.erase(i);
+  again(what, done.id, lock);
+}
+
+void kv_stream::add_rows(std::vector<slice_pair>& out, const place& from, std::uint32_t block,
+                         std::uint32_t layer, std::uint32_t first_row, std::uint32_t rows) const {
+  const auto local = from.offsets[block];
   const auto remote = target_->offsets[block - target_->have_blocks];
-  const auto add = [&](std::uint64_t at, std::uint64_t length) {
-    out.push_back({{from_.region, local + at, length}, {target_->region, remote + at, length}, std::nullopt});
-  };
   const auto page = layout_.page();
+  const auto add = [&](std::size_t plane, std::uint32_t row, std::uint64_t length) {
+    out.push_back({{from.region, local + from.strides.offset(layer, plane, row), length},
+                   {target_->region, remote + page.offset(layer, plane, row), length},
+                   std::nullopt});
+  };
   if (layout_.pages == page_order::page_first) {
     for (auto row = first_row; row < first_row + rows; ++row)
-      add(page.offset(layer, 0, row), layout_.planes() * layout_.row_bytes());
+      add(0, row, layout_.planes() * layout_.row_bytes());
     return;
   }
-  if (rows == layout_.block_tokens) return add(layer * page.layer, layout_.layer_bytes());
+  if (rows == layout_.block_tokens) return add(0, 0, layout_.layer_bytes());
   for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
-    add(page.offset(layer, plane, first_row), rows * layout_.row_bytes());
+    add(plane, first_row, rows * layout_.row_bytes());
 }
 
 /// Rows of all layers, where they are one piece.
@@ -84,7 +156,7 @@ void kv_stream::add_tokens(std::vector<slice_pair>& out, std::uint32_t block, st
   out.push_back({{from_.region, local, rows * token}, {target_->region, remote, rows * token}, std::nullopt});
 }
 
-std::vector<slice_pair> kv_stream::slices_of(const piece& what) const {
+std::vector<slice_pair> kv_stream::slices_of(const piece& what, const place& from) const {
   std::vector<slice_pair> out;
   const auto end = what.start + what.count;
   auto at = std::max(what.start, target_->have_blocks * layout_.block_tokens);
@@ -95,39 +167,54 @@ std::vector<slice_pair> kv_stream::slices_of(const piece& what) const {
     if (what.all_layers && layout_.pages == page_order::page_first) {
       add_tokens(out, block, row, rows);
     } else if (what.all_layers) {
-      for (std::uint32_t layer = 0; layer < layout_.n_layers; ++layer) add_rows(out, block, layer, row, rows);
+      for (std::uint32_t layer = 0; layer < layout_.n_layers; ++layer)
+        add_rows(out, from, block, layer, row, rows);
     } else {
-      add_rows(out, block, what.layer, row, rows);
+      add_rows(out, from, block, what.layer, row, rows);
     }
     at += rows;
   }
   return out;
 }
 
-void kv_stream::submit(const piece& what, std::unique_lock<std::mutex>& lock) {
+transfer kv_stream::order_of(const piece& what, const place& from, transfer_id id) const {
   transfer order;
-  order.slices = slices_of(what);
-  if (order.slices.empty()) return;
-  order.id = transfer_id{transfer_ids_->fetch_add(1)};
+  order.slices = slices_of(what, from);
+  order.id = id;
   order.peer = target_->node;
   order.op = transfer_op::write;
   order.tag = {request_id{id_.owner()}, what.start / layout_.block_tokens, what.layer, 0};
+  return order;
+}
+
+void kv_stream::submit(const piece& what, std::unique_lock<std::mutex>& lock) {
+  auto order = order_of(what, in_memory(), transfer_id{transfer_ids_->fetch_add(1)});
+  if (order.slices.empty()) return;
+  hand_over(
+      std::move(order), true, [this](const completion& done) { completed(done); }, lock);
+}
+
+void kv_stream::hand_over(transfer order, bool first, std::function<void(const completion&)> ended,
+                          std::unique_lock<std::mutex>& lock) {
   under_way_.push_back(order.id);
-  ++submitted_;
   const auto bytes = order.size_bytes();
-  bytes_ += bytes;
+  if (first) {
+    ++submitted_;
+    bytes_ += bytes;
+  }
   // The completion may come on this very thread.
   lock.unlock();
   if (const auto plane = plane_.lock()) {
     const auto peer = order.peer;
     const auto ahead = links_->began(peer, bytes);
-    plane->submit(std::move(order), [self = shared_from_this(), peer, bytes, ahead](const completion& done) {
+    plane->submit(std::move(order), [self = shared_from_this(), ended = std::move(ended), peer, bytes,
+                                     ahead](const completion& done) {
       self->links_->ended(peer, static_cast<std::uint8_t>(done.path), bytes, ahead,
                           from_seconds(done.seconds), done.outcome.has_value(), clock_type::now());
-      self->completed(done);
+      ended(done);
     });
   } else {
-    completed({order.id, fail(ec::cancelled, "the data plane is gone")});
+    ended({order.id, fail(ec::cancelled, "the data plane is gone")});
   }
   lock.lock();
 }

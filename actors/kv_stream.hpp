@@ -10,29 +10,45 @@
 //
 // Layers that are ready before the decode side told its slots wait here as a few numbers each; the bytes stay
 // in the blocks, which the worker keeps until `on_end`.
+//
+// Where NICs read the device's own memory, a layer leaves from there as soon as it is written (`on_device`),
+// for as long as its pass has those blocks. The same rows come to the host's blocks all the same: what did
+// not get away from the device, for whatever reason, leaves from there.
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "actors/messages.hpp"
 #include "runtime/base/kv_layout.hpp"
+#include "runtime/model/forward_pass.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {
 
 class link_book;
 
-class kv_stream : public std::enable_shared_from_this<kv_stream> {
+class kv_stream final : public device_reader, public std::enable_shared_from_this<kv_stream> {
  public:
+  /// The memory of the device that computes, as NICs know it.
+  struct device_source {
+    region_id region;
+    device_bytes base;                        ///< where it begins
+    std::function<bool(node_id)> leads_to;    ///< whether it is what a transfer to that node would try first
+    std::function<void(std::uint64_t)> sent;  ///< is told of bytes that landed, on any thread
+  };
   struct source {
-    region_id region;                    ///< where the local blocks lie
-    std::vector<std::uint64_t> offsets;  ///< region offset of each block of the prompt
-    std::uint32_t prompt_tokens = 0;     ///< tokens that will be sent in all
+    region_id region;                     ///< where the local blocks lie
+    std::vector<std::uint64_t> offsets;   ///< region offset of each block of the prompt
+    std::uint32_t prompt_tokens = 0;      ///< tokens that will be sent in all
+    std::optional<device_source> device;  ///< nothing: no NIC reads there
   };
 
   /// @param on_end  called once from any thread: true if everything that was to be sent landed and verified,
@@ -49,7 +65,12 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   void prefix_ready(std::uint32_t tokens, std::uint32_t from = 0);
   /// Positions [start, start + count) are written in `layer`.
   void layer_ready(std::uint32_t layer, std::uint32_t start, std::size_t count);
-  /// No more calls of the two above will come. @returns the number of landings that make the stream complete;
+  /// Whether `on_device` is of any use.
+  bool reads_device() const noexcept { return from_.device.has_value(); }
+  void on_device(std::uint32_t layer, std::uint32_t start, std::uint32_t count,
+                 std::span<const device_bytes> blocks) override;
+  void let_go() override;
+  /// No more calls of the above will come. @returns the number of landings that make the stream complete;
   /// known only when the target is, so the call back comes at once or from `set_target`.
   void finish(std::function<void(std::uint32_t transfers)> on_count);
   /// Sends nothing more and cancels what is under way; `on_end(false)` follows, unless it ended before.
@@ -69,14 +90,38 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
     bool all_layers;
   };
 
+  /// Where the blocks of a piece lie.
+  struct place {
+    region_id region;
+    const std::vector<std::uint64_t>& offsets;
+    page_strides strides;
+  };
+  /// A layer of a chunk that left, or tried to leave, from the device.
+  struct direct {
+    transfer_id id;
+    bool under_way = true;
+    bool in_memory = false;  ///< it can leave from the host's blocks, too
+    bool failed = false;     ///< … and has to
+  };
+  using layer_of_chunk = std::pair<std::uint32_t, std::uint32_t>;  ///< layer, first position
+
   void ready(const piece& what);
-  std::vector<slice_pair> slices_of(const piece& what) const;
-  void add_rows(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t layer,
+  std::vector<slice_pair> slices_of(const piece& what, const place& from) const;
+  void add_rows(std::vector<slice_pair>& out, const place& from, std::uint32_t block, std::uint32_t layer,
                 std::uint32_t first_row, std::uint32_t rows) const;
   void add_tokens(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t first_row,
                   std::uint32_t rows) const;
   void submit(const piece& what, std::unique_lock<std::mutex>& lock);
+  /// @param first  no earlier attempt at the same piece had this id.
+  void hand_over(transfer order, bool first, std::function<void(const completion&)> ended,
+                 std::unique_lock<std::mutex>& lock);
+  transfer order_of(const piece& what, const place& from, transfer_id id) const;
+  place in_memory() const noexcept { return {from_.region, from_.offsets, layout_.page()}; }
+  /// For a piece that is in memory now. @returns false if it has to leave from there.
+  bool left_directly(const piece& what, std::unique_lock<std::mutex>& lock);
+  void again(const piece& what, transfer_id id, std::unique_lock<std::mutex>& lock);
   void completed(const completion& done);
+  void read(const piece& what, const completion& done);
   /// Calls `on_end` if nothing is left to happen. Releases the lock.
   void settle(std::unique_lock<std::mutex>& lock);
 
@@ -94,6 +139,10 @@ class kv_stream : public std::enable_shared_from_this<kv_stream> {
   std::optional<kv_target> target_;
   std::vector<piece> waiting_;  ///< ready, but the target is not known
   std::vector<transfer_id> under_way_;
+  bool direct_ = false;                        ///< layers leave from the device
+  std::map<layer_of_chunk, direct> directly_;  ///< until they are in memory, too
+  std::size_t reading_ = 0;                    ///< of them, how many are under way
+  std::condition_variable unread_;
   std::uint32_t submitted_ = 0;  ///< transfers so far; each makes one landing
   std::uint64_t bytes_ = 0;
   bool draining_ = false;  ///< `set_target` is sending what waited; nothing settles meanwhile

@@ -21,6 +21,7 @@
 namespace mooncaf {
 
 class chat_template;
+struct device_reach;
 class link_book;
 class lora_adapter;
 class metrics;
@@ -32,6 +33,7 @@ struct node_context {
 
   std::shared_ptr<device> hardware;          ///< null where nothing is computed
   std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's
+  std::shared_ptr<device_reach> reach;       ///< of `device_blocks`; null where no KV leaves from there
   std::shared_ptr<const model> net;          ///< the weights; null where nothing is computed
   std::shared_ptr<const tokenizer> text;     ///< null where nothing is computed and no client is served
   std::shared_ptr<const chat_template> chat;

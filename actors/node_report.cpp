@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "actors/device_reach.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/node.hpp"
 
@@ -86,6 +87,10 @@ caf::result<node_report> node::status() {
   all->report.roster = roster_version_;
   all->report.unreachable = roster_.unreachable();
   if (context_->device_blocks) all->report.device = context_->device_blocks->stats();
+  if (const auto& reach = context_->reach) {
+    all->report.device.sent_bytes = reach->sent_bytes;
+    all->report.device.unreached = reach->why_not;
+  }
   all->missing = 1 + local_.prefill.size() + local_.decode.size() + (local_.shard ? 1 : 0) +
                  (local_.messenger ? 1 : 0) + (local_.gateway ? 1 : 0);
   const auto failed = [all](const caf::error&) { all->answered(); };

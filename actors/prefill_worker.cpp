@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/conversions.hpp"
+#include "actors/device_reach.hpp"
 #include "actors/executor.hpp"
 #include "actors/job_sampler.hpp"
 #include "actors/policy_choices.hpp"
@@ -371,6 +372,12 @@ void prefill_worker::carry_out(const prefill_action::open_stream& order) {
   from.prompt_tokens = static_cast<std::uint32_t>(request.job.tokens.size());
   for (const auto slot : core_.find(order.owner)->claim.slots())
     from.offsets.push_back(context_->slot_offset(slot));
+  if (const auto& reach = context_->reach; reach && reach->region)
+    from.device = {reach->region, reach->base,
+                   [plane = context_->plane.get()](node_id peer) {
+                     return plane->preferred_path(peer) == transfer_path::rdma;
+                   },
+                   [reach](std::uint64_t bytes) { reach->sent_bytes += bytes; }};
   request.stream = std::make_shared<kv_stream>(id, context_->layout, context_->plane, context_->transfer_ids,
                                                context_->links, std::move(from),
                                                [self = prefill_worker_actor{this}, id](bool delivered) {

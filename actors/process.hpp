@@ -63,6 +63,7 @@ class process {
   result<void> spawn_workers();
   /// What a worker of this role computes with.
   result<void> open_device_memory();
+  void reach_device_memory();
   result<std::shared_ptr<engine>> make_engine(worker_role role) const;
   /// How long it takes: measured, or as the profile says.
   result<std::vector<timing_sample>> calibrate(worker_role role) const;

@@ -3,6 +3,7 @@
 #include "actors/cluster/shutdown.hpp"
 #include "actors/conversions.hpp"
 #include "actors/decode_worker.hpp"
+#include "actors/device_reach.hpp"
 #include "actors/device_writer.hpp"
 #include "actors/executor.hpp"
 #include "actors/log.hpp"
@@ -10,6 +11,7 @@
 #include "actors/policy_choices.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/process.hpp"
+#include "config/device_name.hpp"
 #include "runtime/model/lora_adapter.hpp"
 
 // What a process computes with: engines and the workers that drive them.
@@ -130,7 +132,27 @@ result<void> process::open_device_memory() {
                {{"problem", to_string(pinned.error())},
                 {"effect", "KV between the device and the host is copied by way of the driver's memory"}});
   }
+  reach_device_memory();
   return {};
+}
+
+/// Where prefill's KV leaves from, if it does.
+void process::reach_device_memory() {
+  const auto& kv = context_->device_blocks;
+  if (!opts().cluster.prefill || !context_->plane) return;
+  if (context_->layout.pages == page_order::page_first) {
+    context_->reach = std::make_shared<device_reach>();
+    context_->reach->why_not = "l2-layout: pages are laid out by token, the device's blocks by layer";
+  } else if (!config::cuda_ordinal(opts().model.device)) {
+    context_->reach = std::make_shared<device_reach>();
+    context_->reach->why_not = "the memory of a " + opts().model.device + " device is its own alone";
+  } else {
+    context_->reach =
+        offer_to_nics(*context_->plane, kv->block(0), kv->stats().blocks * context_->layout.block_bytes());
+  }
+  const auto& reach = *context_->reach;
+  if (reach.region) log_info("KV leaves from the device's memory", {{"read by", "NICs"}});
+  else log_info("KV leaves from the host's memory", {{"reason", reach.why_not}});
 }
 
 result<void> process::spawn_workers() {

@@ -89,7 +89,7 @@ auto inspect(Inspector& f, shard_status& x) {
 template <class Inspector>
 auto inspect(Inspector& f, device_kv_stats& x) {
   return fields(f, "device_kv_stats", x, x.blocks, x.blocks_used, x.hit_tokens, x.loaded_tokens,
-                x.loaded_bytes, x.stored_bytes, x.unwritten_blocks, x.lost_blocks);
+                x.loaded_bytes, x.stored_bytes, x.unwritten_blocks, x.lost_blocks, x.sent_bytes, x.unreached);
 }
 template <class Inspector>
 auto inspect(Inspector& f, path_status& x) {

@@ -165,6 +165,11 @@ result<region_desc> data_plane::add_region(std::shared_ptr<local_region> region)
   return d;
 }
 
+result<void> data_plane::reaches(region_id id) const {
+  if (impl_->rdma) return impl_->rdma->reaches(id);
+  return fail(ec::unsupported, impl_->why_no_rdma());
+}
+
 result<void> data_plane::unregister_region(region_id id) {
   const auto region = impl_->node.regions.find(id);
   if (!region) return fail(ec::not_found, "no local region " + to_string(id));

@@ -105,6 +105,9 @@ class data_plane {
   /// @param memory  must stay valid until `unregister_region` returned; the descriptor is duplicated.
   /// @error `ec::invalid_argument`: empty, past the end of the address space, or an offset without a dma-buf.
   result<region_desc> register_device_region(const device_memory& memory);
+  /// Whether a NIC of this node has taken a region of device memory. @error `ec::unsupported` with each one's
+  /// reason.
+  result<void> reaches(region_id id) const;
   /// When it returns no peer can read or write the region any more.
   /// @error `ec::not_found`; `ec::overloaded` while transfers of this node still use it; `ec::timed_out` if a
   /// peer

@@ -59,6 +59,8 @@ class data_plane::impl {
   std::atomic<std::uint64_t> next_region{1};
 
   result<void> begin();
+  /// For people; only where there is none.
+  std::string why_no_rdma() const { return rdma_notes.empty() ? "this node has no RDMA" : rdma_notes.back(); }
   std::vector<transport*> transports() const;
   std::vector<transport*> paths_to(node_id peer);
   result<void> keep_device_paths(node_id peer, const device_use& use, std::vector<transport*>& paths) const;

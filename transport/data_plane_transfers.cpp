@@ -82,7 +82,7 @@ result<void> data_plane::impl::keep_device_paths(node_id peer, const device_use&
   if (!paths.empty()) return {};
   const auto info = node.peers.find(peer);
   if (peer == node.options.node) why = "copies within a node are the device's own business";
-  else if (!rdma) why = rdma_notes.empty() ? "this node has no RDMA" : rdma_notes.back();
+  else if (!rdma) why = why_no_rdma();
   else if (!info || info->address.rdma_rails.empty()) why = "node " + to_string(peer) + " offers none";
   else if (why.empty()) why = "no rail of this node is up";
   return fail(ec::unsupported, use.first + " is device memory, which only RDMA reaches: " + why);

@@ -180,7 +180,8 @@ struct metrics::families {
                 .Register(registry)),
         device_bytes(BuildCounter()
                          .Name("mooncaf_device_kv_bytes_total")
-                         .Help("KV bytes over the device's link: loaded, stored.")
+                         .Help("KV bytes over the device's link: loaded, stored; sent: read there by NICs, "
+                               "for other nodes.")
                          .Register(registry)),
         link_rate(BuildGauge()
                       .Name("mooncaf_link_bytes_per_second")
@@ -262,6 +263,7 @@ void metrics::set_device_kv(const device_kv_stats& s) {
   f_->device_tokens.set(f_->with("from", "host"), static_cast<double>(s.loaded_tokens));
   f_->device_bytes.set(f_->with("way", "loaded"), static_cast<double>(s.loaded_bytes));
   f_->device_bytes.set(f_->with("way", "stored"), static_cast<double>(s.stored_bytes));
+  f_->device_bytes.set(f_->with("way", "sent"), static_cast<double>(s.sent_bytes));
 }
 
 void metrics::set_ssd(const std::string& what, double value) {

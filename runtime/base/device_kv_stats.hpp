@@ -2,6 +2,7 @@
 // What the KV blocks in a device's own memory hold, and what that saved.
 
 #include <cstdint>
+#include <string>
 
 namespace mooncaf {
 
@@ -15,6 +16,9 @@ struct device_kv_stats {
   std::uint64_t stored_bytes = 0;      ///< written back to the host's memory
   std::uint64_t unwritten_blocks = 0;  ///< now, that the host's memory does not have
   std::uint64_t lost_blocks = 0;       ///< that left before they could be written back
+  std::uint64_t sent_bytes = 0;        ///< that NICs read from the device's memory
+  /// Why no NIC reads there, so that KV leaves from the host's copy; empty: they do, or nothing leaves.
+  std::string unreached;
 };
 
 }  // namespace mooncaf

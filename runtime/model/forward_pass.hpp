@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 
+#include "gpu/copy_queue.hpp"
 #include "gpu/token_choice.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/kv_layout.hpp"
@@ -23,6 +24,18 @@ using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> log
 using row_hidden_fn = std::function<void(std::uint32_t row, std::span<const float> values)>;
 
 class lora_adapter;
+
+/// Takes KV out of a device's own blocks while a pass computes, as a NIC does.
+class device_reader {
+ public:
+  virtual ~device_reader() = default;
+  /// Positions [start, start + count) are in `layer` of the device's `blocks`, which cover them from position
+  /// 0 on. On the caller's thread of `forward`; the device's turn is not held.
+  virtual void on_device(std::uint32_t layer, std::uint32_t start, std::uint32_t count,
+                         std::span<const device_bytes> blocks) = 0;
+  /// Returns when nothing reads what `on_device` named any more: it will be somebody else's.
+  virtual void let_go() = 0;
+};
 
 /// One sequence's share of a forward pass.
 struct batch_item {
@@ -59,6 +72,10 @@ struct batch_item {
   /// If not empty, gets the checksums of the blocks that `tokens` fill, in their order, as many as there are.
   /// Only where the pass `checks`; not of a pass that writes others (see `written_from`).
   std::span<std::uint64_t> checksums{};
+
+  /// Gets the KV of `tokens` where a device with memory of its own has it, layer by layer and before
+  /// `layer_done_fn` tells of it. Or does not: then it is only in `blocks`, as ever. Null: nobody.
+  device_reader* reader = nullptr;
 
   bool needs_logits() const noexcept { return want_logits || choose != nullptr; }
 };

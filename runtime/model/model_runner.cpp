@@ -23,6 +23,11 @@ tensor rows_of(tensor t, std::size_t begin, std::size_t count) noexcept {
 
 std::string item_name(std::size_t index) { return "batch item " + std::to_string(index); }
 
+void let_readers_go(std::span<const batch_item> items) {
+  for (const auto& item : items)
+    if (item.reader != nullptr) item.reader->let_go();
+}
+
 }  // namespace
 
 model_runner::~model_runner() = default;
@@ -155,6 +160,7 @@ std::span<const device_bytes> model_runner::blocks_of(std::span<const batch_item
 }
 
 void model_runner::plan(std::span<const batch_item> items) {
+  items_ = items;
   blocks_.clear();
   std::size_t blocks = 0;
   for (const auto& item : items) blocks += item.blocks.size();
@@ -196,6 +202,7 @@ result<void> model_runner::forward(std::span<const batch_item> items, std::span<
       queue_->synchronize();
     } catch (const device_failure&) {
     }
+    let_readers_go(items);
     mirror_->abandon();
     throw;
   }
@@ -217,6 +224,7 @@ result<void> model_runner::mirrored(std::span<const batch_item> items, std::span
     items = items.subspan(part.size());
     logits = logits.subspan(own.size());
     auto computed = pass(part, own, items.empty() ? done : layer_done_fn{}, cancel, before);
+    let_readers_go(part);
     mirror_->end(computed.has_value());
     if (!computed) return computed;
   }
@@ -254,9 +262,10 @@ result<void> model_runner::run_layers(const layer_done_fn& done, const std::atom
     if (!mirror_ || layer == 0) continue;
     // No more than a layer ahead of the device, so that a cancelled pass ends soon.
     wait_for(written_[layer - 1]);
+    tell_readers(layer - 1);
     tell_stored(layer, done, false);
   }
-  if (mirror_) tell_stored(c.n_layers, done, true);
+  if (mirror_) tell_readers(c.n_layers - 1), tell_stored(c.n_layers, done, true);
   return {};
 }
 
@@ -298,6 +307,17 @@ void model_runner::tell_stored(std::uint32_t layers, const layer_done_fn& done, 
     if (wait) wait_for(mirror_->stored(told_));
     else if (!is_reached(mirror_->stored(told_))) return;
     done(told_);
+  }
+}
+
+/// Hands the items' KV of `layer` to those who take it from the device.
+void model_runner::tell_readers(std::uint32_t layer) {
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const auto& item = items_[i];
+    if (item.reader == nullptr) continue;
+    wait_for(written_[layer]);
+    item.reader->on_device(layer, item.start, static_cast<std::uint32_t>(item.tokens.size()),
+                           mirror_->blocks(i));
   }
 }
 

@@ -78,6 +78,7 @@ class model_runner final : public forward_pass {
   void begin_tokens();
   result<void> fetch_layer(std::uint32_t layer, const before_layer_fn& before);
   void tell_stored(std::uint32_t layers, const layer_done_fn& done, bool wait);
+  void tell_readers(std::uint32_t layer);
   void run_layer(std::uint32_t layer, const layer_done_fn& done);
   void write_kv(std::uint32_t layer, const layer_done_fn& done);
   void attend(std::uint32_t layer, std::span<const attention_seq> seqs,
@@ -135,11 +136,12 @@ class model_runner final : public forward_pass {
   std::vector<std::uint64_t> checksums_;
   std::vector<token_choice> choices_;  ///< of the items that have one, in their order
   std::vector<chosen_token> chosen_;
-  bool every_row_ = false;          ///< some item wants more rows than its last
-  bool step_ = false;               ///< every item has one token, and nobody waits for a layer
-  std::uint32_t told_ = 0;          ///< layers whose KV somebody was told of
-  std::vector<event_ptr> written_;  ///< with a mirror: KV of a layer is in the device's blocks
-  std::vector<float> scores_;       ///< [ffn tile, n_experts], in a mixture
+  bool every_row_ = false;             ///< some item wants more rows than its last
+  bool step_ = false;                  ///< every item has one token, and nobody waits for a layer
+  std::uint32_t told_ = 0;             ///< layers whose KV somebody was told of
+  std::vector<event_ptr> written_;     ///< with a mirror: KV of a layer is in the device's blocks
+  std::span<const batch_item> items_;  ///< of the pass
+  std::vector<float> scores_;          ///< [ffn tile, n_experts], in a mixture
   expert_choice experts_;
   std::vector<std::uint32_t> each_head_;  ///< 0, 1, … tokens · n_heads, with latent attention
   std::vector<float> shown_;              ///< [show_tile, vocab_size], from the first `each_row` on

@@ -40,6 +40,7 @@ struct stream_world {
     REQUIRE(to->add_peer(here.address, here.regions));
     REQUIRE(from->preferred_path(node_id{2}) == path);
     from_memory.fill(seed);
+    slots = region_of(*from);
   }
   ~stream_world() {
     from.reset();
@@ -62,10 +63,32 @@ struct stream_world {
     l.pages = pages;
     return l;
   }
+  /// A device whose KV lies where `memory` does, in other blocks than the host's. Memory of the host is
+  /// reached over every path, as a device's is by NICs.
+  kv_stream::device_source device(const shared_memory& memory) {
+    const auto region = from->register_region(memory.bytes(), memory.fd());
+    REQUIRE(region);
+    return reached(region->id, memory.bytes().data());
+  }
+  /// … that nothing reaches.
+  kv_stream::device_source refused_device(const shared_memory& memory) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.bytes().data());
+    const auto region = from->register_device_region({.address = address, .length = memory.bytes().size()});
+    REQUIRE(region);
+    return reached(region->id, memory.bytes().data());
+  }
+  kv_stream::device_source reached(region_id region, std::byte* base) {
+    return {region,
+            {base},
+            [](node_id peer) { return peer == node_id{2}; },
+            [this](std::uint64_t bytes) { sent_directly += bytes; }};
+  }
   /// A stream of `tokens` positions from slots in descending order, so that a mistaken slot shows.
-  std::shared_ptr<kv_stream> stream(std::uint32_t tokens) {
+  std::shared_ptr<kv_stream> stream(std::uint32_t tokens,
+                                    std::optional<kv_stream::device_source> on_device = std::nullopt) {
     kv_stream::source source;
-    source.region = region_of(*from);
+    source.device = std::move(on_device);
+    source.region = slots;
     source.prompt_tokens = tokens;
     for (std::uint32_t b = 0; b < layout.blocks_for(tokens); ++b) source.offsets.push_back(from_offset(b));
     return std::make_shared<kv_stream>(attempt, shape(), from, ids, std::make_shared<link_book>(),
@@ -121,6 +144,8 @@ struct stream_world {
   landing_board board;
   mailbox<bool> landed;
   mailbox<bool> ended;
+  std::atomic<std::uint64_t> sent_directly{0};
+  region_id slots;  ///< here
   std::atomic<std::uint32_t> landings{0};
   std::atomic<std::uint32_t> count{0};
   std::shared_ptr<std::atomic<std::uint64_t>> ids = std::make_shared<std::atomic<std::uint64_t>>(1);
@@ -129,6 +154,42 @@ struct stream_world {
 
 void compute(kv_stream& s, std::uint32_t start, std::uint32_t tokens) {
   for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) s.layer_ready(layer, start, tokens);
+}
+
+/// A pass on a device whose block b holds what `w` has in its slot of block b, until the pass ends. Then they
+/// are somebody else's.
+class device_pass {
+ public:
+  device_pass(const stream_world& w, const shared_memory& device, std::uint32_t tokens) : device_(device) {
+    for (std::uint32_t b = 0; b < layout.blocks_for(tokens); ++b) {
+      blocks_.push_back({device.bytes().data() + (b + 1) * layout.block_bytes()});
+      const auto* page = w.from_memory.bytes().data() + w.from_offset(b);
+      for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
+        std::memcpy(blocks_[b].at + layout.offset(layer, 0, false, 0),
+                    page + w.shape().page().offset(layer, 0, 0), layout.layer_bytes());
+    }
+  }
+  void layer(kv_stream& s, std::uint32_t layer, std::uint32_t start, std::uint32_t tokens) const {
+    s.on_device(layer, start, tokens, blocks_);
+  }
+  void end(kv_stream& s) const {
+    s.let_go();
+    std::ranges::fill(device_.bytes(), std::byte{0xEE});
+  }
+
+ private:
+  const shared_memory& device_;
+  std::vector<device_bytes> blocks_;
+};
+
+/// Every layer on the device first and in memory behind it.
+void compute(kv_stream& s, const device_pass& pass, std::uint32_t start, std::uint32_t tokens) {
+  for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
+    pass.layer(s, layer, start, tokens);
+    if (layer > 0) s.layer_ready(layer - 1, start, tokens);
+  }
+  s.layer_ready(layout.n_layers - 1, start, tokens);
+  pass.end(s);
 }
 
 constexpr transfer_path paths[] = {transfer_path::shm, transfer_path::tcp};
@@ -359,6 +420,70 @@ TEST_CASE("a target on a node that nobody knows ends the stream with false") {
   CHECK(w.ended.size() == 0);
 }
 
+TEST_CASE("layers leave from the device while its pass has them, once each, and the rest from memory") {
+  for (const auto path : paths) {
+    for (const auto& [known_before, pages] : {std::pair{true, page_order::page_first_direct},
+                                              {false, page_order::page_first_direct},
+                                              {true, page_order::layer_first}}) {
+      CAPTURE(to_string(path));
+      CAPTURE(known_before);
+      stream_world w{path};
+      w.pages = pages;
+      w.open_board();
+      const shared_memory device{64 * stride};
+      const auto s = w.stream(13, w.device(device));
+      s->prefix_ready(3);
+      if (known_before) s->set_target(w.target(13));
+      compute(*s, device_pass{w, device, 8}, 3, 5);
+      s->set_target(w.target(13));
+      compute(*s, device_pass{w, device, 13}, 8, 5);
+      w.finish(*s);
+      CHECK(w.landed.take());
+      CHECK(w.ended.take());
+      CHECK(w.sent_directly == (known_before ? 10 : 5) * layout.bytes_per_token());
+      CHECK(s->bytes_sent() == 13 * layout.bytes_per_token());
+      CHECK(w.count == w.landings);
+      w.check_rows(0, 13);
+    }
+  }
+}
+
+TEST_CASE("what no NIC reads leaves from memory, and lands once") {
+  for (const auto path : paths) {
+    CAPTURE(to_string(path));
+    stream_world w{path};
+    w.open_board();
+    const shared_memory device{64 * stride};
+    const auto s = w.stream(13, w.refused_device(device));
+    s->set_target(w.target(13));
+    compute(*s, device_pass{w, device, 13}, 0, 6);
+    compute(*s, device_pass{w, device, 13}, 6, 7);
+    w.finish(*s);
+    CHECK(w.landed.take());
+    CHECK(w.ended.take());
+    CHECK(w.sent_directly == 0);
+    CHECK(s->bytes_sent() == 13 * layout.bytes_per_token());
+    CHECK(w.count == w.landings);
+    w.check_rows(0, 13);
+  }
+}
+
+TEST_CASE("a pass that fails keeps its device's blocks until nothing reads them") {
+  stream_world w{transfer_path::tcp};
+  const shared_memory device{64 * stride};
+  const auto s = w.stream(8, w.device(device));
+  w.faults.set([](transfer_path, transfer_id, std::uint32_t) {
+    return fault{fault::kind::delay, std::chrono::milliseconds(1)};
+  });
+  s->set_target(w.target(8));
+  const device_pass pass{w, device, 8};
+  pass.layer(*s, 0, 0, 8);
+  s->stop();
+  s->let_go();
+  CHECK(w.from->transfers_in_flight() == 0);
+  CHECK(!w.ended.take());
+}
+
 TEST_CASE("any schedule over several threads delivers the same bytes") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
@@ -376,12 +501,16 @@ TEST_CASE("any schedule over several threads delivers the same bytes") {
       chunks.push_back(std::min<std::uint32_t>(tokens - at, static_cast<std::uint32_t>(1 + random() % 9)));
       at += chunks.back();
     }
-    const auto s = w.stream(tokens);
+    const shared_memory device{64 * stride};
+    const auto reach = random() % 3;
+    const auto s = w.stream(tokens, reach == 0   ? std::nullopt
+                                    : reach == 1 ? std::optional{w.device(device)}
+                                                 : std::optional{w.refused_device(device)});
     std::thread computes{[&] {
       if (reused > 0) s->prefix_ready(reused);
       auto at = reused;
       for (const auto chunk : chunks) {
-        compute(*s, at, chunk);
+        compute(*s, device_pass{w, device, at + chunk}, at, chunk);
         at += chunk;
       }
       w.finish(*s);

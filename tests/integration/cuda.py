@@ -66,6 +66,7 @@ def chance_is_the_hosts():
 
 
 def kv_travels_between_a_gpu_and_a_host():
+    """From the host's copy, since there is no NIC, which is said; tests/rdma/guest.sh has the same with one."""
     for prefill, decode in ((GPU, ()), ((), GPU)):
         with Cluster() as cluster:
             control, port = free_port(), free_port()
@@ -73,8 +74,32 @@ def kv_travels_between_a_gpu_and_a_host():
                           f"127.0.0.1:{control}", *SMALL, *OWN)
             for role, device in (("prefill", prefill), ("decode", decode)):
                 cluster.start(role, "--role", role, *device, "--join", f"127.0.0.1:{control}", *SMALL, *OWN)
-            check_answers(cluster.wait_healthy("127.0.0.1", port))
+            client = cluster.wait_healthy("127.0.0.1", port)
+            check_answers(client)
             cluster.wait_idle()
+            wait_until("the GPU is seen", lambda: client.cluster()["devices"])
+            device = client.cluster()["devices"][0]
+            assert device["sent_bytes"] == 0, device
+            if prefill:
+                assert "no RDMA" in device["unreached"], device
+                assert "KV leaves from the host's memory" in cluster.processes["prefill"].output()
+            else:
+                assert device["unreached"] == "", device
+
+
+def what_stays_on_a_gpu_comes_to_memory_with_checksums_that_hold():
+    """A planned stop brings it to memory and to the SSD, with checksums made on the GPU as it passes; who reads it checks them."""
+    with Cluster() as cluster:
+        ssd = ("--ssd-path", os.path.join(cluster.folder.name, "ssd"), "--prefetch-threshold", "0", "--prefetch", "wait_complete")
+        client = one_server(cluster, *SMALL, *GPU, *ssd, "--device-write-policy", "write_back")
+        check_answers(client)
+        cluster.wait_idle()
+        wait_until("the node reported", lambda: client.cluster()["devices"][0]["unwritten_blocks"] >= len(PROMPTS))
+        assert client.cluster()["shards"][0]["slots_committed"] == 0
+        cluster.processes.pop("all").stop()
+        again = one_server(cluster, *SMALL, *GPU, *ssd, name="again")
+        assert check_answers(again) >= 16 * len(PROMPTS)
+        wait_until("what was read and found good is counted", lambda: again.cluster()["shards"][0]["hits_ssd"] >= len(PROMPTS))
 
 
 def what_is_wrong_with_a_driver_is_said_before_loading():
@@ -102,7 +127,7 @@ def memory_that_cannot_be_pinned_is_said_and_done_without():
 
 def whether_a_nic_could_reach_a_gpu_is_said():
     for trouble, words in (("", "none of 1 GPUs exports dma-bufs (it takes the open kernel modules of the driver)"),
-                           ("dma-buf", "dma-buf of 1 of 1 GPUs, CUDA driver 13.0")):
+                           ("nic", "dma-buf of 1 of 1 GPUs, CUDA driver 13.0")):
         run = subprocess.run([BINARY, "topology"], capture_output=True, text=True, timeout=30 * PATIENCE,
                              env={**os.environ, "MOONCAF_FAKE_CUDA": trouble})
         assert words in run.stdout, (trouble, run.stdout, run.stderr)
@@ -238,7 +263,7 @@ def a_gpu_that_fails_amid_work_ends_its_process_and_others_answer():
 
 
 TESTS = [the_tokens_are_the_hosts, chance_is_the_hosts, memory_that_cannot_be_pinned_is_said_and_done_without,
-         kv_travels_between_a_gpu_and_a_host, whether_a_nic_could_reach_a_gpu_is_said,
+         kv_travels_between_a_gpu_and_a_host, what_stays_on_a_gpu_comes_to_memory_with_checksums_that_hold, whether_a_nic_could_reach_a_gpu_is_said,
          what_is_wrong_with_a_driver_is_said_before_loading, a_gpu_that_fails_in_a_prefill_ends_its_workers_alone,
          a_gpu_that_fails_in_an_answer_does_not_show_in_it, memory_that_runs_out_ends_the_worker_that_wanted_it,
          a_gpu_that_fails_amid_work_ends_its_process_and_others_answer]

@@ -153,6 +153,45 @@ serving() {
   tail -20 /tmp/one.log /tmp/prefill.log /tmp/decode.log
   return 1
 }
+# ---- device: a GPU (tests/support/simt/driver) computes prompts, and NICs read their KV in its own memory ----
+short_answers() {  # port
+  for p in "A boat on the sea" "Two rails met in a machine and never parted, so"; do
+    ask $1 "$p" | sed 's/.*"text": *"\([^"]*\)".*/\1/'
+  done
+}
+device() {
+  common="--model dummy:layers=2,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=300,type=f32,ctx=256 --threads 1"
+  common="$common --cache-dram 16MiB --context-length 128 --admission none --chunk-tokens 32 --max-batch-tokens 32 --block-tokens 16"
+  /tests/mooncaf $common --max-batch 2 --http 127.0.0.1:8001 --listen 127.0.0.1:7401 >/tmp/host.log 2>&1 &
+  host=$!
+  healthy 8001 && short_answers 8001 >/tmp/host.txt
+  kill $host
+  wait $host
+  export MOONCAF_FAKE_CUDA=nic
+  LD_LIBRARY_PATH=/tests/driver /tests/mooncaf $common --device cuda --device-kv 1MiB --role conductor,prefill,gateway --no-tcp --no-shm \
+    --http 127.0.0.1:8000 --listen 127.0.0.1:7400 >/tmp/gpu.log 2>&1 &
+  gpu=$!
+  /tests/mooncaf $common --max-batch 2 --role decode --join 127.0.0.1:7400 --no-tcp --no-shm >/tmp/decode.log 2>&1 &
+  decode=$!
+  healthy 8000 && short_answers 8000 >/tmp/gpu.txt
+  n=0  # reports come twice a second
+  until wget -q -O - http://127.0.0.1:8000/cluster >/tmp/cluster.json && grep -q '"sent_bytes":[1-9]' /tmp/cluster.json || [ $n -ge 25 ]; do
+    n=$((n + 1))
+    usleep 200000
+  done
+  kill $gpu $decode
+  wait
+  echo "devices:       $(sed 's/.*\("devices":\[[^]]*\]\).*/\1/' /tmp/cluster.json)"
+  [ "$(wc -l </tmp/host.txt)" = 2 ] && cmp /tmp/host.txt /tmp/gpu.txt && grep -q '"sent_bytes":[1-9]' /tmp/cluster.json &&
+    grep -q "KV leaves from the device's memory" /tmp/gpu.log && return 0
+  tail -20 /tmp/host.log /tmp/gpu.log /tmp/decode.log
+  return 1
+}
+if want device; then
+  device
+  report device $?
+fi
+
 if want serving; then
   /tests/mooncaf topology
   printf '[rdma]\ntopology = "0=rxe1"\n' >/tmp/topology.toml

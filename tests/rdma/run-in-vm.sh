@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=build
-stages=conformance,rails,serving
+stages=
 limit=500
 cpus=2
 model=
@@ -28,6 +28,11 @@ while (($#)); do
     *) echo "run-in-vm.sh: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
+fake_driver=$build/tests/support/simt/libcuda.so.1
+if [[ -z $stages ]]; then
+  stages=conformance,rails,serving,device
+  [[ -e $fake_driver ]] || { stages=${stages%,device}; echo "no stage device: its GPU needs a build with nvcc"; }
+fi
 want() { [[ ,$stages, == *,$1,* ]]; }
 
 skip() {
@@ -110,7 +115,8 @@ if want figures; then
   add_binary "$build/tests/rdma/mooncaf_rdma_bench" /tests/bench
   for tool in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do add_binary "$(command -v $tool)" /usr/bin/$tool; done
 fi
-if want serving; then
+if want device; then add_binary "$fake_driver" /tests/driver/libcuda.so.1; fi
+if want serving || want device; then
   add_binary "$build/actors/mooncaf" /tests/mooncaf
   if [[ -n $model ]]; then
     cp "$model" "$root/model.gguf"

@@ -31,6 +31,7 @@ TEST_CASE("device memory is refused over every path but RDMA, and the reason say
   REQUIRE(theirs);
   CHECK(mine->kind == memory_kind::device);
   CHECK(mine->base == nowhere.address);
+  CHECK(w.plane().reaches(mine->id).error().detail == "this node has no RDMA");
   introduce(w.sender(), w.receiver());
   for (const auto op : {transfer_op::write, transfer_op::read}) {
     for (const auto& pair :

@@ -368,3 +368,51 @@ TEST_CASE("runners that share a device too small for both take turns") {
   CHECK(many(*w.runner, 61, first));
   CHECK(beside.get());
 }
+
+TEST_CASE(
+    "whoever takes KV from the device gets each layer before the host is told of it, and as the host gets "
+    "it") {
+  struct taker final : device_reader {
+    world& w;
+    std::unique_ptr<copy_queue> copies = w.dev.make_copy_queue();
+    std::vector<std::byte> taken = std::vector<std::byte>(3 * w.block_bytes());
+    std::vector<std::uint32_t> layers;
+    int let_gone = 0;
+
+    explicit taker(world& in) : w(in) {}
+    void on_device(std::uint32_t layer, std::uint32_t start, std::uint32_t count,
+                   std::span<const device_bytes> blocks) override {
+      layers.push_back(layer);
+      CHECK(start == 0);
+      CHECK(count == 48);
+      std::vector<kv_copy> rows;
+      for (std::size_t b = 0; b < 3; ++b)
+        append_rows(w.options.layout, blocks[b], taken.data() + b * w.block_bytes(), layer, 0, block_tokens,
+                    rows);
+      copies->store(rows);
+    }
+    void let_go() override {
+      ++let_gone;
+      wait_for(copies->record());
+    }
+  };
+  // The second item does not fit beside the first: each has its blocks for a part of the pass.
+  world w(8);
+  const auto ids = random_tokens(48, 300, 21), others = random_tokens(96, 300, 22);
+  const kv_space kv(w.options.layout, 48), other(w.options.layout, 96);
+  taker reader(w);
+  std::vector<float> logits(600);
+  std::array items{batch_item{ids, 0, kv.blocks(), true, {}, 0, 3},
+                   batch_item{others, 0, other.blocks(), true, {}, 0, 4}};
+  items[0].reader = &reader;
+  std::size_t before = 0;
+  REQUIRE(
+      w.runner->forward(items, logits, [&](std::uint32_t layer) { before += reader.layers.size() > layer; })
+          .has_value());
+  CHECK(before == 3);
+  CHECK(reader.layers == std::vector<std::uint32_t>{0, 1, 2});
+  CHECK(reader.let_gone == 1);
+  for (std::size_t b = 0; b < 3; ++b)
+    CHECK(std::ranges::equal(kv.block(b, w.options.layout),
+                             std::span{reader.taken}.subspan(b * w.block_bytes(), w.block_bytes())));
+}

@@ -28,9 +28,12 @@ std::string hex(std::uintptr_t at) {
 
 }  // namespace
 
-machine::machine(std::size_t capacity_bytes)
-    : capacity_(capacity_bytes), global_log_(capacity_bytes), shared_log_(shared_room) {
-  void* at = ::mmap(nullptr, capacity_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+machine::machine(std::size_t capacity_bytes, bool reached_by_nics)
+    : capacity_(capacity_bytes),
+      closed_(reached_by_nics ? PROT_READ | PROT_WRITE : PROT_NONE),
+      global_log_(capacity_bytes),
+      shared_log_(shared_room) {
+  void* at = ::mmap(nullptr, capacity_, closed_, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) throw std::bad_alloc{};
   memory_ = static_cast<std::byte*>(at);
   shared_ = static_cast<std::byte*>(std::aligned_alloc(64, (shared_room + 63) / 64 * 64));
@@ -57,7 +60,7 @@ std::byte* machine::allocate(std::size_t bytes) {
   if (bytes <= std::size_t{1} << 20) {
     ::mprotect(memory_, capacity_, PROT_READ | PROT_WRITE);
     std::memset(made, 0xFF, bytes);
-    ::mprotect(memory_, capacity_, PROT_NONE);
+    ::mprotect(memory_, capacity_, closed_);
   }
   return made;
 }
@@ -91,7 +94,7 @@ void machine::copy(void* to, const void* from, std::size_t bytes) {
   }
   ::mprotect(memory_, capacity_, PROT_READ | PROT_WRITE);
   std::memcpy(to, from, bytes);
-  ::mprotect(memory_, capacity_, PROT_NONE);
+  ::mprotect(memory_, capacity_, closed_);
 }
 
 void machine::launch(const char* name, kernel_entry_fn entry, std::span<const std::byte> params,
@@ -122,7 +125,7 @@ void machine::launch(const char* name, kernel_entry_fn entry, std::span<const st
     run_block();
   }
   on_this_processor = nullptr;
-  ::mprotect(memory_, capacity_, PROT_NONE);
+  ::mprotect(memory_, capacity_, closed_);
   if (!fault_.empty()) throw kernel_fault(std::string{name} + ": " + fault_);
 }
 

@@ -50,7 +50,9 @@ using kernel_entry_fn = void (*)(const void* params);
 class machine {
  public:
   /// @param capacity_bytes  of memory that can be given out; taken from the system as it is written
-  explicit machine(std::size_t capacity_bytes);
+  /// @param reached_by_nics  a NIC can register the memory, which the system allows for what a process can
+  /// touch itself; so a false step of the host is not seen
+  explicit machine(std::size_t capacity_bytes, bool reached_by_nics = false);
   ~machine();
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
@@ -59,6 +61,10 @@ class machine {
   /// fault. Null if there is no such room.
   std::byte* allocate(std::size_t bytes);
   void release(std::byte* memory);
+  /// Whether it is an address of the device's.
+  bool owns(const std::byte* memory) const noexcept {
+    return static_cast<std::size_t>(memory - memory_) < capacity_;
+  }
   /// Memory of the host that kernels may touch, too, until it is unpinned. @returns whether it is: not twice.
   bool pin(std::span<std::byte> memory);
   bool unpin(const std::byte* memory);
@@ -129,6 +135,7 @@ class machine {
 
   std::mutex mutex_;
   const std::size_t capacity_;
+  const int closed_;  ///< what the host may do with the memory while no kernel runs
   std::byte* memory_ = nullptr;
   std::map<std::uintptr_t, std::size_t> taken_;
   struct pinned_range {

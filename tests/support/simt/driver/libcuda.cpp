@@ -5,12 +5,15 @@
 //
 // It refuses what the driver would: a call without a context, a handle that it did not make, an unknown
 // kernel. What the driver does later is done at once. MOONCAF_FAKE_CUDA says what it is to go wrong with:
-// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), "dma-buf" (it says that it has such),
-// or "failing:FILE". Once there is such a file it says how the GPU fails, and at which launch from then on:
-// "ecc 40". As on a GPU that launch is taken, and whatever comes next is refused, for good; but "memory 1"
-// refuses one allocation.
+// "init", "none" (no GPU), "pageable" (host memory cannot be pinned), "nic" (which is right: it exports its
+// memory, as a file that real NICs refuse for a dma-buf, and they reach it as peer memory), or
+// "failing:FILE". Once there is such a file it says how the GPU fails, and at which launch from then on: "ecc
+// 40". As on a GPU that launch is taken, and whatever comes next is refused, for good; but "memory 1" refuses
+// one allocation.
 
 #include <cuda.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -27,8 +30,18 @@
 
 #include "tests/support/simt/kernel_functions.hpp"
 
+namespace {
+
+/// What this process was told to go wrong with.
+std::string trouble() {
+  const char* said = std::getenv("MOONCAF_FAKE_CUDA");
+  return said == nullptr ? "" : said;
+}
+
+}  // namespace
+
 struct CUctx_st {
-  mooncaf::simt::machine gpu{std::size_t{1} << 30};
+  mooncaf::simt::machine gpu{std::size_t{1} << 30, trouble() == "nic"};
 };
 struct CUstream_st {};
 struct CUevent_st {
@@ -86,12 +99,6 @@ constexpr std::size_t memory_bytes = std::size_t{1} << 30;
 
 bool started = false;
 thread_local CUcontext current = nullptr;
-
-/// What this process was told to go wrong with.
-std::string trouble() {
-  const char* said = std::getenv("MOONCAF_FAKE_CUDA");
-  return said == nullptr ? "" : said;
-}
 
 constexpr std::pair<const char*, CUresult> failures[] = {{"ecc", CUDA_ERROR_ECC_UNCORRECTABLE},
                                                          {"timeout", CUDA_ERROR_LAUNCH_TIMEOUT},
@@ -229,7 +236,7 @@ CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice) {
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
   *value = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
            : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 4
-           : which == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED      ? trouble() == "dma-buf"
+           : which == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED      ? trouble() == "nic"
                                                                  : 0;
   return CUDA_SUCCESS;
 }
@@ -237,13 +244,22 @@ CUresult CUDAAPI cuDriverGetVersion(int* version) {
   *version = 13000;
   return CUDA_SUCCESS;
 }
-// No dma-buf is to be had of memory that is the processor's.
-CUresult CUDAAPI cuPointerGetAttribute(void*, CUpointer_attribute, CUdeviceptr) {
-  return CUDA_ERROR_INVALID_VALUE;
+CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdeviceptr at) {
+  if (which != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL || !the_context()->gpu.owns(memory(at)))
+    return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<int*>(value) = 0;
+  return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuMemGetHandleForAddressRange(void*, CUdeviceptr, std::size_t, CUmemRangeHandleType,
-                                               unsigned long long) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr at, std::size_t bytes,
+                                               CUmemRangeHandleType type, unsigned long long) {
+  if (trouble() != "nic") return CUDA_ERROR_NOT_SUPPORTED;
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || (at | bytes) % 4096 != 0 ||
+      !the_context()->gpu.owns(memory(at)))
+    return CUDA_ERROR_INVALID_VALUE;
+  const int file = ::memfd_create("no dma-buf", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, static_cast<::off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *static_cast<int*>(handle) = file;
+  return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
   *bytes = memory_bytes;
