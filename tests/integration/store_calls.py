@@ -1,15 +1,18 @@
 """Calls of `mooncake.store`, one after the other, whoever provides it: what each answered, as JSON lines on standard output.
 
-Left out is what ends the reference's process (0.3.13: any put before `setup` or after `close`).
+Left out is what ends the reference's process (0.3.13: any put before `setup`, most calls after `close`).
 
     python3 store_calls.py HOST:PORT-of-the-directory-or-master
 """
 import ctypes
 import json
 import sys
+import tempfile
 
-from mooncake.store import (COMPLETE, GENERAL, KVCACHE, REPLICA_MOVE, BufferPool, MooncakeDistributedStore, MooncakeHostMemAllocator,
-                            ReplicateConfig, SoftPinAction, bind_to_numa_node)
+import mooncake
+from mooncake.mooncake_config import MooncakeConfig
+from mooncake.store import (COMPLETE, GENERAL, KVCACHE, REPLICA_MOVE, BufferPool, MooncakeDistributedNoFRegister, MooncakeDistributedStore,
+                            MooncakeHostMemAllocator, ReplicateConfig, SoftPinAction, bind_to_numa_node)
 
 MIB = 1 << 20
 
@@ -216,9 +219,35 @@ def calls(address):
     yield "soft pin for too short", lambda: setattr(config(), "soft_pin_ttl_ms", -1)
     yield "soft pin that is none", lambda: s.put("soft", b"v", config(soft_pin_ttl_ms=5))
     yield from pool_calls(s)
+    yield from config_calls()
+    yield "put from and get into the same memory, in parts", lambda: [
+        s.batch_put_from_multi_buffers(["o"], [[a, a + 10, a]], [[100, 100, 100]]), s.batch_get_into_multi_buffers(["o"], [[b, b + 50, b]], [[100, 100, 100]])]
+    yield "a name for NVMe over fabrics", lambda: type(MooncakeDistributedNoFRegister()).__name__
     yield "close", s.close
     yield "close again", s.close
     yield "get after close", lambda: s.get("k")
+
+
+def config_calls():
+    """Settings, out of a file."""
+    def read(**given):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(given, file)
+            file.flush()
+            found = MooncakeConfig.from_file(file.name)
+        return [found.global_segment_size, found.local_buffer_size, found.protocol, found.device_name, found.tenant_id, found.enable_ssd_offload,
+                found.ssd_offload_path, found.enable_client_http_server, found.client_http_port]
+
+    needed = {"local_hostname": "a", "metadata_server": "P2PHANDSHAKE", "master_server_address": "b:1"}
+    yield "MooncakeConfig: defaults", lambda: read(**needed)
+    yield "MooncakeConfig: values", lambda: read(**needed, global_segment_size="3 GB", local_buffer_size="512m", protocol="RDMA", device_name="mlx5_0",
+                                                 enable_ssd_offload="yes", ssd_offload_path="/ssd", tenant_id="t", client_http_port="1")
+    yield "MooncakeConfig: nothing of some", lambda: read(**needed, tenant_id=None, ssd_offload_path=None)
+    yield "MooncakeConfig: none of what is needed", lambda: read(local_hostname="a")
+    for name, value in (("local_hostname", ""), ("global_segment_size", -1), ("global_segment_size", "many"), ("protocol", " "),
+                        ("enable_ssd_offload", "perhaps"), ("local_buffer_size", "")):
+        yield f"MooncakeConfig: {name} {value!r}", lambda: read(**{**needed, name: value})
+    yield "names of the package", lambda: sorted(mooncake.__all__)
 
 
 def pool_calls(s):

@@ -8,7 +8,7 @@ import os
 import platform
 import threading
 
-__all__ = ["MooncakeHostMemAllocator", "bind_to_numa_node"]
+__all__ = ["MooncakeDistributedNoFRegister", "MooncakeHostMemAllocator", "bind_to_numa_node"]
 
 
 class MooncakeHostMemAllocator:
@@ -35,6 +35,16 @@ class MooncakeHostMemAllocator:
         """Returns 0, or -600 for what `alloc` did not return. The memory goes when nothing in Python refers to it."""
         with self._lock:
             return 0 if self._regions.pop(ptr, None) is not None else -600
+
+
+class MooncakeDistributedNoFRegister:
+    """There are no segments of NVMe over fabrics: both answer -1012."""
+
+    def real_register(self, *about: object) -> int:
+        return -1012
+
+    def real_unregister_by_endpoint(self, *about: object) -> int:
+        return -1012
 
 
 def bind_to_numa_node(node: int) -> None:

@@ -11,14 +11,14 @@ import os
 
 from . import _store, buffer_pool, types
 from .buffer_pool import *  # noqa: F403
-from .memory import MooncakeHostMemAllocator, bind_to_numa_node
+from .memory import MooncakeDistributedNoFRegister, MooncakeHostMemAllocator, bind_to_numa_node
 from .tensor_batches import TensorBatches
 from .tensors import ParallelAxis, ReadTarget, TensorParallelism
 from .types import *  # noqa: F403
 from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, ReplicateConfig, SoftPinAction, TaskStatus, TaskType
 
-__all__ = ["MooncakeDistributedStore", "MooncakeHostMemAllocator", "bind_to_numa_node", "ParallelAxis", "TensorParallelism", "ReadTarget",
-           *types.__all__, *buffer_pool.__all__]
+__all__ = ["MooncakeDistributedStore", "MooncakeDistributedNoFRegister", "MooncakeHostMemAllocator", "bind_to_numa_node", "ParallelAxis",
+           "TensorParallelism", "ReadTarget", *types.__all__, *buffer_pool.__all__]
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers find the values in the module, too
     globals().update(_enum.__members__)
     __all__ += list(_enum.__members__)

@@ -3,6 +3,7 @@ from typing import Any
 
 from .buffer_pool import BufferLease as BufferLease, BufferPool as BufferPool, RegisteredBufferLease as RegisteredBufferLease
 from .buffer_pool import RegisteredBufferPool as RegisteredBufferPool
+from .memory import MooncakeDistributedNoFRegister as MooncakeDistributedNoFRegister
 from .memory import MooncakeHostMemAllocator as MooncakeHostMemAllocator, bind_to_numa_node as bind_to_numa_node
 from .tensors import ParallelAxis as ParallelAxis, ReadTarget as ReadTarget, TensorParallelism as TensorParallelism
 from .types import BufferHandle as BufferHandle, Descriptor as Descriptor, DiskDescriptor as DiskDescriptor
