@@ -211,6 +211,7 @@ struct object_counts {
   std::uint64_t disk_hits = 0;  ///< reads of what was on SSD alone
   std::uint64_t saved = 0, saved_bytes = 0, save_failures = 0;
   std::uint64_t loaded = 0, loaded_bytes = 0, disk_damaged = 0;  ///< damaged: not readable, and dropped
+  std::uint64_t promoted = 0;                                    ///< loaded, and used so often that they stay
   std::uint64_t demoted = 0;                                     ///< left memory, and stayed on SSD
   std::uint64_t disk_evictions = 0;
   std::uint64_t disk_recovered = 0,
@@ -428,7 +429,7 @@ class object_table {
     decayed_rate reads;
     std::uint64_t parent = 0;  ///< hash of its key
     std::vector<disk_part> disks;
-    std::uint32_t hits = 0;   ///< uses that were counted, since it was in memory for good
+    std::uint32_t hits = 0;   ///< uses that were counted; on SSD: since it left memory where it was for good
     std::uint32_t works = 0;  ///< SSD that saves or loads it
     std::uint64_t work = 0;   ///< ticket of that
     std::uint64_t going = 0;  ///< bytes that leave memory as soon as it is saved; zero: it stays
@@ -495,6 +496,7 @@ class object_table {
   bool make_disk_room(disk_state& d, std::uint64_t bytes, time_point now);
   void leave_memory(entry& e, time_point now);
   void count_alone(object& o);
+  void promote(object& o);
   void set_going(object& o, std::uint64_t bytes);
   bool revoke_one(const from_whom& from, time_point now);
   std::optional<held> room_to_load(const object& o, std::uint32_t in, bool& coming, time_point now);

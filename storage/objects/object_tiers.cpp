@@ -13,8 +13,9 @@
 namespace mooncaf {
 
 namespace {
-/// Bytes that one SSD has been told to save and has not saved yet: more would only wait there.
-constexpr std::uint64_t saving_max = 256 * MiB;
+/// Bytes that one SSD has been told to save and has not saved yet: more would only wait there. And at most
+/// this part of the memory beside it, since what is being saved makes way for nobody before it is.
+constexpr std::uint64_t saving_max = 256 * MiB, saving_part = 4;
 /// A disk that refuses writes is left alone for so long, doubled each time.
 constexpr duration first_pause = std::chrono::seconds(1), longest_pause = std::chrono::seconds(60);
 }  // namespace
@@ -107,8 +108,8 @@ void object_table::leave_memory(entry& e, time_point now) {
   o.memory.clear();
   count(o.owner, &object_counts::demoted);
   count_alone(o);
+  if (!o.transient) o.hits = 0;  // else it has not earned its place yet
   o.transient = o.revocable = false;
-  o.hits = 0;
   order_.stand(o.place, eviction_order::standing::held);
 }
 
@@ -130,8 +131,9 @@ bool object_table::save(entry& e, bool leaving, time_point now) {
     const auto to = segments_.find(segments_.at(from.segment).disk_beside);
     if (to == segments_.end() || from.size != o.size) continue;
     auto& d = *to->second.ssd;
+    const auto most = std::min(saving_max, segments_.at(from.segment).space.total_bytes() / saving_part);
     const bool takes = d.open && !to->second.draining && d.paused_until <= now && o.size <= d.bytes &&
-                       d.under_way + o.size <= std::max(saving_max, o.size);
+                       d.under_way + o.size <= std::max(most, o.size);
     if (!takes || !make_disk_room(d, o.size, now)) continue;
     d.used += o.size;
     d.under_way += o.size;
@@ -178,9 +180,11 @@ void object_table::end_save(entry& e, const disk_part& part, bool good, time_poi
   auto& o = e.second;
   auto& d = *segments_.at(part.segment).ssd;
   const bool leaving = o.going > 0;
-  end_work(e, false);  // gives the room back; taken anew below
-  d.pause = good ? duration{} : std::clamp(2 * d.pause, first_pause, longest_pause);
-  d.paused_until = good ? time_point{} : now + d.pause;
+  end_work(e, false);                   // gives the room back; taken anew below
+  if (good || d.paused_until <= now) {  // what it had been told before it refused says nothing new
+    d.pause = good ? duration{} : std::clamp(2 * d.pause, first_pause, longest_pause);
+    d.paused_until = good ? time_point{} : now + d.pause;
+  }
   count(o.owner, good ? &object_counts::saved : &object_counts::save_failures);
   if (good) {
     count(o.owner, &object_counts::saved_bytes, o.size);
@@ -278,12 +282,21 @@ void object_table::end_load(entry& e, std::uint32_t id, const held& part, bool g
   count(o.owner, &object_counts::loaded_bytes, o.size);
   o.memory.push_back(part);
   count_alone(o);
-  o.transient = o.hits < segments_.at(id).ssd->policy.promote_hits;
+  o.transient = true;
+  promote(o);
   if (journal_)
     journal_->published(part.segment, record_of(o, part, now), e.first,
                         o.in ? std::string_view{o.in->first} : std::string_view{});
   lease(e, now);
   o.revocable = true;
+}
+
+/// What was read from SSD stays in memory once it is used often enough.
+void object_table::promote(object& o) {
+  const bool due = o.transient && o.hits >= segments_.at(o.disks.front().segment).ssd->policy.promote_hits;
+  if (!due) return;
+  o.transient = false;
+  count(o.owner, &object_counts::promoted);
 }
 
 void object_table::hold(std::string_view key, time_point now) {

@@ -15,6 +15,7 @@ void object_table::use(entry& e, time_point now) {
   order_.use(e.second.place, counts);
   if (counts) {
     ++e.second.hits;
+    promote(e.second);
     rank_on_disks(e);
     save_by_policy(e, now);
   }

@@ -321,17 +321,17 @@ mounted_segment get_segment(byte_reader& in) {
 
 namespace {
 constexpr std::uint64_t object_counts::*count_fields[] = {
-    &object_counts::objects,        &object_counts::reserved,   &object_counts::object_bytes,
-    &object_counts::total_bytes,    &object_counts::free_bytes, &object_counts::quarantined_bytes,
-    &object_counts::hits,           &object_counts::misses,     &object_counts::evictions,
-    &object_counts::evicted_bytes,  &object_counts::expired,    &object_counts::lost,
-    &object_counts::refused,        &object_counts::recovered,  &object_counts::moved,
-    &object_counts::regretted,      &object_counts::warmed,     &object_counts::cooled,
-    &object_counts::disk_objects,   &object_counts::disk_bytes, &object_counts::disk_total_bytes,
-    &object_counts::disk_hits,      &object_counts::saved,      &object_counts::saved_bytes,
-    &object_counts::save_failures,  &object_counts::loaded,     &object_counts::loaded_bytes,
-    &object_counts::disk_damaged,   &object_counts::demoted,    &object_counts::disk_evictions,
-    &object_counts::disk_recovered, &object_counts::disk_stale};
+    &object_counts::objects,       &object_counts::reserved,       &object_counts::object_bytes,
+    &object_counts::total_bytes,   &object_counts::free_bytes,     &object_counts::quarantined_bytes,
+    &object_counts::hits,          &object_counts::misses,         &object_counts::evictions,
+    &object_counts::evicted_bytes, &object_counts::expired,        &object_counts::lost,
+    &object_counts::refused,       &object_counts::recovered,      &object_counts::moved,
+    &object_counts::regretted,     &object_counts::warmed,         &object_counts::cooled,
+    &object_counts::disk_objects,  &object_counts::disk_bytes,     &object_counts::disk_total_bytes,
+    &object_counts::disk_hits,     &object_counts::saved,          &object_counts::saved_bytes,
+    &object_counts::save_failures, &object_counts::loaded,         &object_counts::loaded_bytes,
+    &object_counts::disk_damaged,  &object_counts::demoted,        &object_counts::disk_evictions,
+    &object_counts::promoted,      &object_counts::disk_recovered, &object_counts::disk_stale};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {

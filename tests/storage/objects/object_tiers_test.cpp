@@ -134,6 +134,113 @@ TEST_CASE(
   CHECK(t.table.consistent());
 }
 
+TEST_CASE("what goes to SSD, and when, is what the policy says") {
+  for (const auto policy :
+       {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
+    CAPTURE(to_string(policy));
+    tiers t{1 * GiB, 1000, 4 * MiB, 64 * MiB, {policy, 2, 2}};
+    const auto written = [&] {
+      while (t.work()) {
+      }
+      return t.table.counts().saved;
+    };
+    REQUIRE(t.put("k", grain, 7) == store_code::ok);
+    CHECK(written() == (policy == write_policy::write_through));
+    for (int uses = 1; uses <= 3; ++uses) {
+      t.now += 2s;
+      CHECK(t.get("k") == 7);
+      const bool hot = policy == write_policy::write_through_selective && uses >= 2;
+      CHECK(written() == (hot || policy == write_policy::write_through));
+    }
+    t.now += 2s;
+    for (int i = 0; i < 2000; ++i)
+      REQUIRE(t.put_patiently("other-" + std::to_string(i), grain, 8) == store_code::ok);
+    while (t.work()) {
+    }
+    // What had to leave is on SSD, but for what a selective policy found too cold; that one is gone.
+    CHECK(t.get("k") == 7);
+    const auto c = t.table.counts();
+    CHECK((c.evictions > 0) == (policy == write_policy::write_through_selective));
+    CHECK(c.demoted > 0);
+    CHECK(t.table.consistent());
+  }
+}
+
+TEST_CASE("what is read from SSD stays in memory once it is used so often, and else leaves with its lease") {
+  tiers t{1 * GiB, 1000, 1 * MiB, 64 * MiB, {write_policy::write_through, 2, 3}};
+  REQUIRE(t.put("k", grain, 7) == store_code::ok);
+  for (int i = 0; i < 400; ++i)
+    REQUIRE(t.put_patiently("other-" + std::to_string(i), grain, 8) == store_code::ok);
+  REQUIRE(t.table.look("k", t.now).places.empty());
+  for (int uses = 1; uses <= 4; ++uses) {
+    CAPTURE(uses);
+    CHECK(t.get("k") == 7);
+    t.now += 2s;  // the lease is over
+    t.table.tick(t.now);
+    CHECK(t.table.look("k", t.now).places.empty() == (uses < 3));
+  }
+  CHECK(t.table.counts().loaded == 3);
+  CHECK(t.table.counts().promoted == 1);
+}
+
+TEST_CASE(
+    "a disk that refuses is left alone, longer each time; memory serves alone meanwhile, and then both") {
+  tiers t{1 * GiB, 10'000, 1 * MiB, 64 * MiB, {write_policy::write_through, 2, 2}};
+  std::uint64_t n = 0, asked = 0;
+  const auto put = [&] {  // and what the disk says to it
+    ++n;
+    const auto key = "k" + std::to_string(n);
+    auto code = t.put(key, grain, n);
+    const bool was_asked = !t.ends.jobs.empty();
+    while (t.work(false))
+      if (code == store_code::busy) code = t.put(key, grain, n);
+    REQUIRE(code == store_code::ok);
+    asked += was_asked;
+    return was_asked;
+  };
+  CHECK(put());
+  for (int i = 0; i < 1000; ++i) put();  // four times what memory holds, within its first pause
+  CHECK(asked == 1);
+  CHECK(t.table.counts().save_failures == 1);
+  CHECK(t.table.counts().evictions > 500);
+  CHECK(t.get("k" + std::to_string(n)) == n);
+  for (int pause = 1; pause <= 64; pause *= 2) {
+    CAPTURE(pause);
+    const auto length = std::chrono::seconds(std::min(pause, 60));
+    t.now += length - 1ms;
+    CHECK_FALSE(put());
+    t.now += 1ms;
+    CHECK(put());
+  }
+  t.now += 60s;
+  REQUIRE(t.put_patiently("good", grain, 1) == store_code::ok);
+  while (t.work()) {
+  }
+  CHECK(t.table.counts().saved > 0);
+  REQUIRE(t.put_patiently("again", grain, 1) == store_code::ok);
+  CHECK(!t.ends.jobs.empty());
+  CHECK(t.table.consistent());
+}
+
+TEST_CASE("what has rotted on SSD is a miss, is dropped, and is counted") {
+  tiers t{1 * GiB, 1000, 1 * MiB, 64 * MiB, {write_policy::write_through, 2, 2}};
+  for (int i = 0; i < 400; ++i)
+    REQUIRE(t.put_patiently("k" + std::to_string(i), grain, 1 + static_cast<std::uint64_t>(i)) ==
+            store_code::ok);
+  REQUIRE(t.table.look("k0", t.now).places.empty());
+  while (t.work()) {
+  }
+  const auto held = t.ends.disk.size();
+  REQUIRE(t.table.find("k0", t.now).code == store_code::ok);
+  REQUIRE(t.table.load("k0", t.now) == store_code::busy);
+  t.work(false);
+  CHECK(t.table.load("k0", t.now) == store_code::not_found);
+  CHECK(t.table.counts().disk_damaged == 1);
+  CHECK(t.ends.disk.size() == held - 1);
+  CHECK(t.get("k1") == 2);
+  CHECK(t.table.consistent());
+}
+
 TEST_CASE("two tenants, and somebody without a quota, in memory and on SSD, come and go in any order") {
   std::uint64_t loaded = 0, demoted = 0, refused = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
