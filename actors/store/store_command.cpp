@@ -91,6 +91,7 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
       {"replicas", {place_replicas, "how often objects are there, and in which segments"}},
       {"segments", {list_segments, "the memory that is lent, and how full it is"}},
       {"tenants", {list_tenants, "who has a part of the store, how much of it, and what may be had"}},
+      {"top", {watch_store, "what happens in the store, second by second"}},
       {"bench", {measure, "rates and times of this store, from this process"}}};
   const auto found = args.empty() ? commands.end() : commands.find(args.front());
   if (found != commands.end()) return found->second.run(args.subspan(1), io);

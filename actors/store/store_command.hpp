@@ -56,6 +56,7 @@ int drain_segment(std::span<const std::string> args, const sim::console& io);
 int place_replicas(std::span<const std::string> args, const sim::console& io);
 int list_segments(std::span<const std::string> args, const sim::console& io);
 int list_tenants(std::span<const std::string> args, const sim::console& io);
+int watch_store(std::span<const std::string> args, const sim::console& io);
 int measure(std::span<const std::string> args, const sim::console& io);
 
 }  // namespace mooncaf::store

@@ -23,6 +23,10 @@ namespace {
 
 using nlohmann::json;
 
+std::string written(const json& all) {
+  return all.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 unsigned status_of(store_code code) {
   switch (code) {
     case store_code::ok:
@@ -170,8 +174,12 @@ class store_door::impl {
     if (r.method != "GET" && r.method != "HEAD") return say(out, 405, "GET it");
     if (r.path == "/store")
       return out.respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{store_page()});
-    if (r.path == "/metrics" || r.path == "/health" || r.path == "/store/figures")
-      return serve_figures(r.path, store, out);
+    if (r.path == "/store/figures") {
+      const auto seen = look_at(store);
+      if (!seen) return say(out, 503, "the directory does not answer");
+      return out.respond(200, {{"Content-Type", "application/json"}}, written(as_json(*seen)));
+    }
+    if (r.path == "/metrics" || r.path == "/health") return serve_figures(r.path, store, out);
     if (r.path == "/segments" || r.path == "/get_all_segments")
       return serve_segments(r.path == "/segments", store, out);
     say(out, 404, "see /objects/KEY, /segments, /get_all_segments, /metrics, /store, /health");
@@ -237,8 +245,6 @@ class store_door::impl {
     const auto tenants = store.tenants();
     if (!figures || !segments || !tenants) return say(out, 503, "the directory does not answer");
     if (path == "/health") return say(out, 200, "ok");
-    if (path == "/store/figures")
-      return out.respond(200, {{"Content-Type", "application/json"}}, figures_json(*figures, *segments));
     std::unique_lock lock{times_mutex_};
     const auto times = times_;
     lock.unlock();
@@ -260,8 +266,7 @@ class store_door::impl {
       names += s.view.name + "\n";
     }
     if (!as_json) return out.respond(200, {{"Content-Type", "text/plain; charset=utf-8"}}, names);
-    out.respond(200, {{"Content-Type", "application/json"}},
-                all.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    out.respond(200, {{"Content-Type", "application/json"}}, written(all));
   }
 
   door_options options_;
@@ -350,6 +355,7 @@ std::string metrics_text(const directory_figures& figures,
   exposition e;
   const auto allocated = c.total_bytes - c.free_bytes;
   e.gauge("mooncaf_store_objects", "Objects that can be read.", c.objects);
+  e.gauge("mooncaf_store_replicas", "Replicas in memory, with those that are being written.", c.replicas);
   e.gauge("mooncaf_store_reservations", "Puts under way.", c.reserved);
   e.gauge("mooncaf_store_object_bytes", "Bytes of objects, each counted once.", c.object_bytes);
   e.gauge("mooncaf_store_capacity_bytes", "Memory that is lent.", c.total_bytes);

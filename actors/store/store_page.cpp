@@ -19,7 +19,7 @@ header{display:flex;gap:1rem;align-items:baseline}#state{margin-left:auto}
 .tile b{display:block;font-size:1.3rem;font-variant-numeric:tabular-nums;white-space:nowrap}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 td,th{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
-.n{text-align:right}.scroll{overflow-x:auto}.lost{color:#d33;font-weight:600}
+.n{text-align:right}.key{max-width:min(60ch,60vw);overflow:hidden;text-overflow:ellipsis}.scroll{overflow-x:auto}.lost{color:#d33;font-weight:600}
 .bar{background:var(--soft);border-radius:.25rem;height:.7rem;min-width:8rem;overflow:hidden}.bar i{display:block;height:100%;background:var(--accent)}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:0 1.2rem}
 svg{display:block;width:100%;height:7rem;border:1px solid var(--line);border-radius:.5rem}svg text{font-size:11px;fill:currentColor;opacity:.75}
@@ -33,8 +33,10 @@ small{opacity:.7;font-weight:400}
 <div><h2>Memory in use <small>share of what is lent</small></h2><svg id="fill"></svg></div>
 <div><h2>Evictions <small>objects in a second</small></h2><svg id="evictions"></svg></div>
 <div><h2>Objects</h2><svg id="objects"></svg></div>
+<div><h2>Replicas <small>in memory, for each object that is there</small></h2><svg id="copies"></svg></div>
 </div>
 <h2>Segments</h2><div class="scroll"><table id="segments"></table></div>
+<h2>Read most <small>lately: a read counts half after ten seconds</small></h2><div class="scroll"><table id="hottest"></table></div>
 <h2>The directory's work <small>since it began</small></h2><div class="scroll"><table id="times"></table></div>
 <script>
 const $=i=>document.getElementById(i);
@@ -42,7 +44,7 @@ const esc=t=>String(t).replace(/[&<>"]/g,c=>({'&':'&amp;','<':'&lt;','>':'&gt;',
 const size=n=>{let u=0;while(n>=1024&&u<5){n/=1024;u++}return (u?n.toFixed(1):n)+' '+['B','KiB','MiB','GiB','TiB','PiB'][u]};
 const percent=x=>(100*x).toFixed(1)+' %';
 const row=(cells,tag='td')=>'<tr>'+cells.map(([t,n])=>'<'+tag+(n?' class="n">':'>')+t+'</'+tag+'>').join('')+'</tr>';
-const series={hit:[],fill:[],evictions:[],objects:[]},kept=240;
+const series={hit:[],fill:[],evictions:[],objects:[],copies:[]},kept=240;
 let before=null;
 function draw(id,top){
   const all=series[id],most=top||Math.max(1,...all.filter(v=>v!=null))*1.1;
@@ -60,7 +62,7 @@ function show(f){
   const c=f.counts,used=c.capacity_bytes-c.free_bytes,asked=c.hits+c.misses;
   const tiles=[['Objects',c.objects],['Their bytes',size(c.object_bytes)],['Memory lent',size(c.capacity_bytes)],
     ['In use',c.capacity_bytes?percent(used/c.capacity_bytes):'–'],['Hit rate',asked?percent(c.hits/asked):'–'],['Evicted',c.evictions],['Put again after it',c.regretted],
-    ['Refused puts',c.refused],['Expired',c.expired],['Lost with a segment',c.lost],['Puts under way',c.reserved],['Resting',size(c.resting_bytes)],
+    ['Refused puts',c.refused],['Expired',c.expired],['Lost with a segment',c.lost],['Puts under way',c.reserved],['Resting',size(c.resting_bytes)],['Replicas',c.replicas],
     ['Known from before',c.recovered],['Moved',c.moved]];
   $('tiles').innerHTML=tiles.map(([n,v])=>'<div class="tile">'+n+'<b>'+v+'</b></div>').join('');
   const now=performance.now(),past=before&&before.c.hits<=c.hits?before:null,seconds=past?(now-past.now)/1e3:0;
@@ -69,10 +71,13 @@ function show(f){
   push('fill',c.capacity_bytes?used/c.capacity_bytes:null);
   push('evictions',past?(c.evictions-past.c.evictions)/seconds:null);
   push('objects',c.objects);
+  push('copies',c.objects?c.replicas/c.objects:null);
   before={c,now};
-  draw('hit',1);draw('fill',1);draw('evictions');draw('objects');
-  $('segments').innerHTML=row([['Segment'],['Host'],['Size',1],['In use',1],['']],'th')+f.segments.map(s=>row([[esc(s.name)+(s.draining?' (draining)':'')],[esc(s.host)],
+  draw('hit',1);draw('fill',1);draw('evictions');draw('objects');draw('copies');
+  $('segments').innerHTML=row([['Segment'],['Host'],['Size',1],['In use',1],['']],'th')+f.segments.map(s=>row([[esc(s.name)+(s.medium=='ssd'?' (SSD)':'')+(s.draining?' (draining)':'')],[esc(s.host)],
     [size(s.bytes),1],[percent(s.used_bytes/s.bytes),1],['<div class="bar"><i style="width:'+100*s.used_bytes/s.bytes+'%"></i></div>']])).join('');
+  $('hottest').innerHTML=row([['Object'],['Reads in a second',1],['Size',1],['Replicas',1]],'th')+f.hottest.map(h=>row([
+    ['<div class="key">'+(h.tenant?esc(h.tenant)+': ':'')+esc(h.key)+'</div>'],[h.reads_per_s.toFixed(1),1],[size(h.bytes),1],[h.replicas,1]])).join('');
   $('times').innerHTML=row([['Question'],['Answered',1],['Mean',1],['99 % within',1]],'th')+f.times.map(t=>row([[esc(t.question)],[t.count,1],
     [(t.mean_ns/1e3).toFixed(1)+' µs',1],[t.p99_ns==null?'more than 20 s':t.p99_ns/1e3+' µs',1]])).join('');
 }
@@ -93,11 +98,23 @@ poll();
 
 std::string_view store_page() noexcept { return html; }
 
-std::string figures_json(const directory_figures& figures,
-                         const std::vector<store_wire::mounted_segment>& segments) {
+result<store_picture> look_at(store_client& store) {
+  constexpr std::size_t hottest_shown = 20;
+  auto figures = store.figures();
+  if (!figures) return fail(figures.error());
+  auto segments = store.segments();
+  if (!segments) return fail(segments.error());
+  auto hottest = store.hottest();
+  if (!hottest) return fail(hottest.error());
+  if (hottest->size() > hottest_shown) hottest->resize(hottest_shown);
+  return store_picture{*figures, std::move(*segments), std::move(*hottest)};
+}
+
+nlohmann::json as_json(const store_picture& picture) {
   using nlohmann::json;
+  const auto& figures = picture.figures;
   const auto& c = figures.counts;
-  json times = json::array(), lent = json::array();
+  json times = json::array(), lent = json::array(), hottest = json::array();
   for (std::size_t i = 1; i < figures.times.size(); ++i) {
     const auto& t = figures.times[i];
     std::uint64_t count = 0, seen = 0;
@@ -111,31 +128,39 @@ std::string figures_json(const directory_figures& figures,
                      {"mean_ns", static_cast<double>(t.total_ns) / static_cast<double>(count)},
                      {"p99_ns", p99}});
   }
-  for (const auto& s : segments)
+  for (const auto& h : picture.hottest)
+    hottest.push_back({{"key", h.object.key},
+                       {"tenant", h.tenant},
+                       {"bytes", h.object.size},
+                       {"replicas", h.object.replicas},
+                       {"reads_per_s", h.object.reads_per_s}});
+  for (const auto& s : picture.segments)
     lent.push_back({{"name", s.view.name},
                     {"host", s.view.host},
                     {"bytes", s.view.bytes},
                     {"used_bytes", s.view.bytes - s.view.free_bytes},
+                    {"medium", to_string(s.view.kind)},
                     {"draining", s.view.draining}});
-  const json all{{"counts",
-                  {{"objects", c.objects},
-                   {"reserved", c.reserved},
-                   {"object_bytes", c.object_bytes},
-                   {"capacity_bytes", c.total_bytes},
-                   {"free_bytes", c.free_bytes},
-                   {"resting_bytes", c.quarantined_bytes},
-                   {"hits", c.hits},
-                   {"misses", c.misses},
-                   {"evictions", c.evictions},
-                   {"regretted", c.regretted},
-                   {"expired", c.expired},
-                   {"lost", c.lost},
-                   {"refused", c.refused},
-                   {"moved", c.moved},
-                   {"recovered", c.recovered}}},
-                 {"times", times},
-                 {"segments", lent}};
-  return all.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return {{"counts",
+           {{"objects", c.objects},
+            {"replicas", c.replicas},
+            {"reserved", c.reserved},
+            {"object_bytes", c.object_bytes},
+            {"capacity_bytes", c.total_bytes},
+            {"free_bytes", c.free_bytes},
+            {"resting_bytes", c.quarantined_bytes},
+            {"hits", c.hits},
+            {"misses", c.misses},
+            {"evictions", c.evictions},
+            {"regretted", c.regretted},
+            {"expired", c.expired},
+            {"lost", c.lost},
+            {"refused", c.refused},
+            {"moved", c.moved},
+            {"recovered", c.recovered}}},
+          {"times", times},
+          {"segments", lent},
+          {"hottest", hottest}};
 }
 
 }  // namespace mooncaf::store

@@ -1,8 +1,10 @@
 #pragma once
 // The page of the store at `/store`: one file, no external asset, polls `/store/figures`.
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "storage/objects/store_client.hpp"
 
@@ -10,8 +12,18 @@ namespace mooncaf::store {
 
 std::string_view store_page() noexcept;
 
-/// What the page polls, as JSON: counts, times of the directory's answers, segments.
-std::string figures_json(const directory_figures& figures,
-                         const std::vector<store_wire::mounted_segment>& segments);
+/// The store at one moment.
+struct store_picture {
+  directory_figures figures;
+  std::vector<store_wire::mounted_segment> segments;
+  std::vector<store_wire::named_hot_object> hottest;  ///< the first of them
+};
+/// @error of the connection
+result<store_picture> look_at(store_client& store);
+
+/// What the page polls: `counts` as of `object_counts`; `times`, how long the directory worked on questions
+/// of each kind; `segments`; `hottest`: key, whose, bytes, replicas in memory, reads a second (decayed).
+/// Bytes that are no UTF-8 are for who writes it down to replace.
+nlohmann::json as_json(const store_picture& picture);
 
 }  // namespace mooncaf::store

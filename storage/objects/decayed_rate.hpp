@@ -12,12 +12,13 @@ namespace mooncaf {
 class decayed_rate {
  public:
   static constexpr double half_life_s = 10;
+  static constexpr double one_per_s = 0.6931471805599453 / half_life_s;  ///< what an event counts when it is
 
   void note(time_point now) {
     sum_ = static_cast<float>(left(now) + 1);
     at_ = now;
   }
-  double per_s(time_point now) const { return left(now) * std::log(2.0) / half_life_s; }
+  double per_s(time_point now) const { return left(now) * one_per_s; }
 
  private:
   double left(time_point now) const {

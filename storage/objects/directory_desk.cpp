@@ -41,6 +41,7 @@ bool is_about_objects(store_wire::op what) {
     case op::counts:
     case op::drain:
     case op::tenants:
+    case op::hottest:
     case op::journal:
     case op::acked:
       return false;
@@ -182,6 +183,9 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
     case op::tenants:
       list_tenants(from, out);
       return in.left() == 0;
+    case op::hottest:
+      list_hottest(from, now, out);
+      return in.left() == 0;
     case op::counts:
       store_wire::put_counts(*out, from.owner == 0 ? table_.counts() : table_.counts_of(from.owner));
       store_wire::put_times(*out, from.owner == 0 ? times_ : store_wire::question_times{});
@@ -278,6 +282,18 @@ void directory_desk::list_tenants(const session& from, frame& out) const {
   out->put(from.owner == 0 ? n : 1);
   for (std::uint32_t i = 1; i <= n; ++i)
     if (from.owner == 0 || from.owner == i) store_wire::put_tenant(*out, table_.tenant(i));
+}
+
+void directory_desk::list_hottest(const session& from, time_point now, frame& out) {
+  auto all = table_.hottest(now);
+  std::vector<store_wire::named_hot_object> told;
+  for (auto& o : all) {
+    const auto name = split_name(o.key);
+    if (from.owner != 0 && name.tenant != from.scope.tenant) continue;
+    told.push_back({std::string{name.tenant}, {std::string{name.key}, o.size, o.replicas, o.reads_per_s}});
+  }
+  out->put(static_cast<std::uint32_t>(told.size()));
+  for (const auto& o : told) store_wire::put_hottest(*out, o);
 }
 
 bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,

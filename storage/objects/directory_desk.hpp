@@ -139,6 +139,7 @@ class directory_desk : private object_journal {
   bool mount(std::uint64_t id, session& from, byte_reader& in, store_wire::frame& out);
   void list_segments(const session& from, store_wire::frame& out) const;
   void list_tenants(const session& from, store_wire::frame& out) const;
+  void list_hottest(const session& from, time_point now, store_wire::frame& out);
   bool reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
                store_wire::frame& out);
   bool publish(std::uint64_t id, byte_reader& in, time_point now, store_wire::frame& out);

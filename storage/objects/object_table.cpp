@@ -49,7 +49,7 @@ object_view object_table::find(std::string_view key, time_point now) {
   count(e->second.owner, &object_counts::hits);
   if (e->second.memory.empty()) count(e->second.owner, &object_counts::disk_hits);
   use(*e, now);
-  if (options_.hot_reads_per_s > 0) count_read(*e, now);
+  count_read(*e, now);
   return view_of(e->second);
 }
 
@@ -208,6 +208,7 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
     o.counted = was.counted;
     o.reads = was.reads;
     o.hot_again = was.hot_again;
+    o.among_hottest = was.among_hottest;
     if (o.keeps) o.version = was.version;  // one of its replicas, not a later value
     if (o.memory.front().for_readers) {
       ++seen_.warmed;
@@ -338,7 +339,8 @@ void object_table::give_back(const held& part, time_point free_at, time_point no
   if (journal_)
     journal_->freed(part.segment, part.ticket, part.extent.offset, std::max(free_at - now, duration{}));
   if (free_at > now) {
-    quarantine_.insert({free_at, part});
+    count_replica(part, false);
+    quarantine_.insert({free_at, part})->second.rests = true;
     quarantined_bytes_ += part.bytes;
     owners_[part.owner].resting_bytes += part.bytes;
     return;

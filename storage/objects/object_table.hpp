@@ -206,6 +206,7 @@ struct object_counts {
   std::uint64_t moved = 0;               ///< objects that were given other places
   std::uint64_t regretted = 0;           ///< objects that were put again not long after they were evicted
   std::uint64_t warmed = 0, cooled = 0;  ///< replicas that were made for many readers, and given up again
+  std::uint64_t replicas = 0;            ///< in memory, with those that are being written
   // ---- SSD; the figures of memory above do not count it
   std::uint64_t disk_objects = 0, disk_bytes = 0, disk_total_bytes = 0;
   std::uint64_t disk_hits = 0;  ///< reads of what was on SSD alone
@@ -216,6 +217,15 @@ struct object_counts {
   std::uint64_t disk_evictions = 0;
   std::uint64_t disk_recovered = 0,
                 disk_stale = 0;  ///< brought along by an SSD; dropped since it may be stale
+};
+
+/// One of the objects that are read most.
+struct hot_object {
+  std::string key;
+  std::uint64_t size = 0;
+  std::uint32_t replicas = 0;  ///< in memory
+  double reads_per_s = 0;      ///< see `decayed_rate`
+  friend bool operator==(const hot_object&, const hot_object&) = default;
 };
 
 /// What is there of a tenant's, and what became of what it asked for.
@@ -234,6 +244,7 @@ class object_table {
   /// Of a replica for which no segment has a run that is long enough. None but the last is shorter than that.
   static constexpr std::uint32_t stripes_max = 64;
   static constexpr std::uint64_t stripe_bytes_min = 64 * KiB;
+  static constexpr std::size_t hottest_max = 64;
 
   /// @param journal  may be null; must outlive the table.
   explicit object_table(object_table_options options, object_journal* journal = nullptr);
@@ -327,6 +338,10 @@ class object_table {
   /// Gives up the replica of which a part lies in the segment, if it is not the last.
   bool drop_replica(std::string_view key, std::uint32_t segment, time_point now);
 
+  /// The objects that are read most, the hottest first; `hottest_max` at most. Of more that are read about
+  /// equally often some are missing, and what nobody has read lately is forgotten.
+  std::vector<hot_object> hottest(time_point now);
+
   /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
   void tick(time_point now);
 
@@ -351,6 +366,7 @@ class object_table {
     std::uint32_t copy = 0;          ///< which of the ticket's replicas
     bool for_readers = false;
     std::uint32_t owner = 0;
+    bool rests = false;  ///< is no object's any more
     bool one_with(const held& other) const { return ticket == other.ticket && copy == other.copy; }
   };
   struct stripe {  ///< that a segment brought along; the others may come
@@ -427,7 +443,8 @@ class object_table {
     time_point counted{};    ///< use that was counted last
     time_point hot_again{};  ///< from then on another replica may be asked for
     decayed_rate reads;
-    std::uint64_t parent = 0;  ///< hash of its key
+    bool among_hottest = false;  ///< its key is in that list
+    std::uint64_t parent = 0;    ///< hash of its key
     std::vector<disk_part> disks;
     std::uint32_t hits = 0;   ///< uses that were counted; on SSD: since it left memory where it was for good
     std::uint32_t works = 0;  ///< SSD that saves or loads it
@@ -487,6 +504,7 @@ class object_table {
   void count(std::uint32_t owner, std::uint64_t object_counts::*what, std::uint64_t n = 1);
   /// What counts as somebody's.
   static std::uint64_t bytes_in(const std::vector<held>& memory);
+  void count_replica(const held& part, bool more);
   void take(const held& part);
   void untake(const held& part);
   time_point free_after_writing(const object& o, time_point now) const;
@@ -527,6 +545,8 @@ class object_table {
   std::optional<held> place_among(std::uint64_t size, std::vector<std::uint32_t> fitting);
   std::uint64_t draw(std::uint64_t below);
   void count_read(entry& e, time_point now);
+  void note_hottest(entry& e, time_point now);
+  std::vector<std::pair<double, entry*>> keep_hottest(time_point now);
   static std::size_t replica_count(const object& o);
   bool drop_replicas(object& o, const std::function<bool(const held&)>& of_these, time_point now);
   std::size_t drop_hot_replicas(const std::function<bool(const object&)>& goes, std::size_t looks,
@@ -556,6 +576,8 @@ class object_table {
   std::multimap<time_point, held> quarantine_;
   std::unordered_map<std::string, std::vector<stripe>> stripes_;  ///< by key, until `end_recovery`
   std::vector<std::string> hot_;
+  std::vector<std::string> hottest_;  ///< keys of objects that are read often; some may be gone
+  decayed_rate coldest_of_them_;      ///< when the list was cut last
   std::deque<std::pair<std::string, std::uint64_t>> hot_replicas_;  ///< key and ticket; some may be gone
   std::map<std::pair<std::uint32_t, std::uint64_t>, disk_work> disk_work_;  ///< by SSD and ticket
   std::uint64_t leaving_bytes_ = 0;  ///< in memory, of what leaves it as soon as it is saved

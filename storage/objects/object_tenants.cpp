@@ -40,7 +40,15 @@ std::uint64_t object_table::bytes_in(const std::vector<held>& memory) {
   return n;
 }
 
+/// By its first stripe, until it rests.
+void object_table::count_replica(const held& part, bool more) {
+  if (part.at != 0 || part.rests) return;
+  for (auto* const counts : {&seen_, &owners_[part.owner].seen})
+    more ? ++counts->replicas : --counts->replicas;
+}
+
 void object_table::take(const held& part) {
+  count_replica(part, true);
   used_bytes_ += part.bytes;
   owners_[part.owner].used_bytes += part.bytes;
   auto& by = segments_.at(part.segment).used_by;
@@ -49,6 +57,7 @@ void object_table::take(const held& part) {
 }
 
 void object_table::untake(const held& part) {
+  count_replica(part, false);
   used_bytes_ -= part.bytes;
   owners_[part.owner].used_bytes -= part.bytes;
   segments_.at(part.segment).used_by[part.owner] -= part.bytes;

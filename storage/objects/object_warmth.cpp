@@ -1,5 +1,5 @@
-// Replicas that are made because an object is read so often, and given up again: the part of `object_table`
-// that counts reads.
+// Which objects are read most, and replicas that are made for that and given up again: the part of
+// `object_table` that counts reads.
 
 #include <algorithm>
 #include <utility>
@@ -13,17 +13,67 @@ namespace {
 constexpr double cold_share = 0.25;
 /// One that found no room is not asked for again before that.
 constexpr auto ask_again = std::chrono::seconds(10);
+/// Below this rate an object is not among the hottest: that is what one read counts for a minute later.
+constexpr double forgotten_per_s = 1e-3;
 }  // namespace
 
 void object_table::count_read(entry& e, time_point now) {
   auto& o = e.second;
   o.reads.note(now);
-  if (now < o.hot_again || o.reads.per_s(now) < options_.hot_reads_per_s) return;
+  note_hottest(e, now);
+  if (options_.hot_reads_per_s == 0 || now < o.hot_again || o.reads.per_s(now) < options_.hot_reads_per_s)
+    return;
   o.hot_again = now + ask_again;
   const auto replicas = replica_count(o);
   const auto budget = static_cast<double>(total_bytes_) * options_.hot_share;
   if (replicas >= options_.hot_replicas || static_cast<double>(hot_bytes_ + o.size) > budget) return;
   hot_.push_back(e.first);
+}
+
+/// Who is read noticeably more than the coldest of the list comes into it: by one read, and by a tenth. So
+/// what is read once, or as often as everything else, costs no more than this look.
+void object_table::note_hottest(entry& e, time_point now) {
+  auto& o = e.second;
+  if (o.among_hottest) return;
+  const bool full = hottest_.size() >= hottest_max;
+  if (full && o.reads.per_s(now) <= 1.1 * coldest_of_them_.per_s(now) + decayed_rate::one_per_s) return;
+  o.among_hottest = true;
+  hottest_.push_back(e.first);
+  if (hottest_.size() == 2 * hottest_max) keep_hottest(now);
+}
+
+/// Cuts the list. @returns what stays, the hottest first.
+std::vector<std::pair<double, object_table::entry*>> object_table::keep_hottest(time_point now) {
+  std::sort(hottest_.begin(), hottest_.end());
+  hottest_.erase(std::unique(hottest_.begin(), hottest_.end()), hottest_.end());
+  std::vector<std::pair<double, entry*>> all;
+  for (const auto& key : hottest_) {
+    const auto found = objects_.find(key);
+    if (found == objects_.end() || !found->second.among_hottest) continue;
+    found->second.among_hottest = false;
+    all.emplace_back(found->second.reads.per_s(now), &*found);
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.first > b.first || (a.first == b.first && a.second->first < b.second->first);
+  });
+  if (all.size() > hottest_max) all.resize(hottest_max);
+  hottest_.clear();
+  for (const auto& [rate, e] : all) {
+    e->second.among_hottest = true;
+    hottest_.push_back(e->first);
+  }
+  coldest_of_them_ = all.empty() ? decayed_rate{} : all.back().second->second.reads;
+  return all;
+}
+
+std::vector<hot_object> object_table::hottest(time_point now) {
+  std::vector<hot_object> told;
+  for (const auto& [rate, e] : keep_hottest(now)) {
+    const auto& o = e->second;
+    if (rate < forgotten_per_s || o.ticket != 0 || o.ttl_end <= now) continue;
+    told.push_back({e->first, o.size, static_cast<std::uint32_t>(replica_count(o)), rate});
+  }
+  return told;
 }
 
 std::vector<std::string> object_table::take_hot() { return std::exchange(hot_, {}); }

@@ -352,6 +352,16 @@ result<std::vector<tenant_view>> store_client::tenants() {
   return all;
 }
 
+result<std::vector<store_wire::named_hot_object>> store_client::hottest() {
+  const auto answer = ask(op::hottest, [](byte_writer&) {});
+  if (!answer) return fail(answer.error());
+  byte_reader in{*answer};
+  std::vector<store_wire::named_hot_object> all;
+  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(store_wire::get_hottest(in));
+  if (!in.ok()) return fail(ec::corrupt, "the directory's list of what is read most is cut short");
+  return all;
+}
+
 result<std::string> store_client::tenant() {
   const auto to = link();
   if (!to) return fail(to.error());

@@ -131,6 +131,8 @@ class store_client {
   result<std::vector<store_wire::mounted_segment>> segments();
   result<object_counts> counts();
   result<directory_figures> figures();
+  /// The objects that are read most, the hottest first: everybody's, or a tenant's own.
+  result<std::vector<store_wire::named_hot_object>> hottest();
   /// What each tenant has and may have; a tenant's client hears of that one alone.
   result<std::vector<tenant_view>> tenants();
   /// Whose this client is; empty: nobody's in particular. @error as `connect`

@@ -331,7 +331,8 @@ constexpr std::uint64_t object_counts::*count_fields[] = {
     &object_counts::disk_hits,     &object_counts::saved,          &object_counts::saved_bytes,
     &object_counts::save_failures, &object_counts::loaded,         &object_counts::loaded_bytes,
     &object_counts::disk_damaged,  &object_counts::demoted,        &object_counts::disk_evictions,
-    &object_counts::promoted,      &object_counts::disk_recovered, &object_counts::disk_stale};
+    &object_counts::promoted,      &object_counts::disk_recovered, &object_counts::disk_stale,
+    &object_counts::replicas};
 }
 
 void put_counts(byte_writer& out, const object_counts& counts) {
@@ -413,6 +414,24 @@ tenant_view get_tenant(byte_reader& in) {
   return t;
 }
 
+void put_hottest(byte_writer& out, const named_hot_object& o) {
+  out.put_text(o.tenant);
+  out.put_text(o.object.key);
+  out.put(o.object.size);
+  out.put(o.object.replicas);
+  out.put(std::bit_cast<std::uint64_t>(o.object.reads_per_s));
+}
+
+named_hot_object get_hottest(byte_reader& in) {
+  named_hot_object o;
+  o.tenant = in.get_text();
+  o.object.key = in.get_text();
+  o.object.size = in.get<std::uint64_t>();
+  o.object.replicas = in.get<std::uint32_t>();
+  o.object.reads_per_s = std::bit_cast<double>(in.get<std::uint64_t>());
+  return o;
+}
+
 void put_times(byte_writer& out, const question_times& times) {
   for (const auto& t : times) {
     for (const auto n : t.counts) out.put(n);
@@ -434,7 +453,7 @@ std::string_view name_of(op what) noexcept {
       "",        "hello",      "mount",    "segments",  "reserve",     "publish",    "revoke",
       "find",    "look",       "exists",   "remove",    "remove_all",  "list",       "counts",
       "journal", "acked",      "announce", "drain",     "create_task", "query_task", "end_task",
-      "tenants", "mount_disk", "load",     "disk_done", "put_next"};
+      "tenants", "mount_disk", "load",     "disk_done", "put_next",    "hottest"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

@@ -62,10 +62,11 @@ enum class op : std::uint8_t {
   load,  ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
   disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
   put_next,   ///< ticket, checksum, key: publishes, under this key if there is one and the ticket has none;
-             ///< then policy and size: room is kept for another put. The answer: code, ticket and places of
-             ///< that room; ticket zero: there is none
+              ///< then policy and size: room is kept for another put. The answer: code, ticket and places of
+              ///< that room; ticket zero: there is none
+  hottest,    ///< objects that are read most, everybody's; a tenant hears of its own alone
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::put_next);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::hottest);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
@@ -200,6 +201,13 @@ void put_task(byte_writer& out, const task_view& task);
 task_view get_task(byte_reader& in);
 void put_tenant(byte_writer& out, const tenant_view& tenant);
 tenant_view get_tenant(byte_reader& in);
+/// One of the objects that are read most, and whose it is: nobody's in particular if `tenant` is empty.
+struct named_hot_object {
+  std::string tenant;
+  hot_object object;  ///< under the name that its owner gave it
+};
+void put_hottest(byte_writer& out, const named_hot_object& object);
+named_hot_object get_hottest(byte_reader& in);
 /// By the number of the question.
 using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""The object store over HTTP: the door's calls, metrics and page."""
+"""The object store as one sees it from outside: the door's calls, metrics and page, and `mooncaf store top`."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import struct
+import subprocess
 import sys
+import termios
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, free_port, main, wait_until  # noqa: E402
+from cluster import BINARY, Cluster, free_port, main, wait_until  # noqa: E402
 from store_world import Store, noise, package, ready  # noqa: E402
 
 
@@ -61,6 +66,10 @@ def test_the_door_speaks_http():
         figures = json.loads(ask("GET", "/store/figures")[1])
         assert figures["counts"]["objects"] == 1 and [s["name"] for s in figures["segments"]] in (["s0", "s1"], ["s1", "s0"])
         assert {"reserve", "publish", "find"} <= {t["question"] for t in figures["times"]}
+        assert figures["counts"]["replicas"] == 2 and values["mooncaf_store_replicas"] == "2"
+        assert ask("GET", "/objects/two")[1] == ask("GET", "/objects/two")[1] == b"x"
+        [hot] = json.loads(ask("GET", "/store/figures")[1])["hottest"]
+        assert 0 < hot.pop("reads_per_s") < 1 and hot == {"key": "two", "tenant": "", "bytes": 1, "replicas": 2}, hot
         # Web pages of elsewhere are refused, and with a token so is whoever has none.
         assert ask("GET", "/metrics", headers={"Host": "example.com"})[0] == 403
         assert ask("GET", "/metrics", headers={"Origin": "http://example.com"})[0] == 403
@@ -72,6 +81,7 @@ def test_the_door_speaks_http():
 
 def test_the_page_shows_what_is_there_and_asks_for_the_token():
     from browser import Browser
+    from mooncaf.store import ReplicateConfig
 
     with Cluster() as cluster, Browser() as browser:
         world = Store(cluster)
@@ -91,10 +101,66 @@ def test_the_page_shows_what_is_there_and_asks_for_the_token():
         assert "Objects\n1" in text("#tiles") and "128.0 MiB" in text("#tiles") and "50.0 %" in text("#tiles")
         segments = text("#segments")
         assert "s0" in segments and "s1" in segments and "64.0 MiB" in segments and "find" in text("#times")
-        store.put("b", b"x")
-        wait_until("it follows", lambda: "Objects\n2" in text("#tiles"), 20)
+        two = ReplicateConfig()
+        two.replica_num = 2
+        store.put("<b>" + 300 * "long ", b"x", two)
+        wait_until("it follows", lambda: "Objects\n2" in text("#tiles") and "Replicas\n3" in text("#tiles"), 20)
+        assert all(store.get("<b>" + 300 * "long ") == b"x" for _ in range(5))
+        wait_until("it shows what is read most", lambda: "<b>long" in text("#hottest tr:nth-child(2)"), 20)
+        wait_until("the lines are drawn", lambda: all(browser.run(f"return document.querySelectorAll('#{chart} polyline').length")
+                                                      for chart in ("hit", "fill", "evictions", "objects", "copies")), 20)
+        for width in (390, 1400):
+            browser.resize(width, 900)
+            wide = browser.run("return [document.documentElement.scrollWidth,document.documentElement.clientWidth]")
+            assert wide[0] <= wide[1] and abs(wide[1] - width) < 20, (width, wide)
         world.directory.kill9()
         wait_until("it says that the directory is gone", lambda: "does not answer" in text("#state"), 20)
+        store.close()
+
+
+def test_top_shows_what_happens_to_scripts_and_to_people():
+    with Cluster() as cluster:
+        world = Store(cluster)
+        store = world.client()
+        assert store.put("cold", bytes(1 << 20)) == 0 and store.put("hot \x1b[31m", b"x") == 0
+        top = [BINARY, "store", "top", "--directory", world.at, "--cluster-secret-file", world.secret, "--interval", "100ms"]
+        live = subprocess.Popen([*top, "--json"], stdout=subprocess.PIPE, text=True)
+        try:
+            look = lambda: json.loads(live.stdout.readline())  # noqa: E731
+            first = look()
+            assert first["rates"] is None and first["counts"]["objects"] == 2, first
+            for key in ("hot \x1b[31m", "hot \x1b[31m", "cold", "absent"):
+                store.get(key)
+            seen = [look()]
+            while not seen[-1]["rates"]["gets_per_s"]:
+                seen.append(look())
+            now = look()
+            assert 0 < seen[-1]["rates"]["hit_rate"] <= 1 and now["counts"]["hits"] == 3 and now["counts"]["misses"] == 1, now
+            assert [h["key"] for h in now["hottest"]] == ["hot \x1b[31m", "cold"] and len(now["segments"]) == 2, now
+            world.directory.kill9()
+            wait_until("it says that nobody answers", lambda: "error" in look())
+            world.directory.start()
+            wait_until("it goes on", lambda: look().get("counts", {}).get("objects") == 2)
+        finally:
+            live.kill()
+            live.wait()
+        wait_until("the client goes on", lambda: store.get("hot \x1b[31m") == b"x")
+        assert world.json("top", "--once", "--interval", "100ms")["rates"]["evictions_per_s"] == 0
+        # On a terminal of 60 columns and 9 lines: nothing wider or longer, and no key that says how it is drawn.
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 9, 60, 0, 0))
+        person = subprocess.Popen(top, stdout=follower, close_fds=True)
+        os.close(follower)
+        shown = b""
+        while shown.count(b"\x1b[H") < 4:
+            shown += os.read(leader, 65536)
+        person.kill()
+        person.wait()
+        os.close(leader)
+        picture = shown.split(b"\x1b[H\x1b[2J")[2].decode().splitlines()
+        assert len(picture) == 8 and max(map(len, picture)) <= 60 and "objects 2 (1.0 MiB), replicas 2" in picture[1], picture
+        plain = world.run("top", "--once", "--interval", "100ms").decode()
+        assert "\x1b" not in plain and "hot \\x1b[31m" in plain and "READS/S" in plain, plain
         store.close()
 
 

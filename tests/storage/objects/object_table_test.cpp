@@ -450,6 +450,74 @@ TEST_CASE(
   CHECK(w.table.consistent());
 }
 
+TEST_CASE("the objects that are read most are known, however many others are read now and then") {
+  world w;
+  w.table.mount("a", "h", 64 * MiB);
+  w.table.mount("b", "i", 64 * MiB);
+  for (int i = 0; i < 10'000; ++i) REQUIRE(w.put("cold" + std::to_string(i)) == store_code::ok);
+  put_policy twice;
+  twice.replicas = 2;
+  REQUIRE(w.put("warm", 500, twice) == store_code::ok);
+  REQUIRE(w.put("hot", 600) == store_code::ok);
+  CHECK(w.table.hottest(w.now).empty());
+  for (int i = 0; i < 10'000; ++i) {  // 1000 reads a second: one half of them of two objects
+    w.now += 1ms;
+    w.table.find("cold" + std::to_string(i), w.now);
+    if (i % 2 == 0) w.table.find(i % 8 == 0 ? "warm" : "hot", w.now);
+  }
+  const auto all = w.table.hottest(w.now);
+  REQUIRE(all.size() <= object_table::hottest_max);
+  REQUIRE(all.size() > 2);
+  CHECK(all[0].key == "hot");
+  CHECK(all[0].size == 600);
+  CHECK(all[0].replicas == 1);
+  CHECK(all[0].reads_per_s == doctest::Approx(375 * 0.5).epsilon(0.02));  // ten seconds are one half-life
+  CHECK(all[1].key == "warm");
+  CHECK(all[1].replicas == 2);
+  CHECK(all[1].reads_per_s == doctest::Approx(125 * 0.5).epsilon(0.02));
+  CHECK(all[2].reads_per_s < 1);
+  // A moved object is the same one, one that is put again is not, and what is gone is not there.
+  put_policy move;
+  move.move = true;
+  const auto r = w.table.reserve(2, "hot", 0, move, {}, w.now);
+  REQUIRE(w.table.publish(2, r.ticket, 42, w.now) == store_code::ok);
+  CHECK(w.table.hottest(w.now).front().key == "hot");
+  REQUIRE(w.table.remove("hot", true, w.now) == store_code::ok);
+  REQUIRE(w.put("hot") == store_code::ok);
+  CHECK(w.table.hottest(w.now).front().key == "warm");
+  w.table.find("hot", w.now);
+  const auto again = w.table.hottest(w.now);
+  CHECK(std::count_if(again.begin(), again.end(), [](const hot_object& o) { return o.key == "hot"; }) == 1);
+  CHECK(w.table.hottest(w.now + 10min).empty());
+}
+
+TEST_CASE("replicas in memory are counted from the reservation until they are no object's any more") {
+  world w;
+  const auto a = w.table.mount("a", "h", 1 * MiB), b = w.table.mount("b", "i", 1 * MiB);
+  const auto counted = [&] { return w.table.counts().replicas; };
+  put_policy twice;
+  twice.replicas = 2;
+  REQUIRE(w.put("k", 1000, twice) == store_code::ok);
+  const auto r = w.table.reserve(1, "l", 1000, twice, {}, w.now);
+  CHECK(counted() == 4);
+  w.table.revoke(1, r.ticket, w.now);
+  CHECK(counted() == 2);
+  REQUIRE(w.put("striped", 1'500'000) == store_code::ok);  // larger than any segment
+  CHECK(counted() == 3);
+  w.table.find("striped", w.now);
+  REQUIRE(w.table.remove("striped", true, w.now) == store_code::ok);  // rests
+  CHECK(counted() == 2);
+  w.table.tick(w.now += 1min);
+  CHECK(counted() == 2);
+  w.table.find("k", w.now);
+  CHECK(w.table.drop_replica("k", b, w.now));
+  CHECK(counted() == 1);
+  w.table.unmount(a, w.now);
+  w.table.tick(w.now += 1min);
+  CHECK(counted() == 0);
+  CHECK(w.table.consistent());
+}
+
 // The workloads of the allocator's own test, where an object may lie in several gaps. What is given up is
 // what was used longest ago, which is spread over the memory.
 TEST_CASE(
