@@ -119,6 +119,8 @@ class store_door::impl {
     http_options http;
     http.host = options_.host;
     http.port = options_.port;
+    http.tls_certificate_file = options_.tls_certificate_file;
+    http.tls_key_file = options_.tls_key_file;
     http.max_connections = 256;
     http.max_body_bytes = options_.object_bytes_max;
     auto started =

@@ -16,6 +16,7 @@ struct door_options {
   /// Who asks for objects must bring it (Authorization: Bearer …). Empty: nobody is asked, and web pages of
   /// other machines are refused.
   std::string token;
+  std::string tls_certificate_file, tls_key_file;  ///< PEM, read once; empty: plain HTTP
   /// Where tenants' tokens are tried, and whose client is asked then; without it those are strangers' words.
   std::optional<directory_address> tenants_at;
   std::uint64_t object_bytes_max = 256 * MiB;  ///< of a value, in and out: it is held in memory meanwhile
@@ -30,7 +31,8 @@ struct door_options {
 /// @thread  construction and destruction only
 class store_door {
  public:
-  /// @error `ec::io_error` with the address, if it cannot be had.
+  /// @error `ec::io_error` with the address or the file, if it cannot be had; `ec::invalid_argument` for one
+  /// file of TLS without the other.
   static result<std::unique_ptr<store_door>> start(door_options options, std::unique_ptr<store_client> store);
   ~store_door();
   std::uint16_t port() const noexcept;

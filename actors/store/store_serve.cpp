@@ -151,6 +151,10 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
       {sim::text("listen", "HOST:PORT", "where it answers, 127.0.0.1:7461 by default", listen),
        sim::text("token-file", "FILE", "its first line is what clients must bring: Authorization: Bearer …",
                  token_file),
+       sim::text("tls-certificate-file", "FILE",
+                 "PEM file with the door's certificate and those that signed it; the door is then HTTPS",
+                 options.tls_certificate_file),
+       sim::text("tls-key-file", "FILE", "PEM file with that certificate's private key", options.tls_key_file),
        sim::flag("tenants", "take tenants' tokens, too: who brings one has that tenant's objects", tenants)});
   if (const auto status = begin(line, args, io)) return *status;
   const auto at = config::parse_endpoint(listen);
@@ -162,6 +166,8 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
   if (!config::is_loopback(at->host) && options.token.empty())
     return complain(
         io, {ec::invalid_argument, "--token-file is needed once " + at->host + " is no loopback address"}, 2);
+  if (const auto fit = check_tls_files(options.tls_certificate_file, options.tls_key_file); !fit)
+    return complain(io, fit.error(), static_cast<int>(exit_code::files));
   auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);
   if (tenants) options.tenants_at = common.address().value();

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The object store as one sees it from outside: the door's calls, metrics and page, and `mooncaf store top`."""
 import fcntl
+import http.client
 import json
 import os
 import pathlib
@@ -16,8 +17,6 @@ from store_world import Store, noise, package, ready  # noqa: E402
 
 
 def test_the_door_speaks_http():
-    import http.client
-
     with Cluster() as cluster:
         world = Store(cluster)
         port, data = free_port(), noise(100_000, 6)
@@ -116,6 +115,43 @@ def test_the_page_shows_what_is_there_and_asks_for_the_token():
         world.directory.kill9()
         wait_until("it says that the directory is gone", lambda: "does not answer" in text("#state"), 20)
         store.close()
+
+
+def test_a_certificate_makes_the_door_https():
+    import ssl
+    import urllib.error
+    import urllib.request
+
+    with Cluster() as cluster:
+        world = Store(cluster)
+        own = lambda name: os.path.join(world.folder, name)  # noqa: E731
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", own("key"), "-out", own("cert")],
+                       check=True, capture_output=True)
+        pathlib.Path(own("token")).write_text("a-token-of-this-test\n")
+        port, data = free_port(), noise(300_000, 7)
+        door = ("store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen", f"127.0.0.1:{port}")
+        ready(world.start("door", *door, "--token-file", own("token"), "--tls-certificate-file", own("cert"), "--tls-key-file", own("key")))
+        trusts = ssl.create_default_context(cafile=own("cert"))
+
+        def ask(method="GET", body=None, scheme="https", token="a-token-of-this-test", context=trusts):
+            request = urllib.request.Request(f"{scheme}://localhost:{port}/objects/k", body, {"Authorization": "Bearer " + token}, method=method)
+            try:
+                with urllib.request.urlopen(request, timeout=30, context=context if scheme == "https" else None) as answer:
+                    return answer.status, answer.read()
+            except urllib.error.HTTPError as e:
+                return e.code, b""
+
+        assert ask("PUT", data)[0] == 201 and ask() == (200, data) and ask(token="another")[0] == 401
+        for scheme, context in (("http", None), ("https", ssl.create_default_context())):
+            try:
+                ask(scheme=scheme, context=context)
+                raise AssertionError("neither plain HTTP nor who trusts others gets an answer")
+            except (OSError, http.client.HTTPException):
+                pass
+        for files in (("--tls-key-file", own("key")), ("--tls-certificate-file", own("none"), "--tls-key-file", own("key"))):
+            done = subprocess.run([BINARY, *door, *files], capture_output=True, text=True, timeout=30)
+            assert done.returncode == 8 and "--tls-certificate-file" in done.stderr, done
 
 
 def test_top_shows_what_happens_to_scripts_and_to_people():
