@@ -67,7 +67,7 @@ std::string state_folder(const std::string& given, std::uint16_t port) {
 
 int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  std::string listen{default_directory}, eviction = "lru", tenants, state;
+  std::string listen{default_directory}, tenants, state;
   object_table_options table;
   directory_server_options options;
   double lease = to_seconds(table.lease), recovery = to_seconds(options.recovery);
@@ -85,11 +85,11 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
           "how long to wait for the first segment that an earlier directory knew; for the others five "
           "times as long; 1s by default",
           recovery, 0, 3600),
-      sim::text(
-          "eviction", "RULE",
-          "what leaves first: lru (the default), lfu, length_aware, or cost_aware: what costs least to lose, "
-          "by the costs that puts name and by what was wanted again before",
-          eviction),
+      sim::choice(
+          "eviction",
+          "what leaves first; cost_aware: what costs least to lose, by the costs that puts name and by "
+          "what was wanted again before",
+          {"lru", "lfu", "length_aware", "cost_aware"}, table.eviction),
       sim::real(
           "hot-reads",
           "reads a second of one object above which it gets a replica on another host, in memory that is "
@@ -109,13 +109,6 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
   if (const auto ok = check_secret(common, at->host); !ok) return complain(io, ok.error(), 2);
   table.lease = from_seconds(lease);
-  const auto rule = parse_eviction_rule(eviction);
-  if (!rule)
-    return complain(io,
-                    {ec::invalid_argument,
-                     "--eviction: '" + eviction + "' is none of lru, lfu, length_aware, cost_aware"},
-                    2);
-  table.eviction = *rule;
   const auto own = common.address();
   if (!own) return complain(io, own.error(), static_cast<int>(exit_code::files));
   options.host = at->host;
@@ -154,7 +147,8 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
        sim::text("tls-certificate-file", "FILE",
                  "PEM file with the door's certificate and those that signed it; the door is then HTTPS",
                  options.tls_certificate_file),
-       sim::text("tls-key-file", "FILE", "PEM file with that certificate's private key", options.tls_key_file),
+       sim::text("tls-key-file", "FILE", "PEM file with that certificate's private key",
+                 options.tls_key_file),
        sim::flag("tenants", "take tenants' tokens, too: who brings one has that tenant's objects", tenants)});
   if (const auto status = begin(line, args, io)) return *status;
   const auto at = config::parse_endpoint(listen);
@@ -187,6 +181,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   std::string ssd_path, ssd_size = "16GiB";
   disk_policy policy;
   bool no_tcp = false, page_cache = false;
+  std::uint32_t gate_port = 0;
   sim::command_line line{
       "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
   line.arguments = joined(
@@ -197,6 +192,9 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
                  listen),
        sim::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
                  advertise),
+       sim::whole("gate-port",
+                  "where tenants' clients read and write it, on the same host; any free port by default",
+                  gate_port, 0, 65535),
        sim::flag("local-only", "serve processes of this host alone", no_tcp),
        sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
        sim::text("ssd-size", "SIZE", "room there, 16GiB by default", ssd_size),
@@ -231,6 +229,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   options.listen_host = at->host;
   options.data_port = at->port;
   options.advertised_host = advertise;
+  options.gate_port = static_cast<std::uint16_t>(gate_port);
   options.log = [](std::string_view text) { log_warn("segment", {{"message", text}}); };
   claim_stop_signals();
   configure_log(log_level::info, false, name);

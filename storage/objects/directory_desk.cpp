@@ -237,6 +237,7 @@ bool directory_desk::mount(std::uint64_t id, session& from, byte_reader& in, fra
   put_code(out, code);
   out->put(segment);
   if (code != store_code::ok) return true;
+  if (former.draining) table_.drain(name, true);
   from.lent.push_back(segment);
   holders_[segment] = id;
   addresses_.emplace(segment, std::move(address));
@@ -437,7 +438,12 @@ bool directory_desk::drain(byte_reader& in, frame& out) {
   const auto name = get_text_view(in);
   const bool on = in.get<std::uint8_t>() != 0;
   if (!in.ok() || in.left() != 0) return false;
-  put_code(out, table_.drain(name, on) ? store_code::ok : store_code::segment_not_found);
+  const auto segment = segment_named(name);
+  put_code(out, segment ? store_code::ok : store_code::segment_not_found);
+  if (!segment) return true;
+  table_.drain(name, on);
+  write_entry(holders_.at(segment->id), store_wire::entry::draining, segment->id,
+              [&](byte_writer& to) { to.put(static_cast<std::uint8_t>(on)); });
   return true;
 }
 

@@ -14,14 +14,6 @@ constexpr std::size_t least_remembered = 1024;
 std::uint32_t tag_of(std::uint64_t name) noexcept { return static_cast<std::uint32_t>(name >> 32) | 1u; }
 }  // namespace
 
-std::optional<eviction_rule> parse_eviction_rule(std::string_view name) noexcept {
-  if (name == "lru") return eviction_rule::lru;
-  if (name == "lfu") return eviction_rule::lfu;
-  if (name == "length_aware") return eviction_rule::length_aware;
-  if (name == "cost_aware") return eviction_rule::cost_aware;
-  return std::nullopt;
-}
-
 eviction_order::eviction_order(eviction_rule rule) : rule_(rule), gone_(least_remembered) {}
 
 // ---- objects

@@ -7,8 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "storage/objects/reuse_odds.hpp"
@@ -21,7 +19,6 @@ enum class eviction_rule : std::uint8_t {
   length_aware,  ///< least often used, then farthest from the start of its chain, then least recently
   cost_aware,    ///< what is least likely to be wanted again for the recomputing that a byte of it saves
 };
-std::optional<eviction_rule> parse_eviction_rule(std::string_view name) noexcept;
 
 /// The end of each chain, in order of how soon it goes.
 ///

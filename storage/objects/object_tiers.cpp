@@ -30,6 +30,7 @@ std::uint32_t object_table::mount_disk(std::string name, std::string host, std::
   auto& s =
       segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{0}}).first->second;
   s.ssd = std::make_unique<disk_state>();
+  s.draining = memory->second.draining;
   s.ssd->beside = beside;
   s.ssd->policy = policy;
   s.ssd->bytes = bytes;

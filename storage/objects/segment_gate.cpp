@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -14,7 +15,8 @@
 namespace mooncaf {
 
 namespace {
-constexpr std::size_t visits_max = 128;
+/// Of those who have not said yet who they are.
+constexpr std::size_t strangers_max = 32;
 constexpr std::size_t chunk_bytes = 256 * KiB;
 constexpr auto greeting_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
 /// The segment may hear later than a client of what the directory has told it; who asks in earnest asks
@@ -39,7 +41,9 @@ result<std::unique_ptr<segment_gate>> segment_gate::open(std::string store_key, 
   const auto at = resolve_tcp(host, port);
   if (!at) return fail(at.error());
   auto listener = listen_tcp(*at);
-  if (!listener) return fail(listener.error().code, "gate at " + host + ": " + listener.error().detail);
+  if (!listener)
+    return fail(listener.error().code,
+                "gate at " + host + ":" + std::to_string(port) + ": " + listener.error().detail);
   std::unique_ptr<segment_gate> made{new segment_gate(std::move(store_key), ledger)};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
@@ -62,20 +66,69 @@ void segment_gate::accept_all() {
   for (;;) {
     unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
+    std::lock_guard lock{visits_mutex_};
     std::erase_if(visits_, [](visit& v) {
       if (v.over) v.thread.join();
       return v.over.load();
     });
-    if (visits_.size() >= visits_max) continue;
+    turn_out_slowest();
+    if (visits_.size() >= 2 * visits_max + strangers_max) continue;  // so many take their time to leave
     tune_tcp(fd.get(), progress_limit);
     auto& v = visits_.emplace_back();
     v.fd = std::move(fd);
     v.thread = std::thread{[this, &v] {
-      serve(v.fd.get());
+      serve(v);
       ::shutdown(v.fd.get(), SHUT_RDWR);
       v.over = true;
     }};
   }
+}
+
+/// Makes room for one who has not said yet who he is. Under the mutex.
+void segment_gate::turn_out_slowest() {
+  visit* slowest = nullptr;
+  std::size_t strangers = 0;
+  for (auto& v : visits_) {
+    if (!v.tenant.empty() || v.leaving || v.over) continue;
+    ++strangers;
+    if (!slowest) slowest = &v;
+  }
+  if (strangers < strangers_max) return;
+  slowest->leaving = true;
+  ::shutdown(slowest->fd.get(), SHUT_RDWR);
+}
+
+/// A place for one who has said who he is. @returns false if nobody has noticeably more of them.
+bool segment_gate::admit(visit& v, const std::string& tenant) {
+  std::lock_guard lock{visits_mutex_};
+  if (v.leaving) return false;
+  std::map<std::string, std::size_t> places;
+  std::size_t taken = 0;
+  for (const auto& o : visits_) {
+    if (o.tenant.empty() || o.leaving || o.over) continue;
+    ++places[o.tenant];
+    ++taken;
+  }
+  if (taken >= visits_max) {
+    const auto own = places[tenant];
+    const auto most = std::max_element(places.begin(), places.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most->second <= own + 1) return false;
+    visit* goes = nullptr;  // one that rests, if there is one; the others first end what they are at
+    for (auto& o : visits_)
+      if (o.tenant == most->first && !o.leaving && !o.over && (!goes || (goes->asks && !o.asks))) goes = &o;
+    goes->leaving = true;
+    if (!goes->asks) ::shutdown(goes->fd.get(), SHUT_RDWR);
+  }
+  v.tenant = tenant;
+  return true;
+}
+
+/// @returns false if the visit is over.
+bool segment_gate::set_asking(visit& v, bool asks) {
+  std::lock_guard lock{visits_mutex_};
+  v.asks = asks;
+  return !v.leaving;
 }
 
 result<gate_wire::greeting> segment_gate::greet(int fd) {
@@ -100,20 +153,22 @@ result<gate_wire::greeting> segment_gate::greet(int fd) {
   }
 }
 
-void segment_gate::serve(int fd) {
+void segment_gate::serve(visit& v) {
+  const int fd = v.fd.get();
   const auto who = greet(fd);
-  if (!who) return;
+  if (!who || !admit(v, who->tenant)) return;
   for (;;) {
     std::array<std::byte, gate_wire::request_bytes> asked;
     // Between two questions a client may take as long as it likes.
     if (!receive_whole(fd, asked, clock_type::now() + std::chrono::hours(24))) return;
     const auto request = gate_wire::parse_request(asked);
-    if (!request) return;
+    if (!request || !set_asking(v, true)) return;
     // Tenants that a later directory does not let in are not let in here.
     const auto served_by = ledger_.with([](segment_ledger& l) { return l.former().served_by; });
     if (who->incarnation < served_by) return;
     const bool read_it = request->what == gate_wire::op::read;
     if (!(read_it ? read(fd, who->tenant, *request) : write(fd, who->tenant, *request))) return;
+    if (!set_asking(v, false)) return;
   }
 }
 

@@ -19,7 +19,9 @@
 
 namespace mooncaf {
 
-/// One thread for each connection; of those that are too many the last is turned away.
+/// One thread for each connection. One tenant may have all of them as long as nobody else comes; who comes
+/// then takes the place of a connection of whoever has most, until both have as many. Of those who have not
+/// said yet who they are, the one that has taken longest makes way.
 /// @thread  construction and destruction only
 class segment_gate {
  public:
@@ -27,6 +29,7 @@ class segment_gate {
   /// @param ledger  must outlive the gate. @error those of `listen_tcp`
   static result<std::unique_ptr<segment_gate>> open(std::string store_key, const std::string& host,
                                                     std::uint16_t port, shared_ledger& ledger);
+  static constexpr std::size_t visits_max = 128;
   ~segment_gate();
   std::uint16_t port() const noexcept { return port_; }
 
@@ -35,6 +38,10 @@ class segment_gate {
     unique_fd fd;
     std::atomic<bool> over{false};
     std::thread thread;
+    // guarded by `visits_mutex_`
+    std::string tenant;    ///< empty: has not said yet
+    bool asks = false;     ///< between a question and the end of its answer
+    bool leaving = false;  ///< its place is another's
   };
   /// Memory that reads hold while they answer.
   class allowance {
@@ -50,7 +57,10 @@ class segment_gate {
   segment_gate(std::string store_key, shared_ledger& ledger)
       : store_key_(std::move(store_key)), ledger_(ledger) {}
   void accept_all();
-  void serve(int fd);
+  void serve(visit& v);
+  bool admit(visit& v, const std::string& tenant);
+  bool set_asking(visit& v, bool asks);
+  void turn_out_slowest();
   result<gate_wire::greeting> greet(int fd);
   bool read(int fd, const std::string& tenant, const gate_wire::request& r);
   bool write(int fd, const std::string& tenant, const gate_wire::request& r);
@@ -60,7 +70,8 @@ class segment_gate {
   unique_fd listener_;
   std::uint16_t port_ = 0;
   allowance reading_;
-  std::list<visit> visits_;  // loop's thread
+  std::mutex visits_mutex_;
+  std::list<visit> visits_;  // the list itself: loop's thread changes it, under the mutex
   std::unique_ptr<event_loop> loop_;
 };
 

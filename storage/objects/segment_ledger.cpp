@@ -20,6 +20,11 @@ segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload
       learn_member(segment, kind == entry::joined);
       continue;
     }
+    if (kind == entry::draining) {
+      const bool on = in.get<std::uint8_t>() != 0;
+      if (in.ok() && segment == former_.segment) former_.draining = on;
+      continue;
+    }
     if (kind == entry::task) {
       auto order = store_wire::get_order(in);
       if (in.ok()) o.orders.push_back(std::move(order));

@@ -40,6 +40,8 @@ class segment_ledger {
   void begin(std::uint32_t segment) { former_.segment = segment; }
   /// The number of the SSD beside it.
   void begin_disk(std::uint32_t segment) { disk_ = segment; }
+  /// Whether nothing is to be placed in it; of a segment that begins again, what held for it before.
+  void begin_draining(bool on) { former_.draining = on; }
   /// What a directory that does not know the segment is told first.
   const store_wire::former_life& former() const noexcept { return former_; }
   /// @param payload  of a journal frame.

@@ -55,6 +55,7 @@ result<std::unique_ptr<segment_lender::life>> segment_lender::begin_life() const
   auto memory = arena::create("mooncaf-segment", options_.bytes);
   if (!memory) return fail(memory.error());
   auto made = std::make_unique<life>(std::move(*memory));
+  made->ledger.with([this](segment_ledger& l) { l.begin_draining(draining_); });
   made->filler = std::make_unique<page_filler>(made->memory.bytes());
   auto door = segment_door::open(options_.directory.secret, made->memory.fd());
   if (!door) return fail(door.error());
@@ -92,7 +93,7 @@ result<void> segment_lender::mount() {
   }
   if (life_ && life_->incarnation == (*link)->incarnation()) {
     say("the directory had given this segment up: it begins again, empty");
-    life_.reset();
+    begin_again();
   }
   for (;;) {
     if (!life_) {
@@ -111,7 +112,7 @@ result<void> segment_lender::mount() {
       return fail(ec::already_exists,
                   "a segment named " + options_.name + " is mounted; give this process another --name");
     say("the directory does not take the contents: the segment begins again, empty");
-    life_.reset();
+    begin_again();
   }
   const bool known = life_->incarnation != 0;
   life_->incarnation = (*link)->incarnation();
@@ -120,9 +121,15 @@ result<void> segment_lender::mount() {
   return options_.disk ? mount_disk(*link) : result<void>{};
 }
 
+/// What lay in the segment is gone, but not what was said of the segment itself.
+void segment_lender::begin_again() {
+  draining_ = life_->ledger.with([](segment_ledger& l) { return l.former().draining; });
+  life_.reset();
+}
+
 result<void> segment_lender::open_gate() {
   const std::string host = options_.tcp ? options_.listen_host : "127.0.0.1";
-  auto opened = segment_gate::open(options_.directory.secret, host, 0, life_->ledger);
+  auto opened = segment_gate::open(options_.directory.secret, host, options_.gate_port, life_->ledger);
   if (!opened) return fail(opened.error());
   life_->gate = std::move(*opened);
   const bool elsewhere = options_.tcp && !options_.advertised_host.empty();
@@ -238,7 +245,7 @@ void segment_lender::listen() {
                          : "the directory says what fits nothing: the segment begins again, empty");
       link_->close();
       if (options_.disk) options_.disk->end_work();
-      life_.reset();
+      begin_again();
       return;
     }
     for (const auto& order : outcome.orders) worker_.take(order);

@@ -26,6 +26,7 @@ struct segment_lender_options {
   std::string listen_host = "127.0.0.1";  ///< of the data plane
   std::uint16_t data_port = 0;
   std::string advertised_host;
+  std::uint16_t gate_port = 0;                ///< where tenants are let in, on the same host; 0: any free one
   std::shared_ptr<object_disk> disk;          ///< lent beside the memory; null: none
   std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
 };
@@ -56,6 +57,7 @@ class segment_lender {
   void acknowledge(std::uint64_t number);
   void listen();
   void keep();
+  void begin_again();
   void say(const std::string& line) const;
   bool wait(duration d);
 
@@ -66,6 +68,7 @@ class segment_lender {
   std::condition_variable stopped_;
   bool stopping_ = false;
   std::shared_ptr<directory_link> link_;
+  bool draining_ = false;   // keeper's thread: of the next life
   std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
   std::thread keeper_;
 };

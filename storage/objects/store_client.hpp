@@ -125,8 +125,8 @@ class store_client {
   std::pair<store_code, task_view> query_task(const task_id& id);
   /// By whoever carried it out.
   void end_task(const task_id& id, store_code code);
-  /// From now on nothing is placed in the segment, or, with `on` false, it is again. Forgotten by the next
-  /// directory. @error segment_not_found
+  /// From now on nothing is placed in the segment, or, with `on` false, it is again. The next directory hears
+  /// of it from the segment's holder. @error segment_not_found
   store_code drain(std::string_view segment, bool on);
   result<std::vector<store_wire::mounted_segment>> segments();
   result<object_counts> counts();

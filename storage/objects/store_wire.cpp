@@ -229,6 +229,7 @@ void put_former(byte_writer& out, const former_life& f) {
   out.put(f.served_by);
   put_numbers(out, f.members);
   put_numbers(out, f.fenced);
+  out.put(static_cast<std::uint8_t>(f.draining));
 }
 
 former_life get_former(byte_reader& in) {
@@ -237,6 +238,7 @@ former_life get_former(byte_reader& in) {
   f.served_by = in.get<std::uint64_t>();
   f.members = get_numbers(in);
   f.fenced = get_numbers(in);
+  f.draining = in.get<std::uint8_t>() != 0;
   return f;
 }
 

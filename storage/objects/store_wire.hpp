@@ -85,8 +85,9 @@ enum class entry : std::uint8_t {
   fenced,        ///< nothing: what this segment holds counts no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
   task,          ///< an order that the holder is to carry out
-  save,  ///< of an SSD: ticket, where it lies in the memory beside, its size, and what `published` has
-  load,  ///< of an SSD: ticket, where it is to lie in the memory beside, its size
+  save,      ///< of an SSD: ticket, where it lies in the memory beside, its size, and what `published` has
+  load,      ///< of an SSD: ticket, where it is to lie in the memory beside, its size
+  draining,  ///< whether nothing is to be placed there any more
 };
 
 /// What the lender of an SSD says of it. It announces what lies there as for memory if the answer says so;
@@ -112,6 +113,7 @@ struct former_life {
   std::uint64_t served_by = 0;  ///< the last that was serving, as far as it heard; later ones are greater
   std::vector<std::uint32_t> members;  ///< segments that belonged to the store
   std::vector<std::uint32_t> fenced;   ///< and those that did so no more
+  bool draining = false;               ///< nothing was to be placed there any more
 };
 /// Of each list; a store may have this many segments.
 inline constexpr std::uint32_t former_max = 4096;

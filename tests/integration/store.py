@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main, wait_until  # noqa: E402
-from store_world import INVALID, LEASED, MODULE, NOT_FOUND, ROOT, Store, noise, package  # noqa: E402
+from store_world import INVALID, LEASED, MODULE, NOT_FOUND, ROOT, Store, noise, package, ready  # noqa: E402
 
 
 def test_two_processes_share_objects():
@@ -55,6 +55,31 @@ def test_a_chain_leaves_from_its_end_and_what_is_dear_stays():
         assert {"dear", "dear too"} <= set(there())
         world.run("put", "second", stdin=value)
         assert world.json("stat")["regretted"] >= 1, "it was put again"
+
+
+def test_what_is_drained_stays_so_when_the_directory_is_killed():
+    with Cluster() as cluster:
+        world = Store(cluster)
+        store = world.client()
+        assert all(store.put(f"before-{i}", noise(10_000, i)) == 0 for i in range(20))
+        draining = lambda: {s["name"]: s["draining"] for s in world.json("segments")}  # noqa: E731
+
+        def kill_the_directory():
+            world.directory.kill9()
+            world.directory.start()
+            ready(world.directory)
+            wait_until("both lenders are back", lambda: len(draining()) == 2)
+
+        world.run("drain", "s0")
+        kill_the_directory()
+        assert draining() == {"s0": True, "s1": False}
+        wait_until("the client is back", lambda: store.put("again", b"x") == 0)
+        assert all(store.put(f"after-{i}", noise(10_000, i)) == 0 for i in range(20))
+        assert all(p["segment"] == "s1" for o in world.json("ls") for p in world.json("stat", o["key"])[0]["places"])
+        world.run("drain", "s0", "--undo")
+        kill_the_directory()
+        assert draining() == {"s0": False, "s1": False}
+        store.close()
 
 
 def test_what_lies_in_a_drained_segment_outlives_its_process():

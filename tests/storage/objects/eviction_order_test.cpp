@@ -65,8 +65,6 @@ TEST_CASE("each rule takes first what its name says") {
   CHECK(first(eviction_rule::lru) == 2);           // nobody used it since
   CHECK(first(eviction_rule::lfu) == 2);           // used once, and longer ago than the other
   CHECK(first(eviction_rule::length_aware) == 3);  // used once, and far from the start
-  CHECK(parse_eviction_rule("cost_aware") == eviction_rule::cost_aware);
-  CHECK_FALSE(parse_eviction_rule("fifo"));
 }
 
 TEST_CASE("what is held stays, what is soft goes after all others, and a parent after its children") {
