@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "storage/objects/directory_server.hpp"
+#include "storage/objects/near_door.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 
@@ -35,13 +36,36 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   const auto until = clock_type::now() + to.connect_limit;
   const auto at = resolve_tcp(to.host, to.port);
   if (!at) return named(at.error());
+  if (!to.over_tcp)
+    if (auto made = from_near(to, *at, until)) return made;
   auto fd = connect_tcp(*at);
   if (!fd) return named(fd.error());
   if (!wait_for(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
   if (const int why = connect_error(fd->get()); why != 0) return named({ec::peer_lost, errno_text(why)});
   tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
-  std::shared_ptr<directory_link> made{new directory_link(std::move(*fd), to.time_limit, to.spin)};
-  if (auto ok = made->greet(to, until); !ok) return named(ok.error());
+  auto made = over(std::move(*fd), to, until);
+  if (!made) return named(made.error());
+  return made;
+}
+
+/// Where it fails somebody else may have taken the door's name, and TCP says what is wrong.
+result<std::shared_ptr<directory_link>> directory_link::from_near(const directory_address& to,
+                                                                  const socket_address& at,
+                                                                  time_point until) {
+  const auto name = near_door(at, to.port, false);
+  if (!name) return fail(ec::not_found, "another host");
+  const auto door = unix_address(*name);
+  if (!door) return fail(door.error());
+  auto fd = connect_unix(*door, SOCK_STREAM);
+  if (!fd) return fail(fd.error());
+  if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process");
+  return over(std::move(*fd), to, std::min(until, clock_type::now() + std::chrono::seconds(1)));
+}
+
+result<std::shared_ptr<directory_link>> directory_link::over(unique_fd fd, const directory_address& to,
+                                                             time_point until) {
+  std::shared_ptr<directory_link> made{new directory_link(std::move(fd), to.time_limit, to.spin)};
+  if (auto ok = made->greet(to, until); !ok) return fail(ok.error());
   return made;
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/base/units.hpp"
 #include "storage/objects/store_wire.hpp"
 #include "transport/net/short_wait.hpp"
+#include "transport/net/socket.hpp"
 
 namespace mooncaf {
 
@@ -28,6 +29,9 @@ struct directory_address {
   std::string own_host;   ///< what this machine calls itself; see `peer_address::host_id`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
+  /// Over TCP also on the directory's own host, as suits who `only_listens`: Unix sockets wake for every
+  /// byte.
+  bool over_tcp = false;
   duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`
 };
 
@@ -59,6 +63,10 @@ class directory_link {
   void close();
 
  private:
+  static result<std::shared_ptr<directory_link>> over(unique_fd fd, const directory_address& to,
+                                                      time_point until);
+  static result<std::shared_ptr<directory_link>> from_near(const directory_address& to,
+                                                           const socket_address& at, time_point until);
   directory_link(unique_fd fd, duration limit, duration spin)
       : fd_(std::move(fd)), limit_(limit), looking_(spin) {}
   result<void> greet(const directory_address& to, time_point until);

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "transport/net/socket.hpp"
+#include "storage/objects/near_door.hpp"
 
 namespace mooncaf {
 
@@ -40,12 +40,16 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   std::unique_ptr<directory_server> made{new directory_server(std::move(options), std::move(*notes))};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
+  made->open_near_door(*at);
   auto loop = event_loop::start(
       {"directory", [self = made.get()] { return self->tick(); }, nullptr, short_wait::usual});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   made->loop_->run([self = made.get()] {
-    self->loop_->add(self->listener_.get(), EPOLLIN, [self](std::uint32_t) { self->accept_all(); });
+    for (const int fd : {self->listener_.get(), self->near_.get()})
+      if (fd >= 0)
+        self->loop_->add(fd, EPOLLIN,
+                         [self, fd](std::uint32_t) { self->accept_all(fd, fd == self->near_.get()); });
   });
   return made;
 }
@@ -54,11 +58,19 @@ directory_server::~directory_server() {
   if (loop_) loop_->stop();
 }
 
-void directory_server::accept_all() {
+/// Without it, as where another's process has taken the name, everybody comes over TCP.
+void directory_server::open_near_door(const socket_address& at) {
+  const auto name = near_door(at, port_, true);
+  if (!name) return;
+  if (const auto door = unix_address(*name))
+    if (auto opened = listen_unix(*door, SOCK_STREAM)) near_ = std::move(*opened);
+}
+
+void directory_server::accept_all(int listener, bool near) {
   for (;;) {
-    unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    unique_fd fd{::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
-    tune_tcp(fd.get(), options_.lost_after);
+    if (!near) tune_tcp(fd.get(), options_.lost_after);
     const auto nonce = make_nonce();
     if (!nonce) return;
     auto made = std::make_unique<connection>(

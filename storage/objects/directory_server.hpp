@@ -15,6 +15,7 @@
 #include "storage/objects/gate_wire.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/socket.hpp"
 
 namespace mooncaf {
 
@@ -78,7 +79,8 @@ class directory_server {
                 return gate_wire::gate_key(secret, {of, tenant});
               }) {}
 
-  void accept_all();
+  void open_near_door(const socket_address& at);
+  void accept_all(int listener, bool near);
   void on_events(connection& c, std::uint32_t events);
   bool read(connection& c);
   bool take(connection& c, std::span<const std::byte>& left);
@@ -92,7 +94,7 @@ class directory_server {
 
   directory_server_options options_;
   directory_desk desk_;
-  unique_fd listener_;
+  unique_fd listener_, near_;
   std::uint16_t port_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
   std::unordered_map<std::uint64_t, connection*> by_session_;

@@ -62,7 +62,7 @@ result<socket_address> unix_address(const std::string& name) {
 result<unique_fd> listen_tcp(const socket_address& at) {
   return listen_on(at.storage.ss_family, SOCK_STREAM, at);
 }
-result<unique_fd> listen_unix(const socket_address& at) { return listen_on(AF_UNIX, SOCK_SEQPACKET, at); }
+result<unique_fd> listen_unix(const socket_address& at, int type) { return listen_on(AF_UNIX, type, at); }
 
 std::uint16_t bound_port(int fd) {
   socket_address a;
@@ -75,7 +75,7 @@ std::uint16_t bound_port(int fd) {
 result<unique_fd> connect_tcp(const socket_address& to) {
   return connect_to(to.storage.ss_family, SOCK_STREAM, to);
 }
-result<unique_fd> connect_unix(const socket_address& to) { return connect_to(AF_UNIX, SOCK_SEQPACKET, to); }
+result<unique_fd> connect_unix(const socket_address& to, int type) { return connect_to(AF_UNIX, type, to); }
 
 int connect_error(int fd) {
   int code = 0;

@@ -28,11 +28,12 @@ result<socket_address> resolve_tcp(const std::string& host, std::uint16_t port);
 result<socket_address> unix_address(const std::string& name);
 
 result<unique_fd> listen_tcp(const socket_address& at);
-result<unique_fd> listen_unix(const socket_address& at);
+/// @param type  packets, or SOCK_STREAM
+result<unique_fd> listen_unix(const socket_address& at, int type = SOCK_SEQPACKET);
 std::uint16_t bound_port(int fd);
 /// Starts connecting; writable means connected or failed (`connect_error`).
 result<unique_fd> connect_tcp(const socket_address& to);
-result<unique_fd> connect_unix(const socket_address& to);
+result<unique_fd> connect_unix(const socket_address& to, int type = SOCK_SEQPACKET);
 int connect_error(int fd);
 /// No delay; the kernel gives up a peer that does not answer for `lost_after`.
 void tune_tcp(int fd, duration lost_after);

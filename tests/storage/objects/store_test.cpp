@@ -13,6 +13,7 @@
 #include "storage/objects/directory_server.hpp"
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
+#include "transport/net/socket.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;
@@ -486,4 +487,33 @@ TEST_CASE("several threads put through one client, room for the next or not") {
       CHECK(get(*c, std::to_string(t) + "/" + std::to_string(i), code) ==
             noise(t < 3 ? 4096 : 8192, 100 * t + i));
     }
+}
+
+TEST_CASE(
+    "processes of the directory's host reach it over a Unix socket, over TCP where that is somebody else's") {
+  cluster world;
+  const auto port = world.directory->port();
+  const auto door = *unix_address("@mooncaf-store-4-" + std::to_string(port));
+  const auto answers = [&] { return connect_unix(door, SOCK_STREAM).has_value(); };
+  CHECK(answers());
+  const auto c = world.client();
+  CHECK(put(*c, "k", noise(100, 1)) == store_code::ok);
+  auto over_tcp = world.address("host-0");
+  over_tcp.over_tcp = true;
+  CHECK(directory_link::connect(over_tcp));
+
+  // Somebody sits at the door of a port that a directory takes later.
+  world.lenders.clear();
+  world.directory.reset();
+  CHECK_FALSE(answers());
+  const auto squatter = listen_unix(door, SOCK_STREAM);
+  REQUIRE(squatter);
+  directory_server_options o;
+  o.secret = secret;
+  o.port = port;
+  o.recovery = {};
+  auto d = directory_server::start(std::move(o));
+  REQUIRE(d);
+  world.directory = std::move(*d);
+  CHECK(directory_link::connect(world.address("host-0")));  // after a second in which nobody answers
 }
