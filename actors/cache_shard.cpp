@@ -176,6 +176,7 @@ prefix_view cache_shard::look(const block_keys_t& keys) const {
 
 caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys_t& keys,
                                            std::uint32_t max_from_ssd) {
+  tell_device(keys);
   auto pinned = store_.pin(keys, owner_id{owner}, deadline(), max_from_ssd);
   if (!pinned) return to_caf(pinned.error());
   if (!pinned->ticket) return as_slots(pinned->pinned, 0);
@@ -193,6 +194,7 @@ caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const bl
     const auto left = std::max<std::int64_t>(worth_ns - view.disk_wait_ns, 0);
     from_ssd = static_cast<std::size_t>(left / std::max<std::int64_t>(view.disk_block_ns, 1));
   }
+  tell_device(keys);
   auto pinned = store_.pin(keys, owner_id{owner}, deadline(), from_ssd);
   if (!pinned) return to_caf(pinned.error());
   if (!pinned->ticket) return as_remote(pinned->pinned, context_->region.id);
@@ -213,6 +215,11 @@ caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefi
   return promise;
 }
 
+/// A use of a prefix warms it in every tier.
+void cache_shard::tell_device(const block_keys_t& keys) {
+  if (const auto& device = context_->device_blocks) store_.next_time(device->used(keys, store_.time()));
+}
+
 caf::result<std::vector<slot_index>> cache_shard::reserve(std::uint64_t owner, std::uint32_t count) {
   auto slots = store_.reserve(owner_id{owner}, count, deadline());
   pump();
@@ -227,8 +234,10 @@ void cache_shard::commit(std::uint64_t owner, const std::vector<commit_item>& it
   for (const auto& item : items) {
     // A refused commit (expired owner) leaves the block unpublished, which costs a later recomputation and no
     // more.
+    const auto& device = context_->device_blocks;
+    const auto used = device ? device->last_used(item.key).value_or(0) : 0;
     static_cast<void>(
-        store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum));
+        store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum, used));
   }
   pump();
 }

@@ -40,6 +40,7 @@ class cache_shard final : public cache_shard_actor::base {
   caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd);
   caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns);
   caf::result<remote_blocks> load(const fetch_plan& plan, const prefix_load_ptr& into);
+  void tell_device(const block_keys_t& keys);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
   void commit(std::uint64_t owner, const std::vector<commit_item>& items);
   caf::result<std::uint64_t> flush();

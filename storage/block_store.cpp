@@ -10,7 +10,8 @@ block_store::block_store(block_allocator slots, block_store_options options)
     : slots_(std::move(slots)),
       records_(slots_.total()),
       directory_(options.max_pending_events),
-      index_(options.eviction) {
+      index_(options.eviction),
+      note_moves_(options.note_moves) {
   count_[static_cast<int>(state::free)] = slots_.total();
 }
 
@@ -68,7 +69,7 @@ result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t c
 }
 
 result<commit_outcome> block_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                           std::uint64_t checksum) {
+                                           std::uint64_t checksum, std::uint64_t used) {
   if (slot >= records_.size() || !owner || records_[slot].owner != owner) {
     return fail(ec::not_found, "slot " + std::to_string(slot) + " is not held by owner " + to_string(owner));
   }
@@ -95,10 +96,12 @@ result<commit_outcome> block_store::commit(owner_id owner, std::uint32_t slot, c
     ++stats_.orphans;
     return commit_outcome::orphan;
   }
+  if (note_moves_ && known) moved_.push_back(name.key);
   directory_.add_dram(name, checksum, slot);
   set_state(slot, state::committed);
   record.key = name.key;
-  record.handle = index_.insert(name.key, name.parent, name.depth, ++uses_clock_);
+  const auto now = next_time(used);
+  record.handle = index_.insert(name.key, name.parent, name.depth, used == 0 ? now : used);
   index_.pin(record.handle);
   ++stats_.commits;
   return commit_outcome::published;
@@ -250,7 +253,7 @@ result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id
   auto record = obtain(owner, deadline);
   if (!record) return fail(record.error());
   pinned_blocks found;
-  const std::uint64_t now = ++uses_clock_;  // one moment for all: the prompt was used as a whole
+  const std::uint64_t now = next_time();  // one moment for all: the prompt was used as a whole
   std::size_t at = 0;
   for (; at < keys.size(); ++at) {
     const auto* e = directory_.find(keys[at]);
@@ -296,6 +299,7 @@ bool block_store::evict_one() {
   const std::uint32_t slot = e->slot;
   ++stats_.evictions;
   if (!e->on_ssd) ++stats_.evictions_lost;
+  else if (note_moves_) moved_.push_back(e->name.key);
   directory_.drop_dram(e->name.key);
   index_.erase(h);
   free_slot(slot);

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/ids.hpp"
@@ -84,6 +85,7 @@ struct store_stats {
 struct block_store_options {
   eviction_options eviction;
   std::size_t max_pending_events = 1 << 16;
+  bool note_moves = false;  ///< for `take_moved`
 };
 
 /// The authority on the DRAM blocks of one node. A pure state machine: it never touches the bytes, reads no
@@ -122,11 +124,12 @@ class block_store {
   /// Names a reserved slot of `owner` and publishes it, pinned by the owner. The bytes must not change any
   /// more. Repeating a commit that published is harmless.
   /// @param checksum  checksum64 of the block's bytes.
+  /// @param used      when it was used last, where it comes from another tier (see `time`); 0: now.
   /// @error `ec::not_found` if the slot is not reserved by this owner, `ec::invalid_argument` if `depth`
   /// contradicts
   ///        the parent's.
   result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                std::uint64_t checksum);
+                                std::uint64_t checksum, std::uint64_t used = 0);
 
   /// Slots that `from` reserved, or committed without publishing them, are the owner's `to` from now on.
   /// @returns false, and changes nothing, if one of them is not such a slot, or `from` has ended or is
@@ -189,6 +192,16 @@ class block_store {
   std::uint32_t children_in_dram(const block_key& key) const noexcept { return index_.children_of(key); }
   /// Uses of a block since it came into DRAM; 0 if it is not there.
   std::uint32_t uses(const block_key& key) const noexcept;
+  /// Time in which uses are counted, which no clock shows: that of the latest one. Of all tiers of a node.
+  std::uint64_t time() const noexcept { return time_; }
+  /// It is at least `now`, where another tier counted. @returns one that is later than all before.
+  std::uint64_t next_time(std::uint64_t now = 0) noexcept { return time_ = std::max(time_ + 1, now); }
+  /// Of a block in DRAM.
+  std::uint64_t last_used(const block_directory::entry& e) const noexcept {
+    return index_.last_used(records_[e.slot].handle);
+  }
+  /// Blocks on SSD that came into DRAM, or left it, since the last call; if `note_moves`.
+  std::vector<block_key> take_moved() { return std::exchange(moved_, {}); }
   block_directory& directory() noexcept { return directory_; }
   const block_directory& directory() const noexcept { return directory_; }
 
@@ -238,7 +251,9 @@ class block_store {
   block_directory directory_;
   eviction_index index_;
   std::size_t count_[5] = {};
-  std::uint64_t uses_clock_ = 0;
+  std::uint64_t time_ = 0;
+  bool note_moves_;
+  std::vector<block_key> moved_;
   std::uint64_t next_pin_ = 1;
   store_stats stats_;
 };

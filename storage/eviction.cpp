@@ -1,5 +1,6 @@
 #include "storage/eviction.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace mooncaf {
@@ -87,9 +88,13 @@ eviction_index::handle eviction_index::find(const block_key& key) const noexcept
 }
 
 void eviction_index::touch(handle h, std::uint64_t now) {
+  ++nodes_[h].frequency;
+  keep_warm(h, now);
+}
+
+void eviction_index::keep_warm(handle h, std::uint64_t now) {
   node& n = nodes_[h];
-  ++n.frequency;
-  n.used = now;
+  n.used = std::max(n.used, now);
   // A use only ever makes a block worth more.
   if (victims_.contains(h)) victims_.raise(h, rank_of(n));
 }
@@ -108,11 +113,20 @@ void eviction_index::unpin(handle h) {
   }
 }
 
+void eviction_index::set_copy(handle h, bool copy) {
+  if (is_copy(h) == copy) return;
+  const bool listed = victims_.contains(h);
+  if (listed) victims_.remove(h);
+  nodes_[h].copy = copy ? 1 : 0;
+  if (listed) victims_.push(h, rank_of(nodes_[h]));
+}
+
 void eviction_index::erase(handle h) {
   node& n = nodes_[h];
   if (n.pins != 0) --pinned_;
   n.pins = 0;
   n.resident = 0;
+  n.copy = 0;
   --resident_;
   const handle above = std::exchange(parents_[h], none);
   if (above != none) --nodes_[above].children;

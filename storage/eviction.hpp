@@ -39,6 +39,8 @@ struct eviction_options {
   /// A block with a resident child is never a victim, so that a prefix never gets a hole. Off only to
   /// compare.
   bool leaf_first = true;
+  /// What a nearer tier has, too (`set_copy`), is given up before what is here alone. Off only to compare.
+  bool copies_first = true;
 };
 
 /// The resident blocks of one tier, and the next victim among them.
@@ -56,7 +58,8 @@ class eviction_index {
 
   /// Adds a block, used once. `parent` is ignored for the first block of a prompt (depth 0).
   /// @param depth  position of the block in its prompt, from 0.
-  /// @param now    logical time, never decreasing; ties give up the deeper block first.
+  /// @param now    logical time; ties give up the deeper block first. Earlier than the latest of a block that
+  ///               was used then, in another tier.
   /// @returns its handle; for a block that is resident already it counts as a touch.
   handle insert(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
   /// Adds the blocks of a prompt from `from` on, in order, as `insert` of each would.
@@ -78,9 +81,13 @@ class eviction_index {
 
   /// Counts a use at `now`.
   void touch(handle h, std::uint64_t now);
+  /// It is in use still at `now`, which is no further use.
+  void keep_warm(handle h, std::uint64_t now);
   /// A pinned block is no victim; pins nest.
   void pin(handle h);
   void unpin(handle h);
+  /// Says whether a tier nearer to who computes has the block, too. Not so of one that is inserted.
+  void set_copy(handle h, bool copy);
   /// Forgets a block (pinned or not), its frequency included.
   void erase(handle h);
 
@@ -96,6 +103,8 @@ class eviction_index {
   handle parent(handle h) const noexcept { return parents_[h]; }
   std::uint32_t depth(handle h) const noexcept { return nodes_[h].depth; }
   std::uint32_t frequency(handle h) const noexcept { return nodes_[h].frequency; }
+  bool is_copy(handle h) const noexcept { return nodes_[h].copy != 0; }
+  std::uint64_t last_used(handle h) const noexcept { return nodes_[h].used; }
   std::uint32_t pins(handle h) const noexcept { return nodes_[h].pins; }
   /// Resident blocks whose parent is `key`, resident itself or not.
   std::uint32_t children_of(const block_key& key) const noexcept {
@@ -123,15 +132,17 @@ class eviction_index {
     std::uint32_t frequency = 0;
     std::uint32_t children = 0;
     std::uint32_t tag = 0;  // of its key
-    std::uint32_t pins : 31 = 0;
+    std::uint32_t pins : 30 = 0;
+    std::uint32_t copy : 1 = 0;      // a nearer tier has it, too
     std::uint32_t resident : 1 = 0;  // 0: only known as the parent of a resident block
   };
   static_assert(sizeof(node) == 32);
 
   victim_rank rank_of(const node& n) const noexcept {
     const std::uint32_t shallow = ~n.depth;  // deeper blocks rank lower, so they go first
-    if (options_.policy == eviction_policy::lru) return {n.used, shallow};
-    const std::uint64_t uses = std::uint64_t{n.frequency} << 32;
+    const std::uint64_t alone = std::uint64_t{n.copy == 0 || !options_.copies_first} << 63;
+    if (options_.policy == eviction_policy::lru) return {alone | n.used, shallow};
+    const std::uint64_t uses = alone | std::uint64_t{n.frequency & 0x7FFFFFFFu} << 32;
     if (options_.policy == eviction_policy::lfu) return {uses | n.used >> 32, n.used << 32 | shallow};
     return {uses | shallow, n.used};
   }

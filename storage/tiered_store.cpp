@@ -22,11 +22,17 @@ constexpr std::size_t write_turn_bytes = 32 * MiB;
 constexpr duration first_pause = std::chrono::seconds(1);
 constexpr duration longest_pause = std::chrono::seconds(60);
 
+block_store_options dram_options(const tiered_store_options& o) {
+  auto out = o.dram;
+  out.note_moves = o.ssd && writes_on_eviction(o.write);
+  return out;
+}
+
 }  // namespace
 
 tiered_store::tiered_store(block_allocator slots, tiered_store_options options)
     : options_(std::move(options)),
-      store_(std::move(slots), options_.dram),
+      store_(std::move(slots), dram_options(options_)),
       ssd_index_(options_.ssd_eviction) {
   const std::size_t total = store_.integrity().total;
   options_.max_writes = std::clamp<std::size_t>(options_.max_writes, 1, std::max<std::size_t>(1, total / 4));
@@ -41,7 +47,8 @@ void tiered_store::recover(std::span<const ssd_block> found) {
   for (const auto& b : found) ordered.push_back(&b);
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto* a, const auto* b) { return a->name.depth < b->name.depth; });
-  const std::uint64_t now = ++ssd_clock_;  // nobody knows who came last; equal times give up the deeper first
+  const std::uint64_t now =
+      store_.next_time();  // nobody knows who came last; equal times give up the deeper first
   for (const auto* b : ordered) {
     const auto& name = b->name;
     const auto* parent = name.depth == 0 ? nullptr : store_.find(name.parent);
@@ -94,8 +101,8 @@ void tiered_store::make_room_without_loss(std::size_t count) {
 }
 
 result<commit_outcome> tiered_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                            std::uint64_t checksum) {
-  auto outcome = store_.commit(owner, slot, name, checksum);
+                                            std::uint64_t checksum, std::uint64_t used) {
+  auto outcome = store_.commit(owner, slot, name, checksum, used);
   if (outcome && *outcome == commit_outcome::published && writes_on_commit(options_.write)) {
     want_saved(name.key);
   }
@@ -142,7 +149,7 @@ result<pin_reply> tiered_store::pin(std::span<const block_key> keys, owner_id ow
 /// Counts a use in the SSD's order too, and notices blocks that have become worth writing.
 void tiered_store::note_use(const pinned_blocks& pinned) {
   if (!options_.ssd) return;
-  const std::uint64_t now = ++ssd_clock_;
+  const std::uint64_t now = store_.time();
   for (const auto& b : pinned.blocks) {
     if (const auto h = ssd_index_.find(b.key); h != eviction_index::none) {
       ssd_index_.touch(h, now);
@@ -174,7 +181,7 @@ result<ticket_id> tiered_store::load(std::span<const block_key> keys, std::span<
   tickets_.emplace(id, std::move(ticket));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto& e = *store_.find(keys[i]);
-    ssd_index_.touch(ssd_index_.find(keys[i]), ++ssd_clock_);
+    ssd_index_.touch(ssd_index_.find(keys[i]), store_.next_time());
     read(id, i, {0, io_job::kind::read, {e.name, e.checksum}, store_.slot(slots[i]), id});
   }
   return id;
@@ -309,7 +316,9 @@ void tiered_store::queue_write(const block_directory::entry& e) {
   // Neither call can fail: the disk owner never ends, and the block is in DRAM.
   const pin_id hold = *store_.open_pin(disk_owner, never);
   (void)store_.pin_one(e.name.key, hold);
-  ssd_index_.pin(ssd_index_.insert(e.name.key, e.name.parent, e.name.depth, ++ssd_clock_));
+  const auto h = ssd_index_.insert(e.name.key, e.name.parent, e.name.depth, store_.last_used(e));
+  ssd_index_.pin(h);
+  ssd_index_.set_copy(h, writes_on_eviction(options_.write));
   ++writes_pending_;
   queue({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot), {}}, hold);
 }
@@ -359,7 +368,17 @@ bool tiered_store::make_ssd_room(const block_key& parent) {
   return made;
 }
 
+/// Tells the SSD's order what DRAM has, too.
+void tiered_store::note_moves() {
+  for (const auto& key : store_.take_moved()) {
+    const auto* e = store_.find(key);
+    if (const auto h = ssd_index_.find(key); h != eviction_index::none)
+      ssd_index_.set_copy(h, e && e->in_dram());
+  }
+}
+
 bool tiered_store::evict_from_ssd() {
+  note_moves();
   std::vector<eviction_index::handle> guarded;
   bool evicted = false;
   for (int i = 0; i < guarded_steps_max && !evicted; ++i) {
@@ -466,6 +485,7 @@ void tiered_store::complete(std::span<const io_result> results) {
         break;
     }
   }
+  note_moves();
   write_wanted();
   evict_ahead();
 }

@@ -65,9 +65,11 @@ struct tier_stats {
 ///     └───► ticket ── take_ready ──► ready           complete ◄──┘
 /// ```
 /// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so what a
-/// restart finds is usable from the first block on. A slot that is being written or read into belongs to its
-/// job until `complete`, whatever happens to the owners meanwhile. All queues are bounded; what does not fit
-/// is skipped and counted, never waited for.
+/// restart finds is usable from the first block on. Where blocks are written when they leave DRAM, those that
+/// DRAM has, too, leave the SSD first: they come again if they have to. **One heat**: a block has the time of
+/// its last use wherever it is, so what goes down is as cold there as it was above. A slot that is being
+/// written or read into belongs to its job until `complete`, whatever happens to the owners meanwhile. All
+/// queues are bounded; what does not fit is skipped and counted, never waited for.
 /// @thread  Owned by the CACHE SHARD; not synchronised. Call `take_io_jobs` and `take_ready` after every
 /// change.
 class tiered_store {
@@ -81,7 +83,9 @@ class tiered_store {
   // ---- as in block_store ----
   result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);
   result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                std::uint64_t checksum);
+                                std::uint64_t checksum, std::uint64_t used = 0);
+  std::uint64_t time() const noexcept { return store_.time(); }
+  void next_time(std::uint64_t now) noexcept { store_.next_time(now); }
   void release(owner_id owner, std::span<const std::uint32_t> slots) { store_.release(owner, slots); }
   void release(pin_id pin) { store_.release(pin); }
   void release_all(owner_id owner) { store_.release_all(owner); }
@@ -183,6 +187,7 @@ class tiered_store {
   void queue(io_job job, pin_id hold);
   void queue_erase(const block_name& name);
   void forget_on_ssd(const block_key& key);
+  void note_moves();
 
   tiered_store_options options_;
   block_store store_;
@@ -200,7 +205,6 @@ class tiered_store {
   std::size_t running_ = 0;
   std::uint64_t next_job_ = 1;
   std::uint64_t next_ticket_ = 1;
-  std::uint64_t ssd_clock_ = 0;
   std::uint64_t damaged_ = 0;  // blocks lost to a bad disk
   time_point now_{};           // as `expire` heard last
   std::optional<error> refusal_;

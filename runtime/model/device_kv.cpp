@@ -49,7 +49,7 @@ std::optional<kv_residency::place> device_kv::wait_for_place(const kv_residency:
   std::unique_lock lock(mutex_);
   for (;;) {
     if (auto place = take_locked(w)) return place;
-    if (!residency_.lent()) return std::nullopt;
+    if (!residency_.lent() && !residency_.writes()) return std::nullopt;
     given_back_.wait(lock);
   }
 }
@@ -61,6 +61,16 @@ void device_kv::give_back(std::uint64_t ticket, std::uint32_t valid) {
   }
   given_back_.notify_all();
   tell();
+}
+
+std::uint64_t device_kv::used(std::span<const block_key> keys, std::uint64_t now) {
+  const std::lock_guard lock(mutex_);
+  return residency_.used(keys, now);
+}
+
+std::optional<std::uint64_t> device_kv::last_used(const block_key& key) const {
+  const std::lock_guard lock(mutex_);
+  return residency_.last_used(key);
 }
 
 std::uint32_t device_kv::match(std::span<const block_key> keys) const {
@@ -99,8 +109,11 @@ std::optional<kv_residency::write> device_kv::next_write(bool all) {
 }
 
 void device_kv::wrote(std::uint64_t id, std::uint32_t count) {
-  const std::lock_guard lock(mutex_);
-  residency_.wrote(id, count);
+  {
+    const std::lock_guard lock(mutex_);
+    residency_.wrote(id, count);
+  }
+  given_back_.notify_all();
 }
 
 void device_kv::on_unwritten(std::function<void()> tell) {

@@ -40,6 +40,9 @@ class device_kv {
   std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
   void give_back(std::uint64_t ticket, std::uint32_t valid);
 
+  /// See `kv_residency`: a use that memory counted, and the time of one that it did not.
+  std::uint64_t used(std::span<const block_key> keys, std::uint64_t now);
+  std::optional<std::uint64_t> last_used(const block_key& key) const;
   /// Leading blocks of `keys` that the device holds, and that may be adopted.
   std::uint32_t match(std::span<const block_key> keys) const;
   /// See `kv_residency`. Where everything is written through nobody adopts anything.

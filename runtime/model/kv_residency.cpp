@@ -1,9 +1,17 @@
 #include "runtime/model/kv_residency.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace mooncaf {
+
+namespace {
+
+/// Of a block of a sequence's end, where keys of blocks are hashes.
+block_key end_key(std::uint64_t sequence, std::uint32_t b) { return {~sequence, b}; }
+
+}  // namespace
 
 kv_residency::kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare)
     : block_tokens_(block_tokens), cells_(blocks), spare_(spare) {
@@ -122,12 +130,14 @@ bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
   c.key = keys[b];
   c.parent = b == 0 ? keys[b] : keys[b - 1];
   c.depth = b;
+  put_in_order(t.blocks[b], *c.key, c.parent);
   set_unwritten(t.blocks[b], unwritten);
   return true;
 }
 
 /// What it kept is everybody's, or nobody's.
 void kv_residency::leave(const stay& s) {
+  ++clock_;
   for (auto b = s.blocks.size(); b-- > 0;) {
     auto& c = cells_[s.blocks[b]];
     if (!c.key) release(s.blocks[b]);
@@ -147,6 +157,22 @@ void kv_residency::let_go(std::uint64_t sequence) {
 std::uint32_t kv_residency::match(std::span<const block_key> keys) const noexcept {
   const auto end = std::ranges::find_if(keys, [&](const block_key& k) { return !keyed_.contains(k); });
   return static_cast<std::uint32_t>(end - keys.begin());
+}
+
+std::uint64_t kv_residency::used(std::span<const block_key> keys, std::uint64_t now) {
+  clock_ = std::max(clock_ + 1, now);
+  for (const auto& key : keys) {
+    const auto found = keyed_.find(key);
+    if (found == keyed_.end()) break;
+    order_.touch(cells_[found->second].place, clock_);
+  }
+  return clock_;
+}
+
+std::optional<std::uint64_t> kv_residency::last_used(const block_key& key) const noexcept {
+  const auto found = keyed_.find(key);
+  if (found == keyed_.end()) return std::nullopt;
+  return order_.last_used(cells_[found->second].place);
 }
 
 std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from,
@@ -202,17 +228,15 @@ std::optional<kv_residency::write> kv_residency::next_write(std::uint32_t ahead)
     if (const auto& c = cells_[found->second]; c.unwritten && c.writing == 0) wanted = found->second;
   }
   if (wanted == none && free_.size() + idle_ - idle_unwritten_ < ahead) {
-    wanted = oldest_;
-    while (wanted != none && (!cells_[wanted].unwritten || cells_[wanted].writing != 0))
-      wanted = cells_[wanted].newer;
+    wanted = coldest_unwritten();
   }
   if (wanted == none) return std::nullopt;
   write w;
   w.id = next_write_++;
   auto& blocks = writes_[w.id] = chain_to(wanted);
   for (const auto block : blocks) {
-    auto& c = cells_[block];
-    ++c.writing;
+    const auto& c = cells_[block];
+    set_writing(block, true);
     w.chain.push_back({*c.key, c.parent, c.depth, block});
   }
   return w;
@@ -225,7 +249,7 @@ void kv_residency::wrote(std::uint64_t id, std::uint32_t count) {
     hot_.push_back(*cells_[blocks.back()].key);
   for (std::uint32_t i = 0; i < w.mapped().size(); ++i) {
     const auto block = w.mapped()[i];
-    --cells_[block].writing;
+    set_writing(block, false);
     if (i < count) set_unwritten(block, false);
   }
 }
@@ -236,6 +260,40 @@ void kv_residency::set_unwritten(std::uint32_t block, bool value) {
   c.unwritten = value;
   value ? ++unwritten_ : --unwritten_;
   if (c.idle) value ? ++idle_unwritten_ : --idle_unwritten_;
+}
+
+std::uint32_t kv_residency::coldest_unwritten() const {
+  auto coldest = none;
+  for (std::uint32_t b = 0; b < cells_.size(); ++b) {
+    const auto& c = cells_[b];
+    if (!c.idle || !c.unwritten || c.writing != 0) continue;
+    const auto colder = [&](const cell& other) {
+      const auto mine = order_.last_used(c.place), theirs = order_.last_used(other.place);
+      return mine != theirs ? mine < theirs : c.depth > other.depth;
+    };
+    if (coldest == none || colder(cells_[coldest])) coldest = b;
+  }
+  return coldest;
+}
+
+/// While a block is written it does not leave.
+void kv_residency::set_writing(std::uint32_t block, bool value) {
+  auto& c = cells_[block];
+  c.writing += value ? 1 : -1u;
+  value ? order_.pin(c.place) : order_.unpin(c.place);
+}
+
+void kv_residency::put_in_order(std::uint32_t block, const block_key& key, const block_key& parent) {
+  auto& c = cells_[block];
+  c.place = order_.insert(key, parent, c.depth, clock_);
+  in_place_.resize(std::max<std::size_t>(in_place_.size(), c.place + 1), none);
+  in_place_[c.place] = block;
+  if (c.pins > 0) order_.pin(c.place);
+}
+
+void kv_residency::take_out_of_order(std::uint32_t block) {
+  auto& c = cells_[block];
+  if (c.place != eviction_index::none) order_.erase(std::exchange(c.place, eviction_index::none));
 }
 
 /// Takes the sequence's blocks that follow those with keys. @returns positions that `t.blocks` hold.
@@ -249,6 +307,7 @@ std::uint32_t kv_residency::adopt_tail(taken& t) {
   for (std::size_t i = 0; i < old.blocks.size(); ++i) {
     const auto block = old.blocks[i];
     set_busy(block);
+    take_out_of_order(block);
     // What somebody else holds under a key by now, what lost the blocks before it, and what is not asked for.
     if (old.first + i != t.blocks.size() || t.blocks.size() == needed) release(block);
     else t.blocks.push_back(block);
@@ -264,6 +323,7 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
   const auto sequence = t.what.sequence;
   const auto keys = t.what.keys;
   tail rest;
+  ++clock_;
   for (auto b = static_cast<std::uint32_t>(t.blocks.size()); b-- > 0;) {
     const auto block = t.blocks[b];
     auto& c = cells_[block];
@@ -273,49 +333,57 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
       release(block);
     } else if ((b + 1) * block_tokens_ <= valid && b < keys.size()) {
       if (name(t, b, false)) {
-        c.pins = 0;
+        --c.pins;
         set_idle(block);
       } else {  // somebody else computed it meanwhile: theirs is as good, and as young as what follows it
         release(block);
         const auto theirs = keyed_.at(keys[b]);
-        if (cells_[theirs].pins == 0) {
-          set_busy(theirs);
-          cells_[theirs].pins = 0;
-          set_idle(theirs);
-        }
+        order_.keep_warm(cells_[theirs].place, clock_);
       }
     } else if (sequence == 0) {
       release(block);
     } else {
+      if (rest.blocks.empty()) drop_tail(sequence);
       c.sequence = sequence;
-      c.pins = 0;
+      c.depth = b;
+      const auto before =
+          b == 0 ? end_key(sequence, 0) : cells_[t.blocks[b - 1]].key.value_or(end_key(sequence, b - 1));
+      put_in_order(block, end_key(sequence, b), before);
+      --c.pins;
       set_idle(block);
       rest.first = b;
       rest.blocks.push_back(block);
     }
   }
   if (rest.blocks.empty()) return;
-  drop_tail(sequence);
   std::ranges::reverse(rest.blocks);
   rest.valid = valid;
   tails_.emplace(sequence, std::move(rest));
 }
 
 void kv_residency::forget() {
-  while (oldest_ != none) evict(oldest_);
+  make_room(blocks());
   lost_ = 0;
   hot_.clear();
 }
 
 bool kv_residency::make_room(std::uint32_t wanted) {
-  for (auto next = oldest_; free_.size() < wanted && next != none;) {
-    const auto block = std::exchange(next, cells_[next].newer);
-    if (cells_[block].writing == 0) evict(block);
+  while (free_.size() < wanted && order_.victim() != eviction_index::none) evict(in_place_[order_.victim()]);
+  if (free_.size() >= wanted) return true;
+  // What is left has a child in use, which somebody computed beside it: the deepest first.
+  std::vector<std::uint32_t> rest;
+  for (std::uint32_t b = 0; b < cells_.size(); ++b)
+    if (cells_[b].idle && cells_[b].writing == 0) rest.push_back(b);
+  std::ranges::stable_sort(rest, std::greater{}, [&](std::uint32_t b) { return cells_[b].depth; });
+  for (const auto block : rest) {
+    if (free_.size() >= wanted) break;
+    evict(block);
   }
   return free_.size() >= wanted;
 }
 
 void kv_residency::release(std::uint32_t block) {
+  take_out_of_order(block);
   cells_[block] = {};
   free_.push_back(block);
 }
@@ -329,7 +397,7 @@ void kv_residency::evict(std::uint32_t block) {
   } else {
     const auto owner = tails_.find(c.sequence);
     auto& t = owner->second;
-    t.blocks.pop_back();  // the oldest of a tail is its last
+    t.blocks.pop_back();  // the first of a tail to leave is its last
     t.valid = std::min(t.valid, (t.first + static_cast<std::uint32_t>(t.blocks.size())) * block_tokens_);
     if (t.blocks.empty()) tails_.erase(owner);
   }
@@ -346,16 +414,14 @@ void kv_residency::drop_tail(std::uint64_t sequence) {
   }
 }
 
-/// The youngest of those that may leave.
+/// It may leave, as one that was used just now. @pre nobody uses it any more.
 void kv_residency::set_idle(std::uint32_t block) {
   auto& c = cells_[block];
   c.idle = true;
   ++idle_;
   if (c.unwritten) ++idle_unwritten_;
-  c.older = newest_;
-  c.newer = none;
-  (newest_ == none ? oldest_ : cells_[newest_].newer) = block;
-  newest_ = block;
+  order_.keep_warm(c.place, clock_);
+  order_.unpin(c.place);
 }
 
 void kv_residency::set_busy(std::uint32_t block) {
@@ -365,8 +431,7 @@ void kv_residency::set_busy(std::uint32_t block) {
   c.idle = false;
   --idle_;
   if (c.unwritten) --idle_unwritten_;
-  (c.older == none ? oldest_ : cells_[c.older].newer) = c.newer;
-  (c.newer == none ? newest_ : cells_[c.newer].older) = c.older;
+  order_.pin(c.place);
 }
 
 bool kv_residency::consistent() const {
@@ -384,10 +449,19 @@ bool kv_residency::consistent() const {
   }
   for (const auto block : free_)
     if (++seen[block] != 1 || pins[block] != 0) return false;
-  for (auto b = oldest_; b != none; b = cells_[b].newer, ++idle) {
-    if (cells_[b].pins != 0 || !cells_[b].idle || ++seen[b] != 1) return false;
-    idle_unwritten += cells_[b].unwritten;
+  std::size_t placed = 0;
+  for (std::uint32_t b = 0; b < cells_.size(); ++b) {
+    const auto& c = cells_[b];
+    if (c.idle && (c.pins != 0 || ++seen[b] != 1)) return false;
+    idle += c.idle;
+    idle_unwritten += c.idle && c.unwritten;
+    placed += c.place != eviction_index::none;
+    if (c.place == eviction_index::none
+            ? c.idle || c.key
+            : in_place_[c.place] != b || order_.pins(c.place) != !c.idle + c.writing)
+      return false;
   }
+  if (placed != order_.size() || !order_.consistent()) return false;
   for (std::uint32_t b = 0; b < cells_.size(); ++b) {
     const auto& c = cells_[b];
     if (c.pins != pins[b] || (c.pins == 0) != (seen[b] == 1)) return false;

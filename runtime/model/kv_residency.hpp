@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/hash.hpp"
+#include "storage/eviction.hpp"
 
 namespace mooncaf {
 
@@ -17,6 +18,11 @@ namespace mooncaf {
 /// everybody with that prefix, whichever request or worker filled it; the blocks of a sequence behind those
 /// are kept under its name. Blocks that nobody uses leave least recently used first, a child before its
 /// parent, so that what stays is always a prefix.
+///
+/// **One heat**: the order is that of an `eviction_index`, as in memory and on SSD, and its time is theirs.
+/// Who counts a request's use of a prefix in memory tells (`used`), whoever it was for, and gets the time
+/// back, so that neither clock falls behind; a block that is written comes into memory with the time of its
+/// last use here (`last_used`), and not as if somebody had wanted it.
 ///
 /// What passes make may **stay**: the host's memory does not get it, and the sequence keeps all of its
 /// blocks, from pass to pass, until it is `let_go`. So nothing that is nowhere else is taken from who still
@@ -60,6 +66,12 @@ class kv_residency {
   std::optional<place> take(const wish& w);
   /// Of what was taken, positions before `valid` are held now: at least the place's own.
   void give_back(std::uint64_t ticket, std::uint32_t valid);
+
+  /// A request uses the prefix with these keys: those that are here get warm.
+  /// @param now  of who counts uses. @returns the time here, at least that.
+  std::uint64_t used(std::span<const block_key> keys, std::uint64_t now);
+  /// When the block was used last, by a pass or as `used` was told; nothing if it is not here.
+  std::optional<std::uint64_t> last_used(const block_key& key) const noexcept;
 
   /// Leading ones that are here.
   std::uint32_t match(std::span<const block_key> keys) const noexcept;
@@ -111,6 +123,8 @@ class kv_residency {
   std::uint64_t lost() const noexcept { return lost_; }            ///< blocks that left unwritten
   /// Whether tickets are out.
   bool lent() const noexcept { return !tickets_.empty(); }
+  /// Whether chains are being written, which do not leave meanwhile.
+  bool writes() const noexcept { return !writes_.empty(); }
   /// Every block is free, lent or kept, once, and every key leads to its block. For tests.
   bool consistent() const;
 
@@ -118,16 +132,17 @@ class kv_residency {
   static constexpr std::uint32_t none = 0xFFFFFFFFu;
 
   struct cell {
-    std::uint32_t pins = 0;                    ///< tickets that use it
-    std::uint32_t older = none, newer = none;  ///< among those that may leave
-    bool idle = false;                         ///< it is among them
+    std::uint32_t pins = 0;  ///< tickets that use it
+    bool idle = false;       ///< it holds something, and nobody uses it
     std::optional<block_key> key;
+    /// In `order_`, if it has a key or is part of an end.
+    eviction_index::handle place = eviction_index::none;
     std::uint64_t sequence = 0;  ///< whose end it is part of, if it has no key
     block_key parent;            ///< with a key: of the block before it
-    std::uint32_t depth = 0;
-    std::uint32_t uses = 0;     ///< of sequences that began with it
-    std::uint32_t writing = 0;  ///< chains under way that have it
-    bool unwritten = false;     ///< the host's memory does not have it
+    std::uint32_t depth = 0;     ///< in its sequence
+    std::uint32_t uses = 0;      ///< of sequences that began with it
+    std::uint32_t writing = 0;   ///< chains under way that have it
+    bool unwritten = false;      ///< the host's memory does not have it
   };
   /// What a sequence keeps from pass to pass.
   struct stay {
@@ -157,6 +172,10 @@ class kv_residency {
   void leave(const stay& s);
   bool name(const taken& t, std::uint32_t b, bool unwritten);
   void set_unwritten(std::uint32_t block, bool value);
+  void set_writing(std::uint32_t block, bool value);
+  void put_in_order(std::uint32_t block, const block_key& key, const block_key& parent);
+  void take_out_of_order(std::uint32_t block);
+  std::uint32_t coldest_unwritten() const;
   std::vector<std::uint32_t> chain_to(std::uint32_t block) const;
   std::uint32_t adopt_tail(taken& t);
   void settle(const taken& t, std::uint32_t valid);
@@ -170,7 +189,9 @@ class kv_residency {
   std::uint32_t block_tokens_;
   std::vector<cell> cells_;
   std::vector<std::uint32_t> free_;
-  std::uint32_t oldest_ = none, newest_ = none;  ///< of the idle
+  eviction_index order_;                 ///< of blocks with something in them; pinned: not to leave
+  std::vector<std::uint32_t> in_place_;  ///< block by its handle in `order_`
+  std::uint64_t clock_ = 0;
   std::uint32_t spare_;
   std::uint32_t idle_ = 0, idle_unwritten_ = 0, unwritten_ = 0;  ///< blocks
   std::uint32_t staying_ = 0;  ///< blocks of sequences that stay, once for each

@@ -67,6 +67,7 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
       const auto on_disk = ssd_.find(keys[i]);
       if (on_disk == eviction_index::none || make_room(1) == 0) break;
       ssd_.touch(on_disk, now);
+      if (copies_matter()) ssd_.set_copy(on_disk, true);
       h = dram_.insert(keys[i], parent_of(keys, i), i, now);
       conductor_->block_held(node_, keys[i], holder_tier::dram);
       ++hit.from_ssd;
@@ -116,6 +117,7 @@ void node_cache::copy(std::span<const hot_block> blocks, std::uint64_t now) {
     if (h == eviction_index::none) {
       if (make_room(1) == 0) break;
       h = dram_.insert(b.key, b.depth == 0 ? b.key : b.parent, b.depth, now);
+      set_copy(b.key, true);
       if (options_.ssd_blocks > 0 && writes_on_commit(options_.write))
         save(b.key, b.depth == 0 ? b.key : b.parent, b.depth, now);
       conductor_->block_held(node_, b.key, holder_tier::dram);
@@ -143,6 +145,7 @@ void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std
   const auto room = make_room(keys.size() - i);
   unpin(chain_);
   dram_.insert(keys.first(i + room), i, now);
+  for (auto k = i; copies_matter() && k < i + room; ++k) set_copy(keys[k], true);
   if (options_.ssd_blocks > 0 && writes_on_commit(options_.write)) {
     for (auto k = i; k < i + room; ++k) save(keys[k], parent_of(keys, k), k, now);
   }
@@ -175,7 +178,8 @@ std::size_t node_cache::make_room(std::size_t wanted) {
     ahead.step(dram_);
     const auto key = dram_.key(victim);
     if (options_.ssd_blocks > 0 && writes_on_eviction(options_.write)) {
-      save(key, dram_.parent_key(victim), dram_.depth(victim), latest_);
+      save(key, dram_.parent_key(victim), dram_.depth(victim), dram_.last_used(victim));
+      set_copy(key, false);
     }
     dram_.erase(victim);
     if (options_.ssd_blocks > 0 && ssd_.find(key) != eviction_index::none) {
@@ -188,6 +192,11 @@ std::size_t node_cache::make_room(std::size_t wanted) {
   conductor_->blocks_gone(node_, gone_);
   gone_.clear();
   return std::min<std::size_t>(free(), wanted);
+}
+
+void node_cache::set_copy(const block_key& key, bool copy) {
+  if (!copies_matter()) return;
+  if (const auto h = ssd_.find(key); h != eviction_index::none) ssd_.set_copy(h, copy);
 }
 
 void node_cache::save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now) {

@@ -67,6 +67,11 @@ class node_cache {
   void hold(eviction_index::handle h, pins& held);
   std::size_t make_room(std::size_t wanted);
   void save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
+  /// What memory has, too, leaves the disk first where it comes again when it leaves memory.
+  bool copies_matter() const noexcept {
+    return options_.ssd_blocks > 0 && writes_on_eviction(options_.write);
+  }
+  void set_copy(const block_key& key, bool copy);
   void used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i, std::uint64_t now);
   static const block_key& parent_of(std::span<const block_key> keys, std::uint32_t i) noexcept {
     return keys[i == 0 ? 0 : i - 1];

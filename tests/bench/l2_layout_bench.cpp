@@ -158,6 +158,7 @@ int main(int argc, char** argv) {
         const auto layout = layout_of(orders[o].order, page_tokens);
         pages_beside_device pages{layout};
         auto& b = all[o];
+        pages.plain(true);  // touches the device's memory for the first time
         b.plain_load = std::min(b.plain_load, pages.plain(true));
         b.load = std::min(b.load, pages.by_layer(true));
         b.plain_store = std::min(b.plain_store, pages.plain(false));

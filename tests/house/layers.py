@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "storage/python": [BASE, "storage/objects", "storage/engine", "transport/net/secret.hpp"],
     "transport": [BASE],
     "config": [BASE],
-    "runtime/model": [BASE, "gpu"],
+    "runtime/model": [BASE, "gpu", "storage/eviction.hpp"],
     "runtime/text": [BASE, "runtime/model/gguf.hpp", "runtime/model/json_file.hpp"],
     "runtime/grammar": [BASE, "runtime/text/tokenizer.hpp", "runtime/model/token_constraint.hpp"],
     "runtime/tools": [BASE, "runtime/grammar/json_schema.hpp"],

@@ -39,12 +39,13 @@ struct reference {
     block_name name;
     std::uint64_t used, frequency;
     int pins;
+    bool copy = false;  ///< a nearer tier has it
   };
   eviction_options options;
   std::map<block_key, block> blocks;
 
   void use(const block_name& name, std::uint64_t now) {
-    auto& b = blocks.try_emplace(name.key, block{name, 0, 0, 0}).first->second;
+    auto& b = blocks.try_emplace(name.key, block{name, 0, 0, 0, false}).first->second;
     b.used = now;
     ++b.frequency;
   }
@@ -59,13 +60,13 @@ struct reference {
     const std::uint64_t shallow = ~std::uint64_t{b.name.depth};
     switch (options.policy) {
       case eviction_policy::lru:
-        return std::tuple(b.used, shallow, std::uint64_t{0});
+        return std::tuple(!b.copy, b.used, shallow, std::uint64_t{0});
       case eviction_policy::lfu:
-        return std::tuple(b.frequency, b.used, shallow);
+        return std::tuple(!b.copy, b.frequency, b.used, shallow);
       case eviction_policy::length_aware:
-        return std::tuple(b.frequency, shallow, b.used);
+        return std::tuple(!b.copy, b.frequency, shallow, b.used);
     }
-    return std::tuple(std::uint64_t{0}, shallow, std::uint64_t{0});
+    return std::tuple(!b.copy, std::uint64_t{0}, shallow, std::uint64_t{0});
   }
 };
 
@@ -174,7 +175,7 @@ TEST_CASE("every policy agrees with its specification over random operations") {
           const auto known = model.blocks.find(name.key);
           const auto h = index.find(name.key);
           REQUIRE((known != model.blocks.end()) == (h != eviction_index::none));
-          switch (random() % 6) {
+          switch (random() % 8) {
             case 0:
               index.insert(name.key, name.parent, name.depth, now);
               model.use(name, now);
@@ -201,6 +202,17 @@ TEST_CASE("every policy agrees with its specification over random operations") {
               if (h == eviction_index::none || random() % 4) break;
               index.erase(h);
               model.blocks.erase(known);
+              break;
+            case 6:
+              if (h == eviction_index::none) break;
+              known->second.copy = random() % 2 == 0;
+              index.set_copy(h, known->second.copy);
+              CHECK(index.is_copy(h) == known->second.copy);
+              break;
+            case 7:  // in use still, which is no further use
+              if (h == eviction_index::none) break;
+              index.keep_warm(h, now);
+              known->second.used = now;
               break;
             case 5: {
               const reference::block* best = nullptr;

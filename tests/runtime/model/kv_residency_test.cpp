@@ -3,8 +3,6 @@
 
 #include "runtime/model/kv_residency.hpp"
 
-#include "runtime/model/kv_residency.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -81,6 +79,25 @@ TEST_CASE("what nobody used for longest leaves first, children before their pare
   pass(r, {1, old, 12, 12 + 1});  // needs a block: the end of the one that was not used
   CHECK(pass(r, {3, young, 12, 12}) == 8);
   CHECK(pass(r, {4, old, 12, 12}) == 12);
+}
+
+TEST_CASE("a use that memory counted keeps a prefix here, and both know the time") {
+  kv_residency r(6, block_tokens);
+  const auto old = keys_of(1, 0, 3), young = keys_of(2, 0, 3);
+  pass(r, {1, old, 0, 12});
+  pass(r, {2, young, 0, 12});
+  const auto before = r.last_used(young[0]);
+  REQUIRE(before);
+  CHECK(r.last_used(old[2]) < before);
+  CHECK_FALSE(r.last_used(keys_of(3, 0, 1)[0]));
+  const auto now = r.used(std::span{old}.first(2), 100);  // a peer read it from memory, say
+  CHECK(now >= 100);
+  CHECK(r.last_used(old[1]) == now);
+  CHECK(r.used({}, 7) > now);  // never back
+  pass(r, {3, keys_of(4, 0, 3), 0, 12});
+  CHECK(r.match(young) == 1);  // its leaves went, and of the old one what was not used
+  CHECK(r.match(old) == 2);
+  CHECK(r.consistent());
 }
 
 TEST_CASE("a pass that failed leaves what was there before it, and nothing else") {
