@@ -51,7 +51,7 @@ def all_there(outcomes):
     never = [n for n, k in outcomes.items() if k == 0]
     assert len(outcomes) > 60 and len(never) < 30, (len(outcomes), never)
 
-all_there(abuse(store, 3000))
+all_there(abuse(store, 1500))
 expect(store.health_check(), 0)
 expect(store.remove_all(True) >= 0, True)
 expect([store.put('after', b'it'), store.get('after')], [0, b'it'])
@@ -68,17 +68,17 @@ for wrong in ((), (None,), ({},), ({'local_hostname': 5, 'metadata_server': 5, '
         expect(other.setup(*wrong) != 0, True)
     except (TypeError, ValueError, OverflowError):
         pass
-abuse(other, 700)
+abuse(other, 300)
 expect([other.close(), other.close()], [0, 0])
 pid = os.fork()
 if pid == 0:
-    abuse(store, 700)
+    abuse(store, 300)
     expect([store.put('child', b'v'), store.close(), store.close()], [-600, 0, 0])
     os._exit(0)
 expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
 expect([store.get('after'), store.is_exist('child')], [b'it', 0])
 expect([store.close(), store.close()], [0, 0])
-abuse(store, 700)
+abuse(store, 300)
 print('survived')
 """
 

@@ -11,7 +11,6 @@ import asyncio
 import ctypes
 import importlib.util
 import json
-import logging
 import os
 import random
 import sys
@@ -413,8 +412,10 @@ class Vllm(Engine):
 
 
 def main():
-    pauses = []
-    logging.getLogger("mooncaf").addHandler(type("Count", (logging.Handler,), {"emit": lambda self, record: pauses.append(record)})())
+    from mooncaf.patient import PatientStore
+
+    pauses, pause = [], PatientStore._pause
+    PatientStore._pause = lambda store, why: (pauses.append(why), pause(store, why))
     engine = globals()[sys.argv[1].capitalize()](sys.argv[2])
     print("ANSWER true", flush=True)
     for line in sys.stdin:
