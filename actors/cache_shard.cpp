@@ -71,8 +71,10 @@ class disk_task final : public blocking_task {
     load_progress progress;
     if (load_) {
       progress = [this](ticket_id, std::optional<std::uint32_t> parts) {
-        if (!parts) return load_->give_up();
-        load_->landed((*parts - 1) * part_layers_, part_layers_);
+        if (!parts) load_->give_up();
+        else load_->landed((*parts - 1) * part_layers_, part_layers_);
+        // What has landed needs no patience: false if nobody computes with it any more.
+        return parts && load_->wait(*parts * part_layers_ - 1, duration{});
       };
     }
     results_ = execute(jobs_, *tier_, shape_, progress);

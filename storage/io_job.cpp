@@ -50,7 +50,7 @@ void run_reads(std::span<const io_job> jobs, rocksdb_tier& tier, const block_pie
   const auto load = jobs.front().load;
   const auto tell = [&](std::optional<std::uint32_t> parts) {
     if (parts) blocks.scatter();
-    progress(load, parts);
+    return progress(load, parts);
   };
   const bool in_step = load && progress;
   const auto outcomes = in_step ? tier.read_in_step(items, tell) : tier.multi_get(items);

@@ -34,8 +34,9 @@ struct io_result {
 };
 
 /// Told, on the I/O thread, how many leading parts of all blocks of a load are in their slots; with the last
-/// one all is verified. Nothing: a block cannot be read, and no more will be told.
-using load_progress = std::function<void(ticket_id load, std::optional<std::uint32_t> parts)>;
+/// one all is verified. Nothing: a block cannot be read, and no more will be told. Returns whether the rest
+/// is still wanted; if not, it is not read, and its jobs fail as `ec::cancelled`.
+using load_progress = std::function<bool(ticket_id load, std::optional<std::uint32_t> parts)>;
 
 /// Executes jobs in order, neighbours of one kind (and load) together: one write batch, several reads in
 /// flight.

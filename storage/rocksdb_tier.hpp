@@ -116,9 +116,10 @@ class rocksdb_tier {
   /// parts of all before the others are there.
   /// @param in  called on the calling thread with how many leading parts of all blocks are in their buffers;
   ///            nothing is verified before the last one, and with that all is. Called with nothing, once and
-  ///            as the last, if some block cannot be read; the others are read to their end.
+  ///            as the last, if some block cannot be read; the others are read to their end. Returns whether
+  ///            anybody still wants the rest: if not, it is not read, and every block is `ec::cancelled`.
   std::vector<result<void>> read_in_step(std::span<const get_item> blocks,
-                                         const std::function<void(std::optional<std::uint32_t>)>& in);
+                                         const std::function<bool(std::optional<std::uint32_t>)>& in);
   /// Unknown keys are ignored.
   result<void> erase(std::span<const block_key> keys);
 

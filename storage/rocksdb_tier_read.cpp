@@ -98,7 +98,7 @@ std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> item
 }
 
 std::vector<result<void>> rocksdb_tier::read_in_step(
-    std::span<const get_item> items, const std::function<void(std::optional<std::uint32_t>)>& in) {
+    std::span<const get_item> items, const std::function<bool(std::optional<std::uint32_t>)>& in) {
   std::vector<impl::reading> readings(items.size());
   const auto parts = self_->parts.count();
   const auto failed = [](const impl::reading& r) { return r.failure.code != ec::none; };
@@ -106,16 +106,18 @@ std::vector<result<void>> rocksdb_tier::read_in_step(
   for (std::uint32_t part = 0; part < parts; ++part) {
     self_->readers.run(items.size(), [&](std::size_t i) { self_->read_part(items[i], part, readings[i]); });
     const bool still = good && std::ranges::none_of(readings, failed);
-    if (good && !still) in(std::nullopt);
+    if (good && !still) (void)in(std::nullopt);
     good = still;
-    if (good && part + 1 < parts) in(part + 1);
+    if (good && part + 1 < parts && !in(part + 1))
+      return std::vector<result<void>>(items.size(), fail(ec::cancelled, "nobody waits for it"));
   }
   std::vector<result<void>> outcomes;
   outcomes.reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i)
     outcomes.push_back(self_->settle(items[i], self_->end(items[i], readings[i])));
   if (good)
-    in(std::ranges::any_of(outcomes, [](const auto& o) { return !o; }) ? std::nullopt : std::optional{parts});
+    (void)in(std::ranges::any_of(outcomes, [](const auto& o) { return !o; }) ? std::nullopt
+                                                                             : std::optional{parts});
   return outcomes;
 }
 

@@ -71,7 +71,14 @@ std::vector<owner_id> tiered_store::expire(time_point now) {
     write_wanted();
     evict_ahead();
   }
-  return store_.expire(now);
+  auto ended = store_.expire(now);
+  if (!ended.empty()) drop_unwanted_reads();
+  return ended;
+}
+
+void tiered_store::release_all(owner_id owner) {
+  store_.release_all(owner);
+  drop_unwanted_reads();
 }
 
 result<std::vector<slot_ref>> tiered_store::reserve(owner_id owner, std::size_t count, time_point deadline) {
@@ -220,7 +227,34 @@ void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
   promotions_[key].push_back({ticket, position});
 }
 
-void tiered_store::finish_read(const io_job& job, bool ok) {
+/// Of owners that have ended.
+void tiered_store::drop_unwanted_reads() {
+  std::erase_if(reads_, [&](const io_job& job) {
+    const auto waiting = promotions_.find(job.block.name.key);
+    if (std::ranges::any_of(waiting->second,
+                            [&](const waiter& w) { return store_.pinned(tickets_.at(w.ticket).pin); }))
+      return false;
+    finish_read(job, {ec::cancelled, "nobody waits for it"});
+    jobs_.erase(job.id);
+    return true;
+  });
+}
+
+/// A load that was given up: who joined it has its block read all the same, into the same slot.
+bool tiered_store::wanted_by_others(const io_job& job) {
+  auto& waiting = promotions_.find(job.block.name.key)->second;
+  const auto own = [&](const waiter& w) { return w.ticket == job.load; };
+  if (std::ranges::none_of(
+          waiting, [&](const waiter& w) { return !own(w) && store_.pinned(tickets_.at(w.ticket).pin); }))
+    return false;
+  std::erase_if(waiting, own);
+  if (--tickets_.at(job.load).missing == 0) resolve(job.load);
+  queue({0, io_job::kind::read, job.block, job.slot, {}}, {});
+  return true;
+}
+
+void tiered_store::finish_read(const io_job& job, const error& failure) {
+  const bool ok = failure.code == ec::none;
   const block_name& name = job.block.name;
   --reads_pending_;
   ssd_index_.unpin(ssd_index_.find(name.key));
@@ -230,7 +264,7 @@ void tiered_store::finish_read(const io_job& job, bool ok) {
     const auto outcome = store_.commit(disk_owner, job.slot.index, name, job.block.checksum);
     published = outcome && *outcome == commit_outcome::published;
     ++stats_.promotions;
-  } else {
+  } else if (failure.code != ec::cancelled) {
     ++stats_.promotion_failures;
     ++damaged_;
     forget_on_ssd(name.key);
@@ -479,7 +513,8 @@ void tiered_store::complete(std::span<const io_result> results) {
         finish_write(record.job, record.hold, r.failure);
         break;
       case io_job::kind::read:
-        finish_read(record.job, r.ok());
+        if (r.failure.code != ec::cancelled || !wanted_by_others(record.job))
+          finish_read(record.job, r.failure);
         break;
       case io_job::kind::erase:
         break;

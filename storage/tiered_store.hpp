@@ -88,7 +88,8 @@ class tiered_store {
   void next_time(std::uint64_t now) noexcept { store_.next_time(now); }
   void release(owner_id owner, std::span<const std::uint32_t> slots) { store_.release(owner, slots); }
   void release(pin_id pin) { store_.release(pin); }
-  void release_all(owner_id owner) { store_.release_all(owner); }
+  /// Reads of the owner's that have not begun, and that nobody else waits for, are not begun.
+  void release_all(owner_id owner);
   bool renew(owner_id owner, time_point deadline) { return store_.renew(owner, deadline); }
   std::vector<owner_id> expire(time_point now);
   void fence(owner_id owner) { store_.fence(owner); }
@@ -172,7 +173,9 @@ class tiered_store {
   void make_room_without_loss(std::size_t count);
   void note_use(const pinned_blocks& pinned);
   bool join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position);
-  void finish_read(const io_job& job, bool ok);
+  void finish_read(const io_job& job, const error& failure);
+  void drop_unwanted_reads();
+  bool wanted_by_others(const io_job& job);
   void read(ticket_id ticket, std::size_t position, io_job job);
   void resolve(ticket_id id);
   void want_saved(const block_key& key);

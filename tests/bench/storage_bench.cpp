@@ -177,7 +177,7 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
                       for (std::size_t at = 0; at < items.size(); at += 64) {
                         const auto some =
                             std::span{items}.subspan(at, std::min<std::size_t>(64, items.size() - at));
-                        for (auto& r : tier->read_in_step(some, [](auto) {})) must(std::move(r));
+                        for (auto& r : tier->read_in_step(some, [](auto) { return true; })) must(std::move(r));
                       }
                     }));
     f.get_cpu = (processor_seconds() - before_get) / set.gigabytes();

@@ -70,6 +70,7 @@ TEST_CASE("blocks in pieces are on disk as others are, and come back into any sh
           const auto wanted = bytes_of(job.block.name.key, block_bytes), got = reader.content(job);
           CHECK(std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(there), wanted.begin()));
         }
+        return true;
       });
       CHECK(told == 3);
       for (const auto& jobs : {reads, load})

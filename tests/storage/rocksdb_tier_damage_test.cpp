@@ -66,7 +66,10 @@ TEST_CASE("blocks that are read in step are told of only while all are as they s
       std::vector<get_item> items;
       for (std::size_t i = 0; i < names.size(); ++i) items.push_back({names[i].key, buffers[i]});
       std::vector<std::optional<std::uint32_t>> told;
-      const auto outcomes = tier->read_in_step(items, [&](auto parts) { told.push_back(parts); });
+      const auto outcomes = tier->read_in_step(items, [&](auto parts) {
+        told.push_back(parts);
+        return true;
+      });
       std::size_t bad = 0;
       for (std::size_t i = 0; i < names.size(); ++i) {
         bad += !outcomes[i];

@@ -202,10 +202,22 @@ TEST_CASE("blocks that are read in step have their first parts before any has it
           std::ranges::all_of(std::span{buffers[i]}.subspan(end), [](auto b) { return b == std::byte{}; });
       CHECK(rest);
     }
+    return true;
   });
   CHECK(told == std::vector<std::uint32_t>{1, 2, 3, 4});
   for (const auto& outcome : outcomes) CHECK(outcome);
   for (const auto& n : names) CHECK(serves(*tier, n.key));  // whole ones as well
+  // Who wants no more of it after the second part gets no third one.
+  for (auto& buffer : buffers) std::ranges::fill(buffer, std::byte{});
+  const auto stopped =
+      tier->read_in_step(items, [&](std::optional<std::uint32_t> parts) { return *parts < 2; });
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    REQUIRE_FALSE(stopped[i]);
+    CHECK(stopped[i].error() == ec::cancelled);
+    const auto behind = std::span{buffers[i]}.subspan(2 * o.part_bytes);
+    CHECK(std::ranges::all_of(behind, [](auto b) { return b == std::byte{}; }));
+    CHECK(serves(*tier, names[i].key));
+  }
   REQUIRE(tier->erase(std::vector{names[0].key}));
   CHECK_FALSE(serves(*tier, names[0].key));
 }

@@ -185,12 +185,58 @@ TEST_CASE("a read that outlives its owner leaves nothing behind") {
   f.drain();
   f.push_out(1);
   REQUIRE(f.store.pin(keys_of(a), bob, later)->ticket);
+  const auto jobs = f.store.take_io_jobs();
+  REQUIRE(jobs.size() == 2);
   CHECK(f.store.expire(later + 1s) == std::vector{bob});
+  std::vector<io_result> done;
+  for (const auto& j : jobs) done.push_back(f.disk.run(j));
+  f.store.complete(done);
   f.drain();
   CHECK(f.store.take_ready().empty());
   CHECK(f.store.integrity().owners == 0);
   CHECK(f.store.integrity().pinned == 0);
   CHECK(f.store.match(keys_of(a)).dram == 2);
+  f.check();
+}
+
+TEST_CASE(
+    "what nobody waits for any more is not read: the rest of a run whose owner has ended, but for what "
+    "others want") {
+  tiered_fixture f(16, options_for(write_policy::write_through));
+  const auto a = prompt({1, 2, 3, 4});
+  f.write(alice, a);
+  f.store.release_all(alice);
+  f.drain();
+  f.push_out(1);
+  REQUIRE(f.store.match(keys_of(a)).ssd == 4);
+  REQUIRE(f.store.pin(keys_of(a), bob, later)->ticket);
+  const auto keys = keys_of(a);
+  REQUIRE(f.store.pin(std::span{keys}.first(2), owner_id{13}, later)->ticket);
+  const auto begun = f.store.take_io_jobs(1);
+  REQUIRE(begun.size() == 1);
+  f.store.release_all(bob);
+  f.check();
+  CHECK(f.store.ssd_stats().reads_pending == 2);  // what has begun, and what the other one wants
+  f.store.complete(std::vector{f.disk.run(begun.front())});
+  f.drain();
+  const auto ready = f.store.take_ready();
+  REQUIRE(ready.size() == 1);
+  CHECK(ready[0].owner == owner_id{13});
+  REQUIRE(ready[0].pinned.blocks.size() == 2);
+  check_content(ready[0].pinned.blocks);
+  // Nothing was lost: the rest is on SSD as before.
+  CHECK(f.store.match(keys_of(a)).dram == 2);
+  CHECK(f.store.match(keys_of(a)).ssd == 2);
+  CHECK(f.store.ssd_stats().promotion_failures == 0);
+  f.store.release_all(owner_id{13});
+  CHECK(f.store.integrity().pinned + f.store.integrity().reserved + f.store.integrity().owners == 0);
+  // The same by time.
+  f.push_out(3);
+  REQUIRE(f.store.pin(keys_of(a), bob, later)->ticket);
+  CHECK(f.store.expire(later + 1s) == std::vector{bob});
+  CHECK(f.store.ssd_stats().reads_pending == 0);
+  f.drain();
+  CHECK(f.store.take_ready().empty());
   f.check();
 }
 
@@ -443,6 +489,41 @@ TEST_CASE_FIXTURE(load_fixture, "a load whose owner ends leaves its slots to the
   CHECK(store.match(keys).dram == 3);  // what was read is of use to others
   store.release_all(alice);
   drain();
+  CHECK(store.integrity().reserved + store.integrity().pinned + store.integrity().owners == 0);
+}
+
+TEST_CASE_FIXTURE(load_fixture,
+                  "a load that is given up while it is read gives the slots back, and loses nothing on SSD") {
+  const auto ticket = store.load(keys, three(), bob, later);
+  REQUIRE(ticket);
+  std::vector<io_result> done;
+  for (const auto& j : store.take_io_jobs()) done.push_back({j.id, {ec::cancelled, "nobody waits for it"}});
+  store.complete(done);
+  drain();
+  check();
+  const auto ready = store.take_ready();
+  REQUIRE(ready.size() == 1);
+  CHECK(ready[0].pinned.blocks.empty());
+  CHECK(store.match(keys).ssd == 3);
+  CHECK(store.ssd_stats().promotion_failures == 0);
+  CHECK(store.integrity().reserved == 4);  // bob's
+  // Who joined a load gets what it wants when that is given up.
+  REQUIRE(store.load(keys, three(), bob, later));
+  REQUIRE(store.pin(std::span{keys}.first(2), owner_id{13}, later)->ticket);
+  done.clear();
+  for (const auto& j : store.take_io_jobs()) done.push_back({j.id, {ec::cancelled, "nobody waits for it"}});
+  store.complete(done);
+  check();
+  store.release_all(bob);
+  check();
+  drain();
+  const auto others = store.take_ready();
+  REQUIRE(others.size() == 2);
+  CHECK(others[1].owner == owner_id{13});
+  REQUIRE(others[1].pinned.blocks.size() == 2);
+  check_content(others[1].pinned.blocks);
+  CHECK(store.match(keys).dram == 2);
+  store.release_all(owner_id{13});
   CHECK(store.integrity().reserved + store.integrity().pinned + store.integrity().owners == 0);
 }
 
