@@ -70,13 +70,13 @@ result<void> check_keys(const gateway_options& o) {
   return keys ? result<void>{} : fail(keys.error());
 }
 
-result<void> check_folder(const std::string& path) {
+result<void> check_folder(const std::string& option, const std::string& path) {
   if (path.empty()) return {};
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
   if (!failed && ::access(path.c_str(), R_OK | W_OK | X_OK) != 0) failed = {errno, std::generic_category()};
   if (!failed) return {};
-  return fail(ec::io_error, "cannot use the folder " + path + " (--ssd-path): " + failed.message() +
+  return fail(ec::io_error, "cannot use the folder " + path + " (--" + option + "): " + failed.message() +
                                 "; it must be one that this process's user may read and write");
 }
 
@@ -113,7 +113,8 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::files, [&] { return o.cluster.gateway ? check_keys(o.gateway) : result<void>{}; }},
       {exit_code::files,
        [&] { return check_tls_files(o.gateway.tls_certificate_file, o.gateway.tls_key_file); }},
-      {exit_code::files, [&] { return check_folder(blocks ? o.cache.ssd_path : ""); }},
+      {exit_code::files, [&] { return check_folder("ssd-path", blocks ? o.cache.ssd_path : ""); }},
+      {exit_code::files, [&] { return check_folder("store-ssd-path", lends ? o.store.ssd_path : ""); }},
       {exit_code::resources, room},
   };
   for (const auto& [code, step] : steps) {

@@ -35,6 +35,7 @@
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/base/block_parts.hpp"
 #include "runtime/sched/block_hash.hpp"
+#include "storage/objects/rocksdb_object_disk.hpp"
 
 namespace mooncaf {
 
@@ -235,8 +236,7 @@ result<void> process::join() {
   if (!published) return fail(published.error());
   log_info("control", {{"at", to_string(host_port{info_.host, *published})}});
   caf::anon_send(root, listen_atom_v, *published);
-  if (c.cache && opts().store.dram_bytes > 0) lend_segment(*published);
-  return {};
+  return c.cache && opts().store.dram_bytes > 0 ? lend_segment(*published) : result<void>{};
 }
 
 // ---- the object store ----
@@ -257,7 +257,7 @@ result<void> process::open_directory() {
 }
 
 // Nothing is taken before a directory is there to lend to.
-void process::lend_segment(std::uint16_t control_port) {
+result<void> process::lend_segment(std::uint16_t control_port) {
   const auto& o = opts();
   segment_lender_options segment;
   segment.name = o.cluster.name.empty() ? to_string(host_port{info_.host, control_port}) : o.cluster.name;
@@ -267,7 +267,17 @@ void process::lend_segment(std::uint16_t control_port) {
   // Where blocks are held, too, theirs is the port that was asked for.
   segment.data_port = holds_blocks() ? 0 : o.transport.data_listen.port;
   segment.advertised_host = o.cluster.advertise;
+  if (!o.store.ssd_path.empty()) {
+    const disk_policy policy{as_policy(o.store.write_policy), o.store.selective_hits, o.store.promote_hits};
+    auto disk = rocksdb_object_disk::open(
+        {o.store.ssd_path, o.store.ssd_bytes, policy, o.cache.direct_io, [](std::string_view text) {
+           log_warn("store", {{"ssd", std::string{text}}});
+         }});
+    if (!disk) return fail(disk.error());
+    segment.disk = std::move(*disk);
+  }
   objects_->lend(std::move(segment));
+  return {};
 }
 
 void process::directory_found(const std::string& text) {

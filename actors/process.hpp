@@ -84,7 +84,7 @@ class process {
   result<void> open_http();
   result<void> open_metrics();
   result<void> open_directory();
-  void lend_segment(std::uint16_t control_port);
+  result<void> lend_segment(std::uint16_t control_port);
   /// Where a directory answers that was heard of over `--join`.
   void directory_found(const std::string& at);
   worker_links next_links();

@@ -40,6 +40,10 @@ options default_options() {
   o.cache.flush_limit = defaults::cache::flush_limit;
   o.cache.lease_ttl = defaults::cache::lease_ttl;
   o.store.dram_bytes = defaults::store::dram_size;
+  o.store.ssd_bytes = defaults::store::ssd_size;
+  o.store.write_policy = defaults::store::write_policy;
+  o.store.selective_hits = defaults::store::selective_hits;
+  o.store.promote_hits = defaults::store::promote_hits;
   o.scheduler = {defaults::scheduler::policy,
                  defaults::scheduler::admission,
                  defaults::scheduler::max_queued,

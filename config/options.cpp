@@ -314,6 +314,12 @@ result<void> check_serving(const options& o) {
                 "store-dram: without a model a cache holds objects alone, and lends nothing as it is; give "
                 "--store-dram "
                 "SIZE, or --model");
+  if (!o.store.ssd_path.empty() && (!c.cache || o.store.dram_bytes == 0))
+    return fail(ec::invalid_argument,
+                "store-ssd-path: an SSD is lent beside memory; give --store-dram SIZE and the role cache");
+  if (!o.store.ssd_path.empty() && o.store.ssd_path == o.cache.ssd_path)
+    return fail(ec::invalid_argument,
+                "store-ssd-path: objects and KV blocks need a folder each; ssd-path has this one");
   if (o.store.listen && !c.conductor)
     return fail(ec::invalid_argument,
                 "store-listen: the conductor carries the directory; a cache finds it through join");

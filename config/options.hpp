@@ -112,6 +112,11 @@ struct cache_options {
 struct store_options {
   std::optional<host_port> listen;  ///< conductor: the directory; see `directory_listen`
   std::uint64_t dram_bytes = 0;     ///< cache: lent to the conductor's directory, if it has one; 0: nothing
+  std::string ssd_path;             ///< cache: lent beside it; empty: none
+  std::uint64_t ssd_bytes = 0;
+  write_policy_choice write_policy = write_policy_choice::write_back;
+  std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
+  std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
 };
 
 struct scheduler_options {

@@ -3,12 +3,21 @@
 #
 #   examples/quickstart.sh --once && sudo examples/three_hosts.sh
 #
+# With --store the three carry an object store in place of a model: a conductor, and two caches with 16 MiB of memory and
+# an SSD tier each. It ends with
+#
+#   60 of 60 objects of 1 MiB are read as they were written
+#   killed host 3 and started it again
+#   60 of 60 objects of 1 MiB are read as they were written
+#
 # On real hosts the three commands below are the same but for `ip netns exec` and the addresses. Ends what it started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ((EUID == 0)) || { echo "three_hosts: making network namespaces needs root; try sudo" >&2; exit 1; }
-[[ -x build/actors/mooncaf ]] || { echo "three_hosts: build first: examples/quickstart.sh --once" >&2; exit 1; }
-model=${MOONCAF_MODEL:-$(examples/fetch_model.sh)}
+mooncaf=${MOONCAF_BINARY:-build/actors/mooncaf}
+[[ -x $mooncaf ]] || { echo "three_hosts: build first: examples/quickstart.sh --once" >&2; exit 1; }
+serves=()
+[[ ${1:-} == --store ]] || serves=(--model "${MOONCAF_MODEL:-$(examples/fetch_model.sh)}")
 
 name=mooncaf-$$
 work=$(mktemp -d)
@@ -41,11 +50,59 @@ start() {  # HOST ROLE [OPTION...]
   local host=$1 role=$2
   shift 2
   echo "+ mooncaf --role $role --listen 10.78.0.$host:7400 --data-listen 10.78.0.$host:0 $*"
-  ip netns exec "$name-$host" build/actors/mooncaf --role "$role" --model "$model" --listen "10.78.0.$host:7400" \
+  ip netns exec "$name-$host" "$mooncaf" --role "$role" "${serves[@]}" --listen "10.78.0.$host:7400" \
     --data-listen "10.78.0.$host:0" --metrics-listen 127.0.0.1:0 --cluster-secret-file "$work/secret" "$@" \
-    >"$work/$host.log" 2>&1 &
-  pids+=($!)
+    >>"$work/$host.log" 2>&1 &
+  pids[host]=$!
 }
+
+# ---- a store ----
+store() {  # as a user of host 1
+  ip netns exec "$name-1" "$mooncaf" store "$@" --directory 10.78.0.1:7460 --cluster-secret-file "$work/secret"
+}
+await() {  # COUNT PATTERN COMMAND: so many lines that the command prints have the pattern
+  for ((i = 0; i < 600; ++i)); do
+    (($(store "$3" --json 2>/dev/null | grep -cE "$2") != $1)) || return 0
+    sleep 0.1
+  done
+  cat "$work"/*.log >&2
+  return 1
+}
+read_all() {
+  local right=0
+  for value in "$work"/value-*; do
+    store get "${value##*/}" | cmp -s - "$value" && right=$((right + 1))
+  done
+  echo "$right of 60 objects of 1 MiB are read as they were written"
+}
+cache() {
+  start "$1" cache --join 10.78.0.1:7400 --store-dram 16MiB --store-ssd-path "$work/ssd$1" --store-ssd-size 256MiB \
+    --store-write-policy write_through
+}
+if [[ ${1:-} == --store ]]; then
+  start 1 conductor --store-listen 10.78.0.1:7460
+  cache 2
+  cache 3
+  await 4 medium segments
+  head -c 60M /dev/urandom | split -b 1M -a 2 - "$work/value-"
+  written=0
+  for value in "$work"/value-*; do
+    store put "${value##*/}" <"$value"
+    written=$((written + 1))  # what comes faster than it can be written stays in memory until it has to leave
+    await 1 "\"ssd_objects\": ?$written," stat
+  done
+  read_all
+  store segments
+  kill -9 "${pids[3]}"
+  await 2 medium segments
+  cache 3
+  await 4 medium segments
+  echo "killed host 3 and started it again"
+  read_all
+  exit
+fi
+
+# ---- a model ----
 start 1 conductor,gateway --http 10.78.0.1:8000
 start 2 prefill --join 10.78.0.1:7400
 start 3 decode --join 10.78.0.1:7400

@@ -380,24 +380,47 @@ std::string metrics_text(const directory_figures& figures,
             "Replicas that were made because an object was read so often.", c.warmed);
   e.counter("mooncaf_store_hot_replicas_dropped_total", "Of these, those that were given up again.",
             c.cooled);
+  e.gauge("mooncaf_store_ssd_objects", "Objects that lie on SSD, in memory as well or not.", c.disk_objects);
+  e.gauge("mooncaf_store_ssd_capacity_bytes", "Room on SSDs that is lent.", c.disk_total_bytes);
+  e.gauge("mooncaf_store_ssd_allocated_bytes", "Room on SSDs that is taken.", c.disk_bytes);
+  e.counter("mooncaf_store_ssd_hits_total", "Keys that were found on SSD alone.", c.disk_hits);
+  e.counter("mooncaf_store_ssd_writes_total", "Objects that were written to SSD.", c.saved);
+  e.counter("mooncaf_store_ssd_written_bytes_total", "Their bytes.", c.saved_bytes);
+  e.counter("mooncaf_store_ssd_write_failures_total", "Objects that an SSD refused.", c.save_failures);
+  e.counter("mooncaf_store_ssd_reads_total", "Objects that were read from SSD into memory.", c.loaded);
+  e.counter("mooncaf_store_ssd_read_bytes_total", "Their bytes.", c.loaded_bytes);
+  e.counter("mooncaf_store_ssd_promotions_total",
+            "Of these, those that were used so often that they stay in memory.", c.promoted);
+  e.counter("mooncaf_store_ssd_damaged_total",
+            "Objects that could not be read from SSD as they were written.", c.disk_damaged);
+  e.counter("mooncaf_store_ssd_demotions_total", "Objects that left memory and stayed on SSD.", c.demoted);
+  e.counter("mooncaf_store_ssd_evictions_total", "Objects that made way for others on SSD.",
+            c.disk_evictions);
+  e.counter("mooncaf_store_ssd_recovered_total", "Objects that an SSD brought along.", c.disk_recovered);
+  e.counter("mooncaf_store_ssd_stale_total",
+            "Objects that an SSD brought along and that were removed or replaced meanwhile.", c.disk_stale);
   e.gauge("master_key_count", "As Mooncake's master has it: objects.", c.objects);
   e.gauge("master_allocated_bytes", "The same: memory that is taken.", allocated);
   e.gauge("master_total_capacity_bytes", "The same: memory that is lent.", c.total_bytes);
-  e.counter("mem_cache_hit_nums_", "The same: gets that memory answered.", c.hits);
+  e.gauge("master_allocated_file_size_bytes", "The same: room on SSDs that is taken.", c.disk_bytes);
+  e.counter("mem_cache_hit_nums_", "The same: gets that memory answered.", c.hits - c.disk_hits);
+  e.counter("file_cache_hit_nums_", "The same: gets that SSDs answered.", c.disk_hits);
   e.counter("valid_get_nums_", "The same: gets that found something.", c.hits);
   e.counter("total_get_nums_", "The same: gets.", c.hits + c.misses);
   e.counter("master_evicted_key_count", "The same: objects that made way.", c.evictions);
   e.counter("master_evicted_size_bytes", "The same: their bytes.", c.evicted_bytes);
-  const auto by_segment = [&](std::string_view name, std::string_view help, bool capacity, bool with_host) {
+  const auto by_segment = [&](std::string_view name, std::string_view help, bool capacity, bool own_name) {
     e.family(name, "gauge", help);
     for (const auto& s : segments) {
+      if (!own_name && s.view.kind != medium::dram) continue;  // which theirs does not count there
       auto labels = label("segment", s.view.name);
-      if (with_host) labels += "," + label("host", s.view.host);
+      if (own_name)
+        labels += "," + label("host", s.view.host) + "," + label("medium", to_string(s.view.kind));
       e.sample(capacity ? s.view.bytes : s.view.bytes - s.view.free_bytes, labels);
     }
   };
-  by_segment("mooncaf_store_segment_capacity_bytes", "Memory of a segment.", true, true);
-  by_segment("mooncaf_store_segment_allocated_bytes", "Memory of a segment that is taken.", false, true);
+  by_segment("mooncaf_store_segment_capacity_bytes", "Room of a segment, in memory or on SSD.", true, true);
+  by_segment("mooncaf_store_segment_allocated_bytes", "What of it is taken.", false, true);
   by_segment("segment_total_capacity_bytes", "As Mooncake's master has it: memory of a segment.", true,
              false);
   by_segment("segment_allocated_bytes", "The same: what of it is taken.", false, false);

@@ -156,6 +156,7 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
                    {"ssd_save_failures", c->save_failures},
                    {"ssd_loaded", c->loaded},
                    {"ssd_loaded_bytes", c->loaded_bytes},
+                   {"ssd_promoted", c->promoted},
                    {"ssd_damaged", c->disk_damaged},
                    {"ssd_demoted", c->demoted},
                    {"ssd_evictions", c->disk_evictions},

@@ -178,8 +178,9 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::string size = "1GiB", listen = "127.0.0.1:0", advertise,
               name = "segment-" + std::to_string(::getpid());
-  std::string ssd_path, ssd_size = "16GiB";
-  disk_policy policy;
+  std::string ssd_path, ssd_size = config::format_size(defaults::store::ssd_size);
+  disk_policy policy{write_policy::write_back, defaults::store::selective_hits,
+                     defaults::store::promote_hits};
   bool no_tcp = false, page_cache = false;
   std::uint32_t gate_port = 0;
   sim::command_line line{
@@ -197,7 +198,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
                   gate_port, 0, 65535),
        sim::flag("local-only", "serve processes of this host alone", no_tcp),
        sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
-       sim::text("ssd-size", "SIZE", "room there, 16GiB by default", ssd_size),
+       sim::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
        sim::choice("write-policy",
                    "when an object goes to SSD: when it leaves the memory, at once, or after some uses",
                    {"write_back", "write_through", "write_through_selective"}, policy.write),

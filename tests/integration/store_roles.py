@@ -71,6 +71,36 @@ def test_a_cluster_without_a_model_is_a_store():
         store.close()
 
 
+def test_a_cache_s_ssd_keeps_what_its_memory_has_no_room_for_through_kills():
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        conductor = world.conductor()
+        cache = world.cache("one", "--store-dram", "8MiB", "--store-ssd-path", world.ssd_path(0), "--store-ssd-size", "64MiB",
+                            "--store-write-policy", "write_through")
+        wait_until("it lends both", lambda: world.lenders() == {"one": 8 << 20, "one/ssd": 64 << 20})
+        store = world.client()
+        values = {f"k{i}": noise(200_000, i) for i in range(80)}
+        for i, (key, value) in enumerate(values.items()):
+            assert store.put(key, value) == 0
+            if i % 8 == 7:  # what comes faster than it can be written stays in memory until it has to leave
+                wait_until("they are written", lambda: world.scraped()["mooncaf_store_ssd_writes_total"] == str(i + 1))
+        seen = world.scraped()
+        assert seen["mooncaf_store_ssd_written_bytes_total"] == str(80 * 200_000), seen
+        assert seen["mooncaf_store_ssd_capacity_bytes"] == str(64 << 20) and int(seen["mooncaf_store_ssd_demotions_total"]) > 30
+        cache.kill9()
+        conductor.kill9()
+        conductor.start()
+        ready(conductor)
+        cache.start()
+        wait_until("both are back", lambda: len(world.lenders()) == 2)
+        wait_until("it is found again", lambda: store.is_exist("k1") == 1)
+        assert all(store.get(key) == value for key, value in values.items())
+        seen = world.scraped()
+        assert seen["mooncaf_store_ssd_recovered_total"] == "80" and int(seen["mooncaf_store_ssd_reads_total"]) >= 80, seen
+        assert seen["mooncaf_store_ssd_damaged_total"] == "0" and int(seen["file_cache_hit_nums_"]) >= 80, seen
+        store.close()
+
+
 def test_a_conductor_without_a_model_says_where_its_directory_is():
     with Cluster() as cluster:
         world = RoleStore(cluster)
@@ -115,6 +145,7 @@ def test_the_examples_in_python_run_as_printed():
 
 def test_what_makes_no_sense_is_refused_with_a_reason():
     for args, reason in ((("--role", "cache", "--join", "127.0.0.1:1", "--store-dram", "0B"), b"store-dram: "),
+                         (("--role", "conductor", "--store-ssd-path", "/tmp/none"), b"store-ssd-path: "),
                          (("--role", "cache", "--join", "127.0.0.1:1", "--store-listen", "127.0.0.1:0"), b"store-listen: "),
                          (("--role", "conductor", "--store-listen", "0.0.0.0:0"), b"cluster-secret-file: "),
                          (("--role", "gateway", "--join", "127.0.0.1:1"), b"model: ")):

@@ -209,6 +209,29 @@ def test_flipped_bits_are_a_miss_and_counted():
         store.close()
 
 
+def test_a_full_disk_is_left_alone_and_memory_serves():
+    from ssd import small_disk
+
+    with Cluster() as cluster, small_disk(pathlib.Path(cluster.folder.name, "full"), 100) as mounted:
+        if not mounted:
+            return "skipped"
+        world = Store(cluster, segments=0)
+        world.lenders.append(world.start("s0", "store", "lend", "--name", "s0", "--size", "8MiB", "--directory", world.at, "--ssd-path",
+                                         os.path.join(cluster.folder.name, "full"), "--ssd-size", "1GiB", "--cluster-secret-file",
+                                         world.secret))
+        ready(world.lenders[0])
+        store = world.client()
+        values = {f"k{i}": noise(SIZE, i) for i in range(160)}
+        put_all(store, values)
+        got = {key: store.get(key) for key in values}
+        assert all(value in (b"", values[key]) for key, value in got.items()) and got["k159"] == values["k159"]
+        stat = world.json("stat")
+        assert stat["ssd_objects"] == 0 and stat["ssd_save_failures"] > 0 and stat["evictions"] > 100, stat
+        assert "cannot save" in world.lenders[0].output()
+        store.close()
+        world.lenders[0].stop()  # it has files open there
+
+
 def test_what_a_tenant_s_quota_has_no_room_for_lies_on_ssd():
     from store_tenants import World
 
