@@ -13,6 +13,7 @@
 #include "actors/cluster/tcp_socket.hpp"
 #include "actors/http/api_keys.hpp"
 #include "actors/http/http_server.hpp"
+#include "actors/store/tenants_file.hpp"
 #include "config/device_name.hpp"
 #include "gpu/cuda/cuda_device.hpp"
 #include "storage/memory_room.hpp"
@@ -80,6 +81,11 @@ result<void> check_folder(const std::string& option, const std::string& path) {
                                 "; it must be one that this process's user may read and write");
 }
 
+result<void> check_tenants(const store_options& o) {
+  const auto all = store::load_tenants(o.tenants_file);
+  return all ? result<void>{} : fail(all.error());
+}
+
 }  // namespace
 
 std::optional<preflight_error> check_before_loading(const options& o, std::vector<std::string>& warnings) {
@@ -110,6 +116,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::address, [&] { return listen(blocks || lends, "data-listen", o.transport.data_listen); }},
       {exit_code::address,
        [&] { return directory ? listen(true, "store-listen", *directory) : result<void>{}; }},
+      {exit_code::files, [&] { return directory ? check_tenants(o.store) : result<void>{}; }},
       {exit_code::files, [&] { return o.cluster.gateway ? check_keys(o.gateway) : result<void>{}; }},
       {exit_code::files,
        [&] { return check_tls_files(o.gateway.tls_certificate_file, o.gateway.tls_key_file); }},

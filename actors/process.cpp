@@ -247,7 +247,7 @@ result<void> process::open_directory() {
       std::make_shared<store_share>(std::string{reinterpret_cast<const char*>(key.data()), key.size()});
   const auto at = directory_listen(opts());
   if (!at) return {};
-  const auto port = objects_->open_directory(*at);
+  const auto port = objects_->open_directory(*at, opts().store);
   if (!port) return fail(port.error());
   const auto& advertised = opts().cluster.advertise;
   info_.directory = to_string(host_port{advertised.empty() ? at->host : advertised, *port});
@@ -276,6 +276,7 @@ result<void> process::lend_segment(std::uint16_t control_port) {
     if (!disk) return fail(disk.error());
     segment.disk = std::move(*disk);
   }
+  segment.gate_port = o.store.gate_port;
   objects_->lend(std::move(segment));
   return {};
 }

@@ -31,6 +31,13 @@ struct place {
   const Value& in(const options& o) const { return o.*section.*field; }
 };
 
+template <class Section, class Value>
+place<Section, Value> at(Section options::*section, Value Section::*field) {
+  return {section, field};
+}
+
+using table = std::vector<declaration>;
+
 inline std::string quoted(std::string_view text) { return "\"" + std::string{text} + "\""; }
 
 inline declaration make_declaration(naming n, std::string section, std::string placeholder,
@@ -221,5 +228,8 @@ declaration optional_endpoint(naming n, const std::string& section,
   d.show = [=](const options& o) { return at.in(o) ? to_string(*at.in(o)) : std::string{}; };
   return d;
 }
+
+/// Of the object store (store_declarations.cpp).
+void add_store(table& t);
 
 }  // namespace mooncaf::config

@@ -10,12 +10,6 @@ namespace mooncaf::config {
 namespace {
 
 using namespace std::chrono_literals;
-using table = std::vector<declaration>;
-
-template <class Section, class Value>
-place<Section, Value> at(Section options::*section, Value Section::*field) {
-  return {section, field};
-}
 
 struct role_name {
   std::string_view word;
@@ -261,41 +255,6 @@ void add_cache(table& t) {
                    s, at(c, &cache_options::flush_limit), 0s, 1h));
   t.push_back(time({"lease-ttl", "lease_ttl", "A pin that nobody renews is dropped after this time", who}, s,
                    at(c, &cache_options::lease_ttl), 100ms, 1h));
-}
-
-void add_store(table& t) {
-  const auto c = &options::store;
-  const std::string s = "store";
-  t.push_back(optional_endpoint(
-      {"store-listen", "listen",
-       "Where the directory of the object store for other engines answers; empty: there is none, but without "
-       "a model it is port 7460 of listen's host",
-       "conductor"},
-      s, at(c, &store_options::listen), 0));
-  t.push_back(
-      size({"store-dram", "dram",
-            "Memory lent to the object store, where the conductor carries its directory; 0B: none", "cache"},
-           s, at(c, &store_options::dram_bytes), 0, 16'384 * GiB));
-  t.push_back(text({"store-ssd-path", "ssd_path",
-                    "Folder on an SSD, lent to the object store beside store-dram, for what that has no room "
-                    "for; it survives a restart; empty: none",
-                    "cache"},
-                   s, at(c, &store_options::ssd_path), "DIR"));
-  t.push_back(size({"store-ssd-size", "ssd", "Room for objects there", "cache"}, s,
-                   at(c, &store_options::ssd_bytes), 16 * MiB, 1'048'576 * GiB));
-  t.push_back(choice<store_options, write_policy_choice>(
-      {"store-write-policy", "write_policy",
-       "When an object goes to SSD: when it leaves memory, at once, or after some uses", "cache"},
-      s, at(c, &store_options::write_policy),
-      {{"write_back", write_policy_choice::write_back},
-       {"write_through", write_policy_choice::write_through},
-       {"write_through_selective", write_policy_choice::write_through_selective}}));
-  t.push_back(integer({"store-selective-hits", "selective_hits",
-                       "Uses after which write_through_selective writes an object", "cache"},
-                      s, at(c, &store_options::selective_hits), 1u, 1000u, "uses"));
-  t.push_back(integer({"store-promote-hits", "promote_hits",
-                       "Uses after which an object that was read from SSD stays in memory", "cache"},
-                      s, at(c, &store_options::promote_hits), 1u, 1000u, "uses"));
 }
 
 void add_scheduler(table& t) {

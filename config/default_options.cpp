@@ -44,6 +44,13 @@ options default_options() {
   o.store.write_policy = defaults::store::write_policy;
   o.store.selective_hits = defaults::store::selective_hits;
   o.store.promote_hits = defaults::store::promote_hits;
+  o.store.lease = defaults::store::lease;
+  o.store.recovery = defaults::store::recovery;
+  o.store.eviction = defaults::store::eviction;
+  o.store.high_watermark = defaults::store::high_watermark;
+  o.store.low_watermark = defaults::store::low_watermark;
+  o.store.hot_reads_per_s = defaults::store::hot_reads;
+  o.store.hot_replicas = defaults::store::hot_replicas;
   o.scheduler = {defaults::scheduler::policy,
                  defaults::scheduler::admission,
                  defaults::scheduler::max_queued,

@@ -75,6 +75,12 @@ inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with store-s
 inline constexpr auto write_policy = write_policy_choice::write_back;  // writes only what memory cannot keep
 inline constexpr std::uint32_t selective_hits = 2;  // uses; what is wanted once is seldom wanted again
 inline constexpr std::uint32_t promote_hits = 2;    // uses; the same
+inline constexpr auto lease = 10s;                  // a reader on a slow link has its 16 MiB by then
+inline constexpr auto recovery = 1s;                // lenders look for a directory four times a second
+inline constexpr auto eviction = store_eviction_choice::lru;          // what users of other stores expect
+inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room
+inline constexpr double hot_reads = 0;            // reads a second; 0: a copy nobody asked for costs memory
+inline constexpr std::uint32_t hot_replicas = 2;  // one host more halves the load of the one it had
 }  // namespace store
 
 namespace scheduler {

@@ -270,6 +270,14 @@ std::optional<host_port> directory_listen(const options& o) {
   return host_port{o.cluster.listen.host, defaults::store::port};
 }
 
+result<void> check_watermarks(const store_options& o) {
+  if (o.low_watermark <= o.high_watermark) return {};
+  return fail(ec::invalid_argument,
+              "store-low-watermark: objects are evicted from the high watermark down to the low one, and " +
+                  config::format_real(o.low_watermark) + " is above " +
+                  config::format_real(o.high_watermark));
+}
+
 result<void> check_serving(const options& o) {
   const auto& c = o.cluster;
   const bool modelled = o.model.device.starts_with("model:");
@@ -323,6 +331,7 @@ result<void> check_serving(const options& o) {
   if (o.store.listen && !c.conductor)
     return fail(ec::invalid_argument,
                 "store-listen: the conductor carries the directory; a cache finds it through join");
+  if (const auto fit = check_watermarks(o.store); !fit) return fit;
   const auto directory = directory_listen(o);
   const bool alone =
       config::is_loopback(c.listen.host) && (!directory || config::is_loopback(directory->host)) &&

@@ -31,6 +31,7 @@ enum class serving_mode : std::uint8_t {
   coupled,        ///< one worker does both: the baseline to compare with
 };
 enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
+enum class store_eviction_choice : std::uint8_t { lru, lfu, length_aware, cost_aware };
 /// When KV leaves for a decode node: each layer as soon as it is computed, or everything after the prompt.
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
 /// When the loading of a prefix ends: see `prefetch_mode` (runtime/sched/prefetch_policy.hpp).
@@ -117,6 +118,16 @@ struct store_options {
   write_policy_choice write_policy = write_policy_choice::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
   std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
+  std::uint16_t gate_port = 0;       ///< cache: where tenants are let in, if there are any; 0: any free one
+  // conductor: its directory
+  std::chrono::nanoseconds lease{};     ///< a look protects an object for so long
+  std::chrono::nanoseconds recovery{};  ///< it waits for the first segment that an earlier directory knew
+  store_eviction_choice eviction = store_eviction_choice::lru;
+  double high_watermark = 0, low_watermark = 0;  ///< shares of the memory
+  double hot_reads_per_s = 0;                    ///< of an object that gets another replica; 0: none does
+  std::uint32_t hot_replicas = 0;                ///< that it has at most
+  std::string tenants_file;                      ///< empty: no tenants
+  std::string state_folder;                      ///< empty: beside the user's secret
 };
 
 struct scheduler_options {
@@ -253,6 +264,9 @@ bool serves_model(const options& values);
 /// Where this process's directory of objects listens, if it carries one: a conductor does where it is told
 /// to, and without a model, as it would have nothing else to do, beside its control port.
 std::optional<host_port> directory_listen(const options& values);
+
+/// Whether the store's watermarks can be kept. @error `ec::invalid_argument` with what is wrong with them
+result<void> check_watermarks(const store_options& values);
 
 /// What only a process that is about to serve must fulfil, on top of `parse_options`: a model for the roles
 /// that compute or tokenize, a conductor to join, a cluster secret once others can reach us.

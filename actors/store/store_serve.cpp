@@ -10,9 +10,9 @@
 #include "actors/cluster/shutdown.hpp"
 #include "actors/exit_codes.hpp"
 #include "actors/log.hpp"
+#include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_door.hpp"
-#include "actors/store/tenants_file.hpp"
 #include "config/value.hpp"
 #include "storage/memory_room.hpp"
 #include "storage/objects/directory_server.hpp"
@@ -67,62 +67,30 @@ std::string state_folder(const std::string& given, std::uint16_t port) {
 
 int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  std::string listen{default_directory}, tenants, state;
-  object_table_options table;
-  directory_server_options options;
-  double lease = to_seconds(table.lease), recovery = to_seconds(options.recovery);
+  std::string listen{default_directory};
+  auto chosen = default_options();
   sim::command_line line{"mooncaf store directory [options]", "Knows where every object is.", {}, {}};
-  line.arguments = {
-      sim::text("listen", "HOST:PORT", "where clients and lenders connect, 127.0.0.1:7460 by default",
-                listen),
-      sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
-                common.secret_file),
-      sim::text("tenants-file", "FILE",
-                "TOML with a token for each tenant, and its quota; without it there are none", tenants),
-      sim::seconds("lease", "how long a look protects an object", lease, 0.001, 3600),
-      sim::seconds(
-          "recovery",
-          "how long to wait for the first segment that an earlier directory knew; for the others five "
-          "times as long; 1s by default",
-          recovery, 0, 3600),
-      sim::choice(
-          "eviction",
-          "what leaves first; cost_aware: what costs least to lose, by the costs that puts name and by "
-          "what was wanted again before",
-          {"lru", "lfu", "length_aware", "cost_aware"}, table.eviction),
-      sim::real(
-          "hot-reads",
-          "reads a second of one object above which it gets a replica on another host, in memory that is "
-          "free; given up when it is read less; 0, the default: never",
-          table.hot_reads_per_s, 0, 1e6),
-      sim::whole("hot-replicas", "replicas that such an object has at most, 2 by default", table.hot_replicas,
-                 2, object_table::replicas_max),
-      sim::text("state", "DIR",
-                "what the next directory at this address has to know of SSDs; by default a folder beside the "
-                "user's secret",
-                state),
-      sim::real("high-watermark", "share of the memory above which objects are evicted", table.high_watermark,
-                0.01, 1),
-      sim::real("low-watermark", "share of the memory down to which they are", table.low_watermark, 0, 1)};
+  line.arguments = joined({sim::text("listen", "HOST:PORT",
+                                     "where clients and lenders connect, 127.0.0.1:7460 by default", listen),
+                           sim::text("cluster-secret-file", "FILE",
+                                     "the cluster's secret; the user's own by default", common.secret_file)},
+                          directory_arguments(chosen));
   if (const auto status = begin(line, args, io)) return *status;
   const auto at = config::parse_endpoint(listen);
   if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
   if (const auto ok = check_secret(common, at->host); !ok) return complain(io, ok.error(), 2);
-  table.lease = from_seconds(lease);
+  if (const auto fit = check_watermarks(chosen.store); !fit) return complain(io, fit.error(), 2);
   const auto own = common.address();
   if (!own) return complain(io, own.error(), static_cast<int>(exit_code::files));
-  options.host = at->host;
-  options.port = at->port;
-  options.secret = own->secret;
-  options.table = table;
-  auto parts = load_tenants(tenants);
-  if (!parts) return complain(io, parts.error(), static_cast<int>(exit_code::files));
-  options.tenants = std::move(*parts);
-  options.state_folder = state_folder(state, at->port);
-  options.recovery = from_seconds(recovery);
+  auto options = directory_settings(chosen.store);
+  if (!options) return complain(io, options.error(), static_cast<int>(exit_code::files));
+  options->host = at->host;
+  options->port = at->port;
+  options->secret = own->secret;
+  options->state_folder = state_folder(chosen.store.state_folder, at->port);
   claim_stop_signals();
   configure_log(log_level::info, false, "directory");
-  const auto server = directory_server::start(std::move(options));
+  const auto server = directory_server::start(std::move(*options));
   if (!server) return complain(io, server.error(), static_cast<int>(exit_code::address));
   return until_stopped("directory", at->host + ":" + std::to_string((*server)->port()));
 }
@@ -182,7 +150,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   disk_policy policy{write_policy::write_back, defaults::store::selective_hits,
                      defaults::store::promote_hits};
   bool no_tcp = false, page_cache = false;
-  std::uint32_t gate_port = 0;
+  auto chosen = default_options();
   sim::command_line line{
       "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
   line.arguments = joined(
@@ -193,9 +161,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
                  listen),
        sim::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
                  advertise),
-       sim::whole("gate-port",
-                  "where tenants' clients read and write it, on the same host; any free port by default",
-                  gate_port, 0, 65535),
+       argument_of("store-gate-port", chosen),
        sim::flag("local-only", "serve processes of this host alone", no_tcp),
        sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
        sim::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
@@ -230,7 +196,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   options.listen_host = at->host;
   options.data_port = at->port;
   options.advertised_host = advertise;
-  options.gate_port = static_cast<std::uint16_t>(gate_port);
+  options.gate_port = chosen.store.gate_port;
   options.log = [](std::string_view text) { log_warn("segment", {{"message", text}}); };
   claim_stop_signals();
   configure_log(log_level::info, false, name);

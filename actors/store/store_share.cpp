@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/log.hpp"
+#include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_door.hpp"
 
@@ -26,13 +27,14 @@ directory_address store_share::address_of(const host_port& at) const {
   return to;
 }
 
-result<std::uint16_t> store_share::open_directory(const host_port& at) {
-  directory_server_options options;
-  options.host = at.host;
-  options.port = at.port;
-  options.secret = key_;
-  options.state_folder = store::state_folder({}, at.port);
-  auto started = directory_server::start(std::move(options));
+result<std::uint16_t> store_share::open_directory(const host_port& at, const store_options& chosen) {
+  auto options = store::directory_settings(chosen);
+  if (!options) return fail(options.error());
+  options->host = at.host;
+  options->port = at.port;
+  options->secret = key_;
+  options->state_folder = store::state_folder(chosen.state_folder, at.port);
+  auto started = directory_server::start(std::move(*options));
   if (!started) return fail(started.error());
   directory_ = std::move(*started);
   std::lock_guard lock{mutex_};

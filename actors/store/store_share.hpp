@@ -25,8 +25,9 @@ class store_share {
   /// Ends the loan: what lay in it is gone, unless it has other replicas.
   ~store_share();
 
-  /// Carries the directory. @returns its port. @error those of `directory_server::start`
-  result<std::uint16_t> open_directory(const host_port& at);
+  /// Carries the directory. @returns its port.
+  /// @error those of `directory_server::start` and `store::directory_settings`
+  result<std::uint16_t> open_directory(const host_port& at, const store_options& chosen);
   /// Lends a segment as soon as `directory_at` has told where the directory is. Tries until it succeeds, and
   /// says in the log why it does not.
   /// @param segment  all but the directory's address.

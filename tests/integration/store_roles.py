@@ -128,6 +128,36 @@ def test_nodes_with_and_without_a_model_do_not_mix_and_a_model_s_cluster_may_car
         assert len(world.lenders()) == 1
 
 
+def test_the_conductor_s_directory_takes_the_options_of_the_store_s_own():
+    with Cluster() as cluster:
+        world = RoleStore(cluster)
+        tenants = os.path.join(world.folder, "tenants.toml")
+        with open(os.open(tenants, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write('[red]\ntoken = "a token of this test alone, 0123456789"\n')
+        token = os.path.join(world.folder, "token")
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("a token of this test alone, 0123456789\n")
+        world.conductor("--store-tenants-file", tenants, "--store-lease", "50ms", "--store-high-watermark", "0.5",
+                        "--store-low-watermark", "0.3")
+        gate = free_port()
+        world.cache("one", "--store-dram", "32MiB", "--store-gate-port", str(gate))
+        wait_until("it lends", lambda: len(world.lenders()) == 1)
+        assert [t["name"] for t in world.json("tenants")] == ["red"]
+        world.run("put", "of-red", "--token-file", token, stdin=b"value")  # through the gate
+        listening = {line.split()[1].split(":")[1] for line in open("/proc/net/tcp").readlines()[1:] if line.split()[3] == "0A"}
+        assert f"{gate:04X}" in listening and world.run("get", "of-red", "--token-file", token) == b"value"
+        for i in range(24):
+            world.run("put", f"k{i}", stdin=noise(1 << 20, i))
+        wait_until("half of it makes way", lambda: world.json("segments")[0]["used_bytes"] <= 16 << 20)
+        assert world.json("stat")["evictions"] > 0
+    for args, status, reason in ((("--store-low-watermark", "0.9", "--store-high-watermark", "0.5"), 2, b"store-low-watermark: "),
+                                 (("--store-tenants-file", "/nowhere"), 8, b"/nowhere"), (("--store-hot-replicas", "1"), 2, b"out of range")):
+        done = subprocess.run([BINARY, "--role", "conductor", *args], capture_output=True, timeout=30)
+        assert done.returncode == status and reason in done.stderr, (args, done)
+        alone = subprocess.run([BINARY, "store", "directory", *[a.replace("--store-", "--") for a in args]], capture_output=True, timeout=30)
+        assert alone.returncode == status, (args, alone)
+
+
 def test_the_examples_in_python_run_as_printed():
     with Cluster() as cluster:
         world = RoleStore(cluster)
