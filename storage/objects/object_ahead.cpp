@@ -19,8 +19,9 @@ reservation object_table::reserve_ahead(session_id writer, std::uint64_t size, c
   const bool fits = static_cast<double>(used_bytes_) + wanted <= all * options_.high_watermark;
   if (!policy.may_be_ahead() || wanted > all * largest_share || !fits) return {store_code::no_space, 0, {}};
   // Nobody can say such a name: what begins with a zero byte has another one behind it (`key_scope`).
-  const auto made =
-      reserve(writer, std::string(1, '\0') + std::to_string(next_ticket_), size, policy, host, now);
+  auto unsaid = std::to_string(next_ticket_);
+  unsaid.insert(unsaid.begin(), '\0');
+  const auto made = reserve(writer, unsaid, size, policy, host, now);
   if (made.code != store_code::ok) return made;
   tickets_.at(made.ticket)->second.ahead = true;
   ahead_.emplace_back(now + options_.ahead_for, made.ticket);
