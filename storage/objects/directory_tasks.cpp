@@ -80,7 +80,8 @@ void directory_desk::assign(task& t, time_point now) {
   t.updated = now;
   const auto seen = table_.look(t.order.key, now);
   if (seen.code != store_code::ok) return end_task(t, seen.code, now);
-  if (seen.places.empty()) return end_task(t, store_code::replica_not_ready, now);  // on SSD alone: nobody holds it
+  if (seen.places.empty())
+    return end_task(t, store_code::replica_not_ready, now);  // on SSD alone: nobody holds it
   auto by = seen.places.front().segment;
   if (const auto source = segment_named(t.order.source)) by = source->id;
   const auto holder = holders_.find(by);

@@ -38,6 +38,8 @@ def quiet(world):
 
 
 def test_more_than_the_memory_holds_is_read_from_ssd():
+    from mooncaf.store import TaskStatus
+
     with Cluster() as cluster:
         world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s")
         store = world.client()
@@ -56,6 +58,13 @@ def test_more_than_the_memory_holds_is_read_from_ssd():
         assert media == {"s0": "dram", "s0/ssd": "ssd"}, media
         key = on_ssd[0]["key"]
         assert [d["segment"] for d in world.json("stat", key)[0]["ssd"]] == ["s0/ssd"]
+        # Nobody holds it in memory who could carry out a task about it.
+        quiet(world)
+        alone = next(o["key"] for o in world.json("ls") if o["on_ssd"] and o["replicas"] == o["on_ssd"])
+        task, code = store.create_copy_task(alone, ["s0"])
+        assert code == 0, code
+        wait_until("the task has ended", lambda: store.query_task(task)[0].status in (TaskStatus.SUCCESS, TaskStatus.FAILED))
+        assert store.query_task(task)[0].status == TaskStatus.FAILED and store.get(alone) == values[alone]
         # An object that is removed leaves the disk, too.
         assert store.remove("k0", True) == 0 and store.get("k0") == b""
         world.run("rm", "--matching", ".", "--force")
