@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t assemblies_max = 4096;
 // Answers that share a system call, which here costs more than hashing what they are about.
 constexpr std::size_t answers_together = 8;
+constexpr std::size_t refused_max = 64;  // of which it is remembered why
 
 }  // namespace
 
@@ -152,7 +153,11 @@ void tcp_inbound::conclude(tcp_link& link, transfer_id id, assembly& a) {
 // Ended here before (landed or not), or arriving over another path at this moment. Not a byte of it is taken.
 void tcp_inbound::answer_repeated(tcp_link& link, transfer_id id, landing_log::state state) {
   error outcome;
-  if (state == landing_log::state::failed) outcome = {ec::cancelled, "this transfer failed before"};
+  if (state == landing_log::state::failed) {
+    const auto known =
+        std::find_if(refused_.begin(), refused_.end(), [&](const auto& r) { return r.first == id; });
+    outcome = known != refused_.end() ? known->second : error{ec::cancelled, "this transfer failed before"};
+  }
   if (state == landing_log::state::claimed)
     outcome = {ec::unavailable, "this transfer arrives over another path"};
   reply(link, frame_type::write_result, id, outcome);
@@ -169,7 +174,12 @@ void tcp_inbound::fail_write(tcp_link& link, transfer_id id, assembly& a, error 
 void tcp_inbound::answer_failed(tcp_link& link, transfer_id id) {
   const auto a = std::move(assemblies_[id]);
   assemblies_.erase(id);
-  if (!a.cancelled_by) return reply(link, frame_type::write_result, id, a.cause);
+  if (!a.cancelled_by) {
+    // Pieces that come later, over another connection, may be answered before this answer has left.
+    refused_.emplace_back(id, a.cause);
+    if (refused_.size() > refused_max) refused_.pop_front();
+    return reply(link, frame_type::write_result, id, a.cause);
+  }
   reply(*a.cancelled_by, frame_type::cancel_result, id, {});
   if (a.cancelled_by != &link) a.cancelled_by->kick();
 }

@@ -77,6 +77,7 @@ class tcp_inbound : public tcp_link_owner, public std::enable_shared_from_this<t
   std::mutex mutex_;
   std::vector<std::shared_ptr<tcp_link>> links_;
   std::unordered_map<transfer_id, assembly> assemblies_;
+  std::deque<std::pair<transfer_id, error>> refused_;  // lately, and why
   std::unordered_map<tcp_link*, std::deque<answer>> answers_;
   bool over_ = false;
   bool end_reported_ = false;
