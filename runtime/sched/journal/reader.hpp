@@ -67,7 +67,7 @@ class reader {
 
   template <class Tuple>
   void get_all(const Tuple& t) {
-    std::apply([this](auto&... v) { (get(v), ...); }, t);
+    std::apply([this](auto&... v) { (this->get(v), ...); }, t);
   }
   void get(std::uint64_t& v) { v = varint(); }
   void get(std::uint32_t& v) { v = static_cast<std::uint32_t>(below(std::uint64_t{1} << 32)); }
