@@ -111,7 +111,10 @@ class rocksdb_tier {
   /// Reads and verifies one block. @error `ec::not_found`, `ec::corrupt` (dropped), `ec::io_error`.
   result<void> get(const get_item& block);
   /// The same for many, `read_threads` at a time. @returns one result per item, in order.
-  std::vector<result<void>> multi_get(std::span<const get_item> blocks);
+  /// @param in  called with the index of each block that could be read as soon as it is in its buffer and
+  ///            verified, on one of several threads, in no order.
+  std::vector<result<void>> multi_get(std::span<const get_item> blocks,
+                                      const std::function<void(std::size_t)>& in = {});
   /// The same in step: the first part of all blocks, then the second, and so on, for who can use the first
   /// parts of all before the others are there.
   /// @param in  called on the calling thread with how many leading parts of all blocks are in their buffers;

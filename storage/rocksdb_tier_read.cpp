@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/units.hpp"
 #include "storage/rocksdb_tier_impl.hpp"
 
 namespace mooncaf {
@@ -53,9 +54,15 @@ void rocksdb_tier::impl::read_part(const get_item& item, std::uint32_t part, rea
   const auto length = part_length(part, item.into.size());
   if (!ours || *found != expected || bytes.size() != block_record::size_bytes + length)
     return refuse(ec::corrupt, name + " holds something else than its name says");
-  auto* to = item.into.data() + parts.offset(part);
-  std::memcpy(to, bytes.data() + block_record::size_bytes, length);
-  XXH3_64bits_update(&so_far.hash, to, length);
+  // Step by step, so that what was copied is hashed while it is in the cache.
+  constexpr std::size_t step = 32 * KiB;
+  const auto into = item.into.subspan(parts.offset(part), length);
+  const auto from = bytes.subspan(block_record::size_bytes);
+  for (std::size_t at = 0; at < length; at += step) {
+    const auto n = std::min(step, length - at);
+    std::memcpy(into.data() + at, from.data() + at, n);
+    XXH3_64bits_update(&so_far.hash, into.data() + at, n);
+  }
 }
 
 result<block_record> rocksdb_tier::impl::end(const get_item& item, reading& whole) const {
@@ -88,9 +95,13 @@ result<void> rocksdb_tier::impl::settle(const get_item& item, const result<block
 
 result<void> rocksdb_tier::get(const get_item& item) { return self_->settle(item, self_->read_one(item)); }
 
-std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> items) {
+std::vector<result<void>> rocksdb_tier::multi_get(std::span<const get_item> items,
+                                                  const std::function<void(std::size_t)>& in) {
   std::vector<result<block_record>> found(items.size());
-  self_->readers.run(items.size(), [&](std::size_t i) { found[i] = self_->read_one(items[i]); });
+  self_->readers.run(items.size(), [&](std::size_t i) {
+    found[i] = self_->read_one(items[i]);
+    if (found[i] && in) in(i);
+  });
   std::vector<result<void>> outcomes;
   outcomes.reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) outcomes.push_back(self_->settle(items[i], found[i]));

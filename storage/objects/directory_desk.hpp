@@ -85,7 +85,7 @@ class directory_desk : private object_journal {
     bool greeted = false;
     std::vector<std::uint32_t> lent;
     std::vector<std::byte> entries;  ///< of the next journal frame
-    bool urgent = false;             ///< somebody waits for its acknowledgement
+    store_wire::waits waited_for = {};
     std::uint64_t told = 0, acked = 0;
     time_point told_at{};
     std::vector<std::byte> ready;

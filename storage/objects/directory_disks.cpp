@@ -38,6 +38,8 @@ void directory_desk::load(std::uint32_t from, std::uint64_t ticket, const replic
     out.put(to.offset);
     out.put(to.bytes);
   });
+  auto* const s = holder(from);
+  if (s && s->waited_for == store_wire::waits::nobody) s->waited_for = store_wire::waits::for_work;
 }
 
 /// Until the lender has acknowledged it, nobody knows whether the object is still there.
@@ -52,7 +54,7 @@ void directory_desk::erased(std::uint32_t disk, std::uint64_t ticket, std::strin
   auto* const s = holder(disk);
   const auto here = disks_.find(disk);
   if (!s || here == disks_.end()) return;
-  s->urgent = true;
+  s->waited_for = store_wire::waits::to_hear;
   here->second.untold.emplace_back(s->told + 1, hash_of(key));
   if (removing_) wait_for(to, *s);
 }

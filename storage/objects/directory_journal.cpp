@@ -69,7 +69,7 @@ void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, std::uin
 }
 
 void directory_desk::wait_for(std::uint64_t to, session& s) {
-  s.urgent = true;
+  s.waited_for = store_wire::waits::to_hear;
   const std::pair need{to, s.told + 1};
   if (std::find(heard_first_.begin(), heard_first_.end(), need) == heard_first_.end())
     heard_first_.push_back(need);
@@ -112,13 +112,13 @@ void directory_desk::fence(std::uint32_t segment) {
 void directory_desk::seal(session& s) {
   {
     store_wire::frame out{s.ready, store_wire::journal_base + ++s.told, store_wire::op::journal};
-    out->put(static_cast<std::uint8_t>(s.urgent));
+    out->put(static_cast<std::uint8_t>(s.waited_for));
     const auto filler = store_wire::urgent_bytes - std::min(s.entries.size(), store_wire::urgent_bytes);
-    if (s.urgent) out->put_text(std::string(filler, '\0'));
+    if (s.waited_for != store_wire::waits::nobody) out->put_text(std::string(filler, '\0'));
     out->put_bytes(s.entries);
   }
   s.entries.clear();
-  s.urgent = false;
+  s.waited_for = store_wire::waits::nobody;
   s.told_at = now_;
 }
 

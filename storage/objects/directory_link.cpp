@@ -135,20 +135,29 @@ result<void> directory_link::receive(std::span<std::byte> into, time_point until
 
 result<std::uint64_t> directory_link::ask(store_wire::op what,
                                           const std::function<void(byte_writer&)>& payload) {
+  return ask_all(what, 1, [&](std::size_t, byte_writer& out) { payload(out); });
+}
+
+result<std::uint64_t> directory_link::ask_all(store_wire::op what, std::size_t count,
+                                              const std::function<void(std::size_t, byte_writer&)>& payload) {
   std::uint64_t number = 0;
   {
     std::lock_guard lock{mutex_};
     if (ended_.code != ec::none) return fail(ended_);
-    number = next_++;
+    number = next_;
+    next_ += count;
   }
   std::vector<std::byte> bytes;
-  {
-    store_wire::frame frame{bytes, number, what};
-    payload(*frame);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto begin = bytes.size();
+    {
+      store_wire::frame frame{bytes, number + i, what};
+      payload(i, *frame);
+    }
+    if (bytes.size() - begin > store_wire::frame_bytes_max)
+      return fail(ec::invalid_argument,
+                  "the batch takes more than " + std::to_string(store_wire::frame_bytes_max) + " bytes");
   }
-  if (bytes.size() > store_wire::frame_bytes_max)
-    return fail(ec::invalid_argument,
-                "the batch takes more than " + std::to_string(store_wire::frame_bytes_max) + " bytes");
   std::lock_guard lock{sending_};
   if (auto sent = send_all(bytes, clock_type::now() + limit_); !sent) {
     give_up(sent.error());  // half a question may have gone out

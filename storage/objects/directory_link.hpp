@@ -46,6 +46,9 @@ class directory_link {
 
   /// Sends a question. @returns its number, or an error where the connection has ended.
   result<std::uint64_t> ask(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+  /// The same for many of one kind, sent at once; their numbers follow on each other. @returns the first.
+  result<std::uint64_t> ask_all(store_wire::op what, std::size_t count,
+                                const std::function<void(std::size_t, byte_writer&)>& payload);
   /// Waits for the answer to one's own question; each is to be waited for once.
   result<answer> wait(std::uint64_t number);
   result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);

@@ -13,7 +13,8 @@ namespace mooncaf {
 
 /// Keeps objects under their tickets. What is asked of it happens in the background, in this order where it
 /// matters: an object is erased after it was saved.
-/// @thread  All functions from one thread; `report` and what waits for erasures are called on another.
+/// @thread  All functions from one thread; `report` and what waits for erasures are called on others,
+/// `report` on several, one after the other.
 class object_disk {
  public:
   struct outcome {

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "runtime/base/posix.hpp"
 #include "storage/objects/store_wire.hpp"
@@ -247,30 +249,65 @@ void rocksdb_object_disk::turn(std::unique_lock<std::mutex>& lock) {
   }
   const auto report = report_;
   lock.unlock();
-  const auto tell = [&](const std::vector<outcome>& all) {
-    if (report && !all.empty()) report(all);
-  };
-  tell(do_loads(loads));
+  do_loads(loads, report);
   do_erasures(erasures);
-  tell(do_saves(saves));
+  const auto saved = do_saves(saves);
+  if (report && !saved.empty()) report(saved);
   lock.lock();
 }
 
-std::vector<object_disk::outcome> rocksdb_object_disk::do_loads(std::span<const load_job> jobs) {
-  std::vector<get_item> items;
-  for (const auto& j : jobs)
-    for (std::uint64_t at = 0; at < j.into.size(); at += chunk_bytes)
-      items.push_back({key_of(j.ticket, static_cast<std::uint32_t>(at / chunk_bytes)),
-                       j.into.subspan(at, std::min(chunk_bytes, j.into.size() - at))});
-  const auto read = tier_->multi_get(items);
-  std::vector<outcome> all;
-  std::size_t next = 0;
-  for (const auto& j : jobs) {
-    outcome o{j.ticket, true};
-    for (auto n = chunks_of(j.into.size()); n > 0; --n, ++next) o.good = o.good && read[next].has_value();
-    all.push_back(o);
+namespace {
+
+/// Reports what is done by several threads: each says so at once, unless another is saying something, which
+/// then says that, too.
+class joint_report {
+ public:
+  explicit joint_report(const std::function<void(std::span<const object_disk::outcome>)>& to) : to_(to) {}
+  void add(const object_disk::outcome& one) {
+    if (!to_) return;
+    std::unique_lock lock{mutex_};
+    unsaid_.push_back(one);
+    if (std::exchange(saying_, true)) return;
+    while (!unsaid_.empty()) {
+      const auto now = std::exchange(unsaid_, {});
+      lock.unlock();
+      to_(now);
+      lock.lock();
+    }
+    saying_ = false;
   }
-  return all;
+
+ private:
+  const std::function<void(std::span<const object_disk::outcome>)>& to_;
+  std::mutex mutex_;
+  std::vector<object_disk::outcome> unsaid_;
+  bool saying_ = false;
+};
+
+}  // namespace
+
+/// Each object is reported as soon as all of it is there.
+void rocksdb_object_disk::do_loads(std::span<const load_job> jobs,
+                                   const std::function<void(std::span<const outcome>)>& report) {
+  std::vector<get_item> items;
+  std::vector<std::size_t> job_of;
+  std::vector<std::atomic<std::uint32_t>> missing(jobs.size());  // chunks
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto& into = jobs[i].into;
+    missing[i] = chunks_of(into.size());
+    for (std::uint32_t n = 0; n < missing[i]; ++n) {
+      const auto at = n * chunk_bytes;
+      items.push_back({key_of(jobs[i].ticket, n), into.subspan(at, std::min(chunk_bytes, into.size() - at))});
+      job_of.push_back(i);
+    }
+  }
+  joint_report said{report};
+  static_cast<void>(tier_->multi_get(items, [&](std::size_t item) {
+    const auto i = job_of[item];
+    if (missing[i].fetch_sub(1) == 1) said.add({jobs[i].ticket, true});
+  }));
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    if (missing[i] != 0) said.add({jobs[i].ticket, false});
 }
 
 void rocksdb_object_disk::do_erasures(std::span<const erasure> jobs) {

@@ -68,7 +68,7 @@ class rocksdb_object_disk final : public object_disk {
   void take(const listed_block& block, std::map<std::uint64_t, std::vector<block_key>>& found);
   void work();
   void turn(std::unique_lock<std::mutex>& lock);
-  std::vector<outcome> do_loads(std::span<const load_job> jobs);
+  void do_loads(std::span<const load_job> jobs, const std::function<void(std::span<const outcome>)>& report);
   void do_erasures(std::span<const erasure> jobs);
   std::vector<outcome> do_saves(std::span<const save_job> jobs);
   void say(const std::string& line) const;

@@ -10,9 +10,11 @@ using store_wire::entry;
 segment_ledger::outcome segment_ledger::apply(std::span<const std::byte> payload, time_point now) {
   byte_reader in{payload};
   outcome o;
-  o.acknowledge = in.get<std::uint8_t>() != 0;
-  if (o.acknowledge) in.take(in.get<std::uint32_t>());  // filler
-  while (in.ok() && in.left() > 0) {
+  const auto waited_for = store_wire::waits{in.get<std::uint8_t>()};
+  o.acknowledge = waited_for == store_wire::waits::to_hear;
+  o.understood = waited_for <= store_wire::waits::for_work;
+  if (waited_for != store_wire::waits::nobody) in.take(in.get<std::uint32_t>());  // filler
+  while (o.understood && in.ok() && in.left() > 0) {
     const auto kind = static_cast<entry>(in.get<std::uint8_t>());
     const auto segment = in.get<std::uint32_t>();
     if (kind == entry::joined || kind == entry::fenced) {

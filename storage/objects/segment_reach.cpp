@@ -27,6 +27,23 @@ std::uint64_t copy_checked(std::byte* to, const std::byte* from, std::size_t n) 
   return sum;
 }
 
+/// Copies pieces one after the other, in steps, and looks at what arrived while it is in the cache.
+template <class Byte, class Copy>
+std::uint64_t copy_and_look(std::span<const std::span<Byte>> pieces, const Copy& copy) {
+  constexpr std::size_t step = 32 * KiB;
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  std::size_t at = 0;
+  for (const auto& p : pieces)
+    for (std::size_t done = 0; done < p.size(); done += step) {
+      const auto part = p.subspan(done, std::min(step, p.size() - done));
+      const auto arrived = copy(part, at);
+      XXH3_64bits_update(&hash, arrived, part.size());
+      at += part.size();
+    }
+  return XXH3_64bits_digest(&hash);
+}
+
 /// A gate may not have heard yet of what the directory has told us, on a machine under load for seconds.
 template <class Call>
 result<std::uint64_t> patiently(const Call& call) {
@@ -183,18 +200,12 @@ result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_p
   const auto part = mapped_part(**w, to.offset, size_of(pieces));
   if (!part) return fail(part.error());
   if (pieces.size() == 1) return copy_checked(part->data(), pieces[0].data(), pieces[0].size());
-  XXH3_state_t hash;
-  XXH3_64bits_reset(&hash);
-  std::size_t at = 0;
-  for (const auto& p : pieces) {
-    std::memcpy(part->data() + at, p.data(), p.size());
-    XXH3_64bits_update(&hash, part->data() + at, p.size());
-    at += p.size();
-  }
-  return XXH3_64bits_digest(&hash);
+  return copy_and_look(pieces, [&](std::span<const std::byte> from, std::size_t at) {
+    return std::memcpy(part->data() + at, from.data(), from.size());
+  });
 }
 
-result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_pieces pieces) {
+result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_pieces pieces, bool arrived) {
   const auto w = open(from.segment);
   if (!w) return fail(w.error());
   if ((*w)->gate) return patiently([&] { return (*w)->gate->read(*pass(), from.offset, pieces); });
@@ -205,16 +216,12 @@ result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_
   }
   const auto part = mapped_part(**w, from.offset, size_of(pieces));
   if (!part) return fail(part.error());
-  if (pieces.size() == 1) return copy_checked(pieces[0].data(), part->data(), pieces[0].size());
-  XXH3_state_t hash;
-  XXH3_64bits_reset(&hash);
-  std::size_t at = 0;
-  for (const auto& p : pieces) {
-    std::memcpy(p.data(), part->data() + at, p.size());
-    XXH3_64bits_update(&hash, p.data(), p.size());
-    at += p.size();
-  }
-  return XXH3_64bits_digest(&hash);
+  // Small pieces are not streamed, and looked at where they arrived anyway.
+  if (pieces.size() == 1 && (!arrived || pieces[0].size() < stream_from))
+    return copy_checked(pieces[0].data(), part->data(), pieces[0].size());
+  return copy_and_look(pieces, [&](std::span<std::byte> to, std::size_t at) {
+    return std::memcpy(to.data(), part->data() + at, to.size());
+  });
 }
 
 /// Moves stripes, those of different segments at once where a network lies between.
@@ -266,10 +273,12 @@ result<std::uint64_t> segment_reach::write(std::span<const replica_place> to, so
   return done;
 }
 
-result<std::uint64_t> segment_reach::read(std::span<const replica_place> from, target_pieces pieces) {
-  if (from.size() == 1) return read_one(from.front(), pieces);
-  return in_stripes(from, pieces,
-                    [&](const replica_place& place, target_pieces part) { return read_one(place, part); });
+result<std::uint64_t> segment_reach::read(std::span<const replica_place> from, target_pieces pieces,
+                                          bool arrived) {
+  if (from.size() == 1) return read_one(from.front(), pieces, arrived);
+  return in_stripes(from, pieces, [&](const replica_place& place, target_pieces part) {
+    return read_one(place, part, false);  // all of it is looked at afterwards
+  });
 }
 
 result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at) {
@@ -287,7 +296,7 @@ result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at)
     } else {
       copy.resize(place.bytes);
       const std::span<std::byte> whole{copy};
-      if (auto read = read_one(place, {&whole, 1}); !read) return read;
+      if (auto read = read_one(place, {&whole, 1}, false); !read) return read;
       there = copy;
     }
     XXH3_64bits_update(&hash, there.data(), there.size());

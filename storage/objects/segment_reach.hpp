@@ -43,13 +43,15 @@ class segment_reach {
   /// @param settled  becomes false if bytes of a failed write may still land.
   /// @error `ec::not_found` for a segment that is not known, others of the way to it.
   result<std::uint64_t> write(std::span<const replica_place> to, source_pieces pieces, bool& settled);
-  result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces);
+  /// @param arrived  the checksum is that of the bytes that arrived, whatever happens to those in the segment
+  /// meanwhile; else, where that is faster, of those that were read.
+  result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces, bool arrived = true);
   /// Copies nothing where the segments are mapped. @returns xxh3-64 of the bytes there.
   result<std::uint64_t> checksum(std::span<const replica_place> at);
 
  private:
   result<std::uint64_t> write_one(const replica_place& to, source_pieces pieces, bool& settled);
-  result<std::uint64_t> read_one(const replica_place& from, target_pieces pieces);
+  result<std::uint64_t> read_one(const replica_place& from, target_pieces pieces, bool arrived);
   template <class Byte, class Move>
   result<std::uint64_t> in_stripes(std::span<const replica_place> places,
                                    std::span<const std::span<Byte>> pieces, const Move& move);

@@ -1,45 +1,13 @@
 #include "storage/objects/store_client.hpp"
 
 #include <algorithm>
-#include <thread>
 
-#include "runtime/base/hash.hpp"
+#include "storage/objects/store_batches.hpp"
 #include "storage/objects/waiting_for_room.hpp"
 
 namespace mooncaf {
 
 using store_wire::op;
-
-namespace {
-
-/// Well inside a lease: what is copied so soon after the question, nobody has written over meanwhile.
-constexpr auto surely_leased = std::chrono::seconds(5);
-
-std::uint64_t checksum_of(target_pieces pieces) {
-  XXH3_state_t hash;
-  XXH3_64bits_reset(&hash);
-  for (const auto& p : pieces) XXH3_64bits_update(&hash, p.data(), p.size());
-  return XXH3_64bits_digest(&hash);
-}
-
-void put_keys(byte_writer& out, std::span<const std::string_view> keys) {
-  out.put(static_cast<std::uint32_t>(keys.size()));
-  for (const auto key : keys) out.put_text(key);
-}
-
-/// Splits what does not fit one question. @param one  answers for a part of the items
-template <class Result, class Item, class Ask>
-std::vector<Result> in_batches(std::span<const Item> items, const Ask& one) {
-  if (items.size() <= store_wire::batch_max) return one(items);
-  std::vector<Result> all;
-  for (std::size_t at = 0; at < items.size(); at += store_wire::batch_max) {
-    const auto part = one(items.subspan(at, std::min<std::size_t>(store_wire::batch_max, items.size() - at)));
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
-}
-
-}  // namespace
 
 store_client::store_client(store_client_options options)
     : options_(std::move(options)),
@@ -178,80 +146,6 @@ void store_client::revoke(directory_link& to, std::span<const ending> all) {
       out.put(static_cast<std::uint32_t>(all.size()));
       for (const auto& e : all) out.put(e.ticket);
     }).and_then([&](std::uint64_t number) { return to.wait(number); });
-}
-
-// ---- get
-// -------------------------------------------------------------------------------------------------------
-
-std::vector<object_view> store_client::ask_views(op what, std::span<const std::string_view> all) {
-  return in_batches<object_view>(all, [&](std::span<const std::string_view> keys) {
-    std::vector<object_view> views(keys.size());
-    const auto asked = clock_type::now();
-    const auto answer = ask(what, [&](byte_writer& out) { put_keys(out, keys); });
-    byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
-    in.get<std::uint32_t>();
-    for (auto& v : views) {
-      if (answer) v = store_wire::get_view(in);
-      if (what != op::look) v.asked = asked;  // a mere look protects nothing
-      if (!answer || !in.ok()) v.code = answer ? store_code::internal : store_wire::code_of(answer.error());
-    }
-    return views;
-  });
-}
-
-std::vector<std::span<const replica_place>> store_client::nearest_first(const object_view& object) const {
-  auto order = replicas_of(object.places, object.size);
-  std::stable_partition(order.begin(), order.end(), [&](const auto& r) { return reach_.is_local(r); });
-  return order;
-}
-
-std::vector<object_view> store_client::find(std::span<const std::string_view> keys) {
-  auto views = ask_views(op::find, keys);
-  std::vector<std::size_t> on_disk;
-  for (std::size_t i = 0; i < views.size(); ++i)
-    if (views[i].code == store_code::ok && views[i].places.empty()) on_disk.push_back(i);
-  if (on_disk.empty()) return views;
-  std::vector<std::string_view> wanted;
-  for (const auto i : on_disk) wanted.push_back(keys[i]);
-  auto loaded = ask_views(op::load, wanted);
-  for (std::size_t i = 0; i < on_disk.size(); ++i) {
-    loaded[i].loaded = wanted[i];
-    views[on_disk[i]] = std::move(loaded[i]);
-  }
-  return views;
-}
-
-store_code store_client::read(const object_view& object, target_pieces pieces) {
-  auto code = read_once(object, pieces);
-  // What came from SSD may have had to make room for another before it was read, or found none itself.
-  constexpr int attempts = 8;
-  for (int i = 1; i < attempts && code != store_code::ok && !object.loaded.empty(); ++i) {
-    const std::string_view key = object.loaded;
-    const auto again = find({&key, 1}).front();
-    if (again.code == store_code::not_found) return again.code;
-    const bool other = again.code == store_code::ok && again.checksum != object.checksum;
-    if (other) return store_code::lease_ended;
-    code = read_once(again, pieces);
-    if (code == store_code::no_space) std::this_thread::sleep_for(std::chrono::milliseconds(1 << i));
-  }
-  return code;
-}
-
-store_code store_client::read_once(const object_view& object, target_pieces pieces) {
-  if (object.code != store_code::ok) return object.code;
-  reach_all(object.places);
-  auto outcome = store_code::transfer_failed;
-  for (const auto replica : nearest_first(object)) {
-    const auto sum = reach_.read(replica, pieces);
-    // The copying pass loads a line twice, to hash it and to copy it: past the lease that proves nothing, and
-    // what arrived is looked at itself.
-    if (sum && *sum == object.checksum &&
-        ((object.loaded.empty() && clock_type::now() - object.asked < surely_leased) ||
-         checksum_of(pieces) == object.checksum))
-      return store_code::ok;
-    if (sum) outcome = store_code::checksum_mismatch;
-  }
-  return outcome;
 }
 
 // ---- the rest

@@ -3,6 +3,7 @@
 // output.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +66,12 @@ class store_client {
   /// @returns one code for each: ok, already_exists, no_space, invalid_key, invalid_parameters,
   /// transfer_failed, …
   std::vector<store_code> put(std::span<const outgoing_object> items, const put_policy& policy);
+  /// Where an object that was found is to be copied to; empty: nowhere, it is answered with
+  /// invalid_parameters. Together as long as the object. Must not throw.
+  using target_of = std::function<std::vector<std::span<std::byte>>(std::size_t item, std::uint64_t size)>;
+  /// Finds objects and copies them, each as soon as it is in memory: what lies on SSD alone is read from
+  /// there while others are copied. @returns one code for each key, as of `find` and `read`.
+  std::vector<store_code> get(std::span<const std::string_view> keys, const target_of& into);
   /// Where objects are in memory, under a lease. Waits for what is on SSD alone to be read from there; what
   /// finds no room in memory is no_space. @returns one view for each key.
   std::vector<object_view> find(std::span<const std::string_view> keys);
@@ -165,6 +172,8 @@ class store_client {
   std::optional<store_code> put_ahead(const outgoing_object& item, const put_policy& policy);
   bool put_alike(std::span<const outgoing_object> items, const put_policy& policy);
   store_code put_next(room_ahead now, std::uint64_t checksum, std::string_view key);
+  class loads_ahead;
+  std::vector<store_code> get_once(std::span<const std::string_view> keys, const target_of& into);
   store_code read_once(const object_view& object, target_pieces pieces);
   std::vector<store_code> move_some(std::span<const std::string_view> keys, put_policy policy);
   struct ending {

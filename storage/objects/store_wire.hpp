@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 11;
+inline constexpr std::uint32_t version = 12;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -71,12 +71,18 @@ std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
-/// A journal frame that is to be acknowledged is at least this long, by filler: its receiver is not woken for
+/// A journal frame that somebody waits for is at least this long, by filler: its receiver is not woken for
 /// less where others come along (`directory_link::only_listens`).
 inline constexpr std::size_t urgent_bytes = 2048;
 
-/// What a journal frame has after a byte that says whether it is to be acknowledged, and filler with its
-/// length if it is: kind, segment, and
+/// Who waits for what comes of a journal frame.
+enum class waits : std::uint8_t {
+  nobody,
+  to_hear,   ///< who removes something, for its acknowledgement; perhaps a reader, too
+  for_work,  ///< a reader, for what it has the receiver do
+};
+
+/// What a journal frame has after `waits`, and filler with its length unless nobody does: kind, segment, and
 enum class entry : std::uint8_t {
   reserved = 1,  ///< ticket, offset, size, tenant
   published,     ///< ticket, offset, checksum, pins, what part it is of what, place in its chain, key, group

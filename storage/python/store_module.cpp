@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <unordered_map>
 
@@ -34,6 +35,8 @@ std::int32_t refuse(const error& why) {
 std::vector<std::string_view> views(const std::vector<std::string>& keys) {
   return {keys.begin(), keys.end()};
 }
+
+using spans = std::vector<std::span<std::byte>>;
 
 /// @thread  Any; `close` waits for none of the others, which end by themselves.
 class client {
@@ -133,28 +136,25 @@ class client {
 
   py::list get_bytes(const std::vector<std::string>& keys) {
     const auto store = get();
-    std::vector<object_view> found(keys.size());
+    std::vector<py::object> data(keys.size());
+    std::vector<store_code> codes(keys.size(), store_code::invalid_parameters);
+    bool out_of_memory = false;
     if (store) {
       const py::gil_scoped_release free;
-      found = store->find(views(keys));
+      codes = store->get(views(keys), [&](std::size_t i, std::uint64_t size) {
+        const py::gil_scoped_acquire held;
+        data[i] = py::reinterpret_steal<py::object>(
+            PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+        if (!data[i]) PyErr_Clear();
+        out_of_memory = out_of_memory || !data[i];
+        return data[i] ? spans{{reinterpret_cast<std::byte*>(PyBytes_AS_STRING(data[i].ptr())), size}}
+                       : spans{};
+      });
     }
+    if (out_of_memory) throw std::bad_alloc();
     py::list all;
-    for (const auto& object : found) {
-      if (!store || object.code != store_code::ok) {
-        all.append(py::none());
-        continue;
-      }
-      auto data = py::reinterpret_steal<py::object>(
-          PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(object.size)));
-      if (!data) throw py::error_already_set();
-      const std::span<std::byte> whole{reinterpret_cast<std::byte*>(PyBytes_AS_STRING(data.ptr())),
-                                       object.size};
-      const auto code = [&] {
-        const py::gil_scoped_release free;
-        return store->read(object, {&whole, 1});
-      }();
-      all.append(code == store_code::ok ? data : py::none());
-    }
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      all.append(codes[i] == store_code::ok ? data[i] : py::none());
     return all;
   }
 
@@ -164,26 +164,22 @@ class client {
     const py::gil_scoped_release free;
     const auto store = get();
     if (!store) return codes;
-    const auto found = store->find(views(keys));
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (!parts[i].valid) continue;
-      codes[i] = static_cast<std::int64_t>(found[i].code);
-      if (found[i].code != store_code::ok) continue;
-      if (parts[i].bytes() < found[i].size) {
-        codes[i] = invalid;
-        continue;
-      }
-      auto& spans = parts[i].spans;
-      for (auto over = parts[i].bytes() - found[i].size; over > 0;) {
-        const auto cut = std::min<std::uint64_t>(over, spans.back().size());
-        spans.back() = spans.back().first(spans.back().size() - cut);
+    std::vector<std::int64_t> sizes(keys.size());
+    const auto done = store->get(views(keys), [&](std::size_t i, std::uint64_t size) {
+      sizes[i] = static_cast<std::int64_t>(size);
+      if (!parts[i].valid || parts[i].bytes() < size) return spans{};
+      auto& into = parts[i].spans;
+      for (auto over = parts[i].bytes() - size; over > 0;) {
+        const auto cut = std::min<std::uint64_t>(over, into.back().size());
+        into.back() = into.back().first(into.back().size() - cut);
         over -= cut;
-        if (spans.back().empty()) spans.pop_back();
+        if (into.back().empty()) into.pop_back();
       }
-      const auto code = store->read(found[i], spans);
-      codes[i] =
-          code == store_code::ok ? static_cast<std::int64_t>(found[i].size) : static_cast<std::int64_t>(code);
-    }
+      return into;
+    });
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if (parts[i].valid)
+        codes[i] = done[i] == store_code::ok ? sizes[i] : static_cast<std::int64_t>(done[i]);
     return codes;
   }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The SSD tier of the object store, with processes killed: what was stored is there, what was removed is not."""
+import ctypes
 import os
 import pathlib
 import random
@@ -49,8 +50,18 @@ def test_more_than_the_memory_holds_is_read_from_ssd():
         assert stat["objects"] == 160 and stat["evictions"] == 0 and stat["ssd_objects"] > 100, stat
         for key, value in values.items():
             assert store.get(key) == value, key
+        # Four times what memory holds in one question, of which one is not there, and one finds no room in its buffer.
+        keys = [*values, "nowhere"]
+        random.Random(1).shuffle(keys)
+        wrong = [key for key, got in zip(keys, store.get_batch(keys)) if got != values.get(key, b"")]
+        assert not wrong, wrong
+        into = [bytearray(SIZE - (key == "k7")) for key in keys]
+        places = [ctypes.addressof(ctypes.c_char.from_buffer(b)) for b in into]
+        wanted = [{"k7": -600, "nowhere": NOT_FOUND}.get(key, SIZE) for key in keys]
+        assert store.batch_get_into(keys, places, [len(b) for b in into]) == wanted
+        assert all(b == values[key] for key, b, n in zip(keys, into, wanted) if n > 0)
         stat = world.json("stat")
-        assert stat["ssd_loaded"] > 100 and stat["ssd_damaged"] == 0 and stat["misses"] == 0, stat
+        assert stat["ssd_loaded"] > 100 and stat["ssd_damaged"] == 0 and stat["misses"] == 2, stat
         # People see where things are.
         on_ssd = [o for o in world.json("ls") if o["on_ssd"]]
         assert len(on_ssd) == stat["ssd_objects"] or world.json("stat")["ssd_objects"] != stat["ssd_objects"]

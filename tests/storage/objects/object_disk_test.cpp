@@ -113,6 +113,34 @@ TEST_CASE("objects of any size are what they were, also after a restart, but for
   CHECK(u.disk->store() == 78);
 }
 
+TEST_CASE("of many that are read at once each is reported once, when all of it is there") {
+  const test::temp_dir folder;
+  user u{folder / "ssd"};
+  const auto size_of = [](std::uint64_t t) { return t * 300'000; };
+  for (std::uint64_t t = 1; t <= 12; ++t) REQUIRE(u.save(t, value_of(t, size_of(t))));
+  std::map<std::uint64_t, std::vector<std::byte>> into;
+  std::map<std::uint64_t, int> reports;
+  std::mutex mutex;
+  std::condition_variable changed;
+  u.disk->begin_work([&](std::span<const object_disk::outcome> all) {
+    std::lock_guard lock{mutex};
+    for (const auto& o : all) {
+      ++reports[o.ticket];
+      CHECK(o.good == (o.ticket <= 12));
+      if (o.good) CHECK(into.at(o.ticket) == value_of(o.ticket, size_of(o.ticket)));
+    }
+    changed.notify_all();
+  });
+  for (std::uint64_t t = 1; t <= 14; ++t) into[t].resize(size_of(t));
+  for (std::uint64_t t = 1; t <= 14; ++t) u.disk->load(t, into.at(t));
+  {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [&] { return reports.size() == 14; });
+  }
+  u.disk->end_work();
+  for (const auto& [ticket, times] : reports) CHECK(times == 1);
+}
+
 TEST_CASE("bytes that are not what the checksum says are not saved") {
   const test::temp_dir folder;
   user u{folder / "ssd"};

@@ -177,8 +177,11 @@ struct world {
   void hear(holder& h) {
     if (h.wire.empty()) return;
     const auto outcome = h.ledger.apply(h.wire.front(), now);
+    const auto bytes = h.wire.front().size();
     h.wire.pop_front();
     REQUIRE(outcome.understood);
+    for (const auto& o : outcome.disk_orders)  // a reader waits: that wakes who takes little later
+      if (o.what == disk_order::kind::load) CHECK(bytes >= store_wire::urgent_bytes);
     ++h.heard;
     if (outcome.fenced) {
       if (h.session) desk->close(h.session, now);

@@ -121,7 +121,8 @@ TEST_CASE("what was freed is in doubt as long as it rests, or until its place is
   CHECK(announced(l).empty());
 }
 
-TEST_CASE("what is to be acknowledged has filler before it, of any length that is there") {
+TEST_CASE(
+    "what somebody waits for has filler before it, of any length that is there, and is acknowledged or not") {
   auto l = ledger();
   frame_of_entries f;
   f.bytes = {std::byte{1}};
@@ -131,6 +132,17 @@ TEST_CASE("what is to be acknowledged has filler before it, of any length that i
   CHECK(taken.understood);
   CHECK(taken.acknowledge);
   CHECK(l.objects() == 1);
+
+  frame_of_entries for_a_reader;
+  for_a_reader.bytes = {std::byte{2}};
+  for_a_reader.out.put_text(std::string(3000, '\0'));
+  for_a_reader.reserved(3, 400, 100);
+  const auto heard = l.apply(for_a_reader.bytes, now);
+  CHECK(heard.understood);
+  CHECK_FALSE(heard.acknowledge);
+  frame_of_entries unknown;
+  unknown.bytes = {std::byte{3}};
+  CHECK_FALSE(l.apply(unknown.bytes, now).understood);
 
   frame_of_entries cut;
   cut.bytes = {std::byte{1}};
