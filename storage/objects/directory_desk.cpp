@@ -44,6 +44,7 @@ bool is_about_objects(store_wire::op what) {
     case op::hottest:
     case op::journal:
     case op::acked:
+    case op::bell:
       return false;
     default:
       return true;
@@ -105,6 +106,10 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
     disk_heard(from);
     release_held();
     return true;
+  }
+  if (question.what == op::bell) {
+    from.bell = in.get_text();
+    return in.ok() && in.left() == 0;
   }
   if (question.what == op::disk_done) return disk_done(from, in, now);
   if (!serving_) serve_when_complete(now);
@@ -194,6 +199,7 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
     case op::acked:
     case op::load:
     case op::disk_done:
+    case op::bell:
       break;
   }
   return false;

@@ -61,9 +61,15 @@ class directory_desk : private object_journal {
   void worked(store_wire::op what, duration took) { times_[static_cast<std::size_t>(what)].note(took); }
 
   void tick(time_point now);
+  struct outgoing {
+    std::uint64_t session;
+    std::span<const std::byte> bytes;
+    std::string_view bell;  ///< of who gets it; empty: it is woken by the bytes
+    bool urgent;            ///< somebody waits for what it does with them
+  };
   /// Hands over what is to be sent to whom, beside the answers. Before those are sent: so a directory that is
   /// killed has told the holders whatever it has told its clients.
-  void deliver(const std::function<void(std::uint64_t session, std::span<const std::byte> bytes)>& to);
+  void deliver(const std::function<void(const outgoing&)>& to);
 
   object_counts counts() const { return table_.counts(); }
   bool consistent() const { return table_.consistent(); }
@@ -86,6 +92,8 @@ class directory_desk : private object_journal {
     std::vector<std::uint32_t> lent;
     std::vector<std::byte> entries;  ///< of the next journal frame
     store_wire::waits waited_for = {};
+    bool rings = false;  ///< somebody waits for what is in `ready`
+    std::string bell;
     std::uint64_t told = 0, acked = 0;
     time_point told_at{};
     std::vector<std::byte> ready;
@@ -201,9 +209,14 @@ class directory_desk : private object_journal {
   std::set<std::uint32_t> announcing_, expected_;
   std::deque<std::uint32_t> fenced_;
   std::vector<std::uint64_t> with_output_;
-  std::vector<std::pair<std::uint64_t, std::vector<std::byte>>> staged_;  ///< goes out before that, in order
-  std::set<std::uint64_t> waiting_;                                       ///< sessions with held answers
-  needs heard_first_;  ///< by whom, before the answer in the making goes out
+  struct staged_bytes {
+    std::uint64_t session;
+    std::vector<std::byte> bytes;
+    bool urgent;
+  };
+  std::vector<staged_bytes> staged_;  ///< goes out before that, in order
+  std::set<std::uint64_t> waiting_;   ///< sessions with held answers
+  needs heard_first_;                 ///< by whom, before the answer in the making goes out
   bool removing_ = false;
   bool publication_unsaid_ = false;  ///< there is one among the entries that are not sealed
   time_point now_{};

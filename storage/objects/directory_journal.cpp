@@ -85,7 +85,7 @@ void directory_desk::tell_before() {
     auto& s = found->second;
     seal(s);
     s.staged = true;
-    staged_.emplace_back(id, std::exchange(s.ready, {}));
+    staged_.push_back({id, std::exchange(s.ready, {}), std::exchange(s.rings, false)});
   }
 }
 
@@ -114,11 +114,12 @@ void directory_desk::seal(session& s) {
     store_wire::frame out{s.ready, store_wire::journal_base + ++s.told, store_wire::op::journal};
     out->put(static_cast<std::uint8_t>(s.waited_for));
     const auto filler = store_wire::urgent_bytes - std::min(s.entries.size(), store_wire::urgent_bytes);
-    if (s.waited_for != store_wire::waits::nobody) out->put_text(std::string(filler, '\0'));
+    if (s.waited_for != store_wire::waits::nobody)
+      out->put_text(std::string(s.bell.empty() ? filler : 0, '\0'));
     out->put_bytes(s.entries);
   }
   s.entries.clear();
-  s.waited_for = store_wire::waits::nobody;
+  s.rings |= std::exchange(s.waited_for, store_wire::waits::nobody) != store_wire::waits::nobody;
   s.told_at = now_;
 }
 
@@ -160,14 +161,13 @@ void directory_desk::release_held() {
   }
 }
 
-void directory_desk::deliver(
-    const std::function<void(std::uint64_t session, std::span<const std::byte> bytes)>& to) {
+void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
   settle_loads(now_);
-  for (const auto& [id, bytes] : std::exchange(staged_, {})) {
+  for (const auto& [id, bytes, urgent] : std::exchange(staged_, {})) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
     found->second.staged = false;
-    to(id, bytes);
+    to({id, bytes, found->second.bell, urgent});
   }
   while (!with_output_.empty()) {
     const auto ids = std::exchange(with_output_, {});
@@ -178,7 +178,7 @@ void directory_desk::deliver(
       s.has_output = false;
       if (!s.entries.empty()) seal(s);
       const auto bytes = std::exchange(s.ready, {});
-      if (!bytes.empty()) to(id, bytes);
+      if (!bytes.empty()) to({id, bytes, s.bell, std::exchange(s.rings, false)});
     }
   }
 }

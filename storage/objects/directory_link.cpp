@@ -36,8 +36,7 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   const auto until = clock_type::now() + to.connect_limit;
   const auto at = resolve_tcp(to.host, to.port);
   if (!at) return named(at.error());
-  if (!to.over_tcp)
-    if (auto made = from_near(to, *at, until)) return made;
+  if (auto made = from_near(to, *at, until)) return made;
   auto fd = connect_tcp(*at);
   if (!fd) return named(fd.error());
   if (!wait_for(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
@@ -59,7 +58,9 @@ result<std::shared_ptr<directory_link>> directory_link::from_near(const director
   auto fd = connect_unix(*door, SOCK_STREAM);
   if (!fd) return fail(fd.error());
   if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process");
-  return over(std::move(*fd), to, std::min(until, clock_type::now() + std::chrono::seconds(1)));
+  auto made = over(std::move(*fd), to, std::min(until, clock_type::now() + std::chrono::seconds(1)));
+  if (made) (*made)->near_ = true;
+  return made;
 }
 
 result<std::shared_ptr<directory_link>> directory_link::over(unique_fd fd, const directory_address& to,
@@ -202,11 +203,22 @@ bool directory_link::await_bytes(time_point until) {
   return came;
 }
 
+/// Without a bell every byte that comes over a Unix socket wakes us: dearer, and nothing worse.
+void directory_link::only_listens() {
+  if (near_ && !bell_)
+    if (auto made = bell::hang())
+      if (ask(store_wire::op::bell, [&](byte_writer& out) { out.put_text(made->name()); }))
+        bell_ = std::move(*made);
+  listens_ = true;
+}
+
 /// Sleeps for as long as what comes may be taken together, unless it is urgent or much.
 void directory_link::await_more(time_point until) {
   constexpr auto together = std::chrono::milliseconds(2);
+  until = std::min(until, clock_type::now() + together);
+  if (bell_) return bell_->wait(until);
   wake_from(store_wire::urgent_bytes);
-  wait_for(fd_.get(), POLLIN, std::min(until, clock_type::now() + together));
+  wait_for(fd_.get(), POLLIN, until);
 }
 
 void directory_link::wake_from(std::size_t bytes) {

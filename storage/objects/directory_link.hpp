@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
+#include "storage/objects/bell.hpp"
 #include "storage/objects/store_wire.hpp"
 #include "transport/net/short_wait.hpp"
 #include "transport/net/socket.hpp"
@@ -29,9 +31,6 @@ struct directory_address {
   std::string own_host;   ///< what this machine calls itself; see `peer_address::host_id`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
-  /// Over TCP also on the directory's own host, as suits who `only_listens`: Unix sockets wake for every
-  /// byte.
-  bool over_tcp = false;
   duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`
 };
 
@@ -55,7 +54,8 @@ class directory_link {
 
   /// From now on nobody here waits for an answer, but for what the directory tells unasked: what is not
   /// urgent is taken together, some milliseconds late, so that telling costs the directory no waking of us.
-  void only_listens() { listens_ = true; }
+  /// @thread  the one that waits from now on
+  void only_listens();
 
   bool broken() const;
   /// Of the directory: another number, another directory, though it has the same address.
@@ -87,6 +87,8 @@ class directory_link {
   std::atomic<bool> listens_{false};
   short_wait looking_;        // whoever reads
   std::size_t wakes_us_ = 1;  // likewise: bytes that must have come
+  std::optional<bell> bell_;  // likewise: wakes us instead, on the directory's host
+  bool near_ = false;
   store_wire::welcome welcome_;
   std::mutex sending_;
   mutable std::mutex mutex_;  // guards everything below

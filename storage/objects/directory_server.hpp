@@ -11,6 +11,7 @@
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
+#include "storage/objects/bell.hpp"
 #include "storage/objects/directory_desk.hpp"
 #include "storage/objects/gate_wire.hpp"
 #include "transport/net/event_loop.hpp"
@@ -69,6 +70,8 @@ class directory_server {
     std::size_t sent = 0;       ///< of `out`
     std::uint32_t watched = 0;  ///< what the loop waits for
     bool ended = false;
+    bool near = false;            ///< of a process of this host
+    std::size_t quiet_bytes = 0;  ///< told since its bell rang
   };
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
@@ -89,12 +92,14 @@ class directory_server {
   bool write(connection& c);
   void drop(std::uint64_t token);
   void deliver();
+  void ring(connection& c, const directory_desk::outgoing& what);
   void watch(connection& c);
   bool tick();
 
   directory_server_options options_;
   directory_desk desk_;
   unique_fd listener_, near_;
+  bell_ringer ringer_;
   std::uint16_t port_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
   std::unordered_map<std::uint64_t, connection*> by_session_;

@@ -84,9 +84,7 @@ result<std::unique_ptr<segment_lender::life>> segment_lender::begin_life() const
 result<void> segment_lender::mount() {
   if (options_.disk) options_.disk->end_work();
   disk_ = 0;
-  auto to = options_.directory;
-  to.over_tcp = true;                       // it only listens, most of the time
-  auto link = directory_link::connect(to);  // first: without it there is nothing to do
+  auto link = directory_link::connect(options_.directory);  // first: without it there is nothing to do
   if (!link) return fail(link.error());
   {
     std::lock_guard lock{mutex_};

@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 12;
+inline constexpr std::uint32_t version = 13;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -65,14 +65,15 @@ enum class op : std::uint8_t {
               ///< then policy and size: room is kept for another put. The answer: code, ticket and places of
               ///< that room; ticket zero: there is none
   hottest,    ///< objects that are read most, everybody's; a tenant hears of its own alone
+  bell,       ///< name of its `bell`, by a holder of segments on the directory's host; has no answer
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::hottest);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::bell);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
-/// A journal frame that somebody waits for is at least this long, by filler: its receiver is not woken for
-/// less where others come along (`directory_link::only_listens`).
+/// A journal frame that somebody waits for is at least this long, by filler: its receiver, if it has no bell,
+/// is not woken for less where others come along (`directory_link::only_listens`).
 inline constexpr std::size_t urgent_bytes = 2048;
 
 /// Who waits for what comes of a journal frame.

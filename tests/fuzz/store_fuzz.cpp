@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!header || header->payload_bytes > in.size()) break;
     std::vector<std::byte> out;
     if (!desk.answer(session, *header, in.first(header->payload_bytes), now, out)) break;
-    desk.deliver([](std::uint64_t, std::span<const std::byte>) {});
+    desk.deliver([](const directory_desk::outgoing&) {});
     if (!out.empty())
       require(store_wire::parse_header(std::span{out}.first<store_wire::header_bytes>())->number ==
               header->number);

@@ -50,6 +50,12 @@ def free_port(host="127.0.0.1"):
         return port
 
 
+def give_back_ports(ports):
+    """Whoever makes one cluster after the other does that when one has ended."""
+    for port in ports:
+        held_ports.pop(port).close()
+
+
 def wait_until(what, condition, seconds=30, every=0.05):
     """Polls `condition` until it is true; fails loudly with `what` after `seconds`."""
     seconds *= PATIENCE

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
-lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands still, bits of
-the lent memory flip, and memory is full, with an SSD behind it or without. Some objects are wider than a segment; replicas are copied and moved by tasks; where this runs
-as root some clients are another user's processes, which may not map the memory and go through the network.
+lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands
+still, bits of the lent memory and of what is on SSD flip, and memory is full, with an SSD behind it or without. Some
+objects are wider than a segment; replicas are copied and moved by tasks; where this runs as root some clients are another
+user's processes, which may not map the memory and go through the network.
 
     store_campaign.py --seeds 1-50              # what CI runs
     store_campaign.py --seeds 1-500 --seconds 2 # more, longer
@@ -31,7 +32,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import store_client_process as clients  # noqa: E402
 import store_model as model  # noqa: E402
-from cluster import PATIENCE, Cluster, free_port, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_port, give_back_ports, wait_until  # noqa: E402
 from store_proxy import Proxy  # noqa: E402
 from store_world import Store, package, ready  # noqa: E402
 
@@ -141,6 +142,7 @@ class Run:
                     worker.signal(signal.SIGKILL)
                 for proxy in (*self.proxies, *self.links):
                     proxy.close()
+        give_back_ports([*ports, self.world.port])
         operations = [op for name in sorted(os.listdir(self.folder)) for op in model.read_history(os.path.join(self.folder, name))]
         problems = model.judge(operations, self.events, evicts=self.full)
         assert not problems, "; ".join(problems[:5])
@@ -184,6 +186,8 @@ class Run:
         kinds = [self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory, self.flip]
         if any(self.strangers):  # others map the memory
             kinds += [self.cut_data, self.stall_data] * 2
+        if self.ssd:
+            kinds += [self.rot, self.rot_while_down]
         end = time.monotonic() + self.seconds
         for _ in range(self.dice.randrange(1, 2 + int(2 * self.seconds))):
             fault, pause = self.dice.choice(kinds), self.dice.uniform(0.1, 0.5)
@@ -249,6 +253,34 @@ class Run:
                     os.pwrite(memory.fileno(), bytes([byte ^ 1 << self.dice.randrange(8)]), at)
         except (OSError, StopIteration):
             pass  # it was being started
+
+    def rot(self):
+        """Bits of what lies on SSD, while its lender reads and writes there."""
+        i = self.dice.randrange(self.segments)
+        self.note("rot", f"s{i}")
+        self.flip_files(i, "*.blob")
+
+    def rot_while_down(self):
+        """Bits of any file of it, between a lender's end and its next start."""
+        i = self.dice.randrange(self.segments)
+        self.world.lenders[i].kill9()
+        self.note("kill lender", f"s{i}")
+        self.note("rot", f"s{i}")
+        self.flip_files(i, "*")
+        self.world.lenders[i].start()
+
+    def flip_files(self, i, pattern):
+        files = sorted(p for p in pathlib.Path(self.world.ssd_path(i)).rglob(pattern) if p.is_file())
+        for path in self.dice.sample(files, min(len(files), 2)):
+            try:
+                with open(path, "r+b", buffering=0) as file:
+                    size = file.seek(0, os.SEEK_END)
+                    for _ in range(self.dice.choice((1, 20)) if size else 0):
+                        at = self.dice.randrange(size)
+                        (byte,) = os.pread(file.fileno(), 1, at)
+                        os.pwrite(file.fileno(), bytes([byte ^ 1 << self.dice.randrange(8)]), at)
+            except (OSError, ValueError):
+                pass  # RocksDB has dropped the file, or cut it
 
     # ---- quiescence
 

@@ -26,12 +26,13 @@ def notices_what_is_wrong():
         return {"start": start, "end": start + 1, "what": "read", "key": "k", "saw": saw}
 
     gone = {"start": 30, "end": 31, "what": "remove", "key": "k", "outcome": "done"}
-    killed, flipped = [(20, "kill lender", "s0")], [(20, "flip", "s0")]
+    killed, flipped, rotten = [(20, "kill lender", "s0")], [(20, "flip", "s0")], [(20, "rot", "s0")]
     task = {"start": 12, "end": 13, "what": "task", "key": "k", "code": 0}
     for history, faults, evicts, wrong in (
             ([write(10, 1), read(40, 1)], [], False, False), ([write(10, 1), read(40, "wrong bytes")], [], True, True),
             ([write(10, 1), read(40, "nothing")], [], False, True), ([write(10, 1), read(40, "nothing")], [], True, False),
-            ([write(10, 1), read(40, "nothing")], killed, False, False),
+            ([write(10, 1), read(40, "nothing")], killed, False, False), ([write(10, 1), read(40, "nothing")], rotten, False, False),
+            ([write(10, 1), read(40, "wrong bytes")], rotten, False, True),
             ([write(10, 1, places=(("s0",), ("s1",))), read(40, "nothing")], killed, False, True),
             ([write(10, 1, places=(("s0", "s1"),)), read(40, "nothing")], killed, False, False),  # a stripe of it
             ([write(10, 1, places=(("s1",),)), read(40, "nothing")], killed, False, True),
@@ -53,7 +54,7 @@ def judge(operations, faults, evicts):
     @returns what is wrong, a sentence each."""
     kills = {}
     for when, what, whom in faults:
-        if what == "kill lender":
+        if what in ("kill lender", "rot"):  # either takes what is there and nowhere else
             kills.setdefault(whom, []).append(when)
     flips = any(what == "flip" for _, what, _ in faults)
     problems = []

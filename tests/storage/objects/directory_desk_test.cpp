@@ -64,6 +64,66 @@ TEST_CASE("nothing is answered before a greeting, nor what has another length th
   CHECK_FALSE(ask(desk, other, op::exists, [](byte_writer& out) { out.put(std::uint32_t{1}); }));
 }
 
+TEST_CASE(
+    "a holder with a bell is rung for what somebody waits for, and for that alone; no filler wakes it") {
+  directory_desk desk{{}};
+  const auto lender = greeted(desk), client = greeted(desk);
+  lend(desk, lender);
+  std::vector<std::byte> question, none;
+  {
+    store_wire::frame f{question, 5, op::bell};
+    f->put_text("@bell");
+  }
+  const auto header = store_wire::parse_header(std::span{question}.first<store_wire::header_bytes>());
+  CHECK(desk.answer(lender, *header, std::span{question}.subspan(store_wire::header_bytes), now, none));
+  CHECK(none.empty());
+  const auto told = [&] {
+    std::vector<std::pair<bool, std::size_t>> all;
+    desk.deliver([&](const directory_desk::outgoing& what) {
+      CHECK(what.session == lender);
+      CHECK(what.bell == "@bell");
+      all.emplace_back(what.urgent, what.bytes.size());
+    });
+    return all;
+  };
+  told();
+  const auto put = ask(desk, client, op::reserve, [](byte_writer& out) {
+    store_wire::put_policy_to(out, {});
+    out.put(std::uint32_t{1});
+    out.put_text("key");
+    out.put(std::uint64_t{100});
+    store_wire::put_ties(out, {});
+  });
+  REQUIRE(put);
+  byte_reader in{*put};
+  in.get<std::uint32_t>();
+  in.get<std::int32_t>();
+  const auto ticket = in.get<std::uint64_t>();
+  ask(desk, client, op::publish, [&](byte_writer& out) {
+    out.put(std::uint32_t{1});
+    out.put(ticket);
+    out.put(std::uint64_t{0});
+  });
+  const auto written = told();
+  REQUIRE(written.size() == 1);
+  CHECK_FALSE(written[0].first);
+  // Its removal counts when the holder has heard of it: until then there is no answer.
+  question.clear();
+  {
+    store_wire::frame f{question, 6, op::remove};
+    f->put(std::uint8_t{1});
+    f->put(std::uint32_t{1});
+    f->put_text("key");
+  }
+  const auto removal = store_wire::parse_header(std::span{question}.first<store_wire::header_bytes>());
+  CHECK(desk.answer(client, *removal, std::span{question}.subspan(store_wire::header_bytes), now, none));
+  CHECK(none.empty());
+  const auto removed = told();
+  REQUIRE(removed.size() == 1);
+  CHECK(removed[0].first);
+  CHECK(removed[0].second < store_wire::urgent_bytes);
+}
+
 TEST_CASE("the segments of a connection that ends are gone, and so is what lay there alone") {
   directory_desk desk{{}};
   const auto lender = greeted(desk), client = greeted(desk);

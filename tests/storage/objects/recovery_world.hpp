@@ -124,8 +124,8 @@ struct world {
 
   void deliver() {
     std::vector<std::pair<std::uint64_t, std::vector<std::byte>>> got;
-    desk->deliver([&](std::uint64_t session, std::span<const std::byte> bytes) {
-      got.emplace_back(session, std::vector<std::byte>{bytes.begin(), bytes.end()});
+    desk->deliver([&](const directory_desk::outgoing& what) {
+      got.emplace_back(what.session, std::vector<std::byte>{what.bytes.begin(), what.bytes.end()});
     });
     for (const auto& [session, bytes] : got)
       if (deliveries_left-- > 0) receive(session, bytes);

@@ -498,9 +498,6 @@ TEST_CASE(
   CHECK(answers());
   const auto c = world.client();
   CHECK(put(*c, "k", noise(100, 1)) == store_code::ok);
-  auto over_tcp = world.address("host-0");
-  over_tcp.over_tcp = true;
-  CHECK(directory_link::connect(over_tcp));
 
   // Somebody sits at the door of a port that a directory takes later.
   world.lenders.clear();
