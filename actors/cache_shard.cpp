@@ -12,6 +12,7 @@ namespace mooncaf {
 namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(20);
+constexpr duration longest_write = std::chrono::seconds(5);  ///< of what a device alone has, for another node
 
 pinned_slots as_slots(const pinned_blocks& pinned, std::uint32_t from_ssd) {
   pinned_slots out;
@@ -34,12 +35,24 @@ remote_blocks as_remote(const pinned_blocks& pinned, region_id region) {
   return out;
 }
 
+block_tier as_tier(storage_tier tier) {
+  switch (tier) {
+    case storage_tier::dram:
+      return block_tier::dram;
+    case storage_tier::ssd:
+      return block_tier::ssd;
+    case storage_tier::device:
+      break;
+  }
+  return block_tier::device;
+}
+
 block_event_msg as_message(const block_event& e) {
   block_event_msg out;
   out.key = e.name.key;
   out.parent = e.name.parent;
   out.depth = e.name.depth;
-  out.tier = e.tier == storage_tier::dram ? block_tier::dram : block_tier::ssd;
+  out.tier = as_tier(e.tier);
   switch (e.what) {
     case block_event::kind::stored:
       out.what = block_change::stored;
@@ -147,6 +160,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       [this](flush_atom) { return flush(); },
       [this](follow_atom, const caf::actor& conductor) {
         follower_ = caf::actor_cast<conductor_actor>(conductor);
+        hear_device();
         store_.drain_events();  // the snapshot says it all
         const auto held = store_.snapshot();
         send_in_batches(held.blocks, true, held.sequence);
@@ -160,6 +174,7 @@ void cache_shard::on_exit() {
   disk_ = nullptr;
   waiting_.clear();
   loads_.clear();
+  wanted_.clear();
   flushing_ = {};
 }
 
@@ -190,20 +205,46 @@ caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys
 
 caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const block_keys_t& keys,
                                                    std::int64_t worth_ns) {
+  auto promise = make_response_promise();
+  wanted_pin w{promise, owner, keys, worth_ns, 0, {}};
+  const auto here = static_cast<std::uint32_t>(store_.match(keys).total());
+  if (const auto& device = context_->device_blocks) w.blocks = device->bring(keys, here);
+  if (w.blocks <= here) {
+    pin_for_peer(w);
+  } else {
+    const auto patience = worth_ns > 0 ? std::min(duration{worth_ns}, longest_write) : longest_write;
+    w.until = clock_type::now() + patience;
+    wanted_.push_back(std::move(w));
+  }
+  return promise;
+}
+
+/// Whoever waits for what the device alone had gets it once it is here, or what is here when the time is
+/// over.
+void cache_shard::serve_wanted() {
+  const auto now = clock_type::now();
+  std::vector<wanted_pin> ready;
+  std::erase_if(wanted_, [&](wanted_pin& w) {
+    const bool over = now >= w.until || store_.match(w.keys).total() >= w.blocks;
+    if (over) ready.push_back(std::move(w));
+    return over;
+  });
+  for (auto& w : ready) pin_for_peer(w);
+}
+
+void cache_shard::pin_for_peer(wanted_pin& w) {
   std::size_t from_ssd = all_blocks;
-  if (worth_ns > 0) {
-    const auto view = look(keys);
-    const auto left = std::max<std::int64_t>(worth_ns - view.disk_wait_ns, 0);
+  if (w.worth_ns > 0) {
+    const auto view = look(w.keys);
+    const auto left = std::max<std::int64_t>(w.worth_ns - view.disk_wait_ns, 0);
     from_ssd = static_cast<std::size_t>(left / std::max<std::int64_t>(view.disk_block_ns, 1));
   }
-  tell_device(keys);
-  auto pinned = store_.pin(keys, owner_id{owner}, deadline(), from_ssd);
-  if (!pinned) return to_caf(pinned.error());
-  if (!pinned->ticket) return as_remote(pinned->pinned, context_->region.id);
-  auto promise = make_response_promise();
-  waiting_.emplace(pinned->ticket, waiting_pin{promise, owner, true});
+  tell_device(w.keys);
+  auto pinned = store_.pin(w.keys, owner_id{w.owner}, deadline(), from_ssd);
+  if (!pinned) return w.reply.deliver(to_caf(pinned.error()));
+  if (!pinned->ticket) return w.reply.deliver(as_remote(pinned->pinned, context_->region.id));
+  waiting_.emplace(pinned->ticket, waiting_pin{w.reply, w.owner, true});
   pump();
-  return promise;
 }
 
 caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefix_load_ptr& into) {
@@ -215,6 +256,11 @@ caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefi
   loads_.emplace(*ticket, into);
   pump();
   return promise;
+}
+
+void cache_shard::hear_device() {
+  if (const auto& device = context_->device_blocks)
+    for (const auto& c : device->take_changes()) store_.on_device({c.key, c.parent, c.depth}, c.here);
 }
 
 /// A use of a prefix warms it in every tier.
@@ -241,6 +287,7 @@ void cache_shard::commit(std::uint64_t owner, const std::vector<commit_item>& it
     static_cast<void>(
         store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum, used));
   }
+  serve_wanted();
   pump();
 }
 
@@ -292,6 +339,7 @@ void cache_shard::tick() {
   for (const auto owner : expired) withdraw(owner.value);
   // Writes that the disk refused are tried again as time passes.
   if (!expired.empty() || store_.ssd_stats().jobs_queued > 0) pump();
+  serve_wanted();
   send_events();
   delayed_send(this, tick_interval, tick_atom_v);
 }
@@ -313,19 +361,25 @@ void cache_shard::watch_disk() {
 }
 
 void cache_shard::withdraw(std::uint64_t owner) {
+  const auto ended = error{ec::cancelled, "the request ended while its blocks came from SSD or the device"};
+  std::erase_if(wanted_, [&](wanted_pin& w) {
+    if (w.owner != owner) return false;
+    w.reply.deliver(to_caf(ended));
+    return true;
+  });
   for (auto i = waiting_.begin(); i != waiting_.end();) {
     if (i->second.owner != owner) {
       ++i;
       continue;
     }
-    i->second.reply.deliver(
-        to_caf(error{ec::cancelled, "the request ended while its blocks were read from SSD"}));
+    i->second.reply.deliver(to_caf(ended));
     i = waiting_.erase(i);
   }
 }
 
 void cache_shard::send_events() {
   if (!follower_) return;
+  hear_device();
   const auto events = store_.drain_events();
   if (!events.empty()) send_in_batches(events, false, events.front().sequence);
 }

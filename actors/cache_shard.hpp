@@ -6,6 +6,7 @@
 #include <caf/typed_event_based_actor.hpp>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
@@ -36,9 +37,22 @@ class cache_shard final : public cache_shard_actor::base {
     bool remote = false;
   };
 
+  /// A peer's pin that waits for what the device alone has.
+  struct wanted_pin {
+    caf::response_promise reply;
+    std::uint64_t owner = 0;
+    block_keys_t keys;
+    std::int64_t worth_ns = 0;
+    std::uint32_t blocks = 0;  ///< leading ones of `keys`
+    time_point until;
+  };
+
   prefix_view look(const block_keys_t& keys) const;
   caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd);
   caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns);
+  void pin_for_peer(wanted_pin& w);
+  void serve_wanted();
+  void hear_device();
   caf::result<remote_blocks> load(const fetch_plan& plan, const prefix_load_ptr& into);
   void tell_device(const block_keys_t& keys);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
@@ -66,8 +80,9 @@ class cache_shard final : public cache_shard_actor::base {
   bool disk_refuses_ = false;  ///< as was said last
   std::unordered_map<ticket_id, waiting_pin> waiting_;
   std::unordered_map<ticket_id, prefix_load_ptr> loads_;  ///< whose reads are not done
-  caf::response_promise flushing_;                        ///< pending while a flush is under way
-  std::uint64_t written_before_ = 0;                      ///< blocks, when it began
+  std::vector<wanted_pin> wanted_;
+  caf::response_promise flushing_;    ///< pending while a flush is under way
+  std::uint64_t written_before_ = 0;  ///< blocks, when it began
   conductor_actor follower_;
   std::uint64_t fetched_ = 0;
 };

@@ -59,7 +59,11 @@ result<void> compute_step::forward(std::span<const batch_item> batch, std::span<
   if (std::ranges::any_of(items_, [](const step_item& i) { return i.stream != nullptr; }))
     leave = [this](std::uint32_t layer) {
       for (auto& item : items_) {
-        if (item.stream) item.stream->layer_ready(layer, item.start, item.tokens.size());
+        if (!item.stream) continue;
+        // What the device alone had of the prefix came to memory with it.
+        if (item.written_from < item.start)
+          item.stream->layer_ready(layer, item.written_from, item.start - item.written_from);
+        item.stream->layer_ready(layer, item.start, item.tokens.size());
       }
     };
   try {

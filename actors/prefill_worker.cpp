@@ -31,11 +31,12 @@ prefill_core_options options_of(const context_ptr& context) {
                .aging = o.scheduler.ttft_slo,
                .max_requests = prefill_worker::requests_per_step(o.prefill.max_batch_tokens)};
   out.disk_by_layers = context->disk_part_layers > 0;
-  if (context->device_blocks)
-    out.on_device = [kv = context->device_blocks](std::uint64_t owner, std::span<const block_key> keys,
-                                                  std::uint32_t have) {
+  if (const auto& kv = context->device_blocks) {
+    out.on_device = [kv](std::span<const block_key> keys) { return kv->match(keys); };
+    out.keep_on_device = [kv](std::uint64_t owner, std::span<const block_key> keys, std::uint32_t have) {
       return kv->adopt(owner, keys, have);
     };
+  }
   out.prefetch = as_policy(o.prefill);
   // The worker holds the context for longer than its core.
   out.link = [c = context.get()](node_id source, std::uint32_t blocks, time_point now) {
@@ -166,14 +167,9 @@ void prefill_worker::act() {
 // -------------------------------------------------------------------------------------------------------------
 
 void prefill_worker::carry_out(prefill_action::look& order) {
-  // What the device holds need not be loaded from further away.
-  const bool local = context_->device_blocks && !core_.find(order.owner)->remote;
-  const auto on_device = local ? context_->device_blocks->match(order.keys) : 0;
   request(links_.shard, request_limit, look_atom_v, std::move(order.keys))
       .then(
-          [this, on_device, owner = order.owner](prefix_view here) {
-            here.dram_blocks = std::max(here.dram_blocks, on_device);
-            here.held_blocks = std::max(here.held_blocks, on_device);
+          [this, owner = order.owner](const prefix_view& here) {
             core_.looked(owner, here, clock_type::now());
             act();
           },

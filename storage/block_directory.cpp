@@ -47,7 +47,7 @@ void block_directory::drop_dram(const block_key& key) {
   if (e.on_ssd) {
     announce(block_event::kind::moved, storage_tier::ssd, e.name);
   } else {
-    announce(block_event::kind::removed, storage_tier::dram, e.name);
+    announce_loss(storage_tier::dram, e.name);
   }
   release_if_gone(at);
 }
@@ -67,8 +67,20 @@ void block_directory::drop_ssd(const block_key& key) {
   entry& e = entries_[at];
   e.on_ssd = false;
   --ssd_count_;
-  if (!e.in_dram()) announce(block_event::kind::removed, storage_tier::ssd, e.name);
+  if (!e.in_dram()) announce_loss(storage_tier::ssd, e.name);
   release_if_gone(at);
+}
+
+void block_directory::on_device(const block_name& name, bool held) {
+  const bool changed = held ? on_device_.try_emplace(name.key, name).second : on_device_.erase(name.key) == 1;
+  if (!changed || find(name.key) != nullptr) return;
+  announce(held ? block_event::kind::stored : block_event::kind::removed, storage_tier::device, name);
+}
+
+/// It is neither in DRAM nor on SSD any more.
+void block_directory::announce_loss(storage_tier last, const block_name& name) {
+  if (on_device_.contains(name.key)) announce(block_event::kind::moved, storage_tier::device, name);
+  else announce(block_event::kind::removed, last, name);
 }
 
 void block_directory::announce(block_event::kind what, storage_tier tier, const block_name& name) {
@@ -81,11 +93,14 @@ std::vector<block_event> block_directory::drain_events() { return std::exchange(
 
 block_snapshot block_directory::snapshot() const {
   block_snapshot all{sequence_, {}};
-  all.blocks.reserve(size());
+  all.blocks.reserve(size() + on_device_.size());
   for_each([&](const entry& e) {
     const auto tier = e.in_dram() ? storage_tier::dram : storage_tier::ssd;
     all.blocks.push_back({sequence_, block_event::kind::stored, tier, e.name});
   });
+  for (const auto& [key, name] : on_device_)
+    if (find(key) == nullptr)
+      all.blocks.push_back({sequence_, block_event::kind::stored, storage_tier::device, name});
   std::stable_sort(all.blocks.begin(), all.blocks.end(),
                    [](const auto& a, const auto& b) { return a.name.depth < b.name.depth; });
   return all;

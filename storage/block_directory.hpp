@@ -1,7 +1,9 @@
 #pragma once
-// What a node holds: every known block with its place in DRAM, on SSD or both, and the news of every change.
+// What a node holds: every known block with its place in DRAM, on SSD or both, and the news of every change,
+// to which belongs what the node's device has in a memory of its own.
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -9,7 +11,7 @@
 
 namespace mooncaf {
 
-enum class storage_tier : std::uint8_t { dram = 1, ssd = 2 };
+enum class storage_tier : std::uint8_t { dram = 1, ssd = 2, device = 3 };
 
 /// What a block is called and where it stands in its prompt.
 struct block_name {
@@ -20,12 +22,13 @@ struct block_name {
   friend bool operator==(const block_name&, const block_name&) noexcept = default;
 };
 
-/// One change of what this node can serve. `tier` is the fastest tier that holds the block after the change,
-/// for `removed` the one that held it last. Changes that leave the fastest tier as it was are no news.
+/// One change of what this node can serve. `tier` is the first of DRAM, SSD and the device that holds the
+/// block after the change, for `removed` the one that held it last. Changes that leave it as it was are no
+/// news.
 struct block_event {
   enum class kind : std::uint8_t {
-    stored,   ///< new on this node
-    moved,    ///< was in the other tier, is now fastest in `tier`
+    stored,   ///< new in `tier`, and in neither DRAM nor on SSD before
+    moved,    ///< was in another tier, is now in `tier`
     removed,  ///< in no tier any more
   };
   std::uint64_t sequence =
@@ -67,6 +70,9 @@ class block_directory {
   void drop_dram(const block_key& key);
   void add_ssd(const block_name& name, std::uint64_t checksum);
   void drop_ssd(const block_key& key);
+  /// The device has the block from now on, or no longer. Only news come of it: what a device alone has is no
+  /// entry.
+  void on_device(const block_name& name, bool held);
 
   std::vector<block_event> drain_events();
   std::uint64_t last_sequence() const noexcept { return sequence_; }
@@ -85,10 +91,12 @@ class block_directory {
   entry& obtain(const block_name& name);
   void release_if_gone(std::uint32_t at);
   void announce(block_event::kind what, storage_tier tier, const block_name& name);
+  void announce_loss(storage_tier last, const block_name& name);
 
   std::vector<entry> entries_;
   std::vector<std::uint32_t> unused_;
   flat_index index_;
+  std::unordered_map<block_key, block_name> on_device_;
   std::vector<block_event> pending_;
   std::size_t max_pending_;
   std::size_t ssd_count_ = 0;

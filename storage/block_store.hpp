@@ -179,6 +179,8 @@ class block_store {
   const block_directory::entry* find(const block_key& key) const noexcept { return directory_.find(key); }
   slot_ref slot(std::uint32_t index) const noexcept { return slots_.at(index); }
   std::vector<block_event> drain_events() { return directory_.drain_events(); }
+  /// See `block_directory`.
+  void on_device(const block_name& name, bool held) { directory_.on_device(name, held); }
   block_snapshot snapshot() const { return directory_.snapshot(); }
 
   // ---- for the tier below ----

@@ -96,6 +96,8 @@ class tiered_store {
   void confirm(owner_id owner) { store_.confirm(owner); }
   held_prefix match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
   std::vector<block_event> drain_events() { return store_.drain_events(); }
+  /// The device has the block, or no longer: news, and no more. See `block_directory`.
+  void on_device(const block_name& name, bool held) { store_.on_device(name, held); }
   block_snapshot snapshot() const { return store_.snapshot(); }
 
   /// Pins the leading run of `keys`, reading from SSD what is not in DRAM, as far as slots and queues allow.

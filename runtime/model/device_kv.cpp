@@ -101,11 +101,9 @@ void device_kv::let_go(std::uint64_t sequence) {
 }
 
 std::optional<kv_residency::write> device_kv::next_write(bool all) {
-  // An eighth ahead: what a burst needs is written by then.
-  constexpr std::uint32_t share = 8;
   const std::lock_guard lock(mutex_);
   const auto blocks = residency_.blocks();
-  return residency_.next_write(all ? blocks + 1 : rule_.hits > 0 ? 0 : std::max(1u, blocks / share));
+  return residency_.next_write(all ? blocks + 1 : rule_.ahead(blocks));
 }
 
 void device_kv::wrote(std::uint64_t id, std::uint32_t count) {
@@ -114,6 +112,23 @@ void device_kv::wrote(std::uint64_t id, std::uint32_t count) {
     residency_.wrote(id, count);
   }
   given_back_.notify_all();
+}
+
+std::uint32_t device_kv::bring(std::span<const block_key> keys, std::uint32_t from) {
+  if (rule_.through) return 0;
+  std::uint32_t held = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    held = residency_.want(keys, from);
+  }
+  tell();
+  return held;
+}
+
+std::vector<kv_residency::change> device_kv::take_changes() {
+  if (rule_.through) return {};
+  const std::lock_guard lock(mutex_);
+  return residency_.take_changes();
 }
 
 void device_kv::on_unwritten(std::function<void()> tell) {

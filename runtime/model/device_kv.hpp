@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "gpu/device.hpp"
 #include "runtime/base/device_kv_stats.hpp"
@@ -17,12 +19,6 @@
 #include "runtime/model/kv_residency.hpp"
 
 namespace mooncaf {
-
-/// What becomes of what passes make (L1 to L2).
-struct device_write_rule {
-  bool through = true;     ///< the host's memory gets it at once
-  std::uint32_t hits = 0;  ///< else: when so many requests have used it; 0: before it leaves the device
-};
 
 /// One per device and process, given to each `model_runner`: what prefill computed is there when decode
 /// asks for it. @thread safe.
@@ -51,6 +47,9 @@ class device_kv {
   /// What is to be written by now; `all`: what is to be written at some time.
   std::optional<kv_residency::write> next_write(bool all);
   void wrote(std::uint64_t id, std::uint32_t count);
+  /// See `kv_residency`. Where everything is written through there is nothing to bring and nothing to tell.
+  std::uint32_t bring(std::span<const block_key> keys, std::uint32_t from);
+  std::vector<kv_residency::change> take_changes();
   /// `tell` is called, on anybody's thread, when there may be something for `next_write`.
   void on_unwritten(std::function<void()> tell);
 

@@ -132,7 +132,26 @@ bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
   c.depth = b;
   put_in_order(t.blocks[b], *c.key, c.parent);
   set_unwritten(t.blocks[b], unwritten);
+  note_change(c, true);
   return true;
+}
+
+void kv_residency::note_change(const cell& c, bool here) {
+  if (!watched_) return;
+  // What came and went meanwhile is no news.
+  const auto [i, is_new] = changes_.try_emplace(*c.key, change{*c.key, c.parent, c.depth, here});
+  if (!is_new) changes_.erase(i);
+}
+
+std::vector<kv_residency::change> kv_residency::take_changes() {
+  if (!std::exchange(watched_, true)) {
+    for (const auto& c : cells_)
+      if (c.key) note_change(c, true);
+  }
+  std::vector<change> out;
+  out.reserve(changes_.size());
+  for (const auto& [key, c] : std::exchange(changes_, {})) out.push_back(c);
+  return out;
 }
 
 /// What it kept is everybody's, or nobody's.
@@ -252,6 +271,13 @@ void kv_residency::wrote(std::uint64_t id, std::uint32_t count) {
     set_writing(block, false);
     if (i < count) set_unwritten(block, false);
   }
+}
+
+std::uint32_t kv_residency::want(std::span<const block_key> keys, std::uint32_t from) {
+  const auto held = match(keys);
+  for (auto b = from; b < held; ++b) set_unwritten(keyed_.at(keys[b]), true);
+  if (held > from) hot_.push_back(keys[held - 1]);
+  return held;
 }
 
 void kv_residency::set_unwritten(std::uint32_t block, bool value) {
@@ -393,6 +419,7 @@ void kv_residency::evict(std::uint32_t block) {
   if (c.key) {
     lost_ += c.unwritten ? 1 : 0;
     set_unwritten(block, false);
+    note_change(c, false);
     keyed_.erase(*c.key);
   } else {
     const auto owner = tails_.find(c.sequence);

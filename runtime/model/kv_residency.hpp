@@ -2,6 +2,7 @@
 // Which KV lies in the blocks of a device with memory of its own: prefixes by their blocks' keys, and the
 // ends of sequences that fill no block yet.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,19 @@
 #include "storage/eviction.hpp"
 
 namespace mooncaf {
+
+/// What becomes of what passes make (L1 to L2).
+struct device_write_rule {
+  bool through = true;     ///< the host's memory gets it at once
+  std::uint32_t hits = 0;  ///< else: when so many requests have used it; 0: before it leaves the device
+
+  /// So many of a device's blocks are kept free of what is nowhere else: what a burst needs is written by
+  /// then.
+  std::uint32_t ahead(std::uint32_t blocks) const noexcept {
+    constexpr std::uint32_t share = 8;
+    return hits > 0 ? 0 : std::max(1u, blocks / share);
+  }
+};
 
 /// Lends a device's blocks to passes and keeps what they hold. A full block whose key is known is shared by
 /// everybody with that prefix, whichever request or worker filled it; the blocks of a sequence behind those
@@ -73,6 +87,8 @@ class kv_residency {
   /// When the block was used last, by a pass or as `used` was told; nothing if it is not here.
   std::optional<std::uint64_t> last_used(const block_key& key) const noexcept;
 
+  /// Whether the sequence keeps what its passes made, which the host's memory does not have.
+  bool stays(std::uint64_t sequence) const { return stays_.contains(sequence); }
   /// Leading ones that are here.
   std::uint32_t match(std::span<const block_key> keys) const noexcept;
   /// Leading blocks of a sequence that has not begun, by their keys, are its
@@ -104,6 +120,19 @@ class kv_residency {
   std::optional<write> next_write(std::uint32_t ahead);
   /// The first `count` of the chain are in the host's memory.
   void wrote(std::uint64_t id, std::uint32_t count);
+  /// Somebody needs these in the host's memory, which has the first `from` of them: they are written next.
+  /// @returns `match(keys)`.
+  std::uint32_t want(std::span<const block_key> keys, std::uint32_t from);
+
+  /// A block that can be found by its key, or no longer.
+  struct change {
+    block_key key, parent;  ///< see `write::item`
+    std::uint32_t depth = 0;
+    bool here = false;
+  };
+  /// What came and went since the call before, each block once at most; the first call tells all that is
+  /// here.
+  std::vector<change> take_changes();
 
   /// Nothing that is not lent is held any longer.
   void forget();
@@ -171,6 +200,7 @@ class kv_residency {
   void keep(taken&& t, std::uint32_t valid);
   void leave(const stay& s);
   bool name(const taken& t, std::uint32_t b, bool unwritten);
+  void note_change(const cell& c, bool here);
   void set_unwritten(std::uint32_t block, bool value);
   void set_writing(std::uint32_t block, bool value);
   void put_in_order(std::uint32_t block, const block_key& key, const block_key& parent);
@@ -201,6 +231,8 @@ class kv_residency {
   std::vector<block_key> hot_;  ///< used often enough, and not written
   std::uint64_t next_write_ = 1;
   std::unordered_map<block_key, std::uint32_t> keyed_;
+  bool watched_ = false;  ///< somebody takes changes
+  std::unordered_map<block_key, change> changes_;
   std::unordered_map<std::uint64_t, tail> tails_;
   std::unordered_map<std::uint64_t, taken> tickets_;
   std::uint64_t next_ticket_ = 1;

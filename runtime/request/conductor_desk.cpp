@@ -8,8 +8,9 @@ namespace mooncaf {
 
 namespace {
 
+/// What a device alone has is as near as memory: it is used there, and brought to memory for who fetches it.
 holder_tier as_tier(block_tier tier) {
-  return tier == block_tier::dram ? holder_tier::dram : holder_tier::ssd;
+  return tier == block_tier::ssd ? holder_tier::ssd : holder_tier::dram;
 }
 
 }  // namespace

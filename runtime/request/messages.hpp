@@ -38,7 +38,7 @@ struct attempt_id {
 };
 
 enum class worker_role : std::uint8_t { prefill = 1, decode = 2 };
-enum class block_tier : std::uint8_t { dram = 1, ssd = 2 };
+enum class block_tier : std::uint8_t { dram = 1, ssd = 2, device = 3 };
 
 /// A chosen token as it travels: float bits, not floats.
 struct token_msg {
@@ -182,7 +182,7 @@ struct shard_status {
   std::uint64_t owners = 0;
   std::uint64_t evictions = 0;
   std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
-  std::uint64_t hits_dram = 0;  ///< blocks found in DRAM
+  std::uint64_t hits_dram = 0;       ///< blocks found in DRAM
   std::uint64_t hits_ssd = 0;
   std::uint64_t hits_remote = 0;  ///< blocks fetched from another node
   std::uint64_t misses = 0;

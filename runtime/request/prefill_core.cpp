@@ -74,7 +74,7 @@ void prefill_core::enqueue(attempt& a, time_point now) {
   // Whoever computes behind layers from disk does not know yet whether its blocks stay where they are.
   // Of a prefix that is not verified nothing leaves.
   if (a.remote && !a.streams && !(a.early && a.from_disk))
-    open_stream(a, a.early ? tokens_of(a.claim.have()) : a.computed);
+    open_stream(a, a.early ? tokens_of(a.claim.have()) : a.computed - a.on_device);
   a.at = phase::queued;
   queue(a);
   step(now);

@@ -165,11 +165,11 @@ struct prefill_core_options {
   std::size_t max_attempts = 1;
   prefill_batch_options batch;
   prefetch_options prefetch;
-  /// Leading blocks of those with `keys` that are on the device, which keeps
-  /// them for the owner, if they are more than `have`; else 0. Empty: the
-  /// device has no memory of its own.
+  /// Leading blocks of those with `keys` that are in the device's own memory. Empty: it has none.
+  std::function<std::uint32_t(std::span<const block_key> keys)> on_device;
+  /// The same, and the device keeps them for the owner, if they are more than `have`; else 0.
   std::function<std::uint32_t(std::uint64_t owner, std::span<const block_key> keys, std::uint32_t have)>
-      on_device;
+      keep_on_device;
   /// Time until so many blocks of a node are here.
   std::function<duration(node_id source, std::uint32_t blocks, time_point now)> link;
 };
@@ -201,6 +201,7 @@ class prefill_core {
     bool again = false;               ///< … which failed: computed anew when nothing touches its blocks
     std::vector<std::pair<prefill_outcome, duration>> held;  ///< that nobody may see before that
     std::uint32_t computed = 0;                              ///< positions [0, computed) are in the blocks
+    std::uint32_t on_device = 0;  ///< … the last of them in the device's alone, until its first pass
     prefill_stats stats;
     bool streams = false;  ///< a stream was opened
     bool aimed = false;    ///< … and knows where to

@@ -13,8 +13,10 @@ void prefill_core::looked(std::uint64_t owner, const prefix_view& here, time_poi
 }
 
 void prefill_core::weigh(attempt& a, const prefix_view& here, time_point now) {
+  // One walk: what the device has, what memory has, what the disk or another node has, and the rest.
   const auto& where = a.placement;
   load_question q;
+  if (options_.on_device) q.device_blocks = options_.on_device(a.claim.reusable_keys());
   q.prompt_tokens = a.prompt_tokens;
   q.block_tokens = options_.batch.block_tokens;
   q.dram_blocks = here.dram_blocks;
@@ -80,14 +82,16 @@ void prefill_core::fetch(attempt& a, time_point now) {
   load(a, source, there, options_.link(source, there - a.claim.have(), now), now);
 }
 
-/// What only the device holds behind the blocks that are here. Their slots get
-/// nothing, so a stream could not take it from there.
+/// What only the device holds behind the blocks that are here. Their slots get nothing, unless KV goes to
+/// another node: then the first pass writes them, too, and what it wrote leaves with what it makes.
 void prefill_core::adopt_from_device(attempt& a) {
-  if (a.remote || !options_.on_device) return;
-  const auto held = options_.on_device(a.claim.owner(), a.claim.reusable_keys(), a.claim.have());
-  if (held <= a.claim.have()) return;
+  if (!options_.keep_on_device) return;
+  const auto have = a.computed / options_.batch.block_tokens;
+  const auto held = options_.keep_on_device(a.claim.owner(), a.claim.reusable_keys(), have);
+  if (held <= have) return;
+  a.on_device = tokens_of(held - have);
   a.computed = tokens_of(held);
-  a.stats.dram_tokens += tokens_of(held - a.claim.have());
+  a.stats.dram_tokens += a.on_device;
 }
 
 void prefill_core::load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now) {
@@ -112,6 +116,7 @@ void prefill_core::fetched(std::uint64_t owner, const remote_blocks& got, time_p
   // Others may be reading the same: it joins them.
   if (a->from_disk && got.blocks.size() < a->coming) return pin_again(*a, a->coming, now);
   a->computed += adopt(*a, got);
+  adopt_from_device(*a);
   enqueue(*a, now);
 }
 

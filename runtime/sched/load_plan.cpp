@@ -14,7 +14,7 @@ load_plan plan_load(const load_question& q, const prefill_model& computing) {
     return blocks > 0 && std::uint64_t{blocks} * q.block_tokens >= q.threshold_tokens;
   };
   load_plan best;
-  best.cost = compute_behind(q.dram_blocks);
+  best.cost = compute_behind(std::max(q.device_blocks, q.dram_blocks));
   const auto on_disk = q.held_blocks - std::min(q.held_blocks, q.dram_blocks);
   for (const auto from_disk : {0u, on_disk}) {
     if (from_disk > 0 && !enough(from_disk)) continue;

@@ -14,6 +14,7 @@ namespace mooncaf {
 struct load_question {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t block_tokens = 1;
+  std::uint32_t device_blocks = 0;  ///< in the device's own memory; nothing is loaded behind those
   std::uint32_t dram_blocks = 0;    ///< in the own memory
   std::uint32_t held_blocks = 0;    ///< … or on the own disk
   std::uint32_t remote_blocks = 0;  ///< at another node
@@ -31,10 +32,10 @@ struct load_plan {
   duration cost{};                ///< loading and computing
 };
 
-/// The cheapest of: compute everything that is not in memory, read the disk's blocks, fetch the other node's,
-/// or both. What comes in layer by layer while the rest is computed costs as much as the longer of the two:
-/// fetched blocks, and those from disk if nothing is fetched; else the disk's are complete before anything
-/// begins.
+/// The cheapest of: compute everything that is neither on the device nor in memory, read the disk's blocks,
+/// fetch the other node's, or both. What comes in layer by layer while the rest is computed costs as much as
+/// the longer of the two: fetched blocks, and those from disk if nothing is fetched; else the disk's are
+/// complete before anything begins.
 /// @source  Mooncake, FAST '25, section 4.1: a prefix is fetched where that beats computing it.
 load_plan plan_load(const load_question& q, const prefill_model& computing);
 

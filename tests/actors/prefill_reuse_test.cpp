@@ -256,3 +256,54 @@ TEST_CASE("a pass waits for the layers of its prefix, and gives up on those that
   }
   SUBCASE("nothing lands") { CHECK(!load.wait(0, 1ms)); }
 }
+
+namespace {
+
+/// Nothing of what passes make comes to memory by itself.
+struct far_world : worker_world {
+  far_world() : worker_world(64, {}, {}, prefetch_choice::wait_complete, true) {}
+  /// A prompt that node a has computed and answered; only its device has the KV.
+  generate_job known_to_device_of_a() {
+    const auto j = job(prompt(30), a, a);
+    serve(j);
+    REQUIRE(until([&] { return all_idle(); }));
+    REQUIRE(status(a).slots_committed == 0);
+    REQUIRE(a.context->device_blocks->match(j.keys) == 7);
+    CHECK(log(j).tokens == reference(j));
+    return j;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(far_world, "the next turn finds what its node's device alone has") {
+  known_to_device_of_a();
+  const auto again = job(prompt(30), a, a);
+  serve(again);
+  CHECK(log(again).first->stats.dram_tokens == 28);
+  CHECK(log(again).tokens == reference(again));
+  CHECK(status(a).slots_committed == 0);
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(far_world,
+                  "what a device alone has leaves for decode on another node with what is computed") {
+  known_to_device_of_a();
+  const auto away = job(prompt(30), a, b);
+  serve(away);
+  CHECK(log(away).first->stats.dram_tokens == 28);
+  CHECK(log(away).tokens == reference(away));
+  CHECK(status(a).slots_committed == 7);  // on its way it came to memory
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(far_world, "another node fetches what a device alone has: it comes to memory first") {
+  auto there = job(known_to_device_of_a().tokens, b, b);
+  there.placement.source = a.id;
+  there.placement.source_blocks = 7;
+  serve(there);
+  CHECK(log(there).first->stats.remote_tokens == 28);
+  CHECK(log(there).tokens == reference(there));
+  CHECK(status(a).slots_committed == 7);
+  CHECK(until([&] { return all_idle(); }));
+}

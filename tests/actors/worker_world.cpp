@@ -3,10 +3,12 @@
 #include <random>
 
 #include "actors/cache_shard.hpp"
+#include "actors/device_writer.hpp"
 #include "actors/executor.hpp"
 #include "actors/messenger.hpp"
 #include "gpu/device_failure.hpp"
 #include "gpu/host/host_device.hpp"
+#include "gpu/linked/linked_device.hpp"
 #include "runtime/model/model_runner.hpp"
 #include "runtime/sched/link_book.hpp"
 #include "runtime/text/byte_alphabet.hpp"
@@ -63,14 +65,22 @@ bool report_queue::drain() {
 }
 
 worker_world::worker_world(std::uint32_t slots, const std::string& ssd_path, transfer_price ssd_price,
-                           prefetch_choice prefetch)
+                           prefetch_choice prefetch, bool far)
     : prefetch_(prefetch) {
-  hardware_ = make_host_device({1, false, {}});
+  hardware_ = host_ = make_host_device({1, false, {}});
   const auto shape = dummy_shape("dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=96,vocab=199,ctx=256");
   REQUIRE_MESSAGE(shape, to_string(shape.error()));
-  auto net = model::dummy(*hardware_, *shape, 1);
+  auto net = model::dummy(*host_, *shape, 1);
   REQUIRE_MESSAGE(net, to_string(net.error()));
-  net_ = *net;
+  net_ = host_net_ = *net;
+  if (far) {
+    auto linked = make_linked_device({});
+    REQUIRE_MESSAGE(linked, to_string(linked.error()));
+    hardware_ = std::move(*linked);
+    net = model::dummy(*hardware_, *shape, 1);
+    REQUIRE_MESSAGE(net, to_string(net.error()));
+    net_ = *net;
+  }
   layout_ = net_->layout(block_tokens, kv_dtype::f16);
   tokenizer_vocab vocab;
   for (unsigned byte = 0; byte < 256; ++byte) {
@@ -92,6 +102,7 @@ worker_world::~worker_world() {
   for (auto* n : {&a, &b}) {
     n->context->plane.reset();  // what was under way is reported before it is gone
     n->shard = nullptr;
+    n->writer = nullptr;
     n->messenger = nullptr;
     n->prefill = nullptr;
     n->decode = nullptr;
@@ -130,7 +141,9 @@ std::shared_ptr<engine> worker_world::make_engine(const worker_node* where,
   options.max_batch_tokens = 64;
   options.max_logit_rows = 16;
   options.layout = layout_;
-  auto runner = model_runner::make(net_, *hardware_, options);
+  if (where != nullptr) options.device_blocks = where->context->device_blocks;
+  auto runner = where != nullptr ? model_runner::make(net_, *hardware_, options)
+                                 : model_runner::make(host_net_, *host_, options);
   REQUIRE_MESSAGE(runner, to_string(runner.error()));
   auto made = std::make_shared<engine>();
   made->runner = std::move(*runner);
@@ -205,6 +218,13 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   n.shard = sys.spawn<cache_shard>(n.context, std::move(store), ssd, executor, ssd_price,
                                    duration{std::chrono::minutes(10)});
   n.messenger = sys.spawn<messenger>(n.context, executor);
+  if (!hardware_->info().host_memory) {
+    auto kv = device_kv::make(*hardware_, layout_, 64 * layout_.block_bytes(), 128, {false, 0});
+    REQUIRE_MESSAGE(kv, to_string(kv.error()));
+    c.device_blocks = std::move(*kv);
+    n.writer = sys.spawn<device_writer>(n.context, n.shard, executor);
+    roots_.push_back(caf::actor_cast<caf::actor>(n.writer));
+  }
   worker_links links{worker_id{id + 1}, n.shard, n.messenger, executor};
   links.health = n.health;
   links.device_lost = [losses = n.losses](const std::string& why) { losses->push_back(why); };

@@ -55,6 +55,7 @@ struct worker_node {
   std::shared_ptr<node_context> context = std::make_shared<node_context>();
   std::shared_ptr<landing_board> board = std::make_shared<landing_board>();
   cache_shard_actor shard;
+  device_writer_actor writer;  ///< of a far device
   messenger_actor messenger;
   prefill_worker_actor prefill;
   decode_worker_actor decode;
@@ -74,9 +75,11 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
   /// @param ssd_path   of node a's SSD tier, written through; empty: none. What it holds is found again.
   /// @param ssd_price  of reading it, as a probe at the start would say.
   /// @param prefetch   how long prompts wait for their prefix; with `timeout`: not at all.
+  /// @param far        each node's device has a memory of its own, which alone keeps what its prefill and
+  ///                   decode make until it has to leave or is wanted elsewhere.
   explicit worker_world(std::uint32_t slots = 64, const std::string& ssd_path = {},
                         transfer_price ssd_price = {},
-                        prefetch_choice prefetch = prefetch_choice::wait_complete);
+                        prefetch_choice prefetch = prefetch_choice::wait_complete, bool far = false);
   ~worker_world();
 
   /// A job for `where_decode`, whose prompt is computed by `where_prefill`. Every job is a request of its
@@ -125,7 +128,8 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
                                       std::shared_ptr<std::atomic<int>> fails = {}) const;
 
   prefetch_choice prefetch_;
-  std::shared_ptr<device> hardware_;
+  std::shared_ptr<device> host_, hardware_;
+  std::shared_ptr<const model> host_net_;  ///< what computes the reference
   std::shared_ptr<const model> net_;
   std::shared_ptr<const tokenizer> text_;
   kv_layout layout_;

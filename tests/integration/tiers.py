@@ -9,7 +9,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, main, one_server, text_of, wait_until  # noqa: E402
+from cluster import Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
 
 REST = ("--threads", "1", "--block-tokens", "16", "--context-length", "512")
 SMALL = ("--model", "dummy:layers=2,dim=128,heads=4,kv_heads=2,ffn=256,vocab=512", *REST)
@@ -68,7 +68,7 @@ def what_only_the_device_held_survives_a_planned_stop():
             assert shard(client)["slots_committed"] == shard(client)["ssd_blocks"] == device(client)["stored_bytes"] == 0
             cluster.processes.pop("all").stop()
             again = one_server(cluster, *SLOW, *DEVICE, *ssd, name="again")
-            wait_until("all of it is on the SSD", lambda: shard(again)["ssd_blocks"] >= 16 * len(few))
+            wait_until("all of it is on the SSD", lambda: shard(again)["ssd_blocks"] >= 25 * len(few))
             found += ask_all(again, few, at_once=1)
             nothing_is_held(cluster, again)
         print(f"     {policy}: on the SSD after a restart", flush=True)
@@ -108,8 +108,54 @@ def a_request_that_lost_its_place_on_the_device_goes_on_from_memory():
         print(f"     {seen['stored_bytes']} bytes left the device, {seen['loaded_bytes']} came back", flush=True)
 
 
+def shards_of(client):
+    return [s for s in client.cluster()["shards"] if s["slots_total"] > 0]
+
+
+def two_nodes(cluster, *args):
+    """Conductor and gateway, and two nodes that prefill and decode, each with a device of its own. Whoever is said to hold most of a
+    prompt gets it."""
+    port, control = free_port(), free_port()
+    cluster.start("front", "--role", "conductor,gateway", "--policy", "cache_aware", "--http", f"127.0.0.1:{port}", "--listen",
+                  f"127.0.0.1:{control}", "--metrics-listen", "127.0.0.1:0", *args)
+    for name in ("one", "other"):
+        cluster.start(name, "--role", "prefill,decode", "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", "--data-listen",
+                      "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", *args, *DEVICE)
+    client = cluster.wait_healthy("127.0.0.1", port)
+    wait_until("both are members", lambda: len(shards_of(client)) == 2, 60)
+    wait_until("the nodes know each other", lambda: all(
+        cluster.processes[n].output().count(" peer up ") >= 2 for n in ("one", "other")), 60)
+    return client
+
+
+def the_next_turn_goes_to_the_node_whose_device_has_the_session():
+    """Memory is never written, so nothing but the devices' own blocks can be found; and with decode on whichever node, KV that only a
+    device has goes there, too."""
+    few = [p + p[3:175] for p in PROMPTS[:8]]  # some 20 times as long as what the next turn adds
+    turns = [p + "Then" for p in few]
+    learn(few + turns, model=SLOW)
+    for mode in ("coupled", "disaggregated"):
+        with Cluster() as cluster:
+            client = two_nodes(cluster, *SLOW, "--mode", mode)
+            assert ask_all(client, few) == 0
+            cluster.wait_idle()
+            shards = lambda: shards_of(client)
+            alone = mode == "coupled"  # else some was decoded on the other node, by way of memory
+            wait_until("the blocks are announced", lambda: sum(s["indexed"] for s in shards()) >= 25 * len(few))
+            assert not alone or all(s["slots_committed"] == 0 for s in shards()), shards()
+            first = [r["prefill"].split("/")[0] for r in client.cluster()["recent"]]
+            assert len(set(first)) == 2, first
+            found = [ask(client, turn) for turn in turns]
+            assert min(found) >= 400, found
+            second = [r["prefill"].split("/")[0] for r in client.cluster()["recent"]][:len(turns)]
+            assert not alone or (sorted(second) == sorted(first) and all(s["slots_committed"] == 0 for s in shards())), (first, second)
+            cluster.wait_idle()
+        print(f"     {mode}: {found} tokens found", flush=True)
+
+
 TESTS = [what_only_the_device_held_survives_a_planned_stop, every_tier_too_small_gives_the_same_tokens,
-         a_request_that_lost_its_place_on_the_device_goes_on_from_memory]
+         a_request_that_lost_its_place_on_the_device_goes_on_from_memory,
+         the_next_turn_goes_to_the_node_whose_device_has_the_session]
 
 if __name__ == "__main__":
     main(TESTS)

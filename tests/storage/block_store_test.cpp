@@ -251,6 +251,38 @@ TEST_CASE("events that nobody fetches do not pile up, and the gap shows") {
   CHECK(f.store.snapshot().sequence == events.back().sequence);
 }
 
+TEST_CASE("what the device has is announced as its own while neither memory nor disk has it") {
+  fixture f(3);
+  const auto a = prompt({1, 2}), b = prompt({5, 6});
+  const auto news = [&] {
+    std::vector<std::pair<block_event::kind, storage_tier>> out;
+    for (const auto& e : f.store.drain_events()) out.emplace_back(e.what, e.tier);
+    return out;
+  };
+  using what = block_event::kind;
+  using told = std::vector<std::pair<what, storage_tier>>;
+  for (const auto& name : a) f.store.on_device(name, true);
+  f.store.on_device(a[1], true);
+  CHECK(news() == told(2, {what::stored, storage_tier::device}));
+  CHECK(f.store.snapshot().blocks.size() == 2);
+  CHECK(f.store.match(keys_of(a)).total() == 0);
+  f.write(alice, a);
+  f.store.release_all(alice);
+  CHECK(news() == told(2, {what::stored, storage_tier::dram}));
+  CHECK(f.store.snapshot().blocks.size() == 2);
+  f.store.on_device(a[0], false);
+  CHECK(news().empty());
+  f.write(bob, b);  // memory has no room for both
+  CHECK(news() == told{{what::moved, storage_tier::device},
+                       {what::stored, storage_tier::dram},
+                       {what::stored, storage_tier::dram}});
+  f.store.on_device(a[1], false);
+  CHECK(news() == told{{what::removed, storage_tier::device}});
+  f.store.on_device(a[1], false);
+  CHECK(news().empty());
+  f.check();
+}
+
 TEST_CASE("a snapshot lists parents before children") {
   fixture f(64);
   for (int i = 0; i < 8; ++i) {

@@ -241,6 +241,38 @@ TEST_CASE(
 // which positions those hold is what the passes wrote there. Whatever is
 // cancelled, fails, is let go, evicted or written beside, no pass reads from a
 // page what is not in it, and no block that somebody reads changes.
+TEST_CASE("what somebody wants in memory is written next, behind what is there") {
+  kv_residency r(12, block_tokens, 4);
+  const auto keys = keys_of(1, 0, 6), cold = keys_of(2, 0, 2);
+  for (const auto& [id, own] : {std::pair{1, cold}, std::pair{2, keys}}) {
+    const auto end = static_cast<std::uint32_t>(own.size()) * block_tokens;
+    const auto place = r.take({static_cast<std::uint64_t>(id), own, 0, end, true});
+    REQUIRE(place);
+    r.give_back(place->ticket, end);
+    r.let_go(static_cast<std::uint64_t>(id));
+  }
+  CHECK(!r.next_write(0));
+  CHECK(r.want(std::span{keys}.first(3), 3) == 3);  // all of it is there
+  CHECK(!r.next_write(0));
+  CHECK(r.want(std::span{keys}.first(3), 1) == 3);
+  const auto w = r.next_write(0);
+  REQUIRE(w);
+  REQUIRE(w->chain.size() == 3);
+  CHECK(w->chain.back().key == keys[2]);
+  r.wrote(w->id, 2);  // memory had no more room
+  const auto rest = r.next_write(0);
+  REQUIRE(rest);
+  r.wrote(rest->id, 3);
+  CHECK(!r.next_write(0));
+  // What memory has lost meanwhile is written once more.
+  CHECK(r.want(keys, 0) == 6);
+  const auto again = r.next_write(0);
+  REQUIRE(again);
+  CHECK(again->chain.size() == 6);
+  r.wrote(again->id, 6);
+  CHECK(r.consistent());
+}
+
 TEST_CASE(
     "in any order of requests that stay, nothing is ever read that "
     "nobody wrote") {
@@ -263,6 +295,7 @@ TEST_CASE(
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint32_t>> content;  // block: conversation, index
     const std::uint32_t common = 2;
     std::set<block_key> memory;  // published in the node's memory
+    std::set<block_key> told;    // as the changes have it
     std::vector<kv_residency::write> writes;
     std::uint64_t next = 1;
     const auto named = [&](std::uint64_t branch, std::uint32_t b) {
@@ -303,6 +336,14 @@ TEST_CASE(
           break;
         case 3:
           if (!memory.empty() && below(4) == 0) memory.erase(std::prev(memory.end()));
+          for (const auto& c : r.take_changes())
+            REQUIRE((c.here ? told.insert(c.key).second : told.erase(c.key) == 1));
+          for (std::uint64_t branch = 0; branch < 3; ++branch) {
+            const auto keys = keys_of(branch, common, longest);
+            const auto none = std::ranges::find_if(keys, [&](const auto& k) { return !told.contains(k); });
+            REQUIRE(r.match(keys) == none - keys.begin());
+            if (below(4) == 0) r.want(keys, below(longest));
+          }
           break;
         case 4:
           if (!live.empty() && below(3) == 0) {  // cancelled, or done

@@ -261,6 +261,51 @@ TEST_CASE("a prefix whose time is over is not waited for") {
 
 namespace {
 
+/// The device alone has leading blocks of every prompt.
+struct device_world : core_world {
+  explicit device_world(std::uint32_t blocks) {
+    auto o = options(prefetch_mode::wait_complete);
+    o.on_device = [blocks](std::span<const block_key> keys) {
+      return std::min(blocks, static_cast<std::uint32_t>(keys.size()));
+    };
+    o.keep_on_device = [blocks](std::uint64_t, std::span<const block_key> keys, std::uint32_t have) {
+      const auto held = std::min(blocks, static_cast<std::uint32_t>(keys.size()));
+      return held > have ? held : 0;
+    };
+    core = prefill_core{here, o, prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a prompt begins behind what its device alone has, which leaves with what the first pass makes") {
+  device_world w{3};
+  w.reserve(w.job(18, here));
+  CHECK(w.one<prefill_action::compute>()->parts.at(0).start == 12);
+  CHECK(w.one<prefill_action::compute>()->parts.at(0).stays);
+  w.step();
+  device_world away{3};
+  away.reserve(away.job(18));
+  CHECK(!away.has<prefill_action::send>());  // memory has nothing of it
+  CHECK(away.one<prefill_action::compute>()->parts.at(0).start == 12);
+  CHECK(away.one<prefill_action::compute>()->parts.at(0).streams);
+  CHECK(!away.one<prefill_action::compute>()->parts.at(0).stays);
+}
+
+TEST_CASE("another node's prefix is fetched where it is longer than what the device has, by enough") {
+  device_world longer{3};
+  longer.reserve(longer.job(18, here, 3));
+  CHECK(!longer.has<prefill_action::fetch>());
+  device_world shorter{1};
+  const auto owner = shorter.reserve(shorter.job(18, here, 3));
+  REQUIRE(shorter.has<prefill_action::fetch>());
+  shorter.core.fetched(owner, {}, shorter.now);  // it has gone there
+  shorter.look();
+  CHECK(shorter.one<prefill_action::compute>()->parts.at(0).start == 4);
+}
+
+namespace {
+
 /// Three blocks of a prompt lie on the own disk, which gives them back layer by layer.
 struct disk_world : core_world {
   explicit disk_world(prefetch_mode mode = prefetch_mode::wait_complete) {
