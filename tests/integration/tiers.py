@@ -68,7 +68,7 @@ def what_only_the_device_held_survives_a_planned_stop():
             assert shard(client)["slots_committed"] == shard(client)["ssd_blocks"] == device(client)["stored_bytes"] == 0
             cluster.processes.pop("all").stop()
             again = one_server(cluster, *SLOW, *DEVICE, *ssd, name="again")
-            wait_until("all of it is on the SSD", lambda: shard(again)["ssd_blocks"] >= 25 * len(few))
+            wait_until("all of it is on the SSD", lambda: shard(again)["ssd_blocks"] >= 16 * len(few))
             found += ask_all(again, few, at_once=1)
             nothing_is_held(cluster, again)
         print(f"     {policy}: on the SSD after a restart", flush=True)
