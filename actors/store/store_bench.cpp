@@ -1,4 +1,5 @@
-// Rates and times of the store that is there, each beside a memcpy of the same bytes by the same process.
+// Rates and times of the store that is there, each beside a memcpy by the same process: as a get, from as
+// many places one after the other into one, where they are in no cache.
 
 #include <algorithm>
 #include <cstdio>
@@ -71,6 +72,14 @@ result<json> measure_exists(store_client& store, double seconds) {
               {"batches_of_128", as_json(*batched, batch)}};
 }
 
+std::optional<figure> copy_alone(std::size_t bytes, std::size_t count, double seconds) {
+  std::vector<std::byte> objects(bytes * count, std::byte{1}), to(bytes, std::byte{2});
+  return repeat(seconds, [&](std::size_t i) {
+    std::memcpy(to.data(), objects.data() + i % count * bytes, bytes);
+    return to[i % bytes] == std::byte{1};
+  });
+}
+
 result<json> measure_size(store_client& store, std::size_t bytes, double seconds) {
   const auto now = store.counts();
   if (!now) return fail(now.error());
@@ -78,11 +87,7 @@ result<json> measure_size(store_client& store, std::size_t bytes, double seconds
   const auto room = std::min<std::uint64_t>(256 * MiB, now->free_bytes / 2);
   const auto count = std::clamp<std::size_t>(room / bytes, 1, 256);
   std::vector<std::byte> from(bytes, std::byte{1}), to(bytes, std::byte{2});
-  const auto copied = repeat(seconds, [&](std::size_t i) {
-    from[i % bytes] = static_cast<std::byte>(i);
-    std::memcpy(to.data(), from.data(), bytes);
-    return true;
-  });
+  const auto copied = copy_alone(bytes, count, seconds);
   const auto clear = [&] {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < count; ++i) names.push_back(bench_key(i));
