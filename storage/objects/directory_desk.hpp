@@ -111,8 +111,8 @@ class directory_desk : private object_journal {
   void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) override;
   void changed(std::string_view key) override;
   void save(std::uint32_t to, const segment_record& record, std::string_view key, std::string_view group,
-            const replica_place& from) override;
-  void load(std::uint32_t from, std::uint64_t ticket, const replica_place& to) override;
+            std::span<const replica_place> from) override;
+  void load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) override;
   /// Something of a lender's that the answer in the making has to wait for.
   void wait_for(std::uint64_t holder, session& s);
   session* holder(std::uint32_t segment);

@@ -23,20 +23,18 @@ std::uint64_t hash_of(std::string_view key) { return XXH3_64bits(key.data(), key
 // --------------------------------------------------------------------------------
 
 void directory_desk::save(std::uint32_t to, const segment_record& record, std::string_view key,
-                          std::string_view group, const replica_place& from) {
+                          std::string_view group, std::span<const replica_place> from) {
   write_entry(holders_.at(to), entry::save, to, [&](byte_writer& out) {
     out.put(record.ticket);
-    out.put(from.offset);
-    out.put(record.size);
+    store_wire::put_places(out, from);
     store_wire::put_published(out, record, key, group);
   });
 }
 
-void directory_desk::load(std::uint32_t from, std::uint64_t ticket, const replica_place& to) {
+void directory_desk::load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) {
   write_entry(holders_.at(from), entry::load, from, [&](byte_writer& out) {
     out.put(ticket);
-    out.put(to.offset);
-    out.put(to.bytes);
+    store_wire::put_places(out, to);
   });
   auto* const s = holder(from);
   if (s && s->waited_for == store_wire::waits::nobody) s->waited_for = store_wire::waits::for_work;

@@ -36,11 +36,14 @@ class object_disk {
   virtual void begin_work(std::function<void(std::span<const outcome>)> report) = 0;
   /// Forgets what has not begun, but for erasures, and waits for what has. Reports nothing any more.
   virtual void end_work() = 0;
+  /// An object, one piece after the other.
+  using source = std::vector<std::span<const std::byte>>;
+  using target = std::vector<std::span<std::byte>>;
   /// @param bytes  stay as they are until it is reported, or are not what the object's checksum says: then it
   /// is reported as failed.
-  virtual void save(const segment_record& object, std::span<const std::byte> bytes) = 0;
-  /// @param into  as long as the object; nobody else's until it is reported.
-  virtual void load(std::uint64_t ticket, std::span<std::byte> into) = 0;
+  virtual void save(const segment_record& object, source bytes) = 0;
+  /// @param into  as long as the object together; nobody else's until it is reported.
+  virtual void load(std::uint64_t ticket, target into) = 0;
   virtual void erase(std::uint64_t ticket) = 0;
   /// Calls `then` when all that was to be erased until now is, so that a killed process does not find it.
   virtual void after_erasures(std::function<void()> then) = 0;

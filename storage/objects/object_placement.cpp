@@ -104,9 +104,8 @@ std::optional<object_table::held> object_table::place_among(std::uint64_t size,
 
 // In as few parts as will do, all of one length but the last. So many tries at most as there may be parts,
 // twice over.
-std::vector<object_table::held> object_table::stripe_among(std::uint64_t size, const wish& where,
-                                                           bool other_host, std::string_view host) {
-  const auto fitting = segments_for(where, other_host, host);
+std::vector<object_table::held> object_table::stripe_among(std::uint64_t size,
+                                                           const std::vector<std::uint32_t>& fitting) {
   std::uint64_t free = 0;
   for (const auto id : fitting) free += segments_.at(id).space.free_bytes();
   if (free < offset_allocator::rounded(size)) return {};
@@ -128,18 +127,27 @@ std::vector<object_table::held> object_table::stripe_among(std::uint64_t size, c
   return {};
 }
 
+/// What lies in one segment can be saved to the SSD beside it.
+std::vector<object_table::held> object_table::stripe_in_one(std::uint64_t size, const wish& where,
+                                                            bool other_host, std::string_view host) {
+  for (const auto id : segments_for(where, other_host, host))
+    if (segments_.at(id).disk_beside != 0)
+      if (auto parts = stripe_among(size, {id}); !parts.empty()) return parts;
+  return stripe_among(size, segments_for(where, other_host, host));
+}
+
 std::vector<object_table::held> object_table::place_in_stripes(std::uint64_t size, const wish& where) {
   if (where.others.empty() && !where.host.empty())
-    if (auto parts = stripe_among(size, where, false, where.host); !parts.empty()) return parts;
+    if (auto parts = stripe_in_one(size, where, false, where.host); !parts.empty()) return parts;
   if (where.policy.replicas != 1) {  // what lies on one host leaves the others to the other replicas
     std::set<std::string_view> hosts;
     for (const auto& [id, s] : segments_) hosts.insert(s.host);
     for (const auto host : hosts)
-      if (auto parts = stripe_among(size, where, true, host); !parts.empty()) return parts;
+      if (auto parts = stripe_in_one(size, where, true, host); !parts.empty()) return parts;
   }
-  if (auto parts = stripe_among(size, where, true, {}); !parts.empty()) return parts;
+  if (auto parts = stripe_in_one(size, where, true, {}); !parts.empty()) return parts;
   if (where.others.empty()) return {};
-  return stripe_among(size, where, false, {});
+  return stripe_in_one(size, where, false, {});
 }
 
 /// One replica, in one part if any segment has room for it. @returns nothing where there is none.

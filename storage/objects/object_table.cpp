@@ -27,7 +27,7 @@ object_table::entry* object_table::visible(std::string_view key, time_point now)
   return nullptr;
 }
 
-std::vector<replica_place> object_table::places(const std::vector<held>& memory) {
+std::vector<replica_place> object_table::places(std::span<const held> memory) {
   std::vector<replica_place> all;
   all.reserve(memory.size());
   for (const auto& m : memory) all.push_back({m.segment, m.extent.offset, m.size});
@@ -445,7 +445,8 @@ bool object_table::consistent() const {
   for (const auto& [key, some] : stripes_)
     for (const auto& s : some) held_bytes += s.part.bytes;
   for (const auto& [at, part] : quarantine_) quarantined += part.bytes;
-  for (const auto& [which, work] : disk_work_) held_bytes += work.part.bytes;
+  for (const auto& [which, work] : disk_work_)
+    for (const auto& part : work.room) held_bytes += part.bytes;
   for (const auto& [id, s] : segments_) {
     if (!s.space.consistent()) return false;
     total += s.space.total_bytes();

@@ -168,8 +168,8 @@ class object_journal {
   /// The lender of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
   /// says how it went.
   virtual void save(std::uint32_t to, const segment_record& record, std::string_view key,
-                    std::string_view group, const replica_place& from) = 0;
-  virtual void load(std::uint32_t from, std::uint64_t ticket, const replica_place& to) = 0;
+                    std::string_view group, std::span<const replica_place> from) = 0;
+  virtual void load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) = 0;
 };
 
 struct reservation {
@@ -458,7 +458,7 @@ class object_table {
   struct disk_work {
     entry* of;  ///< null: it is gone meanwhile
     bool loads = false;
-    held part = {};  ///< where it is loaded to
+    std::vector<held> room = {};  ///< where it is loaded to
   };
   enum class way {
     none,    ///< nothing may go
@@ -517,13 +517,15 @@ class object_table {
   void promote(object& o);
   void set_going(object& o, std::uint64_t bytes);
   bool revoke_one(const from_whom& from, time_point now);
-  std::optional<held> room_to_load(const object& o, std::uint32_t in, bool& coming, time_point now);
+  std::vector<std::span<const held>> savable(const object& o) const;
+  std::vector<held> room_in(std::uint32_t segment, std::uint64_t size);
+  std::vector<held> room_to_load(const object& o, std::uint32_t in, bool& coming, time_point now);
   void rank_on_disks(entry& e);
   void put_on_disk(entry& e, const disk_part& part);
   void drop_from_disk(entry& e, std::uint32_t id);
   void end_work(entry& e, bool given_up);
   void end_save(entry& e, const disk_part& part, bool good, time_point now);
-  void end_load(entry& e, std::uint32_t id, const held& part, bool good, time_point now);
+  void end_load(entry& e, std::uint32_t id, const std::vector<held>& room, bool good, time_point now);
   void forget_disk(std::uint32_t segment);
   object_view view_of(const object& o) const;
   bool disks_consistent() const;
@@ -537,8 +539,9 @@ class object_table {
   /// @param coming  becomes true if there will be room when others are saved.
   std::vector<held> place_all(std::uint64_t size, std::size_t copies, const wish& where, bool others_make_way,
                               time_point now, bool& coming);
-  std::vector<held> stripe_among(std::uint64_t size, const wish& where, bool other_host,
-                                 std::string_view host);
+  std::vector<held> stripe_in_one(std::uint64_t size, const wish& where, bool other_host,
+                                  std::string_view host);
+  std::vector<held> stripe_among(std::uint64_t size, const std::vector<std::uint32_t>& fitting);
   std::optional<held> try_segment(std::uint32_t id, std::uint64_t size);
   bool fits_beside(const segment& s, std::uint32_t id, const wish& where, bool other_host) const;
   std::vector<std::uint32_t> segments_for(const wish& where, bool other_host, std::string_view host) const;
@@ -552,7 +555,7 @@ class object_table {
   std::size_t drop_hot_replicas(const std::function<bool(const object&)>& goes, std::size_t looks,
                                 std::size_t most, time_point now);
   void cool_down(time_point now);
-  static std::vector<replica_place> places(const std::vector<held>& memory);
+  static std::vector<replica_place> places(std::span<const held> memory);
 
   object_table_options options_;
   object_journal* journal_;

@@ -130,7 +130,8 @@ bool object_table::owners_agree() const {
   }
   for (const auto& [key, some] : stripes_)
     for (const auto& s : some) held_bytes[s.part.owner] += s.part.bytes;
-  for (const auto& [which, work] : disk_work_) held_bytes[work.part.owner] += work.part.bytes;
+  for (const auto& [which, work] : disk_work_)
+    for (const auto& part : work.room) held_bytes[part.owner] += part.bytes;
   for (const auto& [at, part] : quarantine_) resting[part.owner] += part.bytes;
   std::uint64_t by_segment = 0, used = 0;
   for (const auto& [id, s] : segments_)

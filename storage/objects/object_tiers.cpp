@@ -87,12 +87,11 @@ object_table::way object_table::let_go(entry& e, time_point now, bool lossy) {
     leave_memory(e, now);
     return way::made;
   }
-  for (const auto& part : o.memory) {
-    const auto beside = segments_.find(segments_.at(part.segment).disk_beside);
-    if (lossy || beside == segments_.end() || part.size != o.size) continue;
-    const auto& d = *beside->second.ssd;
+  for (const auto replica : savable(o)) {
+    const auto& beside = segments_.at(segments_.at(replica.front().segment).disk_beside);
+    const auto& d = *beside.ssd;
     const bool wanted = d.policy.write != write_policy::write_through_selective;
-    if (!wanted || !d.open || beside->second.draining || d.paused_until > now || o.size > d.bytes) continue;
+    if (lossy || !wanted || !d.open || beside.draining || d.paused_until > now || o.size > d.bytes) continue;
     if (save(e, true, now)) return way::coming;
     if (d.under_way > 0) return way::late;
   }
@@ -124,13 +123,28 @@ void object_table::save_by_policy(entry& e, time_point now) {
     static_cast<void>(save(e, false, now));
 }
 
-/// @param leaving  it leaves memory when it is saved. @returns whether it is on its way. Only a replica that
-/// lies in one run is saved.
+/// Replicas of which all lies beside one SSD, in stripes or not: its lender reaches no other memory.
+std::vector<std::span<const object_table::held>> object_table::savable(const object& o) const {
+  std::vector<std::span<const held>> all;
+  const std::span<const held> memory{o.memory};
+  for (std::size_t i = 0, end = 0; i < memory.size(); i = end) {
+    for (end = i; end < memory.size() && memory[end].one_with(memory[i]); ++end) {
+    }
+    const auto replica = memory.subspan(i, end - i);
+    const auto in = replica.front().segment;
+    const bool in_one =
+        std::all_of(replica.begin(), replica.end(), [&](const held& p) { return p.segment == in; });
+    if (in_one && segments_.count(segments_.at(in).disk_beside) != 0) all.push_back(replica);
+  }
+  return all;
+}
+
+/// @param leaving  it leaves memory when it is saved. @returns whether it is on its way.
 bool object_table::save(entry& e, bool leaving, time_point now) {
   auto& o = e.second;
-  for (const auto& from : o.memory) {
+  for (const auto replica : savable(o)) {
+    const auto& from = replica.front();
     const auto to = segments_.find(segments_.at(from.segment).disk_beside);
-    if (to == segments_.end() || from.size != o.size) continue;
     auto& d = *to->second.ssd;
     const auto most = std::min(saving_max, segments_.at(from.segment).space.total_bytes() / saving_part);
     const bool takes = d.open && !to->second.draining && d.paused_until <= now && o.size <= d.bytes &&
@@ -148,9 +162,10 @@ bool object_table::save(entry& e, bool leaving, time_point now) {
     auto record = record_of(o, from, now);
     record.ticket = o.work;
     record.copy = 0;
+    record.size = o.size;
     if (journal_)
       journal_->save(to->first, record, e.first, o.in ? std::string_view{o.in->first} : std::string_view{},
-                     {from.segment, from.extent.offset, from.size});
+                     places(replica));
     return true;
   }
   return false;
@@ -228,19 +243,20 @@ store_code object_table::load(std::string_view key, time_point now) {
   bool coming = false;
   for (const auto& from : o.disks) {
     auto room = room_to_load(o, segments_.at(from.segment).ssd->beside, coming, now);
-    if (!room) continue;
-    room->ticket = next_ticket_++;
-    room->owner = o.owner;
-    take(*room);
+    if (room.empty()) continue;
+    const auto ticket = next_ticket_++;
+    for (auto& part : room) {
+      part.ticket = ticket;
+      part.owner = o.owner;
+      take(part);
+      auto record = record_of(o, part, now);
+      record.published = false;  // and nobody's: its lender writes there, and no tenant
+      if (journal_) journal_->reserved(part.segment, record);
+    }
+    if (journal_) journal_->load(from.segment, from.ticket, places(room));
     o.works = from.segment;
     o.work = from.ticket;
-    disk_work_[{from.segment, from.ticket}] = {e, true, *room};
-    if (journal_) {  // as nobody's: its lender writes there, and no tenant
-      auto record = record_of(o, *room, now);
-      record.published = false;
-      journal_->reserved(room->segment, record);
-      journal_->load(from.segment, from.ticket, {room->segment, room->extent.offset, o.size});
-    }
+    disk_work_[{from.segment, from.ticket}] = {e, true, std::move(room)};
     return store_code::busy;
   }
   return coming || leaving_bytes_ > 0 ? store_code::busy : store_code::no_space;
@@ -248,46 +264,54 @@ store_code object_table::load(std::string_view key, time_point now) {
 
 /// Within the quota of its tenant: then what makes way is that one's.
 /// @param coming  becomes true if there will be room when others are saved.
-std::optional<object_table::held> object_table::room_to_load(const object& o, std::uint32_t in, bool& coming,
-                                                             time_point now) {
+std::vector<object_table::held> object_table::room_to_load(const object& o, std::uint32_t in, bool& coming,
+                                                           time_point now) {
   const auto memory = segments_.find(in);
-  if (memory == segments_.end() || memory->second.space.total_bytes() < o.size) return std::nullopt;
+  if (memory == segments_.end() || memory->second.space.total_bytes() < o.size) return {};
   const auto bytes = offset_allocator::rounded(o.size);
   const auto fits = [&](const way made) {
     coming = coming || made == way::coming || made == way::late;
     return made == way::made;
   };
   while (!fits(make_way(o.owner, bytes, true, false, now)))
-    if (coming || !revoke_one({o.owner}, now)) return std::nullopt;
-  auto room = try_segment(in, o.size);
-  for (auto made = way::made; !room && made != way::none && made != way::late;) {
+    if (coming || !revoke_one({o.owner}, now)) return {};
+  auto room = room_in(in, o.size);
+  for (auto made = way::made; room.empty() && made != way::none && made != way::late;) {
     made = leaving_bytes_ > o.size ? way::late : evict_one(now, false, {{}, in});
     fits(made);
-    room = try_segment(in, o.size);
+    room = room_in(in, o.size);
   }
-  while (!room && revoke_one({{}, in}, now)) room = try_segment(in, o.size);
+  while (room.empty() && revoke_one({{}, in}, now)) room = room_in(in, o.size);
   return room;
 }
 
-void object_table::end_load(entry& e, std::uint32_t id, const held& part, bool good, time_point now) {
+/// In one run, or in stripes.
+std::vector<object_table::held> object_table::room_in(std::uint32_t segment, std::uint64_t size) {
+  if (const auto part = try_segment(segment, size)) return {*part};
+  return stripe_among(size, {segment});
+}
+
+void object_table::end_load(entry& e, std::uint32_t id, const std::vector<held>& room, bool good,
+                            time_point now) {
   auto& o = e.second;
   o.works = 0;
   if (!good) {
     count(o.owner, &object_counts::disk_damaged);
-    give_back(part, now, now);
+    for (const auto& part : room) give_back(part, now, now);
     drop_from_disk(e, id);
     if (o.memory.empty() && o.disks.empty()) erase(e, now, now);
     return;
   }
   count(o.owner, &object_counts::loaded);
   count(o.owner, &object_counts::loaded_bytes, o.size);
-  o.memory.push_back(part);
+  o.memory.insert(o.memory.end(), room.begin(), room.end());
   count_alone(o);
   o.transient = true;
   promote(o);
-  if (journal_)
-    journal_->published(part.segment, record_of(o, part, now), e.first,
-                        o.in ? std::string_view{o.in->first} : std::string_view{});
+  for (const auto& part : room)
+    if (journal_)
+      journal_->published(part.segment, record_of(o, part, now), e.first,
+                          o.in ? std::string_view{o.in->first} : std::string_view{});
   lease(e, now);
   o.revocable = true;
 }
@@ -331,8 +355,8 @@ void object_table::disk_done(std::uint32_t id, std::uint64_t ticket, bool good, 
   const auto work = found->second;
   if (work.of && !work.loads) return end_save(*work.of, {id, ticket}, good, now);
   disk_work_.erase(found);
-  if (!work.of) give_back(work.part, now, now);
-  else end_load(*work.of, id, work.part, good, now);
+  if (work.of) return end_load(*work.of, id, work.room, good, now);
+  for (const auto& part : work.room) give_back(part, now, now);
 }
 
 // ---- on the disk
@@ -392,8 +416,10 @@ void object_table::forget_disk(std::uint32_t id) {
     auto* const of = work.of;
     if (of) of->second.works = 0;
     if (work.loads) {  // the lender of both is gone with either: nobody writes there any more
-      untake(work.part);
-      segments_.at(work.part.segment).space.release(work.part.extent.handle);
+      for (const auto& part : work.room) {
+        untake(part);
+        segments_.at(part.segment).space.release(part.extent.handle);
+      }
     } else {
       set_going(of->second, 0);
       s.ssd->under_way -= of->second.size;

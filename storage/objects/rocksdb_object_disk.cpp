@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -43,6 +44,40 @@ duration left_until(std::int64_t deadline) {
 block_key key_of(std::uint64_t ticket, std::uint32_t chunk) {
   const std::uint64_t both[] = {ticket, chunk};
   return hash_bytes128(std::as_bytes(std::span{both}));
+}
+
+template <class Byte>
+std::uint64_t size_of(const std::vector<std::span<Byte>>& pieces) {
+  std::uint64_t n = 0;
+  for (const auto& p : pieces) n += p.size();
+  return n;
+}
+
+/// Where the chunk lies; several where pieces end within it.
+template <class Byte>
+std::vector<std::span<Byte>> chunk_of(const std::vector<std::span<Byte>>& pieces, std::uint32_t chunk) {
+  std::vector<std::span<Byte>> all;
+  auto at = chunk * chunk_bytes, left = chunk_bytes;
+  for (const auto& p : pieces) {
+    if (at >= p.size()) {
+      at -= p.size();
+      continue;
+    }
+    const auto n = std::min<std::uint64_t>(left, p.size() - at);
+    all.push_back(p.subspan(at, n));
+    left -= n;
+    at = 0;
+    if (left == 0) break;
+  }
+  return all;
+}
+
+std::uint64_t checksum_of(const object_disk::source& pieces) {
+  if (pieces.size() == 1) return checksum64(pieces.front());
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (const auto& p : pieces) XXH3_64bits_update(&hash, p.data(), p.size());
+  return XXH3_64bits_digest(&hash);
 }
 
 std::uint32_t chunks_of(std::uint64_t size) {
@@ -192,15 +227,15 @@ void rocksdb_object_disk::end_work() {
   changed_.wait(lock, [&] { return !busy_; });
 }
 
-void rocksdb_object_disk::save(const segment_record& object, std::span<const std::byte> bytes) {
+void rocksdb_object_disk::save(const segment_record& object, source bytes) {
   std::lock_guard lock{mutex_};
-  saves_.push_back({object, bytes});
+  saves_.push_back({object, std::move(bytes)});
   changed_.notify_all();
 }
 
-void rocksdb_object_disk::load(std::uint64_t ticket, std::span<std::byte> into) {
+void rocksdb_object_disk::load(std::uint64_t ticket, target into) {
   std::lock_guard lock{mutex_};
-  loads_.push_back({ticket, into});
+  loads_.push_back({ticket, std::move(into)});
   changed_.notify_all();
 }
 
@@ -236,15 +271,15 @@ void rocksdb_object_disk::work() {
 void rocksdb_object_disk::turn(std::unique_lock<std::mutex>& lock) {
   std::vector<load_job> loads;
   for (std::uint64_t bytes = 0; !loads_.empty() && bytes < read_turn_bytes; loads_.pop_front()) {
-    bytes += loads_.front().into.size();
-    loads.push_back(loads_.front());
+    bytes += size_of(loads_.front().into);
+    loads.push_back(std::move(loads_.front()));
   }
   std::vector<erasure> erasures{std::move_iterator{erasures_.begin()}, std::move_iterator{erasures_.end()}};
   erasures_.clear();
   std::vector<save_job> saves;
   for (std::uint64_t bytes = 0; loads_.empty() && !saves_.empty() && bytes < write_turn_bytes;
        saves_.pop_front()) {
-    bytes += saves_.front().bytes.size();
+    bytes += size_of(saves_.front().bytes);
     saves.push_back(std::move(saves_.front()));
   }
   const auto report = report_;
@@ -289,21 +324,31 @@ class joint_report {
 /// Each object is reported as soon as all of it is there.
 void rocksdb_object_disk::do_loads(std::span<const load_job> jobs,
                                    const std::function<void(std::span<const outcome>)>& report) {
+  struct chunk {
+    std::size_t job;
+    target pieces;
+    std::vector<std::byte> whole;  ///< where it is read to if it lies in several
+  };
   std::vector<get_item> items;
-  std::vector<std::size_t> job_of;
-  std::vector<std::atomic<std::uint32_t>> missing(jobs.size());  // chunks
+  std::vector<chunk> chunks;
+  std::vector<std::atomic<std::uint32_t>> missing(jobs.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const auto& into = jobs[i].into;
-    missing[i] = chunks_of(into.size());
+    missing[i] = chunks_of(size_of(jobs[i].into));
     for (std::uint32_t n = 0; n < missing[i]; ++n) {
-      const auto at = n * chunk_bytes;
-      items.push_back({key_of(jobs[i].ticket, n), into.subspan(at, std::min(chunk_bytes, into.size() - at))});
-      job_of.push_back(i);
+      auto& c = chunks.emplace_back(chunk{i, chunk_of(jobs[i].into, n), {}});
+      if (c.pieces.size() > 1) c.whole.resize(size_of(c.pieces));
+      items.push_back(
+          {key_of(jobs[i].ticket, n), c.pieces.size() > 1 ? std::span{c.whole} : c.pieces.front()});
     }
   }
   joint_report said{report};
   static_cast<void>(tier_->multi_get(items, [&](std::size_t item) {
-    const auto i = job_of[item];
+    auto& c = chunks[item];
+    for (std::size_t at = 0; const auto piece : c.pieces) {
+      if (!c.whole.empty()) std::memcpy(piece.data(), c.whole.data() + at, piece.size());
+      at += piece.size();
+    }
+    const auto i = c.job;
     if (missing[i].fetch_sub(1) == 1) said.add({jobs[i].ticket, true});
   }));
   for (std::size_t i = 0; i < jobs.size(); ++i)
@@ -332,11 +377,12 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
   std::vector<put_item> items;
   std::vector<std::pair<std::uint64_t, kept>> fresh;
   std::deque<std::string> notes;
+  std::deque<std::vector<std::byte>> gathered;
   for (const auto& j : jobs) {
-    auto& o = all.emplace_back(outcome{j.object.ticket, checksum64(j.bytes) == j.object.checksum});
+    auto& o = all.emplace_back(outcome{j.object.ticket, checksum_of(j.bytes) == j.object.checksum});
     if (!o.good) continue;  // it is gone from memory: nobody wants it any more
     kept k{j.object, wall_deadline(j.object.soft_pin_for), wall_deadline(j.object.ttl),
-           chunks_of(j.bytes.size())};
+           chunks_of(size_of(j.bytes))};
     k.record.published = true;
     std::vector<std::byte> note;
     byte_writer out{note};
@@ -346,8 +392,12 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
     store_wire::put_record(out, k.record);
     notes.emplace_back(reinterpret_cast<const char*>(note.data()), note.size());
     for (auto i = k.chunks; i-- > 0;) {
-      const auto bytes = j.bytes.subspan(
-          i * chunk_bytes, std::min<std::uint64_t>(chunk_bytes, j.bytes.size() - i * chunk_bytes));
+      const auto pieces = chunk_of(j.bytes, i);
+      if (pieces.size() > 1) {
+        auto& whole = gathered.emplace_back();
+        for (const auto& p : pieces) whole.insert(whole.end(), p.begin(), p.end());
+      }
+      const auto bytes = pieces.size() > 1 ? std::span<const std::byte>{gathered.back()} : pieces.front();
       const auto sum = k.chunks == 1 ? j.object.checksum : checksum64(bytes);
       items.push_back({{{key_of(j.object.ticket, i), {j.object.ticket, 0}, i}, sum},
                        bytes,

@@ -41,8 +41,8 @@ class rocksdb_object_disk final : public object_disk {
   void start_over(std::uint64_t store) override;
   void begin_work(std::function<void(std::span<const outcome>)> report) override;
   void end_work() override;
-  void save(const segment_record& object, std::span<const std::byte> bytes) override;
-  void load(std::uint64_t ticket, std::span<std::byte> into) override;
+  void save(const segment_record& object, source bytes) override;
+  void load(std::uint64_t ticket, target into) override;
   void erase(std::uint64_t ticket) override;
   void after_erasures(std::function<void()> then) override;
 
@@ -54,11 +54,11 @@ class rocksdb_object_disk final : public object_disk {
   };
   struct save_job {
     segment_record object;
-    std::span<const std::byte> bytes;
+    source bytes;
   };
   struct load_job {
     std::uint64_t ticket;
-    std::span<std::byte> into;
+    target into;
   };
   using erasure = std::variant<std::uint64_t, std::function<void()>>;
 

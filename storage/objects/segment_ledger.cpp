@@ -75,19 +75,18 @@ bool segment_ledger::take_order(entry kind, std::uint64_t ticket, byte_reader& i
   order.object.ticket = ticket;
   if (kind == entry::save) {
     order.what = disk_order::kind::save;
-    order.object.offset = in.get<std::uint64_t>();
-    order.object.size = in.get<std::uint64_t>();
+    order.places = store_wire::get_places(in);
     store_wire::get_published(in, order.object);
   } else if (kind == entry::load) {
     order.what = disk_order::kind::load;
-    order.object.offset = in.get<std::uint64_t>();
-    order.object.size = in.get<std::uint64_t>();
+    order.places = store_wire::get_places(in);
   } else if (kind == entry::freed) {
     in.get<std::uint64_t>();
     in.get<std::int64_t>();
   } else {
     return kind == entry::serving;
   }
+  for (const auto& place : order.places) order.object.size += place.bytes;
   if (in.ok()) o.disk_orders.push_back(std::move(order));
   return in.ok();
 }

@@ -21,8 +21,9 @@ std::vector<std::vector<std::byte>> announcement_of(std::uint32_t segment,
 /// What the directory wants of the SSD of a lender.
 struct disk_order {
   enum class kind : std::uint8_t { save, load, erase } what = kind::erase;
-  /// Ticket, and for the others size and place in the memory beside. To be saved: all of it.
+  /// Ticket, and for the others size. To be saved: all of it, but its place.
   segment_record object;
+  std::vector<replica_place> places = {};  ///< in the memory beside: all of the object, in this order
 };
 
 /// @thread  not synchronised. Time comes in and never goes back.

@@ -212,11 +212,15 @@ void segment_lender::order(const disk_order& o) {
   auto& disk = *options_.disk;
   const auto memory = life_->memory.bytes();
   const auto& object = o.object;
-  const bool inside = object.size <= memory.size() && object.offset <= memory.size() - object.size;
-  if (o.what == disk_order::kind::erase) disk.erase(object.ticket);
-  else if (!inside) say("the directory wants bytes on SSD that lie outside of the segment");
-  else if (o.what == disk_order::kind::save) disk.save(object, memory.subspan(object.offset, object.size));
-  else disk.load(object.ticket, memory.subspan(object.offset, object.size));
+  if (o.what == disk_order::kind::erase) return disk.erase(object.ticket);
+  std::vector<std::span<std::byte>> pieces;
+  for (const auto& p : o.places)
+    if (p.bytes <= memory.size() && p.offset <= memory.size() - p.bytes)
+      pieces.push_back(memory.subspan(p.offset, p.bytes));
+  if (pieces.empty() || pieces.size() != o.places.size())
+    say("the directory wants bytes on SSD that lie outside of the segment");
+  else if (o.what == disk_order::kind::save) disk.save(object, {pieces.begin(), pieces.end()});
+  else disk.load(object.ticket, std::move(pieces));
 }
 
 /// When what the frame says to erase is erased.

@@ -83,7 +83,7 @@ put_policy get_policy(byte_reader& in) {
   return p;
 }
 
-void put_places(byte_writer& out, const std::vector<replica_place>& places) {
+void put_places(byte_writer& out, std::span<const replica_place> places) {
   out.put(static_cast<std::uint16_t>(places.size()));
   for (const auto& p : places) {
     out.put(p.segment);

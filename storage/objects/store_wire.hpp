@@ -92,9 +92,9 @@ enum class entry : std::uint8_t {
   fenced,        ///< nothing: what this segment holds counts no more
   serving,       ///< the incarnation of the directory, which knows all that there is by now
   task,          ///< an order that the holder is to carry out
-  save,      ///< of an SSD: ticket, where it lies in the memory beside, its size, and what `published` has
-  load,      ///< of an SSD: ticket, where it is to lie in the memory beside, its size
-  draining,  ///< whether nothing is to be placed there any more
+  save,          ///< of an SSD: ticket, where it lies in the memory beside, and what `published` has
+  load,          ///< of an SSD: ticket, where it is to lie in the memory beside
+  draining,      ///< whether nothing is to be placed there any more
 };
 
 /// What the lender of an SSD says of it. It announces what lies there as for memory if the answer says so;
@@ -180,7 +180,7 @@ put_policy get_policy(byte_reader& in);
 void put_ties(byte_writer& out, const object_ties& ties);
 /// Points into what is read.
 object_ties get_ties(byte_reader& in);
-void put_places(byte_writer& out, const std::vector<replica_place>& places);
+void put_places(byte_writer& out, std::span<const replica_place> places);
 std::vector<replica_place> get_places(byte_reader& in);
 void put_view(byte_writer& out, const object_view& view);
 object_view get_view(byte_reader& in);

@@ -83,6 +83,33 @@ def test_more_than_the_memory_holds_is_read_from_ssd():
         store.close()
 
 
+def test_what_lies_in_pieces_in_memory_goes_to_ssd_and_outlives_its_lender():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s", lend=("--write-policy", "write_through"))
+        store = world.client()
+        hard = ReplicateConfig()
+        hard.with_hard_pin = True
+        small = 64 << 10
+        for i in range(100):  # every second stays: what is free then is in runs of this length, but for the last
+            assert store.put(f"small-{i}", noise(small, i), *([hard] if i % 2 else [])) == 0
+        for i in range(0, 100, 2):
+            assert store.remove(f"small-{i}", True) == 0
+        values = {f"wide-{i}": noise(1_900_000 + i, i) for i in range(12)}
+        for key, value in values.items():
+            assert store.put(key, value) == 0
+            pieces = len(world.json("stat", key)[0]["places"])
+            assert pieces > 1, (key, pieces)
+            wait_until("it is on SSD", lambda: world.json("stat", key)[0]["ssd"])  # noqa: B023
+        assert store.get_batch(list(values)) == list(values.values())
+        assert world.json("stat")["ssd_loaded"] >= 8 and world.json("stat")["evictions"] == 0
+        restart(world.lenders[0])
+        assert store.get_batch(list(values)) == list(values.values())
+        assert [store.get(f"small-{i}") for i in range(1, 100, 2)] == [noise(small, i) for i in range(1, 100, 2)]
+        store.close()
+
+
 def test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not():
     with Cluster() as cluster:
         world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", recovery="1s",

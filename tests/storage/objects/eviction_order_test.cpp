@@ -194,8 +194,8 @@ TEST_CASE("the next directory knows what belongs to what, in whatever order it i
     void erased(std::uint32_t, std::uint64_t, std::string_view) override {}
     void changed(std::string_view) override {}
     void save(std::uint32_t, const segment_record&, std::string_view, std::string_view,
-              const replica_place&) override {}
-    void load(std::uint32_t, std::uint64_t, const replica_place&) override {}
+              std::span<const replica_place>) override {}
+    void load(std::uint32_t, std::uint64_t, std::span<const replica_place>) override {}
     std::vector<segment_record> records;
   };
   listener told;

@@ -47,12 +47,12 @@ struct user {
     r.key = "key-" + std::to_string(ticket);
     r.group = "group";
     r.ttl = ticket % 2 == 0 ? duration{1h} : duration{};
-    disk->save(r, bytes);
+    disk->save(r, {bytes});
     return wait(ticket);
   }
   std::optional<std::vector<std::byte>> load(std::uint64_t ticket, std::size_t size) {
     std::vector<std::byte> into(size);
-    disk->load(ticket, into);
+    disk->load(ticket, {into});
     if (!wait(ticket)) return std::nullopt;
     return into;
   }
@@ -113,6 +113,34 @@ TEST_CASE("objects of any size are what they were, also after a restart, but for
   CHECK(u.disk->store() == 78);
 }
 
+TEST_CASE("an object is saved from pieces and read into others, wherever those end") {
+  const test::temp_dir folder;
+  user u{folder / "ssd"};
+  const auto value = value_of(1, 3 * MiB + 77);
+  const auto cut = [](auto bytes, std::initializer_list<std::size_t> lengths) {
+    std::vector<decltype(bytes)> pieces;
+    for (const auto n : lengths) {
+      pieces.push_back(bytes.first(n));
+      bytes = bytes.subspan(n);
+    }
+    if (!bytes.empty()) pieces.push_back(bytes);
+    return pieces;
+  };
+  segment_record r;
+  r.ticket = 5;
+  r.size = r.object_size = value.size();
+  r.checksum = checksum64(value);
+  r.published = true;
+  r.key = "k";
+  u.disk->save(r, cut(std::span<const std::byte>{value}, {64 * KiB, 1 * MiB, 1, 1 * MiB}));
+  REQUIRE(u.wait(5));
+  std::vector<std::byte> into(value.size());
+  u.disk->load(5, cut(std::span<std::byte>{into}, {1 * MiB, 128 * KiB, 1 * MiB}));
+  REQUIRE(u.wait(5));
+  CHECK(into == value);
+  CHECK(u.load(5, value.size()) == value);
+}
+
 TEST_CASE("of many that are read at once each is reported once, when all of it is there") {
   const test::temp_dir folder;
   user u{folder / "ssd"};
@@ -132,7 +160,7 @@ TEST_CASE("of many that are read at once each is reported once, when all of it i
     changed.notify_all();
   });
   for (std::uint64_t t = 1; t <= 14; ++t) into[t].resize(size_of(t));
-  for (std::uint64_t t = 1; t <= 14; ++t) u.disk->load(t, into.at(t));
+  for (std::uint64_t t = 1; t <= 14; ++t) u.disk->load(t, {into.at(t)});
   {
     std::unique_lock lock{mutex};
     changed.wait(lock, [&] { return reports.size() == 14; });
@@ -150,7 +178,7 @@ TEST_CASE("bytes that are not what the checksum says are not saved") {
   r.size = bytes.size();
   r.checksum = checksum64(bytes) + 1;
   r.key = "k";
-  u.disk->save(r, bytes);
+  u.disk->save(r, {bytes});
   CHECK_FALSE(u.wait(1));
   CHECK(u.disk->contents().empty());
 }

@@ -605,8 +605,8 @@ TEST_CASE("an object that got its key late is a later value than those before it
     void erased(std::uint32_t, std::uint64_t, std::string_view) override {}
     void changed(std::string_view) override {}
     void save(std::uint32_t, const segment_record&, std::string_view, std::string_view,
-              const replica_place&) override {}
-    void load(std::uint32_t, std::uint64_t, const replica_place&) override {}
+              std::span<const replica_place>) override {}
+    void load(std::uint32_t, std::uint64_t, std::span<const replica_place>) override {}
   } told;
   object_table table{{}, &told};
   const time_point now{1h};

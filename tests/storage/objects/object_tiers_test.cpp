@@ -4,6 +4,7 @@
 
 #include <map>
 #include <random>
+#include <utility>
 
 #include "storage/objects/object_table.hpp"
 
@@ -18,7 +19,8 @@ constexpr std::uint64_t grain = 4 * KiB;
 struct lender : object_journal {
   struct job {
     bool loads = false;
-    std::uint64_t ticket = 0, offset = 0;
+    std::uint64_t ticket = 0;
+    std::vector<replica_place> places;
   };
   std::map<std::uint64_t, std::uint64_t> memory, disk;  // value by offset, by ticket
   std::vector<job> jobs;
@@ -32,11 +34,11 @@ struct lender : object_journal {
   }
   void changed(std::string_view) override {}
   void save(std::uint32_t, const segment_record& r, std::string_view, std::string_view,
-            const replica_place& from) override {
-    jobs.push_back({false, r.ticket, from.offset});
+            std::span<const replica_place> from) override {
+    jobs.push_back({false, r.ticket, {from.begin(), from.end()}});
   }
-  void load(std::uint32_t, std::uint64_t ticket, const replica_place& to) override {
-    jobs.push_back({true, ticket, to.offset});
+  void load(std::uint32_t, std::uint64_t ticket, std::span<const replica_place> to) override {
+    jobs.push_back({true, ticket, {to.begin(), to.end()}});
   }
 };
 
@@ -63,8 +65,12 @@ struct tiers {
     const auto j = ends.jobs.front();
     ends.jobs.erase(ends.jobs.begin());
     if (j.loads) good = good && ends.disk.count(j.ticket) != 0;
-    if (good && j.loads) ends.memory[j.offset] = ends.disk.at(j.ticket);
-    if (good && !j.loads) ends.disk[j.ticket] = ends.memory[j.offset];
+    for (const auto& p : j.places) {
+      if (good && j.loads) ends.memory[p.offset] = ends.disk.at(j.ticket);
+      if (good && !j.loads) ends.disk[j.ticket] = ends.memory[p.offset];
+      REQUIRE(ends.memory[p.offset] == ends.memory[j.places.front().offset]);
+    }
+    in_pieces += j.places.size() > 1;
     if (!good && j.loads) ends.disk.erase(j.ticket);
     table.disk_done(disk, j.ticket, good, now);
     return true;
@@ -94,13 +100,14 @@ struct tiers {
       seen = table.look(key, now);
     }
     if (seen.code != store_code::ok) return std::nullopt;
-    REQUIRE(ends.memory[seen.places.front().offset] == seen.checksum);
+    for (const auto& p : seen.places) REQUIRE(ends.memory[p.offset] == seen.checksum);
     return seen.checksum;
   }
 
   lender ends;
   object_table table;
   std::uint32_t memory = 0, disk = 0;
+  std::uint64_t in_pieces = 0;  ///< saved and loaded
   time_point now{1h};
 };
 
@@ -181,6 +188,39 @@ TEST_CASE("what is read from SSD stays in memory once it is used so often, and e
   }
   CHECK(t.table.counts().loaded == 3);
   CHECK(t.table.counts().promoted == 1);
+}
+
+TEST_CASE("what no run of memory is wide enough for goes to SSD in pieces, and comes back into pieces") {
+  tiers t{1 * GiB, 1000, 4 * MiB, 64 * MiB, {write_policy::write_through, 2, 2}};
+  // Every second of them stays: what is free is in runs of a stripe's length.
+  const auto stripe = object_table::stripe_bytes_min;
+  put_policy hard;
+  hard.hard_pin = true;
+  for (int i = 0; i < 60; ++i)
+    REQUIRE(t.put("small-" + std::to_string(i), stripe, 1, i % 2 ? hard : put_policy{}) == store_code::ok);
+  while (t.work()) {
+  }
+  for (int i = 0; i < 60; i += 2)
+    REQUIRE(t.table.remove("small-" + std::to_string(i), true, t.now) == store_code::ok);
+  const auto wide = 10 * stripe - 5;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    CAPTURE(i);
+    REQUIRE(t.put_patiently("wide-" + std::to_string(i), wide, 100 + i) == store_code::ok);
+    while (t.work()) {
+    }
+    REQUIRE(t.table.consistent());
+  }
+  CHECK(t.in_pieces >= 12);
+  const auto saved = std::exchange(t.in_pieces, 0);
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    CHECK(t.get("wide-" + std::to_string(i)) == 100 + i);
+    t.now += 2s;
+    t.table.tick(t.now);
+    REQUIRE(t.table.consistent());
+  }
+  CHECK(t.in_pieces >= 8);
+  CHECK(saved >= 12);
+  CHECK(t.table.counts().evictions == 0);
 }
 
 TEST_CASE(

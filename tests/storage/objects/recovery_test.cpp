@@ -49,7 +49,7 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
 }
 
 TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced while it was away") {
-  std::uint64_t served = 0, came_back = 0, stale = 0, demoted = 0;
+  std::uint64_t served = 0, came_back = 0, stale = 0, demoted = 0, in_pieces = 0;
   for (unsigned seed = 1; seed <= 120; ++seed) {
     CAPTURE(seed);
     world w{seed, seed % 2 == 0, true};
@@ -69,6 +69,7 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
     }
     served += w.served_from_disk;
     came_back += w.came_back;
+    in_pieces += w.in_pieces;
     stale += w.desk->counts().disk_stale;
     demoted += w.desk->counts().demoted;
     for (auto& other : w.clients) w.lose_client(other);
@@ -93,6 +94,7 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
   CHECK(served > 150);
   CHECK(came_back > 300);
   CHECK(stale > 2);
+  CHECK(in_pieces > 10);
   CHECK(demoted > 20);  // by the last directory of each
 }
 

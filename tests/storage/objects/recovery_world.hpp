@@ -215,20 +215,26 @@ struct world {
       return static_cast<void>(
           send(h.session, op::acked, [&](byte_writer& out) { out.put(job.acknowledge); }));
     if (job.order.what == disk_order::kind::erase) return static_cast<void>(d.held.erase(o.ticket));
-    const auto first = o.offset / grain, count = (o.size + grain - 1) / grain;
+    const auto each_grain = [&](const auto& visit) {
+      for (const auto& p : job.order.places)
+        for (auto at = p.offset / grain; at < (p.offset + p.bytes + grain - 1) / grain; ++at)
+          visit(h.memory.at(at));
+      in_pieces += job.order.places.size() > 1;
+    };
     if (job.order.what == disk_order::kind::save) {
       bool whole = random() % 16 != 0;  // else the disk refuses it
-      for (std::uint64_t i = 0; i < count; ++i) whole = whole && h.memory.at(first + i) == o.checksum;
+      each_grain([&](std::uint64_t value) { whole = whole && value == o.checksum; });
       if (whole) d.held[o.ticket] = {o, o.checksum};
       return disk_done(h, o.ticket, whole);
     }
     const auto found = d.held.find(o.ticket);
     const bool good = found != d.held.end() && random() % 32 != 0;  // else it has rotted
     if (!good) rotted.insert(found == d.held.end() ? 0 : found->second.second);
-    for (std::uint64_t i = 0; good && i < count; ++i) h.memory.at(first + i) = found->second.second;
+    if (good) each_grain([&](std::uint64_t& value) { value = found->second.second; });
     served_from_disk += good;
     disk_done(h, o.ticket, good);
   }
+  std::uint64_t in_pieces = 0;  ///< objects in several runs of memory that went to an SSD, or came from there
   std::set<std::uint64_t> rotted;  ///< values of which an SSD had a damaged copy
 
   void mount_disk(holder& h) {
