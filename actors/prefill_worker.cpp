@@ -30,7 +30,8 @@ prefill_core_options options_of(const context_ptr& context) {
                .block_tokens = context->layout.block_tokens,
                .aging = o.scheduler.ttft_slo,
                .max_requests = prefill_worker::requests_per_step(o.prefill.max_batch_tokens)};
-  out.disk_by_layers = context->disk_part_layers > 0;
+  if (const auto part = context->disk_part_layers; part > 0)
+    out.disk_parts = (context->layout.n_layers + part - 1) / part;
   if (const auto& kv = context->device_blocks) {
     out.on_device = [kv](std::span<const block_key> keys) { return kv->match(keys); };
     out.keep_on_device = [kv](std::uint64_t owner, std::span<const block_key> keys, std::uint32_t have) {

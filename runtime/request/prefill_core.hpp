@@ -161,7 +161,7 @@ using prefill_actions = std::vector<std::variant<
 struct prefill_core_options {
   std::uint32_t layers = 1;
   bool layerwise = true;        ///< KV leaves while it is being computed
-  bool disk_by_layers = false;  ///< the own disk gives blocks back layer by layer
+  std::uint32_t disk_parts = 1;  ///< runs of layers in which the own disk gives blocks back
   std::size_t max_attempts = 1;
   prefill_batch_options batch;
   prefetch_options prefetch;

@@ -25,10 +25,10 @@ void prefill_core::weigh(attempt& a, const prefix_view& here, time_point now) {
   q.threshold_tokens = prefetch_.threshold_tokens();
   q.disk = [&](std::uint32_t blocks) { return duration{here.disk_wait_ns + here.disk_block_ns * blocks}; };
   q.link = [&](std::uint32_t blocks) { return options_.link(where.source, blocks, now); };
-  q.disk_by_layers = options_.disk_by_layers;
+  q.disk_parts = options_.disk_parts;
   if (prefetch_.begins(idle())) a.plan = plan_load(q, computing_model_);
   const auto reading = a.plan.from_disk;
-  a.from_disk = reading > 0 && a.plan.from_remote == 0 && options_.disk_by_layers &&
+  a.from_disk = reading > 0 && a.plan.from_remote == 0 && options_.disk_parts > 1 &&
                 prefetch_.by_layers(tokens_of(reading), q.disk(reading));
   a.on_disk_until = here.held_blocks;
   pin(a, a.from_disk ? 0 : reading, now);

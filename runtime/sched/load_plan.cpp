@@ -21,7 +21,7 @@ load_plan plan_load(const load_question& q, const prefill_model& computing) {
     const auto here = q.dram_blocks + from_disk;
     const auto reading = from_disk > 0 ? q.disk(from_disk) : duration{};
     const auto without = compute_behind(here);
-    const auto alone = q.disk_by_layers ? std::max(reading, without) : reading + without;
+    const auto alone = std::max(reading, without) + std::min(reading, without) / q.disk_parts;
     if (alone < best.cost) best = {from_disk, 0, {}, alone};
     const auto from_remote = q.remote_blocks - std::min(q.remote_blocks, here);
     if (!enough(from_remote)) continue;

@@ -21,7 +21,7 @@ struct load_question {
   /// Fewer tokens than this are not worth a load of their own.
   std::uint32_t threshold_tokens = 0;
   std::function<duration(std::uint32_t blocks)> disk;  ///< until so many blocks are read from the own disk
-  bool disk_by_layers = false;  ///< … which come in layer by layer if nothing is fetched besides
+  std::uint32_t disk_parts = 1;  ///< runs of layers in which they come in, if nothing is fetched besides
   std::function<duration(std::uint32_t blocks)> link;  ///< until so many blocks came from the other node
 };
 
@@ -34,8 +34,8 @@ struct load_plan {
 
 /// The cheapest of: compute everything that is neither on the device nor in memory, read the disk's blocks,
 /// fetch the other node's, or both. What comes in layer by layer while the rest is computed costs as much as
-/// the longer of the two: fetched blocks, and those from disk if nothing is fetched; else the disk's are
-/// complete before anything begins.
+/// the longer of the two, and one run of layers of the other: fetched blocks, of so many layers that one is
+/// nothing, and those from disk if nothing is fetched; else the disk's are complete before anything begins.
 /// @source  Mooncake, FAST '25, section 4.1: a prefix is fetched where that beats computing it.
 load_plan plan_load(const load_question& q, const prefill_model& computing);
 

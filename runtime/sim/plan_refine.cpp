@@ -174,11 +174,19 @@ plan_cluster refined(plan_judge& judge, plan_cluster c) {
     }
     return false;
   };
+  // More machines may do with the least of everything, which no single change shows to be cheaper.
+  const auto all_changed = [&] {
+    bool better = false;
+    for (const auto part : {plan_part::policy, plan_part::admission}) {
+      for (const auto& other : with_other(p, c, part)) better |= take(with_least_parts(p, other));
+    }
+    return take(with_least_parts(p, c)) || better;
+  };
   constexpr int enough = 8;
   for (int round = 0; round < enough; ++round) {
     while (one_changed() && ++round < enough) {
     }
-    if (p.goal != plan_goal::cost || !two_changed()) break;
+    if (p.goal != plan_goal::cost || (!two_changed() && !all_changed())) break;
   }
   return c;
 }
@@ -190,10 +198,14 @@ std::optional<plan_cluster> best_cluster(plan_judge& judge) {
   const auto forms = p.kinds.size() * ((p.coupled ? p.coupled_chunks.size() : 0) +
                                        (p.disaggregated ? p.kinds.size() * p.pipelines.size() : 0));
   judge.begin("machines", runs_of_form * forms + runs_behind);
-  auto found = best_machines(judge, first);
-  for (const auto part : {plan_part::policy, plan_part::admission}) {
-    for (const auto& other : with_other(p, first, part)) {
-      if (found.empty()) found = best_machines(judge, other);
+  std::vector<plan_cluster> found;
+  // More of a part may by chance do worse.
+  for (const auto& parts : {first, with_least_parts(p, first)}) {
+    if (found.empty()) found = best_machines(judge, parts);
+    for (const auto part : all_plan_parts) {
+      for (const auto& other : with_other(p, parts, part)) {
+        if (found.empty()) found = best_machines(judge, other);
+      }
     }
   }
   if (found.empty()) return std::nullopt;

@@ -57,7 +57,8 @@ std::uint32_t least(std::uint32_t low, std::uint32_t high, Holds&& holds) {
 
 // ---- a load is given ----
 
-/// The cheapest cluster of one form that carries the load, if it is cheaper than what is known.
+/// The cheapest cluster of one form that carries the load, if with the least parts it is cheaper than what is
+/// known.
 class cheapest_of_form {
  public:
   cheapest_of_form(plan_judge& judge, const plan_cluster& form, double cheaper_than)
@@ -73,6 +74,7 @@ class cheapest_of_form {
   double cost(const plan_cluster& c) const {
     return problem_.goal == plan_goal::nodes ? c.machines() : cost_of(problem_, c);
   }
+  bool too_dear(const plan_cluster& c) const { return cost(with_least_parts(problem_, c)) >= limit_; }
   bool allowed(const plan_cluster& c) const { return c.machines() <= problem_.nodes; }
   bool holds(const plan_cluster& c) { return judge_.holds(c, load_); }
 
@@ -84,7 +86,7 @@ class cheapest_of_form {
     auto n = least(enough / 2 + 1, enough, [&](std::uint32_t m) { return holds(sized(form_, m, 0)); });
     for (; n <= problem_.nodes; ++n) {
       const auto c = sized(form_, n, 0);
-      if (cost(c) >= limit_) return std::nullopt;
+      if (too_dear(c)) return std::nullopt;
       if (judge_.holds_always(c, load_)) return c;
     }
     return std::nullopt;
@@ -107,7 +109,7 @@ class cheapest_of_form {
     for (auto p = std::max(fewest_prefill, 2u) - 1; p <= most_prefill; ++p) {
       for (auto d = std::max(fewest_decode, 2u) - 1; d < problem_.nodes; ++d) {
         const auto c = sized(form_, p, d);
-        if (!allowed(c) || cost(c) >= limit_) break;
+        if (!allowed(c) || too_dear(c)) break;
         candidates.push_back(c);
       }
     }
@@ -129,8 +131,9 @@ class cheapest_of_form {
   double limit_, load_;
 };
 
-/// The cheapest cluster of every form that is not much dearer than the cheapest of all, which comes first.
-/// @param room  how much dearer, as a factor.
+/// The cheapest cluster of every form, the cheapest of all first. Those that even with the least parts are dearer than
+/// that one are left out.
+/// @param room  how much dearer, as a factor: another policy or admission may do with fewer machines.
 std::vector<plan_cluster> cheapest(plan_judge& judge, const plan_cluster& first, double room) {
   const auto& p = judge.problem();
   const auto cost = [&](const plan_cluster& c) {
@@ -144,7 +147,9 @@ std::vector<plan_cluster> cheapest(plan_judge& judge, const plan_cluster& first,
       least_cost = std::min(least_cost, cost(*c));
     }
   }
-  std::erase_if(found, [&](const plan_cluster& c) { return cost(c) > least_cost * room; });
+  std::erase_if(found, [&](const plan_cluster& c) {
+    return cost(c) > least_cost && cost(with_least_parts(p, c)) >= least_cost * room;
+  });
   std::ranges::stable_sort(found, {}, cost);
   return found;
 }
@@ -298,18 +303,33 @@ std::optional<plan_cluster> strongest(plan_judge& judge, const plan_cluster& fir
   return best;
 }
 
+/// The parts of `c` with another choice of one of them.
+plan_parts parts_with(const plan_problem& p, plan_cluster c, double plan_cluster::*part, double choice) {
+  c.*part = choice;
+  return parts_of(p, c);
+}
+
 }  // namespace
 
 plan_cluster first_choice(const plan_problem& p) {
   plan_cluster c;
   c.policy = p.policies.empty() ? p.base.policy : p.policies.front();
   c.admission = p.admissions.empty() ? p.base.admission : p.admissions.front();
+  const auto ssd = [&](double gb) { return parts_with(p, c, &plan_cluster::ssd_gb, gb).ssd_gb; };
+  const auto nic = [&](double gbit) { return parts_with(p, c, &plan_cluster::nic_gbit, gbit).nic_gbit; };
   c.cache_factor = std::ranges::max(p.cache_factors);
-  const auto& machine = p.kinds.front().hardware;
-  const double ssd = static_cast<double>(machine.ssd_tokens * machine.kv_bytes_per_token) * 1e-9;
-  c.ssd_gb = std::ranges::max(p.ssd_gb, {}, [&](double gb) { return gb >= 0 ? gb : ssd; });
-  c.nic_gbit = std::ranges::max(
-      p.nic_gbit, {}, [&](double gbit) { return gbit >= 0 ? gbit : machine.nic_bytes_per_s * 8e-9; });
+  c.ssd_gb = std::ranges::max(p.ssd_gb, {}, ssd);
+  c.nic_gbit = std::ranges::max(p.nic_gbit, {}, nic);
+  return c;
+}
+
+plan_cluster with_least_parts(const plan_problem& p, plan_cluster c) {
+  const auto ssd = [&](double gb) { return parts_with(p, c, &plan_cluster::ssd_gb, gb).ssd_gb; };
+  const auto nic = [&](double gbit) { return parts_with(p, c, &plan_cluster::nic_gbit, gbit).nic_gbit; };
+  const auto least_ssd = std::ranges::min(p.ssd_gb, {}, ssd), least_nic = std::ranges::min(p.nic_gbit, {}, nic);
+  c.cache_factor = std::ranges::min(p.cache_factors);
+  c.ssd_gb = least_ssd;
+  c.nic_gbit = least_nic;
   return c;
 }
 
@@ -319,10 +339,8 @@ std::vector<plan_cluster> best_machines(plan_judge& judge, const plan_cluster& f
     const auto best = strongest(judge, first);
     return best ? std::vector{*best} : std::vector<plan_cluster>{};
   }
-  // One form may need less of a part that costs.
-  const bool parts = p.cache_factors.size() + p.ssd_gb.size() + p.nic_gbit.size() > 3;
-  constexpr double much = 1.25, hardly = 1;
-  return cheapest(judge, first, p.goal == plan_goal::cost && parts ? much : hardly);
+  constexpr double machine_less = 1.25, none_less = 1;
+  return cheapest(judge, first, p.goal == plan_goal::cost ? machine_less : none_less);
 }
 
 }  // namespace mooncaf::sim

@@ -14,10 +14,13 @@ namespace mooncaf::sim {
 /// machines are known.
 plan_cluster first_choice(const plan_problem& p);
 
+/// `c` with the least memory, disk and network of the problem's choices.
+plan_cluster with_least_parts(const plan_problem& p, plan_cluster c);
+
 /// Kinds of machine, and how many for which role, with policy, admission and parts as in `first`: the cluster
 /// that the goal asks for, by the first seed; the smallest cost or the largest load that any has. Clusters
 /// carry more with more machines of either role, the search takes for granted. Where parts have a price, also
-/// the best of other forms that are not much dearer: they may need less of them.
+/// the best of every other form that with the least of them would be cheaper: it may need less of them.
 /// @returns the best first; nothing if no cluster within the limits carries the load.
 /// @cost  goodput: about fifteen runs per form. nodes, cost: some twenty runs
 ///        and one for each cluster cheaper than the answer that nothing before ruled out.

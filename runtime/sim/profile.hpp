@@ -1,6 +1,7 @@
 #pragma once
 // What a node can do with a model: the numbers that a simulation runs on.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/block_parts.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sched/estimators.hpp"
 
@@ -54,6 +56,12 @@ struct profile {
   std::uint64_t ssd_tokens = 0;           ///< … on its disk
 
   std::uint64_t block_bytes() const noexcept { return kv_bytes_per_token * block_tokens; }
+  /// Runs of layers in which a disk gives a block back, as a server keeps them.
+  std::uint32_t disk_parts() const noexcept {
+    const auto all = std::max(layers, 1u);
+    const auto part = layers_per_part(block_bytes() / all, all);
+    return (all + part - 1) / part;
+  }
   friend bool operator==(const profile&, const profile&) = default;
 };
 

@@ -45,6 +45,7 @@ load_plan simulation::plan(const request_state_record& r, const placement& where
     return duration{std::max<ticks>(links.reads - now_, 0)} +
            from_seconds(blocks * block_bytes / options_.hardware.ssd_bytes_per_s);
   };
+  if (options_.layerwise) q.disk_parts = options_.hardware.disk_parts();
   q.link = [&](std::uint32_t blocks) {
     const auto source = static_cast<std::uint32_t>(where.source.value - 1);
     const auto busy = std::max({links_[source].sends, links.receives, now_}) - now_;
@@ -52,6 +53,14 @@ load_plan simulation::plan(const request_state_record& r, const placement& where
     return duration{busy} + from_seconds(blocks * block_bytes / slower + options_.hardware.network_latency_s);
   };
   return plan_load(q, prefill_estimate_);
+}
+
+/// Of the loading of its prefix, how much passes beside its computation, which begins with the first of so
+/// many parts and takes at least as long.
+ticks simulation::beside(const request_state_record& r, ticks loading, std::uint32_t parts) const {
+  const auto cached = std::min(r.fetched_to * options_.hardware.block_tokens, r.prompt_tokens - 1);
+  const auto compute = from_sec(costs_.prefill(r.prompt_tokens, cached) / options_.pipeline);
+  return std::min(loading, compute) * (parts - 1) / parts;
 }
 
 /// First from the own disk, then from another node: each as far as it comes in the time that it is given.
@@ -73,9 +82,12 @@ void simulation::load(std::uint32_t slot, const placement& where) {
   if (hit.from_ssd > 0) read_disk(r.prefill, hit.from_ssd);
   r.local_blocks = r.fetched_to = hit.blocks;
 
-  auto read = std::max(a.disk.ends, now_);  // what is read is complete before the computation begins
+  auto read = std::max(a.disk.ends, now_);  // what is read is complete before what is fetched comes in
   auto ready = read;
   bool by_layers = false;
+  if (hit.from_ssd > 0 && loads.from_remote == 0 && options_.layerwise &&
+      prefetch_.by_layers(hit.from_ssd * options_.hardware.block_tokens, duration{read - now_}))
+    ready -= beside(r, read - std::max(a.disk.begins, now_), options_.hardware.disk_parts());
   if (loads.from_remote > 0 && where.source_blocks > hit.blocks) {
     a.link = fetch(r, where, read, by_layers);
     if (r.source != 0 && where.source_tier == holder_tier::ssd)
@@ -83,13 +95,7 @@ void simulation::load(std::uint32_t slot, const placement& where) {
     ready = std::max(read, a.link.ends);
   }
   if (ready <= now_) return enter_prefill(slot);
-  if (by_layers) {
-    // All but the first layer that is fetched may arrive beside the computation, which then takes at least as
-    // long.
-    const auto cached = std::min(r.fetched_to * options_.hardware.block_tokens, r.prompt_tokens - 1);
-    const auto compute = from_sec(costs_.prefill(r.prompt_tokens, cached) / options_.pipeline);
-    ready -= std::min(ready - read, compute) * (costs_.layers() - 1) / costs_.layers();
-  }
+  if (by_layers) ready -= beside(r, ready - read, costs_.layers());
   r.loading = true;
   if (options_.prefetch.mode == prefetch_mode::best_effort) on_the_way_[r.prefill].push_back(a);
   events_.push(ready, event_kind::prefill_ready, slot, request_table::stamp_of(r.id));

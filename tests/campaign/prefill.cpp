@@ -21,7 +21,7 @@ prefill_core_options draw_options(dice& luck) {
   out.prefetch.base = luck.between(0ms, 3ms);
   out.prefetch.per_1024_tokens = 200ms;
   out.prefetch.threshold_tokens = block_tokens;
-  out.disk_by_layers = luck.chance(70);
+  out.disk_parts = luck.chance(70) ? 4 : 1;
   out.link = [](node_id, std::uint32_t blocks, time_point) { return 100us * blocks; };
   return out;
 }

@@ -310,7 +310,7 @@ namespace {
 struct disk_world : core_world {
   explicit disk_world(prefetch_mode mode = prefetch_mode::wait_complete) {
     auto o = options(mode);
-    o.disk_by_layers = true;
+    o.disk_parts = 4;
     core = prefill_core{here, o, prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}};
   }
   /// Up to the load of its blocks.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/sched/layer_arrival.hpp"
+#include "runtime/sched/load_plan.hpp"
 #include "runtime/sched/prefetch_policy.hpp"
 
 using namespace mooncaf;
@@ -69,4 +70,22 @@ TEST_CASE("a pass waits for a layer some time longer than expected, and not for 
   CHECK(a.patience() == 2700ms);
   a.landed(10, t + 1s);
   CHECK(a.patience() == 100ms);
+}
+
+TEST_CASE("a disk that gives runs of layers is read where its first run costs less than what it saves") {
+  const prefill_model computing;  // 0.1 ms per token
+  load_question q;
+  q.prompt_tokens = 10'000;
+  q.block_tokens = 500;
+  q.held_blocks = 10;
+  q.disk = [](std::uint32_t blocks) { return blocks * 80ms; };
+  q.disk_parts = 16;
+  const auto most = plan_load(q, computing);
+  CHECK(most.from_disk == 10);
+  CHECK(to_seconds(most.cost) == doctest::Approx(0.8 + 0.5 / 16).epsilon(0.01));
+  // Whole, 0.8 s and then 0.5 s are more than 1 s; in two runs 0.8 s and 0.25 s are, too.
+  q.disk_parts = 1;
+  CHECK(plan_load(q, computing).from_disk == 0);
+  q.disk_parts = 2;
+  CHECK(plan_load(q, computing).from_disk == 0);
 }

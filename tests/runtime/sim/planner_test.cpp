@@ -193,7 +193,9 @@ TEST_CASE(
     "machines, policy, admission, memory, disk and network, found one after the other, are the cheapest of "
     "all") {
   int feasible = 0;
-  for (std::uint64_t seed = 201; seed <= 234; ++seed) {
+  std::vector<std::uint64_t> seeds{274, 367, 586, 892};  // missed once
+  for (std::uint64_t seed = 201; seed <= 234; ++seed) seeds.push_back(seed);
+  for (const auto seed : seeds) {
     const auto small = with_parts(seed, plan_goal::cost);
     auto all = all_with_parts(small);
     std::ranges::sort(all, {}, [&](const plan_cluster& c) { return cost_of(small.asked, c); });
