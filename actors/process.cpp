@@ -375,6 +375,8 @@ result<void> process::spawn_conductor() {
   setup.core.block_tokens = opts().model.block_tokens;
   setup.core.bytes_per_token = context_->layout.bytes_per_token();
   setup.core.seed = s.seed;
+  // What the conductor remembers of a modelled cluster's demand passes as fast as everything else there.
+  setup.core.demand_memory = from_seconds(to_seconds(setup.core.demand_memory) / opts().model.time_scale);
   setup.core.hot_copy_share = s.hot_copy_share;
   setup.fingerprint = cluster_identity(*context_);
   setup.model = model_text();

@@ -18,6 +18,9 @@ constexpr std::size_t sweep_per_expiry = 1 << 20;
 constexpr duration prefill_store = std::chrono::seconds(1);
 constexpr std::uint32_t prompts_in_store = 2;
 
+/// Load of a role up to which `priced` refuses nobody, while all that is asked for can be done.
+constexpr double free_of_prefill = 0.7, free_of_decode = 0.85;
+
 policy_options policy_of(const conductor_options& o) {
   return {o.policy, o.balancing_threshold, o.block_tokens, o.bytes_per_token, o.seed};
 }
@@ -37,7 +40,10 @@ conductor_core::conductor_core(conductor_options options, std::unique_ptr<prefil
     : options_(options),
       cluster_(std::max(options.decode_span, duration{std::chrono::milliseconds(1)})),
       transfers_(options.transfer),
+      urgent_work_(options.demand_memory),
       ttft_margin_(covered_share(options.admission)),
+      prefill_prices_(free_of_prefill, options.demand_memory),
+      decode_prices_(free_of_decode, options.demand_memory),
       selector_(std::move(selector)) {
   options_.block_tokens = std::max(options_.block_tokens, 1u);
 }

@@ -43,6 +43,7 @@ struct conductor_options {
   std::uint32_t block_tokens = 64;
   std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
   std::uint64_t seed = 1;
+  duration demand_memory = std::chrono::minutes(1);  ///< over how long what is asked for is averaged; > 0
   double hot_copy_share = 0.1;  ///< of a node's memory that copies of hot blocks may take; 0: none are made
   transfer_model transfer{};    ///< between nodes, to begin with
   duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
@@ -216,8 +217,8 @@ class conductor_core {
   work_rate urgent_work_;  // prefill that goes before everybody else's
   ttft_margin ttft_margin_;
   tbt_margin tbt_margin_;
-  price_book prefill_prices_{0.7};  // in seconds of prefill
-  price_book decode_prices_{0.85};  // in shares of a decode instance times seconds
+  price_book prefill_prices_;  // in seconds of prefill
+  price_book decode_prices_;   // in shares of a decode instance times seconds
   std::unique_ptr<prefill_selector> selector_;
   broken_links broken_;
   hot_blocks hot_{{}};

@@ -30,8 +30,9 @@ namespace mooncaf {
 /// @thread  Owned by the conductor; not synchronised.
 class price_book {
  public:
-  /// @param free  load up to which anything is taken while all that is asked for can be done; below 1.
-  explicit price_book(double free) noexcept : free_(free) {}
+  /// @param free    load up to which anything is taken while all that is asked for can be done; below 1.
+  /// @param memory  over how long what is asked for is averaged.
+  explicit price_book(double free, duration memory) noexcept : free_(free), asked_(memory) {}
 
   /// A request of this cost asked; any unit, always the same.
   void observe(double cost, time_point now) noexcept {

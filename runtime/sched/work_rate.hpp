@@ -12,25 +12,27 @@ namespace mooncaf {
 /// @thread  Owned by one thread; not synchronised.
 class work_rate {
  public:
+  explicit work_rate(duration memory) noexcept : memory_(to_seconds(memory)) {}
+
   void add(double work, time_point now) noexcept {
     if (sum_ == 0) first_ = last_ = now;
     fade(now);
     sum_ += work;
   }
   double at(time_point now) const noexcept {
-    // Over the time that has been seen, at first: less than `memory`, but not so little that one request
+    // Over the time that has been seen, at first: less than `memory_`, but not so little that one request
     // decides.
-    const double seen = std::max(1 - std::exp(-to_seconds(now - first_) / memory), 0.1);
-    return sum_ * std::exp(-to_seconds(std::max(now - last_, duration{})) / memory) / (memory * seen);
+    const double seen = std::max(1 - std::exp(-to_seconds(now - first_) / memory_), 0.1);
+    return sum_ * std::exp(-to_seconds(std::max(now - last_, duration{})) / memory_) / (memory_ * seen);
   }
 
  private:
-  static constexpr double memory = 60;  // seconds
   void fade(time_point now) noexcept {
     if (now <= last_) return;
-    sum_ *= std::exp(-to_seconds(now - last_) / memory);
+    sum_ *= std::exp(-to_seconds(now - last_) / memory_);
     last_ = now;
   }
+  double memory_;  // seconds
   double sum_ = 0;
   time_point first_{}, last_{};
 };

@@ -131,8 +131,8 @@ class cheapest_of_form {
   double limit_, load_;
 };
 
-/// The cheapest cluster of every form, the cheapest of all first. Those that even with the least parts are dearer than
-/// that one are left out.
+/// The cheapest cluster of every form, the cheapest of all first. Those that even with the least parts are
+/// dearer than that one are left out.
 /// @param room  how much dearer, as a factor: another policy or admission may do with fewer machines.
 std::vector<plan_cluster> cheapest(plan_judge& judge, const plan_cluster& first, double room) {
   const auto& p = judge.problem();
@@ -326,7 +326,8 @@ plan_cluster first_choice(const plan_problem& p) {
 plan_cluster with_least_parts(const plan_problem& p, plan_cluster c) {
   const auto ssd = [&](double gb) { return parts_with(p, c, &plan_cluster::ssd_gb, gb).ssd_gb; };
   const auto nic = [&](double gbit) { return parts_with(p, c, &plan_cluster::nic_gbit, gbit).nic_gbit; };
-  const auto least_ssd = std::ranges::min(p.ssd_gb, {}, ssd), least_nic = std::ranges::min(p.nic_gbit, {}, nic);
+  const auto least_ssd = std::ranges::min(p.ssd_gb, {}, ssd),
+             least_nic = std::ranges::min(p.nic_gbit, {}, nic);
   c.cache_factor = std::ranges::min(p.cache_factors);
   c.ssd_gb = least_ssd;
   c.nic_gbit = least_nic;

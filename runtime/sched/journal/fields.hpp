@@ -11,7 +11,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of what the core answers. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 7;
+inline constexpr std::uint32_t journal_version = 8;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;
@@ -26,10 +26,10 @@ auto members(is<transfer_model> auto& v) {
 }
 auto members(is<conductor_options> auto& v) {
   auto& [policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled, block_tokens,
-         bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit, charge_limit] = v;
+         bytes_per_token, seed, demand_memory, hot_copy_share, transfer, heartbeat_limit, charge_limit] = v;
   return std::tie(policy, admission, ttft_slo, tbt_slo, balancing_threshold, decode_span, coupled,
-                  block_tokens, bytes_per_token, seed, hot_copy_share, transfer, heartbeat_limit,
-                  charge_limit);
+                  block_tokens, bytes_per_token, seed, demand_memory, hot_copy_share, transfer,
+                  heartbeat_limit, charge_limit);
 }
 auto members(is<timing_point> auto& v) {
   auto& [a, b, seconds] = v;

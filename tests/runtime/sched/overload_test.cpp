@@ -184,7 +184,7 @@ TEST_CASE(
 }
 
 TEST_CASE("prices fall from any cost to the cheapest as the load rises") {
-  price_book prices{0.5};
+  price_book prices{0.5, 1min};
   const auto now = at(100);
   constexpr double plenty = 1e9;  // of what can be done
   CHECK(std::isinf(prices.limit(1, plenty, now)));
@@ -204,7 +204,7 @@ TEST_CASE("prices fall from any cost to the cheapest as the load rises") {
 }
 
 TEST_CASE("prices rise earlier where more is asked for than can be done, and later again when that is over") {
-  price_book prices{0.8};
+  price_book prices{0.8, 1min};
   for (int i = 0; i < 2400; ++i) prices.observe(1 + i % 10, at(100 + i * 0.1));  // 55 a second
   const auto now = at(340);
   CHECK(std::isinf(prices.limit(0.8, 60, now)));
@@ -236,7 +236,7 @@ TEST_CASE("margins grow with errors that matter, and shrink when they are gone")
 }
 
 TEST_CASE("a rate of work is right from the first minute on, and forgets") {
-  work_rate rate;
+  work_rate rate{1min};
   CHECK(rate.at(at(50)) == 0);
   for (int i = 0; i < 100; ++i) rate.add(0.5, at(100 + i * 0.25));
   CHECK(rate.at(at(125)) == doctest::Approx(2).epsilon(0.1));

@@ -136,7 +136,8 @@ TEST_CASE("the cluster that carries most by a search carries as much as the best
     REQUIRE(found.has_value() == (most > 0));
     if (!found) continue;
     CHECK(found->machines() == small.asked.nodes);
-    // By one ruler: a load that fails may lie below one that holds, and each search meets others. Known within 2 %.
+    // By one ruler: a load that fails may lie below one that holds, and each search meets others. Known
+    // within 2 %.
     CHECK(all.capacity(*found, most) >= most * 0.96);
   }
 }
