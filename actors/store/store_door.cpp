@@ -436,6 +436,10 @@ std::string metrics_text(const directory_figures& figures,
             [](const tenant_view& t) { return t.counts.total_bytes - t.counts.free_bytes; });
   by_tenant("mooncaf_store_tenant_quota_bytes", "gauge", "What of the memory a tenant may take.",
             [](const tenant_view& t) { return t.counts.total_bytes; });
+  by_tenant("mooncaf_store_tenant_ssd_bytes", "gauge", "What of SSDs a tenant's objects take.",
+            [](const tenant_view& t) { return t.counts.disk_bytes; });
+  by_tenant("mooncaf_store_tenant_ssd_quota_bytes", "gauge", "What of SSDs a tenant may take.",
+            [](const tenant_view& t) { return t.counts.disk_total_bytes; });
   by_tenant("mooncaf_store_tenant_hits_total", "counter", "Keys that a tenant asked for and found.",
             [](const tenant_view& t) { return t.counts.hits; });
   by_tenant("mooncaf_store_tenant_misses_total", "counter", "Keys that a tenant asked for and did not find.",

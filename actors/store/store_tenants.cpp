@@ -30,14 +30,20 @@ int list_tenants(std::span<const std::string> args, const sim::console& io) {
                        {"misses", t.counts.misses},
                        {"refused", t.counts.refused},
                        {"evictions", t.counts.evictions},
+                       {"ssd_bytes", t.counts.disk_bytes},
                        {"quota_bytes", nullptr},
+                       {"quota_ssd_bytes", nullptr},
                        {"quota_objects", nullptr}};
     if (t.limit.bytes != none) one["quota_bytes"] = t.limit.bytes;
+    if (t.limit.disk_bytes != none) one["quota_ssd_bytes"] = t.limit.disk_bytes;
     if (t.limit.objects != none) one["quota_objects"] = t.limit.objects;
     told.push_back(one);
     if (common.json) continue;
     io.out << t.name << "  " << readable(used);
     if (t.limit.bytes != none) io.out << " of " << readable(t.limit.bytes);
+    const bool on_ssd = t.counts.disk_bytes > 0 || t.limit.disk_bytes != none;
+    if (on_ssd) io.out << "  SSD " << readable(t.counts.disk_bytes);
+    if (t.limit.disk_bytes != none) io.out << " of " << readable(t.limit.disk_bytes);
     io.out << "  " << t.counts.objects;
     if (t.limit.objects != none) io.out << " of " << t.limit.objects;
     io.out << " objects\n";

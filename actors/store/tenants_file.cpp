@@ -18,16 +18,16 @@ std::optional<std::string> set(store_tenant& t, const config::toml_entry& e) {
     const auto key = tenant_key(e.type == config::toml_type::string ? e.value : std::string{});
     if (!key) return "is none: " + key.error().detail;
     t.key = *key;
-  } else if (e.key == "quota") {
+  } else if (e.key == "quota" || e.key == "ssd_quota") {
     const auto size = config::parse_size(e.value);
     if (!size || *size == 0) return "must be a size, such as 10GiB";
-    t.limit.bytes = *size;
+    (e.key == "quota" ? t.limit.bytes : t.limit.disk_bytes) = *size;
   } else if (e.key == "objects") {
     const auto number = config::parse_integer(e.value);
     if (!number || *number == 0) return "must be a whole number from 1";
     t.limit.objects = *number;
   } else {
-    return "is unknown; known are token, quota, objects";
+    return "is unknown; known are token, quota, ssd_quota, objects";
   }
   return std::nullopt;
 }

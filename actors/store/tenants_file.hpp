@@ -10,7 +10,8 @@
 
 namespace mooncaf::store {
 
-/// TOML: a [section] for each tenant, with `token` and any of `quota` (a size) and `objects` (a number).
+/// TOML: a [section] for each tenant, with `token` and any of `quota` (of memory) and `ssd_quota`, which
+/// are sizes, and `objects` (a number).
 /// @param name  the file's, for errors. @error `ec::invalid_argument` with the file, and the line where there
 /// is one.
 result<std::vector<store_tenant>> parse_tenants(std::string_view text, const std::string& name);

@@ -359,6 +359,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
       auto& o = e.second;
       const auto on_it = [&](const disk_part& part) { return part.segment == id; };
       const bool had = std::erase_if(o.disks, on_it) > 0;
+      owners_[o.owner].disk_bytes -= had ? o.size : 0;
       const bool in_memory = !o.memory.empty();
       lose_part(o, id, now);
       if (o.memory.empty() && o.disks.empty()) lost.push_back(&e);
@@ -409,7 +410,7 @@ object_counts object_table::counts() const {
     if (!s.ssd) continue;
     c.disk_total_bytes += s.ssd->bytes;
     c.disk_bytes += s.ssd->used;
-    c.disk_objects += s.ssd->order.size();
+    c.disk_objects += s.ssd->objects();
   }
   return c;
 }

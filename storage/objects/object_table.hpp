@@ -42,10 +42,11 @@ namespace mooncaf {
 
 /// What a tenant may take of the store.
 struct tenant_limit {
-  /// Of memory: of all replicas, what is being written and what rests included. SSDs are a cache of
-  /// everybody's, and what lies there alone counts neither as bytes nor as an object.
+  /// Of memory: of all replicas, what is being written and what rests included. What lies on SSD alone counts
+  /// neither as bytes nor as an object.
   std::uint64_t bytes = ~std::uint64_t{0};
   std::uint64_t objects = ~std::uint64_t{0};
+  std::uint64_t disk_bytes = ~std::uint64_t{0};  ///< of all SSDs, what is being written there included
 };
 
 struct object_table_options {
@@ -383,6 +384,7 @@ class object_table {
   using entry = objects::value_type;
   /// When last used; then what lies deeper in its chain goes first.
   using disk_rank = std::pair<time_point, std::uint32_t>;
+  using leaving_order = std::set<std::pair<disk_rank, entry*>>;
   struct disk_state {
     std::uint32_t beside = 0;
     disk_policy policy;
@@ -391,7 +393,8 @@ class object_table {
     std::uint64_t under_way = 0;  ///< bytes that are being saved
     time_point paused_until{};    ///< it refused to write
     duration pause{};
-    std::set<std::pair<disk_rank, entry*>> order;  ///< in which objects leave it
+    std::map<std::uint32_t, leaving_order> order;  ///< in which objects leave it, by owner
+    std::size_t objects() const;
   };
   struct segment {
     std::string name, host;
@@ -411,7 +414,8 @@ class object_table {
     std::uint64_t used_bytes = 0, resting_bytes = 0;
     std::uint64_t moving_bytes = 0;  ///< of copies on their way: the object is still where it was, too
     std::uint64_t leaving_bytes = 0, leaving = 0;  ///< bytes of objects that leave memory when they are saved
-    std::uint64_t on_disk_alone = 0;               ///< objects; they count against no limit
+    std::uint64_t on_disk_alone = 0;               ///< objects; they count against no limit of memory
+    std::uint64_t disk_bytes = 0;                  ///< on SSDs, or on their way there
     object_counts seen;                            ///< events, and objects, reserved, object_bytes
   };
   struct object_group {
@@ -511,7 +515,14 @@ class object_table {
   way let_go(entry& e, time_point now, bool lossy);
   bool save(entry& e, bool leaving, time_point now);
   void save_by_policy(entry& e, time_point now);
-  bool make_disk_room(disk_state& d, std::uint64_t bytes, time_point now);
+  struct disk_cursor {  ///< walks through what one owner has on one SSD
+    disk_state* disk;
+    leaving_order::iterator at, end;
+  };
+  std::vector<disk_cursor> on_disk_of(std::uint32_t owner);
+  void give_up_on_disk(std::vector<disk_cursor> from, const std::function<bool()>& enough, time_point now);
+  bool make_disk_room(disk_state& d, std::uint32_t owner, std::uint64_t bytes, time_point now);
+  void charge_disk(disk_state& d, const object& o, bool more);
   void leave_memory(entry& e, time_point now);
   void count_alone(object& o);
   void promote(object& o);

@@ -26,6 +26,9 @@ tenant_view object_table::tenant(std::uint32_t owner) const {
   t.counts.total_bytes = std::min(who.limit.bytes, total_bytes_);
   t.counts.free_bytes = t.counts.total_bytes - std::min(t.counts.total_bytes, who.used_bytes);
   t.counts.quarantined_bytes = who.resting_bytes;
+  t.counts.disk_bytes = who.disk_bytes;
+  for (const auto& [id, s] : segments_) t.counts.disk_total_bytes += s.ssd ? s.ssd->bytes : 0;
+  t.counts.disk_total_bytes = std::min(who.limit.disk_bytes, t.counts.disk_total_bytes);
   return t;
 }
 
@@ -110,6 +113,8 @@ void object_table::keep_quotas(time_point now) {
     };
     for (auto made = way::made; too_much() && (made == way::made || made == way::coming);)
       made = evict_one(now, false, {owner});
+    const auto fits = [&] { return owners_[owner].disk_bytes <= owners_[owner].limit.disk_bytes; };
+    if (!fits()) give_up_on_disk(on_disk_of(owner), fits, now);
   }
 }
 

@@ -91,7 +91,9 @@ object_table::way object_table::let_go(entry& e, time_point now, bool lossy) {
     const auto& beside = segments_.at(segments_.at(replica.front().segment).disk_beside);
     const auto& d = *beside.ssd;
     const bool wanted = d.policy.write != write_policy::write_through_selective;
-    if (lossy || !wanted || !d.open || beside.draining || d.paused_until > now || o.size > d.bytes) continue;
+    if (lossy || !wanted || !d.open || beside.draining || d.paused_until > now || o.size > d.bytes ||
+        o.size > owners_[o.owner].limit.disk_bytes)
+      continue;
     if (save(e, true, now)) return way::coming;
     if (d.under_way > 0) return way::late;
   }
@@ -149,8 +151,8 @@ bool object_table::save(entry& e, bool leaving, time_point now) {
     const auto most = std::min(saving_max, segments_.at(from.segment).space.total_bytes() / saving_part);
     const bool takes = d.open && !to->second.draining && d.paused_until <= now && o.size <= d.bytes &&
                        d.under_way + o.size <= std::max(most, o.size);
-    if (!takes || !make_disk_room(d, o.size, now)) continue;
-    d.used += o.size;
+    if (!takes || !make_disk_room(d, o.owner, o.size, now)) continue;
+    charge_disk(d, o, true);
     d.under_way += o.size;
     o.works = to->first;
     o.work = next_ticket_++;
@@ -185,11 +187,11 @@ void object_table::put_on_disk(entry& e, const disk_part& part) {
   auto& o = e.second;
   o.disks.push_back(part);
   auto& s = segments_.at(part.segment);
-  s.ssd->used += o.size;
+  charge_disk(*s.ssd, o, true);
   if (s.used_by.size() <= o.owner) s.used_by.resize(o.owner + 1);
   s.used_by[o.owner] += o.size;
   if (o.disks.size() == 1) o.rank = {o.counted, ~order_.depth(o.place)};
-  s.ssd->order.insert({o.rank, &e});
+  s.ssd->order[o.owner].insert({o.rank, &e});
 }
 
 void object_table::end_save(entry& e, const disk_part& part, bool good, time_point now) {
@@ -225,7 +227,7 @@ void object_table::end_work(entry& e, bool given_up) {
   if (given_up && journal_) journal_->erased(disk, o.work, e.first);
   set_going(o, 0);
   d.under_way -= o.size;
-  d.used -= o.size;
+  charge_disk(d, o, false);
   disk_work_.erase(found);
 }
 
@@ -366,28 +368,67 @@ void object_table::rank_on_disks(entry& e) {
   auto& o = e.second;
   const disk_rank now{o.counted, o.rank.second};
   for (const auto& part : o.disks) {
-    auto& order = segments_.at(part.segment).ssd->order;
+    auto& order = segments_.at(part.segment).ssd->order[o.owner];
     order.erase({o.rank, &e});
     order.insert({now, &e});
   }
   o.rank = now;
 }
 
-bool object_table::make_disk_room(disk_state& d, std::uint64_t bytes, time_point now) {
-  for (auto at = d.order.begin(); d.used + bytes > d.bytes && at != d.order.end();) {
-    auto& e = *at->second;
-    ++at;
+void object_table::charge_disk(disk_state& d, const object& o, bool more) {
+  auto& own = owners_[o.owner].disk_bytes;
+  more ? d.used += o.size : d.used -= o.size;
+  more ? own += o.size : own -= o.size;
+}
+
+std::size_t object_table::disk_state::objects() const {
+  std::size_t n = 0;
+  for (const auto& [owner, all] : order) n += all.size();
+  return n;
+}
+
+std::vector<object_table::disk_cursor> object_table::on_disk_of(std::uint32_t owner) {
+  std::vector<disk_cursor> all;
+  for (auto& [id, s] : segments_)
+    if (auto* const d = s.ssd.get()) all.push_back({d, d->order[owner].begin(), d->order[owner].end()});
+  return all;
+}
+
+/// What was used longest ago goes first, whatever of these it is in.
+void object_table::give_up_on_disk(std::vector<disk_cursor> from, const std::function<bool()>& enough,
+                                   time_point now) {
+  while (!enough()) {
+    std::erase_if(from, [](const disk_cursor& c) { return c.at == c.end; });
+    const auto oldest = std::min_element(
+        from.begin(), from.end(), [](const auto& a, const auto& b) { return a.at->first < b.at->first; });
+    if (oldest == from.end()) return;
+    auto& e = *oldest->at++->second;
     const auto& o = e.second;
     const bool last = o.memory.empty() && o.disks.size() == 1;
     if (o.works != 0 || (o.memory.empty() && o.leased) || (last && o.hard)) continue;
     count(o.owner, &object_counts::disk_evictions);
     const auto id = std::find_if(o.disks.begin(), o.disks.end(), [&](const disk_part& part) {
-                      return segments_.at(part.segment).ssd.get() == &d;
+                      return segments_.at(part.segment).ssd.get() == oldest->disk;
                     })->segment;
     if (last) erase(e, now, now, true);
     else drop_from_disk(e, id);
   }
-  return d.used + bytes <= d.bytes;
+}
+
+/// Room in what the owner may have of all SSDs, for which its own objects make way, and on this one, for
+/// which anybody's do.
+bool object_table::make_disk_room(disk_state& d, std::uint32_t owner, std::uint64_t bytes, time_point now) {
+  const auto& who = owners_[owner];
+  if (bytes > who.limit.disk_bytes || bytes > d.bytes) return false;
+  const auto within_share = [&] { return who.disk_bytes <= who.limit.disk_bytes - bytes; };
+  const auto fits = [&] { return d.used <= d.bytes - bytes; };
+  if (!within_share()) give_up_on_disk(on_disk_of(owner), within_share, now);
+  if (!within_share()) return false;
+  if (fits()) return true;
+  std::vector<disk_cursor> everybodys;
+  for (auto& [whose, order] : d.order) everybodys.push_back({&d, order.begin(), order.end()});
+  give_up_on_disk(std::move(everybodys), fits, now);
+  return fits();
 }
 
 /// The replica alone: others stay.
@@ -396,8 +437,8 @@ void object_table::drop_from_disk(entry& e, std::uint32_t id) {
   const auto part =
       std::find_if(o.disks.begin(), o.disks.end(), [&](const disk_part& p) { return p.segment == id; });
   auto& s = segments_.at(id);
-  s.ssd->order.erase({o.rank, &e});
-  s.ssd->used -= o.size;
+  s.ssd->order[o.owner].erase({o.rank, &e});
+  charge_disk(*s.ssd, o, false);
   s.used_by[o.owner] -= o.size;
   if (journal_) journal_->erased(id, part->ticket, e.first);
   o.disks.erase(part);
@@ -423,7 +464,7 @@ void object_table::forget_disk(std::uint32_t id) {
     } else {
       set_going(of->second, 0);
       s.ssd->under_way -= of->second.size;
-      s.ssd->used -= of->second.size;
+      charge_disk(*s.ssd, of->second, false);
       offer(*of, {});
     }
     at = disk_work_.erase(at);
@@ -432,27 +473,32 @@ void object_table::forget_disk(std::uint32_t id) {
 
 bool object_table::disks_consistent() const {
   std::uint64_t leaving = 0;
-  std::map<std::uint32_t, std::uint64_t> used, ranked;
+  std::map<std::uint32_t, std::uint64_t> used, ranked, by_owner;
   for (const auto& [which, work] : disk_work_) {
     if (!work.of) continue;
     const auto& o = work.of->second;
     if (o.works != which.first || o.work != which.second || o.ticket != 0) return false;
     if (!work.loads) used[which.first] += o.size;
+    if (!work.loads) by_owner[o.owner] += o.size;
     leaving += o.going;
   }
   for (const auto& [key, o] : objects_) {
     if (o.works != 0 && disk_work_.count({o.works, o.work}) == 0) return false;
     for (const auto& part : o.disks) {
       used[part.segment] += o.size;
+      by_owner[o.owner] += o.size;
       ++ranked[part.segment];
       auto* const e = const_cast<entry*>(&*objects_.find(key));
-      if (segments_.at(part.segment).ssd->order.count({o.rank, e}) == 0) return false;
+      const auto& order = segments_.at(part.segment).ssd->order;
+      if (order.count(o.owner) == 0 || order.at(o.owner).count({o.rank, e}) == 0) return false;
     }
     if (o.transient && o.disks.empty()) return false;
   }
   for (const auto& [id, s] : segments_)
-    if (s.ssd && (s.ssd->used != used[id] || s.ssd->order.size() != ranked[id] || s.ssd->used > s.ssd->bytes))
+    if (s.ssd && (s.ssd->used != used[id] || s.ssd->objects() != ranked[id] || s.ssd->used > s.ssd->bytes))
       return false;
+  for (std::uint32_t i = 0; i < owners_.size(); ++i)
+    if (owners_[i].disk_bytes != by_owner[i]) return false;
   return leaving == leaving_bytes_;
 }
 

@@ -157,7 +157,7 @@ std::vector<store_code> store_client::read_parts(std::span<const std::string_vie
     if (part.to.empty() || part.at > from.size || part.to.size() > from.size - part.at) continue;
     codes[i] = store_code::checksum_mismatch;
     if (!find_sound(from)) continue;
-    const auto read = reach_.read(part_of(from.sound, part.at, part.to.size()), {&part.to, 1});
+    const auto read = reach_.read(part_of(from.sound, part.at, part.to.size()), {&part.to, 1}, false);
     codes[i] = read ? store_code::ok : store_code::transfer_failed;
     if (!read) from.sound.clear();
   }

@@ -404,6 +404,7 @@ void put_tenant(byte_writer& out, const tenant_view& t) {
   out.put_text(t.name);
   out.put(t.limit.bytes);
   out.put(t.limit.objects);
+  out.put(t.limit.disk_bytes);
   put_counts(out, t.counts);
 }
 
@@ -412,6 +413,7 @@ tenant_view get_tenant(byte_reader& in) {
   t.name = in.get_text();
   t.limit.bytes = in.get<std::uint64_t>();
   t.limit.objects = in.get<std::uint64_t>();
+  t.limit.disk_bytes = in.get<std::uint64_t>();
   t.counts = get_counts(in);
   return t;
 }

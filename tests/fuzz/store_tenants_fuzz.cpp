@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::set<std::string> keys, names;
   for (const auto& t : all ? *all : std::vector<store_tenant>{})
     require(is_tenant_name(t.name) && names.insert(t.name).second && keys.insert(t.key).second &&
-            t.limit.bytes > 0 && t.limit.objects > 0);
+            t.limit.bytes > 0 && t.limit.disk_bytes > 0 && t.limit.objects > 0);
   const auto bytes = std::as_bytes(std::span{data, size});
   if (bytes.size() >= gate_wire::greeting_bytes) {
     const auto g = gate_wire::parse_greeting(bytes.first<gate_wire::greeting_bytes>());

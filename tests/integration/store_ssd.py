@@ -279,6 +279,27 @@ def test_a_full_disk_is_left_alone_and_memory_serves():
         world.lenders[0].stop()  # it has files open there
 
 
+def test_a_tenant_takes_no_more_of_the_ssd_than_its_share():
+    from store_tenants import World
+
+    with Cluster() as cluster:
+        world = World(cluster, quota="2MiB", ssd_quota="3MiB", segments=1, size="16MiB", ssd="64MiB",
+                      lend=("--write-policy", "write_through"))
+        red, blue = world.of("red"), world.of("blue")
+        assert blue.put("k", noise(SIZE, "blue")) == 0
+        values = {f"k{i}": noise(SIZE, i) for i in range(40)}
+        put_all(red, values)
+        quiet(world)
+        seen = {t["name"]: t for t in world.json("tenants")}
+        assert seen["red"]["quota_ssd_bytes"] == 3 << 20 and (2 << 20) < seen["red"]["ssd_bytes"] <= 3 << 20, seen
+        assert seen["blue"]["ssd_bytes"] == SIZE, seen
+        there = [key for key, value in values.items() if red.get(key) == value]
+        assert 10 <= len(there) <= 26 and "k39" in there, there
+        assert blue.get("k") == noise(SIZE, "blue")
+        red.close()
+        blue.close()
+
+
 def test_what_a_tenant_s_quota_has_no_room_for_lies_on_ssd():
     from store_tenants import World
 

@@ -22,11 +22,11 @@ def kept(path, text, mode=0o600):
 class World(Store):
     """A store with the tenants `red` and `blue`, and a file with the token of each."""
 
-    def __init__(self, cluster, quota="4MiB", **more):
+    def __init__(self, cluster, quota="4MiB", ssd_quota="1GiB", **more):
         self.make_secret()
         self.tokens = {name: kept(os.path.join(self.folder, name), f"the token of {name}, 0123456789\n") for name in ("red", "blue")}
         self.tenants = kept(os.path.join(self.folder, "tenants"), "".join(
-            f'[{name}]\ntoken = "the token of {name}, 0123456789"\nquota = "{quota}"\nobjects = 100\n' for name in self.tokens))
+            f'[{name}]\ntoken = "the token of {name}, 0123456789"\nquota = "{quota}"\nssd_quota = "{ssd_quota}"\nobjects = 100\n' for name in self.tokens))
         made, self.make_secret = self.make_secret, lambda: None
         super().__init__(cluster, directory=("--tenants-file", self.tenants), **more)
         self.make_secret = made

@@ -42,18 +42,20 @@ struct lender : object_journal {
   }
 };
 
-object_table_options two_tenants(std::uint64_t bytes, std::uint64_t objects) {
+constexpr auto any = ~std::uint64_t{0};
+
+object_table_options two_tenants(const tenant_limit& limit) {
   object_table_options o;
   o.lease = 1s;
   o.quarantine = 2s;
-  o.tenants = {{"a", {bytes, objects}}, {"b", {bytes, objects}}};
+  o.tenants = {{"a", limit}, {"b", limit}};
   return o;
 }
 
 struct tiers {
   tiers(std::uint64_t quota, std::uint64_t objects, std::uint64_t memory_bytes, std::uint64_t disk_bytes,
-        disk_policy policy = {})
-      : table(two_tenants(quota, objects), &ends) {
+        disk_policy policy = {}, std::uint64_t disk_quota = any)
+      : table(two_tenants({quota, objects, disk_quota}), &ends) {
     memory = table.mount("m", "h", memory_bytes);
     disk = table.mount_disk("m/ssd", "h", disk_bytes, memory, policy);
     table.disk_open(disk);
@@ -139,6 +141,71 @@ TEST_CASE(
   for (std::uint64_t i = 0; i < 5; ++i)
     CHECK(t.put(named("a", "now" + std::to_string(i)), grain, i, at_once) == store_code::ok);
   CHECK(t.table.consistent());
+}
+
+TEST_CASE(
+    "a tenant has its share of the SSD: its own objects make way there, and what is too large stays in "
+    "memory") {
+  tiers t{1 * MiB, 1000, 1 * MiB, 4 * MiB, {write_policy::write_through, 2, 2}, 10 * grain};
+  const auto a = t.table.owner("a"), b = t.table.owner("b");
+  const auto put = [&](std::string_view who, const std::string& key, std::uint64_t size) {
+    REQUIRE(t.put_patiently(who.empty() ? key : named(who, key), size, 1) == store_code::ok);
+    while (t.work()) {
+    }
+    REQUIRE(t.get(who.empty() ? key : named(who, key)) == 1);  // what was used longest ago leaves first
+    t.now += 2s;
+    t.table.tick(t.now);
+    REQUIRE(t.table.consistent());
+  };
+  const auto on_disk = [&](std::string_view who, const std::string& key) {
+    return !t.table.look(named(who, key), t.now).disks.empty();
+  };
+  for (int i = 0; i < 5; ++i) put("b", "k" + std::to_string(i), grain);
+  for (int i = 0; i < 25; ++i) put("a", "k" + std::to_string(i), grain);
+  for (int i = 0; i < 25; ++i) CHECK(on_disk("a", "k" + std::to_string(i)) == (i >= 15));
+  CHECK(t.table.tenant(a).counts.disk_bytes == 10 * grain);
+  CHECK(t.table.tenant(a).counts.disk_total_bytes == 10 * grain);
+  CHECK(t.table.tenant(a).counts.disk_evictions == 15);
+  CHECK(t.table.tenant(b).counts.disk_bytes == 5 * grain);
+  CHECK(t.table.tenant(b).counts.disk_evictions == 0);
+  put("a", "large", 11 * grain);
+  CHECK_FALSE(on_disk("a", "large"));
+  CHECK(t.get(named("a", "large")) == 1);
+  CHECK(t.table.tenant(a).counts.disk_bytes == 10 * grain);
+  put("a", "wide", 9 * grain);
+  CHECK(on_disk("a", "wide"));
+  CHECK(on_disk("a", "k24"));
+  CHECK_FALSE(on_disk("a", "k23"));
+  // Who has no quota has all of it.
+  for (int i = 0; i < 100; ++i) put("", "n" + std::to_string(i), grain);
+  CHECK(t.table.tenant(0).counts.disk_bytes == 100 * grain);
+  CHECK(t.table.counts().disk_bytes == 115 * grain);
+}
+
+TEST_CASE(
+    "a directory that begins with a smaller share gives up what lies on SSD beyond it, the oldest first") {
+  tiers t{1 * MiB, 1000, 1 * MiB, 4 * MiB, {}, 4 * grain};
+  const auto beside = t.table.mount("m2", "h2", 1 * MiB);
+  const auto other = t.table.mount_disk("m2/ssd", "h2", 4 * MiB, beside, {});
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    segment_record r;
+    r.ticket = 10 + i;
+    r.version = 10 + i;
+    r.size = r.object_size = grain;
+    r.published = true;
+    r.checksum = i;
+    r.depth = static_cast<std::uint32_t>(12 - i);  // the deeper leaves first
+    r.key = named(i % 4 == 3 ? "b" : "a", "k" + std::to_string(i));
+    REQUIRE(t.table.recover_on_disk(i % 2 ? other : t.disk, std::move(r), false, t.now));
+  }
+  t.table.disk_open(other);
+  t.table.tick(t.now);
+  CHECK(t.table.consistent());
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    const bool there =
+        t.table.look(named(i % 4 == 3 ? "b" : "a", "k" + std::to_string(i)), t.now).code == store_code::ok;
+    CHECK(there == (i % 4 == 3 || i >= 6));
+  }
 }
 
 TEST_CASE("what goes to SSD, and when, is what the policy says") {
@@ -288,7 +355,8 @@ TEST_CASE("two tenants, and somebody without a quota, in memory and on SSD, come
     std::mt19937_64 random{seed};
     const disk_policy policy{static_cast<write_policy>(random() % 3), 2,
                              1 + static_cast<std::uint32_t>(random() % 2)};
-    tiers t{60 * grain, 20, 1 * MiB, random() % 2 ? 1 * MiB : 64 * MiB, policy};
+    const auto share = seed % 3 == 0 ? 40 * grain : any;
+    tiers t{60 * grain, 20, 1 * MiB, random() % 2 ? 1 * MiB : 64 * MiB, policy, share};
     std::map<std::string, std::uint64_t> there;  // a superset
     const auto key = [&] {
       const auto name = "k" + std::to_string(random() % 40);
@@ -321,6 +389,7 @@ TEST_CASE("two tenants, and somebody without a quota, in memory and on SSD, come
       for (std::uint32_t who = 1; who <= 2; ++who) {
         const auto c = t.table.tenant(who).counts;
         REQUIRE(c.total_bytes - c.free_bytes <= 60 * grain);
+        REQUIRE(c.disk_bytes <= share);
       }
     }
     while (t.work()) {
