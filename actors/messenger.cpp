@@ -189,6 +189,8 @@ caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan, prefix_load_
 }
 
 void messenger::begin(const reading_ptr& work, remote_blocks held) {
+  if (work->stopped) return;
+  work->begun = true;
   const auto& plan = work->plan;
   const auto count = std::min<std::size_t>(held.blocks.size(), plan.skip + plan.slots.size());
   held.blocks.resize(count);
@@ -298,12 +300,17 @@ void messenger::arrived(const reading_ptr& work, std::uint32_t piece, transfer_i
 void messenger::stop(const attempt_id& id) {
   const auto i = reading_.find(id.reader());
   if (i == reading_.end()) return;
-  i->second->stopped = true;
-  for (const auto transfer : i->second->under_way) context_->plane->cancel(transfer);
+  const auto work = i->second;
+  work->stopped = true;
+  for (const auto transfer : work->under_way) context_->plane->cancel(transfer);
+  // The source may read its SSD for seconds before it answers. It is told, and nobody waits for it.
+  if (!work->begun) finish(work);
 }
 
 void messenger::finish(const reading_ptr& work) {
-  if (!reading_.erase(work->plan.id.reader())) return;
+  const auto i = reading_.find(work->plan.id.reader());
+  if (i == reading_.end() || i->second != work) return;
+  reading_.erase(i);
   if (work->load) return finish_load(work);
   let_go(*work);
   const auto whole =

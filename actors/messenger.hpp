@@ -52,6 +52,7 @@ class messenger final : public messenger_actor::base {
     std::vector<bool> arrived;    ///< by piece
     std::uint32_t submitted = 0;  ///< pieces, in order
     std::vector<transfer_id> under_way;
+    bool begun = false;    ///< the source has answered
     bool stopped = false;  ///< no more pieces are begun
     error failure;         ///< of the first piece that failed
   };

@@ -237,6 +237,66 @@ TEST_CASE("prompts with one prefix on disk read it once") {
   CHECK(w.status(w.a).slots_committed <= 7 + 3);  // and what the answers added
 }
 
+namespace {
+
+/// A source that reads its SSD for as long as the test likes.
+struct slow_source {
+  caf::response_promise answer;
+  std::vector<std::uint64_t> asked, released;
+};
+
+caf::behavior slow_shard(caf::event_based_actor* self, const std::shared_ptr<slow_source>& state) {
+  return {
+      [self, state](pin_remote_atom, std::uint64_t reader, const block_keys_t&, std::int64_t) {
+        state->asked.push_back(reader);
+        state->answer = self->make_response_promise();
+        return state->answer;
+      },
+      [state](release_atom, std::uint64_t reader) { state->released.push_back(reader); },
+      [state](const remote_blocks& read) { state->answer.deliver(read); },
+  };
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(
+    worker_world,
+    "a request that ends before its prefix has begun to come lets it be, at the source and here, at once") {
+  const auto j = known_to_b(*this);
+  const auto committed = status(a).slots_committed;
+  const auto state = std::make_shared<slow_source>();
+  const auto shard = keep(sys.spawn(slow_shard, state));
+  node_info source;
+  source.id = b.id;
+  source.data_plane = encode(b.context->plane->local_announcement());
+  source.shard = shard;
+  caf::anon_send(a.messenger, peer_up_atom_v, source);
+  send_job(j);
+  REQUIRE(until([&] { return state->asked.size() == 1; }));
+  CHECK(status(a).slots_reserved > 0);
+  CHECK(state->released.empty());
+  cancel(j);
+  CHECK(until([&] { return idle(a); }));
+  CHECK(state->released == state->asked);
+  // Its answer comes too late for anybody.
+  remote_blocks late;
+  late.region = b.context->region.id;
+  late.blocks.resize(7);
+  caf::anon_send(shard, late);
+  run();
+  state->answer = {};
+  CHECK(idle(a));
+  CHECK(status(a).slots_committed == committed);
+  // Another one with the same prefix is served as ever.
+  introduce(a, b);
+  auto again = job(prompt(30), a, a);
+  again.placement = j.placement;
+  serve(again);
+  CHECK(log(again).first->stats.remote_tokens == 28);
+  CHECK(log(again).tokens == reference(again));
+  CHECK(until([&] { return all_idle(); }));
+}
+
 TEST_CASE("a pass waits for the layers of its prefix, and gives up on those that do not come") {
   prefix_load load{4, {}};
   SUBCASE("they come, in any order") {
