@@ -246,9 +246,8 @@ std::optional<kv_residency::write> kv_residency::next_write(std::uint32_t ahead)
     if (found == keyed_.end()) continue;
     if (const auto& c = cells_[found->second]; c.unwritten && c.writing == 0) wanted = found->second;
   }
-  if (wanted == none && free_.size() + idle_ - idle_unwritten_ < ahead) {
-    wanted = coldest_unwritten();
-  }
+  if (wanted == none && free_.size() < ahead && idle_unwritten_ > 0)
+    wanted = first_to_lose(ahead - static_cast<std::uint32_t>(free_.size()));
   if (wanted == none) return std::nullopt;
   write w;
   w.id = next_write_++;
@@ -288,16 +287,25 @@ void kv_residency::set_unwritten(std::uint32_t block, bool value) {
   if (c.idle) value ? ++idle_unwritten_ : --idle_unwritten_;
 }
 
-std::uint32_t kv_residency::coldest_unwritten() const {
+/// The coldest of those that nobody is writing and nobody else has, if it is among the `count` that leave next:
+/// warmer ones that are written do not leave in its place.
+std::uint32_t kv_residency::first_to_lose(std::uint32_t count) const {
+  const auto colder = [this](std::uint32_t a, std::uint32_t b) {
+    const auto mine = order_.last_used(cells_[a].place), theirs = order_.last_used(cells_[b].place);
+    return mine != theirs ? mine < theirs : cells_[a].depth > cells_[b].depth;
+  };
+  std::vector<std::uint32_t> leaving;
+  leaving.reserve(idle_);
+  for (std::uint32_t b = 0; b < cells_.size(); ++b)
+    if (cells_[b].idle) leaving.push_back(b);
+  if (count < leaving.size()) {
+    std::ranges::nth_element(leaving, leaving.begin() + count, colder);
+    leaving.resize(count);
+  }
   auto coldest = none;
-  for (std::uint32_t b = 0; b < cells_.size(); ++b) {
-    const auto& c = cells_[b];
-    if (!c.idle || !c.unwritten || c.writing != 0) continue;
-    const auto colder = [&](const cell& other) {
-      const auto mine = order_.last_used(c.place), theirs = order_.last_used(other.place);
-      return mine != theirs ? mine < theirs : c.depth > other.depth;
-    };
-    if (coldest == none || colder(cells_[coldest])) coldest = b;
+  for (const auto b : leaving) {
+    if (!cells_[b].unwritten || cells_[b].writing != 0) continue;
+    if (coldest == none || colder(b, coldest)) coldest = b;
   }
   return coldest;
 }

@@ -114,9 +114,9 @@ class kv_residency {
     std::uint64_t id = 0;
     std::vector<item> chain;  ///< the leading ones may be there already
   };
-  /// The coldest chain that is not written, if less than `ahead` blocks could
-  /// be had at once without losing anything; before it, those that were used
-  /// often enough.
+  /// The coldest chain that is not written, if the next `ahead` blocks could
+  /// not be had at once without losing anything; before it, those that were
+  /// used often enough. @cost O(blocks) where any is not written.
   std::optional<write> next_write(std::uint32_t ahead);
   /// The first `count` of the chain are in the host's memory.
   void wrote(std::uint64_t id, std::uint32_t count);
@@ -205,7 +205,7 @@ class kv_residency {
   void set_writing(std::uint32_t block, bool value);
   void put_in_order(std::uint32_t block, const block_key& key, const block_key& parent);
   void take_out_of_order(std::uint32_t block);
-  std::uint32_t coldest_unwritten() const;
+  std::uint32_t first_to_lose(std::uint32_t count) const;
   std::vector<std::uint32_t> chain_to(std::uint32_t block) const;
   std::uint32_t adopt_tail(taken& t);
   void settle(const taken& t, std::uint32_t valid);

@@ -14,6 +14,11 @@ constexpr auto later = [](const auto& a, const auto& b) {
   return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
 };
 
+device_write_rule rule_of(const simulation_options& o) {
+  const bool selective = o.device_write == write_policy::write_through_selective;
+  return {writes_on_commit(o.device_write), selective ? o.selective_hits : 0};
+}
+
 prefill_batch_options prompts_of(const simulation_options& o) {
   const auto step = o.coupled == coupled_mode::chunked ? o.coupled_chunk : no_limit;
   prefill_batch_options p;
@@ -29,7 +34,7 @@ coupled_instance::coupled_instance(const cost_model& costs, const simulation_opt
       batch_options_(decode_options_of(o)),
       prompt_options_(prompts_of(o)),
       mode_(o.coupled),
-      tier_(tier_of(o.hardware)),
+      tier_(tier_of(o.hardware, 1, rule_of(o))),
       max_batch_(o.hardware.max_batch),
       chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
       jitter_(o.jitter),
@@ -77,8 +82,10 @@ void coupled_instance::settle_steps(log_histogram& gaps, request_table& requests
     members_.pop_back();
     const auto& r = requests[slot];
     if (tier_) {
+      // What stays comes to memory if somebody wants it there.
+      if (!place.stays) tier_->wrote(r.decode_tokens);
       tier_->leave(place, r.prompt_tokens + r.decode_tokens);
-      tier_->wrote(r.decode_tokens);
+      tier_->let_go(r.id.value);
     }
     context_ -= std::uint64_t{r.prompt_tokens} + 1 + r.decode_tokens;
     batch_.cancel(r.id);
@@ -101,7 +108,7 @@ void coupled_instance::settle_prompts(request_table& requests, news& out) {
   working_ = 0;
 }
 
-void coupled_instance::decode(std::uint32_t slot, request_table& requests) {
+bool coupled_instance::decode(std::uint32_t slot, request_table& requests) {
   auto& r = requests[slot];
   r.first_step = steps_;
   r.stall_before = stall_;
@@ -109,10 +116,13 @@ void coupled_instance::decode(std::uint32_t slot, request_table& requests) {
   members_.push_back({steps_ + r.decode_tokens, steps_, slot});
   if (tier_) {
     auto& place = members_.back().place;
-    place = tier_->join({r.id.value, r.keys, r.prompt_tokens, r.prompt_tokens + r.decode_tokens});
+    const auto end = r.prompt_tokens + r.decode_tokens;
+    place = tier_->join({r.id.value, r.keys, r.prompt_tokens, end, tier_->keeps()});
     load_blocks_ += place.load_blocks;
   }
+  const bool stays = members_.back().place.stays;
   std::ranges::push_heap(members_, later);
+  return stays;
 }
 
 std::optional<next_turn> coupled_instance::next(ticks now, double slowdown, random_source& random,

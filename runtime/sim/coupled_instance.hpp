@@ -56,8 +56,8 @@ class coupled_instance {
   std::vector<torn_answer> crash(ticks now, const request_table& requests, log_histogram& gaps);
   /// A request whose prompt is computed has no more to do here (its answer is one token).
   void leave(const request_state_record& r) { batch_.cancel(r.id); }
-  /// From now on it decodes.
-  void decode(std::uint32_t slot, request_table& requests);
+  /// From now on it decodes. @returns whether its KV stays on the device; else memory has it.
+  bool decode(std::uint32_t slot, request_table& requests);
 
   /// @param before  gaps of its answer made elsewhere.
   double tbt(const request_state_record& r, tbt_metric metric, std::span<const token_gaps::value_type> before,
@@ -74,6 +74,7 @@ class coupled_instance {
   ticks busy() const noexcept { return busy_; }
   ticks prompts_busy() const noexcept { return prompts_busy_; }  ///< of it, what prompts took
   const std::optional<device_tier>& tier() const noexcept { return tier_; }
+  std::optional<device_tier>& tier() noexcept { return tier_; }
 
  private:
   struct member {

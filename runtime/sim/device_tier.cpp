@@ -13,36 +13,39 @@ std::uint32_t blocks_of(const profile& p, std::uint32_t stages) {
 
 }  // namespace
 
-device_tier::device_tier(const profile& machine, std::uint32_t stages)
+device_tier::device_tier(const profile& machine, std::uint32_t stages, device_write_rule rule)
     : blocks_(blocks_of(machine, stages)),
       block_tokens_(machine.block_tokens),
       bytes_per_token_(machine.kv_bytes_per_token),
       link_bytes_per_s_(machine.device_link_bytes_per_s),
       layers_(std::max(machine.layers, stages)),
       stages_(stages),
+      rule_(rule),
       residency_(blocks_, block_tokens_) {}
 
 double device_tier::pass(std::span<const item> items, double constant) {
   double seconds = 0;
   while (!items.empty()) {
-    double compute = constant, load = 0, store = 0;
+    double compute = constant, load = 0;
+    std::uint64_t written = 0;                                   // tokens
     std::vector<std::pair<std::uint64_t, std::uint32_t>> taken;  // tickets, and what is held then
     std::size_t placed = 0;
     for (; placed < items.size(); ++placed) {
       const auto& i = items[placed];
-      const auto place = residency_.take({i.sequence, i.keys, i.start, i.start + i.tokens});
+      const auto end = i.start + i.tokens;
+      const auto place = residency_.take({i.sequence, i.keys, i.start, end, keeps()});
       if (!place && placed > 0) break;
       const auto valid = place ? place->valid : 0;
       const auto missing = residency_.missing(valid, i.start).size();
       count(valid, i.start, missing);
       load += static_cast<double>(std::uint64_t{missing} * block_tokens_ * bytes_per_token_);
-      store += static_cast<double>(i.tokens * bytes_per_token_);
+      written += place ? end - place->write_from : i.tokens;
       compute += i.seconds;
-      if (place) taken.emplace_back(place->ticket, i.start + i.tokens);
+      if (place) taken.emplace_back(place->ticket, end);
     }
     for (const auto& [ticket, valid] : taken) residency_.give_back(ticket, valid);
-    for (const auto& i : items.first(placed)) wrote(i.tokens);
-    seconds += overlapped(compute, load, store);
+    wrote(written);
+    seconds += overlapped(compute, load, static_cast<double>(written * bytes_per_token_));
     items = items.subspan(placed);
   }
   return seconds;
@@ -51,8 +54,10 @@ double device_tier::pass(std::span<const item> items, double constant) {
 device_tier::member device_tier::join(const kv_residency::wish& w) {
   const auto place = residency_.take(w);
   const auto valid = place ? place->valid : 0;
-  const member m{place ? place->ticket : 0, residency_.missing(valid, w.start).size()};
+  const bool stays = place && place->write_from == w.end;
+  const member m{place ? place->ticket : 0, residency_.missing(valid, w.start).size(), stays};
   count(valid, w.start, m.load_blocks);
+  if (place && !stays) wrote(w.start - place->write_from);
   return m;
 }
 
@@ -71,6 +76,8 @@ device_kv_stats device_tier::stats() const {
   auto s = stats_;
   s.blocks = residency_.blocks();
   s.blocks_used = residency_.used();
+  s.unwritten_blocks = residency_.unwritten();
+  s.lost_blocks = residency_.lost();
   return s;
 }
 
@@ -86,9 +93,9 @@ void device_tier::count(std::uint32_t valid, std::uint32_t start, std::uint32_t 
   stats_.loaded_bytes += std::uint64_t{blocks} * block_tokens_ * bytes_per_token_;
 }
 
-std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages) {
+std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages, device_write_rule rule) {
   if (machine.device_link_bytes_per_s <= 0) return std::nullopt;
-  return std::optional<device_tier>{std::in_place, machine, stages};
+  return std::optional<device_tier>{std::in_place, machine, stages, rule};
 }
 
 }  // namespace mooncaf::sim

@@ -28,8 +28,8 @@ class device_tier {
   static constexpr std::uint64_t most_blocks = 1u << 22;
 
   /// @param machine  with `device_link_bytes_per_s` > 0; holds `most_blocks` at most. @param stages  machines
-  /// that share the layers.
-  explicit device_tier(const profile& machine, std::uint32_t stages = 1);
+  /// that share the layers. @param rule  of who computes for itself alone; else all is written through.
+  explicit device_tier(const profile& machine, std::uint32_t stages = 1, device_write_rule rule = {});
 
   /// A sequence's share of a pass.
   struct item {
@@ -48,12 +48,45 @@ class device_tier {
   struct member {
     std::uint64_t ticket = 0;       ///< for `leave`; 0: it had no place
     std::uint32_t load_blocks = 0;  ///< that come over the link before its first step
+    bool stays = false;             ///< memory gets nothing of it
   };
-  /// @param w  from what is settled to its longest. Its keys live until `leave`.
+  /// @param w  from what is settled to its longest. Its keys live until `leave`. What had stayed before and
+  /// may not any longer is written.
   member join(const kv_residency::wish& w);
   void leave(const member& m, std::uint32_t valid);
   /// Rows that decoding made, on their way back: a step's are too few to take time.
   void wrote(std::uint64_t tokens) noexcept { stats_.stored_bytes += tokens * bytes_per_token_; }
+
+  /// Whether what passes make may stay. If not, the five below have nothing to say.
+  bool keeps() const noexcept { return !rule_.through; }
+  /// As `device_kv` has them on a live device.
+  std::uint32_t match(std::span<const block_key> keys) const { return keeps() ? residency_.match(keys) : 0; }
+  std::uint32_t adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from) {
+    return keeps() ? residency_.adopt(sequence, keys, from, rule_.hits) : 0;
+  }
+  bool stays(std::uint64_t sequence) const { return residency_.stays(sequence); }
+  void let_go(std::uint64_t sequence) {
+    if (keeps()) residency_.let_go(sequence);
+  }
+  void want(std::span<const block_key> keys, std::uint32_t from) {
+    if (keeps()) residency_.want(keys, from);
+  }
+  std::vector<kv_residency::change> take_changes() {
+    return keeps() ? residency_.take_changes() : std::vector<kv_residency::change>{};
+  }
+  std::optional<kv_residency::write> next_write() {
+    return keeps() ? residency_.next_write(rule_.ahead(blocks_)) : std::nullopt;
+  }
+  /// @param held  leading blocks of the chain that memory had before, @param now  that it has.
+  void came_down(const kv_residency::write& chain, std::uint32_t held, std::uint32_t now) {
+    wrote(std::uint64_t{now - held} * block_tokens_);
+    residency_.wrote(chain.id, now);
+  }
+  std::uint64_t last_used(const block_key& key) const { return residency_.last_used(key).value_or(0); }
+  /// A request uses the prefix in memory, too.
+  void used(std::span<const block_key> keys, std::uint64_t now) {
+    if (keeps()) residency_.used(keys, now);
+  }
   /// A step of `compute` seconds that has to wait for so many blocks, layer by layer.
   double beside_loads(double compute, std::uint32_t load_blocks) const noexcept;
 
@@ -69,11 +102,13 @@ class device_tier {
   std::uint64_t bytes_per_token_;
   double link_bytes_per_s_;
   double layers_, stages_;
+  device_write_rule rule_;
   kv_residency residency_;
   device_kv_stats stats_;  ///< but for what the residency knows
 };
 
 /// The tier of a machine whose KV does not lie where it computes; nothing where it does.
-std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages = 1);
+std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages = 1,
+                                   device_write_rule rule = {});
 
 }  // namespace mooncaf::sim

@@ -184,7 +184,7 @@ std::size_t node_cache::make_room(std::size_t wanted) {
     dram_.erase(victim);
     if (options_.ssd_blocks > 0 && ssd_.find(key) != eviction_index::none) {
       conductor_->block_held(node_, key, holder_tier::ssd);
-    } else {
+    } else if (!on_device_.contains(key)) {
       gone_.push_back(key);
       ++evicted_;
     }
@@ -192,6 +192,18 @@ std::size_t node_cache::make_room(std::size_t wanted) {
   conductor_->blocks_gone(node_, gone_);
   gone_.clear();
   return std::min<std::size_t>(free(), wanted);
+}
+
+void node_cache::on_device(const block_key& key, bool held) {
+  if (held) on_device_.insert(key);
+  else on_device_.erase(key);
+  if (dram_.find(key) != eviction_index::none || ssd_.find(key) != eviction_index::none) return;
+  if (held) {
+    conductor_->block_held(node_, key, holder_tier::dram);
+  } else {
+    conductor_->block_gone(node_, key);
+    ++evicted_;
+  }
 }
 
 void node_cache::set_copy(const block_key& key, bool copy) {
@@ -206,7 +218,10 @@ void node_cache::save(const block_key& key, const block_key& parent, std::uint32
     if (victim == eviction_index::none) return;
     const auto gone = ssd_.key(victim);
     ssd_.erase(victim);
-    if (dram_.find(gone) == eviction_index::none) {
+    if (dram_.find(gone) != eviction_index::none) continue;
+    if (on_device_.contains(gone)) {
+      conductor_->block_held(node_, gone, holder_tier::dram);
+    } else {
       conductor_->block_gone(node_, gone);
       ++evicted_;
     }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -41,6 +42,7 @@ class node_cache {
   void clear() {
     dram_ = eviction_index{options_.dram};
     ssd_ = eviction_index{options_.ssd};
+    on_device_.clear();
   }
   /// What `pin` of all of them would find; changes nothing.
   cache_hit match(std::span<const block_key> keys) const noexcept;
@@ -57,6 +59,9 @@ class node_cache {
   /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can
   /// give way. A block whose parent could not be put in is useless and left out.
   void insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now);
+
+  /// The node's device has the block, or no longer: it is said to be held while anything here has it.
+  void on_device(const block_key& key, bool held);
 
   std::size_t dram_size() const noexcept { return dram_.size(); }
   std::size_t ssd_size() const noexcept { return ssd_.size(); }
@@ -81,6 +86,7 @@ class node_cache {
   conductor_core* conductor_;
   node_id node_;
   eviction_index dram_, ssd_;
+  std::unordered_set<block_key> on_device_;
   pins chain_;                   // scratch
   std::vector<block_key> gone_;  // scratch
   std::uint64_t latest_ = 0;

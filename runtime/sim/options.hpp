@@ -53,6 +53,8 @@ struct simulation_options {
   eviction_policy eviction = eviction_policy::lru;
   bool leaf_first = true;
   write_policy write = write_policy::write_back;
+  /// Of what a device with memory of its own makes, where prefill and decode share it; likewise.
+  write_policy device_write = write_policy::write_through;
   std::uint32_t selective_hits = 2;
 
   bool layerwise = true;            ///< KV leaves and arrives layer by layer, beside the computation

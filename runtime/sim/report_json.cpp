@@ -201,6 +201,8 @@ std::string to_json(const simulation_options& options, const outcome& o) {
                         .count("loaded_tokens", d.loaded_tokens)
                         .count("loaded_bytes", d.loaded_bytes)
                         .count("stored_bytes", d.stored_bytes)
+                        .count("unwritten_blocks", d.unwritten_blocks)
+                        .count("lost_blocks", d.lost_blocks)
                         .done());
   }
   j.count("prompt_tokens", o.prompt_tokens).count("computed_tokens", o.computed_tokens);

@@ -76,9 +76,10 @@ void cache(std::string& out, const outcome& o) {
     const auto read = static_cast<double>(d.hit_tokens + d.loaded_tokens);
     put(out,
         "device memory        held %.1f %% of the KV that steps read; link, GB: %.1f loaded, %.1f written "
-        "back\n",
+        "back; %llu blocks there alone in the end, %llu lost\n",
         share(static_cast<double>(d.hit_tokens), read), static_cast<double>(d.loaded_bytes) * 1e-9,
-        static_cast<double>(d.stored_bytes) * 1e-9);
+        static_cast<double>(d.stored_bytes) * 1e-9, static_cast<unsigned long long>(d.unwritten_blocks),
+        static_cast<unsigned long long>(d.lost_blocks));
   }
   put(out,
       "bytes moved, GB      prefill to decode %.0f, prefixes between nodes %.0f (%llu fetches), disk %.0f "

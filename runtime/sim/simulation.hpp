@@ -148,6 +148,7 @@ class simulation {
 
   bool idle(std::uint32_t instance) const noexcept;
   ticks patience(std::uint32_t blocks, ticks since) const noexcept;
+  std::span<const block_key> reusable_keys(const request_state_record& r) const;
   load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
   void load(std::uint32_t slot, const placement& where);
   block_run fetch(request_state_record& r, const placement& where, ticks begin, bool& by_layers);
@@ -159,7 +160,7 @@ class simulation {
   block_run on_disk(std::uint32_t node, std::uint32_t blocks) const noexcept;
   void read_disk(std::uint32_t node, std::uint32_t blocks);
 
-  void count_prefix(const request_state_record& r);
+  void count_prefix(const request_state_record& r, std::uint32_t here);
   void enter_prefill(std::uint32_t slot);
   void start_prefill(std::uint32_t instance);
   void prefill_exit(std::uint32_t instance);
@@ -171,6 +172,11 @@ class simulation {
   void decode_turn(std::uint32_t instance, std::uint32_t stamp);
   void enter_coupled(std::uint32_t slot);
   void coupled_turn(std::uint32_t instance, std::uint32_t stamp);
+  device_tier* device_of(std::uint32_t instance);
+  bool stays_on_device(const request_state_record& r);
+  std::uint32_t adopt_from_device(const request_state_record& r);
+  void tend_device(std::uint32_t instance);
+  ticks bring_down(std::uint32_t instance, std::span<const block_key> keys);
 
   void finish(std::uint32_t slot, double tbt);
   void close(std::uint32_t slot);

@@ -27,6 +27,12 @@ ticks simulation::patience(std::uint32_t blocks, ticks since) const noexcept {
   return limit == duration::max() ? std::numeric_limits<ticks>::max() : since + limit.count();
 }
 
+/// Of leading blocks that need not be computed, wherever they are.
+std::span<const block_key> simulation::reusable_keys(const request_state_record& r) const {
+  const auto reusable = (r.prompt_tokens - 1) / options_.hardware.block_tokens;
+  return std::span{r.keys}.first(std::min<std::size_t>(reusable, r.keys.size()));
+}
+
 /// What a worker does when the request comes: it looks what there is, and loads what beats computing.
 /// @param held  what its node holds of the prompt.
 load_plan simulation::plan(const request_state_record& r, const placement& where,
@@ -37,6 +43,8 @@ load_plan simulation::plan(const request_state_record& r, const placement& where
   q.prompt_tokens = r.prompt_tokens;
   q.block_tokens = options_.hardware.block_tokens;
   q.threshold_tokens = prefetch_.threshold_tokens();
+  if (is_coupled() && coupled_[r.prefill].tier())
+    q.device_blocks = coupled_[r.prefill].tier()->match(reusable_keys(r));
   q.dram_blocks = held.blocks - held.from_ssd;
   q.held_blocks = held.blocks;
   // Nobody answers at a dead machine that the conductor still counts on.
@@ -67,9 +75,7 @@ ticks simulation::beside(const request_state_record& r, ticks loading, std::uint
 void simulation::load(std::uint32_t slot, const placement& where) {
   auto& r = requests_[slot];
   auto& cache = caches_[r.prefill];
-  const auto reusable = (r.prompt_tokens - 1) / options_.hardware.block_tokens;
-  const auto held =
-      cache.match(std::span<const block_key>{r.keys}.first(std::min<std::size_t>(reusable, r.keys.size())));
+  const auto held = cache.match(reusable_keys(r));
   const auto loads = prefetch_.begins(idle(r.prefill)) ? plan(r, where, held) : load_plan{};
 
   arriving_prefix a{slot, request_table::stamp_of(r.id), {}, {}};
@@ -110,6 +116,8 @@ simulation::block_run simulation::fetch(request_state_record& r, const placement
   const double block_bytes = static_cast<double>(options_.hardware.block_bytes());
   block_run run;
   run.blocks = where.source_blocks - r.local_blocks;
+  begin +=
+      bring_down(source, std::span{r.keys}.first(std::min<std::size_t>(where.source_blocks, r.keys.size())));
   const auto path = way_of(source, r.prefill, block_bytes * run.blocks, begin);
   run.begins = path.begins;
   run.ends = path.ends();

@@ -8,12 +8,13 @@
 namespace mooncaf::sim {
 
 /// What of its prompt was where, now that nothing more of it comes.
-void simulation::count_prefix(const request_state_record& r) {
+/// @param here  leading blocks, with those that the device alone has.
+void simulation::count_prefix(const request_state_record& r, std::uint32_t here) {
   const auto reusable = (r.prompt_tokens - 1) / options_.hardware.block_tokens;
-  out_.blocks_dram += r.local_blocks - r.disk_blocks;
+  out_.blocks_dram += r.local_blocks - r.disk_blocks + here - r.fetched_to;
   out_.blocks_ssd += r.disk_blocks;
   out_.blocks_remote += r.fetched_to - r.local_blocks;
-  out_.blocks_missed += std::max(reusable, r.fetched_to) - r.fetched_to;
+  out_.blocks_missed += std::max(reusable, here) - here;
   out_.prompt_tokens += r.prompt_tokens;
   out_.computed_tokens += r.prompt_tokens - r.cached_tokens;
 }
@@ -23,8 +24,9 @@ void simulation::enter_prefill(std::uint32_t slot) {
   r.source = 0;
   if (std::exchange(r.loading, false))
     std::erase_if(on_the_way_[r.prefill], [slot](const arriving_prefix& a) { return a.slot == slot; });
-  r.cached_tokens = r.computed = std::min(r.fetched_to * options_.hardware.block_tokens, r.prompt_tokens - 1);
-  count_prefix(r);
+  const auto here = adopt_from_device(r);
+  r.cached_tokens = r.computed = std::min(here * options_.hardware.block_tokens, r.prompt_tokens - 1);
+  count_prefix(r, here);
   if (!conditions_[r.prefill].computes()) return;  // until that is noticed
   if (r.fetched_to > r.local_blocks) {
     // What was fetched is held here from now on: a hot prefix has one more replica.
@@ -126,13 +128,18 @@ void simulation::first_token(std::uint32_t slot) {
   ++out_.output_tokens;
   conductor_.first_token(r.id, r.prompt_tokens - r.cached_tokens, r.cached_tokens,
                          from_seconds(r.prefill_seconds / options_.pipeline), clock());
+  r.decode_tokens = std::max(r.output_tokens, 1u) - 1;
+  const bool decodes_here = is_coupled() && r.decode_tokens > 0;
   auto& cache = caches_[r.prefill];
-  cache.insert(r.keys, r.local_blocks, static_cast<std::uint64_t>(now_));
+  if (!(decodes_here ? coupled_[r.prefill].decode(slot, requests_) : stays_on_device(r)))
+    cache.insert(r.keys, r.local_blocks, static_cast<std::uint64_t>(now_));
   cache.unpin(r.pins);
   report(static_cast<std::uint32_t>(prefill_id(r.prefill).value), {});
-  if (r.output_tokens <= 1) return finish(slot, r.delivered > 0 ? tbt_of_before(slot) : 0);
-  r.decode_tokens = r.output_tokens - 1;
-  if (is_coupled()) return coupled_[r.prefill].decode(slot, requests_);
+  if (r.decode_tokens == 0) {
+    if (auto* const device = device_of(r.prefill)) device->let_go(r.id.value);
+    return finish(slot, r.delivered > 0 ? tbt_of_before(slot) : 0);
+  }
+  if (decodes_here) return;
   events_.push(std::max(r.kv_sent, now_), event_kind::kv_arrived, slot, request_table::stamp_of(r.id));
 }
 

@@ -110,6 +110,7 @@ void simulation::sum_up() {
       sum.blocks += s.blocks, sum.blocks_used += s.blocks_used;
       sum.hit_tokens += s.hit_tokens, sum.loaded_tokens += s.loaded_tokens;
       sum.loaded_bytes += s.loaded_bytes, sum.stored_bytes += s.stored_bytes;
+      sum.unwritten_blocks += s.unwritten_blocks, sum.lost_blocks += s.lost_blocks;
     }
   };
   add_device(prefills_);

@@ -36,6 +36,7 @@ constexpr std::array shared{
     same{"decode", "instances", "decode"},
     same{"cache", "eviction", "eviction"},
     same{"cache", "write_policy", "write-policy"},
+    same{"model", "device_write_policy", "device-write-policy"},
     same{"cache", "selective_hits", "selective-hits"},
 };
 

@@ -87,6 +87,10 @@ std::vector<argument> policy_arguments(simulation_request& r) {
       flag("any-victim", "let blocks give way whose children are here: a prefix may get holes", r.any_victim),
       choice("write-policy", "when blocks go to disk",
              {"write_back", "write_through", "write_through_selective"}, o.write),
+      choice("device-write-policy",
+             "with --coupled and a device's own memory (--device-link-gb): when blocks go from there to the "
+             "node's",
+             {"write_back", "write_through", "write_through_selective"}, o.device_write),
       whole("selective-hits", "uses that make a block worth writing (write_through_selective)",
             o.selective_hits, 1, 1'000'000),
       real("high-share", "share of requests with high priority", o.high_share, 0, 1),

@@ -241,6 +241,25 @@ TEST_CASE(
 // which positions those hold is what the passes wrote there. Whatever is
 // cancelled, fails, is let go, evicted or written beside, no pass reads from a
 // page what is not in it, and no block that somebody reads changes.
+TEST_CASE("what leaves next is written ahead, though warmer blocks could be had without loss") {
+  kv_residency r(12, block_tokens);
+  const auto cold = keys_of(1, 0, 4), warm = keys_of(2, 0, 8);
+  const auto first = r.take({1, cold, 0, 16, true});
+  REQUIRE(first);
+  r.give_back(first->ticket, 16);
+  r.let_go(1);
+  pass(r, {2, warm, 0, 32});  // memory has it
+  const auto w = r.next_write(2);
+  REQUIRE(w);
+  CHECK(w->chain.size() == 4);
+  r.wrote(w->id, 4);
+  CHECK(!r.next_write(12));
+  pass(r, {3, keys_of(3, 0, 3), 0, 12});
+  CHECK(r.match(cold) == 1);
+  CHECK(r.match(warm) == 8);
+  CHECK(r.lost() == 0);
+}
+
 TEST_CASE("what somebody wants in memory is written next, behind what is there") {
   kv_residency r(12, block_tokens, 4);
   const auto keys = keys_of(1, 0, 6), cold = keys_of(2, 0, 2);

@@ -195,6 +195,65 @@ TEST_CASE("an answer begins once its KV is on the decode device; coupled, it is 
   CHECK(run(o, records).gap.max() < load / 10);
 }
 
+namespace {
+
+/// Two nodes that do both, and the trace's conversations.
+simulation_options coupled(write_policy policy, std::uint64_t device_tokens) {
+  auto o = one_device(25e9, device_tokens);
+  o.decode_hardware.reset();
+  o.prefill = 2;
+  o.decode = 0;
+  o.coupled = coupled_mode::chunked;
+  o.device_write = policy;
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("what stays on the device is found there by the next turn, and nothing is written while it fits") {
+  auto records = one_talk(10, 4);
+  for (auto& r : records) r.output_tokens = 20;
+  const auto through = run(coupled(write_policy::write_through, 512 * 64), records);
+  const auto back = run(coupled(write_policy::write_back, 512 * 64), records);
+  CHECK(through.device.stored_bytes > 0);
+  CHECK(back.device.stored_bytes == 0);
+  CHECK(back.hit_share() == through.hit_share());
+  CHECK(back.computed_tokens == through.computed_tokens);  // so every turn went where the others were
+  CHECK(back.device.unwritten_blocks == 4 + 9);
+  CHECK(back.device.loaded_bytes == 0);
+  // A prefix that three requests used is written once; what they add is not, until it is used as often.
+  auto often = coupled(write_policy::write_through_selective, 512 * 64);
+  often.selective_hits = 3;
+  const auto selective = run(often, records);
+  CHECK(selective.hit_share() == through.hit_share());
+  CHECK(selective.device.stored_bytes > 0);
+  CHECK(selective.device.stored_bytes < through.device.stored_bytes);
+}
+
+TEST_CASE("a device that is too small writes what leaves it, once, but for what a burst needs at once") {
+  const auto records = conversation_like(800);
+  const auto through = run(coupled(write_policy::write_through, 400'000), records);
+  const auto back = run(coupled(write_policy::write_back, 400'000), records);
+  CHECK(back.all().completed == 800);
+  CHECK(back.device.stored_bytes > 0);
+  CHECK(back.device.stored_bytes < through.device.stored_bytes);
+  const auto block_bytes = coupled(write_policy::write_back, 1).hardware.block_bytes();
+  CHECK(back.device.lost_blocks < back.device.stored_bytes / block_bytes / 50);
+  CHECK(back.hit_share() == doctest::Approx(through.hit_share()).epsilon(0.02));
+  CHECK(back.device.loaded_bytes > 0);
+}
+
+TEST_CASE("nodes that die with what their devices alone had leave nothing behind that anybody waits for") {
+  const auto records = conversation_like(600);
+  for (const auto policy : {write_policy::write_back, write_policy::write_through_selective}) {
+    auto o = coupled(policy, 400'000);
+    o.disturbances = unwrap(parse_disturbances("20s 1h fail node 0 mtbf 40s mttr 10s unseen 5s", "d"));
+    const auto out = run(o, records);
+    CHECK(out.all().completed + out.all().rejected() == 600);
+    CHECK(out.all().completed > 500);
+  }
+}
+
 TEST_CASE("a live modelled device takes the time of its profile's link") {
   profile machine = one_device(1e9, 100'000).hardware;
   machine.block_tokens = 16;
