@@ -207,6 +207,7 @@ struct contest {
     check_shape(stays, o.size);
     o.places = std::move(stays);
     if (!w.keeps) o.lease_end = {};
+    else if (o.lease_end > now) o.lease_end = now + 10s;  // who reads it is protected anew
   }
 
   void find() {
