@@ -502,6 +502,7 @@ class object_table {
   way evict_one(time_point now, bool lossy, const from_whom& from);
   eviction_order::handle victim(const from_whom& from, time_point now);
   std::uint32_t owner_of(std::string_view name) const;
+  bool is_saving(std::uint32_t owner) const;
   way make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, bool lossy, time_point now);
   void keep_quotas(time_point now);
   bool owners_agree() const;

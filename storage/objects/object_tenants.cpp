@@ -80,6 +80,14 @@ void object_table::count_alone(object& o) {
   o.alone = alone;
 }
 
+/// What is being saved may go when that is done. @cost O(all that disks are at work on)
+bool object_table::is_saving(std::uint32_t owner) const {
+  return std::ranges::any_of(disk_work_, [&](const auto& at) {
+    const auto& [which, work] = at;
+    return !work.loads && work.of && work.of->second.owner == owner;
+  });
+}
+
 /// Room in the tenant's quota; its own objects make way for it. @returns none if that is not enough; what it
 /// is busy with otherwise.
 object_table::way object_table::make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object,
@@ -97,7 +105,8 @@ object_table::way object_table::make_way(std::uint32_t owner, std::uint64_t byte
     const auto& who = owners_[owner];
     if (!lossy && fits(who.leaving_bytes, who.leaving)) return way::coming;
     const auto made = evict_one(now, lossy, {owner});
-    if (made == way::late || (made == way::none && who.leaving > 0)) return way::late;
+    const bool waits = made == way::none && (who.leaving > 0 || (!lossy && is_saving(owner)));
+    if (made == way::late || waits) return way::late;
     if (made == way::none) return made;
   }
 }

@@ -143,6 +143,19 @@ TEST_CASE(
   CHECK(t.table.consistent());
 }
 
+TEST_CASE("who has filled a quota with what the disk is still writing waits for that, and is not refused") {
+  tiers t{2 * grain, 1000, 1 * MiB, 4 * MiB, {write_policy::write_through, 2, 2}};
+  CHECK(t.put(named("a", "k0"), grain, 0) == store_code::ok);
+  CHECK(t.put(named("a", "k1"), grain, 1) == store_code::ok);
+  REQUIRE(t.ends.jobs.size() == 2);
+  CHECK(t.put(named("a", "k2"), grain, 2) == store_code::busy);
+  // Nothing would ever make room for this one.
+  CHECK(t.put(named("a", "large"), 3 * grain, 3) == store_code::quota_exceeded);
+  CHECK(t.put_patiently(named("a", "k2"), grain, 2) == store_code::ok);
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK(t.get(named("a", "k" + std::to_string(i))) == i);
+  CHECK(t.table.tenant(t.table.owner("a")).counts.evictions == 0);
+}
+
 TEST_CASE(
     "a tenant has its share of the SSD: its own objects make way there, and what is too large stays in "
     "memory") {
