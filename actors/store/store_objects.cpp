@@ -2,7 +2,6 @@
 
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "actors/store/store_command.hpp"
@@ -33,6 +32,22 @@ std::vector<sim::argument> with(common_arguments& common, std::vector<sim::argum
 
 std::vector<std::string_view> views(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
+}
+
+/// All that comes, if it is no more than `most`: a device or a pipe may never end.
+result<std::string> read_whole(std::istream& from, const std::string& name, std::uint64_t most) {
+  constexpr std::size_t step = 1 * MiB;
+  std::string bytes;
+  while (from && bytes.size() <= most) {
+    const auto before = bytes.size();
+    bytes.resize(before + step);
+    from.read(bytes.data() + before, step);
+    bytes.resize(before + static_cast<std::size_t>(from.gcount()));
+  }
+  if (from.bad()) return fail(ec::io_error, name + ": cannot be read");
+  if (bytes.size() > most)
+    return fail(ec::out_of_space, name + " is larger than all of the store's memory, " + readable(most));
+  return bytes;
 }
 
 double seconds_since(time_point begin) { return to_seconds(clock_type::now() - begin); }
@@ -75,14 +90,18 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
   std::ifstream file;
   if (path != "-") file.open(path, std::ios::binary);
   if (path != "-" && !file) return complain(io, {ec::io_error, path + ": cannot be read"}, 1);
-  const std::string bytes{std::istreambuf_iterator<char>{path == "-" ? std::cin.rdbuf() : file.rdbuf()}, {}};
   const auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);
+  const auto counts = (*store)->counts();
+  if (!counts) return complain(io, counts.error(), 1);
+  const auto bytes =
+      read_whole(path == "-" ? std::cin : file, path == "-" ? "standard input" : path, counts->total_bytes);
+  if (!bytes) return complain(io, bytes.error(), 1);
   const auto began = clock_type::now();
-  const outgoing_object item{key, {std::as_bytes(std::span{bytes})}, {{}, parent, cost}};
+  const outgoing_object item{key, {std::as_bytes(std::span{*bytes})}, {{}, parent, cost}};
   const auto code = (*store)->put({&item, 1}, policy).at(0);
   if (code != store_code::ok) return failed(io, key, code);
-  report(io, common.json, key, bytes.size(), seconds_since(began), io.out);
+  report(io, common.json, key, bytes->size(), seconds_since(began), io.out);
   return 0;
 }
 

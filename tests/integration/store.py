@@ -317,6 +317,8 @@ def test_the_commands_show_and_change_what_is_there():
         assert len(world.json("stat", "a/1")[0]["places"]) == 2
         assert sum(s["used_bytes"] for s in world.json("segments")) >= 2 * len(data)
         world.run("get", "absent", status=1)
+        for source in ("/dev/zero", world.folder, source + ".none"):  # without an end, no file, not there
+            world.run("put", "c", source, status=1)
         world.run("rm", "b", status=1)
         world.run("rm", "b", "--force")
         assert world.json("rm", "--matching", ".", "--force") == {"removed": 2}
