@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/object_terms.hpp"
 
 namespace mooncaf {
 

@@ -11,7 +11,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "storage/objects/directory_link.hpp"
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/object_terms.hpp"
 
 namespace mooncaf {
 

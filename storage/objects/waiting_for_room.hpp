@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/object_terms.hpp"
 
 namespace mooncaf {
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/object_terms.hpp"
 #include "transport/net/secret.hpp"
 
 namespace mooncaf {
