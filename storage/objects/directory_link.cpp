@@ -4,30 +4,15 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "storage/objects/directory_server.hpp"
 #include "storage/objects/near_door.hpp"
+#include "storage/objects/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 
 namespace mooncaf {
-
-namespace {
-
-/// @returns false at the limit.
-bool wait_for(int fd, short events, time_point until) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_type::now()).count();
-    if (left <= 0) return false;
-    ::pollfd one{fd, events, 0};
-    const int n = ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
-    if (n > 0 || (n < 0 && errno != EINTR)) return true;
-  }
-}
-
-}  // namespace
 
 result<std::shared_ptr<directory_link>> directory_link::connect(const directory_address& to) {
   const auto named = [&](const error& e) {
@@ -39,10 +24,10 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   if (auto made = from_near(to, *at, until)) return made;
   auto fd = connect_tcp(*at);
   if (!fd) return named(fd.error());
-  if (!wait_for(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
+  if (!wait_for_socket(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
   if (const int why = connect_error(fd->get()); why != 0) return named({ec::peer_lost, errno_text(why)});
   tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
-  auto made = over(std::move(*fd), to, until);
+  auto made = over(std::make_unique<socket_stream>(std::move(*fd)), to, until);
   if (!made) return named(made.error());
   return made;
 }
@@ -58,14 +43,15 @@ result<std::shared_ptr<directory_link>> directory_link::from_near(const director
   auto fd = connect_unix(*door, SOCK_STREAM);
   if (!fd) return fail(fd.error());
   if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process");
-  auto made = over(std::move(*fd), to, std::min(until, clock_type::now() + std::chrono::seconds(1)));
+  auto made = over(std::make_unique<socket_stream>(std::move(*fd)), to,
+                   std::min(until, clock_type::now() + std::chrono::seconds(1)));
   if (made) (*made)->near_ = true;
   return made;
 }
 
-result<std::shared_ptr<directory_link>> directory_link::over(unique_fd fd, const directory_address& to,
-                                                             time_point until) {
-  std::shared_ptr<directory_link> made{new directory_link(std::move(fd), to.time_limit, to.spin)};
+result<std::shared_ptr<directory_link>> directory_link::over(std::unique_ptr<link_stream> stream,
+                                                             const directory_address& to, time_point until) {
+  std::shared_ptr<directory_link> made{new directory_link(std::move(stream), to.time_limit, to.spin)};
   if (auto ok = made->greet(to, until); !ok) return fail(ok.error());
   return made;
 }
@@ -106,30 +92,32 @@ result<void> directory_link::greet(const directory_address& to, time_point until
                                     std::to_string(store_wire::version));
 }
 
+error directory_link::lost(link_stream::state at) const {
+  return {ec::peer_lost, at == link_stream::state::closed ? "it closed the connection" : stream_->why()};
+}
+
+/// @param wanted  POLLIN or POLLOUT. @returns false at the limit.
+bool directory_link::wait_for(short wanted, time_point until) {
+  if ((wanted & POLLIN) != 0 && stream_->pending()) return true;
+  return wait_for_socket(stream_->fd(), stream_->events(wanted), until);
+}
+
 result<void> directory_link::send_all(std::span<const std::byte> bytes, time_point until) {
   while (!bytes.empty()) {
-    const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n >= 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    } else if (errno == EAGAIN) {
-      if (!wait_for(fd_.get(), POLLOUT, until)) return fail(ec::timed_out, "it takes no more questions");
-    } else if (errno != EINTR) {
-      return fail(ec::peer_lost, errno_text());
-    }
+    const auto sent = stream_->send(bytes);
+    if (sent.at == link_stream::state::ok) bytes = bytes.subspan(sent.bytes);
+    else if (sent.at != link_stream::state::again) return fail(lost(sent.at));
+    else if (!wait_for(POLLOUT, until)) return fail(ec::timed_out, "it takes no more questions");
   }
   return {};
 }
 
 result<void> directory_link::receive(std::span<std::byte> into, time_point until) {
   while (!into.empty()) {
-    const auto n = ::recv(fd_.get(), into.data(), into.size(), 0);
-    if (n > 0) {
-      into = into.subspan(static_cast<std::size_t>(n));
-    } else if (n < 0 && errno == EAGAIN) {
-      if (!wait_for(fd_.get(), POLLIN, until)) return fail(ec::timed_out, "no answer in time");
-    } else if (n == 0 || errno != EINTR) {
-      return fail(ec::peer_lost, n == 0 ? "it closed the connection" : errno_text());
-    }
+    const auto got = stream_->receive(into);
+    if (got.at == link_stream::state::ok) into = into.subspan(got.bytes);
+    else if (got.at != link_stream::state::again) return fail(lost(got.at));
+    else if (!wait_for(POLLIN, until)) return fail(ec::timed_out, "no answer in time");
   }
   return {};
 }
@@ -193,12 +181,8 @@ result<directory_link::answer> directory_link::wait(std::uint64_t number) {
 bool directory_link::await_bytes(time_point until) {
   wake_from(1);
   const auto since = clock_type::now();
-  const auto ready = [&] {
-    ::pollfd one{fd_.get(), POLLIN, 0};
-    return ::poll(&one, 1, 0) > 0;
-  };
-  if (looking_.look(ready)) return true;
-  const bool came = wait_for(fd_.get(), POLLIN, until);
+  if (looking_.look([&] { return stream_->arrived(); })) return true;
+  const bool came = wait_for(POLLIN, until);
   looking_.slept(clock_type::now() - since);
   return came;
 }
@@ -218,31 +202,29 @@ void directory_link::await_more(time_point until) {
   until = std::min(until, clock_type::now() + together);
   if (bell_) return bell_->wait(until);
   wake_from(store_wire::urgent_bytes);
-  wait_for(fd_.get(), POLLIN, until);
+  wait_for(POLLIN, until);
 }
 
 void directory_link::wake_from(std::size_t bytes) {
-  if (std::exchange(wakes_us_, bytes) == bytes) return;
-  const int n = static_cast<int>(bytes);
-  ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &n, sizeof(n));
+  if (std::exchange(wakes_us_, bytes) != bytes) stream_->wake_from(bytes);
 }
 
 /// Reads once and sorts what is whole; the lock is open while it waits.
 result<void> directory_link::read_some(std::unique_lock<std::mutex>& lock, time_point until) {
   std::byte chunk[64 * KiB];
   lock.unlock();
-  ::ssize_t got = ::recv(fd_.get(), chunk, sizeof(chunk), 0);
+  auto got = stream_->receive(chunk);
   bool in_time = true;
   // What was told lately is followed by more: at first that is waited for, then whatever comes.
-  for (bool more = listens_; got < 0 && (errno == EINTR || errno == EAGAIN) && in_time; more = false) {
+  for (bool more = listens_; got.at == link_stream::state::again && in_time; more = false) {
     if (more) await_more(until);
     else in_time = await_bytes(until);
-    if (in_time) got = ::recv(fd_.get(), chunk, sizeof(chunk), 0);
+    if (in_time) got = stream_->receive(chunk);
   }
   lock.lock();
   if (!in_time) return fail(ec::timed_out, "no answer in time");
-  if (got <= 0) return fail(ec::peer_lost, got == 0 ? "it closed the connection" : errno_text());
-  in_.insert(in_.end(), chunk, chunk + got);
+  if (got.at != link_stream::state::ok) return fail(lost(got.at));
+  in_.insert(in_.end(), chunk, chunk + got.bytes);
   std::size_t taken = 0;
   while (in_.size() - taken >= store_wire::header_bytes) {
     const auto rest = std::span<const std::byte>{in_}.subspan(taken);
@@ -273,7 +255,7 @@ bool directory_link::broken() const {
 void directory_link::give_up(const error& why) {
   std::lock_guard lock{mutex_};
   if (ended_.code == ec::none) ended_ = why;
-  ::shutdown(fd_.get(), SHUT_RDWR);
+  stream_->shutdown();
   changed_.notify_all();
 }
 

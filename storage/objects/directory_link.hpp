@@ -18,6 +18,7 @@
 #include "runtime/base/units.hpp"
 #include "storage/objects/bell.hpp"
 #include "storage/objects/store_wire.hpp"
+#include "transport/net/link_stream.hpp"
 #include "transport/net/short_wait.hpp"
 #include "transport/net/socket.hpp"
 
@@ -66,22 +67,24 @@ class directory_link {
   void close();
 
  private:
-  static result<std::shared_ptr<directory_link>> over(unique_fd fd, const directory_address& to,
-                                                      time_point until);
+  static result<std::shared_ptr<directory_link>> over(std::unique_ptr<link_stream> stream,
+                                                      const directory_address& to, time_point until);
   static result<std::shared_ptr<directory_link>> from_near(const directory_address& to,
                                                            const socket_address& at, time_point until);
-  directory_link(unique_fd fd, duration limit, duration spin)
-      : fd_(std::move(fd)), limit_(limit), looking_(spin) {}
+  directory_link(std::unique_ptr<link_stream> stream, duration limit, duration spin)
+      : stream_(std::move(stream)), limit_(limit), looking_(spin) {}
   result<void> greet(const directory_address& to, time_point until);
   result<void> send_all(std::span<const std::byte> bytes, time_point until);
   result<void> receive(std::span<std::byte> into, time_point until);
   result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
+  error lost(link_stream::state at) const;
+  bool wait_for(short wanted, time_point until);
   bool await_bytes(time_point until);
   void await_more(time_point until);
   void wake_from(std::size_t bytes);
   void give_up(const error& why);
 
-  unique_fd fd_;
+  std::unique_ptr<link_stream> stream_;
   duration limit_;
   std::uint64_t incarnation_ = 0;
   std::atomic<bool> listens_{false};

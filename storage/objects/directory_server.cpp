@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "storage/objects/near_door.hpp"
@@ -78,7 +77,7 @@ void directory_server::accept_all(int listener, bool near) {
     const auto nonce = make_nonce();
     if (!nonce) return;
     auto made = std::make_unique<connection>(
-        connection{std::move(fd),
+        connection{std::make_unique<socket_stream>(std::move(fd)),
                    0,
                    *nonce,
                    handshake::acceptor(options_.secret, *nonce, directory_identity),
@@ -94,7 +93,8 @@ void directory_server::accept_all(int listener, bool near) {
                    near,
                    0});
     auto* const c = made.get();
-    c->token = loop_->add(c->fd.get(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
+    c->token =
+        loop_->add(c->stream->fd(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
     connections_.emplace(c->token, std::move(made));
   }
 }
@@ -103,7 +103,8 @@ void directory_server::on_events(connection& c, std::uint32_t events) {
   const auto token = c.token;
   bool alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
   if (alive && (events & EPOLLIN)) {
-    alive = read(c);
+    do alive = read(c);
+    while (alive && c.stream->pending());
     deliver();  // may drop others, never this one
   }
   if (alive || c.ended) alive = write(c) && !c.ended;
@@ -115,9 +116,11 @@ void directory_server::on_events(connection& c, std::uint32_t events) {
 }
 
 void directory_server::watch(connection& c) {
+  static_assert(POLLIN == EPOLLIN && POLLOUT == EPOLLOUT);
   const bool unsent = c.sent < c.out.size();
   const bool more = c.out.size() - c.sent < unsent_max;
-  const std::uint32_t events = (more ? EPOLLIN : 0u) | (unsent ? EPOLLOUT : 0u);
+  const auto wanted = static_cast<short>((more ? POLLIN : 0) | (unsent ? POLLOUT : 0));
+  const auto events = static_cast<std::uint32_t>(c.stream->events(wanted));
   if (std::exchange(c.watched, events) != events) loop_->modify(c.token, events);
 }
 
@@ -128,7 +131,7 @@ void directory_server::deliver() {
     auto& c = *found->second;
     c.out.insert(c.out.end(), what.bytes.begin(), what.bytes.end());
     // One that cannot be written to any more is dropped by its own events.
-    if (!write(c) || c.out.size() - c.sent > untold_max) ::shutdown(c.fd.get(), SHUT_RDWR);
+    if (!write(c) || c.out.size() - c.sent > untold_max) c.stream->shutdown();
     if (c.near && !what.bell.empty()) ring(c, what);
     watch(c);
   });
@@ -145,10 +148,9 @@ void directory_server::ring(connection& c, const directory_desk::outgoing& what)
 
 // One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
 bool directory_server::read(connection& c) {
-  const auto got = ::recv(c.fd.get(), chunk_.data(), chunk_.size(), 0);
-  if (got == 0) return false;
-  if (got < 0) return errno == EAGAIN || errno == EINTR;
-  const std::span fresh{chunk_.data(), static_cast<std::size_t>(got)};
+  const auto got = c.stream->receive(chunk_);
+  if (got.at != link_stream::state::ok) return got.at == link_stream::state::again;
+  const std::span fresh{chunk_.data(), got.bytes};
   auto left = std::span<const std::byte>{fresh};
   const bool joined = !c.in.empty();
   if (joined) {
@@ -220,10 +222,9 @@ bool directory_server::shake(connection& c, std::span<const std::byte> message) 
 
 bool directory_server::write(connection& c) {
   while (c.sent < c.out.size()) {
-    const auto n = ::send(c.fd.get(), c.out.data() + c.sent, c.out.size() - c.sent, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN;
-    c.sent += static_cast<std::size_t>(n);
+    const auto sent = c.stream->send(std::span{c.out}.subspan(c.sent));
+    if (sent.at != link_stream::state::ok) return sent.at == link_stream::state::again;
+    c.sent += sent.bytes;
   }
   c.out.clear();
   c.sent = 0;

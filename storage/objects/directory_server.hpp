@@ -16,6 +16,7 @@
 #include "storage/objects/gate_wire.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
+#include "transport/net/link_stream.hpp"
 #include "transport/net/socket.hpp"
 
 namespace mooncaf {
@@ -58,7 +59,7 @@ class directory_server {
 
  private:
   struct connection {
-    unique_fd fd;
+    std::unique_ptr<link_stream> stream;
     std::uint64_t token = 0;
     handshake::nonce nonce;
     handshake shake;

@@ -1,0 +1,86 @@
+#pragma once
+// The bytes between two processes, each way in order, whatever carries them.
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "runtime/base/posix.hpp"
+
+namespace mooncaf {
+
+/// One end of a connection. Nothing here ever waits: who has to wait polls `fd()` for `events(…)`, after
+/// `pending()` has said no.
+/// @thread  One may send while another receives; else not synchronised. `shutdown`: any.
+class link_stream {
+ public:
+  enum class state : std::uint8_t {
+    ok,      ///< some bytes went through
+    again,   ///< none for now
+    closed,  ///< the other end sends no more, and all that it sent has been received
+    broken,  ///< see `why`
+  };
+  struct passed {
+    state at = state::ok;
+    std::size_t bytes = 0;
+  };
+
+  virtual ~link_stream() = default;
+  link_stream(const link_stream&) = delete;
+  link_stream& operator=(const link_stream&) = delete;
+
+  /// What it says `ok` to reaches the other end, though this process dies, or waits for it in memory that
+  /// outlives us.
+  virtual passed send(std::span<const std::byte> bytes) = 0;
+  virtual passed receive(std::span<std::byte> into) = 0;
+  /// What broke it, for a person. @thread  whoever was told so
+  virtual std::string why() const = 0;
+
+  /// To be polled, by poll(2) or a level-triggered epoll(7).
+  virtual int fd() const noexcept = 0;
+  /// @param wanted  POLLIN, to receive, POLLOUT, to send, or both. @returns what to poll `fd()` for.
+  virtual short events(short wanted) const { return wanted; }
+  /// Bytes have come that `fd()` need not tell of. @thread  who receives
+  virtual bool pending() const { return false; }
+  /// `receive` would not say `again`. Asked again and again by who looks before he sleeps.
+  /// @thread  who receives
+  virtual bool arrived() const {
+    ::pollfd one{fd(), POLLIN, 0};
+    return pending() || ::poll(&one, 1, 0) > 0;
+  }
+  /// Who sleeps at `fd()` need not be woken before so many bytes have come. A wish: he may be.
+  /// @thread  who receives
+  virtual void wake_from(std::size_t /*bytes*/) {}
+
+  /// Ends both directions; the descriptor stays open until the object goes.
+  virtual void shutdown() noexcept = 0;
+
+ protected:
+  link_stream() = default;
+};
+
+/// A connected socket, TCP or Unix, that does not block.
+class socket_stream final : public link_stream {
+ public:
+  explicit socket_stream(unique_fd fd) : fd_(std::move(fd)) {}
+
+  passed send(std::span<const std::byte> bytes) override;
+  passed receive(std::span<std::byte> into) override;
+  std::string why() const override;
+  int fd() const noexcept override { return fd_.get(); }
+  void wake_from(std::size_t bytes) override;
+  void shutdown() noexcept override;
+
+ private:
+  passed failed(int why);
+
+  unique_fd fd_;
+  std::atomic<int> broke_{0};
+};
+
+}  // namespace mooncaf
