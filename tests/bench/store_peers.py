@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The object store beside Mooncake Store, Redis and memcached, each in a process of its own on this host, from one Python
-client: puts and gets of bytes, existence alone and in batches.
+"""The object store beside Mooncake Store (over TCP, and by its dummy client), Redis, memcached, and copies within one
+process: puts and gets of bytes, existence, places and small puts in batches, by one Python client and by two at once. Servers and
+clients are processes of this host.
 
     python3 tests/bench/store_peers.py      in an environment with mooncaf's package, and of the peers what there is:
                                             mooncake-transfer-engine-non-cuda, redis, pymemcache; redis-server, memcached
@@ -8,166 +9,206 @@ client: puts and gets of bytes, existence alone and in batches.
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "integration"))
 from cluster import BINARY, free_port, wait_until  # noqa: E402
 
 SIZES = (4 << 10, 160 << 10, 1 << 20, 16 << 20)
 POOL = 2 << 30
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
+CLIENTS = (1, 2)
+processes = []
 
 
-class Ours:
-    name = "mooncaf"
-
-    def __init__(self, start):
-        from mooncaf.store import MooncakeDistributedStore
-
-        folder = tempfile.mkdtemp()
-        secret = os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = os.path.join(folder, "secret")
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
-            f.write("a secret of this bench alone, 0123456789")
-        at = f"127.0.0.1:{free_port()}"
-        common = ["--cluster-secret-file", secret]
-        start([BINARY, "store", "directory", "--listen", at, *common])
-        wait_until("the directory listens", lambda: subprocess.run(
-            [BINARY, "store", "stat", "--directory", at, *common], capture_output=True).returncode == 0)
-        start([BINARY, "store", "lend", "--size", f"{POOL >> 20}MiB", "--directory", at, *common])
-        wait_until("a segment is lent", lambda: json.loads(subprocess.run(
-            [BINARY, "store", "segments", "--json", "--directory", at, *common], capture_output=True).stdout or "[]"))
-        self.store = MooncakeDistributedStore()
-        assert self.store.setup("bench", "P2PHANDSHAKE", 0, 64 << 20, "tcp", "", at) == 0, self.store.last_error()
-        self.exists, self.exists_many = self.store.is_exist, self.store.batch_is_exist
-
-    def put(self, key, value):
-        assert self.store.put(key, value) == 0
-
-    def get(self, key):
-        return self.store.get(key)
+def start(command):
+    if not command[0]:
+        raise FileNotFoundError("a program of it is not on the path")
+    processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
 
-class Mooncake(Ours):
-    name = "Mooncake Store, tcp"
-
-    def __init__(self, start):
-        from mooncake.store import MooncakeDistributedStore
-
-        port, metrics = free_port(), free_port()
-        start([shutil.which("mooncake_master", path=os.path.dirname(sys.executable) + ":" + os.environ["PATH"]),
-               f"--rpc_port={port}", f"--metrics_port={metrics}"])
-        lend = ("import sys, time\nfrom mooncake.store import MooncakeDistributedStore\ns = MooncakeDistributedStore()\n"
-                f"assert s.setup('127.0.0.1', 'P2PHANDSHAKE', {POOL}, 0, 'tcp', '', '127.0.0.1:{port}') == 0\n"
-                "while True: time.sleep(60)\n")
-        wait_until("the master listens", lambda: port_open(port))
-        start([sys.executable, "-c", lend])
-        self.store = MooncakeDistributedStore()
-        assert self.store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 256 << 20, "tcp", "", f"127.0.0.1:{port}") == 0
-        wait_until("a segment is mounted", lambda: self.store.put("first", b"x" * 4096) == 0)
-        self.exists, self.exists_many = self.store.is_exist, self.store.batch_is_exist
-
-
-class Redis:
-    name = "Redis"
-
-    def __init__(self, start):
-        import redis
-
-        port = free_port()
-        start(["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"])
-        wait_until("Redis listens", lambda: port_open(port))
-        self.client = redis.Redis(port=port)
-        self.put, self.get = self.client.set, self.client.get
-        self.exists = self.client.exists
-
-    def exists_many(self, keys):
-        pipe = self.client.pipeline(transaction=False)
-        for key in keys:
-            pipe.exists(key)
-        return pipe.execute()
-
-
-class Memcached:
-    name = "memcached"
-
-    def __init__(self, start):
-        from pymemcache.client.base import Client
-
-        port = free_port()
-        start(["memcached", "-u", "root", "-p", str(port), "-U", "0", "-m", str(POOL >> 20), "-I", "32m"])
-        wait_until("memcached listens", lambda: port_open(port))
-        self.client = Client(("127.0.0.1", port), no_delay=True)
-        self.put = lambda key, value: self.client.set(key, value, noreply=False)
-        self.get = self.client.get
-        self.exists, self.exists_many = self.client.get, self.client.get_many
+def on_path(name):
+    return shutil.which(name, path=os.path.dirname(sys.executable) + ":" + os.environ["PATH"])
 
 
 def port_open(port):
-    import socket
-
     with socket.socket() as s:
         return s.connect_ex(("127.0.0.1", port)) == 0
 
 
-def timed(count, step):
-    """(seconds of each)"""
-    took = []
-    for i in range(count):
-        begin = time.perf_counter()
-        step(i)
-        took.append(time.perf_counter() - begin)
-    return took
+# ---- servers: each gives the word by which its clients find it
 
 
-def measure(peer, size, round_number):
-    count = max(4, min(200, (64 << 20) // size))
-    value = os.urandom(size)
-    key = lambda i: f"bench/{size}/{round_number}/{i}"
-    put = timed(count, lambda i: peer.put(key(i), value))
-    assert peer.get(key(0)) == value
-    return put, timed(count, lambda i: peer.get(key(i)))
+def mooncaf():
+    folder = tempfile.mkdtemp()
+    secret = os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = os.path.join(folder, "secret")
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+        f.write("a secret of this bench alone, 0123456789")
+    at = f"127.0.0.1:{free_port()}"
+    common = ["--cluster-secret-file", secret]
+    start([BINARY, "store", "directory", "--listen", at, *common])
+    wait_until("the directory listens", lambda: subprocess.run(
+        [BINARY, "store", "stat", "--directory", at, *common], capture_output=True).returncode == 0)
+    start([BINARY, "store", "lend", "--size", f"{POOL >> 20}MiB", "--directory", at, *common])
+    wait_until("a segment is lent", lambda: json.loads(subprocess.run(
+        [BINARY, "store", "segments", "--json", "--directory", at, *common], capture_output=True).stdout or "[]"))
+    return at
+
+
+def mooncake_master():
+    port, metrics = free_port(), free_port()
+    start([on_path("mooncake_master"), f"--rpc_port={port}", f"--metrics_port={metrics}"])
+    wait_until("the master listens", lambda: port_open(port))
+    return f"127.0.0.1:{port}"
+
+
+def mooncake():
+    master = mooncake_master()
+    start([sys.executable, "-c", "import time\nfrom mooncake.store import MooncakeDistributedStore\n"
+           "s = MooncakeDistributedStore()\n"
+           f"assert s.setup('127.0.0.1', 'P2PHANDSHAKE', {POOL}, 0, 'tcp', '', '{master}') == 0\n"
+           "while True: time.sleep(60)\n"])
+    return master
+
+
+def mooncake_dummy():
+    port = free_port()
+    start([on_path("mooncake_client"), f"--master_server_address={mooncake_master()}", "--metadata_server=P2PHANDSHAKE",
+           "--host=127.0.0.1", f"--port={port}", f"--global_segment_size={POOL >> 30} GB", "--threads=2"])
+    wait_until("the client's process listens", lambda: port_open(port))
+    return f"127.0.0.1:{port}"
+
+
+def redis():
+    port = free_port()
+    start([on_path("redis-server"), "--port", str(port), "--save", "", "--appendonly", "no"])
+    wait_until("Redis listens", lambda: port_open(port))
+    return str(port)
+
+
+def memcached():
+    port = free_port()
+    start([on_path("memcached"), "-u", "root", "-p", str(port), "-U", "0", "-m", str(POOL >> 20), "-I", "32m"])
+    wait_until("memcached listens", lambda: port_open(port))
+    return str(port)
+
+
+PEERS = {"mooncaf": ("Mooncaf", mooncaf), "Mooncake, tcp": ("Mooncake", mooncake),
+         "Mooncake, dummy": ("MooncakeDummy", mooncake_dummy), "Redis": ("Redis", redis),
+         "memcached": ("Memcached", memcached), "copies": ("Copies", lambda: str(512 << 20))}
+
+
+class Client:
+    def __init__(self, kind, at, who):
+        self.said = tempfile.TemporaryFile("w+", errors="replace")
+        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "store_peer_clients.py"), kind, at, str(who)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True)
+        self.answer()
+
+    def ask(self, *what):
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self):
+        for line in self.process.stdout:
+            if line.startswith(("{", '"ready"')):  # a library of theirs may say something, too
+                return json.loads(line)
+        self.said.seek(0)
+        raise RuntimeError("its client ended: " + (self.said.read().strip().splitlines() or ["without a word"])[-1])
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def connect(kind, at):
+    """Its clients; a store is there when the first one can write, which for some takes a while."""
+    for attempts_left in reversed(range(10)):
+        try:
+            return [Client(kind, at, who) for who in range(max(CLIENTS))]
+        except RuntimeError:
+            if not attempts_left:
+                raise
+            time.sleep(1)
+
+
+def at_once(clients, *what):
+    """[{name: seconds}] of each"""
+    for c in clients:
+        c.ask(*what)
+    return [c.answer() for c in clients]
+
+
+def rate(samples, work):
+    """Of all clients together, while they asked."""
+    return sum(work * len(s) / sum(s) for s in samples)
+
+
+def cells(samples, size):
+    everything = sorted(t for s in samples for t in s)
+    return (f" {rate(samples, size) / 1e9:.2f} | {statistics.median(everything) * 1e6:.0f} | "
+            f"{everything[len(everything) * 99 // 100] * 1e6:.0f} |")
+
+
+def by_turns(found, rounds, what):
+    """{(peer, clients): [{name: seconds} of each client]}; by turns, so that what else the machine does hits all."""
+    taken = {(name, n): [{} for _ in range(n)] for name in found for n in CLIENTS}
+    for r in range(rounds):
+        for name, clients in list(found.items()):
+            for n in CLIENTS:
+                for kept, now in zip(taken[name, n], at_once(clients[:n], *what(10 * r + n))):
+                    for key, seconds in now.items():
+                        kept.setdefault(key, []).extend(seconds)
+    return taken
+
+
+def print_moves(found):
+    print("| size | | clients | put GB/s | p50 µs | p99 µs | get GB/s | p50 µs | p99 µs |\n" + "| --- " * 9 + "|")
+    for size in SIZES:
+        count = max(4, min(200, (64 << 20) // size))
+        for (name, n), each in by_turns(found, ROUNDS, lambda r: ("moved", size, count, r)).items():
+            shown = f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
+            print(f"| {shown} | {name} | {n} |" + cells([e["put"] for e in each], size) + cells([e["get"] for e in each], size),
+                  flush=True)
+
+
+def print_questions(found):
+    print("\n| | clients | exists alone, k/s | in batches of 128, k keys/s | places, batches, k keys/s | puts of 64 bytes, batches, k/s |\n"
+          + "| --- " * 6 + "|")
+    for r in range(ROUNDS):  # what is asked for is there whatever had to leave
+        for n in CLIENTS:
+            for clients in found.values():
+                at_once(clients[:n], "moved", SIZES[0], 128, 1000 + 10 * r + n)
+    for (name, n), each in by_turns(found, ROUNDS, lambda r: ("asked", SIZES[0], 128, 1000 + r)).items():
+        row = [f"{rate([e[key] for e in each], work) / 1e3:.1f}" if key in each[0] else ""
+               for key, work in (("exists", 1), ("exists_many", 128), ("where_many", 128), ("put_many", 128))]
+        print(f"| {name} | {n} | " + " | ".join(row) + " |", flush=True)
 
 
 def main():
-    processes, found = [], []
-
-    def start(command):
-        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-
+    found = {}
     try:
-        for kind in (Ours, Mooncake, Redis, Memcached):
+        for name, (kind, serve) in PEERS.items():
             try:
-                found.append(kind(start))
-            except (ImportError, FileNotFoundError, TypeError) as e:
-                print(f"without {kind.name}: {e}")
-        for peer in found:  # ours maps what others lend when it is first needed
-            peer.put("warm", b"x" * 4096)
+                found[name] = connect(kind, serve())
+            except (FileNotFoundError, RuntimeError) as e:
+                print(f"without {name}: {e}", file=sys.stderr)
         time.sleep(5)  # whatever fills memory ahead of need
-        print(f"{'':22}{'bytes':>10}{'put GB/s':>10}{'p50 us':>9}{'p99 us':>9}{'get GB/s':>10}{'p50 us':>9}{'p99 us':>9}")
-        for size in SIZES:
-            rows = {peer.name: ([], []) for peer in found}
-            for r in range(ROUNDS):  # by turns, so that what else the machine does hits all
-                for peer in found:
-                    for all_of, now in zip(rows[peer.name], measure(peer, size, r)):
-                        all_of.extend(now)
-            for name, (put, get) in rows.items():
-                print(f"{name:22}{size:10}" + "".join(
-                    f"{size / statistics.median(t) / 1e9:10.2f}{statistics.median(t) * 1e6:9.0f}{sorted(t)[len(t) * 99 // 100] * 1e6:9.0f}"
-                    for t in (put, get)), flush=True)
-        keys = [f"bench/{SIZES[0]}/0/{i}" for i in range(128)]
-        rows = {peer.name: ([], []) for peer in found}
-        for _ in range(3 * ROUNDS):
-            for peer in found:
-                rows[peer.name][0].extend(timed(1000, lambda i: peer.exists(keys[i % 128])))
-                rows[peer.name][1].extend(timed(100, lambda i: peer.exists_many(keys)))
-        for name, (one, many) in rows.items():
-            print(f"{name:22} exists {1 / statistics.median(one):9.0f}/s   "
-                  f"in batches of 128 {128 / statistics.median(many):10.0f} keys/s")
+        for clients in found.values():  # and memory that nobody used yet is slow everywhere
+            for size in SIZES:
+                at_once(clients[:1], "moved", size, (256 << 20) // size, 0)
+        print_moves(found)
+        print_questions({name: clients for name, clients in found.items() if name != "copies"})
     finally:
+        for clients in found.values():
+            for c in clients:
+                c.end()
         for process in processes:
             process.terminate()
 

@@ -312,30 +312,30 @@ void print(const char* path, std::size_t size, const figure& ours, const figure&
   std::fflush(stdout);
 }
 
-/// The better of the kernel's own choice and of what our connections have.
-figure best_raw_tcp(const memory& from, std::size_t size, const settings& s) {
-  const auto as_it_is = raw_tcp(from, size, 0, s);
-  const auto bounded = raw_tcp(from, size, static_cast<int>(data_plane_options{}.tcp_send_buffer), s);
-  return bounded.gb_per_s > as_it_is.gb_per_s ? bounded : as_it_is;
-}
-
-/// Ours and the limit alternate in short rounds, and the ratio is the median of those of neighbours: what a
-/// machine gives changes within seconds, for both alike.
-template <class Ours, class Limit>
-void compare(const char* path, std::size_t size, const settings& s, Ours&& ours, Limit&& limit) {
+/// Ours and the limits alternate in short rounds, and the ratio is the median of those of neighbours: what a
+/// machine gives changes within seconds, for all alike.
+/// @param limits  of which the one counts that is better in the median; the better one of each round would
+/// be the luckier one.
+template <class Ours>
+void compare(const char* path, std::size_t size, const settings& s, Ours&& ours,
+             const std::vector<std::function<figure()>>& limits) {
   std::vector<figure> a;
-  std::vector<figure> b;
-  std::vector<double> ratios;
+  std::vector<std::vector<figure>> b(limits.size());
   for (unsigned i = 0; i < s.rounds; ++i) {
-    b.push_back(limit());
+    for (std::size_t k = 0; k < limits.size(); ++k) b[k].push_back(limits[k]());
     a.push_back(ours());
-    ratios.push_back(a.back().gb_per_s / b.back().gb_per_s);
   }
   const auto by_rate = [](const figure& x, const figure& y) { return x.gb_per_s < y.gb_per_s; };
-  std::sort(a.begin(), a.end(), by_rate);
-  std::sort(b.begin(), b.end(), by_rate);
+  const auto median = [&](std::vector<figure> all) {
+    std::sort(all.begin(), all.end(), by_rate);
+    return all[all.size() / 2];
+  };
+  const auto& limit = *std::max_element(
+      b.begin(), b.end(), [&](const auto& x, const auto& y) { return by_rate(median(x), median(y)); });
+  std::vector<double> ratios;
+  for (unsigned i = 0; i < s.rounds; ++i) ratios.push_back(a[i].gb_per_s / limit[i].gb_per_s);
   std::sort(ratios.begin(), ratios.end());
-  print(path, size, a[s.rounds / 2], b[s.rounds / 2], ratios[s.rounds / 2]);
+  print(path, size, median(a), median(limit), ratios[s.rounds / 2]);
 }
 
 }  // namespace
@@ -364,14 +364,15 @@ int main(int argc, char** argv) {
     memory to;
     two_nodes nodes{from, "shm", s};
     for (const auto size : sizes)
-      compare(
-          "shm", size, s, [&] { return nodes.measure(size, s); },
-          [&] { return raw_copy(from, to, size, s); });
+      compare("shm", size, s, [&] { return nodes.measure(size, s); },
+              {[&] { return raw_copy(from, to, size, s); }});
   }
   if (only == "shm") return 0;
   two_nodes nodes{from, "tcp", s};
   for (const auto size : sizes)
     compare(
-        "tcp", size, s, [&] { return nodes.measure(size, s); }, [&] { return best_raw_tcp(from, size, s); });
+        "tcp", size, s, [&] { return nodes.measure(size, s); },
+        {[&] { return raw_tcp(from, size, 0, s); },  // as the kernel finds right, and as our connections have
+         [&] { return raw_tcp(from, size, static_cast<int>(data_plane_options{}.tcp_send_buffer), s); }});
   return 0;
 }
