@@ -36,7 +36,9 @@ std::vector<replica_place> object_table::places(std::span<const held> memory) {
 
 object_view object_table::view_of(const object& o) const {
   object_view view{store_code::ok, o.size, o.checksum, places(o.memory)};
-  for (const auto& part : o.disks) view.disks.push_back(part.segment);
+  for (const auto& part : o.disks)
+    if (std::find(view.disks.begin(), view.disks.end(), part.segment) == view.disks.end())
+      view.disks.push_back(part.segment);
   return view;
 }
 
@@ -70,7 +72,7 @@ void object_table::for_each(const std::function<bool(std::string_view, std::uint
                                                      std::size_t replicas, std::size_t disks)>& visit,
                             std::string_view in, time_point now) const {
   const auto lies_there = [&](const held& part) { return segments_.at(part.segment).name == in; };
-  const auto begins = [](const held& part) { return part.at == 0; };
+  const auto begins = [](const auto& part) { return part.at == 0; };
   for (const auto& [key, o] : objects_) {
     if (o.ticket != 0 || o.ttl_end <= now) continue;
     const auto on_disk_there = [&](const disk_part& part) { return segments_.at(part.segment).name == in; };
@@ -78,7 +80,8 @@ void object_table::for_each(const std::function<bool(std::string_view, std::uint
         std::none_of(o.disks.begin(), o.disks.end(), on_disk_there))
       continue;
     const auto replicas = static_cast<std::size_t>(std::count_if(o.memory.begin(), o.memory.end(), begins));
-    if (!visit(key, o.size, replicas + o.disks.size(), o.disks.size())) return;
+    const auto disks = static_cast<std::size_t>(std::count_if(o.disks.begin(), o.disks.end(), begins));
+    if (!visit(key, o.size, replicas + disks, disks)) return;
   }
 }
 
@@ -219,7 +222,7 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   const auto old = o.replaces ? objects_.find(e.first) : objects_.end();
   if (old != objects_.end() && old->second.in && !o.in) join(e, old->second.in->first);
   const std::string_view group = o.in ? std::string_view{o.in->first} : std::string_view{};
-  if (journal_) journal_->changed(e.first);
+  changed(e.first);
   if (journal_)
     for (const auto& part : o.memory)
       journal_->published(part.segment, record_of(o, part, now), e.first, group);
@@ -285,9 +288,10 @@ void object_table::end_session(session_id writer, time_point now) {
 store_code object_table::remove(std::string_view key, bool force, time_point now) {
   auto* const e = visible(key, now);
   const bool absent = objects_.find(key) == objects_.end() && replacing_.find(key) == replacing_.end();
+  if (absent) forget_alone(key);
   if (!e) return absent ? store_code::not_found : store_code::replica_not_ready;
   if (!force && (e->second.lease_end > now || e->second.hard)) return store_code::has_lease;
-  if (journal_) journal_->changed(key);
+  changed(key);
   erase(*e, e->second.lease_end, now);
   return store_code::ok;
 }
@@ -301,9 +305,10 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
     if (matches(e.first)) going.push_back(&e);
   }
   for (auto* const e : going) {
-    if (journal_) journal_->changed(e->first);
+    changed(e->first);
     erase(*e, e->second.lease_end, now);
   }
+  forget_alone_if([&](std::string_view key) { return objects_.find(key) == objects_.end() && matches(key); });
   return going.size();
 }
 
@@ -311,8 +316,8 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
 void object_table::erase(entry& e, time_point free_at, time_point now, bool evicted) {
   auto& o = e.second;
   unlease(e);
-  end_work(e, true);
-  while (!o.disks.empty()) drop_from_disk(e, o.disks.back().segment);
+  end_work(e, true, now);
+  while (!o.disks.empty()) drop_from_disk(e, o.disks.back().replica());
   order_.erase(o.place, evicted);
   leave(groups_, e);
   owners_[o.owner].on_disk_alone -= o.alone;
@@ -352,14 +357,12 @@ void object_table::give_back(const held& part, time_point free_at, time_point no
 void object_table::unmount(std::uint32_t id, time_point now) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
-  forget_disk(id);
+  forget_disk(id, now);
   std::vector<entry*> lost;
   for (auto* const all : {&objects_, &replacing_}) {
     for (auto& e : *all) {
       auto& o = e.second;
-      const auto on_it = [&](const disk_part& part) { return part.segment == id; };
-      const bool had = std::erase_if(o.disks, on_it) > 0;
-      owners_[o.owner].disk_bytes -= had ? o.size : 0;
+      const bool had = lose_on_disk(e, id, now);
       const bool in_memory = !o.memory.empty();
       lose_part(o, id, now);
       if (o.memory.empty() && o.disks.empty()) lost.push_back(&e);
@@ -388,6 +391,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
     at = next;
   }
   total_bytes_ -= found->second.space.total_bytes();
+  if (found->second.ssd) count_out_alone(*found->second.ssd);
   const auto beside = found->second.ssd ? found->second.ssd->beside : found->second.disk_beside;
   if (const auto other = segments_.find(beside); other != segments_.end())
     (other->second.ssd ? other->second.ssd->beside : other->second.disk_beside) = 0;
@@ -426,7 +430,7 @@ bool object_table::consistent() const {
     for (const auto& part : o.memory) held_bytes += part.bytes;
     if ((o.memory.empty() && o.disks.empty()) || !whole_copies(o) || (o.ticket != 0 && o.leased))
       return false;
-    const bool may_go = o.ticket == 0 && !o.hard && !o.leased && o.works == 0 && !o.memory.empty();
+    const bool may_go = o.ticket == 0 && !o.hard && !o.leased && o.work.empty() && !o.memory.empty();
     if (may_go != (order_.standing_of(o.place) != eviction_order::standing::held)) return false;
     in_flight += o.ticket != 0;
     object_bytes += o.ticket == 0 ? o.size : 0;

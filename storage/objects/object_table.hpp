@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -111,8 +112,9 @@ class object_table {
   /// `disk_open`. @returns its id, or zero if the name is taken or `beside` not there, or has one.
   std::uint32_t mount_disk(std::string name, std::string host, std::uint64_t bytes, std::uint32_t beside,
                            const disk_policy& policy);
-  /// An object that was found on the SSD. @param stale  somebody removed or replaced it while the SSD was
-  /// away. @returns false if it is to be erased there: it is stale, or there is a later one, or no room.
+  /// An object that was found on the SSD, or a part of one: that is seen when all others have come.
+  /// @param stale  somebody removed or replaced it while the SSD was away. @returns false if it is to be
+  /// erased there: it is stale, or there is a later one, or no room.
   bool recover_on_disk(std::uint32_t disk, segment_record&& record, bool stale, time_point now);
   void disk_open(std::uint32_t disk);
   bool segment_gone(std::uint32_t id) const { return segments_.count(id) == 0; }
@@ -230,9 +232,23 @@ class object_table {
   };
   using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
   using entry = objects::value_type;
-  /// When last used; then what lies deeper in its chain goes first.
-  using disk_rank = std::pair<time_point, std::uint32_t>;
+  /// When last used; then what lies deeper in its chain goes first; then what is there for longer.
+  using disk_rank = std::tuple<time_point, std::uint32_t, std::uint64_t>;
   using leaving_order = std::set<std::pair<disk_rank, entry*>>;
+  /// What lies on one SSD of a replica: bytes that were one after the other in the memory beside it.
+  struct disk_part {
+    std::uint32_t segment = 0;
+    std::uint64_t ticket = 0;        ///< under which its lender knows it
+    std::uint64_t at = 0, size = 0;  ///< of the object
+    std::uint32_t number = 0;        ///< among its replica's, whose tickets follow each other
+    std::uint64_t replica() const { return ticket - number; }
+  };
+  struct lone_part {  ///< on SSD, of an object of which others are away
+    disk_part part;
+    segment_record record;
+    std::uint32_t owner = 0;
+    time_point came{};  ///< the record's times count from then on
+  };
   struct disk_state {
     std::uint32_t beside = 0;
     disk_policy policy;
@@ -242,6 +258,7 @@ class object_table {
     time_point paused_until{};    ///< it refused to write
     duration pause{};
     std::map<std::uint32_t, leaving_order> order;  ///< in which objects leave it, by owner
+    std::map<std::string, std::vector<lone_part>, std::less<>> alone;  ///< by key
     std::size_t objects() const;
   };
   struct segment {
@@ -251,10 +268,6 @@ class object_table {
     std::vector<std::uint64_t> used_by{};  ///< bytes, by owner
     std::uint32_t disk_beside = 0;         ///< of the same lender
     std::unique_ptr<disk_state> ssd = {};  ///< then `space` is of nothing
-  };
-  struct disk_part {  ///< a replica on SSD
-    std::uint32_t segment = 0;
-    std::uint64_t ticket = 0;  ///< under which its lender knows it
   };
   struct owner_state {
     std::string name;
@@ -295,22 +308,26 @@ class object_table {
     time_point counted{};    ///< use that was counted last
     time_point hot_again{};  ///< from then on another replica may be asked for
     decayed_rate reads;
-    bool among_hottest = false;  ///< its key is in that list
-    std::uint64_t parent = 0;    ///< hash of its key
-    std::vector<disk_part> disks;
-    std::uint32_t hits = 0;   ///< uses that were counted; on SSD: since it left memory where it was for good
-    std::uint32_t works = 0;  ///< SSD that saves or loads it
-    std::uint64_t work = 0;   ///< ticket of that
-    std::uint64_t going = 0;  ///< bytes that leave memory as soon as it is saved; zero: it stays
-    bool transient = false;   ///< in memory for as long as its lease alone
-    bool revocable = false;   ///< which ends when room is wanted for another load
-    bool alone = false;       ///< published, on SSD and not in memory: counted in `on_disk_alone`
+    bool among_hottest = false;    ///< its key is in that list
+    std::uint64_t parent = 0;      ///< hash of its key
+    std::vector<disk_part> disks;  ///< replica by replica, parts in their order
+    std::uint32_t hits = 0;  ///< uses that were counted; on SSD: since it left memory where it was for good
+    std::vector<disk_part> work;  ///< of one replica, while it is saved or loaded
+    std::uint64_t going = 0;      ///< bytes that leave memory as soon as it is saved; zero: it stays
+    bool transient = false;       ///< in memory for as long as its lease alone
+    bool revocable = false;       ///< which ends when room is wanted for another load
+    bool alone = false;           ///< published, on SSD and not in memory: counted in `on_disk_alone`
     disk_rank rank{};
   };
   struct disk_work {
     entry* of;  ///< null: it is gone meanwhile
     bool loads = false;
-    std::vector<held> room = {};  ///< where it is loaded to
+    std::vector<held> room = {};                                   ///< where it is loaded to
+    enum class outcome { none, good, bad } ended = outcome::none;  ///< others of its object may go on
+  };
+  struct disk_run {  ///< a part that may be saved
+    disk_part part;
+    std::span<const held> from;
   };
   enum class way {
     none,    ///< nothing may go
@@ -371,22 +388,40 @@ class object_table {
   std::vector<disk_cursor> on_disk_of(std::uint32_t owner);
   void give_up_on_disk(std::vector<disk_cursor> from, const std::function<bool()>& enough, time_point now);
   bool make_disk_room(disk_state& d, std::uint32_t owner, std::uint64_t bytes, time_point now);
-  void charge_disk(disk_state& d, const object& o, bool more);
+  void charge_disk(disk_state& d, std::uint32_t owner, std::uint64_t bytes, bool more);
   void leave_memory(entry& e, time_point now);
   void count_alone(object& o);
   void promote(object& o);
   void set_going(object& o, std::uint64_t bytes);
   bool revoke_one(const from_whom& from, time_point now);
-  std::vector<std::span<const held>> savable(const object& o) const;
+  std::vector<std::vector<disk_run>> savable(const object& o) const;
+  static std::map<std::uint32_t, std::uint64_t> by_disk(std::span<const disk_run> parts);
+  bool take_disk_room(std::uint32_t owner, const std::map<std::uint32_t, std::uint64_t>& bytes,
+                      time_point now);
   std::vector<held> room_in(std::uint32_t segment, std::uint64_t size);
-  std::vector<held> room_to_load(const object& o, std::uint32_t in, bool& coming, time_point now);
+  std::vector<held> room_beside(const disk_part& part, bool& coming, time_point now);
+  std::vector<std::vector<held>> room_to_load(const object& o, std::span<const disk_part> replica,
+                                              bool& coming, time_point now);
+  static std::vector<std::span<const disk_part>> on_disks(const object& o);
   void rank_on_disks(entry& e);
-  void put_on_disk(entry& e, const disk_part& part);
-  void drop_from_disk(entry& e, std::uint32_t id);
-  void end_work(entry& e, bool given_up);
-  void end_save(entry& e, const disk_part& part, bool good, time_point now);
-  void end_load(entry& e, std::uint32_t id, const std::vector<held>& room, bool good, time_point now);
-  void forget_disk(std::uint32_t segment);
+  void put_on_disk(entry& e, std::span<const disk_part> replica);
+  void take_off_disk(entry& e, const disk_part& part);
+  void drop_from_disk(entry& e, std::uint64_t replica);
+  bool lose_on_disk(entry& e, std::uint32_t id, time_point now);
+  void end_work(entry& e, bool given_up, time_point now);
+  segment_record record_on_disk(const object& o, const disk_part& part, time_point now) const;
+  static void note_writing(disk_state& d, bool good, time_point now);
+  void end_save(entry& e, bool good, time_point now);
+  void end_load(entry& e, bool good, time_point now);
+  void forget_disk(std::uint32_t segment, time_point now);
+  bool take_in_on_disk(std::string&& key, const segment_record& record, std::span<const disk_part> parts,
+                       time_point now);
+  bool join_others(const std::string& key, lone_part&& part, time_point now);
+  void leave_alone(const disk_part& part, const std::string& key);
+  void forget_alone(std::string_view key, std::uint64_t version = ~std::uint64_t{0});
+  void count_out_alone(const disk_state& d);
+  void forget_alone_if(const std::function<bool(std::string_view)>& matches);
+  void changed(std::string_view key);
   object_view view_of(const object& o) const;
   bool disks_consistent() const;
   struct wish {
@@ -443,6 +478,7 @@ class object_table {
   decayed_rate coldest_of_them_;      ///< when the list was cut last
   std::deque<std::pair<std::string, std::uint64_t>> hot_replicas_;  ///< key and ticket; some may be gone
   std::map<std::pair<std::uint32_t, std::uint64_t>, disk_work> disk_work_;  ///< by SSD and ticket
+  std::uint64_t alone_ = 0;          ///< parts on SSDs of which others are away
   std::uint64_t leaving_bytes_ = 0;  ///< in memory, of what leaves it as soon as it is saved
   std::uint64_t random_;
   std::uint64_t hot_bytes_ = 0;

@@ -123,6 +123,7 @@ void object_table::keep_quotas(time_point now) {
     for (auto made = way::made; too_much() && (made == way::made || made == way::coming);)
       made = evict_one(now, false, {owner});
     const auto fits = [&] { return owners_[owner].disk_bytes <= owners_[owner].limit.disk_bytes; };
+    if (!fits()) forget_alone_if([&](std::string_view key) { return owner_of(key) == owner && !fits(); });
     if (!fits()) give_up_on_disk(on_disk_of(owner), fits, now);
   }
 }

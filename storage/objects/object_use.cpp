@@ -65,7 +65,7 @@ void object_table::unlease(entry& e) {
 /// Nobody protects it any more, unless it is pinned hard, or the disk works on it.
 void object_table::offer(entry& e, time_point now) {
   using standing = eviction_order::standing;
-  const bool movable = e.second.works == 0 && !e.second.memory.empty();
+  const bool movable = e.second.work.empty() && !e.second.memory.empty();
   if (!e.second.hard && !e.second.leased && movable)
     order_.stand(e.second.place, e.second.soft_end > now ? standing::soft : standing::plain);
 }
@@ -74,7 +74,7 @@ void object_table::settle(time_point now) {
   while (leased_.oldest && leased_.oldest->second.lease_end <= now) {
     auto& e = *leased_.oldest;
     unlease(e);
-    if (e.second.transient && e.second.works == 0) leave_memory(e, now);
+    if (e.second.transient && e.second.work.empty()) leave_memory(e, now);
     else offer(e, now);
   }
   while (!by_soft_end_.empty() && by_soft_end_.begin()->first <= now) {

@@ -379,7 +379,10 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
   std::deque<std::string> notes;
   std::deque<std::vector<std::byte>> gathered;
   for (const auto& j : jobs) {
-    auto& o = all.emplace_back(outcome{j.object.ticket, checksum_of(j.bytes) == j.object.checksum});
+    // Of a part nobody has a checksum: who gives it up while it is written has it erased.
+    const bool is_all = j.object.size == j.object.object_size;
+    auto& o =
+        all.emplace_back(outcome{j.object.ticket, !is_all || checksum_of(j.bytes) == j.object.checksum});
     if (!o.good) continue;  // it is gone from memory: nobody wants it any more
     kept k{j.object, wall_deadline(j.object.soft_pin_for), wall_deadline(j.object.ttl),
            chunks_of(size_of(j.bytes))};
@@ -398,7 +401,7 @@ std::vector<object_disk::outcome> rocksdb_object_disk::do_saves(std::span<const 
         for (const auto& p : pieces) whole.insert(whole.end(), p.begin(), p.end());
       }
       const auto bytes = pieces.size() > 1 ? std::span<const std::byte>{gathered.back()} : pieces.front();
-      const auto sum = k.chunks == 1 ? j.object.checksum : checksum64(bytes);
+      const auto sum = k.chunks == 1 && is_all ? j.object.checksum : checksum64(bytes);
       items.push_back({{{key_of(j.object.ticket, i), {j.object.ticket, 0}, i}, sum},
                        bytes,
                        i == 0 ? std::string_view{notes.back()} : std::string_view{}});

@@ -113,6 +113,60 @@ def test_what_lies_in_pieces_in_memory_goes_to_ssd_and_outlives_its_lender():
         store.close()
 
 
+def test_what_lies_with_several_lenders_goes_to_all_their_ssds_and_is_there_when_all_are():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", lend=("--write-policy", "write_through", "--page-cache"))
+        store = world.client()
+        values = {f"wide-{i}": noise(11_000_000 + i, i) for i in range(3)}  # no segment holds one, both together do
+        where = {"s0/ssd", "s1/ssd"}
+
+        def back(lender):
+            lender.start()
+            ready(lender)
+            wait_until("the SSD is back", lambda: len(world.json("segments")) == 4)
+
+        for key, value in values.items():
+            assert store.put(key, value) == 0
+            on_ssd = lambda: {d["segment"] for d in world.json("stat", key)[0]["ssd"]}  # noqa: B023, E731
+            wait_until("it is on both SSDs", lambda: on_ssd() == where)  # noqa: B023
+        assert store.get_batch(list(values)) == list(values.values())
+        stat = world.json("stat")
+        assert stat["evictions"] == stat["ssd_damaged"] == 0 and stat["ssd_loaded"] >= 2, stat
+        # Half of an object is a miss, and is half of it again when its other half is back.
+        for lender in world.lenders:
+            lender.kill9()
+            wait_until("the directory misses it", lambda: len(world.json("segments")) == 2)
+            assert store.get_batch(list(values)) == [b""] * 3 and world.json("stat")["ssd_bytes"] > 10_000_000
+            back(lender)
+            assert store.get_batch(list(values)) == list(values.values())
+        # So it is for a directory that is new, and what was removed while half of it was away stays away.
+        for lender in world.lenders:
+            lender.kill9()
+        restart(world.directory)
+        world.lenders[0].start()
+        ready(world.lenders[0])
+        wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
+        assert store.batch_is_exist(list(values)) == [0] * 3
+        assert store.remove("wide-0", True) in (0, NOT_FOUND)
+        back(world.lenders[1])
+        wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
+        del values["wide-0"]
+        assert store.get_batch(["wide-0", *values]) == [b"", *values.values()]
+        # Bits that flip in one half cost the object, and free the other.
+        quiet(world)
+        restart(world.lenders[1])  # what was in its log lies in files of its own now
+        world.lenders[1].kill9()
+        for file in pathlib.Path(world.ssd_path(1)).glob("*.blob"):
+            data = bytearray(file.read_bytes())
+            for at in range(100_000, len(data) - 100_000, 500_000):
+                data[at] ^= 16
+            file.write_bytes(data)
+        back(world.lenders[1])
+        assert store.get_batch(list(values)) == [b""] * 2
+        wait_until("nothing is left", lambda: (lambda s: s["objects"] == s["ssd_bytes"] == 0 and s["ssd_damaged"] == 2)(world.json("stat")))
+        store.close()
+
+
 def test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not():
     with Cluster() as cluster:
         world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", recovery="1s",

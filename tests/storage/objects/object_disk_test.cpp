@@ -41,7 +41,7 @@ struct user {
   bool save(std::uint64_t ticket, const std::vector<std::byte>& bytes) {
     segment_record r;
     r.ticket = ticket;
-    r.size = bytes.size();
+    r.size = r.object_size = bytes.size();
     r.checksum = checksum64(bytes);
     r.published = true;
     r.key = "key-" + std::to_string(ticket);
@@ -175,12 +175,38 @@ TEST_CASE("bytes that are not what the checksum says are not saved") {
   segment_record r;
   r.ticket = 1;
   const auto bytes = value_of(1, 1000);
-  r.size = bytes.size();
+  r.size = r.object_size = bytes.size();
   r.checksum = checksum64(bytes) + 1;
   r.key = "k";
   u.disk->save(r, {bytes});
   CHECK_FALSE(u.wait(1));
   CHECK(u.disk->contents().empty());
+}
+
+TEST_CASE("a part of an object is kept under what is said of it, and is what it was") {
+  const test::temp_dir folder;
+  const auto bytes = value_of(1, 1 * MiB + 10);
+  {
+    user u{folder / "ssd"};
+    segment_record r;
+    r.ticket = 9;
+    r.copy = 1;
+    r.at = 300;
+    r.size = bytes.size();
+    r.object_size = 300 + r.size + 7;
+    r.checksum = 1;  // of the whole
+    r.key = "k";
+    u.disk->save(r, {bytes});
+    REQUIRE(u.wait(9));
+  }
+  user u{folder / "ssd"};
+  const auto held = u.disk->contents();
+  REQUIRE(held.size() == 1);
+  CHECK(held[0].at == 300);
+  CHECK(held[0].copy == 1);
+  CHECK(held[0].object_size == bytes.size() + 307);
+  CHECK(held[0].checksum == 1);
+  CHECK(u.load(9, bytes.size()) == bytes);
 }
 
 TEST_CASE("flipped bits on the disk are noticed, in whichever chunk they are") {
