@@ -27,7 +27,10 @@ kv_stream::kv_stream(attempt_id id, const kv_layout& layout, const std::shared_p
       on_end_(std::move(on_end)) {}
 
 void kv_stream::set_target(const kv_target& target) {
-  const bool leads = from_.device && from_.device->leads_to(target.node);
+  // Of pages that are laid out by token `add_rows` takes a token's planes as one piece, which a device's
+  // blocks do not have.
+  const bool leads =
+      from_.device && layout_.pages != page_order::page_first && from_.device->leads_to(target.node);
   std::unique_lock lock{mutex_};
   if (target_ || ended_) return;
   target_ = target;

@@ -45,10 +45,11 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
     std::function<void(std::uint64_t)> sent;  ///< is told of bytes that landed, on any thread
   };
   struct source {
-    region_id region;                     ///< where the local blocks lie
-    std::vector<std::uint64_t> offsets;   ///< region offset of each block of the prompt
-    std::uint32_t prompt_tokens = 0;      ///< tokens that will be sent in all
-    std::optional<device_source> device;  ///< nothing: no NIC reads there
+    region_id region;                    ///< where the local blocks lie
+    std::vector<std::uint64_t> offsets;  ///< region offset of each block of the prompt
+    std::uint32_t prompt_tokens = 0;     ///< tokens that will be sent in all
+    /// Nothing: no NIC reads there. Not used for pages that are laid out by token.
+    std::optional<device_source> device;
   };
 
   /// @param on_end  called once from any thread: true if everything that was to be sent landed and verified,

@@ -33,6 +33,9 @@ prefill_core_options options_of(const context_ptr& context) {
   if (const auto part = context->disk_part_layers; part > 0)
     out.disk_parts = (context->layout.n_layers + part - 1) / part;
   if (const auto& kv = context->device_blocks) {
+    out.to_device = [kv](std::span<const block_key> keys, std::uint32_t blocks) {
+      return kv->loading(keys, blocks);
+    };
     out.on_device = [kv](std::span<const block_key> keys) { return kv->match(keys); };
     out.keep_on_device = [kv](std::uint64_t owner, std::span<const block_key> keys, std::uint32_t have) {
       return kv->adopt(owner, keys, have);
@@ -278,7 +281,8 @@ step_item prefill_worker::make_item(const prefill_part& part) {
   item.blocks = request->blocks;
   item.hold = request;
   // A prefix that still comes in is not verified: nobody else may find it by its keys.
-  if (part.verified) item.keys = job.keys;
+  item.keys =
+      part.verified ? std::span{job.keys} : std::span{job.keys}.first(core_.find(part.owner)->claim.have());
   if (part.streams) item.stream = request->stream;
   if (part.patience) {
     item.load = request->load;

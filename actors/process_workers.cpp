@@ -131,6 +131,7 @@ result<void> process::open_device_memory() {
       log_warn("memory",
                {{"problem", to_string(pinned.error())},
                 {"effect", "KV between the device and the host is copied by way of the driver's memory"}});
+    context_->device_blocks->measure_link(*device, context_->memory->bytes());
   }
   reach_device_memory();
   return {};

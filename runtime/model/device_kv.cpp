@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "gpu/device_failure.hpp"
+
 namespace mooncaf {
 
 device_kv::device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory,
@@ -143,6 +145,35 @@ void device_kv::tell() {
     if (residency_.unwritten() > 0) whom = tell_;
   }
   if (whom) whom();
+}
+
+void device_kv::measure_link(device& dev, std::span<std::byte> host) {
+  constexpr duration long_enough = std::chrono::milliseconds(2);
+  const auto block = layout_.block_bytes();
+  const auto most = std::min<std::size_t>(host.size() / block, residency_.blocks());
+  try {
+    const auto queue = dev.make_copy_queue();
+    for (std::size_t blocks = 1; blocks <= most; blocks *= 2) {
+      const kv_copy all{this->block(0), host.data(), blocks * block, 0, 1};
+      duration took{};
+      // What is touched for the first time takes longer: the second time counts.
+      for (int time = 0; time < 2; ++time) {
+        const auto began = clock_type::now();
+        queue->load({&all, 1});
+        wait_for(queue->record());
+        took = clock_type::now() - began;
+      }
+      block_on_link_ = took / blocks;
+      if (took >= long_enough) break;
+    }
+  } catch (const device_failure&) {
+    // Its first pass says so.
+  }
+}
+
+duration device_kv::loading(std::span<const block_key> keys, std::uint32_t blocks) const {
+  const std::lock_guard lock(mutex_);
+  return block_on_link_ * (blocks - std::min(blocks, residency_.match(keys)));
 }
 
 void device_kv::start_over() {

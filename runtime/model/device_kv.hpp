@@ -16,6 +16,7 @@
 #include "runtime/base/device_kv_stats.hpp"
 #include "runtime/base/kv_layout.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
 #include "runtime/model/kv_residency.hpp"
 
 namespace mooncaf {
@@ -53,6 +54,13 @@ class device_kv {
   /// `tell` is called, on anybody's thread, when there may be something for `next_write`.
   void on_unwritten(std::function<void()> tell);
 
+  /// Learns what the link moves, from copies of what lies in `host` for some milliseconds at most. Nothing is
+  /// held yet. A device that fails meanwhile teaches nothing.
+  void measure_link(device& dev, std::span<std::byte> host);
+  /// Time until so many blocks, the leading ones of which have these keys, are on the device, if nobody else
+  /// uses its link.
+  duration loading(std::span<const block_key> keys, std::uint32_t blocks) const;
+
   /// Nothing is held or counted any longer: what was computed so far was a rehearsal. Nothing is lent.
   void start_over();
 
@@ -78,7 +86,8 @@ class device_kv {
   std::condition_variable given_back_;
   kv_residency residency_;
   std::function<void()> tell_;
-  device_kv_stats taken_;  ///< tokens
+  device_kv_stats taken_;     ///< tokens
+  duration block_on_link_{};  ///< as measured
   std::atomic<std::uint64_t> loaded_bytes_{0}, stored_bytes_{0};
 };
 

@@ -160,7 +160,7 @@ using prefill_actions = std::vector<std::variant<
 
 struct prefill_core_options {
   std::uint32_t layers = 1;
-  bool layerwise = true;        ///< KV leaves while it is being computed
+  bool layerwise = true;         ///< KV leaves while it is being computed
   std::uint32_t disk_parts = 1;  ///< runs of layers in which the own disk gives blocks back
   std::size_t max_attempts = 1;
   prefill_batch_options batch;
@@ -170,6 +170,9 @@ struct prefill_core_options {
   /// The same, and the device keeps them for the owner, if they are more than `have`; else 0.
   std::function<std::uint32_t(std::uint64_t owner, std::span<const block_key> keys, std::uint32_t have)>
       keep_on_device;
+  /// Time until so many blocks of memory, the leading ones of which have these keys, are in the device's own.
+  /// Empty: it has none.
+  std::function<duration(std::span<const block_key> keys, std::uint32_t blocks)> to_device;
   /// Time until so many blocks of a node are here.
   std::function<duration(node_id source, std::uint32_t blocks, time_point now)> link;
 };
@@ -279,6 +282,7 @@ class prefill_core {
   /// Stops whom the idle device does not wait for, and begins with the most urgent whose layers come in fast
   /// enough.
   void use_idle_device(time_point now);
+  duration first_pass(const attempt& a) const;
   void begin_early(attempt& a, time_point now);
   /// The prefix of an early attempt is verified, or is not to be had.
   void settle(attempt& a, const remote_blocks& got, time_point now);

@@ -185,12 +185,21 @@ void prefill_core::use_idle_device(time_point now) {
     if (a.at != phase::pinning && a.at != phase::fetching) continue;
     maybe_stop(a, now);
     if (!a.by_layers || a.over || !a.claim.loading()) continue;
-    const auto behind = tokens_of(a.claim.have() + a.coming);
-    const auto left = a.prompt_tokens - behind;
-    const auto pass = computing_model_.estimate(std::min(left, options_.batch.chunk_tokens), behind);
-    if (a.arrival.may_begin(pass) && (best == nullptr || urgency(a) < urgency(*best))) best = &a;
+    if (a.arrival.may_begin(first_pass(a)) && (best == nullptr || urgency(a) < urgency(*best))) best = &a;
   }
   if (best != nullptr) begin_early(*best, now);
+}
+
+/// What the first pass behind the prefix takes: as long as computing, or as bringing the prefix to the
+/// device.
+duration prefill_core::first_pass(const attempt& a) const {
+  const auto blocks = a.claim.have() + a.coming;
+  const auto behind = tokens_of(blocks);
+  const auto left = a.prompt_tokens - behind;
+  const auto computing = computing_model_.estimate(std::min(left, options_.batch.chunk_tokens), behind);
+  if (!options_.to_device) return computing;
+  const auto keys = a.claim.reusable_keys();
+  return std::max(computing, options_.to_device(std::span{keys}.first(a.claim.have()), blocks));
 }
 
 void prefill_core::begin_early(attempt& a, time_point now) {

@@ -11,7 +11,8 @@ namespace mooncaf {
 /// Layer l of the new tokens needs layer l of the prefix and no more, so a pass may begin while later layers
 /// are on their way; begun too early, it holds the device and waits. It begins when the layers that are
 /// missing are expected to take no longer than the pass: then none of them is waited for, and what loading
-/// costs beyond the pass was waited for without the device.
+/// costs beyond the pass was waited for without the device. On a device with memory of its own the pass takes
+/// as long as its link at least: that brings a layer while the next ones come in.
 ///
 ///   load  ├─0─┬─1─┬─2─┬─3─┤                 load  ├──0──┬──1──┬──2──┬──3──┤
 ///   pass      ├──0──┬──1──┬──2──┬──3──┤     pass            ├─0─┬─1─┬─2─┬─3─┤

@@ -152,7 +152,7 @@ class simulation {
   load_plan plan(const request_state_record& r, const placement& where, const cache_hit& held) const;
   void load(std::uint32_t slot, const placement& where);
   block_run fetch(request_state_record& r, const placement& where, ticks begin, bool& by_layers);
-  ticks beside(const request_state_record& r, ticks loading, std::uint32_t parts) const;
+  ticks beside(const request_state_record& r, ticks loading, std::uint32_t blocks, std::uint32_t parts) const;
   void stop_loading(std::uint32_t instance);
   double link_speed(std::uint32_t node) const noexcept;
   way way_of(std::uint32_t from, std::uint32_t to, double bytes, ticks begin) const noexcept;

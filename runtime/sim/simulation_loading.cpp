@@ -63,12 +63,15 @@ load_plan simulation::plan(const request_state_record& r, const placement& where
   return plan_load(q, prefill_estimate_);
 }
 
-/// Of the loading of its prefix, how much passes beside its computation, which begins with the first of so
-/// many parts and takes at least as long.
-ticks simulation::beside(const request_state_record& r, ticks loading, std::uint32_t parts) const {
+/// Of the loading of `blocks` of its prefix, how much passes beside its first step, which begins with the
+/// first of so many parts and takes at least as long: by computing, or by the link of the device.
+ticks simulation::beside(const request_state_record& r, ticks loading, std::uint32_t blocks,
+                         std::uint32_t parts) const {
   const auto cached = std::min(r.fetched_to * options_.hardware.block_tokens, r.prompt_tokens - 1);
-  const auto compute = from_sec(costs_.prefill(r.prompt_tokens, cached) / options_.pipeline);
-  return std::min(loading, compute) * (parts - 1) / parts;
+  auto step = costs_.prefill(r.prompt_tokens, cached) / options_.pipeline;
+  const auto& tier = is_coupled() ? coupled_[r.prefill].tier() : prefills_[r.prefill].tier();
+  if (tier) step = tier->beside_loads(step, blocks);
+  return std::min(loading, from_sec(step)) * (parts - 1) / parts;
 }
 
 /// First from the own disk, then from another node: each as far as it comes in the time that it is given.
@@ -93,7 +96,7 @@ void simulation::load(std::uint32_t slot, const placement& where) {
   bool by_layers = false;
   if (hit.from_ssd > 0 && loads.from_remote == 0 && options_.layerwise &&
       prefetch_.by_layers(hit.from_ssd * options_.hardware.block_tokens, duration{read - now_}))
-    ready -= beside(r, read - std::max(a.disk.begins, now_), options_.hardware.disk_parts());
+    ready -= beside(r, read - std::max(a.disk.begins, now_), hit.from_ssd, options_.hardware.disk_parts());
   if (loads.from_remote > 0 && where.source_blocks > hit.blocks) {
     a.link = fetch(r, where, read, by_layers);
     if (r.source != 0 && where.source_tier == holder_tier::ssd)
@@ -101,7 +104,7 @@ void simulation::load(std::uint32_t slot, const placement& where) {
     ready = std::max(read, a.link.ends);
   }
   if (ready <= now_) return enter_prefill(slot);
-  if (by_layers) ready -= beside(r, ready - read, costs_.layers());
+  if (by_layers) ready -= beside(r, ready - read, a.link.blocks, costs_.layers());
   r.loading = true;
   if (options_.prefetch.mode == prefetch_mode::best_effort) on_the_way_[r.prefill].push_back(a);
   events_.push(ready, event_kind::prefill_ready, slot, request_table::stamp_of(r.id));

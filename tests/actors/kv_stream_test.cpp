@@ -448,6 +448,21 @@ TEST_CASE("layers leave from the device while its pass has them, once each, and 
   }
 }
 
+TEST_CASE("pages that are laid out by token leave from memory, since the device's blocks are not") {
+  stream_world w{transfer_path::tcp};
+  w.pages = page_order::page_first;
+  w.open_board();
+  const shared_memory device{64 * stride};
+  const auto s = w.stream(13, w.device(device));
+  s->set_target(w.target(13));
+  compute(*s, device_pass{w, device, 13}, 0, 13);
+  w.finish(*s);
+  CHECK(w.ended.take());
+  CHECK(w.landed.take());
+  CHECK(w.sent_directly == 0);
+  w.check_rows(0, 13);
+}
+
 TEST_CASE("what no NIC reads leaves from memory, and lands once") {
   for (const auto path : paths) {
     CAPTURE(to_string(path));

@@ -357,6 +357,23 @@ TEST_CASE_FIXTURE(far_world,
   CHECK(until([&] { return all_idle(); }));
 }
 
+TEST_CASE_FIXTURE(far_world, "what is fetched goes to the device behind the part of the prefix that it has") {
+  const auto known = known_to_device_of_a();
+  serve(job(prompt(13), b, b));
+  REQUIRE(b.context->device_blocks->bring(std::span{known.keys}.first(3), 0) == 3);
+  REQUIRE(until([&] { return status(b).slots_committed == 3; }));
+  const auto loaded = b.context->device_blocks->stats().loaded_tokens;
+  auto there = job(known.tokens, b, b);
+  there.placement.source = a.id;
+  there.placement.source_blocks = 7;
+  serve(there);
+  CHECK(log(there).first->stats.dram_tokens == 12);
+  CHECK(log(there).first->stats.remote_tokens == 16);
+  CHECK(b.context->device_blocks->stats().loaded_tokens - loaded == 16);
+  CHECK(log(there).tokens == reference(there));
+  CHECK(until([&] { return all_idle(); }));
+}
+
 TEST_CASE_FIXTURE(far_world, "another node fetches what a device alone has: it comes to memory first") {
   auto there = job(known_to_device_of_a().tokens, b, b);
   there.placement.source = a.id;

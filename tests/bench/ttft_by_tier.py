@@ -67,7 +67,7 @@ def measure(a, tier):
 def draw(path, shares, found):
     panels = []
     top = max(r[1] + r[2] for rows in found.values() for r in rows.values()) / 1e3 * 1.05
-    for tier in TIERS:
+    for tier in found:
         at = [s for s in shares if s in found[tier]]
         p = Panel(f"{tier}: TTFT, s", (0, 100), (0, top), "% of the prompt in the tier")
         for colour, value in zip(COLOURS, (lambda r: r[0], lambda r: max(r[1], r[2]), lambda r: r[1] + r[2])):
@@ -82,11 +82,12 @@ def main():
     p.add_argument("--prompt", type=int, default=4096, help="tokens")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--shares", type=int, nargs="+", default=[0, 25, 50, 75, 90, 99], help="per cent")
+    p.add_argument("--tiers", nargs="+", choices=TIERS, default=TIERS)
     p.add_argument("--figure", help="name of an SVG beside figures/make.py")
     a = p.parse_args()
     found = {}
     print("| tier | share | rounds | TTFT ms | compute | load | / max | / sum |\n| --- " + "| --- " * 7 + "|")
-    for tier in TIERS:
+    for tier in a.tiers:
         found[tier] = measure(a, tier)
         for share, (took, computed, load, rounds) in found[tier].items():
             print(f"| {tier} | {share} % | {rounds} | {took:.0f} | {computed:.0f} | {load:.0f} | {took / max(load, computed):.2f} | "

@@ -104,6 +104,27 @@ TEST_CASE("a sequence that goes on is not loaded again, and writes back its new 
   CHECK(w.dev.stored_bytes == 6 * w.options.layout.bytes_per_token());
 }
 
+TEST_CASE("a device knows how long its link takes for what it lacks") {
+  constexpr std::size_t rate = 64 * MiB;
+  counted_device dev{unwrap(make_linked_device({{}, {rate, {}}, 1}))};
+  kv_layout layout{4, 2, 32, block_tokens, kv_dtype::f16};
+  const auto kv = unwrap(device_kv::make(dev, layout, 16 * layout.block_bytes(), longest));
+  const block_key keys[] = {{1, 1}, {1, 2}};
+  CHECK(kv->loading({}, 8) == duration{});  // nothing is known yet
+  std::vector<std::byte> memory(16 * layout.block_bytes());
+  kv->measure_link(dev, memory);
+  const auto least = [&](std::size_t blocks) {
+    return from_seconds(0.99 * static_cast<double>(blocks * layout.block_bytes()) / rate);
+  };
+  CHECK(kv->loading({}, 8) >= least(8));
+  CHECK(kv->loading(keys, 8) == kv->loading({}, 8));
+  const auto place = kv->take({1, keys, 0, 2 * block_tokens});
+  REQUIRE(place);
+  kv->give_back(place->ticket, 2 * block_tokens);
+  CHECK(kv->loading(keys, 8) == kv->loading({}, 6));
+  CHECK(kv->loading(keys, 1) == duration{});
+}
+
 TEST_CASE("what somebody else computed into the host's blocks is loaded once") {
   world w(16);
   const auto ids = random_tokens(66, 300, 2);

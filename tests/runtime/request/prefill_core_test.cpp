@@ -390,6 +390,33 @@ TEST_CASE_FIXTURE(disk_world, "a prefix on the own disk is computed behind while
   }
 }
 
+TEST_CASE("a device's link brings the first layers from memory while the disk reads the others") {
+  // 6 tokens take some 6 ms to compute, 3 blocks 30 ms on the link; the disk will take 2 x 20 ms.
+  struct blocks_asked {
+    std::size_t known = 0;
+    std::uint32_t all = 0;
+  } asked;
+  disk_world near, far;
+  near.begin(near.job(18));
+  auto o = options(prefetch_mode::wait_complete);
+  o.disk_parts = 4;
+  o.to_device = [&](std::span<const block_key> keys, std::uint32_t blocks) {
+    asked = {keys.size(), blocks};
+    return 10ms * blocks;
+  };
+  far.core = prefill_core{here, o, prefill_model{{{{8, 0, 0.008}, {64, 0, 0.064}, {64, 64, 0.065}}}}};
+  const auto owner = far.begin(far.job(18));
+  for (auto* w : {&near, &far}) {
+    w->core.layers_in(owner, 1, w->now += 20ms);
+    w->look();
+  }
+  CHECK(!near.has<prefill_action::compute>());  // it would hold the device and wait
+  REQUIRE(far.has<prefill_action::compute>());
+  CHECK(far.one<prefill_action::compute>()->parts.at(0).patience);
+  CHECK(asked.known == 0);  // nothing of the prompt is in memory, so nothing of it is there by its key
+  CHECK(asked.all == 3);
+}
+
 TEST_CASE_FIXTURE(disk_world, "a prefix that others read already is waited for with them") {
   const auto owner = begin(job(18, here));
   core.fetched(owner, {}, now);  // the shard refused
