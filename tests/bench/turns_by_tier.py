@@ -44,7 +44,7 @@ def start(a, cluster, tier, folder):
     extra = ["--ssd-path", os.path.join(folder, "ssd"), "--ssd-size", "4GiB"] if tier == "+ L3" else []
     client = one_server(cluster, "--model", MODEL, "--device", "linked", "--link-bandwidth", a.link, "--device-kv", kib(a.l1),
                         "--cache-dram", kib(memory_tokens(a, tier)), "--block-tokens", str(BLOCK), "--context-length", "4096",
-                        "--admission", "none", *extra)
+                        "--admission", "none", "--device-write-policy", a.device_write_policy, *extra)
     client.complete(prompt=random.Random("warm").choices(VOCABULARY, k=a.first), max_tokens=1)
     return client
 
@@ -133,6 +133,8 @@ def main():
     p.add_argument("--turns", type=int, default=8)
     p.add_argument("--first", type=int, default=512, help="tokens of a first prompt")
     p.add_argument("--step", type=int, default=384, help="tokens that a turn adds")
+    p.add_argument("--device-write-policy", default="write_through", help="of the servers; the simulator's prefill and decode have a "
+                   "device each, where everything is written through")
     p.add_argument("--kv-bytes", type=int, default=23_040, help="of a token: SmolLM2-135M's")
     p.add_argument("--figure", help="name of an SVG beside figures/make.py")
     a = p.parse_args()

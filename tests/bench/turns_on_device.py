@@ -33,12 +33,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--link", default="256MiB", help="bytes a second between the device's memory and the host's")
     p.add_argument("--device-kv", default="256MiB")
+    p.add_argument("--device-write-policy", default="write_through")
     p.add_argument("--conversations", type=int, default=3)
     p.add_argument("--turns", type=int, default=4)
     a = p.parse_args()
     with Cluster() as cluster:
         client = one_server(cluster, "--model", os.environ["MOONCAF_MODEL"], "--device", "linked", "--link-bandwidth", a.link,
-                            "--device-kv", a.device_kv, "--context-length", "4096")
+                            "--device-kv", a.device_kv, "--context-length", "4096", "--device-write-policy", a.device_write_policy)
         talks = [[{"role": "user", "content": f"Station {i}. " + SENTENCE * 120}] for i in range(a.conversations)]
         print("turn  prompt tokens  median TTFT, ms")
         tokens = 0
