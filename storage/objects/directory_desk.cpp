@@ -44,7 +44,7 @@ bool is_about_objects(store_wire::op what) {
     case op::hottest:
     case op::journal:
     case op::acked:
-    case op::bell:
+    case op::ring:
       return false;
     default:
       return true;
@@ -73,6 +73,10 @@ std::uint64_t directory_desk::open(std::string tenant) {
   made.owner = table_.owner(tenant);
   made.scope.tenant = std::move(tenant);
   return next_session_++;
+}
+
+void directory_desk::wakes_on_purpose(std::uint64_t id) {
+  if (const auto found = sessions_.find(id); found != sessions_.end()) found->second.woken_on_purpose = true;
 }
 
 void directory_desk::close(std::uint64_t id, time_point now) {
@@ -106,10 +110,6 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
     disk_heard(from);
     release_held();
     return true;
-  }
-  if (question.what == op::bell) {
-    from.bell = in.get_text();
-    return in.ok() && in.left() == 0;
   }
   if (question.what == op::disk_done) return disk_done(from, in, now);
   if (!serving_) serve_when_complete(now);
@@ -199,7 +199,7 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
     case op::acked:
     case op::load:
     case op::disk_done:
-    case op::bell:
+    case op::ring:
       break;
   }
   return false;

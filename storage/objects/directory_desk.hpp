@@ -49,6 +49,8 @@ class directory_desk : private object_journal {
   /// @param tenant  who proved itself, and neither sees nor changes what is not its own; empty: somebody who
   /// knows the cluster's secret.
   std::uint64_t open(std::string tenant = {});
+  /// It sleeps until it is told something urgent, or much, and is woken then: no filler is to do that.
+  void wakes_on_purpose(std::uint64_t session);
   /// It has ended: so do its reservations, and the segments that it lent.
   void close(std::uint64_t session, time_point now);
 
@@ -64,8 +66,7 @@ class directory_desk : private object_journal {
   struct outgoing {
     std::uint64_t session;
     std::span<const std::byte> bytes;
-    std::string_view bell;  ///< of who gets it; empty: it is woken by the bytes
-    bool urgent;            ///< somebody waits for what it does with them
+    bool urgent;  ///< somebody waits for what it does with them
   };
   /// Hands over what is to be sent to whom, beside the answers. Before those are sent: so a directory that is
   /// killed has told the holders whatever it has told its clients.
@@ -92,8 +93,8 @@ class directory_desk : private object_journal {
     std::vector<std::uint32_t> lent;
     std::vector<std::byte> entries;  ///< of the next journal frame
     store_wire::waits waited_for = {};
-    bool rings = false;  ///< somebody waits for what is in `ready`
-    std::string bell;
+    bool urgent = false;  ///< somebody waits for what is in `ready`
+    bool woken_on_purpose = false;
     std::uint64_t told = 0, acked = 0;
     time_point told_at{};
     std::vector<std::byte> ready;

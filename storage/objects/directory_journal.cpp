@@ -85,7 +85,7 @@ void directory_desk::tell_before() {
     auto& s = found->second;
     seal(s);
     s.staged = true;
-    staged_.push_back({id, std::exchange(s.ready, {}), std::exchange(s.rings, false)});
+    staged_.push_back({id, std::exchange(s.ready, {}), std::exchange(s.urgent, false)});
   }
 }
 
@@ -115,11 +115,11 @@ void directory_desk::seal(session& s) {
     out->put(static_cast<std::uint8_t>(s.waited_for));
     const auto filler = store_wire::urgent_bytes - std::min(s.entries.size(), store_wire::urgent_bytes);
     if (s.waited_for != store_wire::waits::nobody)
-      out->put_text(std::string(s.bell.empty() ? filler : 0, '\0'));
+      out->put_text(std::string(s.woken_on_purpose ? 0 : filler, '\0'));
     out->put_bytes(s.entries);
   }
   s.entries.clear();
-  s.rings |= std::exchange(s.waited_for, store_wire::waits::nobody) != store_wire::waits::nobody;
+  s.urgent |= std::exchange(s.waited_for, store_wire::waits::nobody) != store_wire::waits::nobody;
   s.told_at = now_;
 }
 
@@ -167,7 +167,7 @@ void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
     found->second.staged = false;
-    to({id, bytes, found->second.bell, urgent});
+    to({id, bytes, urgent});
   }
   while (!with_output_.empty()) {
     const auto ids = std::exchange(with_output_, {});
@@ -178,7 +178,7 @@ void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
       s.has_output = false;
       if (!s.entries.empty()) seal(s);
       const auto bytes = std::exchange(s.ready, {});
-      if (!bytes.empty()) to({id, bytes, s.bell, std::exchange(s.rings, false)});
+      if (!bytes.empty()) to({id, bytes, std::exchange(s.urgent, false)});
     }
   }
 }

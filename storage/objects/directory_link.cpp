@@ -11,6 +11,7 @@
 #include "storage/objects/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
+#include "transport/shm/ring_stream.hpp"
 
 namespace mooncaf {
 
@@ -45,7 +46,8 @@ result<std::shared_ptr<directory_link>> directory_link::from_near(const director
   if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process");
   auto made = over(std::make_unique<socket_stream>(std::move(*fd)), to,
                    std::min(until, clock_type::now() + std::chrono::seconds(1)));
-  if (made) (*made)->near_ = true;
+  if (!made) return made;
+  if (auto ok = (*made)->open_ring(until); !ok) return fail(ok.error());
   return made;
 }
 
@@ -92,14 +94,48 @@ result<void> directory_link::greet(const directory_address& to, time_point until
                                     std::to_string(store_wire::version));
 }
 
+/// Where the directory cannot make one the socket goes on.
+result<void> directory_link::open_ring(time_point until) {
+  const auto number = ask(store_wire::op::ring, [](byte_writer&) {});
+  if (!number) return fail(number.error());
+  if (!wait_for(POLLIN, until)) return fail(ec::timed_out, "no answer");
+  std::vector<std::byte> packet;
+  std::vector<unique_fd> memory;
+  const auto status = receive_packet(stream_->fd(), packet, memory);
+  const bool whole = status == packet_status::ok && packet.size() == store_wire::header_bytes + 1;
+  const auto header =
+      whole ? store_wire::parse_header(std::span{packet}.first<store_wire::header_bytes>()) : std::nullopt;
+  const bool comes = packet.back() != std::byte{0};
+  if (!header || header->number != *number || memory.size() != (comes ? 1 : 0))
+    return fail(ec::corrupt, "an answer that fits nothing");
+  if (!comes) return {};
+  auto joined = ring_stream::join(stream_, memory.front().get());
+  if (!joined) return fail(joined.error());
+  stream_ = std::move(*joined);
+  ring_ = true;
+  return {};
+}
+
 error directory_link::lost(link_stream::state at) const {
   return {ec::peer_lost, at == link_stream::state::closed ? "it closed the connection" : stream_->why()};
 }
 
 /// @param wanted  POLLIN or POLLOUT. @returns false at the limit.
 bool directory_link::wait_for(short wanted, time_point until) {
-  if ((wanted & POLLIN) != 0 && stream_->pending()) return true;
-  return wait_for_socket(stream_->fd(), stream_->events(wanted), until);
+  const bool quiet = (wanted & POLLIN) == 0 || stream_->settle();
+  const bool told = quiet && wait_for_socket(stream_->fd(), stream_->events(wanted), until);
+  if ((wanted & POLLIN) != 0) stream_->woken(told);
+  return told || !quiet;
+}
+
+/// What tells of room in a ring is taken by who receives: we look again.
+result<void> directory_link::await_room(time_point until) {
+  constexpr auto nap = std::chrono::milliseconds(1);
+  if (!ring_ && wait_for(POLLOUT, until)) return {};
+  if (ring_ && wait_for_socket(stream_->fd(), 0, std::min(until, clock_type::now() + nap)))
+    return fail(lost(link_stream::state::closed));
+  if (clock_type::now() < until) return {};
+  return fail(ec::timed_out, "it takes no more questions");
 }
 
 result<void> directory_link::send_all(std::span<const std::byte> bytes, time_point until) {
@@ -107,7 +143,7 @@ result<void> directory_link::send_all(std::span<const std::byte> bytes, time_poi
     const auto sent = stream_->send(bytes);
     if (sent.at == link_stream::state::ok) bytes = bytes.subspan(sent.bytes);
     else if (sent.at != link_stream::state::again) return fail(lost(sent.at));
-    else if (!wait_for(POLLOUT, until)) return fail(ec::timed_out, "it takes no more questions");
+    else if (const auto room = await_room(until); !room) return room;
   }
   return {};
 }
@@ -181,27 +217,22 @@ result<directory_link::answer> directory_link::wait(std::uint64_t number) {
 bool directory_link::await_bytes(time_point until) {
   wake_from(1);
   const auto since = clock_type::now();
-  if (looking_.look([&] { return stream_->arrived(); })) return true;
-  const bool came = wait_for(POLLIN, until);
+  const auto came = [&] { return stream_->arrived(); };
+  unsigned looks = 0;
+  const auto rest = [&] { ring_ ? short_wait::rest(++looks) : std::this_thread::yield(); };
+  if (looking_.look(
+          came, [] { return clock_type::now(); }, rest))
+    return true;
+  const bool told = wait_for(POLLIN, until);
   looking_.slept(clock_type::now() - since);
-  return came;
-}
-
-/// Without a bell every byte that comes over a Unix socket wakes us: dearer, and nothing worse.
-void directory_link::only_listens() {
-  if (near_ && !bell_)
-    if (auto made = bell::hang())
-      if (ask(store_wire::op::bell, [&](byte_writer& out) { out.put_text(made->name()); }))
-        bell_ = std::move(*made);
-  listens_ = true;
+  return told;
 }
 
 /// Sleeps for as long as what comes may be taken together, unless it is urgent or much.
 void directory_link::await_more(time_point until) {
   constexpr auto together = std::chrono::milliseconds(2);
   until = std::min(until, clock_type::now() + together);
-  if (bell_) return bell_->wait(until);
-  wake_from(store_wire::urgent_bytes);
+  wake_from(ring_ ? byte_ring::capacity / 4 : store_wire::urgent_bytes);
   wait_for(POLLIN, until);
 }
 

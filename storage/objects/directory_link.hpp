@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
-#include "storage/objects/bell.hpp"
 #include "storage/objects/store_wire.hpp"
 #include "transport/net/link_stream.hpp"
 #include "transport/net/short_wait.hpp"
@@ -56,7 +54,7 @@ class directory_link {
   /// From now on nobody here waits for an answer, but for what the directory tells unasked: what is not
   /// urgent is taken together, some milliseconds late, so that telling costs the directory no waking of us.
   /// @thread  the one that waits from now on
-  void only_listens();
+  void only_listens() { listens_ = true; }
 
   bool broken() const;
   /// Of the directory: another number, another directory, though it has the same address.
@@ -78,7 +76,9 @@ class directory_link {
   result<void> receive(std::span<std::byte> into, time_point until);
   result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
   error lost(link_stream::state at) const;
+  result<void> open_ring(time_point until);
   bool wait_for(short wanted, time_point until);
+  result<void> await_room(time_point until);
   bool await_bytes(time_point until);
   void await_more(time_point until);
   void wake_from(std::size_t bytes);
@@ -90,8 +90,7 @@ class directory_link {
   std::atomic<bool> listens_{false};
   short_wait looking_;        // whoever reads
   std::size_t wakes_us_ = 1;  // likewise: bytes that must have come
-  std::optional<bell> bell_;  // likewise: wakes us instead, on the directory's host
-  bool near_ = false;
+  bool ring_ = false;         // `stream_` is one
   store_wire::welcome welcome_;
   std::mutex sending_;
   mutable std::mutex mutex_;  // guards everything below

@@ -3,9 +3,11 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "storage/objects/near_door.hpp"
+#include "transport/shm/ring_stream.hpp"
 
 namespace mooncaf {
 
@@ -15,10 +17,6 @@ const link_identity directory_identity{link_kind::store, directory_node, 0, 0, {
 constexpr std::size_t unsent_max = 8 * MiB;
 /// What a holder of a segment does not take of its journal: it is given up.
 constexpr std::size_t untold_max = 256 * MiB;
-/// What a holder with a bell is told before it is rung, each packet with its overhead: far less than a Unix
-/// socket holds, and little enough that its turn on a processor is short. (With six times as much, where
-/// processors are scarce, the directory took them for crowded and slept: puts took twice as long.)
-constexpr std::size_t quiet_max = 16 * KiB, packet_overhead = 1 * KiB;
 }  // namespace
 
 result<std::unique_ptr<directory_server>> directory_server::start(directory_server_options options) {
@@ -45,7 +43,7 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   made->port_ = bound_port(made->listener_.get());
   made->open_near_door(*at);
   auto loop = event_loop::start(
-      {"directory", [self = made.get()] { return self->tick(); }, nullptr, short_wait::usual});
+      {"directory", [self = made.get()] { return self->tick(); }, made.get(), {}, short_wait::usual});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   made->loop_->run([self = made.get()] {
@@ -91,7 +89,9 @@ void directory_server::accept_all(int listener, bool near) {
                    EPOLLIN,
                    false,
                    near,
-                   0});
+                   false,
+                   false,
+                   false});
     auto* const c = made.get();
     c->token =
         loop_->add(c->stream->fd(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
@@ -100,26 +100,94 @@ void directory_server::accept_all(int listener, bool near) {
 }
 
 void directory_server::on_events(connection& c, std::uint32_t events) {
-  const auto token = c.token;
-  bool alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
-  if (alive && (events & EPOLLIN)) {
-    do alive = read(c);
-    while (alive && c.stream->pending());
+  const bool in = (events & EPOLLIN) != 0;
+  if (c.ring) heat(c);
+  c.stream->woken(in);
+  if (!in && (events & (EPOLLERR | EPOLLHUP)) != 0) return lose(c);
+  serve(c, in);
+}
+
+void directory_server::serve(connection& c, bool came) {
+  bool alive = true;
+  if (came && unsent(c) < unsent_max) {
+    alive = read(c);
     deliver();  // may drop others, never this one
   }
   if (alive || c.ended) alive = write(c) && !c.ended;
-  if (!alive) {
-    drop(token);
-    return deliver();
-  }
+  if (!alive) return lose(c);
+  if (c.stream->pending()) heat(c);
   watch(c);
+}
+
+void directory_server::lose(const connection& c) {
+  drop(c.token);
+  deliver();
+}
+
+// ---- rings, and what else has bytes of which no descriptor tells
+// ---------------------------------------------------------------
+
+/// The answer is the last that goes over the socket, and takes the memory along.
+bool directory_server::share(connection& c, std::uint64_t number) {
+  if (!c.near || c.ring || !c.out.empty()) return false;
+  std::vector<std::byte> answer;
+  const int at = c.stream->fd();
+  auto made = ring_stream::make(c.stream);
+  {
+    store_wire::frame out{answer, number, store_wire::op::ring};
+    out->put(static_cast<std::uint8_t>(made.has_value()));
+  }
+  if (!made) {
+    c.out = std::move(answer);
+    return true;
+  }
+  c.stream = std::move(made->stream);
+  c.ring = true;
+  desk_.wakes_on_purpose(c.session);
+  heat(c);
+  const int memory = made->memory.get();
+  return send_packet(at, answer, {&memory, 1}) == packet_status::ok;
+}
+
+void directory_server::heat(connection& c) {
+  c.stirred = true;
+  if (!std::exchange(c.hot, true)) hot_.push_back(&c);
+}
+
+bool directory_server::poll() {
+  bool some = false;
+  for (auto i = hot_.size(); i-- > 0;) {
+    auto& c = *hot_[i];
+    if (!c.stream->pending() || unsent(c) >= unsent_max) continue;
+    some = c.stirred = true;
+    serve(c, true);  // others may go, too
+    i = std::min(i, hot_.size());
+  }
+  return some;
+}
+
+void directory_server::arm() {
+  for (auto* c : hot_) c->stream->settle();
+}
+
+void directory_server::disarm() {
+  for (auto* c : hot_) c->stream->woken(false);
+}
+
+/// What had nothing for a while has to wake us.
+void directory_server::cool() {
+  const auto last = std::remove_if(hot_.begin(), hot_.end(), [](connection* c) {
+    if (std::exchange(c->stirred, false) || !c->stream->settle()) return false;
+    c->hot = false;
+    return true;
+  });
+  hot_.erase(last, hot_.end());
 }
 
 void directory_server::watch(connection& c) {
   static_assert(POLLIN == EPOLLIN && POLLOUT == EPOLLOUT);
-  const bool unsent = c.sent < c.out.size();
-  const bool more = c.out.size() - c.sent < unsent_max;
-  const auto wanted = static_cast<short>((more ? POLLIN : 0) | (unsent ? POLLOUT : 0));
+  const auto left = unsent(c);
+  const auto wanted = static_cast<short>((left < unsent_max ? POLLIN : 0) | (left > 0 ? POLLOUT : 0));
   const auto events = static_cast<std::uint32_t>(c.stream->events(wanted));
   if (std::exchange(c.watched, events) != events) loop_->modify(c.token, events);
 }
@@ -131,19 +199,10 @@ void directory_server::deliver() {
     auto& c = *found->second;
     c.out.insert(c.out.end(), what.bytes.begin(), what.bytes.end());
     // One that cannot be written to any more is dropped by its own events.
-    if (!write(c) || c.out.size() - c.sent > untold_max) c.stream->shutdown();
-    if (c.near && !what.bell.empty()) ring(c, what);
+    if (!write(c) || unsent(c) > untold_max) c.stream->shutdown();
+    if (what.urgent) c.stream->wake();
     watch(c);
   });
-}
-
-/// Now, if somebody waits or the socket might get full before it looks by itself; what it has is in the
-/// kernel by then, whatever becomes of us.
-void directory_server::ring(connection& c, const directory_desk::outgoing& what) {
-  c.quiet_bytes += what.bytes.size() + packet_overhead;
-  if (!what.urgent && c.quiet_bytes < quiet_max && c.out.empty()) return;
-  c.quiet_bytes = 0;
-  ringer_.ring(std::string{what.bell});
 }
 
 // One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
@@ -182,6 +241,8 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   if (left.size() < store_wire::header_bytes + header->payload_bytes) return true;
   const auto payload = left.subspan(store_wire::header_bytes, header->payload_bytes);
   left = left.subspan(store_wire::header_bytes + header->payload_bytes);
+  if (header->what == store_wire::op::ring)
+    return payload.empty() && left.empty() && share(c, header->number);
   const auto begin = clock_type::now();
   const bool understood = desk_.answer(c.session, *header, payload, begin, c.out);
   desk_.worked(header->what, clock_type::now() - begin);
@@ -239,6 +300,7 @@ void directory_server::drop(std::uint64_t token) {
     by_session_.erase(found->second->session);
     desk_.close(found->second->session, clock_type::now());
   }
+  if (found->second->hot) hot_.erase(std::find(hot_.begin(), hot_.end(), found->second.get()));
   connections_.erase(found);
 }
 
@@ -250,6 +312,7 @@ bool directory_server::tick() {
     if (c->session == 0 && now - c->since > options_.greeting) late.push_back(token);
   for (const auto token : late) drop(token);
   deliver();
+  cool();
   return true;
 }
 

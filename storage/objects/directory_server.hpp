@@ -11,7 +11,6 @@
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
-#include "storage/objects/bell.hpp"
 #include "storage/objects/directory_desk.hpp"
 #include "storage/objects/gate_wire.hpp"
 #include "transport/net/event_loop.hpp"
@@ -49,11 +48,11 @@ inline constexpr node_id directory_node{1};
 inline constexpr node_id directory_client_node{2};
 
 /// @thread  The desk lives on the loop's thread; the functions here may be called from any.
-class directory_server {
+class directory_server : private loop_poller {
  public:
   /// @error `ec::invalid_argument` for a host that has no address, `ec::io_error` if it cannot listen.
   static result<std::unique_ptr<directory_server>> start(directory_server_options options);
-  ~directory_server();  ///< drops all connections
+  ~directory_server() override;  ///< drops all connections
 
   std::uint16_t port() const noexcept { return port_; }
 
@@ -71,8 +70,10 @@ class directory_server {
     std::size_t sent = 0;       ///< of `out`
     std::uint32_t watched = 0;  ///< what the loop waits for
     bool ended = false;
-    bool near = false;            ///< of a process of this host
-    std::size_t quiet_bytes = 0;  ///< told since its bell rang
+    bool near = false;     ///< of a process of this host
+    bool ring = false;     ///< its stream is one
+    bool hot = false;      ///< in `hot_`
+    bool stirred = false;  ///< since the last tick
   };
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
@@ -86,6 +87,9 @@ class directory_server {
   void open_near_door(const socket_address& at);
   void accept_all(int listener, bool near);
   void on_events(connection& c, std::uint32_t events);
+  void serve(connection& c, bool came);
+  void lose(const connection& c);
+  static std::size_t unsent(const connection& c) { return c.out.size() - c.sent; }
   bool read(connection& c);
   bool take(connection& c, std::span<const std::byte>& left);
   result<handshake::step> feed(connection& c, std::span<const std::byte> message) const;
@@ -93,17 +97,22 @@ class directory_server {
   bool write(connection& c);
   void drop(std::uint64_t token);
   void deliver();
-  void ring(connection& c, const directory_desk::outgoing& what);
   void watch(connection& c);
+  bool share(connection& c, std::uint64_t number);
+  void heat(connection& c);
+  void cool();
   bool tick();
+  bool poll() override;
+  void arm() override;
+  void disarm() override;
 
   directory_server_options options_;
   directory_desk desk_;
   unique_fd listener_, near_;
-  bell_ringer ringer_;
   std::uint16_t port_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
   std::unordered_map<std::uint64_t, connection*> by_session_;
+  std::vector<connection*> hot_;  ///< are looked at before they say that something has come
   std::vector<std::byte> chunk_ = std::vector<std::byte>(256 * KiB);
   std::unique_ptr<event_loop> loop_;  // last: its thread uses the others
 };

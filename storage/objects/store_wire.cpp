@@ -457,7 +457,7 @@ std::string_view name_of(op what) noexcept {
       "",        "hello",      "mount",    "segments",  "reserve",     "publish",    "revoke",
       "find",    "look",       "exists",   "remove",    "remove_all",  "list",       "counts",
       "journal", "acked",      "announce", "drain",     "create_task", "query_task", "end_task",
-      "tenants", "mount_disk", "load",     "disk_done", "put_next",    "hottest",    "bell"};
+      "tenants", "mount_disk", "load",     "disk_done", "put_next",    "hottest",    "ring"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

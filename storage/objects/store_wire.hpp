@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 14;
+inline constexpr std::uint32_t version = 15;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -65,15 +65,16 @@ enum class op : std::uint8_t {
               ///< then policy and size: room is kept for another put. The answer: code, ticket and places of
               ///< that room; ticket zero: there is none
   hottest,    ///< objects that are read most, everybody's; a tenant hears of its own alone
-  bell,       ///< name of its `bell`, by a holder of segments on the directory's host; has no answer
+  ring,       ///< by a process of the directory's host, that has no other question open: its answer says
+              ///< whether a `ring_stream` comes with it, and carries all that follows
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::bell);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::ring);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
 
-/// A journal frame that somebody waits for is at least this long, by filler: its receiver, if it has no bell,
-/// is not woken for less where others come along (`directory_link::only_listens`).
+/// A journal frame that somebody waits for is at least this long, by filler, where its receiver, who is not
+/// woken for less while others come along (`directory_link::only_listens`), cannot be woken on purpose.
 inline constexpr std::size_t urgent_bytes = 2048;
 
 /// Who waits for what comes of a journal frame.

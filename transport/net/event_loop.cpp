@@ -6,10 +6,6 @@
 
 #include <condition_variable>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace mooncaf {
 namespace {
 
@@ -19,13 +15,8 @@ constexpr int idle_ms = 1000;
 // Waiting for shared memory to change: at first without a system call, then letting others run.
 void relax(unsigned idle_polls) {
   constexpr unsigned polls_before_yield = 100;
-  if (idle_polls > polls_before_yield) {
-    std::this_thread::yield();
-    return;
-  }
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
+  if (idle_polls > polls_before_yield) std::this_thread::yield();
+  else short_wait::pause();
 }
 
 }  // namespace
@@ -150,8 +141,15 @@ bool event_loop::wait(int timeout_ms) {
   return n > 0;
 }
 
+/// Descriptors cost a system call each time: with a poller they are looked at now and then.
 bool event_loop::look() {
-  return looking_.look([this] { return has_tasks_ || stopping_ || wait(0); });
+  constexpr unsigned looks_per_wait = 16;
+  if (!options_.poller) return looking_.look([this] { return has_tasks_ || stopping_ || wait(0); });
+  const auto came = [this] {
+    return has_tasks_ || stopping_ || poll_once() || (++looks_ % looks_per_wait == 0 && wait(0));
+  };
+  return looking_.look(
+      came, [] { return clock_type::now(); }, [this] { short_wait::rest(looks_); });
 }
 
 void event_loop::main() {

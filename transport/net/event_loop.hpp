@@ -43,9 +43,10 @@ class event_loop {
     std::string thread_name;
     tick_handler on_tick;
     loop_poller* poller = nullptr;  ///< must outlive the loop
-    /// With a poller: go on polling this long after the last work. Without one: look at the descriptors for
-    /// so long before sleeping, as long as that is good for something; see `short_wait`.
-    duration spin{};
+    duration spin{};                ///< with a poller: go on polling this long after the last work
+    /// Before sleeping, look for so long whether there is work, as long as that is good for something; see
+    /// `short_wait`.
+    duration look{};
   };
   static result<std::unique_ptr<event_loop>> start(options o);
   ~event_loop();  ///< stops
@@ -67,8 +68,7 @@ class event_loop {
   void stop();
 
  private:
-  explicit event_loop(options o)
-      : options_(std::move(o)), looking_(options_.poller ? duration{} : options_.spin) {}
+  explicit event_loop(options o) : options_(std::move(o)), looking_(options_.look) {}
   void main();
   bool run_tasks();
   bool poll_once();
@@ -87,6 +87,7 @@ class event_loop {
   std::unordered_map<std::uint64_t, watch> watches_;  // loop's thread
   std::uint64_t next_token_ = 1;                      // 0 is the wake descriptor
   short_wait looking_;
+  unsigned looks_ = 0;
   bool ticking_ = false;
   time_point next_tick_{};
 

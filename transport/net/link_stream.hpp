@@ -14,8 +14,8 @@
 
 namespace mooncaf {
 
-/// One end of a connection. Nothing here ever waits: who has to wait polls `fd()` for `events(…)`, after
-/// `pending()` has said no.
+/// One end of a connection. Nothing here ever waits: who has to wait calls `settle`, polls `fd()` for
+/// `events(…)` if that is true, and calls `woken`.
 /// @thread  One may send while another receives; else not synchronised. `shutdown`: any.
 class link_stream {
  public:
@@ -53,9 +53,16 @@ class link_stream {
     ::pollfd one{fd(), POLLIN, 0};
     return pending() || ::poll(&one, 1, 0) > 0;
   }
-  /// Who sleeps at `fd()` need not be woken before so many bytes have come. A wish: he may be.
-  /// @thread  who receives
+  /// Who sleeps at `fd()` need not be woken before so many bytes have come, unless the other end calls
+  /// `wake`. A wish: he may be. @thread  who receives
   virtual void wake_from(std::size_t /*bytes*/) {}
+  /// He is about to sleep there. @returns false if what he waits for has come already.
+  virtual bool settle() { return !pending(); }
+  /// He does not sleep any more, or did not begin. @param told  `fd()` had something to tell.
+  virtual void woken(bool /*told*/) {}
+  /// Wakes the other end, however little it was sent, where the stream does not do so by itself.
+  /// @thread  who sends
+  virtual void wake() {}
 
   /// Ends both directions; the descriptor stays open until the object goes.
   virtual void shutdown() noexcept = 0;

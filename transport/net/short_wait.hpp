@@ -9,6 +9,10 @@
 #include <thread>
 #include <utility>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
@@ -52,6 +56,19 @@ class short_wait {
     constexpr int waking = 4;  // a gap has the time in it that waking took
     if (credit_ > 0) --credit_;
     else if (gap <= waking * longest_) ++credit_;
+  }
+
+  /// Of the processor, for what shares it.
+  static void pause() noexcept {
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+  }
+  /// Between looks that are no system calls: a pause, and now and then others run.
+  static void rest(unsigned looks) noexcept {
+    constexpr unsigned looks_per_yield = 16;
+    if (looks % looks_per_yield == 0) std::this_thread::yield();
+    else pause();
   }
 
   static int own_processors() noexcept {

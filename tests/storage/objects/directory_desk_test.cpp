@@ -64,24 +64,16 @@ TEST_CASE("nothing is answered before a greeting, nor what has another length th
   CHECK_FALSE(ask(desk, other, op::exists, [](byte_writer& out) { out.put(std::uint32_t{1}); }));
 }
 
-TEST_CASE(
-    "a holder with a bell is rung for what somebody waits for, and for that alone; no filler wakes it") {
+TEST_CASE("a holder that is woken on purpose is for what somebody waits for alone; no filler wakes it") {
   directory_desk desk{{}};
   const auto lender = greeted(desk), client = greeted(desk);
   lend(desk, lender);
   std::vector<std::byte> question, none;
-  {
-    store_wire::frame f{question, 5, op::bell};
-    f->put_text("@bell");
-  }
-  const auto header = store_wire::parse_header(std::span{question}.first<store_wire::header_bytes>());
-  CHECK(desk.answer(lender, *header, std::span{question}.subspan(store_wire::header_bytes), now, none));
-  CHECK(none.empty());
+  desk.wakes_on_purpose(lender);
   const auto told = [&] {
     std::vector<std::pair<bool, std::size_t>> all;
     desk.deliver([&](const directory_desk::outgoing& what) {
       CHECK(what.session == lender);
-      CHECK(what.bell == "@bell");
       all.emplace_back(what.urgent, what.bytes.size());
     });
     return all;
@@ -108,7 +100,6 @@ TEST_CASE(
   REQUIRE(written.size() == 1);
   CHECK_FALSE(written[0].first);
   // Its removal counts when the holder has heard of it: until then there is no answer.
-  question.clear();
   {
     store_wire::frame f{question, 6, op::remove};
     f->put(std::uint8_t{1});
