@@ -134,6 +134,16 @@ class client {
     return codes;
   }
 
+  /// One object of bytes, with nothing said of how it is to be put.
+  std::int32_t put_bytes(const py::bytes& key, const py::bytes& value) {
+    const auto name = static_cast<std::string_view>(key), bytes = static_cast<std::string_view>(value);
+    const py::gil_scoped_release free;
+    const auto store = get();
+    if (!store) return invalid;
+    const outgoing_object item{name, {std::as_bytes(std::span{bytes})}};
+    return static_cast<std::int32_t>(store->put({&item, 1}, {}).front());
+  }
+
   py::list get_bytes(const std::vector<std::string>& keys) {
     const auto store = get();
     std::vector<py::object> data(keys.size());
@@ -187,6 +197,13 @@ class client {
     const py::gil_scoped_release free;
     const auto store = get();
     return store ? store->exists(views(keys)) : std::vector<std::int32_t>(keys.size(), invalid);
+  }
+
+  std::int32_t exists_one(const py::bytes& key) {
+    const auto name = static_cast<std::string_view>(key);
+    const py::gil_scoped_release free;
+    const auto store = get();
+    return store ? store->exists({&name, 1}).front() : invalid;
   }
 
   std::vector<std::int64_t> sizes(const std::vector<std::string>& keys) {
@@ -510,6 +527,7 @@ PYBIND11_MODULE(_store, m) {
       .def("abandon", &client::abandon)
       .def("reachable", &client::reachable)
       .def("put", &client::put)
+      .def("put_bytes", &client::put_bytes)
       .def("get", &client::get_bytes)
       .def("get_into", &client::get_into)
       .def("begin_puts", &client::begin_puts)
@@ -521,6 +539,7 @@ PYBIND11_MODULE(_store, m) {
       .def("lend", &client::lend)
       .def("take_back", &client::take_back)
       .def("exists", &client::exists)
+      .def("exists_one", &client::exists_one)
       .def("sizes", &client::sizes)
       .def("replicas", &client::replicas)
       .def("create_task", &client::create_task)

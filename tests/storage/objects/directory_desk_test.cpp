@@ -62,6 +62,7 @@ TEST_CASE("nothing is answered before a greeting, nor what has another length th
   CHECK_FALSE(ask(desk, other, op::counts, [](byte_writer& out) { out.put(std::uint8_t{0}); }));
   CHECK_FALSE(ask(desk, other, op::exists, [](byte_writer& out) { out.put(store_wire::batch_max + 1); }));
   CHECK_FALSE(ask(desk, other, op::exists, [](byte_writer& out) { out.put(std::uint32_t{1}); }));
+  CHECK_FALSE(ask(desk, other, op::ring, [](byte_writer&) {}));  // that is between the server and its socket
 }
 
 TEST_CASE("a holder that is woken on purpose is for what somebody waits for alone; no filler wakes it") {
