@@ -3,9 +3,9 @@
 
     MOONCAF_BINARY=build/actors/mooncaf tests/bench/first_step_on_device.py
 
-Prefill on the host device in one process, decode on a linked device in another; KV lands in the decode node's memory layer by layer while
-the prompt is computed, and is loaded to the device from there. Beside it the same on a link a thousand times as fast, by turns, and the time that the
-prompt's bytes take on the link alone. Random weights whose KV is large beside what computing it costs.
+Prefill on the host device in one process, decode on a linked device in another; KV lands in the decode node's memory layer by layer
+while the prompt is computed, and is loaded to the device from there. Beside it the same on a link a thousand times as fast, by turns,
+and the time that the prompt's bytes take on the link alone. Random weights whose KV is large beside what computing it costs.
 """
 import argparse
 import contextlib
