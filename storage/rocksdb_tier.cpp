@@ -195,7 +195,7 @@ result<std::unique_ptr<rocksdb_tier>> rocksdb_tier::open(
     return fail(ec::invalid_argument, "SSD flush_bytes of " + std::to_string(options.flush_bytes) +
                                           "; 64 KiB to 4 GiB are possible");
   }
-  keep_large_buffers();
+  if (options.own_process) keep_large_buffers();
   auto self = std::make_unique<impl>(std::move(options));
   std::vector<listed_block> found;
   if (auto opened = self->open_or_repair(found); !opened) return fail(opened.error());

@@ -31,6 +31,7 @@ struct rocksdb_tier_options {
   unsigned read_threads = 4;          ///< reads in flight in `multi_get`, 1 to 64
   /// Blocks gather in memtables of this size (up to four), each becomes one blob file.
   std::size_t flush_bytes = 32u << 20;
+  bool own_process = true;  ///< nobody else's: then its memory is kept as suits the disk
   /// Gets one line per noteworthy event (fallbacks, repairs, dropped entries); may be called from any thread.
   std::function<void(std::string_view)> log;
 };

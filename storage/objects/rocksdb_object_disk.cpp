@@ -96,6 +96,7 @@ result<std::unique_ptr<rocksdb_object_disk>> rocksdb_object_disk::open(rocksdb_o
   tier.capacity_blocks = made->options_.bytes / chunk_bytes + 64;
   tier.direct_io = made->options_.direct_io;
   tier.read_threads = 8;
+  tier.own_process = made->options_.own_process;
   tier.log = made->options_.log;
   std::map<std::uint64_t, std::vector<block_key>> found;
   auto opened = rocksdb_tier::open(std::move(tier), [&](const listed_block& b) { made->take(b, found); });

@@ -25,6 +25,7 @@ struct rocksdb_object_disk_options {
   disk_policy policy;
   bool direct_io = true;
   std::function<void(std::string_view)> log;  ///< from any thread
+  bool own_process = true;                    ///< see `rocksdb_tier_options`
 };
 
 class rocksdb_object_disk final : public object_disk {

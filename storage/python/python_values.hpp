@@ -39,6 +39,10 @@ inline result<std::string> key_for(std::string_view purpose, const std::string& 
   return std::string{reinterpret_cast<const char*>(key.data()), key.size()};
 }
 
+inline std::vector<std::string_view> views(const std::vector<std::string>& keys) {
+  return {keys.begin(), keys.end()};
+}
+
 /// The transfer engine's class, for `mooncaf.engine`.
 void add_engine(py::module_& m);
 

@@ -16,7 +16,9 @@
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
 #include "storage/objects/tenant_token.hpp"
+#include "storage/python/disk_capsule.hpp"
 #include "storage/python/python_values.hpp"
+#include "storage/python/store_parts.hpp"
 
 namespace py = pybind11;
 using namespace mooncaf;
@@ -32,10 +34,6 @@ std::int32_t refuse(const error& why) {
                                                         : store_code::directory_unreachable);
 }
 
-std::vector<std::string_view> views(const std::vector<std::string>& keys) {
-  return {keys.begin(), keys.end()};
-}
-
 using spans = std::vector<std::span<std::byte>>;
 
 /// @thread  Any; `close` waits for none of the others, which end by themselves.
@@ -43,9 +41,17 @@ class client {
  public:
   /// @param token_file  of a tenant, whose objects alone there are then; empty: the cluster's secret.
   /// @param tenant  who that must be; empty: whoever it is.
+  /// @param ssd  a `disk_capsule`, lent beside the memory; None: none is.
   std::int32_t open(const std::string& host, int port, const std::string& secret_file,
                     const std::string& token_file, const std::string& tenant, const std::string& name,
-                    const std::string& listen_host, std::uint64_t lend, std::uint64_t staging) {
+                    const std::string& listen_host, std::uint64_t lend, std::uint64_t staging,
+                    const py::object& ssd) {
+    std::shared_ptr<object_disk> disk;
+    if (!ssd.is_none()) {
+      auto* const given = PyCapsule_GetPointer(ssd.ptr(), disk_capsule);
+      if (!given) throw py::error_already_set();
+      disk = *static_cast<const std::shared_ptr<object_disk>*>(given);
+    }
     const py::gil_scoped_release free;
     const auto key =
         token_file.empty() ? key_for(store_key_purpose, secret_file) : tenant_key_from_file(token_file);
@@ -74,6 +80,7 @@ class client {
       auto own = segment;
       own.name = name;
       own.bytes = lend;
+      own.disk = std::move(disk);
       auto started = segment_lender::start(std::move(own));
       if (!started) return refuse(started.error());
       lender = std::move(*started);
@@ -91,8 +98,7 @@ class client {
     std::unique_ptr<segment_lender> lender;
     std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent;
     std::lock_guard lock{mutex_};
-    writing_.clear();
-    reading_.clear();
+    in_parts.forget();
     store.swap(store_);
     lender.swap(lender_);
     lent.swap(lent_);
@@ -291,142 +297,6 @@ class client {
     return codes;
   }
 
-  // ---- parts: objects that are written or read layer by layer
-
-  std::vector<std::int32_t> begin_puts(const std::vector<std::string>& keys,
-                                       const std::vector<std::uint64_t>& sizes, const how& given) {
-    const py::gil_scoped_release free;
-    const auto store = get();
-    std::vector<std::int32_t> codes(keys.size(), invalid);
-    const auto policy = given.policy();
-    if (!store || !policy || sizes.size() != keys.size() || !given.fits(keys.size())) return codes;
-    std::vector<object_outline> items;
-    std::vector<std::size_t> which;
-    {
-      std::lock_guard lock{mutex_};
-      for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (writing_.count(keys[i]) != 0) continue;
-        which.push_back(i);
-        items.push_back({keys[i], sizes[i], given.ties(i)});
-      }
-    }
-    const auto begun = store->begin(items, *policy);
-    std::lock_guard lock{mutex_};
-    for (std::size_t i = 0; i < which.size(); ++i) {
-      codes[which[i]] = static_cast<std::int32_t>(begun[i].code);
-      if (begun[i].object) writing_[keys[which[i]]] = begun[i].object;
-    }
-    return codes;
-  }
-
-  /// Parts are (address, size), each with where it begins in the object.
-  std::vector<std::int64_t> put_parts(const std::vector<std::string>& keys, const py::list& all,
-                                      const std::vector<std::vector<std::uint64_t>>& offsets) {
-    auto parts = take(all, keys.size(), false);
-    std::vector<std::int64_t> codes(keys.size(), invalid);
-    const py::gil_scoped_release free;
-    const auto store = get();
-    if (!store || offsets.size() != keys.size()) return codes;
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const auto object = find_in(writing_, keys[i]);
-      if (!object || !parts[i].valid || offsets[i].size() != parts[i].spans.size()) continue;
-      codes[i] = 0;
-      for (std::size_t p = 0; p < offsets[i].size() && codes[i] >= 0; ++p) {
-        const std::span<const std::byte> piece{parts[i].spans[p]};
-        const auto code = store->write_part(*object, offsets[i][p], {&piece, 1});
-        codes[i] = code == store_code::ok ? codes[i] + static_cast<std::int64_t>(piece.size())
-                                          : static_cast<std::int64_t>(code);
-      }
-    }
-    return codes;
-  }
-
-  std::vector<std::int32_t> end_puts(const std::vector<std::string>& keys, bool publish) {
-    const py::gil_scoped_release free;
-    const auto store = get();
-    std::vector<std::int32_t> codes(keys.size(), invalid);
-    if (!store) return codes;
-    std::vector<std::shared_ptr<partial_object>> objects;
-    std::vector<std::size_t> which;
-    {
-      std::lock_guard lock{mutex_};
-      for (std::size_t i = 0; i < keys.size(); ++i) {
-        const auto found = writing_.find(keys[i]);
-        if (found == writing_.end()) continue;
-        which.push_back(i);
-        objects.push_back(std::move(found->second));
-        writing_.erase(found);
-      }
-    }
-    auto ends = std::vector<store_code>(objects.size(), store_code::ok);
-    if (publish) ends = store->finish(objects);
-    else store->give_up(objects);
-    for (std::size_t i = 0; i < which.size(); ++i) codes[which[i]] = static_cast<std::int32_t>(ends[i]);
-    return codes;
-  }
-
-  std::vector<std::int32_t> begin_gets(const std::vector<std::string>& keys) {
-    const py::gil_scoped_release free;
-    const auto store = get();
-    std::vector<std::int32_t> codes(keys.size(), invalid);
-    if (!store) return codes;
-    auto found = store->find(views(keys));
-    std::lock_guard lock{mutex_};
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      codes[i] = static_cast<std::int32_t>(found[i].code);
-      if (found[i].code == store_code::ok) reading_[keys[i]] = std::move(found[i]);
-    }
-    return codes;
-  }
-
-  /// @param in_session  of objects that `begin_gets` found; else of those that are there now.
-  /// @returns for each key and part the bytes that were copied, or a code.
-  std::vector<std::vector<std::int64_t>> get_parts(const std::vector<std::string>& keys, const py::list& all,
-                                                   const std::vector<std::vector<std::uint64_t>>& offsets,
-                                                   bool in_session) {
-    auto parts = take(all, keys.size(), true);
-    std::vector<std::vector<std::int64_t>> codes;
-    for (std::size_t i = 0; i < keys.size(); ++i)
-      codes.emplace_back(i < offsets.size() ? offsets[i].size() : 1, invalid);
-    const py::gil_scoped_release free;
-    const auto store = get();
-    if (!store || offsets.size() != keys.size()) return codes;
-    auto objects = in_session ? std::vector<object_view>(keys.size()) : store->find(views(keys));
-    std::vector<part_to_read> wanted;
-    std::vector<std::pair<std::size_t, std::size_t>> which;
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (in_session) {
-        std::lock_guard lock{mutex_};
-        const auto found = reading_.find(keys[i]);
-        if (found == reading_.end()) continue;
-        objects[i] = found->second;
-      }
-      if (!parts[i].valid || offsets[i].size() != parts[i].spans.size()) continue;
-      for (std::size_t p = 0; p < offsets[i].size(); ++p) {
-        wanted.push_back({i, offsets[i][p], parts[i].spans[p]});
-        which.emplace_back(i, p);
-      }
-    }
-    if (wanted.empty()) return codes;
-    const auto done = store->read_parts(views(keys), objects, wanted);
-    for (std::size_t w = 0; w < wanted.size(); ++w)
-      codes[which[w].first][which[w].second] = done[w] == store_code::ok
-                                                   ? static_cast<std::int64_t>(wanted[w].to.size())
-                                                   : static_cast<std::int64_t>(done[w]);
-    if (!in_session) return codes;
-    std::lock_guard lock{mutex_};  // what was looked at need not be again
-    for (std::size_t i = 0; i < keys.size(); ++i)
-      if (const auto found = reading_.find(keys[i]); found != reading_.end())
-        found->second.sound = objects[i].sound;
-    return codes;
-  }
-
-  void end_gets(const std::vector<std::string>& keys) {
-    const py::gil_scoped_release free;
-    std::lock_guard lock{mutex_};
-    for (const auto& key : keys) reading_.erase(key);
-  }
-
   // ---- memory that this process lends beside that of `open`
 
   /// @returns 0 or a code. @param name  of the segment; unique in the store.
@@ -461,26 +331,26 @@ class client {
     return store ? store->remove_all(pattern, force) : invalid;
   }
 
- private:
+  /// Null where it is closed.
   std::shared_ptr<store_client> get() {
     std::lock_guard lock{mutex_};
     return store_;
   }
-  std::shared_ptr<partial_object> find_in(
-      const std::unordered_map<std::string, std::shared_ptr<partial_object>>& all, const std::string& key) {
-    std::lock_guard lock{mutex_};
-    const auto found = all.find(key);
-    return found == all.end() ? nullptr : found->second;
-  }
 
+  store_parts in_parts;
+
+ private:
   std::mutex mutex_;
   std::shared_ptr<store_client> store_;
   std::unique_ptr<segment_lender> lender_;
   segment_lender_options segment_;
   std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent_;
-  std::unordered_map<std::string, std::shared_ptr<partial_object>> writing_;
-  std::unordered_map<std::string, object_view> reading_;
 };
+
+template <class R, class... Args>
+auto of_parts(R (store_parts::*function)(const store_parts::store&, Args...)) {
+  return [function](client& c, Args... args) { return (c.in_parts.*function)(c.get(), args...); };
+}
 
 std::uint64_t unique_number() {
   static std::atomic<std::uint64_t> next{0};
@@ -530,12 +400,12 @@ PYBIND11_MODULE(_store, m) {
       .def("put_bytes", &client::put_bytes)
       .def("get", &client::get_bytes)
       .def("get_into", &client::get_into)
-      .def("begin_puts", &client::begin_puts)
-      .def("put_parts", &client::put_parts)
-      .def("end_puts", &client::end_puts)
-      .def("begin_gets", &client::begin_gets)
-      .def("get_parts", &client::get_parts)
-      .def("end_gets", &client::end_gets)
+      .def("begin_puts", of_parts(&store_parts::begin_puts))
+      .def("put_parts", of_parts(&store_parts::put_parts))
+      .def("end_puts", of_parts(&store_parts::end_puts))
+      .def("begin_gets", of_parts(&store_parts::begin_gets))
+      .def("get_parts", of_parts(&store_parts::get_parts))
+      .def("end_gets", [](client& c, const store_parts::strings& keys) { c.in_parts.end_gets(keys); })
       .def("lend", &client::lend)
       .def("take_back", &client::take_back)
       .def("exists", &client::exists)

@@ -18,8 +18,8 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def extension():
-    """Builds it. Returns its file."""
+def extensions():
+    """Builds them. Returns their files: the store's, and that of its SSD tier, which needs RocksDB's library where it is used."""
     given = os.environ.get("MOONCAF_PYTHON_BUILD")
     folder = pathlib.Path(given or HERE / "build" / f"cmake-{sys.implementation.cache_tag}").resolve()
     if not given or not (folder / "CMakeCache.txt").exists():
@@ -27,9 +27,10 @@ def extension():
         subprocess.run(["cmake", "-G", "Ninja", "-S", str(HERE.parent.parent), "-B", str(folder), "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                         "-DMOONCAF_TESTS=OFF", f"-DPython3_EXECUTABLE={sys.executable}"], check=True)
     subprocess.run(["cmake", "--build", str(folder), "--target", "mooncaf_python"], check=True)
-    built = folder / "storage/python" / ("_store" + sysconfig.get_config_var("EXT_SUFFIX"))
-    if not built.exists():
-        raise RuntimeError(f"{folder} is set up for another Python than {sys.executable}: there is no {built.name}")
+    built = [folder / "storage/python" / (name + sysconfig.get_config_var("EXT_SUFFIX")) for name in ("_store", "_ssd")]
+    for file in built:
+        if not file.exists():
+            raise RuntimeError(f"{folder} is set up for another Python than {sys.executable}: there is no {file.name}")
     return built
 
 
@@ -51,7 +52,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {str(f): f for f in sorted(package.rglob("*")) if f.suffix in (".py", ".pyi", ".typed")}
     tag = "py3-none-any"
     if package.name == "mooncaf":
-        files |= {f"mooncaf/{built.name}": built for built in [extension()]}
+        files |= {f"mooncaf/{built.name}": built for built in extensions()}
         python = f"cp{sys.version_info.major}{sys.version_info.minor}"
         tag = f"{python}-{python}-{re.sub('[-.]', '_', sysconfig.get_platform())}"
     stem = f"{told['name'].replace('-', '_')}-{told['version']}"

@@ -313,6 +313,68 @@ def test_flipped_bits_are_a_miss_and_counted():
         store.close()
 
 
+LENDS = """
+import os, random, sys
+from mooncaf.store import MooncakeDistributedStore
+def value(i):
+    return random.Random(i).randbytes(200_000)
+def lend(path, memory="16MiB", **more):
+    store = MooncakeDistributedStore()
+    code = store.setup("127.0.0.1:9", "P2PHANDSHAKE", memory, 16 << 20, "tcp", "", AT, enable_ssd_offload=True, ssd_offload_path=path, **more)
+    return code, store
+def there(store, n):
+    return sum(store.get(f"k{i}") == value(i) for i in range(n))
+"""
+
+
+def test_a_python_process_lends_an_ssd_beside_its_memory():
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0, lease="0.3s")
+        head = LENDS.replace("AT", repr(world.at)) + f"path = {world.ssd_path(0)!r}\n"
+        wait = "print('ready', flush=True)\nsys.stdin.readline()\n"
+        first = world.python(head + """
+code, store = lend(path)
+expect(code, 0)
+for i in range(160):
+    expect(store.put(f"k{i}", value(i)), 0)
+expect(there(store, 160), 160)
+""" + wait, wait=False)
+        assert first.stdout.readline() == "ready\n", first.communicate()
+        assert {s["medium"] for s in world.json("segments")} == {"dram", "ssd"}
+        stat = world.json("stat")
+        assert stat["objects"] == 160 and stat["evictions"] == 0 and stat["ssd_loaded"] > 50, stat
+        quiet(world)
+        # What cannot be lent is refused, with a reason, and another process' folder is one of them.
+        world.python(head + f"""
+sys.modules["mooncaf._ssd"] = None
+got, store = lend(path)
+assert got == -1012 and "RocksDB" in store.last_error(), (got, store.last_error())
+del sys.modules["mooncaf._ssd"]
+for code, given in ((-1300, [path]), (-1300, ["/dev/null/x"]), (-600, [path, 0]), (-600, [""])):
+    got, store = lend(*given)
+    assert got == code and store.last_error(), (given, got, store.last_error())
+got, store = lend(path, token_file={world.secret!r})
+expect(got, -1012)
+""")
+        first.kill()
+        first.communicate()
+        wait_until("its lender is gone", lambda: world.json("segments") == [])
+        # The next process has it all. One that ends without closing, and a child that it forked before, end well.
+        world.python(head + """
+code, store = lend(path)
+expect(code, 0)
+assert there(store, 160) >= 150, there(store, 160)
+child = os.fork()
+if child == 0:
+    expect(store.put("k", b"x"), -600)
+    expect(lend(path + "-of-a-child")[0], -1012)
+    sys.exit(7)
+expect(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+expect(store.put("last", b"x" * 1000), 0)
+""")
+        wait_until("its lender is gone", lambda: world.json("segments") == [])
+
+
 def test_a_full_disk_is_left_alone_and_memory_serves():
     from ssd import small_disk
 

@@ -17,6 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
 NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012, -706
 
+_package = []  # where it lies
+
 
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
@@ -68,7 +70,7 @@ class Store:
                 "store = MooncakeDistributedStore()\n"
                 f"code = store.setup('child', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '{self.at}')\n"
                 "assert code == 0, (code, store.last_error())\n")
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(_package), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
         child = subprocess.Popen([sys.executable, "-c", head + code], env=env, stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if not wait:
@@ -104,4 +106,7 @@ def package():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mooncaf-package-"))
     shutil.copytree(ROOT / "storage/python/mooncaf", folder / "mooncaf")
     shutil.copy(MODULE, folder / "mooncaf")
-    sys.path[:0] = [str(folder), str(ROOT / "storage/python/compat")]
+    for tier in pathlib.Path(MODULE).parent.glob("_ssd*.so"):
+        shutil.copy(tier, folder / "mooncaf")
+    _package[:] = [str(folder), str(ROOT / "storage/python/compat")]
+    sys.path[:0] = _package

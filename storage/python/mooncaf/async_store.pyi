@@ -11,7 +11,8 @@ class MooncakeDistributedStoreAsync:
         self, local_hostname: str | Mapping[str, object], metadata_server: str = "P2PHANDSHAKE", global_segment_size: int | str = 16 << 20,
         local_buffer_size: int | str = 16 << 20, protocol: str = "tcp", rdma_devices: str = "", master_server_addr: str = "127.0.0.1:7460",
         engine: object = None, enable_ssd_offload: bool = False, ssd_offload_path: str = "", tenant_id: str = "default",
-        enable_client_http_server: bool = False, client_http_port: int = 9300, token_file: str = ""
+        enable_client_http_server: bool = False, client_http_port: int = 9300, token_file: str = "",
+        ssd_offload_size: int | str = "64GiB"
     ) -> int: ...
     async def async_setup_dummy(self, mem_pool_size: int, local_buffer_size: int | str, server_address: str) -> int: ...
     async def async_init_all(self, protocol: str, device_name: str, mount_segment_size: int) -> int: ...

@@ -6,16 +6,22 @@ every call with -600: open another.
 """
 
 import ctypes
-import ipaddress
 import os
+import weakref
 
 from . import _store, buffer_pool, types
+from .arguments import how as _policy
+from .arguments import key as _key
+from .arguments import keys as _keys
+from .arguments import listen_host as _listen_host
+from .arguments import size as _size
 from .buffer_pool import *  # noqa: F403
 from .memory import MooncakeDistributedNoFRegister, MooncakeHostMemAllocator, bind_to_numa_node
+from .offload import open_ssd
 from .tensor_batches import TensorBatches
 from .tensors import ParallelAxis, ReadTarget, TensorParallelism
 from .types import *  # noqa: F403
-from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, ReplicateConfig, SoftPinAction, TaskStatus, TaskType
+from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, TaskStatus, TaskType
 
 __all__ = ["MooncakeDistributedStore", "MooncakeDistributedNoFRegister", "MooncakeHostMemAllocator", "bind_to_numa_node", "ParallelAxis",
            "TensorParallelism", "ReadTarget", *types.__all__, *buffer_pool.__all__]
@@ -30,62 +36,10 @@ TENANT_NOT_REGISTERED = -1701
 NOT_FOUND = -704
 SEGMENT_MIN = 16 << 20
 
-_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40,
-          "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
-
-def _size(value):
-    if isinstance(value, int):
-        return value
-    text = str(value).strip().upper()
-    digits = text.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    return int(float(digits) * _UNITS[text[len(digits):].strip()])
-
-
-def _key(key):
-    """Keys are text or bytes; text is UTF-8."""
-    if isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        return key.encode("utf-8", "surrogateescape")
-    raise TypeError(f"a key is str or bytes, not {type(key).__name__}")
-
-
-def _keys(keys):
-    if isinstance(keys, (str, bytes)):
-        raise TypeError("keys is a list")
-    return [_key(k) for k in keys]
-
-
-def _policy(config):
-    """What the extension takes, or None for a configuration that is refused."""
-    if config is None:
-        config = ReplicateConfig()
-    if not isinstance(config, ReplicateConfig):
-        raise TypeError("config is a ReplicateConfig")
-    soft = config.soft_pin_action == SoftPinAction.ENABLE
-    if config.soft_pin_ttl_ms is not None and not soft:
-        return None
-    if config.nof_replica_num or config.dfs_replica_num:
-        return None
-    preferred = list(config.preferred_segments)
-    if config.preferred_segment:
-        preferred.insert(0, config.preferred_segment)
-    groups = [_key(g) for g in config.group_ids] if config.group_ids is not None else []
-    parents = [_key(p) for p in config.parents] if config.parents is not None else []
-    costs = [float(c) for c in config.costs] if config.costs is not None else []
-    return _store.How(config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred, groups,
-                      parents, costs, config.ttl_ms or 0)
-
-
-def _listen_host(name):
-    """Where memory that is lent is reached: the host that the caller names, if that is an address of this one's."""
-    host = name.rpartition(":")[0].strip("[]")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return "127.0.0.1"
-    return "127.0.0.1" if address.is_loopback or address.is_unspecified else host
+def _end(client, pid):
+    if pid == os.getpid():
+        client.close()
 
 
 class MooncakeDistributedStore(TensorBatches):
@@ -96,14 +50,18 @@ class MooncakeDistributedStore(TensorBatches):
         self._pid = 0
         self._name = ""
         self._staging = 0
+        self._why = ""
 
     # ---- life
 
     def setup(self, local_hostname, metadata_server="P2PHANDSHAKE", global_segment_size=16 << 20,
               local_buffer_size=16 << 20, protocol="tcp", rdma_devices="", master_server_addr="127.0.0.1:7460",
               engine=None, enable_ssd_offload=False, ssd_offload_path="", tenant_id="default",
-              enable_client_http_server=False, client_http_port=9300, token_file=""):
+              enable_client_http_server=False, client_http_port=9300, token_file="", ssd_offload_size="64GiB"):
         """Connects to the directory at `master_server_addr`, and lends it `global_segment_size` bytes, if not zero.
+
+        With `enable_ssd_offload` it lends `ssd_offload_size` bytes in the folder `ssd_offload_path` beside them, where objects
+        are written when they are put; what is there already is announced. One process at a time can have that folder.
 
         The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own; a tenant has a token
         instead, in `token_file` or MOONCAF_STORE_TOKEN_FILE, and lends nothing. `metadata_server`,
@@ -115,9 +73,10 @@ class MooncakeDistributedStore(TensorBatches):
             if "local_hostname" not in given or "metadata_server" not in given:
                 return INVALID_PARAMETERS
             known = {"local_hostname", "metadata_server", "global_segment_size", "local_buffer_size", "protocol",
-                     "rdma_devices", "master_server_addr", "tenant_id", "enable_client_http_server", "token_file"}
+                     "rdma_devices", "master_server_addr", "enable_ssd_offload", "ssd_offload_path", "tenant_id",
+                     "enable_client_http_server", "token_file", "ssd_offload_size"}
             return self.setup(**{k: v for k, v in given.items() if k in known})
-        if enable_ssd_offload or enable_client_http_server:
+        if enable_client_http_server:
             return NOT_SUPPORTED
         tenant = "" if tenant_id in (None, "default") else str(tenant_id)
         token_file = token_file or os.environ.get("MOONCAF_STORE_TOKEN_FILE", "")
@@ -126,7 +85,7 @@ class MooncakeDistributedStore(TensorBatches):
         if self._client is not None:
             return INVALID_PARAMETERS
         try:
-            lend, staging = _size(global_segment_size), _size(local_buffer_size)
+            lend, staging, room = _size(global_segment_size), _size(local_buffer_size), _size(ssd_offload_size)
         except (ValueError, KeyError):
             return INVALID_PARAMETERS
         host, _, port = str(master_server_addr).rpartition(":")
@@ -135,11 +94,18 @@ class MooncakeDistributedStore(TensorBatches):
         name = str(local_hostname)
         if ":" not in name:
             name = f"{name}:{_store.unique_number()}"
+        ssd, self._why = None, ""
+        if enable_ssd_offload:
+            code, ssd, self._why = open_ssd(ssd_offload_path, room, lend, token_file)
+            if code != OK:
+                return code
         client = _store.Client()
         code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
-                           _listen_host(name), lend, staging)
+                           _listen_host(name), lend, staging, ssd)
         if code == OK:
             self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging
+            if ssd is not None:  # before the database's own end of the process
+                weakref.finalize(self, _end, client, self._pid)
         return code
 
     def setup_dummy(self, mem_pool_size, local_buffer_size, server_address):
@@ -176,7 +142,7 @@ class MooncakeDistributedStore(TensorBatches):
 
     def last_error(self):
         """In words, why the last `setup` was refused. Not in the reference."""
-        return _store.last_error()
+        return self._why or _store.last_error()
 
     def _usable(self):
         return self._client if self._client is not None and self._pid == os.getpid() else None
