@@ -12,7 +12,10 @@ namespace mooncaf {
 namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(20);
+constexpr auto answer_limit = std::chrono::seconds(10);
 constexpr duration longest_write = std::chrono::seconds(5);  ///< of what a device alone has, for another node
+/// … for decode here: what is not in memory by then is sent by who computes the prompt.
+constexpr duration longest_write_for_decode = std::chrono::seconds(1);
 
 pinned_slots as_slots(const pinned_blocks& pinned, std::uint32_t from_ssd) {
   pinned_slots out;
@@ -134,6 +137,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       [this](pin_atom, std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd) {
         return pin(owner, keys, max_from_ssd);
       },
+      [this](pin_atom, std::uint64_t owner, const block_keys_t& keys) { return pin_for_decode(owner, keys); },
       [this](pin_remote_atom, std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns) {
         return pin_remote(owner, keys, worth_ns);
       },
@@ -203,20 +207,26 @@ caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys
   return promise;
 }
 
+caf::result<pinned_slots> cache_shard::pin_for_decode(std::uint64_t owner, const block_keys_t& keys) {
+  auto promise = make_response_promise();
+  bring_and_pin({promise, owner, keys, false, 0, 0, {}}, longest_write_for_decode);
+  return promise;
+}
+
 caf::result<remote_blocks> cache_shard::pin_remote(std::uint64_t owner, const block_keys_t& keys,
                                                    std::int64_t worth_ns) {
   auto promise = make_response_promise();
-  wanted_pin w{promise, owner, keys, worth_ns, 0, {}};
-  const auto here = static_cast<std::uint32_t>(store_.match(keys).total());
-  if (const auto& device = context_->device_blocks) w.blocks = device->bring(keys, here);
-  if (w.blocks <= here) {
-    pin_for_peer(w);
-  } else {
-    const auto patience = worth_ns > 0 ? std::min(duration{worth_ns}, longest_write) : longest_write;
-    w.until = clock_type::now() + patience;
-    wanted_.push_back(std::move(w));
-  }
+  const auto patience = worth_ns > 0 ? std::min(duration{worth_ns}, longest_write) : longest_write;
+  bring_and_pin({promise, owner, keys, true, worth_ns, 0, {}}, patience);
   return promise;
+}
+
+void cache_shard::bring_and_pin(wanted_pin&& w, duration patience) {
+  const auto here = static_cast<std::uint32_t>(store_.match(w.keys).total());
+  if (const auto& device = context_->device_blocks) w.blocks = device->bring(w.keys, here);
+  if (w.blocks <= here) return pin_wanted(w);
+  w.until = clock_type::now() + patience;
+  wanted_.push_back(std::move(w));
 }
 
 /// Whoever waits for what the device alone had gets it once it is here, or what is here when the time is
@@ -229,10 +239,10 @@ void cache_shard::serve_wanted() {
     if (over) ready.push_back(std::move(w));
     return over;
   });
-  for (auto& w : ready) pin_for_peer(w);
+  for (auto& w : ready) pin_wanted(w);
 }
 
-void cache_shard::pin_for_peer(wanted_pin& w) {
+void cache_shard::pin_wanted(wanted_pin& w) {
   std::size_t from_ssd = all_blocks;
   if (w.worth_ns > 0) {
     const auto view = look(w.keys);
@@ -242,9 +252,14 @@ void cache_shard::pin_for_peer(wanted_pin& w) {
   tell_device(w.keys);
   auto pinned = store_.pin(w.keys, owner_id{w.owner}, deadline(), from_ssd);
   if (!pinned) return w.reply.deliver(to_caf(pinned.error()));
-  if (!pinned->ticket) return w.reply.deliver(as_remote(pinned->pinned, context_->region.id));
-  waiting_.emplace(pinned->ticket, waiting_pin{w.reply, w.owner, true});
-  pump();
+  if (pinned->ticket) {
+    waiting_.emplace(pinned->ticket, waiting_pin{w.reply, w.owner, w.remote});
+    pump();
+  } else if (w.remote) {
+    w.reply.deliver(as_remote(pinned->pinned, context_->region.id));
+  } else {
+    w.reply.deliver(as_slots(pinned->pinned, 0));
+  }
 }
 
 caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefix_load_ptr& into) {
@@ -261,6 +276,12 @@ caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefi
 void cache_shard::hear_device() {
   if (const auto& device = context_->device_blocks)
     for (const auto& c : device->take_changes()) store_.on_device({c.key, c.parent, c.depth}, c.here);
+}
+
+/// What nobody else on this node has any more the device writes before it lets go of it.
+void cache_shard::leave_to_device() {
+  if (const auto& device = context_->device_blocks)
+    if (const auto keys = store_.take_device_alone(); !keys.empty()) device->alone(keys);
 }
 
 /// A use of a prefix warms it in every tier.
@@ -313,6 +334,7 @@ void cache_shard::pump() {
       waiter.reply.deliver(as_slots(ready.pinned, ready.from_ssd));
     }
   }
+  leave_to_device();
   if (!ssd_ || disk_busy_) return;
   if (flushing_.pending() && store_.flush() == 0)
     flushing_.deliver(store_.ssd_stats().writes - written_before_);
@@ -341,7 +363,24 @@ void cache_shard::tick() {
   if (!expired.empty() || store_.ssd_stats().jobs_queued > 0) pump();
   serve_wanted();
   send_events();
+  ask_for_copies();
   delayed_send(this, tick_interval, tick_atom_v);
+}
+
+/// Behind the events, which the answer takes into account.
+void cache_shard::ask_for_copies() {
+  if (!follower_ || asks_for_copies_) return;
+  auto keys = store_.ask_for_copies();
+  if (keys.empty()) return;
+  asks_for_copies_ = true;
+  request(follower_, answer_limit, keep_atom_v, context_->id, keys)
+      .then(
+          [this, keys](const block_keys_t& kept) {
+            asks_for_copies_ = false;
+            store_.copies_are(keys, kept);
+          },
+          // Without an answer what was known stays, and it is asked about again.
+          [this](const caf::error&) { asks_for_copies_ = false; });
 }
 
 void cache_shard::watch_disk() {
@@ -419,6 +458,10 @@ shard_status cache_shard::status() const {
   out.ssd_bytes = ssd.ssd_blocks * store_.block_bytes();
   out.ssd_capacity_bytes = store_.ssd_capacity_blocks() * store_.block_bytes();
   out.ssd_written_bytes = ssd.writes * store_.block_bytes();
+  out.ssd_copies = ssd.copies;
+  out.ssd_evictions = ssd.ssd_evictions;
+  out.ssd_copies_dropped = ssd.copies_dropped;
+  out.ssd_last_copies_kept = ssd.last_copies_kept;
   out.evictions = stats.evictions;
   out.evictions_lost = stats.evictions_lost;
   out.hits_dram = stats.hits_dram;

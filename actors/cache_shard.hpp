@@ -37,22 +37,26 @@ class cache_shard final : public cache_shard_actor::base {
     bool remote = false;
   };
 
-  /// A peer's pin that waits for what the device alone has.
+  /// A pin that waits for what the device alone has.
   struct wanted_pin {
     caf::response_promise reply;
     std::uint64_t owner = 0;
     block_keys_t keys;
-    std::int64_t worth_ns = 0;
-    std::uint32_t blocks = 0;  ///< leading ones of `keys`
+    bool remote = false;        ///< a peer's
+    std::int64_t worth_ns = 0;  ///< of the blocks to the peer, 0: all that it takes
+    std::uint32_t blocks = 0;   ///< leading ones of `keys`
     time_point until;
   };
 
   prefix_view look(const block_keys_t& keys) const;
   caf::result<pinned_slots> pin(std::uint64_t owner, const block_keys_t& keys, std::uint32_t max_from_ssd);
   caf::result<remote_blocks> pin_remote(std::uint64_t owner, const block_keys_t& keys, std::int64_t worth_ns);
-  void pin_for_peer(wanted_pin& w);
+  caf::result<pinned_slots> pin_for_decode(std::uint64_t owner, const block_keys_t& keys);
+  void bring_and_pin(wanted_pin&& w, duration patience);
+  void pin_wanted(wanted_pin& w);
   void serve_wanted();
   void hear_device();
+  void leave_to_device();
   caf::result<remote_blocks> load(const fetch_plan& plan, const prefix_load_ptr& into);
   void tell_device(const block_keys_t& keys);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
@@ -63,6 +67,8 @@ class cache_shard final : public cache_shard_actor::base {
   void tick();
   /// Says once that the disk refuses writes, and once that it takes them again.
   void watch_disk();
+  /// Asks which blocks of a full SSD other nodes keep, too.
+  void ask_for_copies();
   /// The store withdraws the tickets of an ended owner; whoever waits for them is told.
   void withdraw(std::uint64_t owner);
   void send_events();
@@ -78,6 +84,7 @@ class cache_shard final : public cache_shard_actor::base {
   duration lease_;
   bool disk_busy_ = false;
   bool disk_refuses_ = false;  ///< as was said last
+  bool asks_for_copies_ = false;
   std::unordered_map<ticket_id, waiting_pin> waiting_;
   std::unordered_map<ticket_id, prefix_load_ptr> loads_;  ///< whose reads are not done
   std::vector<wanted_pin> wanted_;

@@ -77,6 +77,9 @@ conductor_actor::behavior_type conductor::make_behavior() {
         desk_.blocks(batch);
         act();
       },
+      [this](keep_atom, node_id node, const block_keys_t& keys) {
+        return desk_.core().kept_elsewhere(node, keys);
+      },
       [this](report_atom, const node_report& message) { return report(message); },
       [this](status_atom) { return status(); },
       [this](tick_atom) {
@@ -299,6 +302,10 @@ std::string conductor::status() const {
                                {"ssd_bytes", s.ssd_bytes},
                                {"ssd_capacity_bytes", s.ssd_capacity_bytes},
                                {"ssd_written_bytes", s.ssd_written_bytes},
+                               {"ssd_copies", s.ssd_copies},
+                               {"ssd_evictions", s.ssd_evictions},
+                               {"ssd_copies_dropped", s.ssd_copies_dropped},
+                               {"ssd_last_copies_kept", s.ssd_last_copies_kept},
                                {"evictions", s.evictions},
                                {"evictions_lost", s.evictions_lost},
                                {"hits_dram", s.hits_dram},

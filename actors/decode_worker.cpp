@@ -122,8 +122,7 @@ void decode_worker::act() {
 }
 
 void decode_worker::carry_out(decode_action::pin& order) {
-  request(links_.shard, request_limit, pin_atom_v, order.owner, std::move(order.what.keys),
-          order.what.from_ssd)
+  request(links_.shard, request_limit, pin_atom_v, order.owner, std::move(order.what.keys))
       .then(
           [this, owner = order.owner, turn = order.what.turn](const pinned_slots& pinned) {
             intake_.pinned(owner, turn, pinned);

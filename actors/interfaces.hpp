@@ -26,6 +26,9 @@ using cache_shard_actor = caf::typed_actor<
     MOONCAF_RPC(prefix_view, look_atom, block_keys_t),
     // Pins the leading run of the keys for `owner`, reading so many blocks from SSD at most; answers when they are in.
     MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t, std::uint32_t),
+    // The same with all that is on SSD and, brought to memory first, what the device alone has: for decode, which
+    // another node would send what is missing.
+    MOONCAF_RPC(pinned_slots, pin_atom, std::uint64_t, block_keys_t),
     // The same for a reader on another node, with region offsets and checksums. Reads from SSD for so many
     // nanoseconds at most, 0: as long as it takes.
     MOONCAF_RPC(remote_blocks, pin_remote_atom, std::uint64_t, block_keys_t, std::int64_t),
@@ -157,6 +160,8 @@ using conductor_actor = caf::typed_actor<
     MOONCAF_RPC(placement_msg, schedule_atom, schedule_job),
     MOONCAF_RPC(void, event_atom, request_event),
     MOONCAF_RPC(void, blocks_atom, block_event_batch),
+    // Which of a node's blocks, in their order, another one keeps, too.
+    MOONCAF_RPC(block_keys_t, keep_atom, node_id, block_keys_t),
     // How a node stands; answers with how it stands with the conductor, and with the members if it does not know them.
     MOONCAF_RPC(roster_msg, report_atom, node_report),
     // The cluster as JSON (actors/http/cluster_view.hpp).

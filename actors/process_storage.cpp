@@ -104,6 +104,7 @@ result<tiered_store> process::open_store() {
   options.ssd_eviction.policy = as_policy(c.eviction);
   options.write = as_policy(c.write_policy);
   options.selective_hits = c.selective_hits;
+  options.device_gives_back = opts().model.device_write_policy == write_policy_choice::write_back;
   std::vector<ssd_block> found;
   if (!c.ssd_path.empty()) {
     if (auto opened = open_ssd(found); !opened) return fail(opened.error());

@@ -73,6 +73,7 @@ class block_directory {
   /// The device has the block from now on, or no longer. Only news come of it: what a device alone has is no
   /// entry.
   void on_device(const block_name& name, bool held);
+  bool is_on_device(const block_key& key) const noexcept { return on_device_.contains(key); }
 
   std::vector<block_event> drain_events();
   std::uint64_t last_sequence() const noexcept { return sequence_; }

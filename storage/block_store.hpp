@@ -181,6 +181,7 @@ class block_store {
   std::vector<block_event> drain_events() { return directory_.drain_events(); }
   /// See `block_directory`.
   void on_device(const block_name& name, bool held) { directory_.on_device(name, held); }
+  bool is_on_device(const block_key& key) const noexcept { return directory_.is_on_device(key); }
   block_snapshot snapshot() const { return directory_.snapshot(); }
 
   // ---- for the tier below ----

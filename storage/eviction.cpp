@@ -20,6 +20,7 @@ eviction_index::handle eviction_index::new_node(const block_key& key, std::uint3
     keys_.emplace_back();
     parents_.push_back(none);
     victims_.bound(nodes_.size());
+    if (has_spare_) spare_.bound(nodes_.size());
   }
   const handle h = unused_.back();
   unused_.pop_back();
@@ -72,6 +73,7 @@ void eviction_index::make_resident(handle h, handle parent, std::uint32_t depth,
   node& n = nodes_[h];
   parents_[h] = parent;
   n.used = now;
+  latest_use_ = std::max(latest_use_, now);
   n.depth = depth;
   n.frequency = 1;
   n.resident = 1;
@@ -95,8 +97,9 @@ void eviction_index::touch(handle h, std::uint64_t now) {
 void eviction_index::keep_warm(handle h, std::uint64_t now) {
   node& n = nodes_[h];
   n.used = std::max(n.used, now);
+  latest_use_ = std::max(latest_use_, now);
   // A use only ever makes a block worth more.
-  if (victims_.contains(h)) victims_.raise(h, rank_of(n));
+  if (auto& heap = heap_of(n); heap.contains(h)) heap.raise(h, rank_of(n));
 }
 
 void eviction_index::pin(handle h) {
@@ -113,12 +116,31 @@ void eviction_index::unpin(handle h) {
   }
 }
 
-void eviction_index::set_copy(handle h, bool copy) {
-  if (is_copy(h) == copy) return;
-  const bool listed = victims_.contains(h);
-  if (listed) victims_.remove(h);
-  nodes_[h].copy = copy ? 1 : 0;
-  if (listed) victims_.push(h, rank_of(nodes_[h]));
+void eviction_index::set_copy(handle h, copy_kind kind) {
+  node& n = nodes_[h];
+  if (copy(h) == kind) return;
+  if (kind == copy_kind::elsewhere && !std::exchange(has_spare_, true)) spare_.bound(nodes_.size());
+  const bool listed = heap_of(n).contains(h);
+  if (listed) heap_of(n).remove(h);
+  elsewhere_ += kind == copy_kind::elsewhere ? 1 : 0;
+  elsewhere_ -= lies_elsewhere(n) ? 1 : 0;
+  n.copy = static_cast<std::uint32_t>(kind);
+  if (listed) heap_of(n).push(h, rank_of(n));
+}
+
+bool eviction_index::spare_goes_first() const noexcept {
+  const node &copy = nodes_[spare_.front()], &alone = nodes_[victims_.front()];
+  if (alone.copy != 0 && options_.copies_first) return false;  // it comes again
+  if (options_.policy != eviction_policy::lru && copy.frequency != alone.frequency)
+    return copy.frequency < std::uint64_t{alone.frequency} * options_.copy_age;
+  return (latest_use_ - copy.used) * options_.copy_age >= latest_use_ - alone.used;
+}
+
+std::uint64_t eviction_index::oldest_use() const noexcept {
+  auto oldest = latest_use_;
+  for (const auto* heap : {&victims_, &spare_})
+    if (!heap->empty()) oldest = std::min(oldest, nodes_[heap->front()].used);
+  return oldest;
 }
 
 void eviction_index::erase(handle h) {
@@ -126,30 +148,34 @@ void eviction_index::erase(handle h) {
   if (n.pins != 0) --pinned_;
   n.pins = 0;
   n.resident = 0;
-  n.copy = 0;
   --resident_;
   const handle above = std::exchange(parents_[h], none);
   if (above != none) --nodes_[above].children;
-  if (above != none && victims_.contains(h) && eligible(nodes_[above]) && !victims_.contains(above)) {
-    victims_.replace(h, above, rank_of(nodes_[above]));  // the victim's parent is the next leaf
+  auto& heap = heap_of(n);
+  if (above != none && heap.contains(h) && &heap_of(nodes_[above]) == &heap && eligible(nodes_[above]) &&
+      !heap.contains(above)) {
+    heap.replace(h, above, rank_of(nodes_[above]));  // the victim's parent is the next leaf
   } else {
     refresh(h);
     if (above != none) refresh(above);
   }
+  elsewhere_ -= lies_elsewhere(n) ? 1 : 0;
+  n.copy = 0;
   if (above != none) drop_if_unused(above);
   drop_if_unused(h);
 }
 
 void eviction_index::change(handle h, bool wanted) {
+  auto& heap = heap_of(nodes_[h]);
   if (wanted) {
-    victims_.push(h, rank_of(nodes_[h]));
+    heap.push(h, rank_of(nodes_[h]));
   } else {
-    victims_.remove(h);
+    heap.remove(h);
   }
 }
 
 bool eviction_index::consistent() const {
-  std::size_t resident = 0, pinned = 0, in_index = 0;
+  std::size_t resident = 0, pinned = 0, in_index = 0, elsewhere = 0;
   std::vector<std::uint32_t> children(nodes_.size(), 0);
   for (handle h = 0; h < nodes_.size(); ++h)
     if (nodes_[h].resident && parents_[h] != none) ++children[parents_[h]];
@@ -157,15 +183,19 @@ bool eviction_index::consistent() const {
     const node& n = nodes_[h];
     if (n.children != children[h]) return false;
     resident += n.resident;
+    elsewhere += lies_elsewhere(n) ? 1 : 0;
     pinned += n.resident && n.pins != 0;
     if (n.resident || n.children != 0) {
       ++in_index;
       if (known(keys_[h]) != h) return false;
     }
-    if (eligible(n) != victims_.contains(h)) return false;
+    if (eligible(n) != heap_of(n).contains(h)) return false;
+    if (has_spare_ && lies_elsewhere(n) ? victims_.contains(h) : has_spare_ && spare_.contains(h))
+      return false;
   }
-  return resident == resident_ && pinned == pinned_ && in_index == index_.size() &&
-         victims_.consistent([this](handle h) { return rank_of(nodes_[h]); });
+  return resident == resident_ && pinned == pinned_ && elsewhere == elsewhere_ && in_index == index_.size() &&
+         victims_.consistent([this](handle h) { return rank_of(nodes_[h]); }) &&
+         spare_.consistent([this](handle h) { return rank_of(nodes_[h]); });
 }
 
 }  // namespace mooncaf

@@ -352,7 +352,7 @@ void tiered_store::queue_write(const block_directory::entry& e) {
   (void)store_.pin_one(e.name.key, hold);
   const auto h = ssd_index_.insert(e.name.key, e.name.parent, e.name.depth, store_.last_used(e));
   ssd_index_.pin(h);
-  ssd_index_.set_copy(h, writes_on_eviction(options_.write));
+  if (writes_on_eviction(options_.write)) ssd_index_.set_copy(h, copy_kind::comes_again);
   ++writes_pending_;
   queue({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot), {}}, hold);
 }
@@ -402,13 +402,29 @@ bool tiered_store::make_ssd_room(const block_key& parent) {
   return made;
 }
 
+std::vector<block_key> tiered_store::ask_for_copies() {
+  if (ssd_index_.size() < options_.ssd_capacity_blocks - options_.ssd_capacity_blocks / 16) return {};
+  return survey_.next(ssd_index_, stats_.ssd_evictions, now_);
+}
+
 /// Tells the SSD's order what DRAM has, too.
 void tiered_store::note_moves() {
-  for (const auto& key : store_.take_moved()) {
-    const auto* e = store_.find(key);
-    if (const auto h = ssd_index_.find(key); h != eviction_index::none)
-      ssd_index_.set_copy(h, e && e->in_dram());
-  }
+  for (const auto& key : store_.take_moved()) note_copy(key);
+}
+
+void tiered_store::on_device(const block_name& name, bool held) {
+  store_.on_device(name, held);
+  if (options_.device_gives_back && writes_on_eviction(options_.write)) note_copy(name.key);
+}
+
+/// Where blocks are written when they leave the tiers above.
+void tiered_store::note_copy(const block_key& key) {
+  const auto h = ssd_index_.find(key);
+  if (h == eviction_index::none) return;
+  const auto* e = store_.find(key);
+  const bool above = (e && e->in_dram()) || (options_.device_gives_back && store_.is_on_device(key));
+  if (above) ssd_index_.set_copy(h, copy_kind::comes_again);
+  else if (ssd_index_.copy(h) == copy_kind::comes_again) ssd_index_.set_copy(h, copy_kind::alone);
 }
 
 bool tiered_store::evict_from_ssd() {
@@ -425,6 +441,10 @@ bool tiered_store::evict_from_ssd() {
       guarded.push_back(h);
       continue;
     }
+    stats_.copies_dropped += ssd_index_.copy(h) == copy_kind::elsewhere ? 1 : 0;
+    stats_.last_copies_kept += ssd_index_.victim_spares_another() ? 1 : 0;
+    if (options_.device_gives_back && !store_.find(name.key)->in_dram() && store_.is_on_device(name.key))
+      device_alone_.push_back(name.key);
     forget_on_ssd(name.key);
     queue_erase(name);
     ++stats_.ssd_evictions;
@@ -529,6 +549,7 @@ void tiered_store::complete(std::span<const io_result> results) {
 
 tier_stats tiered_store::ssd_stats() const noexcept {
   tier_stats now = stats_;
+  now.copies = ssd_index_.elsewhere();
   now.ssd_blocks = store_.directory().ssd_count();
   now.jobs_queued = reads_.size() + writes_.size();
   now.jobs_running = running_;

@@ -9,9 +9,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "storage/block_store.hpp"
+#include "storage/copy_survey.hpp"
 #include "storage/io_job.hpp"
 #include "storage/write_policy.hpp"
 
@@ -26,6 +28,9 @@ struct tiered_store_options {
   std::uint32_t selective_hits = 2;  ///< uses that make a block worth writing (write_through_selective)
   std::size_t max_writes = 64;       ///< blocks queued for or in writing; each keeps its slot pinned
   std::size_t max_reads = 256;       ///< blocks queued for or in reading; each holds a slot
+  /// What the node's device holds it writes to memory before it lets go of it, once `take_device_alone` has
+  /// told it that nobody else on the node has it any more.
+  bool device_gives_back = false;
   /// write_back: free slots to keep ready by evicting ahead, so that a reservation does not have to drop
   /// blocks that were not written yet. 0: a sixteenth of all slots.
   std::size_t free_ahead = 0;
@@ -53,7 +58,10 @@ struct tier_stats {
   std::uint64_t promotions = 0;          ///< blocks read back into DRAM
   std::uint64_t promotion_failures = 0;  ///< read back bad or not at all: each became a miss
   std::uint64_t promotions_shared = 0;   ///< pins that joined a read under way
-  std::uint64_t ssd_evictions = 0;
+  std::uint64_t copies = 0;              ///< blocks on SSD that another node is known to keep
+  std::uint64_t ssd_evictions = 0;       ///< of these
+  std::uint64_t copies_dropped = 0;      ///<   another node keeps
+  std::uint64_t last_copies_kept = 0;    ///<   … and a colder one, which nobody else has, stayed instead
   std::size_t jobs_queued = 0;
   std::size_t jobs_running = 0;
   std::size_t reads_pending = 0;  ///< blocks queued for or in reading
@@ -66,7 +74,8 @@ struct tier_stats {
 /// ```
 /// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so what a
 /// restart finds is usable from the first block on. Where blocks are written when they leave DRAM, those that
-/// DRAM has, too, leave the SSD first: they come again if they have to. **One heat**: a block has the time of
+/// DRAM or the device has, too, leave the SSD first: they come again if they have to. What other nodes keep
+/// leaves before what is about as cold and nowhere else. **One heat**: a block has the time of
 /// its last use wherever it is, so what goes down is as cold there as it was above. A slot that is being
 /// written or read into belongs to its job until `complete`, whatever happens to the owners meanwhile. All
 /// queues are bounded; what does not fit is skipped and counted, never waited for.
@@ -96,8 +105,11 @@ class tiered_store {
   void confirm(owner_id owner) { store_.confirm(owner); }
   held_prefix match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
   std::vector<block_event> drain_events() { return store_.drain_events(); }
-  /// The device has the block, or no longer: news, and no more. See `block_directory`.
-  void on_device(const block_name& name, bool held) { store_.on_device(name, held); }
+  /// The device has the block, or no longer: news (see `block_directory`), and for the SSD a copy that comes
+  /// again where the device gives back.
+  void on_device(const block_name& name, bool held);
+  /// Blocks that left the SSD since the device has them, since the last call.
+  std::vector<block_key> take_device_alone() { return std::exchange(device_alone_, {}); }
   block_snapshot snapshot() const { return store_.snapshot(); }
 
   /// Pins the leading run of `keys`, reading from SSD what is not in DRAM, as far as slots and queues allow.
@@ -133,6 +145,16 @@ class tiered_store {
   const std::optional<error>& write_refusal() const noexcept { return refusal_; }
   /// Tries at once what would be tried later: before a planned stop.
   void retry_writes() noexcept { write_after_ = time_point{}; }
+
+  // ---- other nodes ----
+
+  /// Blocks of which it matters now whether other nodes keep them: the coldest of a full SSD, a batch at a
+  /// time. Without answers the SSD gives up by heat alone.
+  std::vector<block_key> ask_for_copies();
+  /// See `copy_survey::answer`.
+  void copies_are(std::span<const block_key> asked, std::span<const block_key> kept_elsewhere) {
+    copy_survey::answer(ssd_index_, asked, kept_elsewhere);
+  }
 
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
   std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
@@ -193,9 +215,11 @@ class tiered_store {
   void queue_erase(const block_name& name);
   void forget_on_ssd(const block_key& key);
   void note_moves();
+  void note_copy(const block_key& key);
 
   tiered_store_options options_;
   block_store store_;
+  copy_survey survey_;
   eviction_index ssd_index_;  // on SSD, or on the way there (pinned meanwhile)
   std::deque<io_job> reads_;
   std::deque<io_job> writes_;  // and erasures; the order between them matters, that to reads does not
@@ -205,6 +229,7 @@ class tiered_store {
   std::unordered_map<block_key, std::vector<waiter>> promotions_;
   std::unordered_map<ticket_id, ticket_record> tickets_;
   std::vector<ready_pin> ready_;
+  std::vector<block_key> device_alone_;
   std::size_t writes_pending_ = 0;
   std::size_t reads_pending_ = 0;
   std::size_t running_ = 0;

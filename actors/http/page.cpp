@@ -170,7 +170,8 @@ function show(c){
     ['slots',s=>num(s.slots_total),1],['free',s=>num(s.slots_free),1],['on SSD',s=>s.ssd_capacity_bytes?num(s.ssd_blocks)+' = '+num(s.ssd_bytes)+'B of '+num(s.ssd_capacity_bytes)+'B':'–',1],
     ['written to SSD',s=>s.ssd_capacity_bytes?num(s.ssd_written_bytes)+'B':'–',1],
     ['hits in DRAM',s=>num(s.hits_dram),1],['hits on SSD',s=>num(s.hits_ssd),1],['hits elsewhere',s=>num(s.hits_remote),1],
-    ['misses',s=>num(s.misses),1],['evicted',s=>num(s.evictions)+(s.evictions_lost?', '+num(s.evictions_lost)+' for good':''),1]],c.shards,'no node holds KV blocks');
+    ['misses',s=>num(s.misses),1],
+    ['left the SSD',s=>s.ssd_capacity_bytes?num(s.ssd_evictions)+(s.ssd_copies_dropped?', '+num(s.ssd_copies_dropped)+' kept elsewhere':''):'–',1],['evicted',s=>num(s.evictions)+(s.evictions_lost?', '+num(s.evictions_lost)+' for good':''),1]],c.shards,'no node holds KV blocks');
   $('device_part').hidden=!c.devices.length;
   table('devices',[['node',d=>esc(d.node)],['KV',d=>bar([[d.blocks_used/d.blocks,'accent']])],['blocks',d=>num(d.blocks),1],
     ['context found there',d=>num(d.hit_tokens)+' tokens',1],['loaded from the host',d=>num(d.loaded_tokens)+' tokens = '+num(d.loaded_bytes)+'B',1],
@@ -209,7 +210,7 @@ poll();
 </script></body></html>
 )page";
 
-} // namespace
+}  // namespace
 
 std::string_view live_page() noexcept { return html; }
 
@@ -218,4 +219,4 @@ std::string_view page_icon() noexcept {
          R"(<path fill="#e3872d" d="M10 1a7 7 0 1 0 5 10A6 6 0 0 1 10 1z"/></svg>)";
 }
 
-} // namespace mooncaf
+}  // namespace mooncaf

@@ -133,6 +133,14 @@ std::vector<kv_residency::change> device_kv::take_changes() {
   return residency_.take_changes();
 }
 
+void device_kv::alone(std::span<const block_key> keys) {
+  {
+    const std::lock_guard lock(mutex_);
+    residency_.alone(keys);
+  }
+  tell();
+}
+
 void device_kv::on_unwritten(std::function<void()> tell) {
   const std::lock_guard lock(mutex_);
   tell_ = std::move(tell);

@@ -51,6 +51,8 @@ class device_kv {
   /// See `kv_residency`. Where everything is written through there is nothing to bring and nothing to tell.
   std::uint32_t bring(std::span<const block_key> keys, std::uint32_t from);
   std::vector<kv_residency::change> take_changes();
+  /// See `kv_residency`.
+  void alone(std::span<const block_key> keys);
   /// `tell` is called, on anybody's thread, when there may be something for `next_write`.
   void on_unwritten(std::function<void()> tell);
 

@@ -279,6 +279,11 @@ std::uint32_t kv_residency::want(std::span<const block_key> keys, std::uint32_t 
   return held;
 }
 
+void kv_residency::alone(std::span<const block_key> keys) {
+  for (const auto& key : keys)
+    if (const auto found = keyed_.find(key); found != keyed_.end()) set_unwritten(found->second, true);
+}
+
 void kv_residency::set_unwritten(std::uint32_t block, bool value) {
   auto& c = cells_[block];
   if (c.unwritten == value) return;
@@ -287,8 +292,8 @@ void kv_residency::set_unwritten(std::uint32_t block, bool value) {
   if (c.idle) value ? ++idle_unwritten_ : --idle_unwritten_;
 }
 
-/// The coldest of those that nobody is writing and nobody else has, if it is among the `count` that leave next:
-/// warmer ones that are written do not leave in its place.
+/// The coldest of those that nobody is writing and nobody else has, if it is among the `count` that leave
+/// next: warmer ones that are written do not leave in its place.
 std::uint32_t kv_residency::first_to_lose(std::uint32_t count) const {
   const auto colder = [this](std::uint32_t a, std::uint32_t b) {
     const auto mine = order_.last_used(cells_[a].place), theirs = order_.last_used(cells_[b].place);

@@ -124,6 +124,9 @@ class kv_residency {
   /// @returns `match(keys)`.
   std::uint32_t want(std::span<const block_key> keys, std::uint32_t from);
 
+  /// Nobody else has these any more: those that are here are written before they leave.
+  void alone(std::span<const block_key> keys);
+
   /// A block that can be found by its key, or no longer.
   struct change {
     block_key key, parent;  ///< see `write::item`

@@ -177,8 +177,12 @@ struct shard_status {
   std::uint64_t slots_quarantined = 0;
   std::uint64_t ssd_blocks = 0;
   std::uint64_t ssd_bytes = 0;
-  std::uint64_t ssd_capacity_bytes = 0;  ///< 0: there is no SSD
-  std::uint64_t ssd_written_bytes = 0;   ///< since the start
+  std::uint64_t ssd_capacity_bytes = 0;    ///< 0: there is no SSD
+  std::uint64_t ssd_written_bytes = 0;     ///< since the start
+  std::uint64_t ssd_copies = 0;            ///< blocks on SSD that another node is known to keep
+  std::uint64_t ssd_evictions = 0;         ///< blocks that left a full SSD; of these
+  std::uint64_t ssd_copies_dropped = 0;    ///<   another node keeps
+  std::uint64_t ssd_last_copies_kept = 0;  ///<  … and a colder one, which nobody else has, stayed instead
   std::uint64_t owners = 0;
   std::uint64_t evictions = 0;
   std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node

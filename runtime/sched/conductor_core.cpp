@@ -144,6 +144,16 @@ void conductor_core::block_gone(node_id node, const block_key& key) {
   if (const auto i = cluster_.index_of(node)) index_.remove(key, *i);
 }
 
+std::vector<block_key> conductor_core::kept_elsewhere(node_id node, std::span<const block_key> keys) const {
+  std::vector<block_key> out;
+  const auto i = cluster_.index_of(node);
+  if (!i) return out;
+  for (const auto& k : keys) index_.prefetch(k);
+  for (const auto& k : keys)
+    if (index_.kept_elsewhere(k, *i)) out.push_back(k);
+  return out;
+}
+
 void conductor_core::forget_blocks(node_id node) {
   const auto old = cluster_.index_of(node);
   if (!old) return;

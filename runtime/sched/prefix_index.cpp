@@ -444,6 +444,27 @@ std::size_t prefix_index::holder_count(const block_key& key) const {
   return n;
 }
 
+bool prefix_index::kept_elsewhere(const block_key& key, node_index node) const {
+  const auto* s = find(key.low);
+  const auto own = s == nullptr ? holder{0} : holder_at(*s, node);
+  if (own == 0 || dead_.test(node)) return false;
+  const auto rank = [&](node_index n, bool dram) {
+    const auto lot = (key.low ^ (n + 1) * 0x9E3779B97F4A7C15ull) * 0xD6E8FEB86659FD93ull;
+    return std::uint64_t{dram} << 63 | lot >> 1;
+  };
+  const auto mine = rank(node, in_dram(own));
+  const auto outranks = [&](node_index n, bool dram) {
+    return n != node && !dead_.test(n) && rank(n, dram) > mine;
+  };
+  if (s->is_spilled() && sets_[s->set()].is_bitmap) {
+    const auto& set = sets_[s->set()];
+    bool found = false;
+    set.held.for_each([&](node_index n) { found = found || outranks(n, set.dram.test(n)); });
+    return found;
+  }
+  return std::ranges::any_of(listed(*s), [&](holder h) { return outranks(node_of(h), in_dram(h)); });
+}
+
 std::size_t prefix_index::memory_bytes() const noexcept {
   std::size_t bytes = segments_.capacity() * sizeof(segment) + sets_.capacity() * sizeof(holder_set) +
                       held_.capacity() * sizeof(std::uint64_t);

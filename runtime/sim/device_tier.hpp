@@ -57,7 +57,7 @@ class device_tier {
   /// Rows that decoding made, on their way back: a step's are too few to take time.
   void wrote(std::uint64_t tokens) noexcept { stats_.stored_bytes += tokens * bytes_per_token_; }
 
-  /// Whether what passes make may stay. If not, the five below have nothing to say.
+  /// Whether what passes make may stay. If not, the others below have nothing to say.
   bool keeps() const noexcept { return !rule_.through; }
   /// As `device_kv` has them on a live device.
   std::uint32_t match(std::span<const block_key> keys) const { return keeps() ? residency_.match(keys) : 0; }
@@ -74,6 +74,7 @@ class device_tier {
   std::vector<kv_residency::change> take_changes() {
     return keeps() ? residency_.take_changes() : std::vector<kv_residency::change>{};
   }
+  void alone(std::span<const block_key> keys) { residency_.alone(keys); }
   std::optional<kv_residency::write> next_write() {
     return keeps() ? residency_.next_write(rule_.ahead(blocks_)) : std::nullopt;
   }

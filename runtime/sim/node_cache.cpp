@@ -67,7 +67,7 @@ cache_hit node_cache::pin(std::span<const block_key> keys, std::uint32_t most, s
       const auto on_disk = ssd_.find(keys[i]);
       if (on_disk == eviction_index::none || make_room(1) == 0) break;
       ssd_.touch(on_disk, now);
-      if (copies_matter()) ssd_.set_copy(on_disk, true);
+      if (copies_matter()) ssd_.set_copy(on_disk, copy_kind::comes_again);
       h = dram_.insert(keys[i], parent_of(keys, i), i, now);
       conductor_->block_held(node_, keys[i], holder_tier::dram);
       ++hit.from_ssd;
@@ -135,6 +135,7 @@ void node_cache::prepare(std::span<const block_key> keys, std::uint32_t from) co
 
 void node_cache::insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now) {
   latest_ = now;
+  ask_for_copies();
   auto i = from;
   for (; i < keys.size(); ++i) {
     const auto h = dram_.find(keys[i]);
@@ -197,6 +198,7 @@ std::size_t node_cache::make_room(std::size_t wanted) {
 void node_cache::on_device(const block_key& key, bool held) {
   if (held) on_device_.insert(key);
   else on_device_.erase(key);
+  set_copy(key, dram_.find(key) != eviction_index::none);
   if (dram_.find(key) != eviction_index::none || ssd_.find(key) != eviction_index::none) return;
   if (held) {
     conductor_->block_held(node_, key, holder_tier::dram);
@@ -206,9 +208,19 @@ void node_cache::on_device(const block_key& key, bool held) {
   }
 }
 
-void node_cache::set_copy(const block_key& key, bool copy) {
+void node_cache::set_copy(const block_key& key, bool in_memory) {
   if (!copies_matter()) return;
-  if (const auto h = ssd_.find(key); h != eviction_index::none) ssd_.set_copy(h, copy);
+  const auto h = ssd_.find(key);
+  if (h == eviction_index::none) return;
+  if (in_memory || (options_.device_gives_back && on_device_.contains(key)))
+    ssd_.set_copy(h, copy_kind::comes_again);
+  else if (ssd_.copy(h) == copy_kind::comes_again) ssd_.set_copy(h, copy_kind::alone);
+}
+
+/// As a shard does, a batch at a time.
+void node_cache::ask_for_copies() {
+  const auto keys = survey_.next(ssd_, ssd_evicted_, time_point{});
+  if (!keys.empty()) copy_survey::answer(ssd_, keys, conductor_->kept_elsewhere(node_, keys));
 }
 
 void node_cache::save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now) {
@@ -218,8 +230,10 @@ void node_cache::save(const block_key& key, const block_key& parent, std::uint32
     if (victim == eviction_index::none) return;
     const auto gone = ssd_.key(victim);
     ssd_.erase(victim);
+    ++ssd_evicted_;
     if (dram_.find(gone) != eviction_index::none) continue;
     if (on_device_.contains(gone)) {
+      if (options_.device_gives_back) device_alone_.push_back(gone);
       conductor_->block_held(node_, gone, holder_tier::dram);
     } else {
       conductor_->block_gone(node_, gone);

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <span>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
 #include "runtime/sched/conductor_core.hpp"
+#include "storage/copy_survey.hpp"
 #include "storage/eviction.hpp"
 #include "storage/write_policy.hpp"
 
@@ -20,6 +22,7 @@ struct node_cache_options {
   std::uint64_t ssd_blocks = 0;  ///< 0: no disk
   write_policy write = write_policy::write_back;
   std::uint32_t selective_hits = 2;
+  bool device_gives_back = false;  ///< see `tiered_store_options`
 };
 
 /// Leading blocks of a prompt that were found, by where they were.
@@ -43,6 +46,8 @@ class node_cache {
     dram_ = eviction_index{options_.dram};
     ssd_ = eviction_index{options_.ssd};
     on_device_.clear();
+    device_alone_.clear();
+    survey_ = {};
   }
   /// What `pin` of all of them would find; changes nothing.
   cache_hit match(std::span<const block_key> keys) const noexcept;
@@ -62,6 +67,8 @@ class node_cache {
 
   /// The node's device has the block, or no longer: it is said to be held while anything here has it.
   void on_device(const block_key& key, bool held);
+  /// Blocks that left the disk since the device has them, since the last call.
+  std::vector<block_key> take_device_alone() { return std::exchange(device_alone_, {}); }
 
   std::size_t dram_size() const noexcept { return dram_.size(); }
   std::size_t ssd_size() const noexcept { return ssd_.size(); }
@@ -72,11 +79,12 @@ class node_cache {
   void hold(eviction_index::handle h, pins& held);
   std::size_t make_room(std::size_t wanted);
   void save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
-  /// What memory has, too, leaves the disk first where it comes again when it leaves memory.
+  /// What memory or the device has, too, leaves the disk first where it comes again when it leaves them.
   bool copies_matter() const noexcept {
     return options_.ssd_blocks > 0 && writes_on_eviction(options_.write);
   }
-  void set_copy(const block_key& key, bool copy);
+  void set_copy(const block_key& key, bool in_memory);
+  void ask_for_copies();
   void used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i, std::uint64_t now);
   static const block_key& parent_of(std::span<const block_key> keys, std::uint32_t i) noexcept {
     return keys[i == 0 ? 0 : i - 1];
@@ -86,11 +94,13 @@ class node_cache {
   conductor_core* conductor_;
   node_id node_;
   eviction_index dram_, ssd_;
+  copy_survey survey_;
   std::unordered_set<block_key> on_device_;
+  std::vector<block_key> device_alone_;
   pins chain_;                   // scratch
   std::vector<block_key> gone_;  // scratch
   std::uint64_t latest_ = 0;
-  std::uint64_t ssd_written_ = 0, evicted_ = 0;
+  std::uint64_t ssd_written_ = 0, ssd_evicted_ = 0, evicted_ = 0;
 };
 
 }  // namespace mooncaf::sim

@@ -52,6 +52,7 @@ struct simulation_options {
 
   eviction_policy eviction = eviction_policy::lru;
   bool leaf_first = true;
+  std::uint32_t copy_age = eviction_options{}.copy_age;  ///< of what other nodes have, too
   write_policy write = write_policy::write_back;
   /// Of what a device with memory of its own makes, where prefill and decode share it; likewise.
   write_policy device_write = write_policy::write_through;

@@ -76,7 +76,7 @@ std::string json_of(const simulation_options& o) {
       .number("prefetch_timeout_base_s", to_seconds(o.prefetch.base))
       .number("prefetch_timeout_per_ki_token_s", to_seconds(o.prefetch.per_1024_tokens));
   j.count("prefetch_threshold", o.prefetch.threshold_tokens).number("hot_copy_share", o.hot_copy_share);
-  j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first);
+  j.text("eviction", to_string(o.eviction)).flag("leaf_first", o.leaf_first).count("copy_age", o.copy_age);
   j.text("write_policy", to_string(o.write)).count("selective_hits", o.selective_hits);
   j.flag("layerwise", o.layerwise).number("high_share", o.high_share).number("low_share", o.low_share);
   std::vector<std::string> disturbed;

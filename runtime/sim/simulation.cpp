@@ -32,6 +32,8 @@ node_cache_options cache_options_of(const simulation_options& o) {
   };
   node_cache_options c;
   c.dram = c.ssd = {o.eviction, o.leaf_first};
+  c.ssd.copy_age = o.copy_age;
+  c.device_gives_back = o.device_write == write_policy::write_back;
   c.dram_blocks = blocks(o.hardware.dram_tokens);
   c.ssd_blocks = blocks(o.hardware.ssd_tokens);
   c.write = o.write;

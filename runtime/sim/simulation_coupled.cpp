@@ -62,6 +62,7 @@ void simulation::tend_device(std::uint32_t instance) {
     if (after == before && before < keys.size()) break;  // memory has no room
   }
   for (const auto& c : device->take_changes()) cache.on_device(c.key, c.here);
+  device->alone(cache.take_device_alone());
 }
 
 /// Brings to memory what another node is to get and the device alone has. @returns how long that takes.

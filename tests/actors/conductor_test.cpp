@@ -27,6 +27,7 @@ cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std:
   return {
       [](look_atom, const block_keys_t&) { return prefix_view{}; },
       [](pin_atom, std::uint64_t, const block_keys_t&, std::uint32_t) { return pinned_slots{}; },
+      [](pin_atom, std::uint64_t, const block_keys_t&) { return pinned_slots{}; },
       [](pin_remote_atom, std::uint64_t, const block_keys_t&, std::int64_t) { return remote_blocks{}; },
       [](load_atom, const fetch_plan&, const prefix_load_ptr&) { return remote_blocks{}; },
       [](reserve_atom, std::uint64_t, std::uint32_t) { return std::vector<slot_index>{}; },

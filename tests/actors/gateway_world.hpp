@@ -92,6 +92,10 @@ class fake_conductor final : public conductor_actor::base {
         },
         [this](event_atom, const request_event& e) { log_->events.push_back(e); },
         [](blocks_atom, const block_event_batch&) { FAIL_CHECK("a gateway holds no blocks"); },
+        [](keep_atom, node_id, const block_keys_t&) {
+          FAIL_CHECK("a gateway holds no blocks");
+          return block_keys_t{};
+        },
         [](report_atom, const node_report&) {
           FAIL_CHECK("reports are the node's business");
           return roster_msg{};

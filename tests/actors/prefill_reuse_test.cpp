@@ -384,3 +384,24 @@ TEST_CASE_FIXTURE(far_world, "another node fetches what a device alone has: it c
   CHECK(status(a).slots_committed == 7);
   CHECK(until([&] { return all_idle(); }));
 }
+
+TEST_CASE_FIXTURE(far_world, "what decode's own device alone has is not sent to it again") {
+  const auto before = job(prompt(30), b, b);
+  serve(before);
+  REQUIRE(until([&] { return all_idle(); }));
+  REQUIRE(b.context->device_blocks->match(before.keys) == 7);
+  REQUIRE(status(b).slots_committed == 0);
+  // The next turn is computed by the other node, which has nothing of it.
+  auto tokens = before.tokens;
+  const auto more = prompt(9, 77);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  const auto next = job(tokens, a, b);
+  serve(next);
+  CHECK(log(next).first->stats.computed_tokens == tokens.size());
+  CHECK(log(next).tokens == reference(next));
+  std::uint64_t sent = 0;
+  for (const auto& p : ask<transfer_report>(a.messenger, status_atom_v).value().paths) sent += p.bytes;
+  const auto blocks = (tokens.size() + block_tokens - 1) / block_tokens;
+  CHECK(sent == (blocks - 7) * a.context->layout.block_bytes());
+  CHECK(until([&] { return all_idle(); }));
+}

@@ -153,9 +153,51 @@ def the_next_turn_goes_to_the_node_whose_device_has_the_session():
         print(f"     {mode}: {found} tokens found", flush=True)
 
 
+def a_full_ssd_gives_up_what_another_node_keeps():
+    """One node's disk holds six prompts of its own and six that the other has, too. When it gets full it gives up of the latter, though
+    the others are longer and all were used last at the same time; and no prompt is lost that one of them had."""
+    own = [f"{i}: mine alone. " + "the tide comes in and goes out again. " * 8 for i in range(6)]
+    both = [f"{i}: everybody's. " + "and the moon pulls. " * 8 for i in range(6)]
+    fresh = [f"{i}: later. " + "a gull. " * 8 for i in range(40)]
+    learn(own + both + fresh)
+    cached = ("--cache-dram", "1MiB", "--prefetch-threshold", "0", "--prefetch", "wait_complete", "--cache-write-policy", "write_through")
+    block = 2 * 2 * 2 * 32 * 16 * 2  # layers, keys and values, heads, their size, tokens, bytes
+    with Cluster() as cluster:
+        folder = lambda name: os.path.join(cluster.folder.name, "ssd-" + name)
+        held = {}
+        for name, prompts in (("one", own + both), ("other", both)):
+            client = one_server(cluster, *SMALL, *cached, "--ssd-path", folder(name), name=f"first-{name}")
+            ask_all(client, prompts, at_once=1)
+            cluster.wait_idle()
+            cluster.processes.pop(f"first-{name}").stop()
+            again = one_server(cluster, *SMALL, *cached, "--ssd-path", folder(name), name=f"count-{name}")
+            held[name] = wait_until("it is on the SSD", lambda: shard(again)["ssd_blocks"], 60)
+            cluster.processes.pop(f"count-{name}").stop()
+        port, control = free_port(), free_port()
+        cluster.start("front", "--role", "conductor,gateway", "--policy", "load_balancing", "--http", f"127.0.0.1:{port}", "--listen",
+                      f"127.0.0.1:{control}", "--metrics-listen", "127.0.0.1:0", *SMALL)
+        for name in ("one", "other"):
+            cluster.start(name, "--role", "prefill,decode", "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", "--data-listen",
+                          "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", *SMALL, *cached, "--ssd-path", folder(name), "--ssd-size",
+                          str((held["one"] + 1) * block))
+        client = cluster.wait_healthy("127.0.0.1", port)
+        of = lambda name: next(s for s in client.cluster()["shards"] if s["node"] == cluster.processes[name].node())
+        wait_until("both are members", lambda: len(shards_of(client)) == 2, 60)
+        copies = wait_until("it knows what the other keeps", lambda: of("one")["ssd_copies"], 60)
+        for prompt in fresh:
+            if of("one")["ssd_copies_dropped"] >= copies // 2:
+                break
+            ask(client, prompt)
+            cluster.wait_idle()
+        seen = of("one")
+        assert seen["ssd_last_copies_kept"] > 0 and seen["ssd_copies_dropped"] >= copies // 2, seen
+        assert seen["ssd_evictions"] == seen["ssd_copies_dropped"], seen
+        print(f"     {copies} of {held['one']} blocks were the other's, too: {seen['ssd_copies_dropped']} left, no other did", flush=True)
+
+
 TESTS = [what_only_the_device_held_survives_a_planned_stop, every_tier_too_small_gives_the_same_tokens,
          a_request_that_lost_its_place_on_the_device_goes_on_from_memory,
-         the_next_turn_goes_to_the_node_whose_device_has_the_session]
+         the_next_turn_goes_to_the_node_whose_device_has_the_session, a_full_ssd_gives_up_what_another_node_keeps]
 
 if __name__ == "__main__":
     main(TESTS)

@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <tuple>
 
+#include "storage/copy_survey.hpp"
 #include "tests/storage/block_maker.hpp"
 
 using namespace mooncaf;
@@ -39,15 +41,31 @@ struct reference {
     block_name name;
     std::uint64_t used, frequency;
     int pins;
-    bool copy = false;  ///< a nearer tier has it
+    copy_kind copy = copy_kind::alone;
   };
   eviction_options options;
   std::map<block_key, block> blocks;
+  std::uint64_t latest = 0;
 
   void use(const block_name& name, std::uint64_t now) {
-    auto& b = blocks.try_emplace(name.key, block{name, 0, 0, 0, false}).first->second;
-    b.used = now;
+    auto& b = blocks.try_emplace(name.key, block{name, 0, 0, 0}).first->second;
+    b.used = latest = now;
     ++b.frequency;
+  }
+  const block* coldest(copy_kind kind) const {
+    const block* best = nullptr;
+    for (const auto& [k, b] : blocks)
+      if (b.copy == kind && candidate(b) && (!best || rank(b) < rank(*best))) best = &b;
+    return best;
+  }
+  /// What comes again; else the coldest, where one that lies elsewhere counts as so much colder.
+  const block* victim() const {
+    if (const auto* b = coldest(copy_kind::comes_again)) return b;
+    const auto *spare = coldest(copy_kind::elsewhere), *alone = coldest(copy_kind::alone);
+    if (!spare || !alone) return spare ? spare : alone;
+    if (options.policy != eviction_policy::lru && spare->frequency != alone->frequency)
+      return spare->frequency < alone->frequency * options.copy_age ? spare : alone;
+    return (latest - spare->used) * options.copy_age >= latest - alone->used ? spare : alone;
   }
   bool candidate(const block& b) const {
     if (b.pins > 0) return false;
@@ -60,13 +78,13 @@ struct reference {
     const std::uint64_t shallow = ~std::uint64_t{b.name.depth};
     switch (options.policy) {
       case eviction_policy::lru:
-        return std::tuple(!b.copy, b.used, shallow, std::uint64_t{0});
+        return std::tuple(b.used, shallow, std::uint64_t{0});
       case eviction_policy::lfu:
-        return std::tuple(!b.copy, b.frequency, b.used, shallow);
+        return std::tuple(b.frequency, b.used, shallow);
       case eviction_policy::length_aware:
-        return std::tuple(!b.copy, b.frequency, shallow, b.used);
+        return std::tuple(b.frequency, shallow, b.used);
     }
-    return std::tuple(!b.copy, std::uint64_t{0}, shallow, std::uint64_t{0});
+    return std::tuple(std::uint64_t{0}, shallow, std::uint64_t{0});
   }
 };
 
@@ -157,6 +175,26 @@ TEST_CASE("a parent that arrives after its children is protected by them") {
   CHECK(index.consistent());
 }
 
+TEST_CASE("among about equally cold blocks those leave first that lie elsewhere, too") {
+  const auto alone = prompt({1, 1}), doubled = prompt({2, 2});
+  const auto gone_after = [&](std::uint64_t age, std::uint32_t copy_age) {
+    eviction_index index{{.copy_age = copy_age}};
+    use(index, alone, 1);
+    use(index, doubled, 20);
+    for (const auto& n : doubled) index.set_copy(index.find(n.key), copy_kind::elsewhere);
+    CHECK(index.elsewhere() == 2);
+    use(index, prompt({3}), 20 + age);
+    const bool spares = index.victim_spares_another();
+    const auto gone = evict(index);
+    CHECK(spares == (gone == doubled[1].key));
+    REQUIRE(index.consistent());
+    return gone;
+  };
+  CHECK(gone_after(20, 4) == doubled[1].key);
+  CHECK(gone_after(5, 4) == alone[1].key);  // much warmer: it stays although it is elsewhere, too
+  CHECK(gone_after(20, 1) == alone[1].key);
+}
+
 TEST_CASE("every policy agrees with its specification over random operations") {
   for (auto policy : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
     for (bool leaf_first : {true, false}) {
@@ -205,24 +243,23 @@ TEST_CASE("every policy agrees with its specification over random operations") {
               break;
             case 6:
               if (h == eviction_index::none) break;
-              known->second.copy = random() % 2 == 0;
+              known->second.copy = static_cast<copy_kind>(random() % 3);
               index.set_copy(h, known->second.copy);
-              CHECK(index.is_copy(h) == known->second.copy);
+              CHECK(index.copy(h) == known->second.copy);
               break;
             case 7:  // in use still, which is no further use
               if (h == eviction_index::none) break;
               index.keep_warm(h, now);
-              known->second.used = now;
+              known->second.used = model.latest = now;
               break;
             case 5: {
-              const reference::block* best = nullptr;
-              for (const auto& [k, b] : model.blocks)
-                if (model.candidate(b) && (!best || model.rank(b) < model.rank(*best))) best = &b;
+              const auto* best = model.victim();
               REQUIRE((best != nullptr) == (index.victim() != eviction_index::none));
               if (!best) break;
               // Equal ranks are equally good.
               const auto& chosen = model.blocks.at(index.key(index.victim()));
               REQUIRE(model.candidate(chosen));
+              REQUIRE(chosen.copy == best->copy);
               REQUIRE(model.rank(chosen) == model.rank(*best));
               model.blocks.erase(chosen.name.key);
               index.erase(index.victim());
@@ -235,6 +272,53 @@ TEST_CASE("every policy agrees with its specification over random operations") {
       }
     }
   }
+}
+
+TEST_CASE("a survey asks about every cold leaf, and an answer is good up to the next fork") {
+  eviction_index index{{}};
+  const auto one = prompt({1, 1, 1}), fork = prompt({1, 1, 2, 1});
+  use(index, one, 1);
+  use(index, fork, 2);
+  std::vector<block_key> leaves{one.back().key, fork.back().key};
+  for (int i = 0; i < 5000; ++i) {
+    const auto single = prompt({10 + i});
+    use(index, single, 3);
+    leaves.push_back(single[0].key);
+  }
+  use(index, prompt({9000}), 100);
+  const auto warm = prompt({9000})[0].key;
+
+  copy_survey survey;
+  std::vector<block_key> asked;
+  const time_point now{};
+  for (auto keys = survey.next(index, 0, now); !keys.empty(); keys = survey.next(index, 0, now)) {
+    CHECK(keys.size() <= 512);
+    asked.insert(asked.end(), keys.begin(), keys.end());
+  }
+  std::ranges::sort(asked);
+  std::ranges::sort(leaves);
+  CHECK(asked == leaves);
+  CHECK_FALSE(std::ranges::binary_search(asked, warm));  // it stays whatever others have
+  CHECK(survey.next(index, 1, now).size() > 0);          // something left: who comes next?
+  while (!survey.next(index, 1, now).empty()) {
+  }
+  CHECK(survey.next(index, 1, now + std::chrono::seconds(6)).size() > 0);  // others' blocks come and go
+
+  const auto kind = [&](const block_name& n) { return index.copy(index.find(n.key)); };
+  copy_survey::answer(index, asked, std::vector{fork.back().key});
+  CHECK(kind(fork[3]) == copy_kind::elsewhere);
+  CHECK(kind(fork[2]) == copy_kind::elsewhere);
+  CHECK(kind(fork[1]) == copy_kind::alone);  // of the other prompt, too
+  CHECK(kind(one[2]) == copy_kind::alone);
+  index.set_copy(index.find(one[2].key), copy_kind::comes_again);
+  copy_survey::answer(index, std::vector{one[2].key, block_key{1, 2}, fork[3].key}, {});
+  CHECK(kind(one[2]) == copy_kind::comes_again);
+  CHECK(kind(fork[2]) == copy_kind::alone);
+  CHECK(index.elsewhere() == 0);
+  CHECK(index.consistent());
+  eviction_index told{{.copy_age = 1}};
+  use(told, one, 1);
+  CHECK(copy_survey{}.next(told, 0, now).empty());
 }
 
 TEST_CASE("the flat index keeps every key through growth and deletion") {

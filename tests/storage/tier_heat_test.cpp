@@ -61,6 +61,41 @@ TEST_CASE("where blocks are written as they are made, the SSD keeps what was use
   f.check();
 }
 
+TEST_CASE(
+    "of about equally cold blocks a full SSD gives up those that other nodes keep, and never a last one") {
+  for (const auto policy : {write_policy::write_back, write_policy::write_through}) {
+    CAPTURE(to_string(policy));
+    tiered_fixture f(8, options_for(policy, 24));
+    const auto single = prompt({1, 1, 1, 1}), doubled = prompt({2, 2, 2, 2});
+    CHECK(f.store.ask_for_copies().empty());  // there is room
+    f.write(alice, single);
+    f.store.release_all(alice);
+    f.drain();
+    f.write(alice, doubled);
+    f.store.release_all(alice);
+    f.drain();
+    const auto answer = [&] {
+      auto asked = f.store.ask_for_copies();
+      std::vector<block_key> kept;
+      for (const auto& key : asked)
+        if (key == doubled.back().key) kept.push_back(key);
+      f.store.copies_are(asked, kept);
+      return !kept.empty();
+    };
+    push_until(f, [&] { return answer(); });
+    CHECK(f.store.ssd_stats().ssd_evictions == 0);
+    CHECK(f.store.ssd_stats().copies == 4);
+    // Younger than the others, and yet they make room; no hole is left at any time.
+    push_until(f, [&] { return f.store.ssd_stats().ssd_evictions >= 4; });
+    CHECK(f.store.match(keys_of(single)).total() == 4);
+    CHECK(f.store.match(keys_of(doubled)).total() == 0);
+    CHECK(f.store.ssd_stats().copies_dropped == 4);
+    CHECK(f.store.ssd_stats().last_copies_kept == 4);
+    CHECK(f.store.ssd_stats().copies == 0);
+    f.check();
+  }
+}
+
 TEST_CASE("a block that comes from the tier above is as cold as it was there") {
   tiered_fixture f(4, {});
   const auto first = prompt({1}), second = prompt({2}), cold = prompt({3});

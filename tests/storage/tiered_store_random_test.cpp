@@ -42,7 +42,7 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
         std::erase(owners, dead);
         if (owners.empty()) owners.push_back(owner_id{next_owner++});
       };
-      switch (below(9)) {
+      switch (below(10)) {
         case 0:
         case 1: {
           const auto from = f.store.match(keys_of(names)).total();
@@ -84,6 +84,16 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
           const auto keys = keys_of(names);
           const auto ticket = f.store.load(std::span{keys}.subspan(held.dram, held.ssd), into, o, now + 2s);
           if (ticket) waiting[*ticket] = o;
+          break;
+        }
+        case 9: {
+          // Others have this or that; the answer may be late, so that it is about blocks that are gone.
+          auto asked = f.store.ask_for_copies();
+          if (asked.empty()) asked = {names.back().key};
+          std::vector<block_key> kept;
+          std::ranges::copy_if(asked, std::back_inserter(kept), [&](const auto&) { return below(2) == 0; });
+          if (below(4) == 0) f.store.expire(now);
+          f.store.copies_are(asked, kept);
           break;
         }
         case 7: {

@@ -85,6 +85,10 @@ std::vector<argument> policy_arguments(simulation_request& r) {
             o.max_tokens, 1, 1u << 24),
       choice("eviction", "which block gives way", {"lru", "lfu", "length_aware"}, o.eviction),
       flag("any-victim", "let blocks give way whose children are here: a prefix may get holes", r.any_victim),
+      whole("copy-age",
+            "what other nodes have, too, leaves a full disk as if it had not been used for so many times as "
+            "long; 1: it makes no difference",
+            o.copy_age, 1, 1'000'000),
       choice("write-policy", "when blocks go to disk",
              {"write_back", "write_through", "write_through_selective"}, o.write),
       choice("device-write-policy",

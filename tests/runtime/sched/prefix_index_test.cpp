@@ -120,6 +120,42 @@ TEST_CASE("a system prompt that every node holds is matched as a crowd") {
   CHECK(index.holder_count(tail[0]) == 1);
 }
 
+TEST_CASE("of several holders of a block exactly one keeps it, and who has it in memory comes first") {
+  for (const std::size_t holders : {1, 2, 4, 5, 60, 200}) {
+    CAPTURE(holders);
+    prefix_index index;
+    std::vector<node_index> nodes;
+    for (std::size_t i = 0; i < holders; ++i) nodes.push_back(*index.add_node());
+    std::vector<std::size_t> keeps(holders);
+    const auto keepers = [&](const block_key& k) {
+      std::vector<node_index> out;
+      for (const auto n : nodes)
+        if (!index.kept_elsewhere(k, n)) out.push_back(n);
+      return out;
+    };
+    constexpr std::uint64_t blocks = 400;
+    for (std::uint64_t b = 0; b < blocks; ++b) {
+      for (const auto n : nodes) index.add(key(b), n, holder_tier::ssd);
+      const auto first = keepers(key(b));
+      REQUIRE(first.size() == 1);
+      ++keeps[first[0]];
+      const auto other = nodes[(first[0] + 1) % holders];
+      index.add(key(b), other, holder_tier::dram);
+      CHECK(keepers(key(b)) == std::vector{other});
+      // Whoever kept it lets go: another one does.
+      index.remove(key(b), other);
+      if (holders > 1) CHECK(index.kept_elsewhere(key(b), other) == false);
+      CHECK(keepers(key(b)).size() == (holders > 1 ? 2 : 1));  // the one that lacks it is told nothing
+    }
+    if (holders > 1 && holders <= 5)
+      CHECK(*std::ranges::min_element(keeps) > blocks / holders / 2);  // the load is shared
+    if (holders == 1) continue;
+    index.add(key(1), nodes[0], holder_tier::dram);
+    index.drop_node(nodes[0]);
+    CHECK(keepers(key(1)).size() == 2);  // one of the living, and the dead one, which has nothing
+  }
+}
+
 TEST_CASE("a dropped node is gone at once, and its number comes back only without its blocks") {
   prefix_index index;
   const auto a = *index.add_node();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/sim/node_cache.hpp"
 #include "tests/runtime/sim/world.hpp"
 
 using namespace mooncaf;
@@ -215,4 +216,57 @@ TEST_CASE("requests of high priority keep their goodput while the others make ro
   const auto loaded = run(o, records);
   CHECK(share(loaded) >= 0.99 * share(unloaded));
   CHECK(loaded.all().rejected() > 0);
+}
+
+namespace {
+
+/// Keys of a prompt of its own.
+std::vector<block_key> prompt_keys(std::uint64_t session, std::size_t blocks) {
+  std::vector<block_key> keys;
+  for (std::size_t i = 0; i < blocks; ++i)
+    keys.push_back(hash_text128(std::to_string(session) + "/" + std::to_string(i)));
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("a full disk gives up what another node keeps before what nobody else has") {
+  for (const bool knows : {false, true}) {
+    CAPTURE(knows);
+    conductor_core conductor{conductor_options{}};
+    node_cache_options options;
+    options.ssd.copy_age = knows ? 4 : 1;
+    options.dram_blocks = 8;
+    options.ssd_blocks = 24;
+    std::vector<node_cache> nodes;
+    for (const std::uint64_t id : {1, 2}) {
+      REQUIRE(conductor.add_node(node_id{id}));
+      nodes.emplace_back(options, conductor, node_id{id});
+    }
+    const auto single = prompt_keys(1, 8), doubled = prompt_keys(2, 8);
+    std::uint64_t now = 0;
+    nodes[0].insert(single, 0, ++now);
+    for (auto& n : nodes) n.insert(doubled, 0, ++now);
+    const auto found = [&](std::size_t n, const auto& keys) { return nodes[n].match(keys).blocks; };
+    for (std::uint64_t other = 10; found(0, single) == 8 && found(0, doubled) + found(1, doubled) == 16;
+         ++other) {
+      REQUIRE(other < 100);
+      for (auto& n : nodes) n.insert(prompt_keys(other, 1), 0, ++now);
+    }
+    CHECK(found(0, single) == (knows ? 8 : 7));
+    CHECK(std::max(found(0, doubled), found(1, doubled)) == 8);  // never both
+    CHECK(std::min(found(0, doubled), found(1, doubled)) == (knows ? 7 : 8));
+  }
+}
+
+TEST_CASE("nodes that know what others keep find more, on disks that are too small") {
+  const auto records = conversation_like(6000);
+  auto o = a800_cluster(8, 8);
+  o.hardware.dram_tokens = 250'000;
+  o.hardware.ssd_tokens = 1'000'000;
+  const auto hits = [&](std::uint32_t copy_age) {
+    o.copy_age = copy_age;
+    return run(o, records).hit_share();
+  };
+  CHECK(hits(4) > hits(1) + 0.002);
 }

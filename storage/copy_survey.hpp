@@ -1,0 +1,41 @@
+#pragma once
+// What a full SSD learns about its coldest blocks: which of them others keep, too. Pure, so that a simulator
+// asks what a shard asks. Depends on runtime/base alone.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+#include "storage/eviction.hpp"
+
+namespace mooncaf {
+
+/// Goes over the blocks of one tier, again and again while it gives some up, and has whoever knows asked
+/// about those that may leave next:
+/// ```
+///   next ──► {keys of cold leaves} ──► who knows what other nodes keep ──► answer: set_copy, up the prompt
+/// ```
+/// Who keeps a block has what comes before it, too, since every tier is closed under prefixes: an answer is
+/// good for the leaf and for all before it that have no other child.
+/// @thread  not synchronised.  @cost `next`: a few thousand blocks looked at a call.
+class copy_survey {
+ public:
+  /// Keys to ask about now; none if all were asked about a moment ago, and nothing was given up since.
+  /// @param given_up  blocks that the tier has given up since the start.
+  std::vector<block_key> next(const eviction_index& order, std::uint64_t given_up, time_point now);
+  /// What came back: those of `asked`, in their order, that another node keeps. Blocks that are gone are
+  /// ignored.
+  static void answer(eviction_index& order, std::span<const block_key> asked,
+                     std::span<const block_key> kept_elsewhere);
+
+ private:
+  static constexpr std::size_t keys_max = 512;    // a message of 8 KiB
+  static constexpr std::size_t steps_max = 4096;  // some ten microseconds
+
+  eviction_index::handle cursor_ = eviction_index::none;
+  std::uint64_t given_up_ = 0;  // when the round began
+  time_point round_ = time_point{} - std::chrono::hours(1);
+};
+
+}  // namespace mooncaf
