@@ -160,7 +160,7 @@ using conductor_actor = caf::typed_actor<
     MOONCAF_RPC(placement_msg, schedule_atom, schedule_job),
     MOONCAF_RPC(void, event_atom, request_event),
     MOONCAF_RPC(void, blocks_atom, block_event_batch),
-    // Which of a node's blocks, in their order, another one keeps, too.
+    // Which of a node's blocks, in their order, another one keeps, too; the question in pairs (copy_survey).
     MOONCAF_RPC(block_keys_t, keep_atom, node_id, block_keys_t),
     // How a node stands; answers with how it stands with the conductor, and with the members if it does not know them.
     MOONCAF_RPC(roster_msg, report_atom, node_report),

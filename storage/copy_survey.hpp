@@ -14,17 +14,20 @@ namespace mooncaf {
 /// Goes over the blocks of one tier, again and again while it gives some up, and has whoever knows asked
 /// about those that may leave next:
 /// ```
-///   next ──► {keys of cold leaves} ──► who knows what other nodes keep ──► answer: set_copy, up the prompt
+///   next ──► {cold leaf, who draws its lot}… ──► who knows what other nodes keep ──► answer: set_copy,
+///                                                                                       up the prompt
 /// ```
+/// Of several holders of a block a lot says who keeps it. It is drawn by a block before it, at a depth that is
+/// a power of four, so that one node keeps most of a prompt's end, and others all that it needs no more.
 /// Who keeps a block has what comes before it, too, since every tier is closed under prefixes: an answer is
 /// good for the leaf and for all before it that have no other child.
 /// @thread  not synchronised.  @cost `next`: a few thousand blocks looked at a call.
 class copy_survey {
  public:
-  /// Keys to ask about now; none if all were asked about a moment ago, and nothing was given up since.
+  /// Keys to ask about now, in pairs (see above); none if all were asked about a moment ago, and nothing was given up since.
   /// @param given_up  blocks that the tier has given up since the start.
   std::vector<block_key> next(const eviction_index& order, std::uint64_t given_up, time_point now);
-  /// What came back: those of `asked`, in their order, that another node keeps. Blocks that are gone are
+  /// What came back: those leaves of `asked`, in their order, that another node keeps. Blocks that are gone are
   /// ignored.
   static void answer(eviction_index& order, std::span<const block_key> asked,
                      std::span<const block_key> kept_elsewhere);

@@ -148,9 +148,9 @@ std::vector<block_key> conductor_core::kept_elsewhere(node_id node, std::span<co
   std::vector<block_key> out;
   const auto i = cluster_.index_of(node);
   if (!i) return out;
-  for (const auto& k : keys) index_.prefetch(k);
-  for (const auto& k : keys)
-    if (index_.kept_elsewhere(k, *i)) out.push_back(k);
+  for (std::size_t k = 0; k + 1 < keys.size(); k += 2) index_.prefetch(keys[k]);
+  for (std::size_t k = 0; k + 1 < keys.size(); k += 2)
+    if (index_.kept_elsewhere({keys[k + 1].low, keys[k].low}, *i)) out.push_back(keys[k]);
   return out;
 }
 

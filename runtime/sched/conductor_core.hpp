@@ -121,6 +121,7 @@ class conductor_core {
   /// Forgets what a node holds; its snapshot follows.
   virtual void forget_blocks(node_id node);
   /// Those of the node's blocks, in their order, that another node keeps (`prefix_index::kept_elsewhere`).
+  /// @param keys  in pairs: of a block, and of the one before it that draws its lot (`copy_survey`).
   std::vector<block_key> kept_elsewhere(node_id node, std::span<const block_key> keys) const;
   // ---- hot blocks ----
   /// Blocks that the node's memory holds: `hot_copy_share` of them may be copies. On nodes that told nothing

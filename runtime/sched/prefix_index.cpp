@@ -449,7 +449,7 @@ bool prefix_index::kept_elsewhere(const block_key& key, node_index node) const {
   const auto own = s == nullptr ? holder{0} : holder_at(*s, node);
   if (own == 0 || dead_.test(node)) return false;
   const auto rank = [&](node_index n, bool dram) {
-    const auto lot = (key.low ^ (n + 1) * 0x9E3779B97F4A7C15ull) * 0xD6E8FEB86659FD93ull;
+    const auto lot = (key.high ^ (n + 1) * 0x9E3779B97F4A7C15ull) * 0xD6E8FEB86659FD93ull;
     return std::uint64_t{dram} << 63 | lot >> 1;
   };
   const auto mine = rank(node, in_dram(own));

@@ -56,8 +56,8 @@ class prefix_index {
   std::size_t holder_count(const block_key& key) const;
 
   /// Whether, of several nodes with this block, another one than `node` is to keep it: one that has it in
-  /// memory before those that have it on SSD, and among equals by lot, so that exactly one of the holders
-  /// is told no.
+  /// memory before those that have it on SSD, and among equals by a lot that `key.high` draws (the block is
+  /// found by `key.low`), so that exactly one of the holders is told no.
   bool kept_elsewhere(const block_key& key, node_index node) const;
 
   /// Blocks that this node is said to hold, in any tier: what its shard holds, if no word was lost.

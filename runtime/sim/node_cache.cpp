@@ -219,6 +219,7 @@ void node_cache::set_copy(const block_key& key, bool in_memory) {
 
 /// As a shard does, a batch at a time.
 void node_cache::ask_for_copies() {
+  if (ssd_.size() < options_.ssd_blocks - options_.ssd_blocks / 16) return;
   const auto keys = survey_.next(ssd_, ssd_evicted_, time_point{});
   if (!keys.empty()) copy_survey::answer(ssd_, keys, conductor_->kept_elsewhere(node_, keys));
 }

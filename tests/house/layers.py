@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "runtime/reasoning": [BASE, "runtime/grammar/gbnf.hpp"],
     "runtime/sched": [BASE],
     "runtime/request": [BASE, "runtime/sched", "runtime/model/sampling_params.hpp"],
-    "runtime/sim": [BASE, "runtime/sched", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp", "config", "storage/eviction.hpp", "storage/write_policy.hpp"],
+    "runtime/sim": [BASE, "runtime/sched", "runtime/model/forward_pass.hpp", "runtime/model/kv_residency.hpp", "config", "storage/copy_survey.hpp", "storage/eviction.hpp", "storage/write_policy.hpp"],
     "runtime/sim/cli": [BASE, "runtime/sim", "runtime/sched", "runtime/model", "gpu/host", "config",
                         "storage/eviction.hpp", "storage/mapped_file.hpp"],
     "actors/http": [BASE, "runtime/text", "runtime/grammar", "runtime/tools", "runtime/model", "runtime/sched/rate_limit.hpp", "config"],

@@ -7,6 +7,7 @@ The tokens are those of a server without any of it, and nothing is held in the e
 import concurrent.futures
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, free_port, main, one_server, text_of, wait_until  # noqa: E402
@@ -159,27 +160,28 @@ def a_full_ssd_gives_up_what_another_node_keeps():
     own = [f"{i}: mine alone. " + "the tide comes in and goes out again. " * 8 for i in range(6)]
     both = [f"{i}: everybody's. " + "and the moon pulls. " * 8 for i in range(6)]
     fresh = [f"{i}: later. " + "a gull. " * 8 for i in range(40)]
-    learn(own + both + fresh)
-    cached = ("--cache-dram", "1MiB", "--prefetch-threshold", "0", "--prefetch", "wait_complete", "--cache-write-policy", "write_through")
-    block = 2 * 2 * 2 * 32 * 16 * 2  # layers, keys and values, heads, their size, tokens, bytes
+    model = ("--model", "dummy:layers=4,dim=128,heads=4,kv_heads=4,head_dim=128,ffn=128,vocab=512", *REST)
+    learn(own + both + fresh, model=model)
+    cached = (*model, "--cache-dram", "8MiB", "--prefetch-threshold", "0", "--prefetch", "wait_complete", "--cache-write-policy", "write_through")
+    blocks_of_mib = 8  # a block: 4 layers, keys and values, 4 heads of 128, 16 tokens, 2 bytes each
     with Cluster() as cluster:
         folder = lambda name: os.path.join(cluster.folder.name, "ssd-" + name)
         held = {}
         for name, prompts in (("one", own + both), ("other", both)):
-            client = one_server(cluster, *SMALL, *cached, "--ssd-path", folder(name), name=f"first-{name}")
+            client = one_server(cluster, *cached, "--ssd-path", folder(name), name=f"first-{name}")
             ask_all(client, prompts, at_once=1)
             cluster.wait_idle()
             cluster.processes.pop(f"first-{name}").stop()
-            again = one_server(cluster, *SMALL, *cached, "--ssd-path", folder(name), name=f"count-{name}")
+            again = one_server(cluster, *cached, "--ssd-path", folder(name), name=f"count-{name}")
             held[name] = wait_until("it is on the SSD", lambda: shard(again)["ssd_blocks"], 60)
             cluster.processes.pop(f"count-{name}").stop()
         port, control = free_port(), free_port()
         cluster.start("front", "--role", "conductor,gateway", "--policy", "load_balancing", "--http", f"127.0.0.1:{port}", "--listen",
-                      f"127.0.0.1:{control}", "--metrics-listen", "127.0.0.1:0", *SMALL)
+                      f"127.0.0.1:{control}", "--metrics-listen", "127.0.0.1:0", *model)
         for name in ("one", "other"):
             cluster.start(name, "--role", "prefill,decode", "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", "--data-listen",
-                          "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", *SMALL, *cached, "--ssd-path", folder(name), "--ssd-size",
-                          str((held["one"] + 1) * block))
+                          "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", *cached, "--ssd-path", folder(name), "--ssd-size",
+                          f"{-(-held['one'] // blocks_of_mib)}MiB")
         client = cluster.wait_healthy("127.0.0.1", port)
         of = lambda name: next(s for s in client.cluster()["shards"] if s["node"] == cluster.processes[name].node())
         wait_until("both are members", lambda: len(shards_of(client)) == 2, 60)
@@ -189,6 +191,9 @@ def a_full_ssd_gives_up_what_another_node_keeps():
                 break
             ask(client, prompt)
             cluster.wait_idle()
+            asked = time.monotonic()
+            silent = lambda: next(n["silent_s"] for n in client.cluster()["nodes"] if n["name"] == cluster.processes["one"].node())
+            wait_until("it reported since", lambda: silent() < time.monotonic() - asked)
         seen = of("one")
         assert seen["ssd_last_copies_kept"] > 0 and seen["ssd_copies_dropped"] >= copies // 2, seen
         assert seen["ssd_evictions"] == seen["ssd_copies_dropped"], seen

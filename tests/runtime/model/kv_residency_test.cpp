@@ -290,6 +290,14 @@ TEST_CASE("what somebody wants in memory is written next, behind what is there")
   CHECK(again->chain.size() == 6);
   r.wrote(again->id, 6);
   CHECK(r.consistent());
+  // What nobody else has any more is written before it leaves, and not sooner.
+  const auto before = r.unwritten();
+  r.alone(std::vector{keys[5], block_key{7, 7}});
+  CHECK(r.unwritten() == before + 1);
+  CHECK(!r.next_write(0));
+  while (const auto w = r.next_write(12)) r.wrote(w->id, static_cast<std::uint32_t>(w->chain.size()));
+  CHECK(r.unwritten() == 0);
+  CHECK(r.consistent());
 }
 
 TEST_CASE(

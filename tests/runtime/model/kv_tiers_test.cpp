@@ -50,14 +50,12 @@ struct world {
   /// The device's news, and what a shard is told of other nodes, late or never. @pre locked.
   void hear() {
     for (const auto& c : kv->take_changes()) tiers.store.on_device({c.key, c.parent, c.depth}, c.here);
-    if (const auto alone = tiers.store.take_device_alone(); !alone.empty()) {
-      left_to_device += alone.size();
-      kv->alone(alone);
-    }
+    kv->alone(tiers.store.take_device_alone());
     if (random() % 3 == 0) tiers.store.copies_are(asked, kept);
     asked = tiers.store.ask_for_copies();
     kept.clear();
-    std::ranges::copy_if(asked, std::back_inserter(kept), [&](const auto&) { return random() % 2 == 0; });
+    for (std::size_t i = 0; i < asked.size(); i += 2)
+      if (random() % 2 == 0) kept.push_back(asked[i]);
   }
   /// Some of what the disk was asked for happens. @pre locked.
   void disk_works() {
@@ -82,7 +80,6 @@ struct world {
   time_point clock{};
   std::uint64_t next_owner = 1;
   std::vector<block_key> asked, kept;
-  std::size_t left_to_device = 0;
   std::size_t read_blocks = 0, cancelled = 0, refused = 0, promotions = 0, adopted = 0, written = 0;
   std::unique_ptr<device> dev;
   std::shared_ptr<device_kv> kv;
@@ -359,7 +356,7 @@ void check_nothing_leaked(world& w) {
 TEST_CASE(
     "requests over three tiers that are full, slow and broken read what belongs there, and leak nothing") {
   std::size_t read = 0, cancelled = 0, refused = 0, promotions = 0, adopted = 0, written = 0;
-  std::size_t left_to_device = 0, copies_dropped = 0, last_copies_kept = 0;
+  std::size_t copies_dropped = 0, last_copies_kept = 0;
   for (std::uint32_t seed = 1; seed <= 18; ++seed) {
     CAPTURE(seed);
     world w(seed, (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed % 9);  // some stay in odd ones
@@ -369,7 +366,6 @@ TEST_CASE(
     check_nothing_leaked(w);
     read += w.read_blocks, cancelled += w.cancelled, refused += w.refused, promotions += w.promotions;
     adopted += w.adopted, written += w.written;
-    left_to_device += w.left_to_device;
     copies_dropped += w.tiers.store.ssd_stats().copies_dropped;
     last_copies_kept += w.tiers.store.ssd_stats().last_copies_kept;
   }
@@ -379,7 +375,6 @@ TEST_CASE(
   CHECK(refused > 10);
   CHECK(adopted > 50);
   CHECK(written > 50);
-  CHECK(left_to_device > 10);
   CHECK(copies_dropped > 50);
   CHECK(last_copies_kept > 10);
 }
