@@ -145,9 +145,9 @@ constexpr bool takes(std::index_sequence<I...>) {
 }
 
 /// How many members an aggregate has: the longest list of initialisers that it takes.
-template <class T, std::size_t N = 24>
+template <class T, std::size_t N = 30>
 constexpr std::size_t member_count() {
-  static_assert(!takes<T>(std::make_index_sequence<25>{}), "raise the limit");
+  static_assert(!takes<T>(std::make_index_sequence<31>{}), "raise the limit");
   if constexpr (takes<T>(std::make_index_sequence<N>{})) {
     return N;
   } else {
