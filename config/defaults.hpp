@@ -81,6 +81,7 @@ inline constexpr auto eviction = store_eviction_choice::lru;          // what us
 inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room
 inline constexpr double hot_reads = 0;            // reads a second; 0: a copy nobody asked for costs memory
 inline constexpr std::uint32_t hot_replicas = 2;  // one host more halves the load of the one it had
+inline constexpr std::uint32_t shards = 1;  // one thread answers more than most hosts ask; objects stay whole
 }  // namespace store
 
 namespace scheduler {

@@ -128,6 +128,7 @@ struct store_options {
   std::uint32_t hot_replicas = 0;                ///< that it has at most
   std::string tenants_file;                      ///< empty: no tenants
   std::string state_folder;                      ///< empty: beside the user's secret
+  std::uint32_t shards = 0;                      ///< among which the objects are divided, each with a thread
 };
 
 struct scheduler_options {

@@ -57,6 +57,16 @@ static void add_directory(table& t) {
            s, at(c, &store_options::state_folder), "DIR"));
 }
 
+static void add_shards(table& t) {
+  t.push_back(integer<store_options, std::uint32_t>(
+      {"store-shards", "shards",
+       "Threads among which the objects are divided by their keys; each has an even part of what every "
+       "process "
+       "lends. Another number than before begins an empty store",
+       "conductor"},
+      "store", at(&options::store, &store_options::shards), 1, 16, "shards"));
+}
+
 void add_store(table& t) {
   const auto c = &options::store;
   const std::string s = "store";
@@ -97,6 +107,7 @@ void add_store(table& t) {
        "cache"},
       s, at(c, &store_options::gate_port), 0, 65535, ""));
   add_directory(t);
+  add_shards(t);
 }
 
 }  // namespace mooncaf::config

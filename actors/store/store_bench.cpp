@@ -52,19 +52,21 @@ result<json> measure_exists(store_client& store, double seconds) {
   const auto alone = repeat(
       seconds, [&](std::size_t i) { return store.exists(std::span{keys}.subspan(i % batch, 1))[0] >= 0; });
   const auto batched = repeat(seconds, [&](std::size_t) { return store.exists(keys)[0] >= 0; });
-  const auto link = store.link();
-  if (!link) return fail(link.error());
+  const auto links = store.links();
+  if (!links) return fail(links.error());
   const auto piped = repeat(seconds, [&](std::size_t) {
-    std::vector<std::uint64_t> asked;
+    std::vector<std::pair<directory_link*, std::uint64_t>> asked;
     for (std::size_t i = 0; i < window; ++i) {
-      const auto number = (*link)->ask(store_wire::op::exists, [&](byte_writer& out) {
+      auto* const link = (*links)->of(keys[i % batch]).get();
+      const auto number = link->ask(store_wire::op::exists, [&](byte_writer& out) {
         out.put(std::uint32_t{1});
         out.put_text(keys[i % batch]);
       });
       if (!number) return false;
-      asked.push_back(*number);
+      asked.emplace_back(link, *number);
     }
-    return std::all_of(asked.begin(), asked.end(), [&](auto n) { return (*link)->wait(n).has_value(); });
+    return std::all_of(asked.begin(), asked.end(),
+                       [](const auto& one) { return one.first->wait(one.second).has_value(); });
   });
   if (!alone || !batched || !piped) return fail(ec::peer_lost, "the directory stopped answering");
   return json{{"alone", as_json(*alone, 1)},

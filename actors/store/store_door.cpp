@@ -243,7 +243,7 @@ class store_door::impl {
 
   void serve_figures(std::string_view path, store_client& store, http_responder& out) {
     const auto figures = store.figures();
-    const auto segments = store.segments();
+    const auto segments = store.lent();
     const auto tenants = store.tenants();
     if (!figures || !segments || !tenants) return say(out, 503, "the directory does not answer");
     if (path == "/health") return say(out, 200, "ok");
@@ -255,7 +255,7 @@ class store_door::impl {
   }
 
   void serve_segments(bool as_json, store_client& store, http_responder& out) {
-    const auto segments = store.segments();
+    const auto segments = store.lent();
     if (!segments) return say(out, 503, "the directory does not answer");
     json all = json::array();
     std::string names;

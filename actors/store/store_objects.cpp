@@ -296,7 +296,7 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
   if (const auto status = begin(line, args, io)) return *status;
   const auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);
-  const auto segments = (*store)->segments();
+  const auto segments = (*store)->lent();
   if (!segments) return complain(io, segments.error(), 1);
   json all = json::array();
   for (const auto& s : *segments) {

@@ -102,7 +102,7 @@ result<store_picture> look_at(store_client& store) {
   constexpr std::size_t hottest_shown = 20;
   auto figures = store.figures();
   if (!figures) return fail(figures.error());
-  auto segments = store.segments();
+  auto segments = store.lent();
   if (!segments) return fail(segments.error());
   auto hottest = store.hottest();
   if (!hottest) return fail(hottest.error());

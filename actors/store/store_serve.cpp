@@ -15,7 +15,7 @@
 #include "actors/store/store_door.hpp"
 #include "config/value.hpp"
 #include "storage/memory_room.hpp"
-#include "storage/objects/directory_server.hpp"
+#include "storage/objects/directory_shards.hpp"
 #include "storage/objects/rocksdb_object_disk.hpp"
 #include "storage/objects/segment_lender.hpp"
 #include "transport/net/secret.hpp"
@@ -90,7 +90,7 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   options->state_folder = state_folder(chosen.store.state_folder, at->port);
   claim_stop_signals();
   configure_log(log_level::info, false, "directory");
-  const auto server = directory_server::start(std::move(*options));
+  const auto server = directory_shards::start(*options, chosen.store.shards);
   if (!server) return complain(io, server.error(), static_cast<int>(exit_code::address));
   return until_stopped("directory", at->host + ":" + std::to_string((*server)->port()));
 }

@@ -34,7 +34,7 @@ result<std::uint16_t> store_share::open_directory(const host_port& at, const sto
   options->port = at.port;
   options->secret = key_;
   options->state_folder = store::state_folder(chosen.state_folder, at.port);
-  auto started = directory_server::start(std::move(*options));
+  auto started = directory_shards::start(*options, chosen.shards);
   if (!started) return fail(started.error());
   directory_ = std::move(*started);
   std::lock_guard lock{mutex_};
@@ -118,7 +118,7 @@ std::string store_share::metrics_text() {
     client_ = std::move(*made);
   }
   const auto figures = client_->figures();
-  const auto segments = client_->segments();
+  const auto segments = client_->lent();
   const auto tenants = client_->tenants();
   if (!figures || !segments || !tenants) return text;
   return text + store::metrics_text(*figures, *segments, *tenants, nullptr);

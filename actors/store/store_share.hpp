@@ -11,7 +11,7 @@
 
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"
-#include "storage/objects/directory_server.hpp"
+#include "storage/objects/directory_shards.hpp"
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
 
@@ -26,7 +26,7 @@ class store_share {
   ~store_share();
 
   /// Carries the directory. @returns its port.
-  /// @error those of `directory_server::start` and `store::directory_settings`
+  /// @error those of `directory_shards::start` and `store::directory_settings`
   result<std::uint16_t> open_directory(const host_port& at, const store_options& chosen);
   /// Lends a segment as soon as `directory_at` has told where the directory is. Tries until it succeeds, and
   /// says in the log why it does not.
@@ -45,7 +45,7 @@ class store_share {
   bool wait(std::unique_lock<std::mutex>& lock, duration pause, const host_port& at);
 
   const std::string key_;
-  std::unique_ptr<directory_server> directory_;
+  std::unique_ptr<directory_shards> directory_;
   std::mutex asking_;  // guards the client: `metrics_text` comes from several threads
   std::unique_ptr<store_client> client_;
   std::mutex mutex_;  // guards everything below

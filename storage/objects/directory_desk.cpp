@@ -61,6 +61,7 @@ directory_desk::directory_desk(object_table_options options, recovery_patience u
                                std::unique_ptr<disk_notes> notes,
                                std::function<std::string(const std::string& tenant)> gate_key)
     : incarnation_(options.first_ticket),
+      shard_(options.shard),
       until_(until),
       gate_key_(std::move(gate_key)),
       notes_(notes ? std::move(notes) : std::make_unique<disk_notes>(options.first_ticket)),
@@ -215,7 +216,7 @@ bool directory_desk::greet(session& from, byte_reader& in, frame& out) {
   from.scope.everyone = everyone && from.owner == 0;
   out->put(store_wire::version);
   out->put(incarnation_);
-  store_wire::welcome w{from.scope.tenant, {}, table_.tenants() > 0};
+  store_wire::welcome w{from.scope.tenant, {}, table_.tenants() > 0, shard_};
   if (from.owner != 0 && gate_key_) w.gate_key = gate_key_(w.tenant);
   store_wire::put_welcome(*out, w);
   return true;
@@ -319,7 +320,8 @@ bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader&
     };
     const object_ties scoped{inside(ties.group, 1), inside(ties.parent, 2), ties.cost};
     // Where its objects lie, and how often, a tenant says when it puts them: what is moved passes no quota.
-    const bool may = from.owner == 0 || !policy.move;
+    // A group's members may be other shards', which hear nothing of what is leased or evicted here.
+    const bool may = (from.owner == 0 || !policy.move) && (shard_.count == 1 || ties.group.empty());
     const auto made = may ? table_.reserve(id, inside(key, 0), size, policy, from.host, now, scoped)
                           : reservation{store_code::not_supported, 0, {}};
     put_code(out, made.code);

@@ -194,6 +194,7 @@ class directory_desk : private object_journal {
   };
 
   std::uint64_t incarnation_;
+  shard_place shard_;
   recovery_patience until_;
   std::function<std::string(const std::string& tenant)> gate_key_;
   std::array<std::string, 3> names_;  ///< of the object in question, its group, its parent

@@ -61,7 +61,7 @@ result<std::shared_ptr<directory_link>> directory_link::over(std::unique_ptr<lin
 result<void> directory_link::greet(const directory_address& to, time_point until) {
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
-  const link_identity self{link_kind::store, directory_client_node, 0, 0, directory_node, 0};
+  const link_identity self{link_kind::store, directory_client_node, 0, 0, directory_node, to.shard};
   auto shake = handshake::initiator(to.secret, *nonce, self);
   if (auto sent = send_all(shake.opening(), until); !sent) return sent;
   for (bool done = false; !done;) {

@@ -26,8 +26,9 @@ struct directory_address {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
   std::string secret;
-  bool everyone = false;  ///< names objects as the store does, of all tenants; see `key_scope`
-  std::string own_host;   ///< what this machine calls itself; see `peer_address::host_id`
+  std::uint32_t shard = 0;  ///< whom to ask of a directory in several
+  bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
+  std::string own_host;     ///< what this machine calls itself; see `peer_address::host_id`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
   duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`

@@ -22,7 +22,8 @@ constexpr std::size_t untold_max = 256 * MiB;
 result<std::unique_ptr<directory_server>> directory_server::start(directory_server_options options) {
   const auto at = resolve_tcp(options.host, options.port);
   if (!at) return fail(at.error());
-  auto listener = listen_tcp(*at);
+  const bool listens = options.table.shard.index == 0;
+  auto listener = listens ? listen_tcp(*at) : result<unique_fd>{unique_fd{}};
   if (!listener)
     return fail(listener.error().code,
                 options.host + ":" + std::to_string(options.port) + ": " + listener.error().detail);
@@ -30,18 +31,23 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   if (!seed) return fail(seed.error());
   options.table.seed = *seed;
   for (const auto& t : options.tenants) options.table.tenants.emplace_back(t.name, t.limit);
+  // Shards begin one after the other, the first last: no two have the same number.
+  const auto& shard = options.table.shard;
   options.table.first_ticket =
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
-                                     .count());
+                                     .count()) +
+      (shard.count - 1 - shard.index);
   auto notes = options.state_folder.empty()
                    ? result<std::unique_ptr<disk_notes>>{std::make_unique<disk_notes>(*seed | 1)}
                    : disk_notes::open(options.state_folder, *seed | 1);
   if (!notes) return fail(notes.error());
   std::unique_ptr<directory_server> made{new directory_server(std::move(options), std::move(*notes))};
   made->listener_ = std::move(*listener);
-  made->port_ = bound_port(made->listener_.get());
-  made->open_near_door(*at);
+  if (listens) {
+    made->port_ = bound_port(made->listener_.get());
+    made->open_near_door(*at);
+  }
   auto loop = event_loop::start(
       {"directory", [self = made.get()] { return self->tick(); }, made.get(), {}, short_wait::usual});
   if (!loop) return fail(loop.error());
@@ -112,6 +118,7 @@ void directory_server::serve(connection& c, bool came) {
   if (came && unsent(c) < unsent_max) {
     alive = read(c);
     deliver();  // may drop others, never this one
+    if (alive && c.wanted) return hand_over(c.token);
   }
   if (alive || c.ended) alive = write(c) && !c.ended;
   if (!alive) return lose(c);
@@ -184,6 +191,34 @@ void directory_server::cool() {
   hot_.erase(last, hot_.end());
 }
 
+// ---- shards
+// -------------------------------------------------------------------------------------------------------
+
+/// What is still to be written goes along; it has said nothing that we have not answered.
+void directory_server::hand_over(std::uint64_t token) {
+  const auto found = connections_.find(token);
+  loop_->remove(token);
+  const std::shared_ptr<connection> one = std::move(found->second);
+  connections_.erase(found);
+  if (std::exchange(one->hot, false)) hot_.erase(std::find(hot_.begin(), hot_.end(), one.get()));
+  auto* const to = one->wanted;
+  to->loop_->post([to, one] { to->adopt(std::make_unique<connection>(std::move(*one))); });
+}
+
+void directory_server::adopt(std::unique_ptr<connection> one) {
+  auto& c = *one;
+  c.wanted = nullptr;
+  c.session = desk_.open(c.tenant ? c.tenant->name : std::string{});
+  by_session_[c.session] = &c;
+  c.token = loop_->add(c.stream->fd(), EPOLLIN, [this, &c](std::uint32_t events) { on_events(c, events); });
+  c.watched = EPOLLIN;
+  const auto token = c.token;
+  connections_.emplace(token, std::move(one));
+  if (!write(c)) return drop(token);
+  if (c.stream->pending()) heat(c);
+  watch(c);
+}
+
 void directory_server::watch(connection& c) {
   static_assert(POLLIN == EPOLLIN && POLLOUT == EPOLLOUT);
   const auto left = unsent(c);
@@ -216,7 +251,7 @@ bool directory_server::read(connection& c) {
     c.in.insert(c.in.end(), fresh.begin(), fresh.end());
     left = c.in;
   }
-  while (!c.ended && !left.empty()) {
+  while (!c.ended && !c.wanted && !left.empty()) {
     const auto before = left.size();
     if (!take(c, left)) return false;
     if (left.size() == before) break;
@@ -272,10 +307,13 @@ bool directory_server::shake(connection& c, std::span<const std::byte> message) 
   auto step = feed(c, message);
   if (!step) return false;
   if (step->at == handshake::progress::identified) {
-    const bool ours = c.shake.peer().wanted_node == directory_node;
-    step = ours ? c.shake.admit() : c.shake.refuse(ec::incompatible);
+    const auto& peer = c.shake.peer();
+    const auto shard = peer.wanted_node == directory_node ? peer.wanted_incarnation : shards_max;
+    if (shard < options_.shards.size()) c.wanted = options_.shards[shard];
+    const bool ours = shard == 0;
+    step = ours || c.wanted ? c.shake.admit() : c.shake.refuse(ec::incompatible);
     if (ours) by_session_[c.session = desk_.open(c.tenant ? c.tenant->name : std::string{})] = &c;
-    c.ended = !ours;
+    c.ended = !ours && !c.wanted;
   }
   c.out.insert(c.out.end(), step->answer.begin(), step->answer.end());
   return true;

@@ -27,6 +27,8 @@ struct store_tenant {
   tenant_limit limit;
 };
 
+class directory_server;
+
 struct directory_server_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
@@ -41,9 +43,13 @@ struct directory_server_options {
   /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no
   /// use to it.
   std::string state_folder;
+  /// Of a directory in several shards, by their number; null for this one. The first listens for all, and
+  /// hands over who wants another; those end after it.
+  std::vector<directory_server*> shards = {};
 };
 
-/// Identity of the two ends in the handshake; a directory has no other name than its address.
+/// Identity of the two ends in the handshake; a directory has no other name than its address. The number of
+/// the shard that is wanted is where other links name an incarnation.
 inline constexpr node_id directory_node{1};
 inline constexpr node_id directory_client_node{2};
 
@@ -74,6 +80,7 @@ class directory_server : private loop_poller {
     bool ring = false;     ///< its stream is one
     bool hot = false;      ///< in `hot_`
     bool stirred = false;  ///< since the last tick
+    directory_server* wanted = nullptr;  ///< another shard, for which it has proved itself
   };
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
@@ -90,6 +97,8 @@ class directory_server : private loop_poller {
   void serve(connection& c, bool came);
   void lose(const connection& c);
   static std::size_t unsent(const connection& c) { return c.out.size() - c.sent; }
+  void hand_over(std::uint64_t token);
+  void adopt(std::unique_ptr<connection> one);
   bool read(connection& c);
   bool take(connection& c, std::span<const std::byte>& left);
   result<handshake::step> feed(connection& c, std::span<const std::byte> message) const;

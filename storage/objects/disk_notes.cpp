@@ -80,6 +80,19 @@ result<std::unique_ptr<disk_notes>> disk_notes::open(std::string folder, std::ui
   return made;
 }
 
+result<void> disk_notes::forget(const std::string& folder) {
+  std::error_code none;
+  if (!fs::exists(folder + "/store", none)) return {};
+  disk_notes ours{1};
+  ours.folder_ = folder;
+  if (auto ok = ours.make_folder(); !ok) return ok;
+  for (const auto& entry : fs::directory_iterator{folder, none})
+    if (entry.path().extension() == ".away") fs::remove(entry.path(), none);
+  std::error_code why;
+  fs::remove(folder + "/store", why);
+  return why ? fail(ec::io_error, folder + "/store: " + why.message()) : result<void>{};
+}
+
 /// Makes the folder ours, and finds its number or gives it one.
 result<void> disk_notes::make_folder() {
   if (lock_) return {};

@@ -34,6 +34,9 @@ class disk_notes {
   /// @param store  used if the folder does not have a number yet.
   /// @error `ec::already_exists` if another directory has the folder open; `ec::io_error`.
   static result<std::unique_ptr<disk_notes>> open(std::string folder, std::uint64_t store);
+  /// From now on what SSDs hold that have notes in the folder is of no use: the store is another one.
+  /// @error as `open`
+  static result<void> forget(const std::string& folder);
   ~disk_notes();
   disk_notes(const disk_notes&) = delete;
   disk_notes& operator=(const disk_notes&) = delete;

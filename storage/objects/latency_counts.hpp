@@ -23,6 +23,10 @@ struct latency_counts {
     ++counts[static_cast<std::size_t>(at)];
     total_ns += ns;
   }
+  void add(const latency_counts& more) {
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += more.counts[i];
+    total_ns += more.total_ns;
+  }
 };
 
 }  // namespace mooncaf

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "runtime/base/result.hpp"
 #include "storage/objects/object_terms.hpp"
 
 namespace mooncaf {
@@ -47,6 +49,10 @@ class object_disk {
   virtual void erase(std::uint64_t ticket) = 0;
   /// Calls `then` when all that was to be erased until now is, so that a killed process does not find it.
   virtual void after_erasures(std::function<void()> then) = 0;
+
+  /// An even part of the room, for one of several shards of a directory: a disk of its own, beside this one,
+  /// which holds nothing any more. @param shard  less than `shards`, which are two at least.
+  virtual result<std::unique_ptr<object_disk>> part(std::uint32_t shard, std::uint32_t shards) = 0;
 };
 
 }  // namespace mooncaf

@@ -12,7 +12,8 @@ object_table::object_table(object_table_options options, object_journal* journal
       order_(options_.eviction),
       random_(options_.seed) {
   // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
-  next_segment_ = static_cast<std::uint32_t>(1 + draw(std::uint64_t{1} << 31));
+  constexpr std::uint32_t numbers = (std::uint64_t{1} << 32) / shards_max;
+  next_segment_ = options_.shard.index * numbers + 1 + static_cast<std::uint32_t>(draw(numbers / 2));
   for (const auto& [name, limit] : options_.tenants) owners_[owner(name)].limit = limit;
 }
 

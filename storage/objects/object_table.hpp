@@ -35,6 +35,7 @@
 #include "storage/objects/decayed_rate.hpp"
 #include "storage/objects/eviction_order.hpp"
 #include "storage/objects/key_scope.hpp"
+#include "storage/objects/key_shard.hpp"
 #include "storage/objects/object_terms.hpp"
 #include "storage/objects/offset_allocator.hpp"
 
@@ -62,6 +63,7 @@ struct object_table_options {
   std::uint64_t first_ticket = 1;
   /// By name. Keys say whose objects are; see `key_scope`. Of others nothing is bounded.
   std::vector<std::pair<std::string, tenant_limit>> tenants = {};
+  shard_place shard = {};  ///< numbers of segments are those of no other shard
 };
 
 /// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's

@@ -52,34 +52,20 @@ std::vector<begun_object> store_client::begin(std::span<const object_outline> it
 std::vector<begun_object> store_client::begin_once(std::span<const object_outline> items,
                                                    const put_policy& policy) {
   std::vector<begun_object> all(items.size());
-  const auto refuse = [&](store_code why) {
-    for (auto& one : all) one.code = why;
+  if (items.size() > store_wire::batch_max) {
+    for (auto& one : all) one.code = store_code::invalid_parameters;
     return all;
-  };
-  if (items.size() > store_wire::batch_max) return refuse(store_code::invalid_parameters);
-  const auto to = link();
-  if (!to) return refuse(store_wire::code_of(to.error()));
-  const auto answer = (*to)->ask_and_wait(op::reserve, [&](byte_writer& out) {
-    store_wire::put_policy_to(out, policy);
-    out.put(static_cast<std::uint32_t>(items.size()));
-    for (const auto& item : items) {
-      out.put_text(item.key);
-      out.put(item.size);
-      store_wire::put_ties(out, item.ties);
-    }
-  });
-  if (!answer) return refuse(store_wire::code_of(answer.error()));
-  byte_reader in{*answer};
-  in.get<std::uint32_t>();
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    all[i].code = as_store_code(in.get<std::int32_t>());
-    const auto ticket = in.get<std::uint64_t>();
-    auto places = store_wire::get_places(in);
-    if (all[i].code != store_code::ok || !in.ok()) continue;
-    reach_all(places);
-    all[i].object = std::make_shared<partial_object>(*to, ticket, items[i].size, std::move(places));
   }
-  return in.ok() ? all : refuse(store_code::internal);
+  auto made = reserve(items, policy);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    auto& room = made.items[i];
+    all[i].code = room.code;
+    if (room.code != store_code::ok) continue;
+    reach_all(room.places);
+    all[i].object = std::make_shared<partial_object>(made.to->all[room.shard], room.ticket, items[i].size,
+                                                     std::move(room.places));
+  }
+  return all;
 }
 
 store_code store_client::write_part(partial_object& object, std::uint64_t at, source_pieces pieces) {
@@ -98,7 +84,7 @@ store_code store_client::write_part(partial_object& object, std::uint64_t at, so
 
 std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<partial_object>> objects) {
   std::vector<store_code> codes(objects.size(), store_code::invalid_parameters);
-  std::map<directory_link*, std::vector<ending>> good, bad;
+  endings good, bad;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     auto& o = *objects[i];
     std::lock_guard lock{o.mutex_};
@@ -112,20 +98,20 @@ std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<par
     if (sum && o.complete() && o.settled_) good[o.link_.get()].push_back({i, o.ticket_, *sum});
     else if (o.settled_) bad[o.link_.get()].push_back({i, o.ticket_, 0});
   }
-  for (const auto& [to, all] : bad) revoke(*to, all);
-  for (const auto& [to, all] : good) publish(*to, all, codes);
+  revoke(bad);
+  publish(good, codes);
   return codes;
 }
 
 void store_client::give_up(std::span<const std::shared_ptr<partial_object>> objects) {
-  std::map<directory_link*, std::vector<ending>> all;
+  endings all;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     auto& o = *objects[i];
     std::lock_guard lock{o.mutex_};
     if (!o.ended_ && o.settled_) all[o.link_.get()].push_back({i, o.ticket_, 0});
     o.ended_ = true;
   }
-  for (const auto& [to, some] : all) revoke(*to, some);
+  revoke(all);
 }
 
 /// Chooses a mapped replica that agrees with the checksum, or any that is not mapped.

@@ -212,6 +212,17 @@ void rocksdb_object_disk::start_over(std::uint64_t store) {
   });
 }
 
+/// What the whole held was of a directory in one shard.
+result<std::unique_ptr<object_disk>> rocksdb_object_disk::part(std::uint32_t shard, std::uint32_t shards) {
+  if (store_ != 0) start_over(0);
+  auto own = options_;
+  own.path += "/shard-" + std::to_string(shard + 1) + "-of-" + std::to_string(shards);
+  own.bytes /= shards;
+  auto opened = open(std::move(own));
+  if (!opened) return fail(opened.error());
+  return std::unique_ptr<object_disk>{std::move(*opened)};
+}
+
 // ---- work
 // --------------------------------------------------------------------------------------------------------
 

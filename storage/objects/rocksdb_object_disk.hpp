@@ -46,6 +46,7 @@ class rocksdb_object_disk final : public object_disk {
   void load(std::uint64_t ticket, target into) override;
   void erase(std::uint64_t ticket) override;
   void after_erasures(std::function<void()> then) override;
+  result<std::unique_ptr<object_disk>> part(std::uint32_t shard, std::uint32_t shards) override;
 
  private:
   struct kept {

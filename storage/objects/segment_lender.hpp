@@ -2,21 +2,22 @@
 // Lends memory of this process to the store, for as long as the object lives.
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/result.hpp"
 #include "storage/objects/directory_link.hpp"
 #include "storage/objects/object_disk.hpp"
-#include "storage/objects/segment_ledger.hpp"
-#include "storage/objects/task_worker.hpp"
-#include "transport/data_plane.hpp"
 
 namespace mooncaf {
+
+class shard_lender;
 
 struct segment_lender_options {
   directory_address directory;
@@ -31,45 +32,28 @@ struct segment_lender_options {
   std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
 };
 
-/// When the directory is lost, the memory stays as it is, and what lies in it is announced to the next one.
-/// If it was the connection alone that was lost, and the same directory answers again, it has given the
-/// contents up meanwhile: the segment is offered with fresh memory, so that nobody who still knows places in
-/// the old can touch what lies in the new. What lies on the SSD is announced to whichever directory comes,
-/// and erased as far as that one says.
-/// @thread  construction and destruction only; works on a thread of its own
+/// Each shard of the directory gets an even part of the memory, and of the SSD, as a segment of this name,
+/// with ports that follow on those that were given. Where a directory of another number of shards comes, all
+/// begins again, empty.
+/// @thread  construction and destruction only; works on threads of its own
 class segment_lender {
  public:
-  /// Mounts the segment. @error those of `directory_link::connect`; `ec::already_exists` if the name is
+  /// Mounts the segments. @error those of `directory_link::connect`; `ec::already_exists` if the name is
   /// taken; `ec::out_of_space`, `ec::io_error` for the memory and the ports.
   static result<std::unique_ptr<segment_lender>> start(segment_lender_options options);
   ~segment_lender();
 
  private:
-  struct life;
   explicit segment_lender(segment_lender_options options);
-  result<std::unique_ptr<life>> begin_life() const;
   result<void> mount();
-  result<void> open_gate();
-  result<store_code> offer(directory_link& link);
-  result<void> announce(directory_link& link);
-  result<void> mount_disk(const std::shared_ptr<directory_link>& link);
-  void order(const disk_order& o);
-  void acknowledge(std::uint64_t number);
-  void listen();
+  result<segment_lender_options> part(std::uint32_t shard, std::uint32_t count) const;
   void keep();
-  void begin_again();
-  void say(const std::string& line) const;
-  bool wait(duration d);
 
   segment_lender_options options_;
-  std::unique_ptr<life> life_;  // keeper's thread
-  task_worker worker_;
   std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool stopping_ = false;
-  std::shared_ptr<directory_link> link_;
-  bool draining_ = false;   // keeper's thread: of the next life
-  std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
+  std::condition_variable changed_;
+  bool stopping_ = false, wrong_ = false;             // guarded by it
+  std::vector<std::unique_ptr<shard_lender>> parts_;  // keeper's thread, once that runs
   std::thread keeper_;
 };
 

@@ -1,6 +1,7 @@
 #include "storage/objects/store_client.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "storage/objects/store_batches.hpp"
 #include "storage/objects/waiting_for_room.hpp"
@@ -11,43 +12,33 @@ using store_wire::op;
 
 store_client::store_client(store_client_options options)
     : options_(std::move(options)),
-      reach_(options_.directory.secret, options_.directory.own_host, options_.staging_bytes) {}
+      reach_(options_.directory.secret, options_.directory.own_host, options_.staging_bytes),
+      dialer_(options_.directory) {}
 
-store_client::~store_client() {
-  std::lock_guard lock{mutex_};
-  if (link_) link_->close();
-}
+store_client::~store_client() { dialer_.close(); }
 
 result<std::unique_ptr<store_client>> store_client::connect(store_client_options options) {
   if (options.directory.own_host.empty()) options.directory.own_host = this_host();
   std::unique_ptr<store_client> made{new store_client(std::move(options))};
-  if (const auto first = made->link(); !first) return fail(first.error());
+  if (const auto first = made->links(); !first) return fail(first.error());
   return made;
 }
 
-result<std::shared_ptr<directory_link>> store_client::link() {
+result<shard_dialer::links> store_client::links() {
+  auto now = dialer_.get();
+  if (!now || (*now)->scope.tenant.empty()) return now;
+  const auto& first = *(*now)->all.front();
   std::lock_guard lock{mutex_};
-  if (link_ && !link_->broken()) return link_;
-  constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(500);
-  if (clock_type::now() < dial_again_) return fail(not_reached_);
-  auto made = directory_link::connect(options_.directory);
-  if (!made) {
-    pause_ = std::clamp(2 * pause_, shortest, longest);
-    dial_again_ = clock_type::now() + pause_;
-    not_reached_ = made.error();
-    return fail(not_reached_);
-  }
-  pause_ = {};
-  link_ = std::move(*made);
-  if (const auto& w = link_->welcome(); !w.tenant.empty())
-    reach_.authorize({{link_->incarnation(), w.tenant}, w.gate_key});
-  return link_;
+  if (std::exchange(authorized_by_, first.incarnation()) != first.incarnation())
+    reach_.authorize({{first.incarnation(), first.welcome().tenant}, first.welcome().gate_key});
+  return now;
 }
 
-result<directory_link::answer> store_client::ask(op what, const std::function<void(byte_writer&)>& payload) {
-  const auto to = link();
+result<std::vector<directory_link::answer>> store_client::ask_everyone(
+    op what, const std::function<void(byte_writer&)>& payload) {
+  const auto to = links();
   if (!to) return fail(to.error());
-  return (*to)->ask_and_wait(what, payload);
+  return (*to)->ask_everyone(what, payload);
 }
 
 void store_client::reach_all(const std::vector<replica_place>& places) {
@@ -90,185 +81,170 @@ std::vector<store_code> store_client::put(std::span<const outgoing_object> items
   return codes;
 }
 
-std::vector<store_code> store_client::put_once(std::span<const outgoing_object> items,
-                                               const put_policy& policy) {
-  const auto to = link();  // one connection for all: a ticket belongs to it
-  if (!to) return std::vector<store_code>(items.size(), store_wire::code_of(to.error()));
-  const auto answer = (*to)->ask_and_wait(op::reserve, [&](byte_writer& out) {
+store_client::reservations store_client::reserve(std::span<const object_outline> items,
+                                                 const put_policy& policy) {
+  reservations all{nullptr, std::vector<reserved>(items.size())};
+  const auto to = links();
+  for (auto& one : all.items)
+    if (!to) one.code = store_wire::code_of(to.error());
+  if (!to) return all;
+  all.to = *to;
+  const auto parts = all.to->parts(items.size(), [&](std::size_t i) { return items[i].key; });
+  const auto ask = [&](const shard_part& part, byte_writer& out) {
     store_wire::put_policy_to(out, policy);
-    out.put(static_cast<std::uint32_t>(items.size()));
-    for (const auto& item : items) {
+    out.put(static_cast<std::uint32_t>(part.size));
+    for (std::size_t i = 0; i < part.size; ++i) {
+      const auto& item = items[part.at(i)];
       out.put_text(item.key);
-      out.put(size_of(item));
+      out.put(item.size);
       store_wire::put_ties(out, item.ties);
     }
-  });
-  if (!answer) return std::vector<store_code>(items.size(), store_wire::code_of(answer.error()));
-  byte_reader in{*answer};
-  in.get<std::uint32_t>();
+  };
+  const auto hear = [&](const shard_part& part, const shard_links::answer& answer) {
+    byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
+    in.get<std::uint32_t>();
+    for (std::size_t i = 0; i < part.size; ++i) {
+      auto& one = all.items[part.at(i)];
+      one.shard = part.shard;
+      one.code = answer ? as_store_code(in.get<std::int32_t>()) : store_wire::code_of(answer.error());
+      if (!answer) continue;
+      one.ticket = in.get<std::uint64_t>();
+      one.places = store_wire::get_places(in);
+      if (!in.ok()) one.code = store_code::internal;
+    }
+  };
+  all.to->ask(op::reserve, parts, ask, hear);
+  return all;
+}
+
+std::vector<store_code> store_client::put_once(std::span<const outgoing_object> items,
+                                               const put_policy& policy) {
+  std::vector<object_outline> outlines;
+  for (const auto& item : items) outlines.push_back({item.key, size_of(item), item.ties});
+  const auto made = reserve(outlines, policy);
   std::vector<store_code> codes;
-  std::vector<ending> good, bad;
+  endings good, bad;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    codes.push_back(as_store_code(in.get<std::int32_t>()));
-    const auto ticket = in.get<std::uint64_t>();
-    const auto places = store_wire::get_places(in);
-    if (codes[i] != store_code::ok) continue;
-    const auto done = write(items[i], places);
+    const auto& room = made.items[i];
+    codes.push_back(room.code);
+    if (room.code != store_code::ok) continue;
+    const auto done = write(items[i], room.places);
     codes[i] = done.code;
-    if (done.code == store_code::ok) good.push_back({i, ticket, done.checksum});
+    auto* const of = made.to->all[room.shard].get();
+    if (done.code == store_code::ok) good[of].push_back({i, room.ticket, done.checksum});
     else if (done.settled)  // else its place stays taken until this connection ends
-      bad.push_back({i, ticket, 0});
+      bad[of].push_back({i, room.ticket, 0});
   }
-  if (!in.ok()) return std::vector<store_code>(items.size(), store_code::internal);
-  if (!bad.empty()) revoke(**to, bad);
-  if (good.size() == 1 && put_alike(items, policy))
-    codes[0] = put_next({*to, policy, size_of(items[0]), good[0].ticket, {}, {}}, good[0].checksum, {});
-  else if (!good.empty()) publish(**to, good, codes);
+  revoke(bad);
+  if (good.empty()) return codes;
+  if (const auto& only = made.items.front(); put_alike(items, policy, only.shard))
+    codes[0] = put_next({made.to->all[only.shard], policy, outlines[0].size, only.ticket, {}, {}}, only.shard,
+                        good.begin()->second.front().checksum, {});
+  else publish(good, codes);
   return codes;
 }
 
-void store_client::publish(directory_link& to, std::span<const ending> all, std::vector<store_code>& codes) {
-  const auto answer = to.ask_and_wait(op::publish, [&](byte_writer& out) {
-    out.put(static_cast<std::uint32_t>(all.size()));
-    for (const auto& e : all) {
-      out.put(e.ticket);
-      out.put(e.checksum);
-    }
-  });
-  byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
-  in.get<std::uint32_t>();
-  for (const auto& e : all)
-    codes[e.item] = answer ? as_store_code(in.get<std::int32_t>()) : store_wire::code_of(answer.error());
+void store_client::publish(const endings& all, std::vector<store_code>& codes) {
+  std::vector<std::pair<directory_link*, result<std::uint64_t>>> asked;
+  for (const auto& [to, some] : all)
+    asked.emplace_back(to, to->ask(op::publish, [&](byte_writer& out) {
+      out.put(static_cast<std::uint32_t>(some.size()));
+      for (const auto& e : some) {
+        out.put(e.ticket);
+        out.put(e.checksum);
+      }
+    }));
+  for (const auto& [to, number] : asked) {
+    const auto answer = number ? to->wait(*number) : fail(number.error());
+    byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
+    in.get<std::uint32_t>();
+    for (const auto& e : all.at(to))
+      codes[e.item] = answer ? as_store_code(in.get<std::int32_t>()) : store_wire::code_of(answer.error());
+  }
 }
 
-void store_client::revoke(directory_link& to, std::span<const ending> all) {
-  to.ask(op::revoke, [&](byte_writer& out) {
-      out.put(static_cast<std::uint32_t>(all.size()));
-      for (const auto& e : all) out.put(e.ticket);
-    }).and_then([&](std::uint64_t number) { return to.wait(number); });
+void store_client::revoke(const endings& all) {
+  for (const auto& [to, some] : all)
+    to->ask(op::revoke, [&](byte_writer& out) {
+        out.put(static_cast<std::uint32_t>(some.size()));
+        for (const auto& e : some) out.put(e.ticket);
+      }).and_then([&](std::uint64_t number) { return to->wait(number); });
 }
 
 // ---- the rest
 // --------------------------------------------------------------------------------------------------
 
-std::vector<std::int32_t> store_client::exists(std::span<const std::string_view> all) {
-  return in_batches<std::int32_t>(all, [&](std::span<const std::string_view> keys) {
-    const auto answer = ask(op::exists, [&](byte_writer& out) { put_keys(out, keys); });
-    if (!answer)
-      return std::vector<std::int32_t>(keys.size(),
-                                       static_cast<std::int32_t>(store_wire::code_of(answer.error())));
-    byte_reader in{*answer};
-    in.get<std::uint32_t>();
-    std::vector<std::int32_t> yes(keys.size());
-    for (auto& y : yes) y = in.get<std::uint8_t>();
-    return yes;
-  });
+std::vector<std::int32_t> store_client::exists(std::span<const std::string_view> keys) {
+  return ask_about<std::int32_t>([this] { return links(); }, {op::exists, {}}, keys,
+                                 [](byte_reader& in) { return std::int32_t{in.get<std::uint8_t>()}; },
+                                 [](store_code why) { return static_cast<std::int32_t>(why); });
 }
 
-std::vector<store_code> store_client::remove(std::span<const std::string_view> all, bool force) {
-  return in_batches<store_code>(all, [&](std::span<const std::string_view> keys) {
-    const auto answer = ask(op::remove, [&](byte_writer& out) {
-      out.put(static_cast<std::uint8_t>(force));
-      put_keys(out, keys);
-    });
-    if (!answer) return std::vector<store_code>(keys.size(), store_wire::code_of(answer.error()));
-    byte_reader in{*answer};
-    in.get<std::uint32_t>();
-    std::vector<store_code> codes;
-    for (std::size_t i = 0; i < keys.size(); ++i) codes.push_back(as_store_code(in.get<std::int32_t>()));
-    return codes;
-  });
+std::vector<store_code> store_client::remove(std::span<const std::string_view> keys, bool force) {
+  return ask_about<store_code>([this] { return links(); }, {op::remove, force}, keys,
+                               [](byte_reader& in) { return as_store_code(in.get<std::int32_t>()); },
+                               [](store_code why) { return why; });
 }
 
 std::int64_t store_client::remove_all(std::string_view pattern, bool force) {
-  const auto answer = ask(op::remove_all, [&](byte_writer& out) {
+  const auto answers = ask_everyone(op::remove_all, [&](byte_writer& out) {
     out.put(static_cast<std::uint8_t>(force));
     out.put_text(pattern);
   });
-  if (!answer) return static_cast<std::int64_t>(store_wire::code_of(answer.error()));
-  byte_reader in{*answer};
-  const auto code = as_store_code(in.get<std::int32_t>());
-  return code == store_code::ok ? in.get<std::int64_t>() : static_cast<std::int64_t>(code);
+  if (!answers) return static_cast<std::int64_t>(store_wire::code_of(answers.error()));
+  std::int64_t removed = 0;
+  for (const auto& answer : *answers) {
+    byte_reader in{answer};
+    const auto code = as_store_code(in.get<std::int32_t>());
+    if (code != store_code::ok) return static_cast<std::int64_t>(code);
+    removed += in.get<std::int64_t>();
+  }
+  return removed;
 }
 
 store_client::listing store_client::list(std::string_view pattern, std::uint32_t limit,
                                          std::string_view segment) {
-  const auto answer = ask(op::list, [&](byte_writer& out) {
+  limit = std::min(limit, store_wire::batch_max);
+  const auto answers = ask_everyone(op::list, [&](byte_writer& out) {
     out.put_text(pattern);
-    out.put(std::min(limit, store_wire::batch_max));
+    out.put(limit);
     out.put_text(segment);
   });
-  if (!answer) return {store_wire::code_of(answer.error()), {}};
-  byte_reader in{*answer};
-  listing all{as_store_code(in.get<std::int32_t>()), {}};
-  while (in.get<std::uint8_t>() != 0) {
-    auto key = in.get_text();
-    const auto size = in.get<std::uint64_t>();
-    const auto replicas = in.get<std::uint8_t>();
-    all.objects.push_back({std::move(key), size, replicas, in.get<std::uint8_t>()});
+  if (!answers) return {store_wire::code_of(answers.error()), {}};
+  listing all;
+  for (const auto& answer : *answers) {
+    byte_reader in{answer};
+    all.code = as_store_code(in.get<std::int32_t>());
+    while (in.get<std::uint8_t>() != 0 && all.objects.size() < limit) {
+      auto key = in.get_text();
+      const auto size = in.get<std::uint64_t>();
+      const auto replicas = in.get<std::uint8_t>();
+      all.objects.push_back({std::move(key), size, replicas, in.get<std::uint8_t>()});
+    }
   }
   return all;
 }
 
+/// Where a lender has come to some shards and not to others yet, those it has come to count.
 store_code store_client::drain(std::string_view segment, bool on) {
-  const auto answer = ask(op::drain, [&](byte_writer& out) {
+  const auto answers = ask_everyone(op::drain, [&](byte_writer& out) {
     out.put_text(segment);
     out.put(static_cast<std::uint8_t>(on));
   });
-  if (!answer) return store_wire::code_of(answer.error());
-  byte_reader in{*answer};
-  return as_store_code(in.get<std::int32_t>());
-}
-
-result<std::vector<store_wire::mounted_segment>> store_client::segments() {
-  const auto answer = ask(op::segments, [](byte_writer&) {});
-  if (!answer) return fail(answer.error());
-  byte_reader in{*answer};
-  std::vector<store_wire::mounted_segment> all;
-  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(store_wire::get_segment(in));
-  if (!in.ok()) return fail(ec::corrupt, "the directory's list of segments is cut short");
-  return all;
-}
-
-result<object_counts> store_client::counts() {
-  const auto all = figures();
-  if (!all) return fail(all.error());
-  return all->counts;
-}
-
-result<std::vector<tenant_view>> store_client::tenants() {
-  const auto answer = ask(op::tenants, [](byte_writer&) {});
-  if (!answer) return fail(answer.error());
-  byte_reader in{*answer};
-  std::vector<tenant_view> all;
-  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(store_wire::get_tenant(in));
-  if (!in.ok()) return fail(ec::corrupt, "the directory's list of tenants is cut short");
-  return all;
-}
-
-result<std::vector<store_wire::named_hot_object>> store_client::hottest() {
-  const auto answer = ask(op::hottest, [](byte_writer&) {});
-  if (!answer) return fail(answer.error());
-  byte_reader in{*answer};
-  std::vector<store_wire::named_hot_object> all;
-  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) all.push_back(store_wire::get_hottest(in));
-  if (!in.ok()) return fail(ec::corrupt, "the directory's list of what is read most is cut short");
-  return all;
+  if (!answers) return store_wire::code_of(answers.error());
+  auto code = store_code::segment_not_found;
+  for (const auto& answer : *answers) {
+    byte_reader in{answer};
+    const auto one = as_store_code(in.get<std::int32_t>());
+    if (one != store_code::segment_not_found) code = one;
+  }
+  return code;
 }
 
 result<std::string> store_client::tenant() {
-  const auto to = link();
+  const auto to = links();
   if (!to) return fail(to.error());
-  return (*to)->welcome().tenant;
-}
-
-result<directory_figures> store_client::figures() {
-  const auto answer = ask(op::counts, [](byte_writer&) {});
-  if (!answer) return fail(answer.error());
-  byte_reader in{*answer};
-  directory_figures all{store_wire::get_counts(in), {}};
-  all.times = store_wire::get_times(in);
-  return all;
+  return (*to)->scope.tenant;
 }
 
 }  // namespace mooncaf

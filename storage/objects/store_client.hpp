@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "storage/objects/directory_link.hpp"
 #include "storage/objects/partial_object.hpp"
 #include "storage/objects/segment_reach.hpp"
+#include "storage/objects/shard_links.hpp"
 #include "transport/peer_address.hpp"
 
 namespace mooncaf {
@@ -135,7 +137,10 @@ class store_client {
   /// From now on nothing is placed in the segment, or, with `on` false, it is again. The next directory hears
   /// of it from the segment's holder. @error segment_not_found
   store_code drain(std::string_view segment, bool on);
+  /// Each shard's part of what each process lends.
   result<std::vector<store_wire::mounted_segment>> segments();
+  /// What each process lends: the same, with all parts of a name as one, under the number of the first.
+  result<std::vector<store_wire::mounted_segment>> lent();
   result<object_counts> counts();
   result<directory_figures> figures();
   /// The objects that are read most, the hottest first: everybody's, or a tenant's own.
@@ -146,11 +151,23 @@ class store_client {
   result<std::string> tenant();
 
   /// For callers that pipeline questions of their own. @error as `connect`
-  result<std::shared_ptr<directory_link>> link();
+  result<shard_dialer::links> links();
 
  private:
   explicit store_client(store_client_options options);
-  result<directory_link::answer> ask(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+  result<std::vector<directory_link::answer>> ask_everyone(store_wire::op what,
+                                                           const std::function<void(byte_writer&)>& payload);
+  struct reserved {
+    store_code code = store_code::internal;
+    std::uint32_t shard = 0;
+    std::uint64_t ticket = 0;
+    std::vector<replica_place> places = {};
+  };
+  struct reservations {
+    shard_dialer::links to;  ///< a ticket belongs to its connection; null if all were refused
+    std::vector<reserved> items;
+  };
+  reservations reserve(std::span<const object_outline> items, const put_policy& policy);
   std::vector<object_view> ask_views(store_wire::op what, std::span<const std::string_view> keys);
   void reach_all(const std::vector<replica_place>& places);
   struct written {
@@ -170,8 +187,9 @@ class store_client {
     time_point asked{};
   };
   std::optional<store_code> put_ahead(const outgoing_object& item, const put_policy& policy);
-  bool put_alike(std::span<const outgoing_object> items, const put_policy& policy);
-  store_code put_next(room_ahead now, std::uint64_t checksum, std::string_view key);
+  bool put_alike(std::span<const outgoing_object> items, const put_policy& policy, std::uint32_t shard);
+  store_code put_next(room_ahead now, std::uint32_t shard, std::uint64_t checksum, std::string_view key);
+  room_ahead& ahead_in(std::uint32_t shard);
   class loads_ahead;
   std::vector<store_code> get_once(std::span<const std::string_view> keys, const target_of& into);
   store_code read_once(const object_view& object, target_pieces pieces);
@@ -180,20 +198,19 @@ class store_client {
     std::size_t item;
     std::uint64_t ticket, checksum;
   };
-  static void publish(directory_link& to, std::span<const ending> all, std::vector<store_code>& codes);
-  static void revoke(directory_link& to, std::span<const ending> all);
+  using endings = std::map<directory_link*, std::vector<ending>>;
+  static void publish(const endings& all, std::vector<store_code>& codes);
+  static void revoke(const endings& all);
   /// Replicas, those in mapped memory before the others.
   std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
   bool find_sound(object_view& object);
 
   store_client_options options_;
   segment_reach reach_;
-  std::mutex mutex_;
-  std::shared_ptr<directory_link> link_;
-  duration pause_{};
-  time_point dial_again_{};
-  error not_reached_;
-  room_ahead ahead_;
+  shard_dialer dialer_;
+  std::mutex mutex_;  // guards everything below
+  std::uint64_t authorized_by_ = 0;
+  std::vector<room_ahead> ahead_;  // by shard
 };
 
 }  // namespace mooncaf

@@ -26,20 +26,18 @@ std::uint64_t checksum_of(target_pieces pieces) {
 
 }  // namespace
 
-std::vector<object_view> store_client::ask_views(op what, std::span<const std::string_view> all) {
-  return in_batches<object_view>(all, [&](std::span<const std::string_view> keys) {
-    std::vector<object_view> views(keys.size());
-    const auto asked = clock_type::now();
-    const auto answer = ask(what, [&](byte_writer& out) { put_keys(out, keys); });
-    byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
-    in.get<std::uint32_t>();
-    for (auto& v : views) {
-      if (answer) v = store_wire::get_view(in);
-      if (what != op::look) v.asked = asked;  // a mere look protects nothing
-      if (!answer || !in.ok()) v.code = answer ? store_code::internal : store_wire::code_of(answer.error());
-    }
-    return views;
-  });
+std::vector<object_view> store_client::ask_views(op what, std::span<const std::string_view> keys) {
+  const auto asked = clock_type::now();
+  const auto refused = [](store_code why) {
+    object_view none;
+    none.code = why;
+    return none;
+  };
+  auto views =
+      ask_about<object_view>([this] { return links(); }, {what, {}}, keys, store_wire::get_view, refused);
+  if (what != op::look)  // a mere look protects nothing
+    for (auto& v : views) v.asked = asked;
+  return views;
 }
 
 std::vector<std::span<const replica_place>> store_client::nearest_first(const object_view& object) const {
@@ -74,7 +72,7 @@ class store_client::loads_ahead {
         all_.push_back({i, keys[i], views[i].size, 0});
   }
 
-  void ask(directory_link& to) {
+  void ask(const shard_links& to) {
     constexpr std::uint64_t bytes_max = 64 * MiB;
     constexpr std::size_t objects_max = 64;
     if (bytes_ > bytes_max / 2 || asked_ - next_ > objects_max / 2) return;
@@ -83,23 +81,28 @@ class store_client::loads_ahead {
       bytes_ += all_[asked_].size;
     if (asked_ == first) return;
     const auto now = clock_type::now();
-    const auto number = to.ask_all(op::load, asked_ - first, [&](std::size_t i, byte_writer& out) {
-      put_keys(out, {&all_[first + i].key, 1});
-    });
-    for (auto i = first; i < asked_; ++i) {
-      all_[i].number = number ? *number + (i - first) : 0;
-      all_[i].asked = now;
-      if (!number) all_[i].problem = store_wire::code_of(number.error());
+    for (const auto& part : to.parts(asked_ - first, [&](std::size_t i) { return all_[first + i].key; })) {
+      auto& link = *to.all[part.shard];
+      const auto number = link.ask_all(op::load, part.size, [&](std::size_t i, byte_writer& out) {
+        put_keys(out, {&all_[first + part.at(i)].key, 1});
+      });
+      for (std::size_t i = 0; i < part.size; ++i) {
+        auto& one = all_[first + part.at(i)];
+        one.of = &link;
+        one.number = number ? *number + i : 0;
+        one.asked = now;
+        if (!number) one.problem = store_wire::code_of(number.error());
+      }
     }
   }
 
   bool done() const { return next_ == all_.size(); }
 
   /// Waits for the next one. @returns which it is. @param view  what the directory says of it.
-  std::size_t wait(directory_link& to, object_view& view) {
+  std::size_t wait(object_view& view) {
     const auto& one = all_[next_++];
     bytes_ -= one.size;
-    const auto answer = one.number != 0 ? to.wait(one.number) : result<directory_link::answer>{};
+    const auto answer = one.number != 0 ? one.of->wait(one.number) : result<directory_link::answer>{};
     byte_reader in{answer ? std::span<const std::byte>{*answer} : std::span<const std::byte>{}};
     in.get<std::uint32_t>();
     view = store_wire::get_view(in);
@@ -116,6 +119,7 @@ class store_client::loads_ahead {
     std::size_t item;
     std::string_view key;
     std::uint64_t size, number;
+    directory_link* of = nullptr;
     time_point asked{};
     store_code problem = store_code::ok;
   };
@@ -161,7 +165,7 @@ std::vector<store_code> store_client::get_once(std::span<const std::string_view>
     codes[i] = pieces.empty() ? store_code::invalid_parameters : read(views[i], pieces);
   };
   loads_ahead on_disk{keys, views};
-  const auto to = on_disk.done() ? result<std::shared_ptr<directory_link>>{} : link();
+  const auto to = on_disk.done() ? result<shard_dialer::links>{} : links();
   if (!to) return std::vector<store_code>(keys.size(), store_wire::code_of(to.error()));
   if (!on_disk.done()) on_disk.ask(**to);
   for (std::size_t i = 0; i < views.size(); ++i)
@@ -169,7 +173,7 @@ std::vector<store_code> store_client::get_once(std::span<const std::string_view>
   while (!on_disk.done()) {
     on_disk.ask(**to);
     object_view view;
-    const auto i = on_disk.wait(**to, view);
+    const auto i = on_disk.wait(view);
     views[i] = std::move(view);
     copy(i);
   }

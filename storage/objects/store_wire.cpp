@@ -186,6 +186,8 @@ void put_welcome(byte_writer& out, const welcome& w) {
   out.put_text(w.tenant);
   out.put_text(w.gate_key);
   out.put(static_cast<std::uint8_t>(w.tenants));
+  out.put(w.shard.index);
+  out.put(w.shard.count);
 }
 
 welcome get_welcome(byte_reader& in) {
@@ -193,6 +195,8 @@ welcome get_welcome(byte_reader& in) {
   w.tenant = in.get_text();
   w.gate_key = in.get_text();
   w.tenants = in.get<std::uint8_t>() != 0;
+  w.shard.index = in.get<std::uint32_t>();
+  w.shard.count = in.get<std::uint32_t>();
   return w;
 }
 
@@ -345,6 +349,10 @@ object_counts get_counts(byte_reader& in) {
   object_counts counts;
   for (const auto field : count_fields) counts.*field = in.get<std::uint64_t>();
   return counts;
+}
+
+void add_counts(object_counts& to, const object_counts& more) {
+  for (const auto field : count_fields) to.*field += more.*field;
 }
 
 void put_task_id(byte_writer& out, const task_id& id) {

@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 15;
+inline constexpr std::uint32_t version = 16;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -165,6 +165,7 @@ struct welcome {
   std::string tenant;    ///< empty: somebody who knows the cluster's secret
   std::string gate_key;  ///< lets that tenant through the gates of segments
   bool tenants = false;  ///< there are some, so who lends has a gate
+  shard_place shard;     ///< who says so
 };
 struct mounted_segment {
   segment_view view;
@@ -222,6 +223,8 @@ named_hot_object get_hottest(byte_reader& in);
 using question_times = std::array<latency_counts, op_last + 1>;
 void put_counts(byte_writer& out, const object_counts& counts);
 object_counts get_counts(byte_reader& in);
+/// What is counted in another part of the store.
+void add_counts(object_counts& to, const object_counts& more);
 void put_times(byte_writer& out, const question_times& times);
 question_times get_times(byte_reader& in);
 

@@ -2,7 +2,7 @@
 """How long the object store is without its directory: killed with many objects over several lenders, started again, and
 asked at once.
 
-    python3 tests/bench/store_recovery.py     OBJECTS=1000000 LENDERS=8 ROUNDS=3; with mooncaf's package on the path
+    python3 tests/bench/store_recovery.py     OBJECTS=1000000 LENDERS=8 ROUNDS=3 SHARDS=1; with mooncaf's package on the path
 """
 import os
 import subprocess
@@ -14,7 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
 from cluster import BINARY, free_port, wait_until  # noqa: E402
 from mooncaf.store import MooncakeDistributedStore  # noqa: E402
 
-OBJECTS, LENDERS, ROUNDS = (int(os.environ.get(*d)) for d in (("OBJECTS", "1000000"), ("LENDERS", "8"), ("ROUNDS", "3")))
+OBJECTS, LENDERS, ROUNDS, SHARDS = (int(os.environ.get(*d)) for d in (
+    ("OBJECTS", "1000000"), ("LENDERS", "8"), ("ROUNDS", "3"), ("SHARDS", "1")))
 BATCH = 10_000
 
 
@@ -29,13 +30,13 @@ def main():
     with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
         f.write("a secret of this bench alone, 0123456789")
     at = f"127.0.0.1:{free_port()}"
-    directory = [BINARY, "store", "directory", "--listen", at, "--recovery", "10s", "--cluster-secret-file", secret]
+    directory = [BINARY, "store", "directory", "--listen", at, "--recovery", "10s", "--shards", str(SHARDS), "--cluster-secret-file", secret]
     log = open(os.path.join(folder, "log"), "wb")
     running = [subprocess.Popen(directory, stderr=log)]
     try:
         store = MooncakeDistributedStore()
         wait_until("the directory listens", lambda: store.setup("bench", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", at) == 0)
-        size = OBJECTS * 64 // LENDERS * 5 // 4 + (1 << 20)
+        size = OBJECTS * 64 // LENDERS * 5 // 4 + (SHARDS << 21)  # which a lender divides in pieces of 2 MiB
         for i in range(LENDERS):
             running.append(subprocess.Popen([BINARY, "store", "lend", "--name", f"s{i}", "--size", f"{size // 1024}KiB",
                                              "--directory", at, "--cluster-secret-file", secret], stderr=log))
@@ -53,6 +54,7 @@ def main():
             running[0] = subprocess.Popen(directory, stderr=log)
             while (first := store.is_exist(keys[0][0])) < 0:
                 time.sleep(0.002)
+            store.batch_is_exist(keys[0][:1000])  # answered when all shards are complete
             took = time.monotonic() - began
             spent = cpu_seconds(running[0]), sum(map(cpu_seconds, running[1:])) - before
             there = sum(sum(store.batch_is_exist(batch)) for batch in keys)

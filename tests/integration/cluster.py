@@ -37,17 +37,34 @@ def free_port(host="127.0.0.1"):
     first_ephemeral = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.randrange(min(10000, first_ephemeral // 2), first_ephemeral)
-        name = socket.socket(socket.AF_UNIX)
-        try:
-            name.bind(f"\0mooncaf-test-port-{port}")
-            with socket.socket() as s:
-                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                s.bind((host, port))
-        except OSError:
-            name.close()
-            continue
-        held_ports[port] = name
-        return port
+        if hold_port(port, host):
+            return port
+
+
+def hold_port(port, host="127.0.0.1"):
+    """Whether it was free, and is the caller's now."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0mooncaf-test-port-{port}")
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind((host, port))
+    except OSError:
+        name.close()
+        return False
+    held_ports[port] = name
+    return True
+
+
+def free_ports(count, host="127.0.0.1"):
+    """Ports that follow on each other."""
+    while True:
+        ports = [free_port(host)]
+        while len(ports) < count and hold_port(ports[-1] + 1, host):
+            ports.append(ports[-1] + 1)
+        if len(ports) == count:
+            return ports
+        give_back_ports(ports)
 
 
 def give_back_ports(ports):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
 lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands
-still, bits of the lent memory and of what is on SSD flip, and memory is full, with an SSD behind it or without. Some
+still, bits of the lent memory and of what is on SSD flip, and memory is full, with an SSD behind it or without. The directory
+is in one, two or three shards. Some
 objects are wider than a segment; replicas are copied and moved by tasks; where this runs as root some clients are another
 user's processes, which may not map the memory and go through the network.
 
@@ -32,7 +33,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import store_client_process as clients  # noqa: E402
 import store_model as model  # noqa: E402
-from cluster import PATIENCE, Cluster, free_port, give_back_ports, wait_until  # noqa: E402
+from cluster import PATIENCE, Cluster, free_ports, give_back_ports, wait_until  # noqa: E402
 from store_proxy import Proxy  # noqa: E402
 from store_world import Store, package, ready  # noqa: E402
 
@@ -115,6 +116,7 @@ class Run:
         self.segments = self.dice.choice((2, 3))
         self.policy = self.dice.choice(("write_back", "write_through", "write_through_selective"))
         self.ssd = "64MiB" if self.dice.random() < 0.3 else None  # behind each segment: what leaves memory, and what is killed, may come back
+        self.shards = random.Random(f"shards of {seed}").choice((1, 1, 2, 3))
         self.strangers = [os.geteuid() == 0 and self.dice.random() < 0.3 for _ in range(CLIENTS)]
         self.events = []  # (time, what, whom), of faults
         self.folder = tempfile.mkdtemp(prefix=f"mooncaf-campaign-{seed}-")
@@ -122,11 +124,11 @@ class Run:
 
     def __call__(self):
         with Cluster() as cluster:
-            # A lender's memory is reached at one address of this host, where a proxy passes on to another.
-            ports = [free_port() for _ in range(self.segments)]
-            self.links = [Proxy(port, "127.0.0.2", port) for port in ports]
+            # A lender's memory is reached at one address of this host, where a proxy passes on to another: that of each shard.
+            ports = [free_ports(self.shards) for _ in range(self.segments)]
+            self.links = [Proxy(port, "127.0.0.2", port) for of_lender in ports for port in of_lender]
             self.world = Store(cluster, segments=self.segments, size="4MiB" if self.full else "48MiB", lease="200ms", recovery="0.1s",
-                               ssd=self.ssd, lend=("--write-policy", self.policy), data=[(f"127.0.0.2:{port}", "127.0.0.1") for port in ports])
+                               ssd=self.ssd, lend=("--write-policy", self.policy), data=[(f"127.0.0.2:{first}", "127.0.0.1") for first, *_ in ports], shards=self.shards)
             again = self.world.directory.args = list(self.world.directory.args)
             again[again.index("--recovery") + 1] = "2s"  # when it has been killed: until then there is nothing that lenders could tell
             self.proxies = [Proxy(self.world.port) for _ in range(CLIENTS)]
@@ -142,7 +144,7 @@ class Run:
                     worker.signal(signal.SIGKILL)
                 for proxy in (*self.proxies, *self.links):
                     proxy.close()
-        give_back_ports([*ports, self.world.port])
+        give_back_ports([*(port for of_lender in ports for port in of_lender), self.world.port])
         operations = [op for name in sorted(os.listdir(self.folder)) for op in model.read_history(os.path.join(self.folder, name))]
         problems = model.judge(operations, self.events, evicts=self.full)
         assert not problems, "; ".join(problems[:5])
@@ -226,12 +228,12 @@ class Run:
         self.proxies[self.dice.randrange(CLIENTS)].stall(self.dice.uniform(0.02, 0.3))
 
     def cut_data(self):
-        self.links[self.dice.randrange(self.segments)].cut()
+        self.dice.choice(self.links).cut()
         self.note("cut data")
 
     def stall_data(self):
         self.note("stall data")
-        self.links[self.dice.randrange(self.segments)].stall(self.dice.uniform(0.02, 0.5))
+        self.dice.choice(self.links).stall(self.dice.uniform(0.02, 0.5))
 
     def stop_directory(self):
         self.note("stop directory")

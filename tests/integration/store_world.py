@@ -15,6 +15,7 @@ from cluster import BINARY, Process, free_port, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
+SHARDS = 1  # of the directory, where a test does not say
 NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012, -706
 
 _package = []  # where it lies
@@ -23,7 +24,8 @@ _package = []  # where it lies
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
 
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, lend=(), data=None):
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, lend=(), data=None,
+                 shards=None):
         """`data` has for each segment where it listens for other hosts, and by what name they reach it."""
         self.cluster = cluster
         self.make_secret()
@@ -32,7 +34,7 @@ class Store:
         self.lease = lease
         self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
                                        "--recovery", recovery, "--cluster-secret-file", self.secret, "--state",
-                                       os.path.join(self.folder, "state"), *directory)
+                                       os.path.join(self.folder, "state"), "--shards", str(shards or SHARDS), *directory)
         ready(self.directory)
         disk = lambda i: ("--ssd-path", self.ssd_path(i), "--ssd-size", ssd) if ssd else ()  # noqa: E731
         link = lambda i: ("--data-listen", data[i][0], "--advertise", data[i][1]) if data else ()  # noqa: E731

@@ -284,9 +284,10 @@ TEST_CASE("who guesses places, keys and secrets reads nobody else's bytes") {
       if (s.view.id == id) return s.address;
     return store_wire::segment_address{};
   };
-  const auto link = a->link();
+  const auto link = a->links();
   REQUIRE(link);
-  const gate_pass pass{{(*link)->incarnation(), "a"}, (*link)->welcome().gate_key};
+  auto& first = *(*link)->all.front();
+  const gate_pass pass{{first.incarnation(), "a"}, first.welcome().gate_key};
   for (const auto& [who, key] : {std::pair{b.get(), "theirs"}, std::pair{nobody.get(), "ours"}}) {
     const std::string_view name = key;
     const auto place = who->look({&name, 1}).at(0).places.at(0);
@@ -313,7 +314,7 @@ TEST_CASE("who guesses places, keys and secrets reads nobody else's bytes") {
 
   // Memory that was another's: what its writer does not write is zero.
   CHECK(remove(*b, "theirs") == store_code::ok);
-  const auto answer = (*link)->ask_and_wait(store_wire::op::reserve, [&](byte_writer& out) {
+  const auto answer = first.ask_and_wait(store_wire::op::reserve, [&](byte_writer& out) {
     store_wire::put_policy_to(out, {});
     out.put(std::uint32_t{100});  // all of the memory that may have been b's, as far as the quota goes
     for (int i = 0; i < 100; ++i) {

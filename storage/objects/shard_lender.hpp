@@ -1,0 +1,70 @@
+#pragma once
+// Lends memory of this process to one shard of a directory, for as long as the object lives.
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "runtime/base/result.hpp"
+#include "storage/objects/directory_link.hpp"
+#include "storage/objects/object_disk.hpp"
+#include "storage/objects/segment_ledger.hpp"
+#include "storage/objects/segment_lender.hpp"
+#include "storage/objects/task_worker.hpp"
+#include "transport/data_plane.hpp"
+
+namespace mooncaf {
+
+/// When the directory is lost, the memory stays as it is, and what lies in it is announced to the next one.
+/// If it was the connection alone that was lost, and the same directory answers again, it has given the
+/// contents up meanwhile: the segment is offered with fresh memory, so that nobody who still knows places in
+/// the old can touch what lies in the new. What lies on the SSD is announced to whichever directory comes,
+/// and erased as far as that one says.
+/// @thread  construction and destruction only; works on a thread of its own
+class shard_lender {
+ public:
+  /// Mounts the segment.
+  /// @param options  of this shard's part of what is lent. @param shards  of the directory: where one of
+  /// another number answers, the contents are of no use to it.
+  /// @param wrong  called then, on the lender's thread, which tries on.
+  /// @error as `segment_lender::start`; `ec::peer_lost` for another number of shards, too.
+  static result<std::unique_ptr<shard_lender>> start(segment_lender_options options, std::uint32_t shards,
+                                                     std::function<void()> wrong);
+  ~shard_lender();
+
+ private:
+  struct life;
+  shard_lender(segment_lender_options options, std::uint32_t shards, std::function<void()> wrong);
+  result<std::unique_ptr<life>> begin_life() const;
+  result<void> mount();
+  result<void> open_gate();
+  result<store_code> offer(directory_link& link);
+  result<void> announce(directory_link& link);
+  result<void> mount_disk(const std::shared_ptr<directory_link>& link);
+  void order(const disk_order& o);
+  void acknowledge(std::uint64_t number);
+  void listen();
+  void keep();
+  void begin_again();
+  void say(const std::string& line) const;
+  bool wait(duration d);
+
+  segment_lender_options options_;
+  std::uint32_t shards_;
+  std::function<void()> wrong_;
+  std::unique_ptr<life> life_;  // keeper's thread
+  task_worker worker_;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+  std::shared_ptr<directory_link> link_;
+  bool draining_ = false;   // keeper's thread: of the next life
+  std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
+  std::thread keeper_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Tests of the object store again, over a directory in three shards: those that count neither on one shard's room nor on groups."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+import store  # noqa: E402
+import store_faults  # noqa: E402
+import store_ssd  # noqa: E402
+import store_tenants  # noqa: E402
+import store_world  # noqa: E402
+from cluster import Cluster, main, wait_until  # noqa: E402
+from store_world import NOT_SUPPORTED, Store, noise, package, ready  # noqa: E402
+
+
+def test_another_number_of_shards_is_another_store():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=2, size="30MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
+        client = world.client()
+        keys = [f"k{i}" for i in range(50)]
+        assert client.put_batch(keys, [noise(5000, i) for i in range(50)]) == 0
+        together = ReplicateConfig()
+        together.group_ids = ["group"]
+        assert client.put("one of a group", b"x", together) == NOT_SUPPORTED
+        assert {s["name"]: s["bytes"] for s in world.json("segments") if s["medium"] == "dram"} == {"s0": 30 << 20, "s1": 30 << 20}
+        wait_until("all is on SSD", lambda: world.json("stat")["ssd_objects"] == 50)
+        for shards, found in ((3, 50), (2, 0), (3, 0), (1, 0), (3, 0)):
+            world.directory.kill9()
+            args = world.directory.args = list(world.directory.args)
+            args[args.index("--shards") + 1] = str(shards)
+            world.directory.start()
+            ready(world.directory)
+            wait_until("all is lent again", lambda: len(world.json("segments")) == 4 and world.json("stat")["total_bytes"] == (56 if shards == 2 else 60) << 20)
+            wait_until("the client is back", lambda: client.put(f"with {shards}", b"x") == 0)
+            assert client.batch_is_exist(keys) == [int(found > 0)] * 50, shards
+        client.close()
+
+
+TESTS = (
+    test_another_number_of_shards_is_another_store,
+    store.test_a_model_s_layers_come_and_go_one_by_one,
+    store.test_coroutines_share_a_store,
+    store.test_every_form_of_put_and_get_moves_the_same_bytes,
+    store.test_tasks_copy_and_move_what_others_wrote,
+    store.test_two_processes_share_objects,
+    store.test_what_is_drained_stays_so_when_the_directory_is_killed,
+    store.test_what_lies_in_a_drained_segment_outlives_its_process,
+    store_faults.test_clients_go_on_through_kills_of_the_directory,
+    store_faults.test_what_replaced_an_object_is_what_is_there_after_the_directory_was_killed,
+    store_faults.test_what_was_stored_is_there_again_after_the_directory_was_killed,
+    store_faults.test_who_lends_waits_for_its_directory,
+    store_ssd.test_a_directory_without_notes_takes_nothing_that_it_cannot_know_of,
+    store_ssd.test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not,
+    store_tenants.test_the_door_takes_tenants_tokens,
+    store_tenants.test_who_is_no_tenant_is_told_so,
+)
+
+if __name__ == "__main__":
+    store_world.SHARDS = 3
+    package()
+    main(TESTS)
