@@ -116,6 +116,8 @@ class directory_desk : private object_journal {
   void load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) override;
   /// Something of a lender's that the answer in the making has to wait for.
   void wait_for(std::uint64_t holder, session& s);
+  /// Somebody waits for what this segment's holder does with what is written down for it.
+  void wake(std::uint32_t segment);
   session* holder(std::uint32_t segment);
   void write_entry(std::uint64_t to, store_wire::entry kind, std::uint32_t segment,
                    const std::function<void(byte_writer&)>& rest);

@@ -36,8 +36,7 @@ void directory_desk::load(std::uint32_t from, std::uint64_t ticket, std::span<co
     out.put(ticket);
     store_wire::put_places(out, to);
   });
-  auto* const s = holder(from);
-  if (s && s->waited_for == store_wire::waits::nobody) s->waited_for = store_wire::waits::for_work;
+  wake(from);
 }
 
 /// Until the lender has acknowledged it, nobody knows whether the object is still there.

@@ -43,6 +43,8 @@ void directory_desk::reserved(std::uint32_t segment, const segment_record& recor
     out.put(record.size);
     out.put_text(record.tenant);
   });
+  // A tenant writes through the holder's gate, which waits until it has heard of the place.
+  if (!record.tenant.empty()) wake(segment);
 }
 
 void directory_desk::published(std::uint32_t segment, const segment_record& record, std::string_view key,
@@ -66,6 +68,11 @@ void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, std::uin
   });
   auto* const s = holder(segment);
   if (removing_ && s) wait_for(to, *s);
+}
+
+void directory_desk::wake(std::uint32_t segment) {
+  auto* const s = holder(segment);
+  if (s && s->waited_for == store_wire::waits::nobody) s->waited_for = store_wire::waits::for_work;
 }
 
 void directory_desk::wait_for(std::uint64_t to, session& s) {

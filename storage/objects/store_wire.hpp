@@ -81,7 +81,7 @@ inline constexpr std::size_t urgent_bytes = 2048;
 enum class waits : std::uint8_t {
   nobody,
   to_hear,   ///< who removes something, for its acknowledgement; perhaps a reader, too
-  for_work,  ///< a reader, for what it has the receiver do
+  for_work,  ///< a reader, for what it has the receiver do; a tenant that writes through the receiver's gate
 };
 
 /// What a journal frame has after `waits`, and filler with its length unless nobody does: kind, segment, and

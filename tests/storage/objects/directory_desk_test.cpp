@@ -32,8 +32,8 @@ std::optional<std::vector<std::byte>> ask(directory_desk& desk, std::uint64_t se
   return std::vector<std::byte>{answer.begin() + store_wire::header_bytes, answer.end()};
 }
 
-std::uint64_t greeted(directory_desk& desk) {
-  const auto session = desk.open();
+std::uint64_t greeted(directory_desk& desk, std::string tenant = {}) {
+  const auto session = desk.open(std::move(tenant));
   REQUIRE(ask(desk, session, op::hello, [](byte_writer& out) {
     out.put(store_wire::version);
     out.put_text("host");
@@ -114,6 +114,30 @@ TEST_CASE("a holder that is woken on purpose is for what somebody waits for alon
   REQUIRE(removed.size() == 1);
   CHECK(removed[0].first);
   CHECK(removed[0].second < store_wire::urgent_bytes);
+}
+
+TEST_CASE(
+    "a holder hears at once of room that it is to let a tenant write to, and takes its time for others'") {
+  object_table_options options;
+  options.tenants.emplace_back("red", tenant_limit{});
+  directory_desk desk{options};
+  const auto lender = greeted(desk);
+  lend(desk, lender);
+  for (const std::string tenant : {"", "red"}) {
+    const auto client = greeted(desk, tenant);
+    desk.deliver([](const directory_desk::outgoing&) {});
+    REQUIRE(ask(desk, client, op::reserve, [](byte_writer& out) {
+      store_wire::put_policy_to(out, {});
+      out.put(std::uint32_t{1});
+      out.put_text("key");
+      out.put(std::uint64_t{100});
+      store_wire::put_ties(out, {});
+    }));
+    desk.deliver([&](const directory_desk::outgoing& what) {
+      CHECK(what.session == lender);
+      CHECK(what.urgent == !tenant.empty());
+    });
+  }
 }
 
 TEST_CASE("the segments of a connection that ends are gone, and so is what lay there alone") {
