@@ -21,7 +21,8 @@ TEST_CASE(
   const std::map<std::string, std::string> given{
       {"lease", "3s"},           {"recovery", "2s"},       {"eviction", "cost_aware"},
       {"high-watermark", "0.8"}, {"low-watermark", "0.6"}, {"hot-reads", "7.5"},
-      {"hot-replicas", "3"},     {"tenants-file", file},   {"state", "/somewhere"}};
+      {"hot-replicas", "3"},     {"tenants-file", file},   {"state", "/somewhere"},
+      {"shards", "3"}};
   std::vector<std::string> line{"--role", "conductor"};
   for (const auto& [name, value] : given) line.insert(line.end(), {"--store-" + name, value});
   const auto parsed = parse_options(line, {}, "none");
@@ -37,6 +38,7 @@ TEST_CASE(
   CHECK(taken == given.size());
   for (const store_options& s : {parsed->values.store, chosen.store}) {
     CHECK(s.state_folder == "/somewhere");
+    CHECK(s.shards == 3);
     const auto o = store::directory_settings(s);
     REQUIRE(o);
     CHECK(o->table.lease == 3s);

@@ -150,9 +150,11 @@ TEST_CASE("of several holders of a block exactly one keeps it, and who has it in
     if (holders > 1 && holders <= 5)
       CHECK(*std::ranges::min_element(keeps) > blocks / holders / 2);  // the load is shared
     if (holders == 1) continue;
-    index.add(key(1), nodes[0], holder_tier::dram);
+    const auto one_more = key(blocks);
+    for (const auto n : nodes) index.add(one_more, n, n == nodes[0] ? holder_tier::dram : holder_tier::ssd);
+    CHECK(keepers(one_more) == std::vector{nodes[0]});
     index.drop_node(nodes[0]);
-    CHECK(keepers(key(1)).size() == 2);  // one of the living, and the dead one, which has nothing
+    CHECK(keepers(one_more).size() == 2);  // one of the living, and the dead one, which has nothing
   }
 }
 
