@@ -159,7 +159,7 @@ def a_full_ssd_gives_up_what_another_node_keeps():
     the others are longer and all were used last at the same time; and no prompt is lost that one of them had."""
     own = [f"{i}: mine alone. " + "the tide comes in and goes out again. " * 8 for i in range(6)]
     both = [f"{i}: everybody's. " + "and the moon pulls. " * 8 for i in range(6)]
-    fresh = [f"{i}: later. " + "a gull. " * 8 for i in range(40)]
+    fresh = [f"{i}: later. " + "a gull. " * 8 for i in range(60)]  # some of them go to the other node
     model = ("--model", "dummy:layers=4,dim=128,heads=4,kv_heads=4,head_dim=128,ffn=128,vocab=512", *REST)
     learn(own + both + fresh, model=model)
     cached = (*model, "--cache-dram", "8MiB", "--prefetch-threshold", "0", "--prefetch", "wait_complete", "--cache-write-policy", "write_through")
@@ -176,7 +176,7 @@ def a_full_ssd_gives_up_what_another_node_keeps():
             held[name] = wait_until("it is on the SSD", lambda: shard(again)["ssd_blocks"], 60)
             cluster.processes.pop(f"count-{name}").stop()
         port, control = free_port(), free_port()
-        cluster.start("front", "--role", "conductor,gateway", "--policy", "load_balancing", "--http", f"127.0.0.1:{port}", "--listen",
+        cluster.start("front", "--role", "conductor,gateway", "--policy", "random", "--http", f"127.0.0.1:{port}", "--listen",
                       f"127.0.0.1:{control}", "--metrics-listen", "127.0.0.1:0", *model)
         for name in ("one", "other"):
             cluster.start(name, "--role", "prefill,decode", "--join", f"127.0.0.1:{control}", "--listen", "127.0.0.1:0", "--data-listen",
