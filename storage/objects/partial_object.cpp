@@ -13,13 +13,21 @@ namespace mooncaf {
 using store_wire::op;
 
 void partial_object::note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces) {
+  if (in_order_ && at != hashed_) {
+    in_order_ = false;
+    if (hashed_ > 0) sums_[0] = {hashed_, XXH3_64bits_digest(&hash_)};
+  }
+  if (!in_order_) XXH3_64bits_reset(&hash_);
   auto end = at;
-  in_order_ = in_order_ && at == hashed_;
   for (const auto& p : pieces) {
-    if (in_order_) XXH3_64bits_update(&hash_, p.data(), p.size());
+    XXH3_64bits_update(&hash_, p.data(), p.size());
     end += p.size();
   }
   if (in_order_) hashed_ = end;
+  else {
+    std::erase_if(sums_, [&](const auto& s) { return s.first < end && s.second.end > at; });
+    sums_[at] = {end, XXH3_64bits_digest(&hash_)};
+  }
   auto next = written_.upper_bound(at);
   if (next != written_.begin() && std::prev(next)->second >= at) --next;
   while (next != written_.end() && next->first <= end) {
@@ -82,6 +90,21 @@ store_code store_client::write_part(partial_object& object, std::uint64_t at, so
   return store_code::ok;
 }
 
+/// Of bytes that did not come in order it is made of what lies there; each part is looked at after that, so
+/// that nothing which happened to them meanwhile is signed along.
+result<std::uint64_t> store_client::sum_to_publish(const partial_object& o) {
+  if (o.in_order_) return XXH3_64bits_digest(&o.hash_);
+  const auto first = replicas_of(o.places_, o.size_).at(0);
+  const auto whole = reach_.checksum(first);
+  if (!whole) return whole;
+  for (const auto& [at, part] : o.sums_) {
+    const auto there = reach_.checksum(part_of(first, at, part.end - at));
+    if (!there) return there;
+    if (*there != part.checksum) return fail(ec::corrupt, "a part is not what was written");
+  }
+  return whole;
+}
+
 std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<partial_object>> objects) {
   std::vector<store_code> codes(objects.size(), store_code::invalid_parameters);
   endings good, bad;
@@ -90,11 +113,10 @@ std::vector<store_code> store_client::finish(std::span<const std::shared_ptr<par
     std::lock_guard lock{o.mutex_};
     if (o.ended_) continue;
     o.ended_ = true;
-    auto sum = result<std::uint64_t>{0};
-    if (o.complete())
-      sum =
-          o.in_order_ ? XXH3_64bits_digest(&o.hash_) : reach_.checksum(replicas_of(o.places_, o.size_).at(0));
-    if (!sum) codes[i] = store_code::transfer_failed;
+    const auto sum = o.complete() ? sum_to_publish(o) : result<std::uint64_t>{0};
+    if (!sum)
+      codes[i] =
+          sum.error().code == ec::corrupt ? store_code::checksum_mismatch : store_code::transfer_failed;
     if (sum && o.complete() && o.settled_) good[o.link_.get()].push_back({i, o.ticket_, *sum});
     else if (o.settled_) bad[o.link_.get()].push_back({i, o.ticket_, 0});
   }

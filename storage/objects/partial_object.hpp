@@ -41,7 +41,8 @@ class partial_object {
 
  private:
   friend class store_client;
-  /// Notes that these bytes were written. The checksum is made on the way as long as they come in order.
+  /// Notes that these bytes were written. The checksum is made on the way as long as they come in order; else
+  /// each part has one of its own, against which what lies there is held when the whole one is made of it.
   void note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces);
   bool complete() const { return written_.size() == 1 && written_.begin()->second == size_; }
 
@@ -53,6 +54,10 @@ class partial_object {
   std::uint64_t hashed_ = 0;
   bool in_order_ = true, settled_ = true, ended_ = false;
   std::map<std::uint64_t, std::uint64_t> written_;  // ends by beginnings, apart from each other
+  struct part_sum {
+    std::uint64_t end, checksum;
+  };
+  std::map<std::uint64_t, part_sum> sums_;  // by beginning, unless in order; of what was not written twice
 };
 
 struct begun_object {

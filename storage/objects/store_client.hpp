@@ -204,6 +204,8 @@ class store_client {
   /// Replicas, those in mapped memory before the others.
   std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
   bool find_sound(object_view& object);
+  /// @error `ec::corrupt` if a part is not what was written.
+  result<std::uint64_t> sum_to_publish(const partial_object& object);
 
   store_client_options options_;
   segment_reach reach_;

@@ -171,6 +171,36 @@ TEST_CASE("bytes that were damaged where they lie are not handed out; another re
   CHECK(code == store_code::checksum_mismatch);
 }
 
+TEST_CASE("what was damaged while it was written part by part, in any order, is not published") {
+  const cluster world;
+  const auto c = world.client();
+  const auto segments = c->segments();
+  REQUIRE(segments);
+  auto mapped = mapped_segment::map(segments->at(0).address.unix_name, secret, clock_type::now() + 5s);
+  REQUIRE(mapped);
+  const auto memory = (*mapped)->bytes();
+  for (const bool damaged : {false, true}) {
+    const auto bytes = noise(300'000, damaged ? 6 : 5);
+    const std::span<const std::byte> all{bytes};
+    const std::string key = damaged ? "damaged" : "sound";
+    const object_outline outline{key, bytes.size(), {}};
+    const auto begun = c->begin({&outline, 1}, {}).at(0);
+    REQUIRE(begun.code == store_code::ok);
+    for (const std::size_t at : {0ul, 200'000ul, 100'000ul}) {
+      const auto piece = all.subspan(at, 100'000);
+      REQUIRE(c->write_part(*begun.object, at, {&piece, 1}) == store_code::ok);
+      const auto found = std::search(memory.begin(), memory.end(), piece.begin(), piece.begin() + 64);
+      REQUIRE(found != memory.end());
+      if (damaged && at == 0) found[50'000] ^= std::byte{1};
+    }
+    CHECK(c->finish({&begun.object, 1}).at(0) == (damaged ? store_code::checksum_mismatch : store_code::ok));
+    store_code code{};
+    const auto read = get(*c, key, code);
+    CHECK(code == (damaged ? store_code::not_found : store_code::ok));
+    if (!damaged) CHECK(read == bytes);
+  }
+}
+
 TEST_CASE("a batch has one code for each object, and what exists is not written again") {
   const cluster world;
   const auto c = world.client();
