@@ -41,22 +41,7 @@ bool object_table::take_in_on_disk(std::string&& key, const segment_record& r,
                  std::any_of(o.work.begin(), o.work.end(), is_there)))
     return false;
   ++seen_.disk_recovered;
-  if (fresh) {
-    o.owner = owner(split_name(at->first).tenant);
-    o.size = r.object_size;
-    o.checksum = r.checksum;
-    o.version = r.version;
-    o.hard = r.hard_pin;
-    o.lease_end = now;
-    o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
-    if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
-    if (!r.group.empty()) join(*at, r.group);
-    o.place = order_.add(text_hash{}(at->first), static_cast<double>(r.worth), r.depth, o.owner);
-    o.parent = r.parent;
-    if (placed_.size() <= o.place) placed_.resize(o.place + 1);
-    placed_[o.place] = &*at;
-    to_link_ = to_link_ || r.parent != 0;
-  }
+  if (fresh) begin_again(*at, r, owner(split_name(at->first).tenant), now, now);
   put_on_disk(*at, parts);
   if (fresh) show(*at, now);
   return true;

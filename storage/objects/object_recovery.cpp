@@ -44,6 +44,26 @@ bool object_table::recover(std::uint32_t id, segment_record&& r, time_point now)
   return true;
 }
 
+/// The first that is heard of an object of an earlier directory's.
+void object_table::begin_again(entry& e, const segment_record& r, std::uint32_t owner, time_point lease_end,
+                               time_point now) {
+  auto& o = e.second;
+  o.owner = owner;
+  o.size = r.object_size;
+  o.checksum = r.checksum;
+  o.version = r.version;
+  o.hard = r.hard_pin;
+  o.lease_end = lease_end;
+  o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
+  if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
+  if (!r.group.empty()) join(e, r.group);
+  o.place = order_.add(text_hash{}(e.first), static_cast<double>(r.worth), r.depth, o.owner);
+  o.parent = r.parent;
+  if (placed_.size() <= o.place) placed_.resize(o.place + 1);
+  placed_[o.place] = &e;
+  to_link_ = to_link_ || r.parent != 0;
+}
+
 /// A whole replica. @returns whether it agrees with what other segments said.
 bool object_table::take_in(std::string&& name, const segment_record& r, std::span<const held> parts,
                            time_point now) {
@@ -70,22 +90,8 @@ bool object_table::take_in(std::string&& name, const segment_record& r, std::spa
     seen_.recovered += parts.size();
     return true;
   }
-  auto& o = at->second;
-  o.owner = parts.front().owner;
-  o.size = r.object_size;
-  o.checksum = r.checksum;
-  o.version = r.version;
-  o.memory.assign(parts.begin(), parts.end());
-  o.hard = r.hard_pin;
-  o.lease_end = read_until;
-  o.soft_end = now + std::clamp(r.soft_pin_for, duration{}, options_.soft_pin_max);
-  if (r.ttl.count() > 0 && r.ttl < time_point::max() - now) o.ttl_end = now + r.ttl;
-  if (!r.group.empty()) join(*at, r.group);
-  o.place = order_.add(text_hash{}(at->first), static_cast<double>(r.worth), r.depth, o.owner);
-  o.parent = r.parent;
-  if (placed_.size() <= o.place) placed_.resize(o.place + 1);
-  placed_[o.place] = &*at;
-  to_link_ = to_link_ || r.parent != 0;
+  begin_again(*at, r, parts.front().owner, read_until, now);
+  at->second.memory.assign(parts.begin(), parts.end());
   seen_.recovered += parts.size();
   show(*at, now);
   return true;

@@ -341,6 +341,8 @@ class object_table {
   entry* visible(std::string_view key, time_point now);
   void use(entry& e, time_point now);
   void lease(entry& e, time_point now);
+  void begin_again(entry& e, const segment_record& r, std::uint32_t owner, time_point lease_end,
+                   time_point now);
   void join(entry& e, std::string_view name);
   static void leave(groups& all, entry& e);
   void take_place(entry& e, time_point now);

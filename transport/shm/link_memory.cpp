@@ -8,41 +8,16 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
+#include "transport/shm/ring_bytes.hpp"
 
 namespace mooncaf {
 namespace {
 
-// ThreadSanitizer orders accesses by address, and one page mapped twice has two: where both ends of a link
-// live in one process (tests), it cannot see that a record orders what was done before it. These tell it.
-#if defined(__SANITIZE_THREAD__)
-char both_mappings;
-void published() { __tsan_release(&both_mappings); }
-void observed() { __tsan_acquire(&both_mappings); }
-#else
-void published() {}
-void observed() {}
-#endif
+using namespace ring_bytes;
 
 constexpr std::size_t length_bytes = 8;  // before each record; records start at multiples of 8
 
 constexpr std::size_t padded(std::size_t n) { return (n + 7) / 8 * 8; }
-
-// Bytes may wrap around the end of the ring.
-void copy_in(ring_memory& ring, std::uint64_t at, const void* from, std::size_t n) {
-  const auto start = static_cast<std::size_t>(at % ring_memory::capacity);
-  const std::size_t first = std::min(n, ring_memory::capacity - start);
-  std::memcpy(ring.data + start, from, first);
-  std::memcpy(ring.data, static_cast<const std::byte*>(from) + first, n - first);
-}
-void copy_out(const ring_memory& ring, std::uint64_t at, void* to, std::size_t n) {
-  const auto start = static_cast<std::size_t>(at % ring_memory::capacity);
-  const std::size_t first = std::min(n, ring_memory::capacity - start);
-  std::memcpy(to, ring.data + start, first);
-  std::memcpy(static_cast<std::byte*>(to) + first, ring.data, n - first);
-}
 
 }  // namespace
 
@@ -53,8 +28,8 @@ bool ring_writer::put(std::span<const std::byte> record) {
   const auto used = head - tail;
   if (used > ring_memory::capacity || need > ring_memory::capacity - used) return false;
   const std::uint64_t length = record.size();
-  copy_in(*ring_, head, &length, length_bytes);
-  if (!record.empty()) copy_in(*ring_, head + length_bytes, record.data(), record.size());
+  copy_in(*ring_, head, std::as_bytes(std::span{&length, 1}));
+  if (!record.empty()) copy_in(*ring_, head + length_bytes, record);
   published();
   // Sequentially consistent: either the reader sees the record before it sleeps, or we see that it sleeps.
   ring_->head.store(head + need);
@@ -71,11 +46,11 @@ ring_reader::status ring_reader::take(std::vector<std::byte>& record) {
   if (used == 0) return status::empty;
   if (used > ring_memory::capacity || used < length_bytes) return status::broken;
   std::uint64_t length = 0;
-  copy_out(*ring_, tail, &length, length_bytes);
+  copy_out(*ring_, tail, std::as_writable_bytes(std::span{&length, 1}));
   if (length > used - length_bytes || length_bytes + padded(length) > used) return status::broken;
   observed();
   record.resize(length);
-  if (length > 0) copy_out(*ring_, tail + length_bytes, record.data(), length);
+  if (length > 0) copy_out(*ring_, tail + length_bytes, record);
   ring_->tail.store(tail + length_bytes + padded(length), std::memory_order_release);
   return status::record;
 }

@@ -5,37 +5,12 @@
 #include <utility>
 
 #include "transport/shm/link_memory.hpp"
-
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
+#include "transport/shm/ring_bytes.hpp"
 
 namespace mooncaf {
 namespace {
 
-// As in link_memory.cpp: ThreadSanitizer cannot see that two mappings are one page.
-#if defined(__SANITIZE_THREAD__)
-char both_mappings;
-void published() { __tsan_release(&both_mappings); }
-void observed() { __tsan_acquire(&both_mappings); }
-#else
-void published() {}
-void observed() {}
-#endif
-
-// Bytes may wrap around the end of the ring.
-void copy_in(byte_ring& ring, std::uint64_t at, std::span<const std::byte> from) {
-  const auto start = static_cast<std::size_t>(at % byte_ring::capacity);
-  const auto first = std::min(from.size(), byte_ring::capacity - start);
-  std::memcpy(ring.data + start, from.data(), first);
-  if (first < from.size()) std::memcpy(ring.data, from.data() + first, from.size() - first);
-}
-void copy_out(const byte_ring& ring, std::uint64_t at, std::span<std::byte> to) {
-  const auto start = static_cast<std::size_t>(at % byte_ring::capacity);
-  const auto first = std::min(to.size(), byte_ring::capacity - start);
-  std::memcpy(to.data(), ring.data + start, first);
-  if (first < to.size()) std::memcpy(to.data() + first, ring.data, to.size() - first);
-}
+using namespace ring_bytes;
 
 result<std::shared_ptr<ring_pair>> mapped(int memory) {
   auto mapping = shared_mapping::map(memory, sizeof(ring_pair));
