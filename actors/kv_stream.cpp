@@ -12,6 +12,16 @@ namespace {
 /// Tag value of a transfer that carries all layers of a reused prefix.
 constexpr std::uint32_t every_layer = 0xFFFFFFFFu;
 
+/// Of a token, where its layers lie side by side: what a slice costs beside its bytes is small against these.
+constexpr std::size_t worth_a_slice = 16 * KiB;
+
+/// Layers that leave together: one, unless pages are laid out by token.
+std::uint32_t layers_together(const kv_layout& layout) {
+  if (layout.pages != page_order::page_first) return 1;
+  const auto groups = (layout.bytes_per_token() + worth_a_slice - 1) / worth_a_slice;
+  return static_cast<std::uint32_t>((layout.n_layers + groups - 1) / groups);
+}
+
 }  // namespace
 
 kv_stream::kv_stream(attempt_id id, const kv_layout& layout, const std::shared_ptr<data_plane>& plane,
@@ -24,10 +34,11 @@ kv_stream::kv_stream(attempt_id id, const kv_layout& layout, const std::shared_p
       transfer_ids_(std::move(transfer_ids)),
       links_(std::move(links)),
       from_(std::move(from)),
+      together_most_(layers_together(layout)),
       on_end_(std::move(on_end)) {}
 
 void kv_stream::set_target(const kv_target& target) {
-  // Of pages that are laid out by token `add_rows` takes a token's planes as one piece, which a device's
+  // Of pages that are laid out by token a token's planes and layers leave as one piece, which a device's
   // blocks do not have.
   const bool leads =
       from_.device && layout_.pages != page_order::page_first && from_.device->leads_to(target.node);
@@ -45,11 +56,24 @@ void kv_stream::set_target(const kv_target& target) {
 }
 
 void kv_stream::prefix_ready(std::uint32_t tokens, std::uint32_t from) {
-  ready({every_layer, from, tokens - from, true});
+  ready({0, from, tokens - from, layout_.n_layers});
 }
 
 void kv_stream::layer_ready(std::uint32_t layer, std::uint32_t start, std::size_t count) {
-  ready({layer, start, static_cast<std::uint32_t>(count), false});
+  if (const auto what = gathered(layer, start, static_cast<std::uint32_t>(count))) ready(*what);
+}
+
+std::optional<kv_stream::piece> kv_stream::gathered(std::uint32_t layer, std::uint32_t start,
+                                                    std::uint32_t count) {
+  if (together_most_ == 1) return piece{layer, start, count};
+  const std::lock_guard lock{mutex_};
+  auto& held = together_[start];
+  // Else a pass begins anew.
+  const bool behind = held.layers > 0 && layer == held.layer + held.layers && count == held.count;
+  if (!behind) held = {layer, start, count, 0};
+  ++held.layers;
+  if (held.layers < together_most_ && layer + 1 < layout_.n_layers) return std::nullopt;
+  return together_.extract(start).mapped();
 }
 
 void kv_stream::ready(const piece& what) {
@@ -70,7 +94,7 @@ void kv_stream::on_device(std::uint32_t layer, std::uint32_t start, std::uint32_
   offsets.reserve(blocks.size());
   for (const auto& block : blocks)
     offsets.push_back(static_cast<std::uint64_t>(block.at - from_.device->base.at));
-  const piece what{layer, start, count, false};
+  const piece what{layer, start, count};
   const page_strides strides{layout_.layer_bytes(), layout_.plane_bytes(), layout_.row_bytes()};
   auto order =
       order_of(what, {from_.device->region, offsets, strides}, transfer_id{transfer_ids_->fetch_add(1)});
@@ -140,23 +164,22 @@ void kv_stream::add_rows(std::vector<slice_pair>& out, const place& from, std::u
                    {target_->region, remote + page.offset(layer, plane, row), length},
                    std::nullopt});
   };
-  if (layout_.pages == page_order::page_first) {
-    for (auto row = first_row; row < first_row + rows; ++row)
-      add(0, row, layout_.planes() * layout_.row_bytes());
-    return;
-  }
   if (rows == layout_.block_tokens) return add(0, 0, layout_.layer_bytes());
   for (std::size_t plane = 0; plane < layout_.planes(); ++plane)
     add(plane, first_row, rows * layout_.row_bytes());
 }
 
-/// Rows of all layers, where they are one piece.
-void kv_stream::add_tokens(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t first_row,
-                           std::uint32_t rows) const {
-  const auto token = layout_.page().token;
-  const auto local = from_.offsets[block] + first_row * token;
-  const auto remote = target_->offsets[block - target_->have_blocks] + first_row * token;
-  out.push_back({{from_.region, local, rows * token}, {target_->region, remote, rows * token}, std::nullopt});
+/// Rows of layers that lie side by side in a token's piece; of all of them a run of tokens is one piece.
+void kv_stream::add_tokens(std::vector<slice_pair>& out, const piece& what, std::uint32_t block,
+                           std::uint32_t first_row, std::uint32_t rows) const {
+  const auto page = layout_.page();
+  const auto local = from_.offsets[block], remote = target_->offsets[block - target_->have_blocks];
+  const bool all = what.layers == layout_.n_layers;
+  const auto length = what.layers * page.layer;
+  for (std::uint32_t row = 0; row < (all ? 1 : rows); ++row) {
+    const auto at = page.offset(what.layer, 0, first_row + row), bytes = all ? rows * length : length;
+    out.push_back({{from_.region, local + at, bytes}, {target_->region, remote + at, bytes}, std::nullopt});
+  }
 }
 
 std::vector<slice_pair> kv_stream::slices_of(const piece& what, const place& from) const {
@@ -167,13 +190,11 @@ std::vector<slice_pair> kv_stream::slices_of(const piece& what, const place& fro
     const auto block = at / layout_.block_tokens;
     const auto row = at % layout_.block_tokens;
     const auto rows = std::min(layout_.block_tokens - row, end - at);
-    if (what.all_layers && layout_.pages == page_order::page_first) {
-      add_tokens(out, block, row, rows);
-    } else if (what.all_layers) {
-      for (std::uint32_t layer = 0; layer < layout_.n_layers; ++layer)
-        add_rows(out, from, block, layer, row, rows);
+    if (layout_.pages == page_order::page_first) {
+      add_tokens(out, what, block, row, rows);
     } else {
-      add_rows(out, from, block, what.layer, row, rows);
+      for (std::uint32_t layer = 0; layer < what.layers; ++layer)
+        add_rows(out, from, block, what.layer + layer, row, rows);
     }
     at += rows;
   }
@@ -186,7 +207,8 @@ transfer kv_stream::order_of(const piece& what, const place& from, transfer_id i
   order.id = id;
   order.peer = target_->node;
   order.op = transfer_op::write;
-  order.tag = {request_id{id_.owner()}, what.start / layout_.block_tokens, what.layer, 0};
+  order.tag = {request_id{id_.owner()}, what.start / layout_.block_tokens,
+               what.layers == layout_.n_layers ? every_layer : what.layer, 0};
   return order;
 }
 

@@ -11,6 +11,9 @@
 // Layers that are ready before the decode side told its slots wait here as a few numbers each; the bytes stay
 // in the blocks, which the worker keeps until `on_end`.
 //
+// Pages that are laid out by token have a layer of a token in one piece of some 100 bytes to some KiB, and
+// the next layer right behind it. There layers wait for each other until what leaves is worth a slice.
+//
 // Where NICs read the device's own memory, a layer leaves from there as soon as it is written (`on_device`),
 // for as long as its pass has those blocks. The same rows come to the host's blocks all the same: what did
 // not get away from the device, for whatever reason, leaves from there.
@@ -83,12 +86,13 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   std::uint64_t bytes_sent() const;
 
  private:
-  /// Positions [start, start + count) of one layer, or of all.
+  /// Positions [start, start + count) of `layers` layers: of one, of all, or, where pages are laid out by
+  /// token, of some that lie side by side.
   struct piece {
     std::uint32_t layer;
     std::uint32_t start;
     std::uint32_t count;
-    bool all_layers;
+    std::uint32_t layers = 1;
   };
 
   /// Where the blocks of a piece lie.
@@ -107,11 +111,13 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   using layer_of_chunk = std::pair<std::uint32_t, std::uint32_t>;  ///< layer, first position
 
   void ready(const piece& what);
+  /// Keeps a layer until those that leave with it are written. @returns what leaves now.
+  std::optional<piece> gathered(std::uint32_t layer, std::uint32_t start, std::uint32_t count);
   std::vector<slice_pair> slices_of(const piece& what, const place& from) const;
   void add_rows(std::vector<slice_pair>& out, const place& from, std::uint32_t block, std::uint32_t layer,
                 std::uint32_t first_row, std::uint32_t rows) const;
-  void add_tokens(std::vector<slice_pair>& out, std::uint32_t block, std::uint32_t first_row,
-                  std::uint32_t rows) const;
+  void add_tokens(std::vector<slice_pair>& out, const piece& what, std::uint32_t block,
+                  std::uint32_t first_row, std::uint32_t rows) const;
   void submit(const piece& what, std::unique_lock<std::mutex>& lock);
   /// @param first  no earlier attempt at the same piece had this id.
   void hand_over(transfer order, bool first, std::function<void(const completion&)> ended,
@@ -133,12 +139,14 @@ class kv_stream final : public device_reader, public std::enable_shared_from_thi
   const std::shared_ptr<std::atomic<std::uint64_t>> transfer_ids_;
   const std::shared_ptr<link_book> links_;  ///< learns from every slice
   const source from_;
+  const std::uint32_t together_most_;  ///< layers that leave together
 
   mutable std::mutex mutex_;
   std::function<void(bool)> on_end_;
   std::function<void(std::uint32_t)> on_count_;
   std::optional<kv_target> target_;
-  std::vector<piece> waiting_;  ///< ready, but the target is not known
+  std::vector<piece> waiting_;               ///< ready, but the target is not known
+  std::map<std::uint32_t, piece> together_;  ///< by first position: some layers, until the others are written
   std::vector<transfer_id> under_way_;
   bool direct_ = false;                        ///< layers leave from the device
   std::map<layer_of_chunk, direct> directly_;  ///< until they are in memory, too

@@ -18,11 +18,15 @@ namespace {
 constexpr kv_layout layout{
     .n_layers = 3, .n_kv_heads = 2, .head_dim = 8, .block_tokens = 4, .dtype = kv_dtype::f16};
 constexpr std::size_t stride = 4096;
+/// … with 24 KiB of a token, so that not all of its layers leave together where they lie side by side.
+constexpr kv_layout wide{
+    .n_layers = 3, .n_kv_heads = 2, .head_dim = 1024, .block_tokens = 4, .dtype = kv_dtype::f16};
 constexpr attempt_id attempt{request_id{77}, 1};
 
 /// A prefill and a decode node with a link of one kind between them, and a board where landings count.
 struct stream_world {
-  explicit stream_world(transfer_path path, std::uint64_t seed = 1) {
+  explicit stream_world(transfer_path path, std::uint64_t seed = 1, const kv_layout& of_blocks = layout)
+      : blocks(of_blocks) {
     auto from_options = plain_options(1), to_options = plain_options(2);
     from_options.faults = &faults;
     for (auto* o : {&from_options, &to_options}) {
@@ -59,7 +63,7 @@ struct stream_world {
   }
 
   kv_layout shape() const {
-    auto l = layout;
+    auto l = blocks;
     l.pages = pages;
     return l;
   }
@@ -120,14 +124,15 @@ struct stream_world {
   /// Every row of positions [first, tokens) is there; every other byte of the region is still zero.
   void check_rows(std::uint32_t first, std::uint32_t tokens) const {
     std::vector<std::byte> wanted(to_memory.bytes().size());
+    const auto order = shape().page();
     for (auto p = first; p < tokens; ++p) {
       const auto block = p / layout.block_tokens;
       for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
         for (std::uint32_t head = 0; head < layout.n_kv_heads; ++head) {
           for (const bool value : {false, true}) {
-            const auto at = shape().page().offset(layer, 2 * head + (value ? 1 : 0), p % layout.block_tokens);
+            const auto at = order.offset(layer, 2 * head + (value ? 1 : 0), p % layout.block_tokens);
             std::memcpy(wanted.data() + to_offset(block) + at,
-                        from_memory.bytes().data() + from_offset(block) + at, layout.row_bytes());
+                        from_memory.bytes().data() + from_offset(block) + at, blocks.row_bytes());
           }
         }
       }
@@ -138,8 +143,9 @@ struct stream_world {
   }
 
   page_order pages = page_order::page_first_direct;
-  shared_memory from_memory{64 * stride};
-  shared_memory to_memory{64 * stride};
+  const kv_layout blocks;
+  shared_memory from_memory{64 * std::max(stride, blocks.block_bytes())};
+  shared_memory to_memory{64 * std::max(stride, blocks.block_bytes())};
   scripted_faults faults;
   landing_board board;
   mailbox<bool> landed;
@@ -243,19 +249,45 @@ TEST_CASE("chunks may begin and end inside a block") {
   }
 }
 
-TEST_CASE("pages that are laid out by token arrive row by row, too, and a reused prefix in one piece each") {
-  stream_world w{transfer_path::tcp};
+TEST_CASE("of pages that are laid out by token layers leave together, as many as are worth a slice") {
+  for (const auto path : paths) {
+    for (const auto& [shape, groups] : {std::pair{layout, 1u}, {wide, 2u}}) {
+      CAPTURE(to_string(path));
+      CAPTURE(groups);
+      stream_world w{path, 1, shape};
+      w.pages = page_order::page_first;
+      w.open_board();
+      const auto s = w.stream(13);
+      s->prefix_ready(6);
+      compute(*s, 6, 3);
+      s->set_target(w.target(13));
+      compute(*s, 9, 4);
+      w.finish(*s);
+      CHECK(w.landed.take());
+      CHECK(w.ended.take());
+      CHECK(w.count == 1 + 2 * groups);
+      CHECK(w.count == w.landings);
+      CHECK(s->bytes_sent() == 13 * shape.bytes_per_token());
+      w.check_rows(0, 13);
+    }
+  }
+}
+
+TEST_CASE("a pass that begins anew amid layers that leave together sends what it makes") {
+  stream_world w{transfer_path::tcp, 1, wide};
   w.pages = page_order::page_first;
   w.open_board();
   const auto s = w.stream(13);
-  s->prefix_ready(6);
-  compute(*s, 6, 3);
   s->set_target(w.target(13));
-  compute(*s, 9, 4);
+  s->layer_ready(0, 0, 13);
+  s->layer_ready(0, 0, 8);  // it failed behind the first layer
+  s->layer_ready(1, 0, 8);
+  s->layer_ready(2, 0, 8);
+  compute(*s, 8, 5);
   w.finish(*s);
   CHECK(w.landed.take());
   CHECK(w.ended.take());
-  CHECK(w.count == 1 + 2 * layout.n_layers);
+  CHECK(s->bytes_sent() == 13 * wide.bytes_per_token());
   w.check_rows(0, 13);
 }
 
