@@ -95,6 +95,32 @@ def every_tier_too_small_gives_the_same_tokens():
               f"way, {of_disk['ssd_written_bytes']} to the SSD, {of_disk['hits_ssd']} blocks back", flush=True)
 
 
+def every_order_of_pages_gives_the_same_tokens_with_every_policy():
+    """Each order with each policy of the device and each of the SSD, over tiers that are all too small; alone and six at once."""
+    few = PROMPTS[:10]  # 170 blocks: the device holds 64, memory 128
+    learn(few, model=SLOW)
+    on_ssd = loaded = 0
+    policies = ("write_through", "write_through_selective", "write_back")
+    for i, layout in enumerate(("page_first_direct", "page_first", "layer_first")):
+        for j, policy in enumerate(policies):
+            of_disk = policies[(i + j) % 3]
+            with Cluster() as cluster:
+                client = one_server(cluster, *SLOW, "--device", "linked", "--device-write-policy", policy, "--l2-layout", layout,
+                                    "--device-kv", "1MiB", "--cache-dram", "1MiB", "--ssd-path", os.path.join(cluster.folder.name, "ssd"),
+                                    "--cache-write-policy", of_disk, "--cache-selective-hits", "2", "--prefetch-threshold", "0",
+                                    "--prefetch", "wait_complete")
+                found = ask_all(client, few, at_once=1)
+                found += ask_all(client, few)
+                found += ask_all(client, few[-2:] * 2, at_once=1)  # found in every case
+                assert found > 0, (layout, policy, of_disk)
+                nothing_is_held(cluster, client)
+                seen, shown = device(client), shard(client)
+            on_ssd, loaded = on_ssd + shown["hits_ssd"], loaded + seen["loaded_bytes"]
+            print(f"     {layout}, {policy} over {of_disk}: {found} tokens found, {shown['hits_ssd']} blocks on SSD, "
+                  f"{seen['loaded_bytes']} bytes loaded, {seen['stored_bytes']} written", flush=True)
+    assert on_ssd > 0 and loaded > 0, (on_ssd, loaded)
+
+
 def a_request_that_lost_its_place_on_the_device_goes_on_from_memory():
     """Six answers grow until the device cannot hold them: what they had is loaded again, and nothing is computed twice."""
     learn(PROMPTS[:6], 180)
@@ -201,6 +227,7 @@ def a_full_ssd_gives_up_what_another_node_keeps():
 
 
 TESTS = [what_only_the_device_held_survives_a_planned_stop, every_tier_too_small_gives_the_same_tokens,
+         every_order_of_pages_gives_the_same_tokens_with_every_policy,
          a_request_that_lost_its_place_on_the_device_goes_on_from_memory,
          the_next_turn_goes_to_the_node_whose_device_has_the_session, a_full_ssd_gives_up_what_another_node_keeps]
 
