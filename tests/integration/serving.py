@@ -171,7 +171,8 @@ def a_conversation_hits_what_the_decode_node_computed():
         return first, client.complete(prompt=STORY * 3 + text_of(first) + " And then", temperature=0, max_tokens=TOKENS)
 
     texts = set()
-    for order in ((), ("--device", "linked", "--l2-layout", "layer_first")):
+    far = ("--device", "linked", "--l2-layout")
+    for order in ((), (*far, "layer_first"), (*far, "page_first")):
         with Cluster() as cluster:
             host, port = three_processes(cluster, *order)
             client = cluster.wait_healthy(host, port)
