@@ -12,7 +12,7 @@ libraries=(
   libcaf-dev           # actors
   librocksdb-dev       # SSD tier
   libdnnl-dev          # matrix products on the host
-  libssl-dev           # cluster secret, TLS of the API
+  libssl-dev           # cluster secret, TLS of links and of the API
   libicu-dev           # tokenizer's Unicode
   libxxhash-dev        # block keys and checksums
   libexpected-dev      # result<T>

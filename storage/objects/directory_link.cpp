@@ -11,9 +11,40 @@
 #include "storage/objects/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
+#include "transport/net/tls_stream.hpp"
 #include "transport/shm/ring_stream.hpp"
 
 namespace mooncaf {
+
+namespace {
+
+/// What a handshake of TLS that failed means here, for a person.
+error about(const error& e, bool heard) {
+  constexpr auto older = "a directory of an older version, which speaks no TLS (before protocol 17)?";
+  if (e.code == ec::unauthenticated)
+    return {e.code,
+            "it does not let this process in, which has another cluster secret, or a token that it does "
+            "not know; " +
+                e.detail};
+  if (e.code == ec::incompatible) return {e.code, std::string{"it answers without TLS: "} + older};
+  if (!heard) return {e.code, e.detail + " without a word: " + older};
+  return e;
+}
+
+result<std::unique_ptr<link_stream>> encrypted(unique_fd fd, const std::string& secret, time_point until) {
+  std::unique_ptr<link_stream> below = std::make_unique<socket_stream>(std::move(fd));
+  auto made = tls_stream::client(below, tls_key{secret});
+  if (!made) return fail(made.error());
+  auto& stream = **made;
+  for (auto done = stream.greet();; done = stream.greet()) {
+    if (!done) return fail(about(done.error(), stream.heard()));
+    if (*done) return std::move(*made);
+    if (!wait_for_socket(stream.fd(), stream.events(POLLIN), until))
+      return fail(ec::timed_out, "no answer in time");
+  }
+}
+
+}  // namespace
 
 result<std::shared_ptr<directory_link>> directory_link::connect(const directory_address& to) {
   const auto named = [&](const error& e) {
@@ -28,7 +59,9 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
   if (!wait_for_socket(fd->get(), POLLOUT, until)) return named({ec::timed_out, "no answer"});
   if (const int why = connect_error(fd->get()); why != 0) return named({ec::peer_lost, errno_text(why)});
   tune_tcp(fd->get(), std::min<duration>(to.time_limit, std::chrono::seconds(30)));
-  auto made = over(std::make_unique<socket_stream>(std::move(*fd)), to, until);
+  auto stream = encrypted(std::move(*fd), to.secret, until);
+  if (!stream) return named(stream.error());
+  auto made = over(std::move(*stream), to, until);
   if (!made) return named(made.error());
   return made;
 }

@@ -61,6 +61,12 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   return made;
 }
 
+tls_stream::keyring directory_server::keys_of(const directory_server_options& o) {
+  std::vector<tls_key> keys{tls_key{o.secret}};
+  for (const auto& t : o.tenants) keys.emplace_back(t.key);
+  return std::make_shared<const std::vector<tls_key>>(std::move(keys));
+}
+
 directory_server::~directory_server() {
   if (loop_) loop_->stop();
 }
@@ -94,7 +100,8 @@ void directory_server::accept_all(int listener, bool near) {
                    0,
                    EPOLLIN,
                    false,
-                   near,
+                   false,
+                   near ? way::near : way::unheard,
                    false,
                    false,
                    false});
@@ -106,7 +113,8 @@ void directory_server::accept_all(int listener, bool near) {
 }
 
 void directory_server::on_events(connection& c, std::uint32_t events) {
-  const bool in = (events & EPOLLIN) != 0;
+  // A handshake of TLS that waits to write goes on by reading.
+  const bool in = (events & (c.by == way::tls && c.session == 0 ? EPOLLIN | EPOLLOUT : EPOLLIN)) != 0;
   if (c.ring) heat(c);
   c.stream->woken(in);
   if (!in && (events & (EPOLLERR | EPOLLHUP)) != 0) return lose(c);
@@ -136,7 +144,7 @@ void directory_server::lose(const connection& c) {
 
 /// The answer is the last that goes over the socket, and takes the memory along.
 bool directory_server::share(connection& c, std::uint64_t number) {
-  if (!c.near || c.ring || !c.out.empty()) return false;
+  if (c.by != way::near || c.ring || !c.out.empty()) return false;
   std::vector<std::byte> answer;
   const int at = c.stream->fd();
   auto made = ring_stream::make(c.stream);
@@ -240,8 +248,21 @@ void directory_server::deliver() {
   });
 }
 
+/// Looks at what somebody says first, and leaves it there.
+bool directory_server::hear(connection& c) {
+  std::byte first[2];
+  const auto n = ::recv(c.stream->fd(), first, sizeof(first), MSG_PEEK);
+  if (n <= 0) return true;  // `receive` says what it is
+  c.by = tls_stream::begins(std::span{first}.first(static_cast<std::size_t>(n))) ? way::tls : way::outdated;
+  if (c.by == way::outdated) return true;
+  auto made = tls_stream::server(c.stream, keys_);
+  if (made) c.stream = std::move(*made);
+  return made.has_value();
+}
+
 // One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
 bool directory_server::read(connection& c) {
+  if (c.by == way::unheard && !hear(c)) return false;
   const auto got = c.stream->receive(chunk_);
   if (got.at != link_stream::state::ok) return got.at == link_stream::state::again;
   const std::span fresh{chunk_.data(), got.bytes};
@@ -261,9 +282,23 @@ bool directory_server::read(connection& c) {
   return true;
 }
 
+/// A client of an older version knows how to say that ours is another one.
+bool directory_server::turn_away(connection& c, std::span<const std::byte>& left) {
+  if (left.size() < store_wire::header_bytes) return true;
+  const auto header = store_wire::parse_header(left.first<store_wire::header_bytes>());
+  if (!header || header->what != store_wire::op::hello) return false;
+  if (left.size() < store_wire::header_bytes + header->payload_bytes) return true;
+  left = {};
+  c.ended = true;
+  store_wire::frame out{c.out, header->number, store_wire::op::hello};
+  out->put(store_wire::version);
+  return true;
+}
+
 /// Takes one message off the front of `left`, if it is whole.
 bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   if (c.session == 0) {
+    if (c.proved) return turn_away(c, left);
     const auto want = c.shake.want();
     if (left.size() < want) return true;
     const auto message = left.first(want);
@@ -306,7 +341,13 @@ result<handshake::step> directory_server::feed(connection& c, std::span<const st
 bool directory_server::shake(connection& c, std::span<const std::byte> message) {
   auto step = feed(c, message);
   if (!step) return false;
-  if (step->at == handshake::progress::identified) {
+  if (step->at == handshake::progress::identified && c.by == way::outdated) {
+    step = c.shake.admit();
+    c.proved = true;
+  } else if (step->at == handshake::progress::identified) {
+    // Nobody passes on another's proof under a key of his own.
+    const auto key = c.tenant ? static_cast<std::size_t>(c.tenant - options_.tenants.data()) + 1 : 0;
+    if (c.by == way::tls && static_cast<const tls_stream&>(*c.stream).known_key() != key) return false;
     const auto& peer = c.shake.peer();
     const auto shard = peer.wanted_node == directory_node ? peer.wanted_incarnation : shards_max;
     if (shard < options_.shards.size()) c.wanted = options_.shards[shard];

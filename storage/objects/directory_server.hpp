@@ -17,6 +17,7 @@
 #include "transport/net/handshake.hpp"
 #include "transport/net/link_stream.hpp"
 #include "transport/net/socket.hpp"
+#include "transport/net/tls_stream.hpp"
 
 namespace mooncaf {
 
@@ -63,6 +64,9 @@ class directory_server : private loop_poller {
   std::uint16_t port() const noexcept { return port_; }
 
  private:
+  /// How it comes. Over TCP that is seen by its first bytes: all speak TLS but clients of versions before
+  /// `store_wire::version` 17, who hear in their own way that they are too old, and no more.
+  enum class way : std::uint8_t { near, unheard, tls, outdated };
   struct connection {
     std::unique_ptr<link_stream> stream;
     std::uint64_t token = 0;
@@ -76,14 +80,16 @@ class directory_server : private loop_poller {
     std::size_t sent = 0;       ///< of `out`
     std::uint32_t watched = 0;  ///< what the loop waits for
     bool ended = false;
-    bool near = false;     ///< of a process of this host
-    bool ring = false;     ///< its stream is one
-    bool hot = false;      ///< in `hot_`
-    bool stirred = false;  ///< since the last tick
+    bool proved = false;                 ///< outdated, and knows a secret
+    way by = way::near;                  ///< near: of a process of this host
+    bool ring = false;                   ///< its stream is one
+    bool hot = false;                    ///< in `hot_`
+    bool stirred = false;                ///< since the last tick
     directory_server* wanted = nullptr;  ///< another shard, for which it has proved itself
   };
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
+        keys_(keys_of(options_)),
         desk_(options_.table,
               {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
               std::move(notes),
@@ -96,6 +102,8 @@ class directory_server : private loop_poller {
   void on_events(connection& c, std::uint32_t events);
   void serve(connection& c, bool came);
   void lose(const connection& c);
+  bool hear(connection& c);
+  static bool turn_away(connection& c, std::span<const std::byte>& left);
   static std::size_t unsent(const connection& c) { return c.out.size() - c.sent; }
   void hand_over(std::uint64_t token);
   void adopt(std::unique_ptr<connection> one);
@@ -115,7 +123,10 @@ class directory_server : private loop_poller {
   void arm() override;
   void disarm() override;
 
+  static tls_stream::keyring keys_of(const directory_server_options& o);
+
   directory_server_options options_;
+  tls_stream::keyring keys_;  ///< the cluster's, then those of the tenants in their order
   directory_desk desk_;
   unique_fd listener_, near_;
   std::uint16_t port_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 // What clients and the directory of the object store say to each other. Little-endian, on a connection whose
-// two ends have proved that they know the cluster secret.
+// two ends have proved that they know the cluster secret; over TCP it is inside of TLS.
 //
 //   frame:   length of what follows (32 bits) | number of the question (64) | operation (8) | payload
 //   answer:  the same number and operation; answers come in the order of the questions, which need not wait
@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 16;
+inline constexpr std::uint32_t version = 17;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;

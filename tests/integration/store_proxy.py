@@ -90,8 +90,12 @@ class Proxy:
         if not got:
             return self._drop(one)
         other = self.pairs[one]
+        self.passes(one, got)
         self.held[other] += got
         self._write(other)
+
+    def passes(self, one, got):
+        """Called with what came from a socket, before it goes on."""
 
     def _write(self, one):
         try:

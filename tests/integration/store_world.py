@@ -16,6 +16,7 @@ from cluster import BINARY, Process, free_port, wait_until  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
 SHARDS = 1  # of the directory, where a test does not say
+HOST = "127.0.0.1"  # where it listens; at another address of this host nobody meets it but over TCP
 NOT_FOUND, INVALID, UNREACHABLE, NOT_SUPPORTED, LEASED = -704, -600, -900, -1012, -706
 
 _package = []  # where it lies
@@ -30,7 +31,7 @@ class Store:
         self.cluster = cluster
         self.make_secret()
         self.port = free_port()
-        self.at = f"127.0.0.1:{self.port}"
+        self.at = f"{HOST}:{self.port}"
         self.lease = lease
         self.directory = self.start("directory", "store", "directory", "--listen", self.at, "--lease", lease,
                                        "--recovery", recovery, "--cluster-secret-file", self.secret, "--state",

@@ -1,0 +1,373 @@
+#include "transport/net/tls_stream.hpp"
+
+#include <openssl/bio.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace mooncaf {
+
+namespace {
+
+// No limit to how much one key may encrypt: a link may live for months (RFC 8446, section 5.5).
+constexpr unsigned char cipher_id[] = {0x13, 0x03};
+constexpr const char* cipher_name = "TLS_CHACHA20_POLY1305_SHA256";
+constexpr std::size_t salt_bytes = tls_key::offer_bytes / 2;
+constexpr std::size_t record_bytes_max = 16 * 1024;
+
+std::array<unsigned char, 32> hmac(std::span<const unsigned char> key, std::span<const unsigned char> text) {
+  std::array<unsigned char, 32> out{};
+  unsigned size = 0;
+  // Going on with zeros would let everyone in.
+  if (::HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), text.data(), text.size(), out.data(),
+             &size) == nullptr)
+    std::abort();
+  return out;
+}
+
+std::array<unsigned char, 32> derived(std::string_view secret, std::string_view purpose) {
+  const auto bytes = [](std::string_view text) {
+    return std::span{reinterpret_cast<const unsigned char*>(text.data()), text.size()};
+  };
+  return hmac(bytes(secret), bytes(purpose));
+}
+
+/// What OpenSSL has to say of the last call of this thread. @param code  of the first; zero: nothing
+std::string said_by_openssl(unsigned long& code) {
+  code = ERR_peek_error();
+  const char* const reason = code == 0 ? nullptr : ERR_reason_error_string(code);
+  ERR_clear_error();
+  return reason == nullptr ? "TLS failed" : std::string{"TLS: "} + reason;
+}
+
+}  // namespace
+
+tls_key::tls_key(std::string_view secret)
+    : key_(derived(secret, "mooncaf TLS: key")), offering_(derived(secret, "mooncaf TLS: offer")) {}
+
+tls_key::~tls_key() {
+  OPENSSL_cleanse(key_.data(), key_.size());
+  OPENSSL_cleanse(offering_.data(), offering_.size());
+}
+
+std::array<unsigned char, 32> tls_key::sign(std::span<const unsigned char> salt) const {
+  return hmac(offering_, salt);
+}
+
+result<tls_key::offer> tls_key::make_offer() const {
+  offer made{};
+  if (::RAND_bytes(made.data(), salt_bytes) != 1)
+    return fail(ec::io_error, "the system gives no random bytes");
+  const auto mac = sign(std::span{made}.first(salt_bytes));
+  std::copy_n(mac.begin(), made.size() - salt_bytes, made.begin() + salt_bytes);
+  return made;
+}
+
+bool tls_key::made(std::span<const unsigned char> offer) const {
+  if (offer.size() != offer_bytes) return false;
+  const auto mac = sign(offer.first(salt_bytes));
+  return ::CRYPTO_memcmp(mac.data(), offer.data() + salt_bytes, offer_bytes - salt_bytes) == 0;
+}
+
+// ---- what OpenSSL calls
+// -------------------------------------------------------------------------------------------
+
+struct tls_stream::calls {
+  static tls_stream& of(SSL* ssl) { return *static_cast<tls_stream*>(SSL_get_app_data(ssl)); }
+  static tls_stream& of(BIO* bio) { return *static_cast<tls_stream*>(BIO_get_data(bio)); }
+
+  static int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** id, std::size_t* size,
+                       SSL_SESSION** session) {
+    auto& s = of(ssl);
+    *id = s.offer_.data();
+    *size = s.offer_.size();
+    *session = s.session_of(*s.own_);
+    return *session != nullptr ? 1 : 0;
+  }
+
+  static int find_key(SSL* ssl, const unsigned char* id, std::size_t size, SSL_SESSION** session) {
+    auto& s = of(ssl);
+    *session = nullptr;
+    for (const auto& key : *s.keys_) {
+      if (!key.made({id, size})) continue;
+      s.known_ = static_cast<std::size_t>(&key - s.keys_->data());
+      *session = s.session_of(key);
+      break;
+    }
+    return 1;
+  }
+
+  static int write(BIO* bio, const char* from, int size) {
+    auto& s = of(bio);
+    BIO_clear_retry_flags(bio);
+    const auto sent =
+        s.below_->send({reinterpret_cast<const std::byte*>(from), static_cast<std::size_t>(size)});
+    if (sent.at == state::ok) return static_cast<int>(sent.bytes);
+    if (sent.at == state::again) BIO_set_retry_write(bio);
+    else s.below_at_ = sent.at;
+    return -1;
+  }
+
+  static int read(BIO* bio, char* to, int size) {
+    auto& s = of(bio);
+    BIO_clear_retry_flags(bio);
+    const auto got = s.below_->receive({reinterpret_cast<std::byte*>(to), static_cast<std::size_t>(size)});
+    if (got.at == state::ok) {
+      if (!std::exchange(s.heard_, true))
+        s.foreign_ = !begins({reinterpret_cast<const std::byte*>(to), got.bytes});
+      return static_cast<int>(got.bytes);
+    }
+    if (got.at == state::again) BIO_set_retry_read(bio);
+    else s.below_at_ = got.at;
+    return got.at == state::closed ? 0 : -1;
+  }
+
+  static long control(BIO* bio, int what, long, void*) {
+    if (what == BIO_CTRL_FLUSH) return 1;
+    return what == BIO_CTRL_EOF && of(bio).ended() ? 1 : 0;
+  }
+
+  /// Made once and never freed: streams may outlive whatever is destroyed at the end of a process.
+  static const BIO_METHOD* method() {
+    static const BIO_METHOD* const made = [] {
+      auto* const m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "link_stream");
+      const bool whole = m != nullptr && BIO_meth_set_write(m, write) == 1 &&
+                         BIO_meth_set_read(m, read) == 1 && BIO_meth_set_ctrl(m, control) == 1;
+      return whole ? m : nullptr;
+    }();
+    return made;
+  }
+
+  /// Likewise; both roles have the same. No key is in it.
+  static SSL_CTX* context() {
+    static SSL_CTX* const made = [] {
+      auto* const c = SSL_CTX_new(TLS_method());
+      const bool whole = c != nullptr && SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1 &&
+                         SSL_CTX_set_ciphersuites(c, cipher_name) == 1 &&
+                         SSL_CTX_set1_groups_list(c, "X25519") == 1 && SSL_CTX_set_num_tickets(c, 0) == 1;
+      if (!whole) {
+        SSL_CTX_free(c);
+        return static_cast<SSL_CTX*>(nullptr);
+      }
+      SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
+      SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+      SSL_CTX_set_read_ahead(c, 1);  // many small records by one system call
+      SSL_CTX_set_psk_use_session_callback(c, offer_key);
+      SSL_CTX_set_psk_find_session_callback(c, find_key);
+      return c;
+    }();
+    return made;
+  }
+};
+
+ssl_session_st* tls_stream::session_of(const tls_key& key) const {
+  auto* session = SSL_SESSION_new();
+  const auto* cipher = SSL_CIPHER_find(ssl_, cipher_id);
+  if (session == nullptr || cipher == nullptr ||
+      SSL_SESSION_set1_master_key(session, key.bytes().data(), key.bytes().size()) != 1 ||
+      SSL_SESSION_set_cipher(session, cipher) != 1 ||
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+    SSL_SESSION_free(session);
+    return nullptr;
+  }
+  return session;
+}
+
+// ---- beginning and end
+// --------------------------------------------------------------------------------------------
+
+tls_stream::tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys)
+    : below_(std::move(below)), keys_(std::move(keys)), own_(std::move(own)) {}
+
+result<void> tls_stream::open(bool client) {
+  ERR_clear_error();
+  auto* const context = calls::context();
+  const auto* const method = calls::method();
+  auto* const bio = method == nullptr ? nullptr : BIO_new(method);
+  ssl_ = context == nullptr || bio == nullptr ? nullptr : SSL_new(context);
+  if (ssl_ == nullptr) {
+    BIO_free(bio);
+    unsigned long code = 0;
+    return fail(ec::io_error, said_by_openssl(code));
+  }
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  SSL_set_app_data(ssl_, this);
+  if (!client) {
+    SSL_set_accept_state(ssl_);
+    return {};
+  }
+  SSL_set_connect_state(ssl_);
+  // With no authority loaded no certificate is ever good: the key is the only proof.
+  SSL_set_verify(ssl_, SSL_VERIFY_PEER, nullptr);
+  const auto offer = own_->make_offer();
+  if (!offer) return fail(offer.error());
+  offer_ = *offer;
+  return {};
+}
+
+result<std::unique_ptr<tls_stream>> tls_stream::client(std::unique_ptr<link_stream>& below,
+                                                       const tls_key& key) {
+  std::unique_ptr<tls_stream> made{new tls_stream(below, key, nullptr)};
+  if (auto ok = made->open(true); !ok) {
+    below = std::move(made->below_);
+    return fail(ok.error());
+  }
+  return made;
+}
+
+result<std::unique_ptr<tls_stream>> tls_stream::server(std::unique_ptr<link_stream>& below, keyring keys) {
+  std::unique_ptr<tls_stream> made{new tls_stream(below, std::nullopt, std::move(keys))};
+  if (auto ok = made->open(false); !ok) {
+    below = std::move(made->below_);
+    return fail(ok.error());
+  }
+  return made;
+}
+
+tls_stream::~tls_stream() {
+  if (below_) say_closed();
+  SSL_free(ssl_);
+}
+
+/// What has begun and is not whole is seen to be cut off.
+void tls_stream::say_closed() noexcept {
+  if (!done_ || ended() || owed_ > 0 || problem_.code != ec::none || std::exchange(shut_, true)) return;
+  ERR_clear_error();
+  SSL_shutdown(ssl_);
+  ERR_clear_error();
+}
+
+void tls_stream::shutdown() noexcept {
+  const std::lock_guard lock{mutex_};
+  say_closed();
+  shut_ = true;
+  below_->shutdown();
+}
+
+bool tls_stream::begins(std::span<const std::byte> first) noexcept {
+  const auto type = static_cast<unsigned>(first[0]);  // of a record
+  return type >= 20 && type <= 23 && (first.size() < 2 || first[1] == std::byte{3});
+}
+
+// ---- the handshake
+// ------------------------------------------------------------------------------------------------
+
+result<bool> tls_stream::greet() {
+  const std::lock_guard lock{mutex_};
+  return shake();
+}
+
+result<bool> tls_stream::shake() {
+  if (done_) return true;
+  if (problem_.code != ec::none) return fail(problem_);
+  // The queue of errors is the thread's: what another connection left there would fail this one.
+  ERR_clear_error();
+  const int status = SSL_do_handshake(ssl_);
+  const int at = SSL_get_error(ssl_, status);
+  if (!foreign_ && (at == SSL_ERROR_WANT_READ || at == SSL_ERROR_WANT_WRITE)) {
+    waits_for_ = at == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+    return false;
+  }
+  // Without the key it cannot succeed, as there is no other way of proof; this says so again.
+  if (at == SSL_ERROR_NONE && SSL_session_reused(ssl_) == 1) {
+    done_ = true;
+    pending_ = SSL_has_pending(ssl_) == 1;
+    return true;
+  }
+  failed();
+  return fail(problem_);
+}
+
+link_stream::state tls_stream::failed() {
+  if (problem_.code == ec::none) problem_ = read_problem();
+  return state::broken;
+}
+
+error tls_stream::read_problem() const {
+  unsigned long code = 0;
+  const auto said = said_by_openssl(code);
+  if (foreign_) return {ec::incompatible, "it speaks no TLS"};
+  if (below_at_ == state::broken) return {ec::peer_lost, below_->why()};
+  if (below_at_ == state::closed)
+    return {ec::peer_lost, done_ ? "the connection was cut" : "it closed the connection"};
+  if (done_) return {ec::corrupt, "what came is not what was sent (" + said + ")"};
+  return {ec::unauthenticated, "the two ends do not know the same secret (" + said + ")"};
+}
+
+// ---- bytes
+// --------------------------------------------------------------------------------------------------------
+
+link_stream::passed tls_stream::send(std::span<const std::byte> bytes) {
+  const std::lock_guard lock{mutex_};
+  const auto ready = shake();
+  if (!ready) return {state::broken};
+  if (!*ready) return {state::again};
+  if (problem_.code == ec::none && shut_) problem_ = {ec::peer_lost, "this process has closed it"};
+  if (problem_.code != ec::none) return {state::broken};
+  if (bytes.empty()) return {};
+  // A record that has begun is of these bytes, however many have come behind them.
+  const auto size = owed_ > 0 ? owed_ : std::min(bytes.size(), record_bytes_max);
+  if (bytes.size() < size) {
+    problem_ = {ec::internal, "a record has begun with bytes that are not there any more"};
+    return {state::broken};
+  }
+  ERR_clear_error();
+  std::size_t sent = 0;
+  const int status = SSL_write_ex(ssl_, bytes.data(), size, &sent);
+  if (status == 1) {
+    owed_ = 0;
+    return {state::ok, sent};
+  }
+  if (SSL_get_error(ssl_, status) != SSL_ERROR_WANT_WRITE) return {failed()};
+  owed_ = size;
+  return {state::again};
+}
+
+link_stream::passed tls_stream::receive(std::span<std::byte> into) {
+  std::size_t all = 0;
+  pending_ = false;
+  // The lock is open between records: who sends does not wait for all of them.
+  for (bool more = true; more && all < into.size();) {
+    const std::lock_guard lock{mutex_};
+    const auto ready = shake();
+    const auto told = [&](state at) { return all > 0 ? passed{state::ok, all} : passed{at}; };
+    if (!ready) return {state::broken};
+    if (!*ready) return {state::again};
+    if (problem_.code != ec::none) return told(state::broken);
+    ERR_clear_error();
+    std::size_t got = 0;
+    const int status = SSL_read_ex(ssl_, into.data() + all, into.size() - all, &got);
+    if (status == 1) {
+      all += got;
+      pending_ = more = SSL_has_pending(ssl_) == 1;
+      continue;
+    }
+    pending_ = false;
+    const int at = SSL_get_error(ssl_, status);
+    if (at == SSL_ERROR_WANT_READ) return told(state::again);
+    if (at == SSL_ERROR_ZERO_RETURN || (ended() && shut_)) return told(state::closed);
+    return told(failed());
+  }
+  return {state::ok, all};
+}
+
+bool tls_stream::heard() const {
+  const std::lock_guard lock{mutex_};
+  return heard_;
+}
+
+std::string tls_stream::why() const {
+  const std::lock_guard lock{mutex_};
+  return problem_.detail;
+}
+
+}  // namespace mooncaf

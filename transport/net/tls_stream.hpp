@@ -1,0 +1,122 @@
+#pragma once
+// TLS 1.3 with a pre-shared key over any stream: both ends prove that they know a secret, what follows is
+// encrypted and cannot be altered unnoticed, and who learns the secret later reads none of it. No
+// certificates.
+//
+// What the client says first in clear names its key without giving it away: 16 random bytes and, of these,
+// HMAC(secret, …). Who does not know the secret sees noise, of which no two are alike.
+// @source RFC 8446, section 2.2 (psk_dhe_ke), with one external key.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "transport/net/link_stream.hpp"
+
+struct ssl_st;          // SSL
+struct ssl_session_st;  // SSL_SESSION
+
+namespace mooncaf {
+
+/// What both ends of a `tls_stream` know, made from a secret that they share. The bytes are wiped when the
+/// object dies.
+class tls_key {
+ public:
+  static constexpr std::size_t offer_bytes = 32;
+  using offer = std::array<unsigned char, offer_bytes>;
+
+  /// @param secret  that nobody can guess: 32 bytes, derived for this purpose alone.
+  explicit tls_key(std::string_view secret);
+  tls_key(const tls_key&) = default;
+  tls_key& operator=(const tls_key&) = default;
+  ~tls_key();
+
+  /// Another one each time. @error `ec::io_error` if the system gives no random bytes.
+  result<offer> make_offer() const;
+  /// Whether who made it knows this key, or has seen an offer of his. Any bytes may be asked about.
+  bool made(std::span<const unsigned char> offer) const;
+
+  std::span<const unsigned char> bytes() const noexcept { return key_; }
+
+ private:
+  std::array<unsigned char, 32> sign(std::span<const unsigned char> salt) const;
+
+  std::array<unsigned char, 32> key_{}, offering_{};
+};
+
+/// Says `closed` only if the other end said that it closes: a connection that merely ends is `broken`, as
+/// what was cut off cannot be seen. Who was told `again` by `send` gives the same bytes next, more may
+/// follow. Bytes are `ok` when their record has gone whole into the stream below.
+/// @thread  as for `link_stream`, once `greet` has said true; one thread until then
+class tls_stream final : public link_stream {
+ public:
+  using keyring = std::shared_ptr<const std::vector<tls_key>>;
+
+  /// @param below  taken over unless there is an error. @error `ec::io_error`
+  static result<std::unique_ptr<tls_stream>> client(std::unique_ptr<link_stream>& below, const tls_key& key);
+  /// @param keys  each is tried that the client's offer names. @error as above
+  static result<std::unique_ptr<tls_stream>> server(std::unique_ptr<link_stream>& below, keyring keys);
+  ~tls_stream() override;
+
+  /// @returns whether what came first, one byte at least, may be of somebody who speaks TLS.
+  static bool begins(std::span<const std::byte> first) noexcept;
+
+  /// Goes on with the handshake, as `send` and `receive` do. @returns true when it is done; else to be called
+  /// again when `fd()` tells of `events(POLLIN)`.
+  /// @error `ec::unauthenticated`: the other end does not know the key; `ec::incompatible`: it speaks no TLS;
+  /// `ec::peer_lost`
+  result<bool> greet();
+  /// The other end has said something.
+  bool heard() const;
+  /// Server: which of the keys the client knows. To be asked once `greet` says true.
+  std::size_t known_key() const noexcept { return known_; }
+
+  passed send(std::span<const std::byte> bytes) override;
+  passed receive(std::span<std::byte> into) override;
+  std::string why() const override;
+  int fd() const noexcept override { return below_->fd(); }
+  short events(short wanted) const override { return done_ ? below_->events(wanted) : waits_for_; }
+  bool pending() const override { return pending_ || below_->pending(); }
+  void wake_from(std::size_t bytes) override { below_->wake_from(bytes); }
+  void shutdown() noexcept override;
+
+ private:
+  struct calls;  // what OpenSSL calls back
+
+  tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys);
+  result<void> open(bool client);
+  result<bool> shake();
+  state failed();
+  error read_problem() const;
+  bool ended() const noexcept { return below_at_ != state::ok; }
+  void say_closed() noexcept;
+  ssl_session_st* session_of(const tls_key& key) const;
+
+  std::unique_ptr<link_stream> below_;
+  keyring keys_;
+  std::optional<tls_key> own_;  // the client's
+  tls_key::offer offer_{};
+  ssl_st* ssl_ = nullptr;
+  bool done_ = false;  // the handshake
+  short waits_for_ = POLLIN;
+  std::size_t known_ = 0;
+  bool pending_ = false;  // who receives alone looks at it
+
+  mutable std::mutex mutex_;    // of `ssl_`, for the two that send and receive, and of what follows
+  std::size_t owed_ = 0;        // bytes that `send` has begun with
+  bool heard_ = false;          // something has come
+  bool foreign_ = false;        // and it was no TLS
+  state below_at_ = state::ok;  // closed or broken: the stream below has ended
+  bool shut_ = false;           // by us
+  error problem_;               // code none while there is none
+};
+
+}  // namespace mooncaf
