@@ -75,11 +75,12 @@ struct ends {
   wire there, back;
   std::unique_ptr<tls_stream> client, server;
 
-  explicit ends(unsigned seed = 1, const tls_key& known = key, tls_stream::keyring keys = ring()) {
+  explicit ends(unsigned seed = 1, const tls_key& known = key, tls_stream::keyring keys = ring(),
+                std::uint64_t renew_after = tls_stream::records_per_key) {
     std::unique_ptr<link_stream> a = std::make_unique<chancy_link>(there, back, seed),
                                  b = std::make_unique<chancy_link>(back, there, seed * 1000);
-    client = *tls_stream::client(a, known);
-    server = *tls_stream::server(b, std::move(keys));
+    client = *tls_stream::client(a, known, renew_after);
+    server = *tls_stream::server(b, std::move(keys), renew_after);
   }
   /// Until both are done, or one has failed.
   void greet() {
@@ -130,7 +131,8 @@ bool holds(std::span<const std::byte> all, std::span<const std::byte> part) {
 TEST_CASE("bytes pass in order both ways, in whatever pieces the stream below takes and gives them") {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
-    ends link{seed};
+    // Every other time keys are renewed again and again.
+    ends link{seed, key, ring(), seed % 2 == 0 ? tls_stream::records_per_key : 1 + seed % 5};
     std::mt19937 random{seed};
     const std::array texts{noise(random() % 300'000, random), noise(random() % 300'000, random)};
     std::array<std::vector<std::byte>, 2> got;
@@ -160,7 +162,7 @@ TEST_CASE("one thread sends while another receives, at both ends of a socket") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
   std::unique_ptr<link_stream> a = std::make_unique<socket_stream>(unique_fd{pair[0]}),
                                b = std::make_unique<socket_stream>(unique_fd{pair[1]});
-  const std::array both{*tls_stream::client(a, key), *tls_stream::server(b, ring())};
+  const std::array both{*tls_stream::client(a, key, 10), *tls_stream::server(b, ring(), 3)};
   const auto wait = [](tls_stream& s, short wanted) {
     ::pollfd one{s.fd(), s.events(wanted), 0};
     return ::poll(&one, 1, 60'000) > 0;
@@ -204,6 +206,26 @@ TEST_CASE("one thread sends while another receives, at both ends of a socket") {
   for (auto& t : threads) t.join();
   CHECK(same[0]);
   CHECK(same[1]);
+}
+
+TEST_CASE("no key encrypts more than so many records") {
+  constexpr std::size_t all = 200;
+  std::array<std::size_t, 2> bytes{};
+  for (const bool renews : {false, true}) {
+    ends link{0, key, ring(), renews ? 3 : all};
+    link.greet();
+    const auto before = link.there.all.size();
+    for (std::size_t i = 0; i < all; ++i) {
+      const auto one = static_cast<std::byte>(i);
+      send_all(*link.client, {&one, 1});
+      std::byte got{};
+      CHECK(link.server->receive({&got, 1}).bytes == 1);
+      CHECK(got == one);
+    }
+    bytes[renews] = link.there.all.size() - before;
+  }
+  // Header, type of a record, and tag, around five bytes that say so.
+  CHECK(bytes[1] == bytes[0] + (all - 1) / 3 * (5 + 5 + 1 + 16));
 }
 
 TEST_CASE("who does not know the key learns that and nothing else, and the server knows whose key it is") {

@@ -16,9 +16,8 @@ namespace mooncaf {
 
 namespace {
 
-// No limit to how much one key may encrypt: a link may live for months (RFC 8446, section 5.5).
-constexpr unsigned char cipher_id[] = {0x13, 0x03};
-constexpr const char* cipher_name = "TLS_CHACHA20_POLY1305_SHA256";
+constexpr unsigned char cipher_id[] = {0x13, 0x01};
+constexpr const char* cipher_name = "TLS_AES_128_GCM_SHA256";
 constexpr std::size_t salt_bytes = tls_key::offer_bytes / 2;
 constexpr std::size_t record_bytes_max = 16 * 1024;
 
@@ -70,10 +69,10 @@ result<tls_key::offer> tls_key::make_offer() const {
   return made;
 }
 
-bool tls_key::made(std::span<const unsigned char> offer) const {
-  if (offer.size() != offer_bytes) return false;
-  const auto mac = sign(offer.first(salt_bytes));
-  return ::CRYPTO_memcmp(mac.data(), offer.data() + salt_bytes, offer_bytes - salt_bytes) == 0;
+bool tls_key::made(std::span<const unsigned char> by_somebody) const {
+  if (by_somebody.size() != offer_bytes) return false;
+  const auto mac = sign(by_somebody.first(salt_bytes));
+  return ::CRYPTO_memcmp(mac.data(), by_somebody.data() + salt_bytes, offer_bytes - salt_bytes) == 0;
 }
 
 // ---- what OpenSSL calls
@@ -107,8 +106,11 @@ struct tls_stream::calls {
   static int write(BIO* bio, const char* from, int size) {
     auto& s = of(bio);
     BIO_clear_retry_flags(bio);
-    const auto sent =
-        s.below_->send({reinterpret_cast<const std::byte*>(from), static_cast<std::size_t>(size)});
+    const std::span bytes{reinterpret_cast<const std::byte*>(from), static_cast<std::size_t>(size)};
+    if (s.renewing_) s.rest_.insert(s.rest_.end(), bytes.begin(), bytes.end());
+    auto sent = passed{s.send_rest(), bytes.size()};
+    if (s.renewing_ && sent.at != state::broken) return size;
+    if (sent.at == state::ok) sent = s.below_->send(bytes);
     if (sent.at == state::ok) return static_cast<int>(sent.bytes);
     if (sent.at == state::again) BIO_set_retry_write(bio);
     else s.below_at_ = sent.at;
@@ -183,8 +185,9 @@ ssl_session_st* tls_stream::session_of(const tls_key& key) const {
 // ---- beginning and end
 // --------------------------------------------------------------------------------------------
 
-tls_stream::tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys)
-    : below_(std::move(below)), keys_(std::move(keys)), own_(std::move(own)) {}
+tls_stream::tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys,
+                       std::uint64_t renew_after)
+    : below_(std::move(below)), keys_(std::move(keys)), own_(std::move(own)), renew_after_(renew_after) {}
 
 result<void> tls_stream::open(bool client) {
   ERR_clear_error();
@@ -215,8 +218,8 @@ result<void> tls_stream::open(bool client) {
 }
 
 result<std::unique_ptr<tls_stream>> tls_stream::client(std::unique_ptr<link_stream>& below,
-                                                       const tls_key& key) {
-  std::unique_ptr<tls_stream> made{new tls_stream(below, key, nullptr)};
+                                                       const tls_key& key, std::uint64_t renew_after) {
+  std::unique_ptr<tls_stream> made{new tls_stream(below, key, nullptr, renew_after)};
   if (auto ok = made->open(true); !ok) {
     below = std::move(made->below_);
     return fail(ok.error());
@@ -224,8 +227,9 @@ result<std::unique_ptr<tls_stream>> tls_stream::client(std::unique_ptr<link_stre
   return made;
 }
 
-result<std::unique_ptr<tls_stream>> tls_stream::server(std::unique_ptr<link_stream>& below, keyring keys) {
-  std::unique_ptr<tls_stream> made{new tls_stream(below, std::nullopt, std::move(keys))};
+result<std::unique_ptr<tls_stream>> tls_stream::server(std::unique_ptr<link_stream>& below, keyring keys,
+                                                       std::uint64_t renew_after) {
+  std::unique_ptr<tls_stream> made{new tls_stream(below, std::nullopt, std::move(keys), renew_after)};
   if (auto ok = made->open(false); !ok) {
     below = std::move(made->below_);
     return fail(ok.error());
@@ -306,6 +310,26 @@ error tls_stream::read_problem() const {
 // ---- bytes
 // --------------------------------------------------------------------------------------------------------
 
+/// What was taken whole, and is not sent whole, goes before anything else.
+link_stream::state tls_stream::send_rest() {
+  while (!rest_.empty()) {
+    const auto sent = below_->send(rest_);
+    if (sent.at != state::ok) return sent.at;
+    rest_.erase(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(sent.bytes));
+  }
+  return state::ok;
+}
+
+/// Tells the other end of a new key, and sends under it from now on. It never stops half way, where whoever
+/// receives would have to wait for room: what the stream below does not take stays in `rest_`.
+bool tls_stream::renew() {
+  renewing_ = true;
+  const bool done = SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 && SSL_do_handshake(ssl_) == 1;
+  renewing_ = false;
+  records_ = 0;
+  return done;
+}
+
 link_stream::passed tls_stream::send(std::span<const std::byte> bytes) {
   const std::lock_guard lock{mutex_};
   const auto ready = shake();
@@ -321,10 +345,12 @@ link_stream::passed tls_stream::send(std::span<const std::byte> bytes) {
     return {state::broken};
   }
   ERR_clear_error();
+  if (owed_ == 0 && records_ >= renew_after_ && !renew()) return {failed()};
   std::size_t sent = 0;
   const int status = SSL_write_ex(ssl_, bytes.data(), size, &sent);
   if (status == 1) {
     owed_ = 0;
+    ++records_;
     return {state::ok, sent};
   }
   if (SSL_get_error(ssl_, status) != SSL_ERROR_WANT_WRITE) return {failed()};

@@ -42,7 +42,7 @@ class tls_key {
   /// Another one each time. @error `ec::io_error` if the system gives no random bytes.
   result<offer> make_offer() const;
   /// Whether who made it knows this key, or has seen an offer of his. Any bytes may be asked about.
-  bool made(std::span<const unsigned char> offer) const;
+  bool made(std::span<const unsigned char> by_somebody) const;
 
   std::span<const unsigned char> bytes() const noexcept { return key_; }
 
@@ -59,11 +59,16 @@ class tls_key {
 class tls_stream final : public link_stream {
  public:
   using keyring = std::shared_ptr<const std::vector<tls_key>>;
+  /// So many records, of up to 16 KiB, are sent under one key; then comes the next one. Of such long ones
+  /// AES-GCM bears 24 million (RFC 8446, section 5.5).
+  static constexpr std::uint64_t records_per_key = std::uint64_t{1} << 23;
 
   /// @param below  taken over unless there is an error. @error `ec::io_error`
-  static result<std::unique_ptr<tls_stream>> client(std::unique_ptr<link_stream>& below, const tls_key& key);
+  static result<std::unique_ptr<tls_stream>> client(std::unique_ptr<link_stream>& below, const tls_key& key,
+                                                    std::uint64_t renew_after = records_per_key);
   /// @param keys  each is tried that the client's offer names. @error as above
-  static result<std::unique_ptr<tls_stream>> server(std::unique_ptr<link_stream>& below, keyring keys);
+  static result<std::unique_ptr<tls_stream>> server(std::unique_ptr<link_stream>& below, keyring keys,
+                                                    std::uint64_t renew_after = records_per_key);
   ~tls_stream() override;
 
   /// @returns whether what came first, one byte at least, may be of somebody who speaks TLS.
@@ -91,10 +96,13 @@ class tls_stream final : public link_stream {
  private:
   struct calls;  // what OpenSSL calls back
 
-  tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys);
+  tls_stream(std::unique_ptr<link_stream>& below, std::optional<tls_key> own, keyring keys,
+             std::uint64_t renew_after);
   result<void> open(bool client);
   result<bool> shake();
   state failed();
+  bool renew();
+  state send_rest();
   error read_problem() const;
   bool ended() const noexcept { return below_at_ != state::ok; }
   void say_closed() noexcept;
@@ -110,13 +118,17 @@ class tls_stream final : public link_stream {
   std::size_t known_ = 0;
   bool pending_ = false;  // who receives alone looks at it
 
-  mutable std::mutex mutex_;    // of `ssl_`, for the two that send and receive, and of what follows
-  std::size_t owed_ = 0;        // bytes that `send` has begun with
-  bool heard_ = false;          // something has come
-  bool foreign_ = false;        // and it was no TLS
-  state below_at_ = state::ok;  // closed or broken: the stream below has ended
-  bool shut_ = false;           // by us
-  error problem_;               // code none while there is none
+  mutable std::mutex mutex_;  // of `ssl_`, for the two that send and receive, and of what follows
+  const std::uint64_t renew_after_;
+  std::uint64_t records_ = 0;    // sent under the present key
+  bool renewing_ = false;        // what is to be sent is that a new key comes
+  std::vector<std::byte> rest_;  // of that, what the stream below has not taken yet
+  std::size_t owed_ = 0;         // bytes that `send` has begun with
+  bool heard_ = false;           // something has come
+  bool foreign_ = false;         // and it was no TLS
+  state below_at_ = state::ok;   // closed or broken: the stream below has ended
+  bool shut_ = false;            // by us
+  error problem_;                // code none while there is none
 };
 
 }  // namespace mooncaf
