@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -17,8 +18,9 @@ TEST_CASE("every copy kernel copies exactly and hashes as checksum64 does, at an
   const auto kernels = available_copy_kernels();
   for (std::size_t k = 0; k < kernels.count; ++k) {
     CAPTURE(kernels.items[k].isa);
-    std::vector<std::size_t> sizes{0,    1,    16,   63,   64,   65,   128,  240,   241,
-                                   1023, 1024, 1025, 1087, 1088, 2048, 2049, 262144};
+    std::vector<std::size_t> sizes{0,    1,     16,    63,    64,    65,    128,    240,
+                                   241,  32767, 32768, 32769, 33793, 65537, 100001, 1023,
+                                   1024, 1025,  1087,  1088,  2048,  2049,  262144};
     for (int i = 0; i < 200; ++i) sizes.push_back(random() % 40000);
     for (const auto n : sizes) {
       const auto at = random() % 130;
@@ -34,6 +36,45 @@ TEST_CASE("every copy kernel copies exactly and hashes as checksum64 does, at an
       REQUIRE(std::memcmp(to.data() + at, from.data() + source, n) == 0);
       REQUIRE(to[at + n] == std::byte{0xA5});
       REQUIRE(kernels.items[k].checksum(from.data() + source, n) == sum);
+    }
+  }
+}
+
+TEST_CASE(
+    "a copy in parts of any sizes is the copy, and its checksum that of the whole, whatever is left over "
+    "each time") {
+  std::mt19937_64 random{4};
+  std::vector<std::byte> from(300000);
+  for (auto& b : from) b = static_cast<std::byte>(random());
+  std::vector<std::byte> to(from.size() + 256);
+  const auto kernels = available_copy_kernels();
+  for (std::size_t k = 0; k < kernels.count; ++k) {
+    CAPTURE(kernels.items[k].isa);
+    std::vector<std::size_t> sizes{0,    1,    63,   64,   240,  241,  1023,  1024,
+                                   1025, 1087, 1088, 1089, 2111, 2112, 65536, 262144};
+    for (int i = 0; i < 100; ++i) sizes.push_back(random() % 40000);
+    for (const auto n : sizes) {
+      CAPTURE(n);
+      const auto at = random() % 130;
+      std::memset(to.data(), 0xA5, to.size());
+      copy_in_parts state;
+      std::size_t come = 0, copied = 0;
+      while (come < n) {
+        come = std::min(n, come + 1 + random() % 5000);
+        if (come == n) break;
+        const auto taken =
+            kernels.items[k].copy_part(state, to.data() + at + copied, from.data() + copied, come - copied);
+        const auto left = come - copied - taken;
+        REQUIRE((taken == 0 || left >= 64));
+        REQUIRE(left < 1088);
+        copied += taken;
+        REQUIRE(to[at + copied] == std::byte{0xA5});
+      }
+      const auto sum =
+          kernels.items[k].copy_last(state, to.data() + at + copied, from.data() + copied, n - copied);
+      REQUIRE(sum == checksum64({from.data(), n}));
+      REQUIRE(std::memcmp(to.data() + at, from.data(), n) == 0);
+      REQUIRE(to[at + n] == std::byte{0xA5});
     }
   }
 }

@@ -10,6 +10,34 @@
 #include <atomic>
 #endif
 
+// The kernel for processors without wide vectors, for copies in parts; what is copied at once the libraries
+// do better.
+namespace {
+using vec = std::uint64_t __attribute__((vector_size(16)));
+inline vec load(const void* p) {
+  vec v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+inline void store(void* p, vec v) { std::memcpy(p, &v, sizeof(v)); }
+inline void stream(void* p, vec v) { store(p, v); }
+inline vec exclusive_or(vec a, vec b) { return a ^ b; }
+inline vec add64(vec a, vec b) { return a + b; }
+inline vec shift_high(vec v) { return v >> 32; }
+inline vec swap_halves(vec v) { return vec{v[1], v[0]}; }
+inline vec mul_low(vec a, vec b) {
+#if defined(__x86_64__)
+  return reinterpret_cast<vec>(_mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+  constexpr vec low = {0xFFFFFFFF, 0xFFFFFFFF};
+  return (a & low) * (b & low);
+#endif
+}
+}  // namespace
+
+using mooncaf::copy_in_parts;
+#include "transport/copy/stream_copy_kernel.inl"
+
 namespace mooncaf {
 namespace {
 
@@ -21,7 +49,8 @@ std::uint64_t portable_copy_checksum(void* to, const void* from, std::size_t n) 
   portable_copy(to, from, n);
   return XXH3_64bits(from, n);
 }
-constexpr copy_kernels portable_kernels{"portable", portable_copy, portable_copy_checksum, portable_checksum};
+constexpr copy_kernels portable_kernels{"portable",        portable_copy,  portable_copy_checksum,
+                                        portable_checksum, copy_part_impl, copy_last_impl};
 
 }  // namespace
 
@@ -52,6 +81,13 @@ std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) no
   return best().copy_checksum(to, from, n);
 }
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept { return best().checksum(from, n); }
+
+std::size_t stream_copy_part(copy_in_parts& state, void* to, const void* from, std::size_t n) noexcept {
+  return best().copy_part(state, to, from, n);
+}
+std::uint64_t stream_copy_last(copy_in_parts& state, void* to, const void* from, std::size_t n) noexcept {
+  return best().copy_last(state, to, from, n);
+}
 
 void fence_streamed_stores() noexcept {
 #if defined(__x86_64__)

@@ -18,15 +18,29 @@ void stream_copy(void* to, const void* from, std::size_t n) noexcept;
 std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
 /// `checksum64` of `n` bytes with the widest vectors of this processor.
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept;
+/// What is known of a copy that is made part by part, as its bytes come. Begins empty.
+struct copy_in_parts {
+  alignas(64) std::uint64_t sums[8] = {};
+  std::uint64_t bytes = 0;  ///< copied so far
+};
+/// Copies as much of a further part as can be hashed before it is known whether there is more: all but
+/// 64 to 1,087 bytes, or nothing of less. The rest comes again, before what follows on it.
+/// @returns the bytes that were copied.
+std::size_t stream_copy_part(copy_in_parts& state, void* to, const void* from, std::size_t n) noexcept;
+/// Copies the last part. @param n  no less than 64 unless it is all there is.
+/// @returns `checksum64` of all bytes.
+std::uint64_t stream_copy_last(copy_in_parts& state, void* to, const void* from, std::size_t n) noexcept;
 /// Orders streamed stores before every later store; to be called before their completion is published.
 void fence_streamed_stores() noexcept;
 
-/// One implementation of the three, chosen once per process.
+/// One implementation of these, chosen once per process.
 struct copy_kernels {
   std::string_view isa;
   void (*copy)(void*, const void*, std::size_t) noexcept;
   std::uint64_t (*copy_checksum)(void*, const void*, std::size_t) noexcept;
   std::uint64_t (*checksum)(const void*, std::size_t) noexcept;
+  std::size_t (*copy_part)(copy_in_parts&, void*, const void*, std::size_t) noexcept;
+  std::uint64_t (*copy_last)(copy_in_parts&, void*, const void*, std::size_t) noexcept;
 };
 /// All that this processor can run, best first; tests compare them.
 struct copy_kernel_list {

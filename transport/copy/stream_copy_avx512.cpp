@@ -1,6 +1,5 @@
 // Compiled for avx512 only; includes nothing that could leave such code in a shared inline function.
 #define XXH_INLINE_ALL
-#define XXH_PREFETCH_DIST 4096  // cold data: a page ahead hashes a quarter faster than the default
 #include <immintrin.h>
 #include <xxhash.h>
 
@@ -23,9 +22,11 @@ inline vec swap_halves(vec v) {
 }
 }  // namespace
 
+using mooncaf::copy_in_parts;
 #include "transport/copy/stream_copy_kernel.inl"
 
 namespace mooncaf {
 extern const copy_kernels avx512_copy_kernels;
-const copy_kernels avx512_copy_kernels{"avx512", copy_impl, copy_checksum_impl, checksum_impl};
+const copy_kernels avx512_copy_kernels{"avx512",      copy_impl,      copy_checksum_impl,
+                                       checksum_impl, copy_part_impl, copy_last_impl};
 }  // namespace mooncaf

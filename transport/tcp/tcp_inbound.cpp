@@ -122,8 +122,7 @@ result<frame_sink> tcp_inbound::begin_write(tcp_link& link, const frame_header& 
 
 result<void> tcp_inbound::end_write(tcp_link& link, const frame_header& h, const frame_sink& sink) {
   const bool wrote = sink.to == frame_sink::kind::memory;
-  const bool intact = !wrote || !h.has_checksum || !node_.options.checksums ||
-                      wide_checksum(sink.at, h.payload_bytes) == h.checksum;
+  const bool intact = is_intact(h, sink, node_.options.checksums);
   std::lock_guard lock{mutex_};
   const auto it = assemblies_.find(h.id);
   if (it == assemblies_.end()) return {};

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "transport/net/socket.hpp"
 
@@ -16,7 +17,21 @@ std::span<std::byte> scratch() {
   return bytes;
 }
 
+// Where long payloads come out of the kernel: in the core's own cache. From there one pass hashes them and
+// streams them to where they belong, which takes less than to have the kernel write to cold memory alone.
+std::span<std::byte> landing_room() {
+  thread_local std::vector<std::byte> bytes(128 * KiB);
+  return bytes;
+}
+// Of less, whoever asked for it finds it in the cache.
+constexpr std::size_t staged_from = 32 * KiB;
+
 }  // namespace
+
+bool is_intact(const frame_header& h, const frame_sink& sink, bool verify) {
+  if (sink.to != frame_sink::kind::memory || !h.has_checksum || !verify) return true;
+  return (sink.sum ? *sink.sum : wide_checksum(sink.at, h.payload_bytes)) == h.checksum;
+}
 
 tcp_link::tcp_link(event_loop& loop, unique_fd fd, handshake shake, std::shared_ptr<tcp_link_owner> owner)
     : loop_(loop), fd_(std::move(fd)), shake_(std::move(shake)), owner_(std::move(owner)) {}
@@ -214,21 +229,11 @@ void tcp_link::finish_admission() {
 result<void> tcp_link::read_frames() {
   std::size_t budget = step_bytes_max;
   while (budget > 0) {
-    ::iovec parts[2] = {};
-    int count = 0;
-    if (in_payload_) {
-      const std::size_t left = header_.payload_bytes - payload_have_;
-      if (sink_.to == frame_sink::kind::memory) parts[count++] = {sink_.at + payload_have_, left};
-      if (sink_.to == frame_sink::kind::control) parts[count++] = {control_.data() + payload_have_, left};
-      if (sink_.to == frame_sink::kind::discard)
-        parts[count++] = {scratch().data(), std::min(left, scratch().size())};
-      if (parts[0].iov_len == left) parts[count++] = {header_bytes_.data(), header_bytes_.size()};
-    } else {
-      parts[count++] = {header_bytes_.data() + header_have_, header_bytes_.size() - header_have_};
-    }
+    std::array<::iovec, 2> parts;
+    const auto room = room_to_read(parts);
     std::size_t asked = 0;
-    for (int i = 0; i < count; ++i) asked += parts[i].iov_len;
-    const auto n = ::readv(fd_.get(), parts, count);
+    for (const auto& part : room) asked += part.iov_len;
+    const auto n = ::readv(fd_.get(), room.data(), static_cast<int>(room.size()));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return {};
     if (n == 0 || (n < 0 && errno == ECONNRESET)) closed_by_peer_ = true;
@@ -243,16 +248,52 @@ result<void> tcp_link::read_frames() {
   return {};
 }
 
+std::span<::iovec> tcp_link::room_to_read(std::array<::iovec, 2>& parts) {
+  if (!in_payload_) {
+    parts[0] = {header_bytes_.data() + header_have_, header_bytes_.size() - header_have_};
+    return {parts.data(), 1};
+  }
+  const std::size_t left = header_.payload_bytes - payload_have_;
+  if (sink_.to == frame_sink::kind::control) parts[0] = {control_.data() + payload_have_, left};
+  else if (sink_.to == frame_sink::kind::discard)
+    parts[0] = {scratch().data(), std::min(left, scratch().size())};
+  else if (!staged_) parts[0] = {sink_.at + payload_have_, left};
+  else {
+    const auto room = landing_room().subspan(left_over_);
+    parts[0] = {room.data(), std::min(left, room.size())};
+  }
+  parts[1] = {header_bytes_.data(), header_bytes_.size()};
+  return {parts.data(), parts[0].iov_len == left ? 2u : 1u};
+}
+
 result<void> tcp_link::take_bytes(std::size_t n) {
   if (in_payload_) {
     const std::size_t part = std::min<std::size_t>(n, header_.payload_bytes - payload_have_);
     payload_have_ += part;
     n -= part;
+    if (staged_) land(part);
     if (payload_have_ < header_.payload_bytes) return {};
     if (const auto r = end_frame(); !r) return r;
   }
   header_have_ += n;
   return header_have_ == frame_header_bytes ? begin_frame() : result<void>{};
+}
+
+// Moves on what lies in the landing room: what was left over of the bytes before, and `n` more.
+void tcp_link::land(std::size_t n) {
+  const auto room = landing_room();
+  std::memcpy(room.data(), left_.data(), left_over_);
+  const std::size_t have = left_over_ + n;
+  auto* const to = sink_.at + landed_.bytes;
+  if (payload_have_ == header_.payload_bytes) {
+    sink_.sum = stream_copy_last(landed_, to, room.data(), have);
+    fence_streamed_stores();
+    left_over_ = 0;
+    return;
+  }
+  const auto taken = stream_copy_part(landed_, to, room.data(), have);
+  left_over_ = have - taken;
+  std::memcpy(left_.data(), room.data() + taken, left_over_);
 }
 
 result<void> tcp_link::begin_frame() {
@@ -264,6 +305,9 @@ result<void> tcp_link::begin_frame() {
   if (!sink) return fail(sink.error());
   sink_ = *sink;
   payload_have_ = 0;
+  staged_ = sink_.to == frame_sink::kind::memory && header_.payload_bytes >= staged_from;
+  landed_ = {};
+  left_over_ = 0;
   in_payload_ = true;
   if (sink_.to == frame_sink::kind::control) {
     if (header_.payload_bytes > control_payload_max) return fail(ec::internal, "control frame too long");

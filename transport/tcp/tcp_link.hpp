@@ -5,15 +5,20 @@
 //   connecting ─► handshaking ─► open ─► dead
 //        └────────────┴────────────┴──────▲   (any error, or `kill` from any thread)
 
+#include <sys/uio.h>
+
+#include <array>
 #include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
+#include "transport/copy/stream_copy.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/tcp/wire.hpp"
@@ -40,7 +45,12 @@ struct frame_sink {
   kind to = kind::control;
   std::byte* at = nullptr;
   region_id region;
+  /// xxh3-64 of what arrived, where the link took it on the way to `at`. Set when the frame is complete.
+  std::optional<std::uint64_t> sum = {};
 };
+/// Whether a data frame that is complete brought what its sender sent, as far as that is known.
+/// @param verify  false: checksums are not looked at.
+bool is_intact(const frame_header& h, const frame_sink& sink, bool verify);
 
 /// What a link serves: an outgoing session or an incoming one.
 /// The first five are called with the link's I/O lock held: they must not call another link. Work that has to
@@ -103,6 +113,7 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
  private:
   static constexpr std::size_t step_bytes_max = 4 * MiB;  // then other links get their turn
   static constexpr std::size_t batch_frames_max = 16;
+  static constexpr std::size_t left_over_max = 1088;
 
   void on_events(std::uint32_t events);
   void io_step(std::uint32_t events);
@@ -111,6 +122,8 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
   result<void> take_handshake(const std::vector<std::byte>& message);
   result<void> read_frames();
   result<void> take_bytes(std::size_t n);
+  std::span<::iovec> room_to_read(std::array<::iovec, 2>& parts);
+  void land(std::size_t n);
   result<void> begin_frame();
   result<void> end_frame();
   result<void> write_some();
@@ -142,6 +155,10 @@ class tcp_link : public std::enable_shared_from_this<tcp_link> {
   frame_header header_;
   frame_sink sink_;
   std::size_t payload_have_ = 0;
+  bool staged_ = false;        // the payload passes through `landing_room` on its way into memory
+  copy_in_parts landed_;       // of it
+  std::size_t left_over_ = 0;  // bytes of it that have come and are to be copied with those that follow
+  std::array<std::byte, left_over_max> left_;
   std::vector<std::byte> control_;
   struct sending {
     outgoing_frame frame;

@@ -416,8 +416,7 @@ result<frame_sink> tcp_session::on_header(tcp_link&, const frame_header& h) {
 result<void> tcp_session::on_frame(tcp_link& link, const frame_header& h, const frame_sink& sink,
                                    std::span<const std::byte> control) {
   const bool data = h.type == frame_type::read_data && sink.to == frame_sink::kind::memory;
-  const bool intact = !data || !h.has_checksum || !node_.options.checksums ||
-                      wide_checksum(sink.at, h.payload_bytes) == h.checksum;
+  const bool intact = !data || is_intact(h, sink, node_.options.checksums);
   const auto failure = [&] {
     return error{h.status, std::string{reinterpret_cast<const char*>(control.data()), control.size()}};
   };
