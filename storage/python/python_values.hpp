@@ -43,6 +43,51 @@ inline std::vector<std::string_view> views(const std::vector<std::string>& keys)
   return {keys.begin(), keys.end()};
 }
 
+/// Keys as callers have them, text or bytes, read where they lie. @thread  made and ended with the GIL
+class key_views {
+ public:
+  /// One. @throws py::type_error for anything else
+  static key_views of(const py::handle& one) {
+    key_views k;
+    k.add(one);
+    return k;
+  }
+  /// All of an iterable. Held, so that its items stay while others may change it.
+  static key_views of_all(const py::object& many) {
+    if (PyUnicode_Check(many.ptr()) || PyBytes_Check(many.ptr())) throw py::type_error("keys is a list");
+    key_views k;
+    k.given_ = py::tuple(many);
+    k.views_.reserve(k.given_.size());
+    for (const auto& one : k.given_) k.add(one);
+    return k;
+  }
+  std::span<const std::string_view> views() const { return views_; }
+  std::size_t size() const { return views_.size(); }
+  std::string_view operator[](std::size_t i) const { return views_[i]; }
+
+ private:
+  void add(const py::handle& one) {
+    if (PyBytes_Check(one.ptr())) return take_bytes(one);
+    if (!PyUnicode_Check(one.ptr()))
+      throw py::type_error(std::string{"a key is str or bytes, not "} + Py_TYPE(one.ptr())->tp_name);
+    Py_ssize_t size = 0;
+    if (const char* text = PyUnicode_AsUTF8AndSize(one.ptr(), &size)) {  // kept by the text itself
+      views_.emplace_back(text, static_cast<std::size_t>(size));
+      return;
+    }
+    PyErr_Clear();
+    made_.push_back(one.attr("encode")("utf-8", "surrogateescape"));
+    take_bytes(made_.back());
+  }
+  void take_bytes(const py::handle& one) {
+    views_.emplace_back(PyBytes_AS_STRING(one.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(one.ptr())));
+  }
+
+  py::tuple given_;
+  std::vector<py::object> made_;
+  std::vector<std::string_view> views_;
+};
+
 /// The transfer engine's class, for `mooncaf.engine`.
 void add_engine(py::module_& m);
 
@@ -65,6 +110,29 @@ inline bool all_there(std::span<const std::span<std::byte>> memory) {
   return true;
 }
 
+/// A run of memory of this process; nothing for one that cannot be: the address zero, no bytes, past the end.
+inline std::optional<std::span<std::byte>> memory_at(std::uint64_t address, std::int64_t size) {
+  if (address == 0 || size <= 0 || static_cast<std::uint64_t>(size) > ~std::uint64_t{0} - address)
+    return std::nullopt;
+  return std::span{reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(size)};
+}
+
+/// One run for each key, all looked at by as few system calls as it takes.
+/// @returns empty ones where there is no such memory, or it may not be touched.
+inline std::vector<std::span<std::byte>> runs_at(const py::object& addresses, const py::object& sizes) {
+  const py::tuple at{addresses}, lengths{sizes};
+  if (at.size() != lengths.size()) throw py::value_error("as many sizes as addresses");
+  std::vector<std::span<std::byte>> runs(at.size()), there;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto run = memory_at(at[i].cast<std::uint64_t>(), lengths[i].cast<std::int64_t>());
+    if (run) there.push_back(runs[i] = *run);
+  }
+  if (all_there(there)) return runs;
+  for (auto& run : runs)
+    if (!run.empty() && !all_there({&run, 1})) run = {};
+  return runs;
+}
+
 /// Memory that an operation works on: given as (address, size), or as an object with the buffer protocol,
 /// which is held.
 struct pieces {
@@ -77,11 +145,9 @@ struct pieces {
       const auto pair = part.cast<std::pair<py::int_, py::int_>>();
       const auto address = pair.first.cast<std::uint64_t>();
       const auto size = pair.second.cast<std::int64_t>();
-      if (address == 0 || size <= 0 || static_cast<std::uint64_t>(size) > ~std::uint64_t{0} - address) {
-        valid = false;
-        return;
-      }
-      spans.emplace_back(reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(size));
+      const auto run = memory_at(address, size);
+      if (run) spans.push_back(*run);
+      else valid = false;
       return;
     }
     held.push_back(py::reinterpret_borrow<py::buffer>(part).request(writable));

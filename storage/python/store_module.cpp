@@ -140,24 +140,106 @@ class client {
     return codes;
   }
 
-  /// One object of bytes, with nothing said of how it is to be put.
-  std::int32_t put_bytes(const py::bytes& key, const py::bytes& value) {
-    const auto name = static_cast<std::string_view>(key), bytes = static_cast<std::string_view>(value);
+  // ---- the calls that are made most, without the detours: keys as they are given, nothing said of how
+
+  std::int32_t put_bytes(const py::object& key, const py::bytes& value) {
+    const auto bytes = static_cast<std::string_view>(value);
+    return put_one(key, std::as_bytes(std::span{bytes}));
+  }
+
+  std::int32_t put_from(const py::object& key, std::uint64_t address, std::int64_t size) {
+    const auto from = memory_at(address, size);
+    return put_one(key, from && all_there({&*from, 1}) ? *from : std::span<std::byte>{});
+  }
+
+  std::int32_t put_one(const py::object& key, std::span<const std::byte> bytes) {
+    const auto name = key_views::of(key);
     const py::gil_scoped_release free;
     const auto store = get();
-    if (!store) return invalid;
-    const outgoing_object item{name, {std::as_bytes(std::span{bytes})}};
+    if (!store || bytes.empty() || name[0].empty()) return invalid;
+    const outgoing_object item{name[0], {bytes}};
     return static_cast<std::int32_t>(store->put({&item, 1}, {}).front());
   }
 
-  py::list get_bytes(const std::vector<std::string>& keys) {
+  /// One run of memory for each key.
+  std::vector<std::int32_t> put_runs(const py::object& keys, const py::object& addresses,
+                                     const py::object& sizes) {
+    const auto names = key_views::of_all(keys);
+    const auto runs = runs_at(addresses, sizes);
+    std::vector<std::int32_t> codes(names.size(), invalid);
+    const py::gil_scoped_release free;
     const auto store = get();
+    if (!store || runs.size() != names.size()) return codes;
+    std::vector<outgoing_object> items;
+    std::vector<std::size_t> which;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (runs[i].empty() || names[i].empty()) continue;
+      which.push_back(i);
+      items.push_back({names[i], {runs[i]}});
+    }
+    const auto done = store->put(items, {});
+    for (std::size_t i = 0; i < which.size(); ++i) codes[which[i]] = static_cast<std::int32_t>(done[i]);
+    return codes;
+  }
+
+  /// None where there is no such object, or it cannot be read.
+  py::object get_one(const py::object& key) {
+    const auto name = key_views::of(key);
+    auto data = read_bytes(name.views());
+    return data.front() ? std::move(data.front()) : py::none();
+  }
+
+  std::int64_t get_into_one(const py::object& key, std::uint64_t address, std::int64_t size) {
+    const auto name = key_views::of(key);
+    auto into = memory_at(address, size).value_or(std::span<std::byte>{});
+    if (!into.empty() && !all_there({&into, 1})) into = {};
+    const py::gil_scoped_release free;
+    return read_runs(name.views(), {&into, 1}).front();
+  }
+
+  std::vector<std::int64_t> get_runs(const py::object& keys, const py::object& addresses,
+                                     const py::object& sizes) {
+    const auto names = key_views::of_all(keys);
+    const auto runs = runs_at(addresses, sizes);
+    const py::gil_scoped_release free;
+    if (runs.size() != names.size()) return std::vector<std::int64_t>(names.size(), invalid);
+    return read_runs(names.views(), runs);
+  }
+
+  /// Without the GIL. @returns sizes, or codes.
+  std::vector<std::int64_t> read_runs(std::span<const std::string_view> keys,
+                                      std::span<const std::span<std::byte>> runs) {
+    std::vector<std::int64_t> codes(keys.size(), invalid);
+    const auto store = get();
+    if (!store) return codes;
+    std::vector<std::int64_t> sizes(keys.size());
+    const auto done = store->get(keys, [&](std::size_t i, std::uint64_t size) {
+      sizes[i] = static_cast<std::int64_t>(size);
+      return runs[i].size() < size ? spans{} : spans{runs[i].first(size)};
+    });
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if (!runs[i].empty())
+        codes[i] = done[i] == store_code::ok ? sizes[i] : static_cast<std::int64_t>(done[i]);
+    return codes;
+  }
+
+  py::list get_bytes(const py::object& keys) {
+    const auto names = key_views::of_all(keys);
+    py::list all;
+    for (auto& one : read_bytes(names.views())) all.append(one ? std::move(one) : py::none());
+    return all;
+  }
+
+  /// @returns bytes for each key, null where there is no such object.
+  std::vector<py::object> read_bytes(std::span<const std::string_view> keys) {
     std::vector<py::object> data(keys.size());
-    std::vector<store_code> codes(keys.size(), store_code::invalid_parameters);
+    const auto store = get();
+    if (!store) return data;
     bool out_of_memory = false;
-    if (store) {
+    std::vector<store_code> codes;
+    {
       const py::gil_scoped_release free;
-      codes = store->get(views(keys), [&](std::size_t i, std::uint64_t size) {
+      codes = store->get(keys, [&](std::size_t i, std::uint64_t size) {
         const py::gil_scoped_acquire held;
         data[i] = py::reinterpret_steal<py::object>(
             PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
@@ -168,10 +250,9 @@ class client {
       });
     }
     if (out_of_memory) throw std::bad_alloc();
-    py::list all;
     for (std::size_t i = 0; i < keys.size(); ++i)
-      all.append(codes[i] == store_code::ok ? data[i] : py::none());
-    return all;
+      if (codes[i] != store_code::ok) data[i] = py::object{};
+    return data;
   }
 
   std::vector<std::int64_t> get_into(const std::vector<std::string>& keys, const py::list& all) {
@@ -199,17 +280,18 @@ class client {
     return codes;
   }
 
-  std::vector<std::int32_t> exists(const std::vector<std::string>& keys) {
+  std::vector<std::int32_t> exists(const py::object& keys) {
+    const auto names = key_views::of_all(keys);
     const py::gil_scoped_release free;
     const auto store = get();
-    return store ? store->exists(views(keys)) : std::vector<std::int32_t>(keys.size(), invalid);
+    return store ? store->exists(names.views()) : std::vector<std::int32_t>(names.size(), invalid);
   }
 
-  std::int32_t exists_one(const py::bytes& key) {
-    const auto name = static_cast<std::string_view>(key);
+  std::int32_t exists_one(const py::object& key) {
+    const auto name = key_views::of(key);
     const py::gil_scoped_release free;
     const auto store = get();
-    return store ? store->exists({&name, 1}).front() : invalid;
+    return store ? store->exists(name.views()).front() : invalid;
   }
 
   std::vector<std::int64_t> sizes(const std::vector<std::string>& keys) {
@@ -398,7 +480,12 @@ PYBIND11_MODULE(_store, m) {
       .def("reachable", &client::reachable)
       .def("put", &client::put)
       .def("put_bytes", &client::put_bytes)
+      .def("put_from", &client::put_from)
+      .def("put_runs", &client::put_runs)
       .def("get", &client::get_bytes)
+      .def("get_one", &client::get_one)
+      .def("get_into_one", &client::get_into_one)
+      .def("get_runs", &client::get_runs)
       .def("get_into", &client::get_into)
       .def("begin_puts", of_parts(&store_parts::begin_puts))
       .def("put_parts", of_parts(&store_parts::put_parts))

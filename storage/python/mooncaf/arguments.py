@@ -35,7 +35,7 @@ def keys(given):
 def how(config):
     """What the extension takes, or None for a configuration that is refused."""
     if config is None:
-        config = ReplicateConfig()
+        return _PLAIN
     if not isinstance(config, ReplicateConfig):
         raise TypeError("config is a ReplicateConfig")
     soft = config.soft_pin_action == SoftPinAction.ENABLE
@@ -51,6 +51,9 @@ def how(config):
     costs = [float(c) for c in config.costs] if config.costs is not None else []
     return _store.How(config.replica_num, config.with_hard_pin, soft, config.soft_pin_ttl_ms or 0, preferred, groups,
                       parents, costs, config.ttl_ms or 0)
+
+
+_PLAIN = how(ReplicateConfig())  # nothing is changed in one that was made
 
 
 def listen_host(name):

@@ -152,8 +152,8 @@ class MooncakeDistributedStore(TensorBatches):
     def put(self, key, value, config=None):
         if config is not None or type(value) is not bytes or not value:
             return self._one(key, [value], config)
-        client, key = self._usable(), _key(key)  # what is put most, without the detours
-        if client is None or self._staging == 0 or not key:
+        client = self._usable()  # what is put most, without the detours
+        if client is None or self._staging == 0:
             return INVALID_PARAMETERS
         code = client.put_bytes(key, value)
         return OK if code == -705 else code
@@ -202,6 +202,10 @@ class MooncakeDistributedStore(TensorBatches):
     def _from(self, key, buffer_ptr, size, config, replace=False):
         if size == 0 and self._usable() is not None:
             return OK  # as the reference has it: nothing is stored
+        client = self._usable()
+        if config is None and not replace and client is not None:
+            code = client.put_from(key, buffer_ptr, size)
+            return OK if code == -705 else code
         return self._put([_key(key)], [[(buffer_ptr, size)]], _policy(config), replace=replace)[0]
 
     def put_from_with_metadata(self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config=None):
@@ -215,6 +219,9 @@ class MooncakeDistributedStore(TensorBatches):
         return self._batch_from(keys, buffer_ptrs, sizes, config, replace=True)
 
     def _batch_from(self, keys, buffer_ptrs, sizes, config, replace=False):
+        client = self._usable()
+        if config is None and not replace and client is not None and len(keys) == len(buffer_ptrs) == len(sizes):
+            return [OK if c == -705 else c for c in client.put_runs(keys, buffer_ptrs, sizes)]
         keys = _keys(keys)
         if not len(keys) == len(buffer_ptrs) == len(sizes):
             return [INVALID_PARAMETERS] * len(keys)
@@ -279,33 +286,38 @@ class MooncakeDistributedStore(TensorBatches):
     # ---- get
 
     def get(self, key):
-        return self.get_batch([key])[0]
+        client = self._usable()
+        data = client.get_one(key) if client is not None and self._staging else None
+        return b"" if data is None else data
 
     def get_batch(self, keys):
-        client, keys = self._usable(), _keys(keys)
+        client = self._usable()
         if client is None or self._staging == 0:
-            return [b""] * len(keys)
+            return [b""] * len(_keys(keys))
         if not keys:
             return [b""]  # as the reference has it
         return [b"" if data is None else data for data in client.get(keys)]
 
     def get_buffer(self, key):
-        return self.batch_get_buffer([key])[0]
+        client = self._usable()
+        data = client.get_one(key) if client is not None and self._staging else None
+        return None if data is None else BufferHandle(data)
 
     def batch_get_buffer(self, keys):
-        client, keys = self._usable(), _keys(keys)
+        client = self._usable()
         if client is None or self._staging == 0:
-            return [None] * len(keys)
+            return [None] * len(_keys(keys))
         return [None if data is None else BufferHandle(data) for data in client.get(keys)]
 
     def get_into(self, key, buffer_ptr, size):
-        return self._get_into([_key(key)], [[(buffer_ptr, size)]])[0]
+        client = self._usable()
+        return client.get_into_one(key, buffer_ptr, size) if client is not None else INVALID_PARAMETERS
 
     def batch_get_into(self, keys, buffer_ptrs, sizes):
-        keys = _keys(keys)
-        if not len(keys) == len(buffer_ptrs) == len(sizes):
-            return [INVALID_PARAMETERS] * len(keys)
-        return self._get_into(keys, [[p] for p in zip(buffer_ptrs, sizes)])
+        client = self._usable()
+        if client is None or not len(keys) == len(buffer_ptrs) == len(sizes):
+            return [INVALID_PARAMETERS] * len(_keys(keys))
+        return client.get_runs(keys, buffer_ptrs, sizes)
 
     def batch_get_into_multi_buffers(self, keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node=False):
         keys = _keys(keys)
@@ -379,12 +391,12 @@ class MooncakeDistributedStore(TensorBatches):
     # ---- about objects
 
     def is_exist(self, key):
-        client, key = self._usable(), _key(key)
+        client = self._usable()
         return client.exists_one(key) if client is not None else INVALID_PARAMETERS
 
     def batch_is_exist(self, keys):
-        client, keys = self._usable(), _keys(keys)
-        return client.exists(keys) if client is not None else [INVALID_PARAMETERS] * len(keys)
+        client = self._usable()
+        return client.exists(keys) if client is not None else [INVALID_PARAMETERS] * len(_keys(keys))
 
     def get_size(self, key):
         client = self._usable()
