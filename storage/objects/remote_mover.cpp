@@ -20,16 +20,37 @@ template <class Byte>
 class cursor {
  public:
   explicit cursor(std::span<const std::span<Byte>> pieces) : pieces_(pieces) {}
-  /// Copies `n` bytes between the list and `staging`.
+  /// Copies `n` bytes from the list to `staging`.
   void copy(std::byte* staging, std::uint64_t n) {
+    each(n, [&](std::span<Byte> piece) {
+      std::memcpy(staging, piece.data(), piece.size());
+      staging += piece.size();
+    });
+  }
+  /// Copies from there into the list, in steps, each of which is hashed where it arrived while the cache has
+  /// it.
+  void copy_and_hash(const std::byte* staging, std::uint64_t n, XXH3_state_t& hash) {
+    constexpr std::size_t step = 32 * KiB;
+    each(n, [&](std::span<Byte> piece) {
+      for (; !piece.empty(); piece = piece.subspan(std::min(step, piece.size()))) {
+        const auto now = std::min(step, piece.size());
+        std::memcpy(piece.data(), staging, now);
+        XXH3_64bits_update(&hash, piece.data(), now);
+        staging += now;
+      }
+    });
+  }
+
+ private:
+  /// Steps on by `n` bytes. @param use  takes what lies together of them.
+  template <class Use>
+  void each(std::uint64_t n, const Use& use) {
     while (n > 0) {
-      const auto piece = pieces_.front().subspan(at_);
-      const auto now = std::min<std::uint64_t>(n, piece.size());
-      if constexpr (std::is_const_v<Byte>) std::memcpy(staging, piece.data(), now);
-      else std::memcpy(piece.data(), staging, now);
-      staging += now;
-      n -= now;
-      at_ += now;
+      auto piece = pieces_.front().subspan(at_);
+      piece = piece.first(std::min<std::uint64_t>(n, piece.size()));
+      use(piece);
+      n -= piece.size();
+      at_ += piece.size();
       if (at_ == pieces_.front().size()) {
         pieces_ = pieces_.subspan(1);
         at_ = 0;
@@ -37,7 +58,6 @@ class cursor {
     }
   }
 
- private:
   std::span<const std::span<Byte>> pieces_;
   std::size_t at_ = 0;
 };
@@ -152,11 +172,8 @@ result<std::uint64_t> remote_mover::read(const place& from, std::span<const std:
     auto& p = *under_way.front();
     const auto done = p.ended.get();
     if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
-    if (problem.code == ec::none) {
-      const auto* const staged = staging_.base() + p.extent.offset;
-      XXH3_64bits_update(&hash, staged, p.bytes);
-      to.copy(const_cast<std::byte*>(staged), p.bytes);
-    }
+    // Staging memory is lent to the network: what the reader is told of is what lies in his own.
+    if (problem.code == ec::none) to.copy_and_hash(staging_.base() + p.extent.offset, p.bytes, hash);
     std::lock_guard lock{mutex_};
     space_.release(p.extent.handle);
     room_.notify_all();
