@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
-from store_world import package  # noqa: E402
+from store_world import package, package_path  # noqa: E402
 
 SIZES = (64 << 10, 1 << 20, 4 << 20)
 BATCH = 16
@@ -75,7 +75,7 @@ def main():
     key = os.path.join(tempfile.mkdtemp(prefix="mooncaf-engine-"), "secret")
     with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
         f.write("a secret of this bench alone, 0123456789\n")
-    ours = os.pathsep.join(sys.path[:2])
+    ours = package_path()
     sides = {"mooncaf, TCP": (ours, "plain"), "mooncaf, managed": (ours, "managed")}
     if reference := os.environ.get("MOONCAF_REFERENCE_STORE"):
         sides["Mooncake, TCP"] = (reference, "plain")

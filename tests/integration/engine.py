@@ -15,7 +15,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import main, wait_until  # noqa: E402
-from store_world import ROOT, noise, package  # noqa: E402
+from store_world import ROOT, noise, package, package_path  # noqa: E402
 
 REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
 CALLS = str(ROOT / "tests/integration/engine_calls.py")
@@ -55,7 +55,7 @@ class Peer:
                 "for line in sys.stdin:\n"
                 "    if line == 'words\\n': print([(w.name, w.msg) for w in e.get_notifies()], flush=True)\n"
                 "    else: print(e.read_bytes_from_buffer(int(line), 16).hex(), flush=True)\n")
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": key}
+        env = {**os.environ, "PYTHONPATH": package_path(), "MOONCAF_CLUSTER_SECRET_FILE": key}
         self.process = subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         told = self.process.stdout.readline().split()
@@ -87,7 +87,7 @@ def engine(key):
 
 def test_every_answer_is_the_recorded_one_or_in_the_table():
     recorded = [json.loads(line) for line in RECORDED.read_text().splitlines()]
-    ours = answers(os.pathsep.join(sys.path[:2]), MOONCAF_CLUSTER_SECRET_FILE=secret())
+    ours = answers(package_path(), MOONCAF_CLUSTER_SECRET_FILE=secret())
     assert [label for label, _ in ours] == [label for label, _ in recorded]
     assert {a[0]: (a[1], b[1]) for a, b in zip(recorded, ours) if a != b} == expected_differences()
     if REFERENCE:

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "engines"))
 import recorded  # noqa: E402
 from cluster import PATIENCE, Cluster, main, wait_until  # noqa: E402
-from store_world import Store, package, ready  # noqa: E402
+from store_world import Store, package, package_path, ready  # noqa: E402
 
 ENGINES = os.environ.get("MOONCAF_ENGINES", "")
 DRIVER = pathlib.Path(__file__).parent / "engines/connectors.py"
@@ -28,7 +28,7 @@ class Engine:
     """A process that answers."""
 
     def __init__(self, kind, world):
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "CUDA_VISIBLE_DEVICES": ""}
+        env = {**os.environ, "PYTHONPATH": package_path(), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "CUDA_VISIBLE_DEVICES": ""}
         self.process = subprocess.Popen([ENGINES or sys.executable, str(DRIVER), kind, world.at], env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.said, self.pauses = [], 0
@@ -153,7 +153,7 @@ def test_the_connectors_have_the_methods_of_the_engines():
                 f"told = json.loads(recorded.RECORD.read_text())['{kind}']['classes']['{base}']\n"
                 "mine = {m: recorded.parameters(vars(ours)[m]) for m in told if m in vars(ours) and m != '__init__'}\n"
                 f"print('SAYS ' + json.dumps([recorded.differences('{kind}'), mine, told, sorted(getattr(ours, '__abstractmethods__', []))]))")
-        out = subprocess.run([ENGINES or sys.executable, "-c", code, str(DRIVER.parent), *sys.path[:2]], capture_output=True, text=True, timeout=300 * PATIENCE)
+        out = subprocess.run([ENGINES or sys.executable, "-c", code, str(DRIVER.parent), *package_path().split(os.pathsep)], capture_output=True, text=True, timeout=300 * PATIENCE)
         assert out.returncode == 0, out.stderr[-3000:]
         differences, mine, told, abstract = json.loads(out.stdout.split("SAYS ")[1])
         assert not differences and not abstract, (differences, abstract)

@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, main  # noqa: E402
-from store_world import ROOT, Store, package  # noqa: E402
+from store_world import ROOT, Store, package, package_path  # noqa: E402
 
 ENGINES = os.environ.get("MOONCAF_ENGINES", "")
 RECORDED = ROOT / "tests/data/store"
@@ -24,7 +24,7 @@ def with_its_own_classes(engine):
     """The calls of the engine. It has itself compared what it read with what it wrote."""
     with Cluster() as cluster:
         world = Store(cluster, segments=1)
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2]), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "CUDA_VISIBLE_DEVICES": ""}
+        env = {**os.environ, "PYTHONPATH": package_path(), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "CUDA_VISIBLE_DEVICES": ""}
         done = subprocess.run([ENGINES, str(pathlib.Path(__file__).parent / "engines/calls.py"), engine, world.at], env=env,
                               capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, (done.stdout[-1000:], done.stderr[-3000:])

@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import Cluster, free_port, main, wait_until  # noqa: E402
-from store_world import ROOT, Store, package  # noqa: E402
+from store_world import ROOT, Store, package, package_path  # noqa: E402
 
 REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
 CALLS = str(pathlib.Path(__file__).with_name("store_calls.py"))
@@ -60,7 +60,7 @@ def test_every_answer_is_the_reference_s_or_in_the_table():
         return "skipped"
     with Cluster() as cluster:
         world = Store(cluster, segments=0)
-        ours = answers(world.at, os.pathsep.join(sys.path[:2]), MOONCAF_CLUSTER_SECRET_FILE=world.secret)
+        ours = answers(world.at, package_path(), MOONCAF_CLUSTER_SECRET_FILE=world.secret)
     theirs = of_the_reference()
     assert [label for label, _ in theirs] == [label for label, _ in ours] and len(ours) > 80
     found = {label: (a, b) for (label, a), (_, b) in zip(theirs, ours) if a != b}

@@ -7,7 +7,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import BINARY, Cluster, Process, free_port, main, wait_until  # noqa: E402
-from store_world import ROOT, Store, noise, package, ready  # noqa: E402
+from store_world import ROOT, Store, noise, package, package_path, ready  # noqa: E402
 
 
 class RoleStore(Store):
@@ -164,7 +164,7 @@ def test_the_examples_in_python_run_as_printed():
         world.conductor()
         world.cache("one", "--store-dram", "16MiB")
         wait_until("it lends", lambda: len(world.lenders()) == 1)
-        env = {**os.environ, "PYTHONPATH": sys.path[0], "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "MOONCAF_DIRECTORY": world.at}
+        env = {**os.environ, "PYTHONPATH": package_path(), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "MOONCAF_DIRECTORY": world.at}
         for name in ("shared_kv.py", "engine_connector.py"):
             example = ROOT / "examples" / name
             done = subprocess.run([sys.executable, str(example)], env=env, capture_output=True, text=True, timeout=60)

@@ -73,7 +73,7 @@ class Store:
                 "store = MooncakeDistributedStore()\n"
                 f"code = store.setup('child', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '{self.at}')\n"
                 "assert code == 0, (code, store.last_error())\n")
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(_package), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
+        env = {**os.environ, "PYTHONPATH": package_path(), "MOONCAF_CLUSTER_SECRET_FILE": self.secret}
         child = subprocess.Popen([sys.executable, "-c", head + code], env=env, stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if not wait:
@@ -113,3 +113,9 @@ def package():
         shutil.copy(tier, folder / "mooncaf")
     _package[:] = [str(folder), str(ROOT / "storage/python/compat")]
     sys.path[:0] = _package
+
+
+def package_path():
+    """Where `package` put it and the names of Mooncake Store, for a PYTHONPATH."""
+    assert _package, "package() makes it"
+    return os.pathsep.join(_package)
