@@ -36,6 +36,7 @@ TEST_CASE("every copy kernel copies exactly and hashes as checksum64 does, at an
       REQUIRE(std::memcmp(to.data() + at, from.data() + source, n) == 0);
       REQUIRE(to[at + n] == std::byte{0xA5});
       REQUIRE(kernels.items[k].checksum(from.data() + source, n) == sum);
+      REQUIRE(kernels.items[k].cold_checksum(from.data() + source, n) == sum);
     }
   }
 }

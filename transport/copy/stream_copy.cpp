@@ -50,7 +50,8 @@ std::uint64_t portable_copy_checksum(void* to, const void* from, std::size_t n) 
   return XXH3_64bits(from, n);
 }
 constexpr copy_kernels portable_kernels{"portable",        portable_copy,  portable_copy_checksum,
-                                        portable_checksum, copy_part_impl, copy_last_impl};
+                                        portable_checksum, copy_part_impl, copy_last_impl,
+                                        cold_checksum_impl};
 
 }  // namespace
 
@@ -82,6 +83,9 @@ std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) no
 }
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept { return best().checksum(from, n); }
 
+std::uint64_t cold_checksum(const void* from, std::size_t n) noexcept {
+  return best().cold_checksum(from, n);
+}
 std::size_t stream_copy_part(copy_in_parts& state, void* to, const void* from, std::size_t n) noexcept {
   return best().copy_part(state, to, from, n);
 }

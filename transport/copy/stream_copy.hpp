@@ -18,6 +18,9 @@ void stream_copy(void* to, const void* from, std::size_t n) noexcept;
 std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
 /// `checksum64` of `n` bytes with the widest vectors of this processor.
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept;
+/// The same of bytes that no cache has, for which memory is asked in four places at once. Where another core
+/// goes through the same bytes at the same time `wide_checksum` lets both have what either asked for.
+std::uint64_t cold_checksum(const void* from, std::size_t n) noexcept;
 /// What is known of a copy that is made part by part, as its bytes come. Begins empty.
 struct copy_in_parts {
   alignas(64) std::uint64_t sums[8] = {};
@@ -41,6 +44,7 @@ struct copy_kernels {
   std::uint64_t (*checksum)(const void*, std::size_t) noexcept;
   std::size_t (*copy_part)(copy_in_parts&, void*, const void*, std::size_t) noexcept;
   std::uint64_t (*copy_last)(copy_in_parts&, void*, const void*, std::size_t) noexcept;
+  std::uint64_t (*cold_checksum)(const void*, std::size_t) noexcept;
 };
 /// All that this processor can run, best first; tests compare them.
 struct copy_kernel_list {

@@ -51,7 +51,7 @@ inline void load_all(vec (&acc)[vecs], const std::uint64_t (&words)[8]) {
 }
 
 // What comes after the whole blocks of a long input, of which `n` bytes from `from` on are not hashed yet.
-inline std::uint64_t last_stripes(vec (&acc)[vecs], const char* from, std::size_t n, std::uint64_t total) {
+[[gnu::always_inline]] inline std::uint64_t last_stripes(vec (&acc)[vecs], const char* from, std::size_t n, std::uint64_t total) {
   const std::size_t stripes = (n - 1) / line;
   for (std::size_t i = 0; i < stripes; ++i)
     accumulate(acc, from + i * line, XXH3_kSecret + i * XXH_SECRET_CONSUME_RATE);
@@ -82,8 +82,12 @@ class window_ahead {
   std::size_t quarter_, n_, next_ = 0;
 };
 
-// Long inputs are mostly cold: while one window is hashed the next one comes.
-[[maybe_unused]] std::uint64_t checksum_impl(const void* from_v, std::size_t n) noexcept {
+[[maybe_unused]] std::uint64_t checksum_impl(const void* from, std::size_t n) noexcept {
+  return XXH3_64bits(from, n);
+}
+
+// While one window is hashed the next one comes.
+std::uint64_t cold_checksum_impl(const void* from_v, std::size_t n) noexcept {
   constexpr std::size_t window = 32 * 1024;
   if (n < window) return XXH3_64bits(from_v, n);
   const auto* from = static_cast<const char*>(from_v);
@@ -109,9 +113,11 @@ class window_ahead {
 // Hashes the source stripe by stripe and streams one line of it out per stripe, so that the arithmetic runs while
 // the loads and stores wait for memory; no software prefetch, which measured slower. The target's lines start
 // `head` bytes after the source's stripes, and `lines_end` is where the last of them ends. @returns bytes hashed.
+// Always inlined: as a function it would keep `acc` in memory, which the bytes it writes could be.
 template <bool aligned>
-std::size_t fused_blocks(vec (&acc)[vecs], char* to, const char* from, std::size_t blocks, std::size_t head,
-                         std::size_t lines_end) noexcept {
+[[gnu::always_inline]] inline std::size_t fused_blocks(vec (&acc)[vecs], char* to, const char* from,
+                                                       std::size_t blocks, std::size_t head,
+                                                       std::size_t lines_end) noexcept {
   std::size_t at = 0;
   for (std::size_t b = 0; b < blocks; ++b) {
     for (std::size_t i = 0; i < xxh_block / line; ++i, at += line) {

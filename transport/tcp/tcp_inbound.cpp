@@ -282,7 +282,7 @@ bool tcp_inbound::make_read_frame(transfer_id id, const read_entry& e, outgoing_
   out.region = e.source.region;
   if (node_.options.checksums) {
     out.header.has_checksum = true;
-    out.header.checksum = wide_checksum(*at, e.source.length);
+    out.header.checksum = cold_checksum(*at, e.source.length);
   }
   const auto f = node_.next_fault(transfer_path::tcp, id, e.index);
   if (f.what == fault::kind::corrupt && e.source.length > 0) {

@@ -1,6 +1,6 @@
 #pragma once
-// One TCP connection between two nodes: handshake, then frames, received straight into the memory they are
-// for and sent straight from the memory they lie in.
+// One TCP connection between two nodes: handshake, then frames, received into the memory they are for (long
+// ones by way of the core's cache, hashed as they go on) and sent straight from the memory they lie in.
 //
 //   connecting ─► handshaking ─► open ─► dead
 //        └────────────┴────────────┴──────▲   (any error, or `kill` from any thread)

@@ -309,7 +309,7 @@ bool tcp_session::next_frame(tcp_link& link, outgoing_frame& out) {
       lock.unlock();
       if (node_.options.checksums) {
         out.header.has_checksum = true;
-        out.header.checksum = wide_checksum(source, out.header.payload_bytes);
+        out.header.checksum = cold_checksum(source, out.header.payload_bytes);
       }
       if (corrupted) out.payload = out.own.data();
       out.header.id = id;
