@@ -7,45 +7,6 @@
 
 namespace mooncaf::store {
 
-namespace {
-
-/// Moves what lies in the segment, round after round: others may have been writing there.
-struct drained {
-  std::uint64_t moved = 0, left = 0;
-  store_code code = store_code::ok;  ///< why the last one is left
-};
-drained empty_segment(store_client& store, const std::string& segment, const sim::console& io) {
-  drained all;
-  for (;;) {
-    auto here = store.list({}, store_wire::batch_max, segment);
-    // What its SSD has beside it; a segment without one has nothing under that name.
-    const auto beside = store.list({}, store_wire::batch_max, segment + "/ssd");
-    here.objects.insert(here.objects.end(), beside.objects.begin(), beside.objects.end());
-    std::sort(here.objects.begin(), here.objects.end(),
-              [](const auto& a, const auto& b) { return a.key < b.key; });
-    here.objects.erase(std::unique(here.objects.begin(), here.objects.end(),
-                                   [](const auto& a, const auto& b) { return a.key == b.key; }),
-                       here.objects.end());
-    all.left = here.objects.size();
-    if (here.code != store_code::ok) all.code = here.code;
-    if (here.objects.empty()) return all;
-    std::vector<std::string_view> keys;
-    for (const auto& o : here.objects) keys.push_back(o.key);
-    put_policy as_before;
-    as_before.replicas = 0;
-    std::uint64_t moved = 0;
-    for (const auto code : store.move(keys, as_before)) {
-      moved += code == store_code::ok;
-      if (code != store_code::ok && code != store_code::not_found) all.code = code;
-    }
-    all.moved += moved;
-    if (io.interactive) io.err << segment << ": " << all.moved << " objects moved\n";
-    if (moved == 0) return all;
-  }
-}
-
-}  // namespace
-
 int drain_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool undo = false;
@@ -65,7 +26,10 @@ int drain_segment(std::span<const std::string> args, const sim::console& io) {
   const auto code = (*store)->drain(segment, !undo);
   if (code != store_code::ok)
     return complain(io, {ec::none, segment + ": " + std::string{to_string(code)}}, 1);
-  const auto all = undo ? drained{} : empty_segment(**store, segment, io);
+  const auto tell = [&](std::uint64_t moved) {
+    if (io.interactive) io.err << segment << ": " << moved << " objects moved\n";
+  };
+  const auto all = undo ? store_client::emptied{} : (*store)->empty(segment, time_point::max(), tell);
   if (common.json) io.out << nlohmann::json{{"moved", all.moved}, {"left", all.left}}.dump(2) << "\n";
   else io.out << all.moved << " moved\n";
   if (all.left == 0) return 0;

@@ -55,6 +55,40 @@ std::vector<store_code> store_client::move_some(std::span<const std::string_view
   return codes;
 }
 
+store_client::emptied store_client::empty(const std::string& segment, time_point until,
+                                          const std::function<void(std::uint64_t)>& tell) {
+  emptied all;
+  for (;;) {
+    auto here = list({}, store_wire::batch_max, segment);
+    // What its SSD has beside it; a segment without one has nothing under that name.
+    const auto beside = list({}, store_wire::batch_max, segment + "/ssd");
+    here.objects.insert(here.objects.end(), beside.objects.begin(), beside.objects.end());
+    std::sort(here.objects.begin(), here.objects.end(),
+              [](const auto& a, const auto& b) { return a.key < b.key; });
+    here.objects.erase(std::unique(here.objects.begin(), here.objects.end(),
+                                   [](const auto& a, const auto& b) { return a.key == b.key; }),
+                       here.objects.end());
+    all.left = here.objects.size();
+    if (here.code != store_code::ok) all.code = here.code;
+    std::uint64_t moved = 0;
+    constexpr std::size_t at_once = 64;
+    for (std::size_t at = 0; at < here.objects.size() && clock_type::now() < until; at += at_once) {
+      std::vector<std::string_view> keys;
+      for (auto i = at; i < std::min(at + at_once, here.objects.size()); ++i)
+        keys.push_back(here.objects[i].key);
+      put_policy as_before;
+      as_before.replicas = 0;
+      for (const auto code : move(keys, as_before)) {
+        moved += code == store_code::ok;
+        if (code != store_code::ok && code != store_code::not_found) all.code = code;
+      }
+    }
+    all.moved += moved;
+    if (tell && !here.objects.empty()) tell(all.moved);
+    if (moved == 0) return all;
+  }
+}
+
 std::pair<store_code, task_id> store_client::create_task(const task_order& order) {
   const auto to = links();
   if (!to) return {store_wire::code_of(to.error()), {}};

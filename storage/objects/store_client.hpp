@@ -137,6 +137,15 @@ class store_client {
   /// From now on nothing is placed in the segment, or, with `on` false, it is again. The next directory hears
   /// of it from the segment's holder. @error segment_not_found
   store_code drain(std::string_view segment, bool on);
+  struct emptied {
+    std::uint64_t moved = 0, left = 0;
+    store_code code = store_code::ok;  ///< why the last one is left
+  };
+  /// Moves what lies in a segment to others, as far as there is room that is free; round after round, as long
+  /// as that was good for something: others may have been writing there. `drain` ends that.
+  /// @param until  then it leaves the rest where it is. @param tell  after each round: how many were moved.
+  emptied empty(const std::string& segment, time_point until,
+                const std::function<void(std::uint64_t)>& tell = {});
   /// Each shard's part of what each process lends.
   result<std::vector<store_wire::mounted_segment>> segments();
   /// What each process lends: the same, with all parts of a name as one, under the number of the first.
@@ -201,7 +210,8 @@ class store_client {
   using endings = std::map<directory_link*, std::vector<ending>>;
   static void publish(const endings& all, std::vector<store_code>& codes);
   static void revoke(const endings& all);
-  /// Replicas, those in mapped memory before the others.
+  /// Replicas, those in mapped memory before the others, which come in an order that chance gives: readers
+  /// elsewhere divide themselves among them.
   std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
   bool find_sound(object_view& object);
   /// @error `ec::corrupt` if a part is not what was written.

@@ -2,6 +2,7 @@
 // and copies.
 
 #include <algorithm>
+#include <random>
 #include <thread>
 
 #include "runtime/base/hash.hpp"
@@ -42,7 +43,11 @@ std::vector<object_view> store_client::ask_views(op what, std::span<const std::s
 
 std::vector<std::span<const replica_place>> store_client::nearest_first(const object_view& object) const {
   auto order = replicas_of(object.places, object.size);
-  std::stable_partition(order.begin(), order.end(), [&](const auto& r) { return reach_.is_local(r); });
+  if (order.size() < 2) return order;
+  const auto elsewhere =
+      std::stable_partition(order.begin(), order.end(), [&](const auto& r) { return reach_.is_local(r); });
+  thread_local std::minstd_rand chance{std::random_device{}()};
+  std::shuffle(elsewhere, order.end(), chance);
   return order;
 }
 

@@ -47,7 +47,7 @@ T or_zero(const result<T>& value) {
 class python_engine {
  public:
   int open(const std::string& host, std::uint16_t port, bool rdma, const std::string& secret_file) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto key = key_for(engine_key_purpose, secret_file);
     if (!key) return refuse(key.error());
     transfer_engine_options options;
@@ -61,7 +61,7 @@ class python_engine {
     return ok;
   }
   void close() {
-    const py::gil_scoped_release free;
+    const without_lock free;
     engine_.reset();
   }
   /// In a forked child: the threads of these objects are not there to be waited for.
@@ -69,41 +69,41 @@ class python_engine {
 
   int port() const { return engine_->port(); }
   int offer(std::uint64_t address, std::uint64_t bytes) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const std::span<std::byte> memory{reinterpret_cast<std::byte*>(address), bytes};
     const bool sound = address != 0 && bytes > 0 && bytes <= ~std::uint64_t{0} - address;
     if (!sound || !all_there({&memory, 1})) return refuse({ec::invalid_argument, "no memory is there"});
     return code_of(engine_->offer(address, bytes));
   }
   int take_back(std::uint64_t address) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     return code_of(engine_->take_back(address));
   }
   std::uint64_t allocate(std::uint64_t bytes) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     return or_zero(engine_->allocate(bytes));
   }
   int release(std::uint64_t address) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     return code_of(engine_->release(address));
   }
   int move(const std::string& target, const std::vector<std::uint64_t>& local,
            const std::vector<std::uint64_t>& remote, const std::vector<std::uint64_t>& bytes, bool write,
            double seconds) {
-    const py::gil_scoped_release free;
-    const auto all = pieces_of(local, remote, bytes);
+    const without_lock free;
+    const auto all = pieces_of(local, remote, bytes, !write);
     return all ? code_of(engine_->move(op_of(write), target, *all, from_seconds(seconds))) : failed;
   }
   std::uint64_t begin(const std::string& target, const std::vector<std::uint64_t>& local,
                       const std::vector<std::uint64_t>& remote, const std::vector<std::uint64_t>& bytes,
                       bool write, double seconds) {
-    const py::gil_scoped_release free;
-    const auto all = pieces_of(local, remote, bytes);
+    const without_lock free;
+    const auto all = pieces_of(local, remote, bytes, !write);
     return all ? or_zero(engine_->begin(op_of(write), target, *all, from_seconds(seconds))) : 0;
   }
   /// @returns 1: done, 0: running, -1: failed, -2: there is no such transfer, or its end was told before.
   int ended(std::uint64_t number, bool wait) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     switch (engine_->ended(number, wait)) {
       case transfer_engine::state::running:
         return 0;
@@ -117,18 +117,18 @@ class python_engine {
     return -2;
   }
   std::uint64_t first_address(const std::string& target) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     return or_zero(engine_->first_address(target));
   }
   int probe(const std::string& target) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto done = engine_->probe(target);
     if (done) return ok;
     note_error(done.error());
     return done.error() == ec::invalid_argument ? no_such_name : no_connection;
   }
   int notify(const std::string& target, const std::string& name, const std::string& text) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     return code_of(engine_->notify(target, {name, text}));
   }
   std::vector<std::pair<py::bytes, py::bytes>> words() {
@@ -145,7 +145,8 @@ class python_engine {
   static transfer_op op_of(bool write) { return write ? transfer_op::write : transfer_op::read; }
   static std::optional<std::vector<engine_piece>> pieces_of(const std::vector<std::uint64_t>& local,
                                                             const std::vector<std::uint64_t>& remote,
-                                                            const std::vector<std::uint64_t>& bytes) {
+                                                            const std::vector<std::uint64_t>& bytes,
+                                                            bool written_here) {
     if (local.size() != remote.size() || local.size() != bytes.size()) return std::nullopt;
     std::vector<engine_piece> all;
     std::vector<std::span<std::byte>> here;
@@ -154,7 +155,7 @@ class python_engine {
       if (bytes[i] > ~std::uint64_t{0} - local[i]) return std::nullopt;
       if (bytes[i] > 0) here.emplace_back(reinterpret_cast<std::byte*>(local[i]), bytes[i]);
     }
-    if (!all_there(here)) return std::nullopt;
+    if (!all_there(here, written_here)) return std::nullopt;
     return all;
   }
 
@@ -174,7 +175,7 @@ bool put_bytes_at(std::uint64_t address, const py::bytes& data, std::uint64_t si
   const std::string_view from{data};
   if (size > from.size() || size > ~std::uint64_t{0} - address) return false;
   if (size == 0) return true;
-  if (!all_there({&memory, 1})) return false;
+  if (!all_there({&memory, 1}, true)) return false;
   std::memcpy(memory.data(), from.data(), size);
   return true;
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "storage/objects/object_terms.hpp"
+#include "storage/python/interpreter_lock.hpp"
 #include "transport/net/secret.hpp"
 
 namespace mooncaf {
@@ -91,9 +92,10 @@ class key_views {
 /// The transfer engine's class, for `mooncaf.engine`.
 void add_engine(py::module_& m);
 
-/// Whether this process may read the first and the last byte of each: of a device's memory, or of none, it
-/// may not. Where the kernel does not say, yes.
-inline bool all_there(std::span<const std::span<std::byte>> memory) {
+/// Whether this process may read, or write, the first and the last byte of each: of a device's memory, or of
+/// none, it may not. Where the kernel does not say, yes. Where they are to be written, they are with what
+/// they hold.
+inline bool all_there(std::span<const std::span<std::byte>> memory, bool writable = false) {
   constexpr std::size_t at_once = 512;
   std::byte seen[2 * at_once];
   for (std::size_t from = 0; from < memory.size(); from += at_once) {
@@ -104,8 +106,12 @@ inline bool all_there(std::span<const std::span<std::byte>> memory) {
       ends.push_back({m.data() + m.size() - 1, 1});
     }
     const ::iovec to{seen, ends.size()};
-    const auto got = ::process_vm_readv(::getpid(), &to, 1, ends.data(), ends.size(), 0);
-    if (got < 0 ? errno == EFAULT : static_cast<std::size_t>(got) != ends.size()) return false;
+    const auto refused = [&](ssize_t got) {
+      return got < 0 ? errno == EFAULT : static_cast<std::size_t>(got) != ends.size();
+    };
+    if (refused(::process_vm_readv(::getpid(), &to, 1, ends.data(), ends.size(), 0))) return false;
+    if (writable && refused(::process_vm_writev(::getpid(), &to, 1, ends.data(), ends.size(), 0)))
+      return false;
   }
   return true;
 }
@@ -118,18 +124,25 @@ inline std::optional<std::span<std::byte>> memory_at(std::uint64_t address, std:
 }
 
 /// One run for each key, all looked at by as few system calls as it takes.
+/// @param writable  they are to be written.
 /// @returns empty ones where there is no such memory, or it may not be touched.
-inline std::vector<std::span<std::byte>> runs_at(const py::object& addresses, const py::object& sizes) {
+/// @throws  py::type_error for what is not a number of 64 bits
+inline std::vector<std::span<std::byte>> runs_at(const py::object& addresses, const py::object& sizes,
+                                                 bool writable = false) {
   const py::tuple at{addresses}, lengths{sizes};
   if (at.size() != lengths.size()) throw py::value_error("as many sizes as addresses");
   std::vector<std::span<std::byte>> runs(at.size()), there;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const auto run = memory_at(at[i].cast<std::uint64_t>(), lengths[i].cast<std::int64_t>());
-    if (run) there.push_back(runs[i] = *run);
+  try {
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const auto run = memory_at(at[i].cast<std::uint64_t>(), lengths[i].cast<std::int64_t>());
+      if (run) there.push_back(runs[i] = *run);
+    }
+  } catch (const py::cast_error&) {
+    throw py::type_error("addresses and sizes are numbers of 64 bits");
   }
-  if (all_there(there)) return runs;
+  if (all_there(there, writable)) return runs;
   for (auto& run : runs)
-    if (!run.empty() && !all_there({&run, 1})) run = {};
+    if (!run.empty() && !all_there({&run, 1}, writable)) run = {};
   return runs;
 }
 
@@ -168,9 +181,13 @@ struct pieces {
 inline std::vector<pieces> take(const py::list& all, std::size_t count, bool writable) {
   if (all.size() != count) throw py::value_error("as many lists of parts as keys");
   std::vector<pieces> taken(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    for (const auto& part : all[i].cast<py::list>()) taken[i].add(part, writable);
-    if (taken[i].held.empty()) taken[i].valid = taken[i].valid && all_there(taken[i].spans);
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      for (const auto& part : all[i].cast<py::list>()) taken[i].add(part, writable);
+      if (taken[i].held.empty()) taken[i].valid = taken[i].valid && all_there(taken[i].spans, writable);
+    }
+  } catch (const py::cast_error&) {
+    throw py::type_error("addresses and sizes are numbers of 64 bits");
   }
   return taken;
 }

@@ -10,6 +10,7 @@
 
 #include "storage/objects/rocksdb_object_disk.hpp"
 #include "storage/python/disk_capsule.hpp"
+#include "storage/python/interpreter_lock.hpp"
 
 namespace py = pybind11;
 using namespace mooncaf;
@@ -24,7 +25,7 @@ std::pair<py::object, std::string> open_disk(const std::string& path, std::uint6
   options.policy.write = write_policy::write_through;
   options.own_process = false;
   auto opened = [&] {
-    const py::gil_scoped_release free;
+    const without_lock free;
     return rocksdb_object_disk::open(std::move(options));
   }();
   if (!opened) return {py::none(), to_string(opened.error())};

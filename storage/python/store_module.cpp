@@ -52,7 +52,7 @@ class client {
       if (!given) throw py::error_already_set();
       disk = *static_cast<const std::shared_ptr<object_disk>*>(given);
     }
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto key =
         token_file.empty() ? key_for(store_key_purpose, secret_file) : tenant_key_from_file(token_file);
     if (!key) return refuse(key.error());
@@ -93,7 +93,7 @@ class client {
   }
 
   void close() {
-    const py::gil_scoped_release free;
+    const without_lock free;
     std::shared_ptr<store_client> store;
     std::unique_ptr<segment_lender> lender;
     std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent;
@@ -112,7 +112,7 @@ class client {
   }
 
   bool reachable() {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     return store && store->counts().has_value();
   }
@@ -122,7 +122,7 @@ class client {
     auto parts = take(all, keys.size(), false);
     std::vector<std::int32_t> codes(keys.size(), invalid);
     {
-      const py::gil_scoped_release free;
+      const without_lock free;
       const auto store = get();
       auto policy = given.policy();
       if (!store || !policy || !given.fits(keys.size())) return codes;
@@ -154,7 +154,7 @@ class client {
 
   std::int32_t put_one(const py::object& key, std::span<const std::byte> bytes) {
     const auto name = key_views::of(key);
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     if (!store || bytes.empty() || name[0].empty()) return invalid;
     const outgoing_object item{name[0], {bytes}};
@@ -167,7 +167,7 @@ class client {
     const auto names = key_views::of_all(keys);
     const auto runs = runs_at(addresses, sizes);
     std::vector<std::int32_t> codes(names.size(), invalid);
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     if (!store || runs.size() != names.size()) return codes;
     std::vector<outgoing_object> items;
@@ -192,16 +192,16 @@ class client {
   std::int64_t get_into_one(const py::object& key, std::uint64_t address, std::int64_t size) {
     const auto name = key_views::of(key);
     auto into = memory_at(address, size).value_or(std::span<std::byte>{});
-    if (!into.empty() && !all_there({&into, 1})) into = {};
-    const py::gil_scoped_release free;
+    if (!into.empty() && !all_there({&into, 1}, true)) into = {};
+    const without_lock free;
     return read_runs(name.views(), {&into, 1}).front();
   }
 
   std::vector<std::int64_t> get_runs(const py::object& keys, const py::object& addresses,
                                      const py::object& sizes) {
     const auto names = key_views::of_all(keys);
-    const auto runs = runs_at(addresses, sizes);
-    const py::gil_scoped_release free;
+    const auto runs = runs_at(addresses, sizes, true);
+    const without_lock free;
     if (runs.size() != names.size()) return std::vector<std::int64_t>(names.size(), invalid);
     return read_runs(names.views(), runs);
   }
@@ -238,9 +238,9 @@ class client {
     bool out_of_memory = false;
     std::vector<store_code> codes;
     {
-      const py::gil_scoped_release free;
+      const without_lock free;
       codes = store->get(keys, [&](std::size_t i, std::uint64_t size) {
-        const py::gil_scoped_acquire held;
+        const with_lock held;
         data[i] = py::reinterpret_steal<py::object>(
             PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
         if (!data[i]) PyErr_Clear();
@@ -258,7 +258,7 @@ class client {
   std::vector<std::int64_t> get_into(const std::vector<std::string>& keys, const py::list& all) {
     auto parts = take(all, keys.size(), true);
     std::vector<std::int64_t> codes(keys.size(), invalid);
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     if (!store) return codes;
     std::vector<std::int64_t> sizes(keys.size());
@@ -282,20 +282,20 @@ class client {
 
   std::vector<std::int32_t> exists(const py::object& keys) {
     const auto names = key_views::of_all(keys);
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     return store ? store->exists(names.views()) : std::vector<std::int32_t>(names.size(), invalid);
   }
 
   std::int32_t exists_one(const py::object& key) {
     const auto name = key_views::of(key);
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     return store ? store->exists(name.views()).front() : invalid;
   }
 
   std::vector<std::int64_t> sizes(const std::vector<std::string>& keys) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     std::vector<std::int64_t> all(keys.size(), invalid);
     if (!store) return all;
@@ -306,28 +306,37 @@ class client {
     return all;
   }
 
-  /// Of every replica of every key: its size, where it begins, and the names of the segments that it lies in,
-  /// in the order of its stripes; none for a key that is not there.
-  using replica = std::tuple<std::uint64_t, std::uint64_t, std::vector<std::string>>;
-  std::vector<std::vector<replica>> replicas(const std::vector<std::string>& keys) {
-    const py::gil_scoped_release free;
+  /// Of every replica of every key: its size, where it begins, the names of the segments that it lies in, in
+  /// the order of its stripes, and whether they are SSDs, which are told together; none for a key that is not
+  /// there.
+  /// @param leased  they are not to leave at once; nothing is read from SSD for it.
+  using replica = std::tuple<std::uint64_t, std::uint64_t, std::vector<std::string>, bool>;
+  std::vector<std::vector<replica>> replicas(const std::vector<std::string>& keys, bool leased) {
+    const without_lock free;
     std::vector<std::vector<replica>> all(keys.size());
     const auto store = get();
     if (!store) return all;
-    const auto found = store->find(views(keys));
+    if (leased) store->exists(views(keys));
+    const auto found = store->look(views(keys));
     const auto segments = store->segments();
-    const auto name_of = [&](std::uint32_t id) {
-      for (const auto& s : *segments)
-        if (s.view.id == id) return s.view.name;
-      return std::string{};
+    const auto names_of = [&](const auto& places, auto id_of) {
+      std::vector<std::string> names;
+      for (const auto& place : places)
+        for (const auto& s : *segments)
+          if (s.view.id == id_of(place)) names.push_back(s.view.name);
+      return names;
     };
-    for (std::size_t i = 0; i < keys.size() && segments; ++i)
-      for (const auto stripes : replicas_of(found[i].places, found[i].size)) {
-        std::vector<std::string> names;
-        for (const auto& place : stripes) names.push_back(name_of(place.segment));
-        const bool known = std::find(names.begin(), names.end(), "") == names.end();
-        if (known) all[i].emplace_back(found[i].size, stripes.front().offset, std::move(names));
+    for (std::size_t i = 0; i < keys.size() && segments; ++i) {
+      const auto& o = found[i];
+      if (o.code != store_code::ok) continue;
+      for (const auto stripes : replicas_of(o.places, o.size)) {
+        auto names = names_of(stripes, [](const replica_place& p) { return p.segment; });
+        if (names.size() != stripes.size()) continue;  // of a segment that has just gone
+        all[i].emplace_back(o.size, stripes.front().offset, std::move(names), false);
       }
+      auto disks = names_of(o.disks, [](std::uint32_t id) { return id; });
+      if (!disks.empty()) all[i].emplace_back(o.size, 0, std::move(disks), true);
+    }
     return all;
   }
 
@@ -337,7 +346,7 @@ class client {
   /// @param source  of a move; empty: a copy.
   std::pair<task_number, std::int32_t> create_task(const std::string& key, const std::string& source,
                                                    const std::vector<std::string>& targets, bool moves) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     if (!store || targets.size() > 255) return {{}, invalid};
     task_order order;
@@ -353,7 +362,7 @@ class client {
   /// say.
   std::tuple<std::int32_t, int, int, std::int64_t, std::int64_t, task_number, std::string> query_task(
       std::uint64_t high, std::uint64_t low) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     if (!store) return {invalid, 0, 0, 0, 0, {}, {}};
     const auto [code, t] = store->query_task({high, low});
@@ -370,7 +379,7 @@ class client {
   }
 
   std::vector<std::int32_t> remove(const std::vector<std::string>& keys, bool force) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     std::vector<std::int32_t> codes(keys.size(), invalid);
     if (!store) return codes;
@@ -383,7 +392,7 @@ class client {
 
   /// @returns 0 or a code. @param name  of the segment; unique in the store.
   std::int32_t lend(const std::string& name, std::uint64_t bytes) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     if (!get()) return invalid;
     auto options = segment_;
     options.name = name;
@@ -395,9 +404,11 @@ class client {
     return 0;
   }
 
-  /// Takes it back, with what lies there. @returns whether it was lent.
-  bool take_back(const std::string& name) {
-    const py::gil_scoped_release free;
+  /// Takes it back, with what lies there alone. @returns whether it was lent.
+  /// @param grace_s  for so long it first moves what lies there to others, where there is room that is free.
+  bool take_back(const std::string& name, double grace_s) {
+    const without_lock free;
+    if (grace_s > 0) move_away(name, std::chrono::duration<double>(std::min(grace_s, 1e6)));
     std::unique_ptr<segment_lender> going;
     std::lock_guard lock{mutex_};
     const auto found = lent_.find(name);
@@ -408,7 +419,7 @@ class client {
   }
 
   std::int64_t remove_all(const std::string& pattern, bool force) {
-    const py::gil_scoped_release free;
+    const without_lock free;
     const auto store = get();
     return store ? store->remove_all(pattern, force) : invalid;
   }
@@ -422,6 +433,19 @@ class client {
   store_parts in_parts;
 
  private:
+  void move_away(const std::string& name, std::chrono::duration<double> patience) {
+    store_client_options options;
+    {
+      std::lock_guard lock{mutex_};
+      if (lent_.find(name) == lent_.end()) return;
+      options.directory = segment_.directory;
+    }
+    options.directory.everyone = true;  // what lies there is anybody's
+    const auto store = store_client::connect(options);
+    const auto until = clock_type::now() + std::chrono::duration_cast<duration>(patience);
+    if (store && (*store)->drain(name, true) == store_code::ok) (*store)->empty(name, until);
+  }
+
   std::mutex mutex_;
   std::shared_ptr<store_client> store_;
   std::unique_ptr<segment_lender> lender_;

@@ -10,7 +10,7 @@ constexpr auto invalid = static_cast<std::int32_t>(store_code::invalid_parameter
 
 std::vector<std::int32_t> store_parts::begin_puts(const store& to, const strings& keys,
                                                   const std::vector<std::uint64_t>& sizes, const how& given) {
-  const py::gil_scoped_release free;
+  const without_lock free;
   std::vector<std::int32_t> codes(keys.size(), invalid);
   const auto policy = given.policy();
   if (!to || !policy || sizes.size() != keys.size() || !given.fits(keys.size())) return codes;
@@ -37,7 +37,7 @@ std::vector<std::int64_t> store_parts::put_parts(const store& to, const strings&
                                                  const offsets_by_key& offsets) {
   auto parts = take(all, keys.size(), false);
   std::vector<std::int64_t> codes(keys.size(), invalid);
-  const py::gil_scoped_release free;
+  const without_lock free;
   if (!to || offsets.size() != keys.size()) return codes;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto object = find(keys[i]);
@@ -54,7 +54,7 @@ std::vector<std::int64_t> store_parts::put_parts(const store& to, const strings&
 }
 
 std::vector<std::int32_t> store_parts::end_puts(const store& to, const strings& keys, bool publish) {
-  const py::gil_scoped_release free;
+  const without_lock free;
   std::vector<std::int32_t> codes(keys.size(), invalid);
   if (!to) return codes;
   std::vector<std::shared_ptr<partial_object>> objects;
@@ -77,7 +77,7 @@ std::vector<std::int32_t> store_parts::end_puts(const store& to, const strings& 
 }
 
 std::vector<std::int32_t> store_parts::begin_gets(const store& from, const strings& keys) {
-  const py::gil_scoped_release free;
+  const without_lock free;
   std::vector<std::int32_t> codes(keys.size(), invalid);
   if (!from) return codes;
   auto found = from->find(views(keys));
@@ -97,7 +97,7 @@ std::vector<std::vector<std::int64_t>> store_parts::get_parts(const store& from,
   std::vector<std::vector<std::int64_t>> codes;
   for (std::size_t i = 0; i < keys.size(); ++i)
     codes.emplace_back(i < offsets.size() ? offsets[i].size() : 1, invalid);
-  const py::gil_scoped_release free;
+  const without_lock free;
   if (!from || offsets.size() != keys.size()) return codes;
   auto objects = in_session ? std::vector<object_view>(keys.size()) : from->find(views(keys));
   std::vector<part_to_read> wanted;
@@ -130,7 +130,7 @@ std::vector<std::vector<std::int64_t>> store_parts::get_parts(const store& from,
 }
 
 void store_parts::end_gets(const strings& keys) {
-  const py::gil_scoped_release free;
+  const without_lock free;
   std::lock_guard lock{mutex_};
   for (const auto& key : keys) reading_.erase(key);
 }

@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import Cluster, main, wait_until  # noqa: E402
+from cluster import Cluster, free_port, main, wait_until  # noqa: E402
 from store_world import INVALID, LEASED, NOT_FOUND, ROOT, Store, noise, package, ready  # noqa: E402
 
 
@@ -328,7 +328,7 @@ def test_the_commands_show_and_change_what_is_there():
 def test_coroutines_share_a_store():
     import asyncio
 
-    from mooncake.async_store import MooncakeDistributedStoreAsync
+    from mooncake.async_store import MooncakeDistributedStore, MooncakeDistributedStoreAsync
 
     async def talk(at):
         store = MooncakeDistributedStoreAsync()
@@ -337,14 +337,97 @@ def test_coroutines_share_a_store():
         assert await asyncio.gather(*(store.async_put(k, v) for k, v in values.items())) == [0] * 50
         assert await asyncio.gather(*(store.async_get(k) for k in values)) == list(values.values())
         assert await store.async_is_exist("absent") == 0 and await store.async_remove("absent") == NOT_FOUND
-        assert await store.async_close() == 0
-        for name in ("put", "async_nothing"):
-            assert not hasattr(store, name)
+        # It is a store as well, as Mooncake's is, and may be one that is there already.
+        assert isinstance(store, MooncakeDistributedStore) and store.get("k1") == values["k1"] and store.put("sync", b"v") == 0
+        other = MooncakeDistributedStoreAsync(store)
+        assert await other.async_get("sync") == other.get("sync") == b"v"
+        del other
+        assert await store.async_close() == 0 and store.is_exist("k1") == -600
+        assert not hasattr(store, "async_nothing") and not hasattr(store, "nothing")
+        assert await store.async_setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", at) == 0 and await store.async_get("sync") == b"v"
+        assert store.close() == 0
 
     with Cluster() as cluster:
         world = Store(cluster, segments=1)
         os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = world.secret
         asyncio.run(talk(world.at))
+
+
+def test_what_a_daemon_did_a_client_does_by_itself():
+    """Memory of a dummy client's pool, and what a client says of itself over HTTP."""
+    import ctypes
+    import urllib.error
+    import urllib.request
+
+    import mooncake.store
+    from mooncake.store import MooncakeDistributedStore
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        dummy, port = MooncakeDistributedStore(), free_port()
+        assert dummy.setup_dummy(1 << 20, "16 MB", world.at) == 0
+        at = dummy.alloc_from_mem_pool(1000)
+        assert at != 0 and dummy.alloc_from_mem_pool(1 << 20) == 0 and [dummy.alloc_from_mem_pool(n) for n in (0, -1, None)] == [0, 0, 0]
+        ctypes.memmove(at, noise(1000, 1), 1000)
+        assert dummy.put_from("k", at, 1000) == 0 and dummy.get("k") == noise(1000, 1)
+        assert dummy.close() == 0 and dummy.alloc_from_mem_pool(10) == 0
+        take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(mooncake.store.get_alloc_func_addr())
+        at = take(100_000)
+        assert at % 4096 == 0
+        ctypes.memset(at, 1, 100_000)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(mooncake.store.get_free_func_addr())(at)
+
+        def ask(path):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as e:
+                return e.code, ""
+
+        store, more = MooncakeDistributedStore(), {"enable_client_http_server": True, "client_http_port": port}
+        assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", world.at, **more) == 0
+        assert MooncakeDistributedStore().setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", world.at, **more) == -600
+        assert store.put("one", bytes(5000)) == 0 and store.put_batch(["two", "three"], [b"2", b"33"]) == 0 and len(store.get("one")) == 5000
+        assert store.get("absent") == b"" and store.get_batch(["two", "three"]) == [b"2", b"33"]
+        assert ask("/health") == (200, '{"status": "healthy", "code": 0}') and ask("/other")[0] == 404
+        said = dict(line.rsplit(" ", 1) for line in ask("/metrics")[1].splitlines() if not line.startswith("#"))
+        real = 'client_mode="real"'
+        assert said[f"mooncake_transfer_read_bytes{{{real}}}"] == said[f"mooncake_transfer_write_bytes{{{real}}}"] == "5003"
+        counts = {what: int(said[f"mooncake_transfer_{what}_latency_count{{{real}}}"]) for what in ("get", "put", "batch_get", "batch_put")}
+        assert counts == {"get": 2, "put": 1, "batch_get": 1, "batch_put": 1}, counts
+        assert said[f'mooncake_transfer_get_latency_bucket{{{real},le="20000000.000000"}}'] == "2"
+        assert "batch_put: 1, p95 <= " in ask("/metrics/summary")[1]
+        world.directory.kill9()
+        assert ask("/health")[0] == 503
+        assert store.close() == 0
+        try:
+            ask("/health")
+            raise AssertionError("the port is free again")
+        except urllib.error.URLError:
+            pass
+
+
+def test_memory_that_is_taken_back_in_peace_leaves_its_objects_behind():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1)
+        store = world.client()
+        lent = [store.allocate_and_mount_segment(32 << 20)["segment_ids"] for _ in range(2)]
+        where, values = ReplicateConfig(), {f"k{i}": noise(100_000, i) for i in range(40)}
+        where.preferred_segment = lent[0][0]
+        assert all(store.put(key, value, where) == 0 for key, value in values.items())
+        assert {d.segments[0] for d in store.get_replica_desc("k7")} == {lent[0][0]}
+        assert store.unmount_segment(lent[0], 60) == 0 and all(store.get(key) == value for key, value in values.items())
+        assert all(d.segments != lent[0] for key in values for d in store.get_replica_desc(key))
+        # At once, what lies there alone is gone; and what lies in one segment can be removed by its name.
+        where.preferred_segment = lent[1][0]
+        assert store.put("gone", b"v", where) == store.put("cleared", b"v", where) == 0
+        assert store.batch_replica_clear(["cleared", "absent"], lent[1][0]) == ["cleared"]
+        assert store.batch_replica_clear(["gone"], "s0") == [] and store.is_exist("gone") == 1
+        assert store.unmount_segment(lent[1]) == 0 and store.unmount_segment(lent[1], 5) == -1
+        wait_until("it is gone", lambda: store.is_exist("gone") == 0)
+        store.close()
 
 
 def test_type_stubs_say_what_the_methods_take():

@@ -222,6 +222,11 @@ def calls(address):
     yield from config_calls()
     yield "put from and get into the same memory, in parts", lambda: [
         s.batch_put_from_multi_buffers(["o"], [[a, a + 10, a]], [[100, 100, 100]]), s.batch_get_into_multi_buffers(["o"], [[b, b + 50, b]], [[100, 100, 100]])]
+    yield "a configuration, printed", lambda: [str(config()), str(config(
+        replica_num=2, soft_pin_action=SoftPinAction.ENABLE, soft_pin_ttl_ms=5, preferred_segments=["a", "b"], preferred_segment="z", group_ids=["g"],
+        with_hard_pin=True, data_type=KVCACHE))]
+    yield "values of enumerations, printed", lambda: [str(KVCACHE), str(SoftPinAction.ENABLE), str(COMPLETE), REPLICA_MOVE.name]
+    yield "batch_replica_clear in a segment", lambda: [s.put("there", b"v"), s.batch_replica_clear(["there"], "nowhere"), s.is_exist("there")]
     yield "a name for NVMe over fabrics", lambda: type(MooncakeDistributedNoFRegister()).__name__
     yield "close", s.close
     yield "close again", s.close

@@ -2,7 +2,8 @@
 """The same calls to the Python package of Mooncake Store, over TCP, and to ours: every answer is the same, or stands in the
 table of storage/python/README.md.
 
-Skipped where the reference is not installed: `pip install --target DIR mooncake-transfer-engine-non-cuda`, and
+Names and signatures are compared with those that were recorded (tests/data/store/names.json, by store_names.py), and where the reference is
+installed these with its own. Calls are skipped where it is not: `pip install --target DIR mooncake-transfer-engine-non-cuda`, and
 MOONCAF_REFERENCE_STORE=DIR.
 """
 import json
@@ -18,6 +19,7 @@ from store_world import ROOT, Store, package, package_path  # noqa: E402
 
 REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
 CALLS = str(pathlib.Path(__file__).with_name("store_calls.py"))
+NAMES = pathlib.Path(__file__).with_name("store_names.py")
 
 
 def answers(address, path, **env):
@@ -71,6 +73,46 @@ def test_every_answer_is_the_reference_s_or_in_the_table():
     assert found == expected
 
 
+def names_of(path):
+    done = subprocess.run([sys.executable, str(NAMES)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def fits(theirs, ours):
+    """Whether a call that is right for them is right for us: positions, names, and what may be left out. We may take more."""
+    if theirs is None or ours is None or any(own.startswith("*") for own, _ in ours[:1]):  # several signatures, one that is not said, any
+        return True
+    for (name, left_out), (own, own_left_out) in zip(theirs, ours):
+        starred = name.startswith("*") and own.startswith("*")
+        if not starred and (name not in ("?", own) or left_out and not own_left_out):
+            return False
+    return len(theirs) <= len(ours) and all(left_out for _, left_out in ours[len(theirs):])
+
+
+def test_every_name_is_there_and_takes_what_the_reference_s_takes_or_is_in_the_table():
+    recorded = json.loads((ROOT / "tests/data/store/names.json").read_text())
+    ours = names_of(os.pathsep.join(sys.path[:2]))
+    missing, other = set(), []
+    for module, names in recorded.items():
+        for name, about in names.items():
+            own = ours[module].get(name)
+            if name not in ours[module]:
+                missing.add(f"{module}.{name}")
+            elif isinstance(about, dict):
+                missing |= {f"{module}.{name}.{m}" for m in about.keys() - own.keys()}
+                other += [f"{name}.{m}: {about[m]}, here {own[m]}" for m in about.keys() & own.keys()
+                          if isinstance(about[m], list) and not (isinstance(own[m], (list, type(None))) and fits(about[m], own[m]))]
+            elif not fits(about if isinstance(about, list) else None, own if isinstance(own, list) else None):
+                other.append(f"{name}: {about}, here {own}")
+    rows = (ROOT / "storage/python/README.md").read_text().split("<!-- names that are not there")[1].split("<!-- end")[0].splitlines()
+    told = {f"{row.split('|')[1].strip()}.{name}" for row in rows if row.startswith("| mooncake") for name in re.findall(r"`([\w.]+)`", row.split("|")[2])}
+    assert not other, other
+    assert missing == told, missing ^ told
+    if REFERENCE:
+        assert names_of(REFERENCE) == recorded
+
+
 if __name__ == "__main__":
     package()
-    main([test_every_answer_is_the_reference_s_or_in_the_table])
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])

@@ -72,6 +72,12 @@ def test_more_than_the_memory_holds_is_read_from_ssd():
         # Nobody holds it in memory who could carry out a task about it.
         quiet(world)
         alone = next(o["key"] for o in world.json("ls") if o["on_ssd"] and o["replicas"] == o["on_ssd"])
+        # Who asks where it is hears that, and it stays there.
+        loaded = world.json("stat")["ssd_loaded"]
+        [where] = store.get_replica_desc(alone)
+        assert where.is_local_disk_replica() and not where.is_memory_replica() and not where.is_disk_replica() and where.segments == ["s0/ssd"]
+        assert world.json("stat")["ssd_loaded"] == loaded
+        assert store.put("fresh", b"v") == 0 and [d.is_memory_replica() for d in store.get_replica_desc("fresh")][0]
         task, code = store.create_copy_task(alone, ["s0"])
         assert code == 0, code
         wait_until("the task has ended", lambda: store.query_task(task)[0].status in (TaskStatus.SUCCESS, TaskStatus.FAILED))

@@ -7,29 +7,45 @@ from .store import MooncakeDistributedStore
 
 __all__ = ["MooncakeDistributedStoreAsync"]
 
+_CALLS = [name for name in dir(MooncakeDistributedStore) if not name.startswith("_")]
 
-class MooncakeDistributedStoreAsync:
-    """`async_<method>` for every method of `MooncakeDistributedStore`, same arguments, same answers.
 
-    Wraps the store that it is given, or one of its own. `threads` calls run at once; others wait for their turn.
+class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
+    """A store that has `async_<method>` beside every method, same arguments, same answers.
+
+    With `store` its calls are that store's. `threads` calls run at once; others wait for their turn.
     """
 
     def __init__(self, store=None, threads=8):
-        self._store = store if store is not None else MooncakeDistributedStore()
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="mooncaf-store")
+        super().__init__()
+        self._threads, self._pool = threads, None
+        if store is not None:
+            self.__dict__.update({name: getattr(store, name) for name in _CALLS})
+
+    def __del__(self):  # a store that it was given stays open
+        try:
+            MooncakeDistributedStore.close(self)
+        except Exception:
+            pass
 
     def __getattr__(self, name):
-        if not name.startswith("async_"):
-            raise AttributeError(name)
-        method = getattr(self._store, name[len("async_"):])
+        if name[6:] not in _CALLS or not name.startswith("async_"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        method = getattr(self, name[6:])
 
         async def call(*args, **kwargs):
-            return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: method(*args, **kwargs))
+            return await asyncio.get_running_loop().run_in_executor(self._threads_of_its_own(), lambda: method(*args, **kwargs))
 
         return call
 
+    def _threads_of_its_own(self):
+        if self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="mooncaf-store")
+        return self._pool
+
     async def async_close(self):
         """Closes the store, after the calls that wait."""
-        code = await asyncio.get_running_loop().run_in_executor(self._pool, self._store.close)
-        self._pool.shutdown(wait=False)
+        pool, self._pool = self._threads_of_its_own(), None
+        code = await asyncio.get_running_loop().run_in_executor(pool, self.close)
+        pool.shutdown(wait=False)
         return code

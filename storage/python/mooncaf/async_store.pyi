@@ -5,7 +5,7 @@ from .store import _Buffer, _Key, MooncakeDistributedStore, _Tensor
 from .tensors import ReadTarget, TensorParallelism
 from .types import BufferHandle, QueryTaskResponse, ReplicaDescriptor, ReplicateConfig
 
-class MooncakeDistributedStoreAsync:
+class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
     def __init__(self, store: MooncakeDistributedStore | None = None, threads: int = 8) -> None: ...
     async def async_setup(
         self, local_hostname: str | Mapping[str, object], metadata_server: str = "P2PHANDSHAKE", global_segment_size: int | str = 16 << 20,

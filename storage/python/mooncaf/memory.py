@@ -8,7 +8,7 @@ import os
 import platform
 import threading
 
-__all__ = ["MooncakeDistributedNoFRegister", "MooncakeHostMemAllocator", "bind_to_numa_node"]
+__all__ = ["MooncakeDistributedNoFRegister", "MooncakeHostMemAllocator", "bind_to_numa_node", "get_alloc_func_addr", "get_free_func_addr"]
 
 
 class MooncakeHostMemAllocator:
@@ -35,6 +35,20 @@ class MooncakeHostMemAllocator:
         """Returns 0, or -600 for what `alloc` did not return. The memory goes when nothing in Python refers to it."""
         with self._lock:
             return 0 if self._regions.pop(ptr, None) is not None else -600
+
+
+def get_alloc_func_addr() -> int:
+    """The address of a C function `void *(size_t)` that gives memory which begins at a page, or NULL."""
+    return _function("valloc")
+
+
+def get_free_func_addr() -> int:
+    """The address of a C function `void (void *)` that takes it back."""
+    return _function("free")
+
+
+def _function(name: str) -> int:
+    return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
 
 class MooncakeDistributedNoFRegister:

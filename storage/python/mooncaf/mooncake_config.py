@@ -8,7 +8,9 @@ import os
 
 from .store import _size
 
-__all__ = ["MooncakeConfig"]
+__all__ = ["DEFAULT_GLOBAL_SEGMENT_SIZE", "DEFAULT_LOCAL_BUFFER_SIZE", "MooncakeConfig"]
+
+DEFAULT_GLOBAL_SEGMENT_SIZE, DEFAULT_LOCAL_BUFFER_SIZE = 3200 << 20, 1 << 30
 
 _REQUIRED = ("local_hostname", "metadata_server", "master_server_address")
 _VARIABLES = {"local_hostname": "MOONCAKE_LOCAL_HOSTNAME", "metadata_server": "MOONCAKE_TE_META_DATA_SERVER", "master_server_address": "MOONCAKE_MASTER",
@@ -67,7 +69,7 @@ class MooncakeConfig:
 
     @classmethod
     def _of(cls, given):
-        settings = {"global_segment_size": 3355443200, "local_buffer_size": 1 << 30, "protocol": "tcp", "device_name": ""}
+        settings = {"global_segment_size": DEFAULT_GLOBAL_SEGMENT_SIZE, "local_buffer_size": DEFAULT_LOCAL_BUFFER_SIZE, "protocol": "tcp", "device_name": ""}
         settings.update((name, value) for name, value in given.items() if name in _VARIABLES and value is not None)
         missing = [name for name in _REQUIRED if name not in settings]
         if missing:

@@ -9,22 +9,24 @@ import ctypes
 import os
 import weakref
 
-from . import _store, buffer_pool, types
+from . import _store, buffer_pool, memory, types
 from .arguments import how as _policy
 from .arguments import key as _key
 from .arguments import keys as _keys
 from .arguments import listen_host as _listen_host
 from .arguments import size as _size
 from .buffer_pool import *  # noqa: F403
-from .memory import MooncakeDistributedNoFRegister, MooncakeHostMemAllocator, bind_to_numa_node
+from .client_http import ClientHttp, CountedClient
+from .memory import *  # noqa: F403
+from .memory import MooncakeHostMemAllocator
 from .offload import open_ssd
+from .segments import SegmentCalls
 from .tensor_batches import TensorBatches
-from .tensors import ParallelAxis, ReadTarget, TensorParallelism
+from .tensors import ParallelAxis, ReadTarget, TensorParallelism, _deserialize_tensor, _serialize_tensor, _tensor_metadata_size  # noqa: F401
 from .types import *  # noqa: F403
-from .types import BufferHandle, ObjectDataType, ReplicaDescriptor, ReplicaStatus, TaskStatus, TaskType
+from .types import BufferHandle, ObjectDataType, ReplicaStatus, TaskStatus, TaskType
 
-__all__ = ["MooncakeDistributedStore", "MooncakeDistributedNoFRegister", "MooncakeHostMemAllocator", "bind_to_numa_node", "ParallelAxis",
-           "TensorParallelism", "ReadTarget", *types.__all__, *buffer_pool.__all__]
+__all__ = ["MooncakeDistributedStore", "ParallelAxis", "TensorParallelism", "ReadTarget", *memory.__all__, *types.__all__, *buffer_pool.__all__]
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers find the values in the module, too
     globals().update(_enum.__members__)
     __all__ += list(_enum.__members__)
@@ -33,8 +35,6 @@ OK = 0
 INVALID_PARAMETERS = -600
 NOT_SUPPORTED = -1012
 TENANT_NOT_REGISTERED = -1701
-NOT_FOUND = -704
-SEGMENT_MIN = 16 << 20
 
 
 def _end(client, pid):
@@ -42,7 +42,7 @@ def _end(client, pid):
         client.close()
 
 
-class MooncakeDistributedStore(TensorBatches):
+class MooncakeDistributedStore(SegmentCalls, TensorBatches):
     """One client of the store. Made empty; `setup` connects it."""
 
     def __init__(self):
@@ -51,6 +51,8 @@ class MooncakeDistributedStore(TensorBatches):
         self._name = ""
         self._staging = 0
         self._why = ""
+        self._pool, self._pool_left = None, 0  # after setup_dummy
+        self._http = None
 
     # ---- life
 
@@ -64,7 +66,8 @@ class MooncakeDistributedStore(TensorBatches):
         are written when they are put; what is there already is announced. One process at a time can have that folder.
 
         The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own; a tenant has a token
-        instead, in `token_file` or MOONCAF_STORE_TOKEN_FILE, and lends nothing. `metadata_server`,
+        instead, in `token_file` or MOONCAF_STORE_TOKEN_FILE, and lends nothing. With `enable_client_http_server` it answers
+        /health, /metrics and /metrics/summary at `client_http_port` of the host that `local_hostname` is, if that is an address. `metadata_server`,
         `protocol` and `rdma_devices` are taken and not needed: every store finds its ways by itself.
         """
         if isinstance(local_hostname, dict):
@@ -74,10 +77,8 @@ class MooncakeDistributedStore(TensorBatches):
                 return INVALID_PARAMETERS
             known = {"local_hostname", "metadata_server", "global_segment_size", "local_buffer_size", "protocol",
                      "rdma_devices", "master_server_addr", "enable_ssd_offload", "ssd_offload_path", "tenant_id",
-                     "enable_client_http_server", "token_file", "ssd_offload_size"}
+                     "enable_client_http_server", "client_http_port", "token_file", "ssd_offload_size"}
             return self.setup(**{k: v for k, v in given.items() if k in known})
-        if enable_client_http_server:
-            return NOT_SUPPORTED
         tenant = "" if tenant_id in (None, "default") else str(tenant_id)
         token_file = token_file or os.environ.get("MOONCAF_STORE_TOKEN_FILE", "")
         if tenant and not token_file:
@@ -102,6 +103,15 @@ class MooncakeDistributedStore(TensorBatches):
         client = _store.Client()
         code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
                            _listen_host(name), lend, staging, ssd)
+        if code == OK and enable_client_http_server:
+            counted = CountedClient(client)
+            try:
+                self._http = ClientHttp(counted, _listen_host(name), int(client_http_port))
+            except (OSError, OverflowError) as e:
+                client.close()
+                self._why = f"client_http_port {client_http_port}: {e}"
+                return INVALID_PARAMETERS
+            client = counted
         if code == OK:
             self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging
             if ssd is not None:  # before the database's own end of the process
@@ -109,8 +119,13 @@ class MooncakeDistributedStore(TensorBatches):
         return code
 
     def setup_dummy(self, mem_pool_size, local_buffer_size, server_address):
-        """There is no daemon to go through: a client of the same host maps the memory itself."""
-        return self.setup("dummy", "P2PHANDSHAKE", 0, local_buffer_size, "tcp", "", server_address)
+        """There is no daemon to go through: a client of the same host maps the memory itself. `mem_pool_size` bounds what
+        `alloc_from_mem_pool` gives."""
+        pool = _size(mem_pool_size)
+        code = self.setup("dummy", "P2PHANDSHAKE", 0, local_buffer_size, "tcp", "", server_address)
+        if code == OK:
+            self._pool, self._pool_left = MooncakeHostMemAllocator(), pool
+        return code
 
     def init_all(self, protocol, device_name, mount_segment_size):
         """Everything on this host, with what the environment says of the directory's address."""
@@ -118,7 +133,10 @@ class MooncakeDistributedStore(TensorBatches):
                           os.environ.get("MOONCAKE_MASTER", "127.0.0.1:7460"))
 
     def close(self):
-        client, self._client = self._client, None
+        client, self._client, self._pool = self._client, None, None
+        http, self._http = self._http, None
+        if http is not None and self._pid == os.getpid():
+            http.close()
         if client is not None and self._pid == os.getpid():
             client.close()
         elif client is not None:
@@ -402,16 +420,6 @@ class MooncakeDistributedStore(TensorBatches):
         client = self._usable()
         return client.sizes([_key(key)])[0] if client is not None else INVALID_PARAMETERS
 
-    def get_replica_desc(self, key):
-        return self.batch_get_replica_desc([key]).get(key, [])
-
-    def batch_get_replica_desc(self, keys):
-        client, asked = self._usable(), list(keys)
-        if client is None:
-            return {}
-        found = client.replicas(_keys(asked))
-        return {key: [ReplicaDescriptor(*r) for r in replicas] for key, replicas in zip(asked, found) if replicas}
-
     def remove(self, key, force=False):
         return self.batch_remove([key], force)[0]
 
@@ -438,68 +446,12 @@ class MooncakeDistributedStore(TensorBatches):
         return OK if self._usable() is not None and buffer_ptr else INVALID_PARAMETERS
 
     def alloc_from_mem_pool(self, size):
-        return 0
+        """The address of so many bytes, until the store is closed, after `setup_dummy`; 0 where the pool has not as many left."""
+        if self._pool is None or self._usable() is None or not isinstance(size, int) or not 0 < size <= self._pool_left:
+            return 0
+        address = self._pool.alloc(size)
+        self._pool_left -= size if address else 0
+        return address
 
     def get_offload_rpc_read_count(self):
         return 0
-
-    # ---- memory that is lent to the store at run time
-
-    def allocate_and_mount_segment(self, size, protocol="tcp", location=""):
-        """Lends so many bytes more. Returns {ret, segment_ids, allocated_size}."""
-        client, name = self._usable(), f"{self._name}/{_store.unique_number()}"
-        if client is None or not isinstance(size, int) or size <= 0:
-            return {"ret": -1, "segment_ids": [], "allocated_size": 0}
-        size = max(size, SEGMENT_MIN)
-        code = client.lend(name, size)
-        return {"ret": code, "segment_ids": [name] if code == OK else [], "allocated_size": size if code == OK else 0}
-
-    def unmount_segment(self, segment_ids, grace_period_seconds=0):
-        """Takes back what `allocate_and_mount_segment` lent, with the objects that lie there alone."""
-        client = self._usable()
-        if client is None or not all([client.take_back(_key(s)) for s in segment_ids]):
-            return -1
-        return OK
-
-    unmount_and_free_segment = unmount_segment
-
-    def unmount_local_disk_segment(self, grace_period_seconds=0):
-        return OK if self._usable() is not None else INVALID_PARAMETERS
-
-    def mount_segment(self, path, size, offset=0, protocol="tcp", location=""):
-        return {"ret": -1, "segment_ids": []}
-
-    # ---- replicas
-
-    def batch_replica_clear(self, keys, segment_name=""):
-        """Removes those that nobody may be reading, all replicas of them. Returns their keys."""
-        if segment_name:
-            return []
-        keys = list(keys)
-        return [key for key, code in zip(keys, self.batch_remove(keys)) if code == OK]
-
-    def create_copy_task(self, key, targets):
-        """Has a process that holds the object copy it to these segments, where it does not lie already."""
-        return self._create_task(key, "", list(targets), False)
-
-    def create_move_task(self, key, source, target):
-        """Has the replica in one segment lie in another."""
-        return self._create_task(key, source, [target], True)
-
-    def _create_task(self, key, source, targets, moves):
-        client = self._usable()
-        if client is None:
-            return (0, 0), INVALID_PARAMETERS
-        if not key:
-            return (0, 0), NOT_FOUND
-        return client.create_task(key, source, targets, moves)
-
-    def query_task(self, task_id):
-        """Of a task that this directory knows: what has become of it."""
-        if not isinstance(task_id, tuple):
-            raise TypeError("task_id is a pair of numbers")
-        client = self._usable()
-        if client is None:
-            return None, INVALID_PARAMETERS
-        code, *found = client.query_task(*task_id)
-        return (QueryTaskResponse(task_id, *found), OK) if code == OK else (None, code)

@@ -5,6 +5,7 @@ from .buffer_pool import BufferLease as BufferLease, BufferPool as BufferPool, R
 from .buffer_pool import RegisteredBufferPool as RegisteredBufferPool
 from .memory import MooncakeDistributedNoFRegister as MooncakeDistributedNoFRegister
 from .memory import MooncakeHostMemAllocator as MooncakeHostMemAllocator, bind_to_numa_node as bind_to_numa_node
+from .memory import get_alloc_func_addr as get_alloc_func_addr, get_free_func_addr as get_free_func_addr
 from .tensors import ParallelAxis as ParallelAxis, ReadTarget as ReadTarget, TensorParallelism as TensorParallelism
 from .types import BufferHandle as BufferHandle, Descriptor as Descriptor, DiskDescriptor as DiskDescriptor
 from .types import MemoryDescriptor as MemoryDescriptor, ObjectDataType as ObjectDataType, QueryTaskResponse as QueryTaskResponse

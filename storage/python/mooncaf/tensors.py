@@ -177,6 +177,31 @@ def _shard_key(key, rank, size):
     return key if size == 1 else f"{key}_tp_{rank}"
 
 
+def _tensor_metadata_size():
+    return HEADER
+
+
+def _serialize_tensor(tensor):
+    """(header, address of the elements, their bytes, what keeps them where they are). ValueError for what is no tensor."""
+    found = _elements(tensor)
+    if found is None:
+        raise ValueError("no tensor that the store has a header for")
+    layout, data, kept = found
+    if not isinstance(data, tuple):
+        kept = (ctypes.c_char * data.nbytes).from_buffer_copy(data.cast("B") if data.nbytes else data)
+        data = ctypes.addressof(kept), len(kept)
+    return layout.header(), *data, kept
+
+
+def _deserialize_tensor(data):
+    """A tensor over a copy of header and elements. ValueError for what is none."""
+    memory = bytearray(data)
+    layout = _Layout.of(memory, len(memory))
+    if layout is None:
+        raise ValueError("no header of a tensor, or not all of its elements")
+    return _tensor_in(memoryview(memory)[HEADER:], layout)
+
+
 class TensorCalls:
     """The store's calls about tensors."""
 

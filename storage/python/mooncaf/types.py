@@ -11,23 +11,30 @@ __all__ = ["ObjectDataType", "SoftPinAction", "ReplicaStatus", "TaskType", "Task
            "MemoryDescriptor", "DiskDescriptor", "ReplicaDescriptor", "QueryTaskResponse", "BufferHandle"]
 
 
-class ObjectDataType(enum.IntEnum):
+class _Choice(enum.IntEnum):
+    """A number with a name, which is printed as Mooncake's are."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class ObjectDataType(_Choice):
     UNKNOWN, KVCACHE, TENSOR, WEIGHT, SAMPLE, ACTIVATION, GRADIENT, OPTIMIZER_STATE, METADATA, GENERAL = range(10)
 
 
-class SoftPinAction(enum.IntEnum):
+class SoftPinAction(_Choice):
     PRESERVE, ENABLE, DISABLE = range(3)
 
 
-class ReplicaStatus(enum.IntEnum):
+class ReplicaStatus(_Choice):
     UNDEFINED, INITIALIZED, PROCESSING, COMPLETE, REMOVED, FAILED = range(6)
 
 
-class TaskType(enum.IntEnum):
+class TaskType(_Choice):
     REPLICA_COPY, REPLICA_MOVE = range(2)
 
 
-class TaskStatus(enum.IntEnum):
+class TaskStatus(_Choice):
     PENDING, PROCESSING, SUCCESS, FAILED = range(4)
 
 
@@ -37,7 +44,6 @@ class ReplicateConfig:
     __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
                  "with_hard_pin", "preferred_segments", "preferred_nof_segments", "preferred_segment",
                  "prefer_alloc_in_same_node", "data_type", "group_ids", "parents", "costs", "ttl_ms")
-    _beyond_the_reference = ("parents", "costs", "ttl_ms")
 
     def __init__(self) -> None:
         self.replica_num = 1
@@ -78,14 +84,29 @@ class ReplicateConfig:
     def with_soft_pin(self, on: bool) -> None:
         self.soft_pin_action = SoftPinAction.ENABLE if on else SoftPinAction.PRESERVE
 
-    def __str__(self):
-        names = [n for n in self.__slots__ if n not in self._beyond_the_reference]
-        return "ReplicateConfig: { " + ", ".join(f"{n.lstrip('_')}: {getattr(self, n)}" for n in names) + " }"
+    def __str__(self) -> str:
+        """As Mooncake prints it, without what it does not have."""
+        shown = {"replica_num": self.replica_num, "nof_replica_num": self.nof_replica_num, "dfs_replica_num": self.dfs_replica_num,
+                 "soft_pin_action": SoftPinAction(self.soft_pin_action).name,
+                 "soft_pin_ttl_ms": "default" if self.soft_pin_ttl_ms is None else self.soft_pin_ttl_ms,
+                 "with_hard_pin": int(self.with_hard_pin), "preferred_segments": _listed(self.preferred_segments),
+                 "preferred_segment (deprecated)": self.preferred_segment or None,
+                 "preferred_nof_segments": _listed(self.preferred_nof_segments),
+                 "prefer_alloc_in_same_node": int(self.prefer_alloc_in_same_node), "data_type": ObjectDataType(self.data_type).name,
+                 "group_ids": _listed(self.group_ids)}
+        return "ReplicateConfig: { " + ", ".join(f"{name}: {value}" for name, value in shown.items() if value is not None) + " }"
+
+
+def _listed(values):
+    return None if values is None else "[" + ", ".join(map(str, values)) + "]"
 
 
 class Descriptor:
-    def __init__(self, size: int, address: int, endpoint: str) -> None:
+    def __init__(self, size: int = 0, address: int = 0, endpoint: str = "") -> None:
         self.size, self.buffer_address, self.transport_endpoint = size, address, endpoint
+
+    def __repr__(self) -> str:
+        return f"<Descriptor size={self.size} buffer_address={self.buffer_address} transport_endpoint={self.transport_endpoint}>"
 
 
 class MemoryDescriptor:
@@ -94,35 +115,38 @@ class MemoryDescriptor:
 
 
 class DiskDescriptor:
-    """Of replicas on disks, of which there are none."""
+    """Of replicas in a file system that processes share, of which there are none."""
 
     def __init__(self, file_path: str = "", object_size: int = 0) -> None:
         self.file_path, self.object_size = file_path, object_size
 
 
 class ReplicaDescriptor:
-    """One replica, which is in memory: there are no others yet. The address is an offset in its segment, the first of `segments`, which
-    are several if it is striped."""
+    """One replica, in memory or on the SSD of a process that lends one. In memory the address is an offset in its segment, the first of
+    `segments`, which are several if it is striped; on SSD `segments` are the SSDs that have it, or parts of it."""
 
-    def __init__(self, size: int, offset: int, segments: list[str]) -> None:
+    def __init__(self, size: int, offset: int, segments: list[str], on_ssd: bool = False) -> None:
         self.status = ReplicaStatus.COMPLETE
         self.segments = segments
-        self._memory = MemoryDescriptor(Descriptor(size, offset, segments[0]))
+        self._memory = None if on_ssd else MemoryDescriptor(Descriptor(size, offset, segments[0]))
 
     def is_memory_replica(self) -> bool:
-        return True
+        return self._memory is not None
 
     def is_disk_replica(self) -> bool:
+        """Whether it lies in a file system that processes share: never."""
         return False
 
     def is_local_disk_replica(self) -> bool:
-        return False
+        return self._memory is None
 
     def get_memory_descriptor(self) -> MemoryDescriptor:
+        if self._memory is None:
+            raise RuntimeError("this replica is on SSD")
         return self._memory
 
     def get_disk_descriptor(self) -> DiskDescriptor:
-        raise RuntimeError("this replica is in memory")
+        raise RuntimeError("this replica is in no file system that processes share")
 
 
 class QueryTaskResponse:

@@ -171,6 +171,45 @@ TEST_CASE("bytes that were damaged where they lie are not handed out; another re
   CHECK(code == store_code::checksum_mismatch);
 }
 
+TEST_CASE(
+    "readers of other hosts divide themselves among an object's replicas, one of the same host reads its "
+    "own") {
+  const cluster world{2};
+  const auto near = world.client("host-0"), far = world.client("elsewhere");
+  put_policy two;
+  two.replicas = 2;
+  const auto bytes = noise(10'000, 4);
+  REQUIRE(put(*near, "k", bytes, two) == store_code::ok);
+  const std::string_view key = "k";
+  const auto places = near->look({&key, 1}).at(0).places;
+  const auto segments = near->segments();
+  REQUIRE(segments);
+  REQUIRE(places.size() == 2);
+  for (const auto& s : *segments) {  // a byte that says which replica it is of; nobody compares parts that
+                                     // come from elsewhere
+    if (s.view.name != "s1") continue;
+    const auto place = places.at(places.at(0).segment == s.view.id ? 0 : 1);
+    auto mapped = mapped_segment::map(s.address.unix_name, secret, clock_type::now() + 5s);
+    REQUIRE(mapped);
+    (*mapped)->bytes()[place.offset] ^= std::byte{1};
+  }
+  const auto read_by = [&](store_client& c) {
+    std::size_t of_the_second = 0;
+    for (int i = 0; i < 60; ++i) {
+      auto found = c.find({&key, 1});
+      std::byte first{};
+      const part_to_read part{0, 0, {&first, 1}};
+      REQUIRE(c.read_parts({&key, 1}, found, {&part, 1}).at(0) == store_code::ok);
+      of_the_second += first != bytes[0];
+    }
+    return of_the_second;
+  };
+  CHECK(read_by(*near) == 0);
+  const auto of_the_second = read_by(*far);
+  CHECK(of_the_second > 10);
+  CHECK(of_the_second < 50);
+}
+
 TEST_CASE("what was damaged while it was written part by part, in any order, is not published") {
   const cluster world;
   const auto c = world.client();

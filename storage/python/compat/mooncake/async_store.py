@@ -2,3 +2,4 @@
 
 from mooncaf.async_store import *  # noqa: F401,F403
 from mooncaf.async_store import __all__  # noqa: F401
+from mooncaf.store import MooncakeDistributedStore  # noqa: F401

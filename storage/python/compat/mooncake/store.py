@@ -2,3 +2,4 @@
 
 from mooncaf.store import *  # noqa: F401,F403
 from mooncaf.store import __all__  # noqa: F401
+from mooncaf.store import _deserialize_tensor, _serialize_tensor, _tensor_metadata_size  # noqa: F401
