@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "actors/http/api_keys.hpp"
@@ -348,6 +350,32 @@ std::string label(std::string_view name, std::string_view value) {
   return out + "\"";
 }
 
+/// How often was asked, by the names that Mooncake's master has for one question about one object; here a
+/// question about many counts once, too.
+void master_questions(exposition& e, const store_wire::question_times& times) {
+  using store_wire::op;
+  struct row {
+    const char* name;
+    std::vector<op> questions;
+  };
+  const std::array<row, 7> rows{{{"put_start", {op::reserve, op::put_next}},
+                                 {"put_end", {op::publish, op::put_next}},
+                                 {"put_revoke", {op::revoke}},
+                                 {"get_replica_list", {op::find}},
+                                 {"exist_key", {op::exists}},
+                                 {"remove", {op::remove}},
+                                 {"remove_all", {op::remove_all}}}};
+  for (const auto& [name, questions] : rows) {
+    std::uint64_t asked = 0;
+    for (const auto what : questions) {
+      const auto& counts = times[static_cast<std::size_t>(what)].counts;
+      asked = std::accumulate(counts.begin(), counts.end(), asked);
+    }
+    e.counter(std::string{"master_"} + name + "_requests_total",
+              "As Mooncake's master has it: questions, each about one or many objects.", asked);
+  }
+}
+
 }  // namespace
 
 std::string metrics_text(const directory_figures& figures,
@@ -409,6 +437,8 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("total_get_nums_", "The same: gets.", c.hits + c.misses);
   e.counter("master_evicted_key_count", "The same: objects that made way.", c.evictions);
   e.counter("master_evicted_size_bytes", "The same: their bytes.", c.evicted_bytes);
+  e.counter("put_start_alloc_failures", "The same: puts that found no room.", c.refused);
+  master_questions(e, figures.times);
   const auto by_segment = [&](std::string_view name, std::string_view help, bool capacity, bool own_name) {
     e.family(name, "gauge", help);
     for (const auto& s : segments) {

@@ -430,6 +430,23 @@ def test_memory_that_is_taken_back_in_peace_leaves_its_objects_behind():
         store.close()
 
 
+def test_of_threads_that_open_one_store_one_does():
+    import threading
+
+    from mooncaf.store import MooncakeDistributedStore
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        store, codes = MooncakeDistributedStore(), []
+        threads = [threading.Thread(target=lambda: codes.append(store.setup("a:1", "P2PHANDSHAKE", 16 << 20, 1 << 20, "tcp", "", world.at))) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(codes) == [-600] * 5 + [0] and len(world.json("segments")) == 1 and store.put("k", b"v") == 0
+        store.close()
+
+
 def test_type_stubs_say_what_the_methods_take():
     import ast
     import inspect

@@ -54,6 +54,9 @@ def test_the_door_speaks_http():
         assert values["mooncaf_store_objects"] == values["master_key_count"] == "1"
         assert int(values["mooncaf_store_capacity_bytes"]) == int(values["master_total_capacity_bytes"]) == 128 << 20
         assert int(values['segment_allocated_bytes{segment="s0"}']) > 0 and int(values["mooncaf_store_hits_total"]) >= 6
+        asked = {name: int(values[f"master_{name}_requests_total"]) for name in ("put_start", "put_end", "get_replica_list", "remove", "remove_all")}
+        assert asked["put_start"] >= 3 and asked["put_end"] >= 2 and asked["get_replica_list"] >= 6 and asked["remove"] == 2 and asked["remove_all"] == 0, asked
+        assert int(values["put_start_alloc_failures"]) == int(values["mooncaf_store_refused_puts_total"]) >= 1
         moved = [int(values[f"mooncake_transfer_{what}_latency_count"]) for what in ("get", "put")]
         assert moved == [6, 2], moved
         found = 'mooncaf_store_directory_seconds_%s{question="find"%s}'

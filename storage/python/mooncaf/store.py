@@ -7,6 +7,7 @@ every call with -600: open another.
 
 import ctypes
 import os
+import threading
 import weakref
 
 from . import _store, buffer_pool, memory, types
@@ -53,6 +54,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         self._why = ""
         self._pool, self._pool_left = None, 0  # after setup_dummy
         self._http = None
+        self._opening = threading.Lock()
 
     # ---- life
 
@@ -67,8 +69,8 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
 
         The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own; a tenant has a token
         instead, in `token_file` or MOONCAF_STORE_TOKEN_FILE, and lends nothing. With `enable_client_http_server` it answers
-        /health, /metrics and /metrics/summary at `client_http_port` of the host that `local_hostname` is, if that is an address. `metadata_server`,
-        `protocol` and `rdma_devices` are taken and not needed: every store finds its ways by itself.
+        /health, /metrics and /metrics/summary at `client_http_port` of the host that `local_hostname` is, if that is an address.
+        `metadata_server`, `protocol` and `rdma_devices` are taken and not needed: every store finds its ways by itself.
         """
         if isinstance(local_hostname, dict):
             also = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}  # as engines write them
@@ -100,23 +102,29 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
             code, ssd, self._why = open_ssd(ssd_offload_path, room, lend, token_file)
             if code != OK:
                 return code
-        client = _store.Client()
-        code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
-                           _listen_host(name), lend, staging, ssd)
-        if code == OK and enable_client_http_server:
-            counted = CountedClient(client)
-            try:
-                self._http = ClientHttp(counted, _listen_host(name), int(client_http_port))
-            except (OSError, OverflowError) as e:
-                client.close()
-                self._why = f"client_http_port {client_http_port}: {e}"
+        if not self._opening.acquire(blocking=False):  # another thread, or one of the process that forked this one
+            return INVALID_PARAMETERS
+        try:
+            if self._client is not None:
                 return INVALID_PARAMETERS
-            client = counted
-        if code == OK:
-            self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging
-            if ssd is not None:  # before the database's own end of the process
-                weakref.finalize(self, _end, client, self._pid)
-        return code
+            client = _store.Client()
+            code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
+                               _listen_host(name), lend, staging, ssd)
+            if code == OK and enable_client_http_server:
+                client = CountedClient(client)
+                try:
+                    self._http = ClientHttp(client, _listen_host(name), int(client_http_port))
+                except (OSError, OverflowError) as e:
+                    client.close()
+                    self._why = f"client_http_port {client_http_port}: {e}"
+                    return INVALID_PARAMETERS
+            if code == OK:
+                self._client, self._pid, self._name, self._staging = client, os.getpid(), name, staging
+                if ssd is not None:  # before the database's own end of the process
+                    weakref.finalize(self, _end, client, self._pid)
+            return code
+        finally:
+            self._opening.release()
 
     def setup_dummy(self, mem_pool_size, local_buffer_size, server_address):
         """There is no daemon to go through: a client of the same host maps the memory itself. `mem_pool_size` bounds what

@@ -171,9 +171,7 @@ TEST_CASE("bytes that were damaged where they lie are not handed out; another re
   CHECK(code == store_code::checksum_mismatch);
 }
 
-TEST_CASE(
-    "readers of other hosts divide themselves among an object's replicas, one of the same host reads its "
-    "own") {
+TEST_CASE("readers of other hosts divide themselves among all replicas of an object") {
   const cluster world{2};
   const auto near = world.client("host-0"), far = world.client("elsewhere");
   put_policy two;
