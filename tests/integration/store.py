@@ -364,6 +364,7 @@ def test_what_a_daemon_did_a_client_does_by_itself():
 
     with Cluster() as cluster:
         world = Store(cluster, segments=1)
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = world.secret
         dummy, port = MooncakeDistributedStore(), free_port()
         assert dummy.setup_dummy(1 << 20, "16 MB", world.at) == 0
         at = dummy.alloc_from_mem_pool(1000)
@@ -437,13 +438,16 @@ def test_of_threads_that_open_one_store_one_does():
 
     with Cluster() as cluster:
         world = Store(cluster, segments=0)
+        os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = world.secret
         store, codes = MooncakeDistributedStore(), []
         threads = [threading.Thread(target=lambda: codes.append(store.setup("a:1", "P2PHANDSHAKE", 16 << 20, 1 << 20, "tcp", "", world.at))) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(codes) == [-600] * 5 + [0] and len(world.json("segments")) == 1 and store.put("k", b"v") == 0
+        assert sorted(codes) == [-600] * 5 + [0] and len(world.json("segments")) == 1, codes
+        code = store.put("k", b"v")
+        assert code == 0, code
         store.close()
 
 
