@@ -344,6 +344,9 @@ def test_coroutines_share_a_store():
         del other
         assert await store.async_close() == 0 and store.is_exist("k1") == -600
         assert not hasattr(store, "async_nothing") and not hasattr(store, "nothing")
+        pooled = MooncakeDistributedStoreAsync()
+        assert await pooled.async_setup_dummy(1 << 20, 1 << 20, at) == 0 and await pooled.async_alloc_from_mem_pool(4096) > 0
+        assert await pooled.async_get("sync") == b"v" and await pooled.async_close() == 0
         assert await store.async_setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", at) == 0 and await store.async_get("sync") == b"v"
         assert store.close() == 0
 
@@ -390,14 +393,19 @@ def test_what_a_daemon_did_a_client_does_by_itself():
         assert MooncakeDistributedStore().setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", world.at, **more) == -600
         assert store.put("one", bytes(5000)) == 0 and store.put_batch(["two", "three"], [b"2", b"33"]) == 0 and len(store.get("one")) == 5000
         assert store.get("absent") == b"" and store.get_batch(["two", "three"]) == [b"2", b"33"]
+        room = ctypes.create_string_buffer(8)
+        here = ctypes.addressof(room)
+        assert store.get_into("three", here, 8) == 2 and store.put_from("four", here, 2) == 0
+        assert store.batch_get_into(["two", "three"], [here, here + 1], [1, 2]) == [1, 2] and store.batch_put_from(["5", "6"], [here] * 2, [3, 4]) == [0, 0]
         assert ask("/health") == (200, '{"status": "healthy", "code": 0}') and ask("/other")[0] == 404
         said = dict(line.rsplit(" ", 1) for line in ask("/metrics")[1].splitlines() if not line.startswith("#"))
         real = 'client_mode="real"'
-        assert said[f"mooncake_transfer_read_bytes{{{real}}}"] == said[f"mooncake_transfer_write_bytes{{{real}}}"] == "5003"
+        moved = [said[f"mooncake_transfer_{way}_bytes{{{real}}}"] for way in ("read", "write")]
+        assert moved == ["5008", "5012"], moved
         counts = {what: int(said[f"mooncake_transfer_{what}_latency_count{{{real}}}"]) for what in ("get", "put", "batch_get", "batch_put")}
-        assert counts == {"get": 2, "put": 1, "batch_get": 1, "batch_put": 1}, counts
-        assert said[f'mooncake_transfer_get_latency_bucket{{{real},le="20000000.000000"}}'] == "2"
-        assert "batch_put: 1, p95 <= " in ask("/metrics/summary")[1]
+        assert counts == {"get": 3, "put": 2, "batch_get": 2, "batch_put": 2}, counts
+        assert said[f'mooncake_transfer_get_latency_bucket{{{real},le="20000000.000000"}}'] == "3"
+        assert "batch_put: 2, p95 <= " in ask("/metrics/summary")[1]
         world.directory.kill9()
         assert ask("/health")[0] == 503
         assert store.close() == 0

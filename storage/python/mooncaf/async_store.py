@@ -18,7 +18,7 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
 
     def __init__(self, store=None, threads=8):
         super().__init__()
-        self._threads, self._pool = threads, None
+        self._threads, self._executor = threads, None
         if store is not None:
             self.__dict__.update({name: getattr(store, name) for name in _CALLS})
 
@@ -39,13 +39,13 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
         return call
 
     def _threads_of_its_own(self):
-        if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="mooncaf-store")
-        return self._pool
+        if self._executor is None:
+            self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="mooncaf-store")
+        return self._executor
 
     async def async_close(self):
         """Closes the store, after the calls that wait."""
-        pool, self._pool = self._threads_of_its_own(), None
+        pool, self._executor = self._threads_of_its_own(), None
         code = await asyncio.get_running_loop().run_in_executor(pool, self.close)
         pool.shutdown(wait=False)
         return code

@@ -75,6 +75,36 @@ class CountedClient:
         self._note("get", len(keys), begin, "read", sum(code for code in codes if code > 0))
         return codes
 
+    def put_from(self, key, address, size):
+        begin = time.perf_counter()
+        code = self._client.put_from(key, address, size)
+        self._note("put", 1, begin, "write", size if code == 0 else 0)
+        return code
+
+    def put_runs(self, keys, addresses, sizes):
+        begin = time.perf_counter()
+        codes = self._client.put_runs(keys, addresses, sizes)
+        self._note("put", len(codes), begin, "write", sum(size for code, size in zip(codes, sizes) if code == 0))
+        return codes
+
+    def get_one(self, key):
+        begin = time.perf_counter()
+        data = self._client.get_one(key)
+        self._note("get", 1, begin, "read", len(data or b""))
+        return data
+
+    def get_into_one(self, key, address, size):
+        begin = time.perf_counter()
+        code = self._client.get_into_one(key, address, size)
+        self._note("get", 1, begin, "read", max(code, 0))
+        return code
+
+    def get_runs(self, keys, addresses, sizes):
+        begin = time.perf_counter()
+        codes = self._client.get_runs(keys, addresses, sizes)
+        self._note("get", len(codes), begin, "read", sum(code for code in codes if code > 0))
+        return codes
+
     def metrics(self):
         """Prometheus's text."""
         lines = []
