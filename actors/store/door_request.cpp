@@ -22,6 +22,16 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return out;
 }
 
+std::optional<std::string> query_text(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const auto part = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), part.size() + 1));
+    if (part.size() > name.size() && part.substr(0, name.size()) == name && part[name.size()] == '=')
+      return percent_decoded(part.substr(name.size() + 1));
+  }
+  return std::string{};
+}
+
 std::optional<std::uint32_t> query_number(std::string_view query, std::string_view name) {
   while (!query.empty()) {
     const auto part = query.substr(0, query.find('&'));

@@ -232,9 +232,14 @@ class store_door::impl {
   void put(const http_request& r, store_client& store, std::string_view key, http_responder& out) {
     put_policy policy;
     policy.replicas = query_number(r.query, "replicas").value_or(1);
-    const outgoing_object item{key, {std::as_bytes(std::span{r.body})}};
+    const auto group = query_text(r.query, "group"), parent = query_text(r.query, "parent");
+    const bool fits = !r.body.empty() && group && parent;
+    const auto named = [](const std::optional<std::string>& name) {
+      return name ? std::string_view{*name} : std::string_view{};
+    };
+    const outgoing_object item{key, {std::as_bytes(std::span{r.body})}, {named(group), named(parent), 0}};
     const auto begin = clock_type::now();
-    const auto code = r.body.empty() ? store_code::invalid_parameters : store.put({&item, 1}, policy).at(0);
+    const auto code = fits ? store.put({&item, 1}, policy).at(0) : store_code::invalid_parameters;
     if (code == store_code::ok) {
       note(&door_times::put, begin);
       return say(out, 201, "stored");

@@ -66,7 +66,7 @@ void report(const sim::console& io, bool as_json, const std::string& key, std::u
 int put_object(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   put_policy policy;
-  std::string parent;
+  std::string parent, group;
   double ttl = 0, cost = 0;
   sim::command_line line{
       "mooncaf store put KEY [FILE] [options]", "Stores a file, or standard input, under a key.", {}, {}};
@@ -75,6 +75,7 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
                                object_table::replicas_max),
                     sim::flag("hard-pin", "never evicted", policy.hard_pin),
                     sim::flag("soft-pin", "evicted last", policy.soft_pin),
+                    sim::text("group", "NAME", "leased and evicted together with the others of it", group),
                     sim::text("parent", "KEY", "without it this one is useless: it leaves later", parent),
                     sim::real("cost",
                               "of making it again, in any unit that all writers agree on; 0: "
@@ -98,7 +99,7 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
       read_whole(path == "-" ? std::cin : file, path == "-" ? "standard input" : path, counts->total_bytes);
   if (!bytes) return complain(io, bytes.error(), 1);
   const auto began = clock_type::now();
-  const outgoing_object item{key, {std::as_bytes(std::span{*bytes})}, {{}, parent, cost}};
+  const outgoing_object item{key, {std::as_bytes(std::span{*bytes})}, {group, parent, cost}};
   const auto code = (*store)->put({&item, 1}, policy).at(0);
   if (code != store_code::ok) return failed(io, key, code);
   report(io, common.json, key, bytes->size(), seconds_since(began), io.out);

@@ -320,8 +320,7 @@ bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader&
     };
     const object_ties scoped{inside(ties.group, 1), inside(ties.parent, 2), ties.cost};
     // Where its objects lie, and how often, a tenant says when it puts them: what is moved passes no quota.
-    // A group's members may be other shards', which hear nothing of what is leased or evicted here.
-    const bool may = (from.owner == 0 || !policy.move) && (shard_.count == 1 || ties.group.empty());
+    const bool may = from.owner == 0 || !policy.move;
     const auto made = may ? table_.reserve(id, inside(key, 0), size, policy, from.host, now, scoped)
                           : reservation{store_code::not_supported, 0, {}};
     put_code(out, made.code);

@@ -62,6 +62,9 @@ class directory_desk : private object_journal {
   /// How long somebody worked on the answer to a question: what `counts` tells.
   void worked(store_wire::op what, duration took) { times_[static_cast<std::size_t>(what)].note(took); }
 
+  /// What another shard says; `deliver` is next.
+  void hear(const shard_message& message, time_point now);
+
   void tick(time_point now);
   struct outgoing {
     std::uint64_t session;

@@ -170,6 +170,7 @@ void directory_desk::release_held() {
 
 void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
   settle_loads(now_);
+  table_.tell_others();
   for (const auto& [id, bytes, urgent] : std::exchange(staged_, {})) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
@@ -188,6 +189,12 @@ void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
       if (!bytes.empty()) to({id, bytes, std::exchange(s.urgent, false)});
     }
   }
+}
+
+void directory_desk::hear(const shard_message& message, time_point now) {
+  now_ = now;
+  table_.hear(message, now);
+  loads_stir_ = true;
 }
 
 void directory_desk::tick(time_point now) {

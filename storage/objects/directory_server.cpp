@@ -52,6 +52,9 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
       {"directory", [self = made.get()] { return self->tick(); }, made.get(), {}, short_wait::usual});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
+  if (const auto& commons = made->options_.table.commons)
+    commons->wake_by(made->options_.table.shard.index,
+                     [self = made.get()] { self->loop_->post([self] { self->hear_others(); }); });
   made->loop_->run([self = made.get()] {
     for (const int fd : {self->listener_.get(), self->near_.get()})
       if (fd >= 0)
@@ -68,6 +71,7 @@ tls_stream::keyring directory_server::keys_of(const directory_server_options& o)
 }
 
 directory_server::~directory_server() {
+  if (const auto& commons = options_.table.commons) commons->wake_by(options_.table.shard.index, {});
   if (loop_) loop_->stop();
 }
 
@@ -201,6 +205,13 @@ void directory_server::cool() {
 
 // ---- shards
 // -------------------------------------------------------------------------------------------------------
+
+void directory_server::hear_others() {
+  const auto& table = options_.table;
+  for (const auto& message : table.commons->take_messages(table.shard.index))
+    desk_.hear(message, clock_type::now());
+  deliver();
+}
 
 /// What is still to be written goes along; it has said nothing that we have not answered.
 void directory_server::hand_over(std::uint64_t token) {

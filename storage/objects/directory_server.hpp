@@ -105,6 +105,7 @@ class directory_server : private loop_poller {
   bool hear(connection& c);
   static bool turn_away(connection& c, std::span<const std::byte>& left);
   static std::size_t unsent(const connection& c) { return c.out.size() - c.sent; }
+  void hear_others();
   void hand_over(std::uint64_t token);
   void adopt(std::unique_ptr<connection> one);
   bool read(connection& c);

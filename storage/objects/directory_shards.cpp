@@ -6,14 +6,6 @@ namespace mooncaf {
 
 namespace {
 
-constexpr std::uint64_t unlimited = ~std::uint64_t{0};
-
-/// Parts that make up the whole.
-std::uint64_t part_of(std::uint64_t whole, const shard_place& shard) {
-  if (whole == unlimited) return whole;
-  return whole / shard.count + (shard.index < whole % shard.count ? 1 : 0);
-}
-
 std::string folder_of(const std::string& folder, const shard_place& shard) {
   if (folder.empty() || shard.count == 1) return folder;
   return folder + "/shard-" + std::to_string(shard.index + 1) + "-of-" + std::to_string(shard.count);
@@ -33,9 +25,6 @@ directory_server_options options_of(const directory_server_options& all, const s
   if (shard.count == 1) return o;
   o.table.shard = shard;
   o.state_folder = folder_of(o.state_folder, shard);
-  for (auto& t : o.tenants)
-    for (const auto limit : {&tenant_limit::bytes, &tenant_limit::objects, &tenant_limit::disk_bytes})
-      t.limit.*limit = part_of(t.limit.*limit, shard);
   return o;
 }
 
@@ -43,17 +32,16 @@ directory_server_options options_of(const directory_server_options& all, const s
 
 result<std::unique_ptr<directory_shards>> directory_shards::start(const directory_server_options& options,
                                                                   std::uint32_t count) {
-  for (const auto& t : options.tenants)
-    if (count > 1 && t.limit.objects < count)
-      return fail(ec::invalid_argument, "tenant " + t.name + " may have " + std::to_string(t.limit.objects) +
-                                            " objects: too few for " + std::to_string(count) +
-                                            " shards, which divide them");
   if (auto ok = forget_others(options.state_folder, count); !ok) return fail(ok.error());
   std::unique_ptr<directory_shards> made{new directory_shards};
   made->shards_.resize(count);
   std::vector<directory_server*> others(count);
+  std::vector<tenant_limit> limits;
+  for (const auto& t : options.tenants) limits.push_back(t.limit);
+  const auto commons = count > 1 ? std::make_shared<shard_commons>(count, std::move(limits)) : nullptr;
   for (auto i = count; i-- > 0;) {  // the first, which lets everybody in, last
     auto own = options_of(options, {i, count});
+    own.table.commons = commons;
     if (i == 0) own.shards = others;
     auto started = directory_server::start(std::move(own));
     if (!started) return fail(started.error());

@@ -5,8 +5,8 @@
 //   client ──┬── link ──► first shard: listens for all, knows its objects
 //            └── link ──► first shard, handed over ──► second shard …
 //
-// None of them waits for another, or touches what is another's. A directory in one shard is a
-// `directory_server`, and nothing else.
+// None of them waits for another, or touches what is another's; what they have in common is in
+// `shard_commons`. A directory in one shard is a `directory_server`, and nothing else.
 
 #include <memory>
 #include <vector>
@@ -18,11 +18,9 @@ namespace mooncaf {
 /// @thread  as `directory_server`
 class directory_shards {
  public:
-  /// @param options  of all of them. Quotas of tenants are divided among them, so that all together a tenant
-  /// has no more than it may.
+  /// @param options  of all of them. All together a tenant has no more than its quota, wherever its keys fall.
   /// @param count  from one to `shards_max`.
-  /// @error those of `directory_server::start`; `ec::invalid_argument` for a number of objects that cannot
-  /// be divided.
+  /// @error those of `directory_server::start`
   static result<std::unique_ptr<directory_shards>> start(const directory_server_options& options,
                                                          std::uint32_t count);
   ~directory_shards();

@@ -93,6 +93,11 @@ void eviction_order::stand(handle h, standing s) {
   refresh(h);
 }
 
+void eviction_order::follow(handle h, bool followed) {
+  nodes_[h].followed = followed;
+  refresh(h);
+}
+
 void eviction_order::erase(handle h, bool evicted) {
   auto& n = nodes_[h];
   if (n.place != none) take_out(heap_of(n), n.place);
@@ -145,7 +150,7 @@ eviction_order::rank eviction_order::rank_of(const node& n) const noexcept {
 
 void eviction_order::refresh(handle h) {
   auto& n = nodes_[h];
-  const bool wanted = n.there && n.stands != standing::held && n.children == 0;
+  const bool wanted = n.there && n.stands != standing::held && n.children == 0 && !n.followed;
   if (wanted && n.place == none) push(heap_of(n), h);
   if (!wanted && n.place != none) take_out(heap_of(n), n.place);
 }
@@ -224,7 +229,7 @@ bool eviction_order::consistent() const {
   for (handle h = 0; h < nodes_.size(); ++h) {
     const auto& n = nodes_[h];
     there += n.there;
-    const bool wanted = n.there && n.stands != standing::held && n.children == 0;
+    const bool wanted = n.there && n.stands != standing::held && n.children == 0 && !n.followed;
     ends += wanted;
     if (n.children != children[h] || wanted != (n.place != none)) return false;
     if (!wanted) continue;

@@ -56,6 +56,9 @@ class eviction_order {
   /// Somebody read or wrote it. @param counts  not for what belongs to one use together with an earlier one.
   void use(handle h, bool counts);
   void stand(handle h, standing s);
+  /// It has children that are not known here, and is not given up for as long as that is so.
+  void follow(handle h, bool followed);
+  bool followed(handle h) const noexcept { return nodes_[h].followed; }
   /// @param evicted  to make room for others, so that it may come back.
   void erase(handle h, bool evicted);
 
@@ -96,6 +99,7 @@ class eviction_order {
     float worth = 0;
     standing stands = standing::held;
     bool there = false;
+    bool followed = false;
     std::uint8_t worth_class = 0;
   };
   /// What is remembered of an object that is gone, until another takes its slot.

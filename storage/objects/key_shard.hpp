@@ -14,6 +14,10 @@ inline constexpr std::uint32_t shards_max = 16;
 /// One of the shards of a directory.
 struct shard_place {
   std::uint32_t index = 0, count = 1;
+  /// Of a whole that all of them together have.
+  constexpr std::uint64_t part_of(std::uint64_t whole) const noexcept {
+    return whole / count + (index < whole % count ? 1 : 0);
+  }
   friend bool operator==(const shard_place&, const shard_place&) = default;
 };
 

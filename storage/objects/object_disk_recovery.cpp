@@ -156,6 +156,7 @@ bool object_table::lose_on_disk(entry& e, std::uint32_t id, time_point now) {
 void object_table::count_out_alone(const disk_state& d) {
   for (const auto& [key, some] : d.alone)
     for (const auto& one : some) {
+      touch(one.owner);
       owners_[one.owner].disk_bytes -= one.part.size;
       --alone_;
     }

@@ -76,7 +76,7 @@ std::vector<object_table::held> object_table::room_beside(const disk_part& part,
   const auto in = segments_.at(part.segment).ssd->beside;
   auto room = room_in(in, part.size);
   for (auto made = way::made; room.empty() && made != way::none && made != way::late;) {
-    made = leaving_bytes_ > part.size ? way::late : evict_one(now, false, {{}, in});
+    made = leaving_bytes_ > part.size ? way::late : evict_one(now, false, {{}, in, true});
     coming = coming || made == way::coming || made == way::late;
     room = room_in(in, part.size);
   }
@@ -129,7 +129,7 @@ void object_table::promote(object& o) {
 }
 
 void object_table::hold(std::string_view key, time_point now) {
-  auto* const e = visible(key, now);
+  auto* const e = visible_and_leased(key, now);
   if (e && !e->second.revocable) use(*e, now);
 }
 

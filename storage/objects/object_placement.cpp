@@ -19,6 +19,7 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
       segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}}).first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
+  say_lent();
   return id;
 }
 
@@ -184,7 +185,7 @@ std::vector<object_table::held> object_table::place_all(std::uint64_t size, std:
     for (auto made = way::made; parts.empty() && others_go && made != way::none && made != way::late;) {
       const bool enough =
           !where.policy.lossy && leaving_bytes_ > size + std::min(saved_ahead, total_bytes_ / 8);
-      made = enough ? way::late : evict_one(now, where.policy.lossy, {});
+      made = enough ? way::late : evict_one(now, where.policy.lossy, {{}, 0, true});
       coming = coming || made == way::coming || made == way::late;
       parts = place(size, beside);
     }

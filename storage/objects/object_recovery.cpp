@@ -18,6 +18,7 @@ bool object_table::remount(std::uint32_t id, std::string name, std::string host,
       segments_.emplace(id, segment{std::move(name), std::move(host), offset_allocator{bytes}}).first->second;
   total_bytes_ += s.space.total_bytes();
   segment_ids_.push_back(id);
+  say_lent();
   return true;
 }
 
@@ -61,6 +62,7 @@ void object_table::begin_again(entry& e, const segment_record& r, std::uint32_t 
   o.parent = r.parent;
   if (placed_.size() <= o.place) placed_.resize(o.place + 1);
   placed_[o.place] = &e;
+  enter_chain(e);
   to_link_ = to_link_ || r.parent != 0;
 }
 

@@ -65,7 +65,7 @@ bool object_table::lose_part(object& o, std::uint32_t from, time_point now) {
   auto stays = o.memory;
   drop_copies(stays, from);
   if (stays.size() == o.memory.size()) return false;
-  const auto read_until = o.ticket != 0 ? now + options_.quarantine : o.lease_end;
+  const auto read_until = o.ticket != 0 ? now + options_.quarantine : protected_until(o);
   for (const auto& part : o.memory) {
     const bool gone =
         std::none_of(stays.begin(), stays.end(), [&](const held& s) { return s.one_with(part); });

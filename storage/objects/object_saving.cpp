@@ -33,7 +33,7 @@ object_table::way object_table::let_go(entry& e, time_point now, bool lossy) {
     }
     if (!wanted) continue;
     if (save(e, true, now)) return way::coming;
-    if (under_way) return way::late;
+    if (under_way || owners_[o.owner].to_disk.pending) return way::late;
   }
   count(o.owner, &object_counts::evictions);
   count(o.owner, &object_counts::evicted_bytes, o.size);
@@ -157,6 +157,7 @@ segment_record object_table::record_on_disk(const object& o, const disk_part& pa
 /// @param bytes  that leave memory as soon as it is saved; zero: it stays.
 void object_table::set_going(object& o, std::uint64_t bytes) {
   auto& who = owners_[o.owner];
+  touch(o.owner);
   leaving_bytes_ += bytes - o.going;
   who.leaving_bytes += bytes - o.going;
   who.leaving += bytes != 0;
@@ -183,7 +184,7 @@ void object_table::end_save(entry& e, bool good, time_point now) {
     forget_alone(e.first);
     put_on_disk(e, parts);
   }
-  if (o.leased) return;
+  if (o.leased || hold_with_group(e, now)) return;
   if (good && leaving) leave_memory(e, now);
   else offer(e, now);
 }

@@ -10,7 +10,8 @@ object_table::object_table(object_table_options options, object_journal* journal
       journal_(journal),
       next_ticket_(options_.first_ticket),
       order_(options_.eviction),
-      random_(options_.seed) {
+      random_(options_.seed),
+      commons_(options_.commons.get()) {
   // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
   constexpr std::uint32_t numbers = (std::uint64_t{1} << 32) / shards_max;
   next_segment_ = options_.shard.index * numbers + 1 + static_cast<std::uint32_t>(draw(numbers / 2));
@@ -22,9 +23,13 @@ object_table::object_table(object_table_options options, object_journal* journal
 object_table::entry* object_table::visible(std::string_view key, time_point now) {
   const auto found = objects_.find(key);
   if (found == objects_.end() || found->second.ticket != 0) return nullptr;
-  if (found->second.ttl_end > now) return &*found;
-  count(found->second.owner, &object_counts::expired);
-  erase(*found, found->second.lease_end, now);
+  auto& o = found->second;
+  if (o.ttl_end > now) {
+    if (!o.in || !follow_group(o.in->second, now)) return &*found;
+    return visible(key, now);  // it may be among those that are gone
+  }
+  count(o.owner, &object_counts::expired);
+  erase(*found, protected_until(o), now);
   return nullptr;
 }
 
@@ -44,7 +49,7 @@ object_view object_table::view_of(const object& o) const {
 }
 
 object_view object_table::find(std::string_view key, time_point now) {
-  auto* const e = visible(key, now);
+  auto* const e = visible_and_leased(key, now);
   if (!e) {
     count(owner_of(key), &object_counts::misses);
     return {store_code::not_found, 0, 0, {}};
@@ -57,13 +62,15 @@ object_view object_table::find(std::string_view key, time_point now) {
 }
 
 bool object_table::exists(std::string_view key, time_point now) {
-  auto* const e = visible(key, now);
+  auto* const e = visible_and_leased(key, now);
   if (e) use(*e, now);
   return e != nullptr;
 }
 
-object_view object_table::look(std::string_view key, time_point now) const {
-  const auto found = objects_.find(key);
+object_view object_table::look(std::string_view key, time_point now) {
+  auto found = objects_.find(key);
+  if (found != objects_.end() && found->second.in && follow_group(found->second.in->second, now))
+    found = objects_.find(key);
   if (found == objects_.end() || found->second.ticket != 0 || found->second.ttl_end <= now)
     return {store_code::not_found, 0, 0, {}};
   return view_of(found->second);
@@ -142,10 +149,13 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
       count(owner, &object_counts::refused);
       return refuse(store_code::quota_exceeded);
     }
-    copies = std::min<std::size_t>(copies, (owners_[owner].limit.bytes - owners_[owner].used_bytes) / each);
+    std::size_t within = 1;
+    while (within < copies && claim_more(owner, {each}, {within * each})) ++within;
+    copies = within;
   }
   auto memory = place_all(size, copies, {policy, host, stays}, !policy.move, now, coming);
   if (memory.empty()) {
+    tell(owner);
     if (!policy.move && !coming) count(owner, &object_counts::refused);
     return refuse(coming ? store_code::busy : store_code::no_space);
   }
@@ -167,6 +177,7 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
     take(part);
   }
   ++owners_[owner].seen.reserved;
+  tell(owner);  // no more than was claimed
   if (policy.move) owners_[owner].moving_bytes += bytes_in(o.memory);
   o.moves = policy.move;
   o.leaving = leaving == segments_.end() ? 0 : leaving->first;
@@ -194,12 +205,14 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   if (found == tickets_.end() || found->second->second.writer != writer) return store_code::not_found;
   auto& e = *found->second;
   auto& o = e.second;
+  if (o.in) follow_group(o.in->second, now);  // what has become of the others before does not concern it
   if (o.moves && !still_moves(e, checksum)) {
     erase(e, free_after_writing(o, now), now);
     return store_code::not_found;
   }
   tickets_.erase(found);
   tickets_of_[writer].erase(ticket);
+  touch(o.owner);
   o.ticket = 0;
   --owners_[o.owner].seen.reserved;
   if (o.moves) owners_[o.owner].moving_bytes -= bytes_in(o.memory);
@@ -249,7 +262,7 @@ void object_table::take_place(entry& e, time_point now) {
     if (is.keeps) keep_copies(was, is);
     if (!is.moves) order_.use(is.place, true);
     if (is.moves) count(is.owner, &object_counts::moved);
-    const auto read_until = was.lease_end;
+    const auto read_until = protected_until(was);
     erase(*old, read_until, now);
     if (is.keeps && read_until > now) lease(e, now);  // somebody reads what it has taken over
   }
@@ -260,6 +273,7 @@ void object_table::take_place(entry& e, time_point now) {
 void object_table::show(entry& e, time_point now) {
   auto& o = e.second;
   object_bytes_ += o.size;
+  touch(o.owner);
   ++owners_[o.owner].seen.objects;
   owners_[o.owner].seen.object_bytes += o.size;
   count_alone(o);
@@ -291,9 +305,9 @@ store_code object_table::remove(std::string_view key, bool force, time_point now
   const bool absent = objects_.find(key) == objects_.end() && replacing_.find(key) == replacing_.end();
   if (absent) forget_alone(key);
   if (!e) return absent ? store_code::not_found : store_code::replica_not_ready;
-  if (!force && (e->second.lease_end > now || e->second.hard)) return store_code::has_lease;
+  if (!force && (protected_until(e->second) > now || e->second.hard)) return store_code::has_lease;
   changed(key);
-  erase(*e, e->second.lease_end, now);
+  erase(*e, protected_until(e->second), now);
   return store_code::ok;
 }
 
@@ -302,12 +316,12 @@ std::uint64_t object_table::remove_if(const std::function<bool(std::string_view)
   std::vector<entry*> going;
   for (auto& e : objects_) {
     const auto& o = e.second;
-    if (o.ticket != 0 || o.ttl_end <= now || (!force && (o.lease_end > now || o.hard))) continue;
+    if (o.ticket != 0 || o.ttl_end <= now || (!force && (protected_until(o) > now || o.hard))) continue;
     if (matches(e.first)) going.push_back(&e);
   }
   for (auto* const e : going) {
     changed(e->first);
-    erase(*e, e->second.lease_end, now);
+    erase(*e, protected_until(e->second), now);
   }
   forget_alone_if([&](std::string_view key) { return objects_.find(key) == objects_.end() && matches(key); });
   return going.size();
@@ -319,8 +333,11 @@ void object_table::erase(entry& e, time_point free_at, time_point now, bool evic
   unlease(e);
   end_work(e, true, now);
   while (!o.disks.empty()) drop_from_disk(e, o.disks.back().replica());
+  leave_chain(e);
+  forget_group_end(e);
   order_.erase(o.place, evicted);
-  leave(groups_, e);
+  leave(e);
+  touch(o.owner);
   owners_[o.owner].on_disk_alone -= o.alone;
   if (o.ticket != 0) {
     tickets_.erase(o.ticket);
@@ -345,6 +362,7 @@ void object_table::give_back(const held& part, time_point free_at, time_point no
   if (journal_)
     journal_->freed(part.segment, part.ticket, part.extent.offset, std::max(free_at - now, duration{}));
   if (free_at > now) {
+    touch(part.owner);
     count_replica(part, false);
     quarantine_.insert({free_at, part})->second.rests = true;
     quarantined_bytes_ += part.bytes;
@@ -398,6 +416,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
     (other->second.ssd ? other->second.ssd->beside : other->second.disk_beside) = 0;
   segments_.erase(found);
   std::erase(segment_ids_, id);
+  say_lent();
 }
 
 // ---- counting ---------------------------------------------------------------------------------------------
@@ -422,7 +441,7 @@ object_counts object_table::counts() const {
 
 bool object_table::consistent() const {
   std::uint64_t held_bytes = 0, object_bytes = 0, in_flight = 0, hanging = 0, should_hang = 0;
-  std::uint64_t members = 0, grouped = 0;
+  std::uint64_t members = 0, grouped = 0, with_group = 0;
   for (const auto& [name, g] : groups_) {
     members += g.members.size();
     if (g.members.empty()) return false;
@@ -431,12 +450,14 @@ bool object_table::consistent() const {
     for (const auto& part : o.memory) held_bytes += part.bytes;
     if ((o.memory.empty() && o.disks.empty()) || !whole_copies(o) || (o.ticket != 0 && o.leased))
       return false;
-    const bool may_go = o.ticket == 0 && !o.hard && !o.leased && o.work.empty() && !o.memory.empty();
+    const bool protects = o.hard || o.leased || o.group_end != time_point{};
+    const bool may_go = o.ticket == 0 && !protects && o.work.empty() && !o.memory.empty();
     if (may_go != (order_.standing_of(o.place) != eviction_order::standing::held)) return false;
     in_flight += o.ticket != 0;
     object_bytes += o.ticket == 0 ? o.size : 0;
     should_hang += o.leased;
     grouped += o.in != nullptr;
+    with_group += o.group_end != time_point{};
     return true;
   };
   for (const auto& [key, o] : objects_)
@@ -458,7 +479,7 @@ bool object_table::consistent() const {
     total += s.space.total_bytes();
     free += s.space.free_bytes();
   }
-  return disks_consistent() && members == grouped && hanging == should_hang && in_flight == tickets_.size() &&
+  return disks_consistent() && members == grouped && with_group == by_group_end_.size() && hanging == should_hang && in_flight == tickets_.size() &&
          object_bytes == object_bytes_ && quarantined == quarantined_bytes_ && total == total_bytes_ &&
          held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_ && owners_agree();
 }

@@ -38,6 +38,7 @@
 #include "storage/objects/key_shard.hpp"
 #include "storage/objects/object_terms.hpp"
 #include "storage/objects/offset_allocator.hpp"
+#include "storage/objects/shard_commons.hpp"
 
 namespace mooncaf {
 
@@ -64,6 +65,8 @@ struct object_table_options {
   /// By name. Keys say whose objects are; see `key_scope`. Of others nothing is bounded.
   std::vector<std::pair<std::string, tenant_limit>> tenants = {};
   shard_place shard = {};  ///< numbers of segments are those of no other shard
+  /// With the other shards of the directory; null: there is none, or it hears nothing of them.
+  std::shared_ptr<shard_commons> commons = {};
 };
 
 /// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
@@ -171,7 +174,7 @@ class object_table {
   /// Grants a lease. @cost O(1)
   bool exists(std::string_view key, time_point now);
   /// The same without a lease, and not counted as use. @error not_found
-  object_view look(std::string_view key, time_point now) const;
+  object_view look(std::string_view key, time_point now);
 
   /// @param force  although somebody may be reading it, or it is pinned hard. Its bytes stay as they are
   /// until the lease has ended. @error not_found, replica_not_ready, has_lease
@@ -197,6 +200,11 @@ class object_table {
 
   /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
   void tick(time_point now);
+
+  /// What another shard says. @pre there are others
+  void hear(const shard_message& message, time_point now);
+  /// Lets the other shards know what of quotas is free again. To be called after some of the functions above.
+  void tell_others();
 
   object_counts counts() const;
   /// A tenant's number, by which it is counted: from one on, in the order in which they came up. Zero:
@@ -226,13 +234,23 @@ class object_table {
     held part;
     segment_record record;
   };
+  struct hashed_key {  ///< all that is known of it
+    std::uint64_t hash;
+  };
   struct text_hash {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const noexcept {
       return XXH3_64bits(text.data(), text.size());
     }
+    std::size_t operator()(hashed_key key) const noexcept { return key.hash; }
   };
-  using objects = std::unordered_map<std::string, object, text_hash, std::equal_to<>>;
+  struct same_key {
+    using is_transparent = void;
+    bool operator()(std::string_view a, std::string_view b) const noexcept { return a == b; }
+    bool operator()(hashed_key a, std::string_view b) const noexcept { return a.hash == text_hash{}(b); }
+    bool operator()(std::string_view a, hashed_key b) const noexcept { return text_hash{}(a) == b.hash; }
+  };
+  using objects = std::unordered_map<std::string, object, text_hash, same_key>;
   using entry = objects::value_type;
   /// When last used; then what lies deeper in its chain goes first; then what is there for longer.
   using disk_rank = std::tuple<time_point, std::uint32_t, std::uint64_t>;
@@ -271,6 +289,14 @@ class object_table {
     std::uint32_t disk_beside = 0;         ///< of the same lender
     std::unique_ptr<disk_state> ssd = {};  ///< then `space` is of nothing
   };
+  /// That others make room in a tenant's quota: one after the other is asked, first who has what was used
+  /// longest ago.
+  struct request {
+    bool pending = false;
+    std::uint32_t asked = 0;  ///< a bit for each that had nothing to give
+    time_point since{};       ///< the first since there was room; zero: none
+    time_point heard{};       ///< last
+  };
   struct owner_state {
     std::string name;
     tenant_limit limit;
@@ -280,10 +306,16 @@ class object_table {
     std::uint64_t on_disk_alone = 0;               ///< objects; they count against no limit of memory
     std::uint64_t disk_bytes = 0;                  ///< on SSDs, or on their way there
     object_counts seen;                            ///< events, and objects, reserved, object_bytes
+    // ---- with other shards
+    quota_use told{};  ///< what of this shard's the others count
+    bool to_tell = false;
+    request to_memory{}, to_disk{};
   };
   struct object_group {
     std::unordered_set<entry*> members;
-    time_point leased_at{};  ///< all of them
+    time_point leased_at{};          ///< all of them
+    shared_group* shared = nullptr;  ///< with members in other shards
+    shared_group::times_left followed{};
   };
   using groups = std::unordered_map<std::string, object_group, text_hash, std::equal_to<>>;
   /// Of which the lease ends first; linked through the objects.
@@ -311,6 +343,7 @@ class object_table {
     time_point hot_again{};  ///< from then on another replica may be asked for
     decayed_rate reads;
     bool among_hottest = false;    ///< its key is in that list
+    time_point group_end{};        ///< held until then, because its group is leased; zero: it is not
     std::uint64_t parent = 0;      ///< hash of its key
     std::vector<disk_part> disks;  ///< replica by replica, parts in their order
     std::uint32_t hits = 0;  ///< uses that were counted; on SSD: since it left memory where it was for good
@@ -339,12 +372,13 @@ class object_table {
   };
 
   entry* visible(std::string_view key, time_point now);
+  entry* visible_and_leased(std::string_view key, time_point now);
   void use(entry& e, time_point now);
   void lease(entry& e, time_point now);
   void begin_again(entry& e, const segment_record& r, std::uint32_t owner, time_point lease_end,
                    time_point now);
   void join(entry& e, std::string_view name);
-  static void leave(groups& all, entry& e);
+  void leave(entry& e);
   void take_place(entry& e, time_point now);
   static void keep_copies(object& was, object& is);
   static void drop_copies(std::vector<held>& memory, std::uint32_t from);
@@ -352,6 +386,7 @@ class object_table {
   static bool whole_copies(const object& o);
   bool still_moves(const entry& e, std::uint64_t checksum) const;
   void settle(time_point now);
+  void end_protection(entry& e, time_point now);
   void end_ahead(time_point now);
   static bool is_key(std::string_view name);
   void unlease(entry& e);
@@ -367,13 +402,42 @@ class object_table {
   struct from_whom {
     std::optional<std::uint32_t> owner = {};  ///< nothing: anybody's
     std::uint32_t in = 0;                     ///< segment where room is wanted; zero: any
+    /// Where nothing else is left, also what has children in other shards.
+    bool at_last = false;
   };
   way evict_one(time_point now, bool lossy, const from_whom& from);
   eviction_order::handle victim(const from_whom& from, time_point now);
   std::uint32_t owner_of(std::string_view name) const;
   bool is_saving(std::uint32_t owner) const;
   way make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object, bool lossy, time_point now);
+  bool fits_quota(std::uint32_t owner, const quota_use& room, std::uint64_t leaving_bytes,
+                  std::uint64_t leaving) const;
   void keep_quotas(time_point now);
+  // ---- object_shards.cpp
+  quota_use own_use(std::uint32_t owner) const;
+  quota_use use_of_all(std::uint32_t owner) const;
+  bool claim(std::uint32_t owner, const quota_use& room);
+  bool claim_more(std::uint32_t owner, const quota_use& room, const quota_use& claimed);
+  void touch(std::uint32_t owner);
+  void tell(std::uint32_t owner);
+  std::int64_t coldest_of(std::uint32_t owner);
+  void say_coldest();
+  bool colder_elsewhere(std::uint32_t owner, time_point now);
+  bool ask_others(std::uint32_t owner, const quota_use& room, bool lossy, time_point now);
+  void make_room_for_others(const shard_message& asked, time_point now);
+  bool follow_group(object_group& g, time_point now);
+  void lease_again(const object_group& g, time_point now);
+  bool hold_with_group(entry& e, time_point now);
+  void forget_group_end(entry& e);
+  void settle_groups(time_point now);
+  bool give_up_group(groups::value_type& group, bool soft, time_point now);
+  time_point protected_until(const object& o) const;
+  bool is_elsewhere(std::uint64_t key) const;
+  void enter_chain(const entry& e);
+  void leave_chain(const entry& e);
+  bool is_followed(eviction_order::handle h);
+  eviction_order::handle followed_victim(const from_whom& from) const;
+  void say_lent();
   bool owners_agree() const;
   void count(std::uint32_t owner, std::uint64_t object_counts::*what, std::uint64_t n = 1);
   /// What counts as somebody's.
@@ -391,6 +455,7 @@ class object_table {
   };
   std::vector<disk_cursor> on_disk_of(std::uint32_t owner);
   void give_up_on_disk(std::vector<disk_cursor> from, const std::function<bool()>& enough, time_point now);
+  void make_way_on_disks(std::uint32_t owner, const std::function<bool()>& enough, time_point now);
   bool make_disk_room(disk_state& d, std::uint32_t owner, std::uint64_t bytes, time_point now);
   void charge_disk(disk_state& d, std::uint32_t owner, std::uint64_t bytes, bool more);
   void leave_memory(entry& e, time_point now);
@@ -488,6 +553,11 @@ class object_table {
   std::uint64_t hot_bytes_ = 0;
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
   object_counts seen_;  ///< of it, the events
+  // ---- with other shards
+  shard_commons* commons_ = nullptr;           ///< null: this is the only one
+  std::vector<std::uint32_t> to_tell_;         ///< owners
+  std::set<std::pair<time_point, entry*>> by_group_end_;
+  std::set<eviction_order::handle> followed_;  ///< held because they have children there
 };
 
 }  // namespace mooncaf

@@ -23,12 +23,21 @@ std::uint32_t object_table::owner_of(std::string_view name) const {
 tenant_view object_table::tenant(std::uint32_t owner) const {
   const auto& who = owners_[owner];
   tenant_view t{who.name, who.limit, who.seen};
-  t.counts.total_bytes = std::min(who.limit.bytes, total_bytes_);
-  t.counts.free_bytes = t.counts.total_bytes - std::min(t.counts.total_bytes, who.used_bytes);
+  const bool shared = commons_ && commons_->bounds(owner);
+  t.counts.total_bytes = std::min(who.limit.bytes, shared ? commons_->lent_memory() : total_bytes_);
+  t.counts.free_bytes = t.counts.total_bytes - std::min(t.counts.total_bytes, use_of_all(owner).bytes);
   t.counts.quarantined_bytes = who.resting_bytes;
   t.counts.disk_bytes = who.disk_bytes;
   for (const auto& [id, s] : segments_) t.counts.disk_total_bytes += s.ssd ? s.ssd->bytes : 0;
+  if (shared) t.counts.disk_total_bytes = commons_->lent_disks();
   t.counts.disk_total_bytes = std::min(who.limit.disk_bytes, t.counts.disk_total_bytes);
+  if (!shared) return t;
+  // What all shards have in common each tells a part of: who asks them all adds up.
+  for (const auto limit : {&tenant_limit::bytes, &tenant_limit::objects, &tenant_limit::disk_bytes})
+    if (t.limit.*limit != ~std::uint64_t{0}) t.limit.*limit = options_.shard.part_of(t.limit.*limit);
+  for (const auto figure :
+       {&object_counts::total_bytes, &object_counts::free_bytes, &object_counts::disk_total_bytes})
+    t.counts.*figure = options_.shard.part_of(t.counts.*figure);
   return t;
 }
 
@@ -51,6 +60,7 @@ void object_table::count_replica(const held& part, bool more) {
 }
 
 void object_table::take(const held& part) {
+  touch(part.owner);
   count_replica(part, true);
   used_bytes_ += part.bytes;
   owners_[part.owner].used_bytes += part.bytes;
@@ -60,6 +70,7 @@ void object_table::take(const held& part) {
 }
 
 void object_table::untake(const held& part) {
+  touch(part.owner);
   count_replica(part, false);
   used_bytes_ -= part.bytes;
   owners_[part.owner].used_bytes -= part.bytes;
@@ -75,6 +86,7 @@ time_point object_table::free_after_writing(const object& o, time_point now) con
 /// changed.
 void object_table::count_alone(object& o) {
   const bool alone = o.ticket == 0 && o.memory.empty();
+  if (alone != o.alone) touch(o.owner);
   owners_[o.owner].on_disk_alone += alone;
   owners_[o.owner].on_disk_alone -= o.alone;
   o.alone = alone;
@@ -88,43 +100,58 @@ bool object_table::is_saving(std::uint32_t owner) const {
   });
 }
 
-/// Room in the tenant's quota; its own objects make way for it. @returns none if that is not enough; what it
-/// is busy with otherwise.
+/// Room in the tenant's quota, which is taken at once where it is there; its own objects make way for it.
+/// @returns none if that is not enough; what it, or another shard, is busy with otherwise.
 object_table::way object_table::make_way(std::uint32_t owner, std::uint64_t bytes, bool another_object,
                                          bool lossy, time_point now) {
-  const auto limit = owners_[owner].limit;
-  if (bytes > limit.bytes) return way::none;
-  const auto fits = [&](std::uint64_t leaving_bytes, std::uint64_t leaving) {
-    const auto& who = owners_[owner];
-    const auto n = who.seen.objects - who.on_disk_alone + who.seen.reserved;
-    return who.used_bytes - leaving_bytes <= limit.bytes - bytes &&
-           (!another_object || n - leaving < limit.objects);
-  };
+  const quota_use room{bytes, another_object ? 1u : 0u};
+  if (bytes > owners_[owner].limit.bytes) return way::none;
   for (;;) {
-    if (fits(0, 0)) return way::made;
+    if (claim(owner, room)) return way::made;
     const auto& who = owners_[owner];
-    if (!lossy && fits(who.leaving_bytes, who.leaving)) return way::coming;
-    const auto made = evict_one(now, lossy, {owner});
+    if (!lossy && fits_quota(owner, room, who.leaving_bytes, who.leaving)) return way::coming;
+    if (!lossy && colder_elsewhere(owner, now) && ask_others(owner, room, false, now)) return way::late;
+    auto made = evict_one(now, lossy, {owner});
     const bool waits = made == way::none && (who.leaving > 0 || (!lossy && is_saving(owner)));
     if (made == way::late || waits) return way::late;
+    if (made == way::none && ask_others(owner, room, lossy, now)) return way::late;
+    if (made == way::none) made = evict_one(now, lossy, {owner, 0, true});
     if (made == way::none) return made;
   }
 }
 
-/// A directory that has begun with lower quotas finds more than they allow.
+/// @param leaving_bytes  of what is there, and is not counted; `leaving` objects.
+bool object_table::fits_quota(std::uint32_t owner, const quota_use& room, std::uint64_t leaving_bytes,
+                              std::uint64_t leaving) const {
+  const auto& limit = owners_[owner].limit;
+  const auto used = use_of_all(owner);
+  return used.bytes - leaving_bytes <= limit.bytes - room.bytes &&
+         (room.objects == 0 || used.objects - leaving < limit.objects);
+}
+
+/// A directory that has begun with lower quotas finds more than they allow. Where there are several shards,
+/// those make way that have more than their even part.
 void object_table::keep_quotas(time_point now) {
   for (std::uint32_t owner = 1; owner < owners_.size(); ++owner) {
+    const auto& limit = owners_[owner].limit;
+    const auto& shard = options_.shard;
+    const tenant_limit part{shard.part_of(limit.bytes), shard.part_of(limit.objects),
+                            shard.part_of(limit.disk_bytes)};
+    const auto over = [](const quota_use& u, const tenant_limit& l) {
+      return u.bytes - u.passing_bytes > l.bytes || u.objects - u.passing_objects > l.objects;
+    };
     const auto too_much = [&] {
-      const auto& who = owners_[owner];
-      const auto n = who.seen.objects - who.on_disk_alone + who.seen.reserved;
-      return who.used_bytes - who.resting_bytes - who.moving_bytes - who.leaving_bytes > who.limit.bytes ||
-             n - who.leaving > who.limit.objects;
+      tell(owner);
+      return over(use_of_all(owner), limit) && (!commons_ || over(own_use(owner), part));
     };
     for (auto made = way::made; too_much() && (made == way::made || made == way::coming);)
       made = evict_one(now, false, {owner});
-    const auto fits = [&] { return owners_[owner].disk_bytes <= owners_[owner].limit.disk_bytes; };
-    if (!fits()) forget_alone_if([&](std::string_view key) { return owner_of(key) == owner && !fits(); });
-    if (!fits()) give_up_on_disk(on_disk_of(owner), fits, now);
+    const auto fits = [&] {
+      tell(owner);
+      return use_of_all(owner).disk_bytes <= limit.disk_bytes ||
+             (commons_ && own_use(owner).disk_bytes <= part.disk_bytes);
+    };
+    make_way_on_disks(owner, fits, now);
   }
 }
 

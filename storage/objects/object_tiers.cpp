@@ -28,6 +28,7 @@ std::uint32_t object_table::mount_disk(std::string name, std::string host, std::
   s.ssd->policy = policy;
   s.ssd->bytes = bytes;
   memory->second.disk_beside = id;
+  say_lent();
   return id;
 }
 
@@ -93,6 +94,7 @@ void object_table::rank_on_disks(entry& e) {
 
 void object_table::charge_disk(disk_state& d, std::uint32_t owner, std::uint64_t bytes, bool more) {
   auto& own = owners_[owner].disk_bytes;
+  touch(owner);
   more ? d.used += bytes : d.used -= bytes;
   more ? own += bytes : own -= bytes;
 }
@@ -137,17 +139,24 @@ void object_table::give_up_on_disk(std::vector<disk_cursor> from, const std::fun
   }
 }
 
+/// Of all SSDs; what is not seen anyway first.
+void object_table::make_way_on_disks(std::uint32_t owner, const std::function<bool()>& enough,
+                                     time_point now) {
+  if (!enough()) forget_alone_if([&](std::string_view key) { return owner_of(key) == owner && !enough(); });
+  if (!enough()) give_up_on_disk(on_disk_of(owner), enough, now);
+}
+
 /// Room in what the owner may have of all SSDs, for which its own objects make way, and on this one, for
 /// which anybody's do; before all others what is not seen anyway.
 bool object_table::make_disk_room(disk_state& d, std::uint32_t owner, std::uint64_t bytes, time_point now) {
-  const auto& who = owners_[owner];
-  if (bytes > who.limit.disk_bytes || bytes > d.bytes) return false;
-  const auto within_share = [&] { return who.disk_bytes <= who.limit.disk_bytes - bytes; };
+  const auto limit = owners_[owner].limit.disk_bytes;
+  if (bytes > limit || bytes > d.bytes) return false;
+  const quota_use room{0, 0, bytes};
+  if (!claim(owner, room)) {
+    make_way_on_disks(owner, [&] { return use_of_all(owner).disk_bytes <= limit - bytes; }, now);
+    if (!claim(owner, room)) return ask_others(owner, room, false, now), false;
+  }
   const auto fits = [&] { return d.used <= d.bytes - bytes; };
-  if (!within_share())
-    forget_alone_if([&](std::string_view key) { return owner_of(key) == owner && !within_share(); });
-  if (!within_share()) give_up_on_disk(on_disk_of(owner), within_share, now);
-  if (!within_share()) return false;
   while (!fits() && !d.alone.empty()) forget_alone(d.alone.begin()->first);
   if (fits()) return true;
   std::vector<disk_cursor> everybodys;

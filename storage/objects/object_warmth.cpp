@@ -90,7 +90,7 @@ bool object_table::drop_replicas(object& o, const std::function<bool(const held&
   if (it == o.memory.end() || replica_count(o) < 2) return false;
   const auto one = *it;
   for (const auto& part : o.memory)
-    if (part.one_with(one)) give_back(part, o.lease_end, now);
+    if (part.one_with(one)) give_back(part, protected_until(o), now);
   std::erase_if(o.memory, [&](const held& part) { return part.one_with(one); });
   return true;
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of the object store again, over a directory in three shards: those that count neither on one shard's room nor on groups."""
+"""Tests of the object store again, over a directory in three shards: those that do not count on one shard's room. And what goes over several of them: groups, chains, quotas."""
+import http.client
 import os
 import sys
+import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
 import store  # noqa: E402
@@ -9,21 +11,16 @@ import store_faults  # noqa: E402
 import store_ssd  # noqa: E402
 import store_tenants  # noqa: E402
 import store_world  # noqa: E402
-from cluster import Cluster, main, wait_until  # noqa: E402
-from store_world import NOT_SUPPORTED, Store, noise, package, ready  # noqa: E402
+from cluster import Cluster, free_port, main, wait_until  # noqa: E402
+from store_world import Store, noise, package, ready  # noqa: E402
 
 
 def test_another_number_of_shards_is_another_store():
-    from mooncaf.store import ReplicateConfig
-
     with Cluster() as cluster:
         world = Store(cluster, segments=2, size="30MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
         client = world.client()
         keys = [f"k{i}" for i in range(50)]
         assert client.put_batch(keys, [noise(5000, i) for i in range(50)]) == 0
-        together = ReplicateConfig()
-        together.group_ids = ["group"]
-        assert client.put("one of a group", b"x", together) == NOT_SUPPORTED
         assert {s["name"]: s["bytes"] for s in world.json("segments") if s["medium"] == "dram"} == {"s0": 30 << 20, "s1": 30 << 20}
         wait_until("all is on SSD", lambda: world.json("stat")["ssd_objects"] == 50)
         for shards, found in ((3, 50), (2, 0), (3, 0), (1, 0), (3, 0)):
@@ -38,7 +35,34 @@ def test_another_number_of_shards_is_another_store():
         client.close()
 
 
+def test_groups_and_parents_go_over_all_shards_from_python_command_line_and_door():
+    from mooncaf.store import ReplicateConfig
+
+    with Cluster() as cluster:
+        world = Store(cluster, segments=1, size="24MiB", lease="200ms")
+        client, port = world.client(), free_port()
+        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen", f"127.0.0.1:{port}"))
+        together = ReplicateConfig()
+        keys = [f"g{i}" for i in range(12)]
+        together.group_ids, together.parents = ["group"] * len(keys), [""] + keys[:-1]
+        assert client.put_batch(keys, [noise(1000, i) for i in range(len(keys))], together) == 0
+        world.run("put", "by command", "--group", "group", "--parent", keys[-1], stdin=b"x")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("PUT", "/objects/by-door?group=group&parent=g3", b"x")
+        assert connection.getresponse().status == 201
+        keys += ["by command", "by-door"]
+        assert client.batch_is_exist(keys) == [1] * len(keys)
+        large, n = noise(1 << 20, 1), 0
+        while client.is_exist(keys[5]) == 1:  # which leases it, and what goes with it
+            threading.Event().wait(0.25)
+            for n in range(n, n + 24):
+                client.put(f"large {n}", large)
+        assert client.batch_is_exist(keys) == [0] * len(keys)
+        client.close()
+
+
 TESTS = (
+    test_groups_and_parents_go_over_all_shards_from_python_command_line_and_door,
     test_another_number_of_shards_is_another_store,
     store.test_a_model_s_layers_come_and_go_one_by_one,
     store.test_coroutines_share_a_store,
@@ -53,6 +77,7 @@ TESTS = (
     store_faults.test_who_lends_waits_for_its_directory,
     store_ssd.test_a_directory_without_notes_takes_nothing_that_it_cannot_know_of,
     store_ssd.test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not,
+    store_tenants.test_tenants_share_a_store_and_nothing_else,
     store_tenants.test_the_door_takes_tenants_tokens,
     store_tenants.test_who_is_no_tenant_is_told_so,
 )

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <map>
 #include <numeric>
 #include <set>
@@ -23,8 +24,9 @@ struct sharded_cluster {
   std::vector<std::unique_ptr<segment_lender>> lenders;
   std::uint16_t port = 0;
 
-  explicit sharded_cluster(std::uint32_t shards, int segments = 2, std::vector<store_tenant> tenants = {}) {
-    start(shards, std::move(tenants));
+  explicit sharded_cluster(std::uint32_t shards, int segments = 2, std::vector<store_tenant> tenants = {},
+                           duration lease = 10s) {
+    start(shards, std::move(tenants), lease);
     for (int i = 0; i < segments; ++i) {
       segment_lender_options lend;
       lend.directory = address();
@@ -35,13 +37,13 @@ struct sharded_cluster {
       lenders.push_back(std::move(*l));
     }
   }
-  void start(std::uint32_t shards, std::vector<store_tenant> tenants = {}) {
+  void start(std::uint32_t shards, std::vector<store_tenant> tenants = {}, duration lease = 10s) {
     directory_server_options o;
     o.secret = secret;
     o.port = port;
     o.tenants = std::move(tenants);
     o.recovery = port == 0 ? 0ms : 500ms;
-    if (port != 0) o.table.lease = 10ms;
+    o.table.lease = port != 0 ? 10ms : lease;
     auto d = directory_shards::start(o, shards);
     REQUIRE_MESSAGE(d, (d ? "" : d.error().detail));
     directory = std::move(*d);
@@ -157,16 +159,60 @@ TEST_CASE("what is told of the whole store is that of all shards") {
         }) == 60);
 }
 
-TEST_CASE("groups are for a directory in one shard, parents for objects of one shard") {
-  for (const std::uint32_t shards : {1u, 2u}) {
-    sharded_cluster store{shards, 1};
+TEST_CASE("a group of objects of all shards leaves together when room is wanted") {
+  for (const std::uint32_t shards : {1u, 3u}) {
+    CAPTURE(shards);
+    sharded_cluster store{shards, 1, {}, 1ms};
     const auto c = store.client();
-    const std::string bytes = "bytes";
-    const outgoing_object of_group{"k", {std::as_bytes(std::span{bytes})}, {"group", {}, 0}};
-    const outgoing_object child{"child", {std::as_bytes(std::span{bytes})}, {{}, "parent", 0}};
-    CHECK(c->put({&of_group, 1}, {}).front() == (shards == 1 ? store_code::ok : store_code::not_supported));
-    CHECK(c->put({&child, 1}, {}).front() == store_code::ok);
+    const std::vector<std::byte> some(1000), large(1 * MiB);
+    const auto put = [&](const std::string& key, const std::vector<std::byte>& bytes, const std::string& group,
+                         const std::string& parent) {
+      const outgoing_object one{key, {std::span{bytes}}, {group, parent, 0}};
+      return c->put({&one, 1}, {}).front();
+    };
+    const auto keys = names(30);
+    for (const auto& key : keys) REQUIRE(put(key, some, "group", keys.front()) == store_code::ok);
+    // Until one of them makes way: then none is there, whichever is asked for first.
+    const auto left = [&] {
+      int n = 0;
+      for (const auto& key : keys) n += c->look(views({key})).front().code == store_code::ok;
+      return n;
+    };
+    const auto until = clock_type::now() + 60s;
+    int i = 0;
+    while (left() == 30 && clock_type::now() < until)
+      static_cast<void>(put("large " + std::to_string(i++), large, {}, {}));
+    CHECK(left() == 0);
+    CHECK(c->counts()->objects > 0);
   }
+}
+
+TEST_CASE("a parent stays as long as its child, in whatever shard they lie") {
+  sharded_cluster store{2, 1, {}, 1ms};
+  const auto c = store.client();
+  const std::vector<std::byte> some(1000), large(512 * KiB);
+  const auto put = [&](const std::string& key, const std::vector<std::byte>& bytes, const std::string& parent) {
+    const outgoing_object one{key, {std::span{bytes}}, {{}, parent, 0}};
+    return c->put({&one, 1}, {}).front();
+  };
+  std::string parent = "parent", child = "child";
+  while (shard_of(parent, 2) != 0) parent += "'";
+  while (shard_of(child, 2) != 1) child += "'";
+  REQUIRE(put(parent, some, {}) == store_code::ok);
+  REQUIRE(put(child, some, parent) == store_code::ok);
+  int i = 0;
+  const auto fill = [&](int n) {
+    for (const auto end = i + n; i < end; ++i) REQUIRE(put("large " + std::to_string(i), large, {}) == store_code::ok);
+  };
+  const auto is_there = [&](const std::string& key) {
+    return c->look(views({key})).front().code == store_code::ok;
+  };
+  while (is_there(child)) {
+    fill(1);
+    CHECK((is_there(parent) || !is_there(child)));
+  }
+  for (int n = 0; is_there(parent) && n < 100; ++n) fill(1);
+  CHECK_FALSE(is_there(parent));
 }
 
 TEST_CASE("a segment is drained in all shards, and tasks are known by their ids") {
@@ -228,26 +274,56 @@ TEST_CASE("the next directory of as many shards knows what there was; one of ano
   }
 }
 
-TEST_CASE("quotas of all shards together are what a tenant may have") {
+TEST_CASE("a quota is one over all shards, whatever keys a tenant has") {
   const std::string key = "key of the tenant a, 32 bytes...";
-  sharded_cluster store{3, 2, {{"a", key, {1 * MiB + 1, 100}}}};
+  sharded_cluster store{3, 2, {{"a", key, {1 * MiB + 1, 100}}}, 1ms};
   const auto c = store.client(key);
   const auto tenants = c->tenants();
   REQUIRE(tenants);
   REQUIRE(tenants->size() == 1);
   CHECK(tenants->front().limit.bytes == 1 * MiB + 1);
   CHECK(tenants->front().limit.objects == 100);
-  const auto keys = names(300);
-  for (const auto& k : keys) CHECK(all_are(put_all(*c, {k}), store_code::ok));  // its own make way
-  CHECK(c->counts()->objects <= 100);
-  CHECK(c->counts()->objects > 90);
-  CHECK(holds_its_key(*c, keys.back()));
+  std::vector<std::string> of_one, of_others;
+  for (int i = 0; of_one.size() < 150 || of_others.size() < 150; ++i) {
+    auto k = "k" + std::to_string(i);
+    (shard_of(all_of("a") + k, 3) == 0 ? of_one : of_others).push_back(std::move(k));
+  }
+  for (std::size_t i = 0; i < 100; ++i) REQUIRE(all_are(put_all(*c, {of_one[i]}), store_code::ok));
+  CHECK(c->counts()->objects == 100);  // all of them in one shard
+  CHECK(c->counts()->evictions == 0);
+  for (std::size_t i = 0; i < 150; ++i) {
+    REQUIRE(all_are(put_all(*c, {of_others[i]}), store_code::ok));  // others make way
+    REQUIRE(c->counts()->objects <= 100);
+  }
+  CHECK(c->counts()->objects > 80);
+  CHECK(holds_its_key(*c, of_others[149]));
   CHECK(store.client()->list("", 1000).objects.empty());
+}
 
-  directory_server_options few;
-  few.secret = secret;
-  few.tenants = {{"b", key, {1 * MiB, 2}}};
-  const auto refused = directory_shards::start(few, 3);
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error() == ec::invalid_argument);
+TEST_CASE("writers in all shards at once never have more than a quota, and are not refused within it") {
+  const std::string key = "key of the tenant a, 32 bytes...";
+  sharded_cluster store{3, 2, {{"a", key, {1 * MiB, 50}}}, 1ms};
+  const auto observer = store.client();
+  std::vector<std::thread> writers;
+  std::atomic<int> refused{0}, working{3};
+  for (int w = 0; w < 3; ++w)
+    writers.emplace_back([&, w] {
+      const auto c = store.client(key);
+      std::vector<std::byte> bytes(30'000);
+      for (int i = 0; i < 150; ++i) {
+        const auto name = std::to_string(w) + "/" + std::to_string(i);
+        const outgoing_object one{name, {std::span{std::as_const(bytes)}}, {"group " + std::to_string(i % 4), "0/0", 0}};
+        refused += c->put({&one, 1}, {}).front() != store_code::ok;
+      }
+      --working;
+    });
+  while (working > 0) {
+    const auto all = observer->tenants();
+    REQUIRE(all);
+    CHECK(all->front().counts.total_bytes - all->front().counts.free_bytes <= 1 * MiB);
+    std::this_thread::yield();
+  }
+  for (auto& w : writers) w.join();
+  CHECK(refused == 0);
+  CHECK(observer->counts()->reserved == 0);
 }
