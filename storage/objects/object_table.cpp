@@ -205,7 +205,10 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
   if (found == tickets_.end() || found->second->second.writer != writer) return store_code::not_found;
   auto& e = *found->second;
   auto& o = e.second;
-  if (o.in) follow_group(o.in->second, now);  // what has become of the others before does not concern it
+  // What has become of its group until now does not concern it, nor what it joins.
+  if (o.in) follow_group(o.in->second, now);
+  if (const auto was = objects_.find(e.first); was != objects_.end() && was->second.in)
+    follow_group(was->second.in->second, now);
   if (o.moves && !still_moves(e, checksum)) {
     erase(e, free_after_writing(o, now), now);
     return store_code::not_found;

@@ -2,7 +2,7 @@
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
 lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands
 still, bits of the lent memory and of what is on SSD flip, and memory is full, with an SSD behind it or without. The directory
-is in one, two or three shards. Some
+is in one, two or three shards. Some objects belong to groups, or have a parent; some
 objects are wider than a segment; replicas are copied and moved by tasks; where this runs as root some clients are another
 user's processes, which may not map the memory and go through the network.
 

@@ -86,9 +86,18 @@ class Client:
         do()
 
     def policy(self, key):
-        config = self.Config()
+        config = self.ties([key])
         config.replica_num = self.dice.choice((1, 2))
         config.with_hard_pin = key.endswith("/0")  # nothing may take it but its owner
+        return config
+
+    def ties(self, keys):
+        """Some belong to a group, some to a parent, of whatever client and shard, there or not."""
+        config = self.Config()
+        if self.dice.random() < 0.2:
+            config.group_ids = [f"group {self.dice.randrange(4)}"] * len(keys)
+        if self.dice.random() < 0.2:
+            config.parents = [self.any_key() for _ in keys]
         return config
 
     def outcome(self, code):
@@ -129,7 +138,7 @@ class Client:
         size, version = min(self.size(), 300_000), time.monotonic_ns()
         for i, key in enumerate(keys):
             self.memory[i * size:(i + 1) * size] = value_of(key, version, size)
-        config = self.Config()
+        config = self.ties(keys)
         config.replica_num = self.dice.choice((1, 2))
         numbers = [self.begin("write", key, version=version, pinned=False) for key in keys]
         codes = self.store.batch_upsert_from(keys, [self.at + i * size for i in range(len(keys))], [size] * len(keys), config)

@@ -5,9 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "storage/objects/object_table.hpp"
 
@@ -234,6 +236,38 @@ TEST_CASE("a parent stays as long as it has a child, in whatever shard") {
   s.check_empty();
 }
 
+TEST_CASE("the next directory's shards know again what goes over all of them") {
+  shards s{2, 64 * MiB, {{"red", {10 * MiB, 100}}}};
+  const auto a = s.key_in(0, red + "a"), b = s.key_in(1, red + "b"), c = s.key_in(1, red + "c");
+  const auto hash = [](const std::string& key) { return XXH3_64bits(key.data(), key.size()); };
+  const auto bring = [&](const std::string& key, std::uint32_t segment, std::uint64_t ticket,
+                         std::uint64_t parent, const std::string& group) {
+    segment_record r;
+    r.ticket = r.version = ticket;
+    r.size = r.object_size = 4 * MiB;
+    r.published = true;
+    r.key = key;
+    r.parent = parent;
+    r.depth = parent == 0 ? 0 : 1;
+    r.group = group;
+    REQUIRE(s.of(key).remount(segment, "back" + std::to_string(segment), "h", 4 * MiB));
+    REQUIRE(s.of(key).recover(segment, std::move(r), s.now));
+  };
+  bring(b, 2, 1, hash(a), {});  // the child first
+  bring(a, 1, 2, 0, red + "g");
+  bring(c, 3, 3, 0, red + "g");
+  for (auto& t : s.tables) t->end_recovery(s.now);
+  for (auto& t : s.tables) t->tell_others();
+  CHECK(s.commons->used(1).bytes == 12 * MiB);  // more than the quota is by now: something goes
+  s.pass(lease);
+  s.pass(lease);
+  s.deliver_all();
+  CHECK(s.commons->used(1).bytes <= 10 * MiB);
+  CHECK((s.has(a) || !s.has(b)));
+  CHECK(s.has(a) == s.has(c));
+  s.check_empty();
+}
+
 TEST_CASE("chains that go round in a circle, over shards, keep nobody from the memory") {
   shards s{2, 64 * MiB};
   const auto a = s.key_in(0, "a"), b = s.key_in(1, "b");
@@ -377,4 +411,50 @@ TEST_CASE("whatever is done in whatever order, and however late shards hear of e
   }
   CHECK(delivered > 1000);
   CHECK(evicted > 1000);
+}
+
+TEST_CASE("shards in threads of their own keep one quota, and leave nothing behind") {
+  constexpr std::uint32_t count = 3;
+  const tenant_limit limit{3 * MiB, 60};
+  shards s{count, 8 * MiB, {{"red", limit}}};
+  std::atomic<std::uint32_t> working{count};
+  std::atomic<std::uint64_t> stored{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < count; ++i)
+    threads.emplace_back([&, i] {
+      auto& table = *s.tables[i];
+      std::mt19937_64 random{i};
+      auto now = s.now;
+      for (int n = 0; n < 3000; ++n) {
+        now += std::chrono::milliseconds(random() % 20);
+        for (const auto& m : s.commons->take_messages(i)) table.hear(m, now);
+        const auto key = s.key_in(i, (random() % 2 ? red : std::string{}) + std::to_string(random() % 100));
+        const auto whose = key.front() == '\0' ? red : std::string{};
+        const auto group = random() % 2 ? whose + "g" + std::to_string(random() % 5) : std::string{};
+        const auto parent = random() % 2 ? whose + std::to_string(random() % 100) + "#0" : std::string{};
+        if (random() % 3 == 0) {
+          static_cast<void>(table.find(key, now));
+        } else if (random() % 10 == 0) {
+          static_cast<void>(table.remove(key, random() % 2 == 0, now));
+        } else if (const auto room = table.reserve(1, key, 1 + random() % (60 * KiB), {}, {}, now, {group, parent});
+                   room.code == store_code::ok) {
+          stored += table.publish(1, room.ticket, 1, now) == store_code::ok;
+        }
+        table.tick(now);
+        table.tell_others();
+      }
+      --working;
+    });
+  std::uint64_t looks = 0, over = 0;
+  for (; working > 0; ++looks) {
+    const auto used = s.commons->used(1);
+    over += used.bytes > limit.bytes || used.objects > limit.objects;
+    std::this_thread::yield();
+  }
+  for (auto& t : threads) t.join();
+  CHECK(over == 0);
+  CHECK(looks > 0);
+  CHECK(stored > 100);
+  s.now += 1h;
+  s.check_empty();
 }
