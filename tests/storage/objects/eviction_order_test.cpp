@@ -44,7 +44,7 @@ struct store {
     const auto r = table.reserve(1, key, 64, {}, {}, now, ties);
     return r.code == store_code::ok && table.publish(1, r.ticket, 0, now) == store_code::ok;
   }
-  bool there(const std::string& key) const { return table.look(key, now).code == store_code::ok; }
+  bool there(const std::string& key) { return table.look(key, now).code == store_code::ok; }
   object_table table;
   time_point now{1h};
 };
