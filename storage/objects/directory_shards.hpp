@@ -18,7 +18,8 @@ namespace mooncaf {
 /// @thread  as `directory_server`
 class directory_shards {
  public:
-  /// @param options  of all of them. All together a tenant has no more than its quota, wherever its keys fall.
+  /// @param options  of all of them. All together a tenant has no more than its quota, wherever its keys
+  /// fall.
   /// @param count  from one to `shards_max`.
   /// @error those of `directory_server::start`
   static result<std::unique_ptr<directory_shards>> start(const directory_server_options& options,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/objects/key_shard.hpp"
 #include "storage/objects/object_table.hpp"
 
 namespace mooncaf {
@@ -305,8 +306,7 @@ void object_table::leave_chain(const entry& e) {
   const auto& o = e.second;
   if (!commons_) return;
   followed_.erase(o.place);
-  if (o.parent == 0 || !commons_->leave_chain(text_hash{}(e.first), o.parent, is_elsewhere(o.parent)))
-    return;
+  if (o.parent == 0 || !commons_->leave_chain(text_hash{}(e.first), o.parent, is_elsewhere(o.parent))) return;
   shard_message childless{shard_message::kind::childless, options_.shard.index};
   childless.hash = o.parent;
   commons_->post(shard_of(o.parent, options_.shard.count), std::move(childless));

@@ -482,8 +482,9 @@ bool object_table::consistent() const {
     total += s.space.total_bytes();
     free += s.space.free_bytes();
   }
-  return disks_consistent() && members == grouped && with_group == by_group_end_.size() && hanging == should_hang && in_flight == tickets_.size() &&
-         object_bytes == object_bytes_ && quarantined == quarantined_bytes_ && total == total_bytes_ &&
+  return disks_consistent() && members == grouped && with_group == by_group_end_.size() &&
+         hanging == should_hang && in_flight == tickets_.size() && object_bytes == object_bytes_ &&
+         quarantined == quarantined_bytes_ && total == total_bytes_ &&
          held_bytes + quarantined == used_bytes_ && free == total_bytes_ - used_bytes_ && owners_agree();
 }
 

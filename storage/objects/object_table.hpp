@@ -35,60 +35,13 @@
 #include "storage/objects/decayed_rate.hpp"
 #include "storage/objects/eviction_order.hpp"
 #include "storage/objects/key_scope.hpp"
-#include "storage/objects/key_shard.hpp"
+#include "storage/objects/object_journal.hpp"
+#include "storage/objects/object_table_options.hpp"
 #include "storage/objects/object_terms.hpp"
 #include "storage/objects/offset_allocator.hpp"
 #include "storage/objects/shard_commons.hpp"
 
 namespace mooncaf {
-
-struct object_table_options {
-  duration lease = std::chrono::seconds(10);     ///< how long a look protects what was found
-  duration soft_pin = std::chrono::minutes(30);  ///< where a put does not say
-  duration soft_pin_max = std::chrono::hours(24);
-  /// How long the bytes of a writer that was lost stay unused: what it sent may still be on its way.
-  duration quarantine = std::chrono::seconds(10);
-  /// How long a writer keeps room for an object that it has not named.
-  duration ahead_for = std::chrono::seconds(2);
-  double high_watermark = 0.95,
-         low_watermark = 0.90;  ///< shares of all bytes; above the one, down to the other
-  eviction_rule eviction = eviction_rule::lru;
-  /// Uses of an object that lie no farther apart are one: who asks whether it is there reads it next.
-  duration one_use = std::chrono::seconds(1);
-  /// An object that is read more often gets a replica on another host, where room is free; zero: none does.
-  double hot_reads_per_s = 0;
-  std::uint32_t hot_replicas = 2;  ///< of such an object, at most
-  double hot_share = 0.1;          ///< of all bytes, at most, are in replicas that were made so
-  std::uint64_t seed = 1;          ///< of the choice between segments
-  /// Grows from one directory to the next, so that of two values of a key the later one is known.
-  std::uint64_t first_ticket = 1;
-  /// By name. Keys say whose objects are; see `key_scope`. Of others nothing is bounded.
-  std::vector<std::pair<std::string, tenant_limit>> tenants = {};
-  shard_place shard = {};  ///< numbers of segments are those of no other shard
-  /// With the other shards of the directory; null: there is none, or it hears nothing of them.
-  std::shared_ptr<shard_commons> commons = {};
-};
-
-/// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
-/// functions.
-class object_journal {
- public:
-  virtual ~object_journal() = default;
-  virtual void reserved(std::uint32_t segment, const segment_record& record) = 0;
-  virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key,
-                         std::string_view group) = 0;
-  /// @param offset  of the memory, which the ticket had. @param rests  for so long nobody else gets it.
-  virtual void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) = 0;
-  /// An SSD is to forget an object.
-  virtual void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) = 0;
-  /// What was known of the key counts no more: it was removed, or has another value.
-  virtual void changed(std::string_view key) = 0;
-  /// The lender of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
-  /// says how it went.
-  virtual void save(std::uint32_t to, const segment_record& record, std::string_view key,
-                    std::string_view group, std::span<const replica_place> from) = 0;
-  virtual void load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) = 0;
-};
 
 /// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
 class object_table {
@@ -554,8 +507,8 @@ class object_table {
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
   object_counts seen_;  ///< of it, the events
   // ---- with other shards
-  shard_commons* commons_ = nullptr;           ///< null: this is the only one
-  std::vector<std::uint32_t> to_tell_;         ///< owners
+  shard_commons* commons_ = nullptr;    ///< null: this is the only one
+  std::vector<std::uint32_t> to_tell_;  ///< owners
   std::set<std::pair<time_point, entry*>> by_group_end_;
   std::set<eviction_order::handle> followed_;  ///< held because they have children there
 };

@@ -153,7 +153,8 @@ bool object_table::make_disk_room(disk_state& d, std::uint32_t owner, std::uint6
   if (bytes > limit || bytes > d.bytes) return false;
   const quota_use room{0, 0, bytes};
   if (!claim(owner, room)) {
-    make_way_on_disks(owner, [&] { return use_of_all(owner).disk_bytes <= limit - bytes; }, now);
+    make_way_on_disks(
+        owner, [&] { return use_of_all(owner).disk_bytes <= limit - bytes; }, now);
     if (!claim(owner, room)) return ask_others(owner, room, false, now), false;
   }
   const auto fits = [&] { return d.used <= d.bytes - bytes; };

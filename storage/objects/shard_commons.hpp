@@ -114,7 +114,8 @@ class shard_commons {
   bool take(std::uint32_t owner, const quota_use& more) noexcept;
   /// One shard's part has changed, whatever the quota.
   void change(std::uint32_t owner, const quota_use& was, const quota_use& is) noexcept;
-  /// When what the shard would give up first of the tenant's was used last; `never`: it has nothing to give up.
+  /// When what the shard would give up first of the tenant's was used last; `never`: it has nothing to give
+  /// up.
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
   void say_coldest(std::uint32_t owner, std::uint32_t shard, std::int64_t used_at) noexcept;
   std::int64_t coldest(std::uint32_t owner, std::uint32_t shard) const noexcept;
