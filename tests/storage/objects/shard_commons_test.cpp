@@ -26,7 +26,8 @@ struct shards {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::deque<shard_message>> on_the_way;  // to, from
   time_point now{1h};
 
-  explicit shards(std::uint32_t count, std::uint64_t bytes, std::vector<std::pair<std::string, tenant_limit>> tenants = {}) {
+  explicit shards(std::uint32_t count, std::uint64_t bytes,
+                  std::vector<std::pair<std::string, tenant_limit>> tenants = {}) {
     std::vector<tenant_limit> limits;
     for (const auto& [name, limit] : tenants) limits.push_back(limit);
     commons = std::make_shared<shard_commons>(count, limits);
@@ -46,7 +47,8 @@ struct shards {
     for (int i = 0;; ++i)
       if (auto key = begin + "#" + std::to_string(i); shard_of(key, commons->count()) == shard) return key;
   }
-  store_code put(const std::string& key, std::uint64_t size, const object_ties& ties = {}, put_policy policy = {}) {
+  store_code put(const std::string& key, std::uint64_t size, const object_ties& ties = {},
+                 put_policy policy = {}) {
     const auto room = of(key).reserve(1, key, size, policy, {}, now, ties);
     const auto code = room.code == store_code::ok ? of(key).publish(1, room.ticket, size, now) : room.code;
     of(key).tell_others();
@@ -72,7 +74,8 @@ struct shards {
       for (auto& m : commons->take_messages(to)) on_the_way[{to, m.from}].push_back(std::move(m));
     std::erase_if(on_the_way, [](const auto& q) { return q.second.empty(); });
     if (on_the_way.empty()) return false;
-    auto& [ends, queue] = *std::next(on_the_way.begin(), static_cast<std::ptrdiff_t>(choose(on_the_way.size())));
+    auto& [ends, queue] =
+        *std::next(on_the_way.begin(), static_cast<std::ptrdiff_t>(choose(on_the_way.size())));
     const auto message = std::move(queue.front());
     queue.pop_front();
     tables[ends.first]->hear(message, now);
@@ -130,7 +133,8 @@ TEST_CASE("all of a quota is there for whatever keys a tenant has") {
 
 TEST_CASE("a shard that has nothing of a tenant's to give up lets others make room") {
   shards s{2, 64 * MiB, {{"red", {10 * MiB, 100}}}};
-  for (int i = 0; i < 10; ++i) REQUIRE(s.put(s.key_in(0, red + std::to_string(i)), 1 * MiB) == store_code::ok);
+  for (int i = 0; i < 10; ++i)
+    REQUIRE(s.put(s.key_in(0, red + std::to_string(i)), 1 * MiB) == store_code::ok);
   s.pass(lease);
   const auto other = s.key_in(1, red + "other");
   CHECK(s.put(other, 1 * MiB) == store_code::busy);
@@ -165,7 +169,8 @@ TEST_CASE("what nobody has used for long goes first, in whatever shard it lies")
   s.pass(1h);
   for (int i = 0; i < 5; ++i) REQUIRE(s.put(s.key_in(1, red + std::to_string(i)), 1 * MiB) == store_code::ok);
   s.pass(lease);
-  for (int i = 5; i < 10; ++i) REQUIRE(s.put_patiently(s.key_in(1, red + std::to_string(i)), 1 * MiB) == store_code::ok);
+  for (int i = 5; i < 10; ++i)
+    REQUIRE(s.put_patiently(s.key_in(1, red + std::to_string(i)), 1 * MiB) == store_code::ok);
   CHECK(s.tables[0]->counts().objects == 0);
   CHECK(s.tables[1]->counts().objects == 10);
   s.check_empty();
@@ -193,7 +198,8 @@ TEST_CASE("who gives up a member of a group gives up all of it, for all who ask 
     shards s{3, 64 * MiB};
     put_policy pinned, softly;
     pinned.hard_pin = softly.soft_pin = true;
-    const auto a = s.key_in(0, "a"), b = s.key_in(1, "b"), c = s.key_in(2, "c"), hard = s.key_in(1, "h"), soft = s.key_in(2, "s");
+    const auto a = s.key_in(0, "a"), b = s.key_in(1, "b"), c = s.key_in(2, "c"), hard = s.key_in(1, "h"),
+               soft = s.key_in(2, "s");
     for (const auto& key : {a, b, c}) REQUIRE(s.put(key, 1 * MiB, {"g"}) == store_code::ok);
     REQUIRE(s.put(hard, 1 * MiB, {"g"}, pinned) == store_code::ok);
     REQUIRE(s.put(soft, 1 * MiB, {"g"}, softly) == store_code::ok);
@@ -219,7 +225,8 @@ TEST_CASE("who gives up a member of a group gives up all of it, for all who ask 
 
 TEST_CASE("a parent stays as long as it has a child, in whatever shard") {
   shards s{2, 64 * MiB};
-  const auto parent = s.key_in(0, "parent"), child = s.key_in(1, "child"), grandchild = s.key_in(0, "grandchild");
+  const auto parent = s.key_in(0, "parent"), child = s.key_in(1, "child"),
+             grandchild = s.key_in(0, "grandchild");
   REQUIRE(s.put(parent, 16 * MiB) == store_code::ok);
   REQUIRE(s.put(child, 1 * MiB, {{}, parent}) == store_code::ok);
   REQUIRE(s.put(grandchild, 16 * MiB, {{}, child}) == store_code::ok);
@@ -320,7 +327,8 @@ struct world {
     const auto code = s.put(k, size, {group, parent}, policy);
     const bool and_still = parent_is_there && s.has(parent);
     if (code != store_code::ok) return;
-    there[k] = {size, group, and_still ? parent : std::string{}, policy.hard_pin, {}, step_number, step_number};
+    there[k] = {size,        group,      and_still ? parent : std::string{}, policy.hard_pin, {},
+                step_number, step_number};
   }
 
   void find() {
@@ -392,7 +400,9 @@ struct world {
 
 }  // namespace
 
-TEST_CASE("whatever is done in whatever order, and however late shards hear of each other, all of them are one store") {
+TEST_CASE(
+    "whatever is done in whatever order, and however late shards hear of each other, all of them are one "
+    "store") {
   std::uint64_t delivered = 0, evicted = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
@@ -436,7 +446,8 @@ TEST_CASE("shards in threads of their own keep one quota, and leave nothing behi
           static_cast<void>(table.find(key, now));
         } else if (random() % 10 == 0) {
           static_cast<void>(table.remove(key, random() % 2 == 0, now));
-        } else if (const auto room = table.reserve(1, key, 1 + random() % (60 * KiB), {}, {}, now, {group, parent});
+        } else if (const auto room =
+                       table.reserve(1, key, 1 + random() % (60 * KiB), {}, {}, now, {group, parent});
                    room.code == store_code::ok) {
           stored += table.publish(1, room.ticket, 1, now) == store_code::ok;
         }

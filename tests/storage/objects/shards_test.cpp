@@ -165,8 +165,8 @@ TEST_CASE("a group of objects of all shards leaves together when room is wanted"
     sharded_cluster store{shards, 1, {}, 1ms};
     const auto c = store.client();
     const std::vector<std::byte> some(1000), large(1 * MiB);
-    const auto put = [&](const std::string& key, const std::vector<std::byte>& bytes, const std::string& group,
-                         const std::string& parent) {
+    const auto put = [&](const std::string& key, const std::vector<std::byte>& bytes,
+                         const std::string& group, const std::string& parent) {
       const outgoing_object one{key, {std::span{bytes}}, {group, parent, 0}};
       return c->put({&one, 1}, {}).front();
     };
@@ -191,7 +191,8 @@ TEST_CASE("a parent stays as long as its child, in whatever shard they lie") {
   sharded_cluster store{2, 1, {}, 1ms};
   const auto c = store.client();
   const std::vector<std::byte> some(1000), large(512 * KiB);
-  const auto put = [&](const std::string& key, const std::vector<std::byte>& bytes, const std::string& parent) {
+  const auto put = [&](const std::string& key, const std::vector<std::byte>& bytes,
+                       const std::string& parent) {
     const outgoing_object one{key, {std::span{bytes}}, {{}, parent, 0}};
     return c->put({&one, 1}, {}).front();
   };
@@ -202,7 +203,8 @@ TEST_CASE("a parent stays as long as its child, in whatever shard they lie") {
   REQUIRE(put(child, some, parent) == store_code::ok);
   int i = 0;
   const auto fill = [&](int n) {
-    for (const auto end = i + n; i < end; ++i) REQUIRE(put("large " + std::to_string(i), large, {}) == store_code::ok);
+    for (const auto end = i + n; i < end; ++i)
+      REQUIRE(put("large " + std::to_string(i), large, {}) == store_code::ok);
   };
   const auto is_there = [&](const std::string& key) {
     return c->look(views({key})).front().code == store_code::ok;
@@ -312,7 +314,8 @@ TEST_CASE("writers in all shards at once never have more than a quota, and are n
       std::vector<std::byte> bytes(30'000);
       for (int i = 0; i < 150; ++i) {
         const auto name = std::to_string(w) + "/" + std::to_string(i);
-        const outgoing_object one{name, {std::span{std::as_const(bytes)}}, {"group " + std::to_string(i % 4), "0/0", 0}};
+        const outgoing_object one{
+            name, {std::span{std::as_const(bytes)}}, {"group " + std::to_string(i % 4), "0/0", 0}};
         refused += c->put({&one, 1}, {}).front() != store_code::ok;
       }
       --working;
