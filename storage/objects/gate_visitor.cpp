@@ -139,11 +139,14 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
         sound = true;
         return fail(ec::not_found, "the gate: " + std::string{to_string(answer->code)});
       }
+      XXH3_state_t of_this;
+      XXH3_64bits_reset(&of_this);
       for (std::uint64_t left = r.bytes; left > 0;) {
         const auto part = piece->subspan(used).first(std::min<std::uint64_t>(left, piece->size() - used));
         const auto got = move_all(part, [&](std::span<std::byte> some) {
           auto moved = receive_whole(fd, some, limit());
-          XXH3_64bits_update(&hash, some.data(), some.size());
+          XXH3_64bits_update(&of_this, some.data(), some.size());
+          if (r.bytes < total) XXH3_64bits_update(&hash, some.data(), some.size());
           return moved;
         });
         if (!got) return fail(got.error());
@@ -151,10 +154,32 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
         used += part.size();
         if (used == piece->size()) ++piece, used = 0;
       }
+      const auto sum = XXH3_64bits_digest(&of_this);
+      if (sum != answer->checksum) {
+        sound = true;
+        return fail(ec::corrupt, "other bytes arrived than the gate sent");
+      }
+      if (r.bytes == total) {
+        sound = true;
+        return sum;
+      }
       at += r.bytes;
     }
     sound = true;
     return XXH3_64bits_digest(&hash);
+  });
+}
+
+result<std::uint64_t> gate_visitor::look(const gate_pass& pass, std::uint64_t offset, std::uint64_t bytes) {
+  return visit(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
+    const gate_wire::request r{gate_wire::op::look, offset, bytes};
+    if (auto sent = send_whole(fd, gate_wire::encode(r), limit()); !sent) return fail(sent.error());
+    const auto answer = hear(fd);
+    if (!answer) return fail(answer.error());
+    sound = true;
+    if (answer->code != store_code::ok)
+      return fail(ec::not_found, "the gate: " + std::string{to_string(answer->code)});
+    return answer->checksum;
   });
 }
 

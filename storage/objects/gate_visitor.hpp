@@ -1,5 +1,5 @@
 #pragma once
-// A tenant's way to a segment: through its gate.
+// A way to a segment through its gate: a tenant's, and that of everybody who wants an object looked at.
 
 #include <cstdint>
 #include <mutex>
@@ -25,11 +25,16 @@ class gate_visitor {
   gate_visitor(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
 
   /// @returns xxh3-64 of all bytes, which agrees with what the gate has computed.
-  /// @error `ec::not_found` for what is not the tenant's; others of the connection.
+  /// @error `ec::not_found` for what is not the tenant's, `ec::corrupt` for other bytes than the gate's;
+  /// others of the connection.
   result<std::uint64_t> write(const gate_pass& pass, std::uint64_t offset,
                               std::span<const std::span<const std::byte>> pieces);
   result<std::uint64_t> read(const gate_pass& pass, std::uint64_t offset,
                              std::span<const std::span<std::byte>> pieces);
+
+  /// Has the gate look at all of an object that lies there in one piece. @returns xxh3-64 of its bytes.
+  /// @error `ec::not_found` for what is not the tenant's, or no such object; others of the connection.
+  result<std::uint64_t> look(const gate_pass& pass, std::uint64_t offset, std::uint64_t bytes);
 
  private:
   struct kept {

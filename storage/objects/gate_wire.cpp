@@ -35,7 +35,7 @@ std::optional<greeting> parse_greeting(std::span<const std::byte, greeting_bytes
   const auto name = from.take(tenant_bytes_max);
   const auto end = std::find(name.begin(), name.end(), std::byte{0});
   g.tenant.assign(reinterpret_cast<const char*>(name.data()), static_cast<std::size_t>(end - name.begin()));
-  if (!is_tenant_name(g.tenant)) return std::nullopt;
+  if (!is_tenant_name(g.tenant) && g.tenant != everyone) return std::nullopt;
   return g;
 }
 
@@ -53,7 +53,7 @@ std::optional<request> parse_request(std::span<const std::byte, request_bytes> i
   const auto what = from.get<std::uint8_t>();
   request r{static_cast<op>(what), from.get<std::uint64_t>(), 0};
   r.bytes = from.get<std::uint64_t>();
-  if (what < 1 || what > 2 || r.bytes == 0 || r.bytes > most || r.offset > most) return std::nullopt;
+  if (what < 1 || what > 3 || r.bytes == 0 || r.bytes > most || r.offset > most) return std::nullopt;
   return r;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
-// What a tenant's client and the gate of a segment say to each other. Little-endian, over TCP.
+// What a client and the gate of a segment say to each other: a tenant's, which reads and writes through it,
+// and anybody else's that may not map the memory. Little-endian, over TCP.
 //
-//   greeting:  incarnation of the directory (64 bits) | tenant's name, filled up with zeros (64 bytes); then
-//   the
-//              handshake of `transport/`, of whose secret the directory told the client (`gate_key`)
-//   request:   1 read or 2 write (8 bits) | offset in the segment (64) | bytes (64); behind a write, the
-//   bytes answer:    code (32 bits) | xxh3-64 of the bytes (64); behind a read that is ok, the bytes
+//   greeting:  incarnation of the directory (64 bits) | tenant's name, or `everyone`, filled up with zeros
+//              (64 bytes); then the handshake of `transport/`, of whose secret the directory told a tenant's
+//              client (`gate_key`)
+//   request:   1 read, 2 write or 3 look (8 bits) | offset in the segment (64) | bytes (64); behind a write,
+//              the bytes
+//   answer:    code (32 bits) | xxh3-64 of the bytes (64); behind a read that is ok, the bytes
 
 #include <array>
 #include <cstddef>
@@ -26,6 +28,10 @@ inline constexpr node_id gate_node{5}, visitor_node{6};
 /// Of one read: all of it lies in the gate's memory while it is looked at.
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
+/// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look alone; for
+/// the rest he has the data plane.
+inline constexpr std::string_view everyone = "*";
+
 struct greeting {
   std::uint64_t incarnation = 0;
   std::string tenant;
@@ -34,7 +40,11 @@ inline constexpr std::size_t greeting_bytes = 8 + tenant_bytes_max;
 std::array<std::byte, greeting_bytes> encode(const greeting& g);
 std::optional<greeting> parse_greeting(std::span<const std::byte, greeting_bytes> in);
 
-enum class op : std::uint8_t { read = 1, write };
+enum class op : std::uint8_t {
+  read = 1,
+  write,
+  look,  ///< the checksum alone of all bytes of a published object, which lie in one piece
+};
 struct request {
   op what = op::read;
   std::uint64_t offset = 0, bytes = 0;

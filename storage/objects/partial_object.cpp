@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "storage/objects/store_client.hpp"
 #include "storage/objects/waiting_for_room.hpp"
@@ -136,25 +138,58 @@ void store_client::give_up(std::span<const std::shared_ptr<partial_object>> obje
   revoke(all);
 }
 
-/// Chooses a mapped replica that agrees with the checksum, or any that is not mapped.
-bool store_client::find_sound(object_view& object) {
+/// How one call reads parts of an object: from which replicas, and from which no more.
+struct store_client::parts_of_one {
+  std::vector<std::vector<replica_place>> read_from, not_from;
+  store_code why = store_code::transfer_failed;  ///< not from those
+};
+
+/// Chooses a replica of which all agrees with the checksum, the nearest first. @returns false if there is
+/// none any more.
+bool store_client::find_sound(object_view& object, parts_of_one& reading) {
   if (!object.sound.empty()) return true;
   reach_all(object.places);
+  const auto is = [](std::span<const replica_place> replica) {
+    return [=](const auto& other) {
+      return std::equal(replica.begin(), replica.end(), other.begin(), other.end());
+    };
+  };
   for (const auto replica : nearest_first(object)) {
-    if (reach_.is_local(replica)) {
-      const auto sum = reach_.checksum(replica);
-      if (!sum || *sum != object.checksum) continue;
+    if (std::any_of(reading.not_from.begin(), reading.not_from.end(), is(replica))) continue;
+    const auto good = reach_.agrees(replica, object.checksum);
+    if (good && *good) {
+      object.sound.assign(replica.begin(), replica.end());
+      return true;
     }
-    object.sound.assign(replica.begin(), replica.end());
-    return true;
+    reading.not_from.emplace_back(replica.begin(), replica.end());
+    if (good) reading.why = store_code::checksum_mismatch;
   }
   return false;
+}
+
+/// From one replica, or, where that fails or was torn, from another. @returns which of `read_from` it was, if
+/// the code is ok.
+std::pair<store_code, std::size_t> store_client::read_part(object_view& object, const part_to_read& part,
+                                                           parts_of_one& reading) {
+  while (find_sound(object, reading)) {
+    const auto read = reach_.read(part_of(object.sound, part.at, part.to.size()), {&part.to, 1}, false);
+    auto& all = reading.read_from;
+    if (read) {
+      if (all.empty() || all.back() != object.sound) all.push_back(object.sound);
+      return {store_code::ok, all.size() - 1};
+    }
+    if (read.error() == ec::corrupt) reading.why = store_code::checksum_mismatch;
+    reading.not_from.push_back(std::exchange(object.sound, {}));
+  }
+  return {reading.why, 0};
 }
 
 std::vector<store_code> store_client::read_parts(std::span<const std::string_view> keys,
                                                  std::span<object_view> objects,
                                                  std::span<const part_to_read> parts) {
   std::vector<store_code> codes(parts.size(), store_code::invalid_parameters);
+  std::vector<parts_of_one> reading(objects.size());
+  std::vector<std::size_t> read_from(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto& part = parts[i];
     auto& from = objects[part.object];
@@ -163,24 +198,22 @@ std::vector<store_code> store_client::read_parts(std::span<const std::string_vie
       continue;
     }
     if (part.to.empty() || part.at > from.size || part.to.size() > from.size - part.at) continue;
-    codes[i] = store_code::checksum_mismatch;
-    if (!find_sound(from)) continue;
-    const auto read = reach_.read(part_of(from.sound, part.at, part.to.size()), {&part.to, 1}, false);
-    codes[i] = read ? store_code::ok : store_code::transfer_failed;
-    if (!read) from.sound.clear();
+    std::tie(codes[i], read_from[i]) = read_part(from, part, reading[part.object]);
   }
   // Whoever is still in its places now was so all the time: what leaves them does not come back under a
   // lease.
   const auto now = find(keys);
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (codes[i] != store_code::ok) continue;
     const auto &before = objects[parts[i].object], &after = now[parts[i].object];
+    const auto& places = reading[parts[i].object].read_from[read_from[i]];
     const auto there = replicas_of(after.places, after.size);
-    const bool same =
-        after.code == store_code::ok && after.size == before.size && after.checksum == before.checksum &&
-        std::any_of(there.begin(), there.end(), [&](const auto& replica) {
-          return std::equal(replica.begin(), replica.end(), before.sound.begin(), before.sound.end());
-        });
-    if (codes[i] == store_code::ok && !same)
+    const bool same = after.code == store_code::ok && after.size == before.size &&
+                      after.checksum == before.checksum &&
+                      std::any_of(there.begin(), there.end(), [&](const auto& replica) {
+                        return std::equal(replica.begin(), replica.end(), places.begin(), places.end());
+                      });
+    if (!same)
       codes[i] = after.code == store_code::ok || after.code == store_code::not_found ? store_code::lease_ended
                                                                                      : after.code;
   }

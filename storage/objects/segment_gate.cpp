@@ -166,10 +166,25 @@ void segment_gate::serve(visit& v) {
     // Tenants that a later directory does not let in are not let in here.
     const auto served_by = ledger_.with([](segment_ledger& l) { return l.former().served_by; });
     if (who->incarnation < served_by) return;
-    const bool read_it = request->what == gate_wire::op::read;
-    if (!(read_it ? read(fd, who->tenant, *request) : write(fd, who->tenant, *request))) return;
+    if (!answer(fd, who->tenant, *request)) return;
     if (!set_asking(v, false)) return;
   }
+}
+
+/// @returns false if the connection is of no use any more.
+bool segment_gate::answer(int fd, const std::string& tenant, const gate_wire::request& r) {
+  switch (r.what) {
+    case gate_wire::op::read:
+      return read(fd, tenant, r);
+    case gate_wire::op::write:
+      return write(fd, tenant, r);
+    case gate_wire::op::look: {
+      gate_wire::answer a;
+      a.code = ledger_.look(tenant, r.offset, r.bytes, clock_type::now() + journal_limit, a.checksum);
+      return send_whole(fd, gate_wire::encode(a), clock_type::now() + progress_limit).has_value();
+    }
+  }
+  return false;
 }
 
 bool segment_gate::read(int fd, const std::string& tenant, const gate_wire::request& r) {

@@ -1,6 +1,7 @@
 #pragma once
 // Where a tenant's clients read and write their objects in a segment. They never get the memory itself, in
-// which other tenants' objects lie, nor the secret that opens it.
+// which other tenants' objects lie, nor the secret that opens it. And where clients of other hosts have a
+// whole object looked at of which they read a part.
 
 #include <atomic>
 #include <condition_variable>
@@ -62,6 +63,7 @@ class segment_gate {
   bool set_asking(visit& v, bool asks);
   void turn_out_slowest();
   result<gate_wire::greeting> greet(int fd);
+  bool answer(int fd, const std::string& tenant, const gate_wire::request& r);
   bool read(int fd, const std::string& tenant, const gate_wire::request& r);
   bool write(int fd, const std::string& tenant, const gate_wire::request& r);
 

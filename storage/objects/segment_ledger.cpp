@@ -149,11 +149,16 @@ void segment_ledger::forget(const span_key& what) {
 }
 
 segment_ledger::tenant_part* segment_ledger::part_at(std::uint64_t offset, std::uint64_t bytes) {
+  auto* const part = anyones_part_at(offset, bytes);
+  return part && !part->owner.empty() ? part : nullptr;
+}
+
+segment_ledger::tenant_part* segment_ledger::anyones_part_at(std::uint64_t offset, std::uint64_t bytes) {
   const auto after = lines_.upper_bound(offset);
   if (after == lines_.begin()) return nullptr;
   auto& part = std::prev(after)->second.part;
   const auto at = offset - part.offset;
-  return !part.owner.empty() && at <= part.size && bytes <= part.size - at ? &part : nullptr;
+  return at <= part.size && bytes <= part.size - at ? &part : nullptr;
 }
 
 namespace {

@@ -63,6 +63,8 @@ class segment_ledger {
   };
   /// @returns the part that `bytes` from `offset` on lie in; null if there is none. Until the next `apply`.
   tenant_part* part_at(std::uint64_t offset, std::uint64_t bytes);
+  /// The same of whatever lies there, also if it is no tenant's.
+  tenant_part* anyones_part_at(std::uint64_t offset, std::uint64_t bytes);
 
  private:
   struct line {

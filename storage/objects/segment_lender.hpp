@@ -27,7 +27,8 @@ struct segment_lender_options {
   std::string listen_host = "127.0.0.1";  ///< of the data plane
   std::uint16_t data_port = 0;
   std::string advertised_host;
-  std::uint16_t gate_port = 0;                ///< where tenants are let in, on the same host; 0: any free one
+  std::uint16_t gate_port =
+      0;  ///< of tenants, and of who has objects looked at, on the same host; 0: any free one
   std::shared_ptr<object_disk> disk;          ///< lent beside the memory; null: none
   std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
 };

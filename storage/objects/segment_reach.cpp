@@ -168,6 +168,8 @@ void segment_reach::open_way(way& w) {
                            : fail(by.error());
   w.problem = added ? error{} : added.error();
   if (peer) w.node = peer->address.node;
+  if (!s.address.gate_host.empty())
+    w.looker = std::make_unique<gate_visitor>(s.address.gate_host, s.address.gate_port);
 }
 
 result<remote_mover*> segment_reach::mover() {
@@ -302,6 +304,34 @@ result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at)
     XXH3_64bits_update(&hash, there.data(), there.size());
   }
   return XXH3_64bits_digest(&hash);
+}
+
+/// @error `ec::unavailable` where nobody looks.
+result<std::uint64_t> segment_reach::look_there(way& w, const replica_place& at) {
+  if (!w.looker || w.looker_fails) return fail(ec::unavailable, "nobody looks there");
+  // Of no directory in particular: what lets this process in is the store's key.
+  const gate_wire::greeting who{~std::uint64_t{0}, std::string{gate_wire::everyone}};
+  const gate_pass pass{who, gate_wire::gate_key(secret_, who)};
+  auto sum = patiently([&] { return w.looker->look(pass, at.offset, at.bytes); });
+  if (sum || sum.error() == ec::not_found) return sum;
+  w.looker_fails = true;  // as behind a firewall: who asks again would wait as long again
+  return fail(ec::unavailable, sum.error().detail);
+}
+
+result<bool> segment_reach::agrees(std::span<const replica_place> replica, std::uint64_t expected) {
+  if (replica.size() == 1) {
+    const auto w = open(replica.front().segment);
+    if (!w) return fail(w.error());
+    if ((*w)->gate) return true;  // which holds whatever part is read against the checksum
+    if (!(*w)->mapped) {
+      const auto sum = look_there(**w, replica.front());
+      if (sum) return *sum == expected;
+      if (sum.error() == ec::not_found) return fail(sum.error());
+    }
+  }
+  const auto sum = checksum(replica);
+  if (!sum) return fail(sum.error());
+  return *sum == expected;
 }
 
 }  // namespace mooncaf

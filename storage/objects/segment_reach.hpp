@@ -2,6 +2,7 @@
 // A client's ways to the memory of segments: mapped where they share a host, through the data plane
 // elsewhere.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -48,6 +49,11 @@ class segment_reach {
   result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces, bool arrived = true);
   /// Copies nothing where the segments are mapped. @returns xxh3-64 of the bytes there.
   result<std::uint64_t> checksum(std::span<const replica_place> at);
+  /// Whether a replica of a published object holds what it is to hold. What is mapped is looked at; what lies
+  /// on another host in one piece is looked at by its holder, so that it does not travel for that; stripes,
+  /// and what lies where no gate answers, are read.
+  /// @error as of `read`
+  result<bool> agrees(std::span<const replica_place> replica, std::uint64_t checksum);
 
  private:
   result<std::uint64_t> write_one(const replica_place& to, source_pieces pieces, bool& settled);
@@ -62,13 +68,16 @@ class segment_reach {
     std::unique_ptr<mapped_segment> mapped;        ///< or
     std::unique_ptr<gate_visitor> gate;            ///< or, if there is neither:
     node_id node;
-    error problem;  ///< neither
+    std::unique_ptr<gate_visitor> looker;   ///< of the last: who looks there for us; null: nobody
+    std::atomic<bool> looker_fails{false};  ///< its gate cannot be reached
+    error problem;                          ///< neither
   };
   std::shared_ptr<way> find(std::uint32_t segment) const;
   result<std::shared_ptr<way>> open(std::uint32_t segment);
   void open_way(way& w);
   result<remote_mover*> mover();
   std::optional<gate_pass> pass() const;
+  result<std::uint64_t> look_there(way& w, const replica_place& at);
   result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;
 
   std::string secret_, own_host_;

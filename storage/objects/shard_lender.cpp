@@ -23,8 +23,8 @@ struct shard_lender::life {
   std::unique_ptr<segment_door> door;
   std::unique_ptr<data_plane> plane;
   store_wire::segment_address address;
-  std::unique_ptr<segment_gate> gate;  ///< where there are tenants
-  std::uint64_t incarnation = 0;       ///< of the directory that knows it
+  std::unique_ptr<segment_gate> gate;
+  std::uint64_t incarnation = 0;  ///< of the directory that knows it
 };
 
 shard_lender::shard_lender(segment_lender_options options, std::uint32_t shards, std::function<void()> wrong)
@@ -107,7 +107,7 @@ result<void> shard_lender::mount() {
       if (!made) return fail(made.error());
       life_ = std::move(*made);
     }
-    if ((*link)->welcome().tenants && !life_->gate)
+    if (((*link)->welcome().tenants || options_.tcp) && !life_->gate)
       if (auto opened = open_gate(); !opened) return opened;
     const auto code = offer(**link);
     if (!code) return fail(code.error());

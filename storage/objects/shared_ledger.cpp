@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/base/hash.hpp"
+#include "storage/objects/gate_wire.hpp"
 
 namespace mooncaf {
 
@@ -38,6 +39,25 @@ store_code shared_ledger::read(std::string_view tenant, std::uint64_t offset, st
   lock.lock();
   const auto* const now = ledger_.part_at(offset, into.size());
   return now && now->owner == tenant && now->ticket == was.ticket ? store_code::ok : store_code::not_found;
+}
+
+store_code shared_ledger::look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes,
+                               time_point until, std::uint64_t& checksum) {
+  std::unique_lock lock{mutex_};
+  const auto whole = [&]() -> segment_ledger::tenant_part* {
+    auto* const part = ledger_.anyones_part_at(offset, bytes);
+    const bool his = part && (tenant == gate_wire::everyone || part->owner == tenant);
+    return his && part->sealed && part->offset == offset && part->size == bytes ? part : nullptr;
+  };
+  segment_ledger::tenant_part* part = nullptr;
+  if (!changed_.wait_until(lock, until, [&] { return (part = whole()) != nullptr; }))
+    return store_code::not_found;
+  const auto ticket = part->ticket;
+  lock.unlock();
+  checksum = XXH3_64bits(memory_.data() + offset, bytes);
+  lock.lock();
+  const auto* const now = whole();
+  return now && now->ticket == ticket ? store_code::ok : store_code::not_found;
 }
 
 shared_ledger::writing shared_ledger::begin(std::string_view tenant, std::uint64_t offset,

@@ -34,6 +34,12 @@ class shared_ledger {
   /// @error not_found for what is not the tenant's, checksum_mismatch
   store_code read(std::string_view tenant, std::uint64_t offset, std::span<std::byte> into, time_point until);
 
+  /// Looks at all bytes of a published object, which lie here in one piece. @param tenant  whose it is, or
+  /// `gate_wire::everyone`. @param checksum  xxh3-64 of what lies there.
+  /// @error not_found for what is not the tenant's, is not published, or is a part of an object
+  store_code look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until,
+                  std::uint64_t& checksum);
+
   /// A part of an object of the tenant's that is being written.
   struct writing {
     store_code code = store_code::not_found;

@@ -98,9 +98,9 @@ class store_client {
   /// Their room is free again.
   void give_up(std::span<const std::shared_ptr<partial_object>> objects);
   /// Copies parts of objects that `find` found, and asks afterwards whether they are still where they were.
-  /// Where memory is mapped, the first part of an object has all of it looked at: what its places hold agrees
-  /// with its checksum. Parts from another host are protected by the question and by what the transport
-  /// checks.
+  /// The first part of an object has all of the replica looked at, where it lies if that is in one piece: it
+  /// agrees with the checksum. Parts that come from another host are held against what its holder sent. From
+  /// a replica that does not agree, or cannot be read, another one takes over.
   /// @param objects  one for each key; leased anew. @returns a code for each part; of those that are not ok
   /// the bytes are undefined.
   std::vector<store_code> read_parts(std::span<const std::string_view> keys, std::span<object_view> objects,
@@ -213,7 +213,10 @@ class store_client {
   /// Replicas, those in mapped memory before the others, which come in an order that chance gives: readers
   /// elsewhere divide themselves among them.
   std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
-  bool find_sound(object_view& object);
+  struct parts_of_one;
+  bool find_sound(object_view& object, parts_of_one& reading);
+  std::pair<store_code, std::size_t> read_part(object_view& object, const part_to_read& part,
+                                               parts_of_one& reading);
   /// @error `ec::corrupt` if a part is not what was written.
   result<std::uint64_t> sum_to_publish(const partial_object& object);
 

@@ -29,7 +29,7 @@
 
 namespace mooncaf::store_wire {
 
-inline constexpr std::uint32_t version = 17;
+inline constexpr std::uint32_t version = 18;
 inline constexpr std::size_t header_bytes = 13;
 inline constexpr std::size_t frame_bytes_max = 64 * MiB;
 inline constexpr std::uint32_t batch_max = 64 * 1024;
@@ -156,7 +156,7 @@ struct segment_address {
   std::string unix_name;     ///< socket that hands out its descriptor to processes of the same host
   std::uint64_t region = 0;  ///< in the data plane of its process
   std::vector<std::byte> announcement;  ///< of that data plane
-  std::string gate_host;                ///< where tenants are let in; empty: nowhere
+  std::string gate_host;                ///< where tenants are let in, and objects looked at; empty: nowhere
   std::uint16_t gate_port = 0;
   friend bool operator==(const segment_address&, const segment_address&) = default;
 };

@@ -81,6 +81,27 @@ std::vector<std::byte> get(store_client& c, std::string_view key, store_code& co
   return bytes;
 }
 
+std::uint32_t segment_named(store_client& c, std::string_view name) {
+  const auto all = c.segments();
+  REQUIRE(all);
+  const auto found =
+      std::find_if(all->begin(), all->end(), [&](const auto& s) { return s.view.name == name; });
+  REQUIRE(found != all->end());
+  return found->view.id;
+}
+
+/// A bit of what lies in a place, whoever lends it: a second time, and it is as before.
+void flip(store_client& c, const replica_place& place, std::uint64_t at) {
+  const auto all = c.segments();
+  REQUIRE(all);
+  for (const auto& s : *all) {
+    if (s.view.id != place.segment) continue;
+    auto mapped = mapped_segment::map(s.address.unix_name, secret, clock_type::now() + 5s);
+    REQUIRE(mapped);
+    (*mapped)->bytes()[place.offset + at] ^= std::byte{1};
+  }
+}
+
 bool soon(const std::function<bool()>& holds) {
   for (const auto until = clock_type::now() + 20s; clock_type::now() < until; std::this_thread::yield())
     if (holds()) return true;
@@ -179,18 +200,7 @@ TEST_CASE("readers of other hosts divide themselves among all replicas of an obj
   const auto bytes = noise(10'000, 4);
   REQUIRE(put(*near, "k", bytes, two) == store_code::ok);
   const std::string_view key = "k";
-  const auto places = near->look({&key, 1}).at(0).places;
-  const auto segments = near->segments();
-  REQUIRE(segments);
-  REQUIRE(places.size() == 2);
-  for (const auto& s : *segments) {  // a byte that says which replica it is of; nobody compares parts that
-                                     // come from elsewhere
-    if (s.view.name != "s1") continue;
-    const auto place = places.at(places.at(0).segment == s.view.id ? 0 : 1);
-    auto mapped = mapped_segment::map(s.address.unix_name, secret, clock_type::now() + 5s);
-    REQUIRE(mapped);
-    (*mapped)->bytes()[place.offset] ^= std::byte{1};
-  }
+  const auto second = segment_named(*near, "s1");
   const auto read_by = [&](store_client& c) {
     std::size_t of_the_second = 0;
     for (int i = 0; i < 60; ++i) {
@@ -198,7 +208,8 @@ TEST_CASE("readers of other hosts divide themselves among all replicas of an obj
       std::byte first{};
       const part_to_read part{0, 0, {&first, 1}};
       REQUIRE(c.read_parts({&key, 1}, found, {&part, 1}).at(0) == store_code::ok);
-      of_the_second += first != bytes[0];
+      CHECK(first == bytes[0]);
+      of_the_second += found[0].sound.at(0).segment == second;
     }
     return of_the_second;
   };
@@ -206,6 +217,73 @@ TEST_CASE("readers of other hosts divide themselves among all replicas of an obj
   const auto of_the_second = read_by(*far);
   CHECK(of_the_second > 10);
   CHECK(of_the_second < 50);
+}
+
+TEST_CASE("parts of an object that was damaged where it lies are not handed out, on no host") {
+  const cluster world{2, 4 * MiB};
+  const auto near = world.client("host-0"), far = world.client("elsewhere");
+  // In one piece, and wider than a segment has room for.
+  for (const std::size_t size : {300'000ul, 5'000'000ul}) {
+    CAPTURE(size);
+    const auto bytes = noise(size, 5);
+    REQUIRE(put(*near, "k", bytes) == store_code::ok);
+    const std::string_view key = "k";
+    for (auto* const c : {near.get(), far.get()}) {
+      const auto read = [&] {
+        auto found = c->find({&key, 1});
+        std::vector<std::byte> some(1000);
+        const part_to_read part{0, 500, some};
+        const auto code = c->read_parts({&key, 1}, found, {&part, 1}).at(0);
+        CHECK((code != store_code::ok || std::equal(some.begin(), some.end(), bytes.begin() + 500)));
+        return code;
+      };
+      CHECK(read() == store_code::ok);
+      const auto place = near->look({&key, 1}).at(0).places.back();
+      flip(*near, place, place.bytes - 1);  // far from what is read
+      CHECK(read() == store_code::checksum_mismatch);
+      flip(*near, place, place.bytes - 1);
+      CHECK(read() == store_code::ok);
+    }
+    REQUIRE(near->remove({&key, 1}, true).at(0) == store_code::ok);
+  }
+}
+
+TEST_CASE("parts come from another replica where one was damaged or has gone") {
+  cluster world{2};
+  const auto near = world.client("host-0"), far = world.client("elsewhere");
+  put_policy two;
+  two.replicas = 2;
+  const auto bytes = noise(300'000, 6);
+  const std::string_view key = "k";
+  REQUIRE(put(*near, "k", bytes, two) == store_code::ok);
+  std::vector<std::byte> some(1000);
+  const part_to_read part{0, 500, some};
+  const auto read = [&](store_client& c, std::vector<object_view>& found) {
+    some.assign(some.size(), std::byte{0});
+    const auto code = c.read_parts({&key, 1}, found, {&part, 1}).at(0);
+    CHECK((code != store_code::ok || std::equal(some.begin(), some.end(), bytes.begin() + 500)));
+    return code;
+  };
+  const auto places = near->look({&key, 1}).at(0).places;
+  REQUIRE(places.size() == 2);
+  for (const auto& damaged : places) {
+    flip(*near, damaged, 700);
+    for (auto* const c : {near.get(), far.get()})
+      for (int i = 0; i < 20; ++i) {
+        auto found = c->find({&key, 1});
+        CHECK(read(*c, found) == store_code::ok);
+        CHECK(found[0].sound.at(0) != damaged);
+      }
+    flip(*near, damaged, 700);
+  }
+  const auto second = segment_named(*near, "s1");
+  auto found = far->find({&key, 1});
+  while (read(*far, found) == store_code::ok && found[0].sound.at(0).segment != second)
+    found = far->find({&key, 1});
+  REQUIRE(found[0].sound.at(0).segment == second);
+  world.lenders.at(1).reset();
+  CHECK(read(*far, found) == store_code::ok);
+  CHECK(found[0].sound.at(0).segment != second);
 }
 
 TEST_CASE("what was damaged while it was written part by part, in any order, is not published") {
