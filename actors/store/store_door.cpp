@@ -363,13 +363,16 @@ void master_questions(exposition& e, const store_wire::question_times& times) {
     const char* name;
     std::vector<op> questions;
   };
-  const std::array<row, 7> rows{{{"put_start", {op::reserve, op::put_next}},
-                                 {"put_end", {op::publish, op::put_next}},
-                                 {"put_revoke", {op::revoke}},
-                                 {"get_replica_list", {op::find}},
-                                 {"exist_key", {op::exists}},
-                                 {"remove", {op::remove}},
-                                 {"remove_all", {op::remove_all}}}};
+  const std::array<row, 10> rows{{{"put_start", {op::reserve, op::put_next}},
+                                  {"put_end", {op::publish, op::put_next}},
+                                  {"put_revoke", {op::revoke}},
+                                  {"get_replica_list", {op::find}},
+                                  {"exist_key", {op::exists}},
+                                  {"remove", {op::remove}},
+                                  {"remove_all", {op::remove_all}},
+                                  {"mount_segment", {op::mount}},
+                                  {"query_task", {op::query_task}},
+                                  {"update_task", {op::end_task}}}};
   for (const auto& [name, questions] : rows) {
     std::uint64_t asked = 0;
     for (const auto what : questions) {
@@ -442,7 +445,12 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("total_get_nums_", "The same: gets.", c.hits + c.misses);
   e.counter("master_evicted_key_count", "The same: objects that made way.", c.evictions);
   e.counter("master_evicted_size_bytes", "The same: their bytes.", c.evicted_bytes);
-  e.counter("put_start_alloc_failures", "The same: puts that found no room.", c.refused);
+  e.counter("master_put_start_alloc_failures_total", "The same: puts that found no room.", c.refused);
+  e.gauge("master_total_file_capacity_bytes", "The same: room on SSDs that is lent.", c.disk_total_bytes);
+  e.gauge("mem_cache_nums_", "The same: replicas in memory.", c.replicas);
+  e.gauge("file_cache_nums_", "The same: objects that lie on SSD.", c.disk_objects);
+  e.counter("file_cache_hit_bytes_total", "The same: bytes that were read from SSD.", c.loaded_bytes);
+  e.counter("master_promotion_completed_total", "The same: objects that came from SSD to stay.", c.promoted);
   master_questions(e, figures.times);
   const auto by_segment = [&](std::string_view name, std::string_view help, bool capacity, bool own_name) {
     e.family(name, "gauge", help);
@@ -460,17 +468,30 @@ std::string metrics_text(const directory_figures& figures,
              false);
   by_segment("segment_allocated_bytes", "The same: what of it is taken.", false, false);
   const auto by_tenant = [&](std::string_view name, std::string_view type, std::string_view help,
-                             const std::function<std::uint64_t(const tenant_view&)>& value) {
+                             const std::function<std::uint64_t(const tenant_view&)>& value,
+                             std::string_view of = "tenant") {
     if (tenants.empty()) return;
     e.family(name, type, help);
-    for (const auto& t : tenants) e.sample(value(t), label("tenant", t.name));
+    for (const auto& t : tenants) e.sample(value(t), label(of, t.name));
   };
+  const auto may_take = [](const tenant_view& t) { return t.counts.total_bytes; };
+  const auto takes = [](const tenant_view& t) { return t.counts.total_bytes - t.counts.free_bytes; };
+  by_tenant("mooncake_tenant_quota_requested_bytes", "gauge",
+            "As Mooncake's master has it: what a tenant was promised.", may_take, "tenant_id");
+  by_tenant("mooncake_tenant_quota_effective_bytes", "gauge", "The same: what it may take, which is as much.",
+            may_take, "tenant_id");
+  by_tenant("mooncake_tenant_quota_used_bytes", "gauge", "The same: what it takes.", takes, "tenant_id");
+  by_tenant(
+      "mooncake_tenant_quota_committed_count", "gauge", "The same: its objects.",
+      [](const tenant_view& t) { return t.counts.objects; }, "tenant_id");
+  if (!tenants.empty())
+    e.gauge("mooncake_tenant_quota_allocatable_capacity_bytes", "The same: memory that is lent.",
+            c.total_bytes);
   by_tenant("mooncaf_store_tenant_objects", "gauge", "Objects of a tenant.",
             [](const tenant_view& t) { return t.counts.objects; });
   by_tenant("mooncaf_store_tenant_bytes", "gauge", "Memory that a tenant's replicas take, resting or not.",
-            [](const tenant_view& t) { return t.counts.total_bytes - t.counts.free_bytes; });
-  by_tenant("mooncaf_store_tenant_quota_bytes", "gauge", "What of the memory a tenant may take.",
-            [](const tenant_view& t) { return t.counts.total_bytes; });
+            takes);
+  by_tenant("mooncaf_store_tenant_quota_bytes", "gauge", "What of the memory a tenant may take.", may_take);
   by_tenant("mooncaf_store_tenant_ssd_bytes", "gauge", "What of SSDs a tenant's objects take.",
             [](const tenant_view& t) { return t.counts.disk_bytes; });
   by_tenant("mooncaf_store_tenant_ssd_quota_bytes", "gauge", "What of SSDs a tenant may take.",

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The object store as one sees it from outside: the door's calls, metrics and page, and `mooncaf store top`."""
 import fcntl
+import fnmatch
 import http.client
 import json
 import os
 import pathlib
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -13,7 +15,19 @@ import termios
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import BINARY, Cluster, free_port, main, wait_until  # noqa: E402
-from store_world import Store, noise, package, ready  # noqa: E402
+from store_world import ROOT, Store, noise, package, ready  # noqa: E402
+
+
+def names_of_mooncake_s_master(said):
+    """Each of those that its `/metrics` prints is told of, or storage/objects/METRICS.md says why it is not."""
+    recorded = set((ROOT / "tests/data/store/master_metrics.txt").read_text().split())
+    page = (ROOT / "storage/objects/METRICS.md").read_text()
+    here, absent = (re.findall(r"`([\w*]+)`", "\n".join(line.split("|")[1] for line in page.split(mark)[1].split("<!-- end")[0].splitlines() if line.startswith("| `")))
+                    for mark in ("<!-- names here", "<!-- names not here"))
+    assert set(here) == said & recorded, set(here) ^ (said & recorded)
+    untold = {name for name in recorded - said if not any(fnmatch.fnmatchcase(name, pattern) for pattern in absent)}
+    idle = {pattern for pattern in absent if not any(fnmatch.fnmatchcase(name, pattern) for name in recorded - said)}
+    assert not untold and not idle, (untold, idle)
 
 
 def test_the_door_speaks_http():
@@ -56,7 +70,10 @@ def test_the_door_speaks_http():
         assert int(values['segment_allocated_bytes{segment="s0"}']) > 0 and int(values["mooncaf_store_hits_total"]) >= 6
         asked = {name: int(values[f"master_{name}_requests_total"]) for name in ("put_start", "put_end", "get_replica_list", "remove", "remove_all")}
         assert asked["put_start"] >= 3 and asked["put_end"] >= 2 and asked["get_replica_list"] >= 6 and asked["remove"] == 2 and asked["remove_all"] == 0, asked
-        assert int(values["put_start_alloc_failures"]) == int(values["mooncaf_store_refused_puts_total"]) >= 1
+        assert int(values["master_put_start_alloc_failures_total"]) == int(values["mooncaf_store_refused_puts_total"]) >= 1
+        assert int(values["mem_cache_nums_"]) >= 2 and values["file_cache_nums_"] == values["master_total_file_capacity_bytes"] == "0"
+        assert int(values["master_mount_segment_requests_total"]) >= 2, "one of each lender"
+        names_of_mooncake_s_master({line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")})
         moved = [int(values[f"mooncake_transfer_{what}_latency_count"]) for what in ("get", "put")]
         assert moved == [6, 2], moved
         found = 'mooncaf_store_directory_seconds_%s{question="find"%s}'

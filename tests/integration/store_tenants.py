@@ -138,6 +138,9 @@ def test_the_door_takes_tenants_tokens():
         ours, of_blue = ask("", "GET", "/metrics")[1].decode(), ask(blue, "GET", "/metrics")[1].decode()
         assert 'mooncaf_store_tenant_objects{tenant="blue"} 1' in ours and 'tenant="red"' in ours and "mooncaf_store_objects 2" in ours
         assert "mooncaf_store_objects 1" in of_blue and 'tenant="red"' not in of_blue and f"mooncaf_store_capacity_bytes {4 << 20}" in of_blue
+        quota = "mooncake_tenant_quota_%s_bytes{tenant_id=\"blue\"} %d\n"  # by the names of Mooncake's master
+        assert quota % ("used", 64) in ours and quota % ("requested", 4 << 20) in of_blue and quota % ("effective", 4 << 20) in of_blue
+        assert 'mooncake_tenant_quota_committed_count{tenant_id="blue"} 1' in ours and f"mooncake_tenant_quota_allocatable_capacity_bytes {4 << 20}" in of_blue
         figures = json.loads(ask(blue, "GET", "/store/figures")[1])
         assert figures["counts"]["objects"] == 1 and sum(s["used_bytes"] for s in figures["segments"]) == 64
 
