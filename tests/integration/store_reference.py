@@ -93,24 +93,54 @@ def fits(theirs, ours):
 def test_every_name_is_there_and_takes_what_the_reference_s_takes_or_is_in_the_table():
     recorded = json.loads((ROOT / "tests/data/store/names.json").read_text())
     ours = names_of(os.pathsep.join(sys.path[:2]))
-    missing, other = set(), []
+    missing, other = [], []
     for module, names in recorded.items():
         for name, about in names.items():
             own = ours[module].get(name)
             if name not in ours[module]:
-                missing.add(f"{module}.{name}")
+                missing.append(f"{module}.{name}")
             elif isinstance(about, dict):
-                missing |= {f"{module}.{name}.{m}" for m in about.keys() - own.keys()}
+                missing += [f"{module}.{name}.{m}" for m in about.keys() - own.keys()]
                 other += [f"{name}.{m}: {about[m]}, here {own[m]}" for m in about.keys() & own.keys()
                           if isinstance(about[m], list) and not (isinstance(own[m], (list, type(None))) and fits(about[m], own[m]))]
             elif not fits(about if isinstance(about, list) else None, own if isinstance(own, list) else None):
                 other.append(f"{name}: {about}, here {own}")
-    rows = (ROOT / "storage/python/README.md").read_text().split("<!-- names that are not there")[1].split("<!-- end")[0].splitlines()
-    told = {f"{row.split('|')[1].strip()}.{name}" for row in rows if row.startswith("| mooncake") for name in re.findall(r"`([\w.]+)`", row.split("|")[2])}
-    assert not other, other
-    assert missing == told, missing ^ told
+    assert not other and not missing, (other, missing)
     if REFERENCE:
         assert names_of(REFERENCE) == recorded
+
+
+def test_what_is_there_by_name_alone_says_so():
+    import asyncio
+
+    import mooncake.engine
+    import mooncake.store
+    from mooncaf import absent
+
+    rows = (ROOT / "storage/python/README.md").read_text().split("<!-- names that do nothing")[1].split("<!-- end")[0].splitlines()
+    told = {f"{row.split('|')[1].strip()}.{name}" for row in rows if row.startswith("| mooncake") for name in re.findall(r"`([\w.]+)`", row.split("|")[2])}
+    assert told == {f"mooncake.{module}.{name}" for module, names in (("store", absent.OF_THE_STORE), ("engine", absent.OF_THE_ENGINE)) for name in names}
+
+    def refused(call, how, *args):
+        try:
+            call(*args)
+        except how as e:
+            return str(e)
+        raise AssertionError(f"{call} went well")
+
+    tables = mooncake.store.EngramStore(0, mooncake.store.EngramStoreConfig(), None)
+    assert tables.remove_from_store(True) == -1012 and "-1012" in refused(tables.lookup, RuntimeError, [[1]]) and "-1012" in refused(tables.populate, RuntimeError, [])
+    assert tables.get_store_keys() == [] and mooncake.store.MooncakeDistributedStore().mount_segment("/tmp/file", 1 << 24) == {"ret": -1012, "segment_ids": []}
+    for calls in (mooncake.engine.create_rpc_client(), mooncake.engine.CoroRPCInterface()):
+        assert not calls.initialize() and not calls.start_server() and calls.send_data("127.0.0.1:1", b"x") == calls.send_tensor("127.0.0.1:1", None) == -303
+
+    async def ask():
+        return await mooncake.engine.create_rpc_server().send_data_async("127.0.0.1:1", b"x", asyncio.get_running_loop())
+
+    assert asyncio.run(ask()) == -303
+    assert mooncake.engine.SharedSegment.supported() is False and "-303" in refused(mooncake.engine.SharedSegment.create, RuntimeError, "name", 1 << 20, 1, 0)
+    for made_by_calls in (mooncake.engine.ReceivedData, mooncake.engine.InnerTransferEngine, mooncake.store.BufferLeaseView):
+        refused(made_by_calls, TypeError)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import json
 import os
 import socket
 
-from . import _store
+from . import _store, absent
 
-__all__ = ["TransferEngine", "TransferNotify", "TransferOpcode", "Read", "Write", "SUPPORT_CUDA", "SUPPORT_EFA", "SUPPORT_HIP",
+globals().update(absent.OF_THE_ENGINE)
+__all__ = [*absent.OF_THE_ENGINE, "TransferEngine", "TransferNotify", "TransferOpcode", "Read", "Write", "SUPPORT_CUDA", "SUPPORT_EFA", "SUPPORT_HIP",
            "SUPPORT_INTRA_NVLINK", "SUPPORT_MNNVL", "SUPPORT_MUSA"]
 
 SUPPORT_CUDA = SUPPORT_EFA = SUPPORT_HIP = SUPPORT_INTRA_NVLINK = SUPPORT_MNNVL = SUPPORT_MUSA = False

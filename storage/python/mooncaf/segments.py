@@ -7,7 +7,7 @@ from .types import QueryTaskResponse, ReplicaDescriptor
 
 __all__ = ["SegmentCalls"]
 
-OK, INVALID_PARAMETERS, NOT_FOUND = 0, -600, -704
+OK, INVALID_PARAMETERS, NOT_FOUND, NOT_SUPPORTED = 0, -600, -704, -1012
 SEGMENT_MIN = 16 << 20
 
 
@@ -37,7 +37,8 @@ class SegmentCalls:
         return OK if self._usable() is not None else INVALID_PARAMETERS
 
     def mount_segment(self, path, size, offset=0, protocol="tcp", location=""):
-        return {"ret": -1, "segment_ids": []}
+        """Of a file: memory that is lent is anonymous, and sealed against shrinking under those who have mapped it."""
+        return {"ret": NOT_SUPPORTED, "segment_ids": []}
 
     # ---- replicas
 

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 
-from . import _store, buffer_pool, memory, types
+from . import _store, absent, buffer_pool, memory, types
 from .arguments import how as _policy
 from .arguments import key as _key
 from .arguments import keys as _keys
@@ -27,7 +27,8 @@ from .tensors import ParallelAxis, ReadTarget, TensorParallelism, _deserialize_t
 from .types import *  # noqa: F403
 from .types import BufferHandle, ObjectDataType, ReplicaStatus, TaskStatus, TaskType
 
-__all__ = ["MooncakeDistributedStore", "ParallelAxis", "TensorParallelism", "ReadTarget", *memory.__all__, *types.__all__, *buffer_pool.__all__]
+__all__ = ["MooncakeDistributedStore", "ParallelAxis", "TensorParallelism", "ReadTarget", *memory.__all__, *types.__all__, *buffer_pool.__all__, *absent.OF_THE_STORE]
+globals().update(absent.OF_THE_STORE)
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):  # callers find the values in the module, too
     globals().update(_enum.__members__)
     __all__ += list(_enum.__members__)
