@@ -6,12 +6,12 @@
 
 namespace mooncaf {
 
-block_store::block_store(block_allocator slots, block_store_options options)
+block_store::block_store(block_allocator slots, block_store_options options, std::shared_ptr<prefix_tree> tree)
     : slots_(std::move(slots)),
       records_(slots_.total()),
-      directory_(options.max_pending_events),
-      index_(options.eviction),
-      note_moves_(options.note_moves) {
+      tree_(tree ? std::move(tree) : std::make_shared<prefix_tree>()),
+      dram_(tree_->open(storage_tier::dram, options.eviction)) {
+  tree_->tell({storage_tier::device, storage_tier::dram, storage_tier::ssd}, options.max_pending_events);
   count_[static_cast<int>(state::free)] = slots_.total();
 }
 
@@ -40,7 +40,7 @@ result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t c
   if (!record) return fail(record.error());
   // Blocks below a pinned one cannot go either, so this bound is optimistic; it spares the cache from being
   // emptied for a wish that no eviction could grant.
-  const std::size_t reachable = slots_.free_count() + index_.size() - index_.pinned();
+  const std::size_t reachable = slots_.free_count() + dram_.size() - dram_.pinned();
   while (count <= reachable && slots_.free_count() < count && evict_one()) {
   }
   if (slots_.free_count() < count) {
@@ -69,42 +69,46 @@ result<std::vector<slot_ref>> block_store::reserve(owner_id owner, std::size_t c
 }
 
 result<commit_outcome> block_store::commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                           std::uint64_t checksum, std::uint64_t used) {
+                                           std::uint64_t checksum) {
   if (slot >= records_.size() || !owner || records_[slot].owner != owner) {
     return fail(ec::not_found, "slot " + std::to_string(slot) + " is not held by owner " + to_string(owner));
   }
   slot_record& record = records_[slot];
-  if (record.at == state::committed && record.key == name.key) return commit_outcome::published;
+  if (record.at == state::committed && tree_->key(record.handle) == name.key) return commit_outcome::published;
   if (record.at != state::reserved) {
     return fail(ec::not_found, "slot " + std::to_string(slot) + " of owner " + to_string(owner) +
                                    " is not reserved any more, so it cannot be committed");
   }
-  const auto* parent = name.depth == 0 ? nullptr : directory_.find(name.parent);
-  if (parent && parent->name.depth + 1 != name.depth) {
+  const auto parent = name.depth == 0 ? prefix_tree::none : tree_->find(name.parent);
+  const bool follows = parent != prefix_tree::none && tree_->shown(parent).meets(kept);
+  if (follows && tree_->depth(parent) + 1 != name.depth) {
     return fail(ec::invalid_argument, "block " + to_string(name.key) + " at depth " +
                                           std::to_string(name.depth) + " follows a block at depth " +
-                                          std::to_string(parent->name.depth));
+                                          std::to_string(tree_->depth(parent)));
   }
-  const auto* known = directory_.find(name.key);
-  if (known && known->in_dram()) {
+  if (dram_.find(name.key) != prefix_tree::none) {
     set_state(slot, state::private_);
     ++stats_.duplicates;
     return commit_outcome::duplicate;
   }
-  if (name.depth != 0 && !parent) {
+  if (name.depth != 0 && !follows) {
     set_state(slot, state::private_);
     ++stats_.orphans;
     return commit_outcome::orphan;
   }
-  if (note_moves_ && known) moved_.push_back(name.key);
-  directory_.add_dram(name, checksum, slot);
   set_state(slot, state::committed);
-  record.key = name.key;
-  const auto now = next_time(used);
-  record.handle = index_.insert(name.key, name.parent, name.depth, used == 0 ? now : used);
-  index_.pin(record.handle);
+  const auto known = tree_->find(name.key);
+  const bool comes_down = known != prefix_tree::none && tree_->shown(known, storage_tier::device);
+  record.handle = dram_.insert(name.key, name.parent, name.depth, comes_down ? 0 : tree_->next_time());
+  content_of(record.handle) = {checksum, slot};
+  dram_.pin(record.handle);
   ++stats_.commits;
   return commit_outcome::published;
+}
+
+block_store::content& block_store::content_of(prefix_tree::handle h) {
+  if (h >= contents_.size()) contents_.resize(tree_->bound());
+  return contents_[h];
 }
 
 void block_store::detach(owner_record& owner, std::uint32_t slot) {
@@ -126,7 +130,7 @@ void block_store::let_go(owner_record& owner, std::uint32_t slot) {
   }
   detach(owner, slot);
   if (records_[slot].at == state::committed) {
-    index_.unpin(records_[slot].handle);
+    dram_.unpin(records_[slot].handle);
   } else {
     free_slot(slot);
   }
@@ -165,7 +169,7 @@ void block_store::release(owner_id owner, std::span<const std::uint32_t> slots) 
 void block_store::end(owner_id id, owner_record& owner) {
   for (const pin_id pin : std::exchange(owner.pins, {})) {
     auto node = pins_.extract(pin);
-    for (const std::uint32_t slot : node.mapped().slots) index_.unpin(records_[slot].handle);
+    for (const std::uint32_t slot : node.mapped().slots) dram_.unpin(records_[slot].handle);
   }
   owner.ended = true;
   for (const std::uint32_t slot : std::vector(owner.slots)) let_go(owner, slot);
@@ -216,12 +220,29 @@ std::vector<owner_id> block_store::quarantined_owners() const {
 
 // ---- published blocks ----
 
+held_block block_store::at(prefix_tree::handle h) const noexcept {
+  const auto where = tree_->shown(h);
+  const auto& c = contents_[h];
+  return {tree_->name(h), c.checksum, where.has(storage_tier::dram) ? c.slot : held_block::no_slot,
+          where.has(storage_tier::ssd)};
+}
+
+std::optional<held_block> block_store::find(const block_key& key) const noexcept {
+  const auto h = tree_->find(key);
+  if (h == prefix_tree::none || !tree_->shown(h).meets(kept)) return std::nullopt;
+  return at(h);
+}
+
+void block_store::set_checksum(prefix_tree::handle h, std::uint64_t checksum) {
+  content_of(h).checksum = checksum;
+}
+
 held_prefix block_store::match(std::span<const block_key> keys) const noexcept {
   held_prefix found;
   for (const block_key& key : keys) {
-    const auto* e = directory_.find(key);
-    if (!e) break;
-    if (found.ssd == 0 && e->in_dram()) {
+    const auto h = tree_->find(key);
+    if (h == prefix_tree::none || !tree_->shown(h).meets(kept)) break;
+    if (found.ssd == 0 && dram_.here(h)) {
       ++found.dram;
     } else {
       ++found.ssd;
@@ -239,12 +260,16 @@ result<pin_id> block_store::open_pin(owner_id owner, time_point deadline) {
   return id;
 }
 
+void block_store::hold(prefix_tree::handle h, pin_record& pin) {
+  dram_.pin(h);
+  pin.slots.push_back(contents_[h].slot);
+}
+
 bool block_store::pin_one(const block_key& key, pin_id into) {
-  const auto* e = directory_.find(key);
+  const auto h = dram_.find(key);
   const auto pin = pins_.find(into);
-  if (!e || !e->in_dram() || pin == pins_.end()) return false;
-  index_.pin(records_[e->slot].handle);
-  pin->second.slots.push_back(e->slot);
+  if (h == prefix_tree::none || pin == pins_.end()) return false;
+  hold(h, pin->second);
   return true;
 }
 
@@ -253,20 +278,30 @@ result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id
   auto record = obtain(owner, deadline);
   if (!record) return fail(record.error());
   pinned_blocks found;
-  const std::uint64_t now = next_time();  // one moment for all: the prompt was used as a whole
+  pin_record* pin = nullptr;
+  const std::uint64_t now = tree_->next_time();  // one moment for all: the prompt was used as a whole
   std::size_t at = 0;
-  for (; at < keys.size(); ++at) {
-    const auto* e = directory_.find(keys[at]);
-    if (!e || !e->in_dram()) break;
-    if (!found.id) found.id = *open_pin(owner, deadline);
-    pin_one(keys[at], found.id);
-    index_.touch(records_[e->slot].handle, now);
-    found.blocks.push_back({keys[at], slots_.at(e->slot), e->checksum});
-  }
-  for (; at < keys.size() && found.to_promote.size() < max_to_promote; ++at) {
-    const auto* e = directory_.find(keys[at]);
-    if (!e) break;
-    found.to_promote.push_back(keys[at]);
+  bool all_held = true;  // so far, in memory or on SSD
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto h = tree_->find(keys[i]);
+    if (h == prefix_tree::none) break;
+    const auto where = tree_->shown(h);
+    if (where.empty()) break;
+    tree_->touch(h, now);
+    all_held = all_held && where.meets(kept);
+    if (!all_held) continue;
+    if (where.has(storage_tier::dram) && found.to_promote.empty() && at == i) {
+      if (!pin) {
+        found.id = *open_pin(owner, deadline);
+        pin = &pins_.find(found.id)->second;
+      }
+      hold(h, *pin);
+      found.blocks.push_back({keys[i], slots_.at(contents_[h].slot), contents_[h].checksum});
+      at = i + 1;
+    } else if (found.to_promote.size() < max_to_promote) {
+      found.to_promote.push_back(keys[i]);
+      at = i + 1;
+    }
   }
   stats_.hits_dram += found.blocks.size();
   stats_.hits_ssd += found.to_promote.size();
@@ -278,7 +313,7 @@ result<pinned_blocks> block_store::pin(std::span<const block_key> keys, owner_id
 void block_store::release(pin_id pin) {
   auto node = pins_.extract(pin);
   if (node.empty()) return;
-  for (const std::uint32_t slot : node.mapped().slots) index_.unpin(records_[slot].handle);
+  for (const std::uint32_t slot : node.mapped().slots) dram_.unpin(records_[slot].handle);
   const owner_id owner = node.mapped().owner;
   std::erase(owners_.find(owner)->second.pins, pin);
   forget_if_idle(owner);
@@ -287,28 +322,20 @@ void block_store::release(pin_id pin) {
 // ---- for the tier below ----
 
 std::optional<block_key> block_store::next_victim() const noexcept {
-  const auto h = index_.victim();
-  if (h == eviction_index::none) return std::nullopt;
-  return index_.key(h);
+  const auto h = dram_.victim();
+  if (h == prefix_tree::none) return std::nullopt;
+  return tree_->key(h);
 }
 
 bool block_store::evict_one() {
-  const auto h = index_.victim();
-  if (h == eviction_index::none) return false;
-  const auto* e = directory_.find(index_.key(h));
-  const std::uint32_t slot = e->slot;
+  const auto h = dram_.victim();
+  if (h == prefix_tree::none) return false;
+  const std::uint32_t slot = contents_[h].slot;
   ++stats_.evictions;
-  if (!e->on_ssd) ++stats_.evictions_lost;
-  else if (note_moves_) moved_.push_back(e->name.key);
-  directory_.drop_dram(e->name.key);
-  index_.erase(h);
+  if (!tree_->shown(h, storage_tier::ssd)) ++stats_.evictions_lost;
+  dram_.erase(h);
   free_slot(slot);
   return true;
-}
-
-std::uint32_t block_store::uses(const block_key& key) const noexcept {
-  const auto h = index_.find(key);
-  return h == eviction_index::none ? 0 : index_.frequency(h);
 }
 
 // ---- slots ----
@@ -334,7 +361,7 @@ slot_counts block_store::integrity() const noexcept {
   n.committed = count_[static_cast<int>(state::committed)];
   n.private_ = count_[static_cast<int>(state::private_)];
   n.quarantined = count_[static_cast<int>(state::quarantined)];
-  n.pinned = index_.pinned();
+  n.pinned = dram_.pinned();
   n.owners = owners_.size();
   n.pins = pins_.size();
   return n;
@@ -378,20 +405,18 @@ bool block_store::consistent(std::string* why) const {
       if ((r.at == state::free) == bool(r.owner)) return wrong(name + " has the wrong owner for its state");
       continue;
     }
-    const auto* e = directory_.find(r.key);
-    if (!e || e->slot != i) return wrong(name + " is committed but not in the directory");
-    if (index_.find(r.key) != r.handle) return wrong(name + " is committed but not in the eviction index");
-    if (index_.pins(r.handle) != expected_pins[i] + (r.owner ? 1 : 0))
+    if (r.handle >= tree_->bound() || !dram_.here(r.handle) || !dram_.shown(r.handle) ||
+        contents_[r.handle].slot != i)
+      return wrong(name + " is committed but not in the tree");
+    if (dram_.pins(r.handle) != expected_pins[i] + (r.owner ? 1 : 0))
       return wrong(name + " has a wrong pin count");
   }
   for (int s = 0; s < 5; ++s)
     if (count[s] != count_[s]) return wrong("slot counts do not add up");
   if (owned != held) return wrong("slots name an owner that does not list them");
-  std::size_t in_dram = 0;
-  directory_.for_each([&](const auto& e) { in_dram += e.in_dram(); });
-  if (in_dram != index_.size() || in_dram != count[static_cast<int>(state::committed)])
-    return wrong("directory and eviction index disagree");
-  if (!index_.consistent()) return wrong("eviction index is inconsistent");
+  if (dram_.size() != count[static_cast<int>(state::committed)] || dram_.shown_count() != dram_.size())
+    return wrong("slots and tree disagree");
+  if (!tree_->consistent()) return wrong("the tree is inconsistent");
   return true;
 }
 

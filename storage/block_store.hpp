@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,8 +15,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/base/units.hpp"
 #include "storage/block_allocator.hpp"
-#include "storage/block_directory.hpp"
-#include "storage/eviction.hpp"
+#include "storage/prefix_tree.hpp"
 
 namespace mooncaf {
 
@@ -85,11 +85,22 @@ struct store_stats {
 struct block_store_options {
   eviction_options eviction;
   std::size_t max_pending_events = 1 << 16;
-  bool note_moves = false;  ///< for `take_moved`
 };
 
-/// The authority on the DRAM blocks of one node. A pure state machine: it never touches the bytes, reads no
-/// clock and does no I/O.
+/// A block that this node has in memory, on SSD or both.
+struct held_block {
+  static constexpr std::uint32_t no_slot = 0xFFFFFFFFu;
+
+  block_name name;
+  std::uint64_t checksum = 0;    ///< checksum64 of the block's bytes
+  std::uint32_t slot = no_slot;  ///< DRAM slot
+  bool on_ssd = false;           ///< a verified write has been acknowledged
+
+  bool in_dram() const noexcept { return slot != no_slot; }
+};
+
+/// The authority on the DRAM blocks of one node: the DRAM tier of its prefix tree, and what it takes to use it.
+/// A pure state machine: it never touches the bytes, reads no clock and does no I/O.
 /// ```
 ///            reserve                commit                  last pin gone
 ///   free ──────────────► reserved ──────────► committed+pinned ◄────────► evictable
@@ -105,12 +116,13 @@ struct block_store_options {
 ///
 /// **Fencing**: between `fence(owner)` and `confirm(owner)` a peer may write into the owner's slots. What the
 /// owner lets go meanwhile is not reused before `confirm`, however long that takes.
-/// @thread  Owned by the CACHE SHARD; not synchronised.  @cost O(1) expected per block, O(log n) where
-/// eviction
-///          order changes; `expire` is O(owners).
+/// @thread  Owned by the CACHE SHARD, who holds the tree's mutex where others share the tree.
+/// @cost  O(1) expected per block, O(log n) where eviction order changes; `expire` is O(owners).
 class block_store {
  public:
-  block_store(block_allocator slots, block_store_options options = {});
+  /// @param tree  of all tiers of the node; null: one of its own.
+  explicit block_store(block_allocator slots, block_store_options options = {},
+                       std::shared_ptr<prefix_tree> tree = {});
 
   // ---- owners and their slots ----
 
@@ -122,14 +134,13 @@ class block_store {
   result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);
 
   /// Names a reserved slot of `owner` and publishes it, pinned by the owner. The bytes must not change any
-  /// more. Repeating a commit that published is harmless.
+  /// more. Repeating a commit that published is harmless. That it comes is a use, unless the device has it.
   /// @param checksum  checksum64 of the block's bytes.
-  /// @param used      when it was used last, where it comes from another tier (see `time`); 0: now.
   /// @error `ec::not_found` if the slot is not reserved by this owner, `ec::invalid_argument` if `depth`
   /// contradicts
   ///        the parent's.
   result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                std::uint64_t checksum, std::uint64_t used = 0);
+                                std::uint64_t checksum);
 
   /// Slots that `from` reserved, or committed without publishing them, are the owner's `to` from now on.
   /// @returns false, and changes nothing, if one of them is not such a slot, or `from` has ended or is
@@ -155,7 +166,8 @@ class block_store {
 
   /// What of `keys` (prompt order) is held; changes nothing.
   held_prefix match(std::span<const block_key> keys) const noexcept;
-  /// Pins the leading DRAM run for `owner`, counts the use, and reports what lies behind it on SSD.
+  /// Pins the leading DRAM run for `owner`, counts the use of all that leads and is in some tier, and reports
+  /// what lies behind the run on SSD.
   /// @param max_to_promote  blocks behind the run to report at most; the others count as misses.
   /// @error as for `reserve`.
   result<pinned_blocks> pin(std::span<const block_key> keys, owner_id owner, time_point deadline,
@@ -176,13 +188,16 @@ class block_store {
     stats_.misses -= std::min<std::uint64_t>(stats_.misses, blocks);
   }
 
-  const block_directory::entry* find(const block_key& key) const noexcept { return directory_.find(key); }
+  std::optional<held_block> find(const block_key& key) const noexcept;
+  /// Calls `visit(const held_block&)` for every block that is in memory or on SSD, in no order.
+  template <class F>
+  void for_each(F&& visit) const {
+    for (prefix_tree::handle h = 0; h < tree_->bound(); ++h)
+      if (tree_->shown(h).meets(kept)) visit(at(h));
+  }
   slot_ref slot(std::uint32_t index) const noexcept { return slots_.at(index); }
-  std::vector<block_event> drain_events() { return directory_.drain_events(); }
-  /// See `block_directory`.
-  void on_device(const block_name& name, bool held) { directory_.on_device(name, held); }
-  bool is_on_device(const block_key& key) const noexcept { return directory_.is_on_device(key); }
-  block_snapshot snapshot() const { return directory_.snapshot(); }
+  std::vector<block_event> drain_events() { return tree_->drain_events(); }
+  block_snapshot snapshot() const { return tree_->snapshot(); }
 
   // ---- for the tier below ----
 
@@ -191,22 +206,12 @@ class block_store {
   /// Evicts the next victim. @returns false if there is none.
   bool evict_one();
   std::size_t free_slots() const noexcept { return slots_.free_count(); }
-  /// Blocks in DRAM whose parent is `key`, whether or not that one is in DRAM itself.
-  std::uint32_t children_in_dram(const block_key& key) const noexcept { return index_.children_of(key); }
-  /// Uses of a block since it came into DRAM; 0 if it is not there.
-  std::uint32_t uses(const block_key& key) const noexcept;
-  /// Time in which uses are counted, which no clock shows: that of the latest one. Of all tiers of a node.
-  std::uint64_t time() const noexcept { return time_; }
-  /// It is at least `now`, where another tier counted. @returns one that is later than all before.
-  std::uint64_t next_time(std::uint64_t now = 0) noexcept { return time_ = std::max(time_ + 1, now); }
-  /// Of a block in DRAM.
-  std::uint64_t last_used(const block_directory::entry& e) const noexcept {
-    return index_.last_used(records_[e.slot].handle);
-  }
-  /// Blocks on SSD that came into DRAM, or left it, since the last call; if `note_moves`.
-  std::vector<block_key> take_moved() { return std::exchange(moved_, {}); }
-  block_directory& directory() noexcept { return directory_; }
-  const block_directory& directory() const noexcept { return directory_; }
+  prefix_tree& tree() noexcept { return *tree_; }
+  const prefix_tree& tree() const noexcept { return *tree_; }
+  /// What is known of a block in memory or on SSD. @pre it is
+  held_block at(prefix_tree::handle h) const noexcept;
+  /// Of a block on SSD, which has come there.
+  void set_checksum(prefix_tree::handle h, std::uint64_t checksum);
 
   // ---- seen from outside ----
 
@@ -222,10 +227,9 @@ class block_store {
   enum class state : std::uint8_t { free, reserved, committed, private_, quarantined };
   struct slot_record {
     state at = state::free;
-    std::uint32_t held_at = 0;                             // position in its owner's list
-    owner_id owner;                                        // who reserved or committed it and has not let go
-    eviction_index::handle handle = eviction_index::none;  // committed only
-    block_key key;                                         // committed only
+    std::uint32_t held_at = 0;  // position in its owner's list
+    owner_id owner;             // who reserved or committed it and has not let go
+    prefix_tree::handle handle = prefix_tree::none;  // committed only
   };
   struct owner_record {
     time_point deadline{};
@@ -238,6 +242,11 @@ class block_store {
     owner_id owner;
     std::vector<std::uint32_t> slots;
   };
+  struct content {
+    std::uint64_t checksum = 0;
+    std::uint32_t slot = held_block::no_slot;  // if it is in memory
+  };
+  static constexpr tier_set kept{storage_tier::dram, storage_tier::ssd};
 
   result<owner_record*> obtain(owner_id owner, time_point deadline);
   void forget_if_idle(owner_id owner);
@@ -246,17 +255,17 @@ class block_store {
   void set_state(std::uint32_t slot, state to);
   void free_slot(std::uint32_t slot);
   void end(owner_id id, owner_record& owner);
+  content& content_of(prefix_tree::handle h);
+  void hold(prefix_tree::handle h, pin_record& pin);
 
   block_allocator slots_;
   std::vector<slot_record> records_;
   std::unordered_map<owner_id, owner_record> owners_;
   std::unordered_map<pin_id, pin_record> pins_;
-  block_directory directory_;
-  eviction_index index_;
+  std::shared_ptr<prefix_tree> tree_;
+  prefix_tree::tier& dram_;
+  std::vector<content> contents_;  // by handle
   std::size_t count_[5] = {};
-  std::uint64_t time_ = 0;
-  bool note_moves_;
-  std::vector<block_key> moved_;
   std::uint64_t next_pin_ = 1;
   store_stats stats_;
 };

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "runtime/base/units.hpp"
-#include "storage/eviction.hpp"
+#include "storage/prefix_tree.hpp"
 
 namespace mooncaf {
 
 /// Goes over the blocks of one tier, again and again while it gives some up, and has whoever knows asked
 /// about those that may leave next:
 /// ```
-///   next ──► {cold leaf, who draws its lot}… ──► who knows what other nodes keep ──► answer: set_copy,
-///                                                                                       up the prompt
+///   next ──► {cold leaf, who draws its lot}… ──► who knows what other nodes keep ──► answer: up the
+///                                                                                       prompt
 /// ```
 /// Of several holders of a block a lot says who keeps it. It is drawn by a block before it, at a depth that is
 /// a power of four, so that one node keeps most of a prompt's end, and others all that it needs no more.
@@ -26,17 +26,17 @@ class copy_survey {
  public:
   /// Keys to ask about now, in pairs (see above); none if all were asked about a moment ago, and nothing was given up since.
   /// @param given_up  blocks that the tier has given up since the start.
-  std::vector<block_key> next(const eviction_index& order, std::uint64_t given_up, time_point now);
+  std::vector<block_key> next(const prefix_tree::tier& order, std::uint64_t given_up, time_point now);
   /// What came back: those leaves of `asked`, in their order, that another node keeps. Blocks that are gone are
   /// ignored.
-  static void answer(eviction_index& order, std::span<const block_key> asked,
+  static void answer(prefix_tree::tier& order, std::span<const block_key> asked,
                      std::span<const block_key> kept_elsewhere);
 
  private:
   static constexpr std::size_t keys_max = 512;    // a message of 8 KiB
   static constexpr std::size_t steps_max = 4096;  // some ten microseconds
 
-  eviction_index::handle cursor_ = eviction_index::none;
+  prefix_tree::handle cursor_ = prefix_tree::none;
   std::uint64_t given_up_ = 0;  // when the round began
   time_point round_ = time_point{} - std::chrono::hours(1);
 };

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,8 +30,7 @@ struct tiered_store_options {
   std::uint32_t selective_hits = 2;  ///< uses that make a block worth writing (write_through_selective)
   std::size_t max_writes = 64;       ///< blocks queued for or in writing; each keeps its slot pinned
   std::size_t max_reads = 256;       ///< blocks queued for or in reading; each holds a slot
-  /// What the node's device holds it writes to memory before it lets go of it, once `take_device_alone` has
-  /// told it that nobody else on the node has it any more.
+  /// What the node's device alone holds it writes to memory before it lets go of it.
   bool device_gives_back = false;
   /// write_back: free slots to keep ready by evicting ahead, so that a reservation does not have to drop
   /// blocks that were not written yet. 0: a sixteenth of all slots.
@@ -75,15 +76,16 @@ struct tier_stats {
 /// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so what a
 /// restart finds is usable from the first block on. Where blocks are written when they leave DRAM, those that
 /// DRAM or the device has, too, leave the SSD first: they come again if they have to. What other nodes keep
-/// leaves before what is about as cold and nowhere else. **One heat**: a block has the time of
-/// its last use wherever it is, so what goes down is as cold there as it was above. A slot that is being
+/// leaves before what is about as cold and nowhere else. **One heat**: a block has one node in the tree of all
+/// tiers (`prefix_tree`), so what goes down is as cold there as it was above. A slot that is being
 /// written or read into belongs to its job until `complete`, whatever happens to the owners meanwhile. All
 /// queues are bounded; what does not fit is skipped and counted, never waited for.
-/// @thread  Owned by the CACHE SHARD; not synchronised. Call `take_io_jobs` and `take_ready` after every
-/// change.
+/// @thread  Owned by the CACHE SHARD. What concerns the tree, which the node's device shares, takes its mutex
+/// for as long as the call lasts. Call `take_io_jobs` and `take_ready` after every change.
 class tiered_store {
  public:
-  tiered_store(block_allocator slots, tiered_store_options options);
+  /// @param tree  of all tiers of the node; null: one of its own.
+  tiered_store(block_allocator slots, tiered_store_options options, std::shared_ptr<prefix_tree> tree = {});
 
   /// Announces what the SSD holds, once, before anything else. Blocks without their parent, and leaves beyond
   /// the capacity, are erased.
@@ -92,25 +94,18 @@ class tiered_store {
   // ---- as in block_store ----
   result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);
   result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
-                                std::uint64_t checksum, std::uint64_t used = 0);
-  std::uint64_t time() const noexcept { return store_.time(); }
-  void next_time(std::uint64_t now) noexcept { store_.next_time(now); }
-  void release(owner_id owner, std::span<const std::uint32_t> slots) { store_.release(owner, slots); }
-  void release(pin_id pin) { store_.release(pin); }
+                                std::uint64_t checksum);
+  void release(owner_id owner, std::span<const std::uint32_t> slots);
+  void release(pin_id pin);
   /// Reads of the owner's that have not begun, and that nobody else waits for, are not begun.
   void release_all(owner_id owner);
   bool renew(owner_id owner, time_point deadline) { return store_.renew(owner, deadline); }
   std::vector<owner_id> expire(time_point now);
   void fence(owner_id owner) { store_.fence(owner); }
-  void confirm(owner_id owner) { store_.confirm(owner); }
-  held_prefix match(std::span<const block_key> keys) const noexcept { return store_.match(keys); }
-  std::vector<block_event> drain_events() { return store_.drain_events(); }
-  /// The device has the block, or no longer: news (see `block_directory`), and for the SSD a copy that comes
-  /// again where the device gives back.
-  void on_device(const block_name& name, bool held);
-  /// Blocks that left the SSD since the device has them, since the last call.
-  std::vector<block_key> take_device_alone() { return std::exchange(device_alone_, {}); }
-  block_snapshot snapshot() const { return store_.snapshot(); }
+  void confirm(owner_id owner);
+  held_prefix match(std::span<const block_key> keys) const;
+  std::vector<block_event> drain_events();
+  block_snapshot snapshot() const;
 
   /// Pins the leading run of `keys`, reading from SSD what is not in DRAM, as far as slots and queues allow.
   /// The owner's end withdraws a ticket: it is never delivered then.
@@ -152,24 +147,30 @@ class tiered_store {
   /// time. Without answers the SSD gives up by heat alone.
   std::vector<block_key> ask_for_copies();
   /// See `copy_survey::answer`.
-  void copies_are(std::span<const block_key> asked, std::span<const block_key> kept_elsewhere) {
-    copy_survey::answer(ssd_index_, asked, kept_elsewhere);
-  }
+  void copies_are(std::span<const block_key> asked, std::span<const block_key> kept_elsewhere);
 
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
   std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
   const block_pieces& shape() const noexcept { return store_.shape(); }
   /// Blocks that the SSD may hold; 0: there is none.
   std::size_t ssd_capacity_blocks() const noexcept { return options_.ssd ? options_.ssd_capacity_blocks : 0; }
-  slot_counts integrity() const noexcept { return store_.integrity(); }
+  slot_counts integrity() const;
   const store_stats& stats() const noexcept { return store_.stats(); }
-  tier_stats ssd_stats() const noexcept;
+  tier_stats ssd_stats() const;
   /// Jobs, tickets and promotions included. @param why  gets the first contradiction.
   bool consistent(std::string* why = nullptr) const;
-  /// The DRAM tier alone, for inspection.
+  /// The DRAM tier alone, for inspection; whoever shares the tree holds its mutex meanwhile.
   const block_store& dram() const noexcept { return store_; }
+  prefix_tree& tree() noexcept { return store_.tree(); }
 
  private:
+  /// Holds slots on behalf of jobs. Never expires.
+  static constexpr owner_id disk_owner{~std::uint64_t{0}};
+  static constexpr time_point never = time_point::max();
+  /// Blocks that must stay although they look like leaves are stepped over, at most so many at a time: a bound
+  /// on the work of one call, not on correctness.
+  static constexpr int guarded_steps_max = 64;
+
   struct job_record {
     io_job job;
     pin_id hold;  // write: keeps the slot
@@ -195,8 +196,9 @@ class tiered_store {
   };
 
   void make_room_without_loss(std::size_t count);
-  void note_use(const pinned_blocks& pinned);
-  bool join_promotion(const block_directory::entry& e, ticket_id ticket, std::size_t position);
+  void write_what_is_used(const pinned_blocks& pinned);
+  std::lock_guard<std::mutex> locked() const { return std::lock_guard{store_.tree().mutex()}; }
+  bool join_promotion(const held_block& e, ticket_id ticket, std::size_t position);
   void finish_read(const io_job& job, const error& failure);
   void drop_unwanted_reads();
   bool wanted_by_others(const io_job& job);
@@ -205,7 +207,7 @@ class tiered_store {
   void want_saved(const block_key& key);
   void write_wanted();
   save_outcome save(const block_key& key);
-  void queue_write(const block_directory::entry& e);
+  void queue_write(const held_block& e);
   void finish_write(const io_job& job, pin_id hold, const error& failure);
   void note_write(const error& failure);
   bool make_ssd_room(const block_key& parent);
@@ -213,14 +215,11 @@ class tiered_store {
   void evict_ahead();
   void queue(io_job job, pin_id hold);
   void queue_erase(const block_name& name);
-  void forget_on_ssd(const block_key& key);
-  void note_moves();
-  void note_copy(const block_key& key);
 
   tiered_store_options options_;
   block_store store_;
+  prefix_tree::tier& ssd_;  // on SSD, or on the way there (pinned and hidden meanwhile)
   copy_survey survey_;
-  eviction_index ssd_index_;  // on SSD, or on the way there (pinned meanwhile)
   std::deque<io_job> reads_;
   std::deque<io_job> writes_;  // and erasures; the order between them matters, that to reads does not
   bool reads_went_last_ = false;
@@ -229,7 +228,6 @@ class tiered_store {
   std::unordered_map<block_key, std::vector<waiter>> promotions_;
   std::unordered_map<ticket_id, ticket_record> tickets_;
   std::vector<ready_pin> ready_;
-  std::vector<block_key> device_alone_;
   std::size_t writes_pending_ = 0;
   std::size_t reads_pending_ = 0;
   std::size_t running_ = 0;

@@ -8,7 +8,7 @@ void hit_ratio_pool::request(const workload_record& r) {
   ++now_;
   bool whole = true;
   for (const auto id : r.hash_ids) {
-    const bool here = pool_.find(key_of(id)) != eviction_index::none;
+    const bool here = pool_.find(key_of(id)) != prefix_tree::none;
     hits_ += here;
     whole = whole && here;
     prefix_hits_ += whole;
@@ -17,10 +17,10 @@ void hit_ratio_pool::request(const workload_record& r) {
   block_key parent{};
   for (std::uint32_t depth = 0; depth < r.hash_ids.size(); ++depth) {
     const auto key = key_of(r.hash_ids[depth]);
-    if (pool_.find(key) == eviction_index::none && capacity_ > 0) {
+    if (pool_.find(key) == prefix_tree::none && capacity_ > 0) {
       while (pool_.size() >= capacity_) {
         const auto victim = pool_.victim();
-        if (victim == eviction_index::none) return;
+        if (victim == prefix_tree::none) return;
         pool_.erase(victim);
       }
     }

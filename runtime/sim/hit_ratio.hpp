@@ -4,11 +4,11 @@
 #include <cstdint>
 
 #include "runtime/sim/trace_source.hpp"
-#include "storage/eviction.hpp"
+#include "storage/prefix_tree.hpp"
 
 namespace mooncaf::sim {
 
-/// One pool for all requests, the production eviction index without memory behind it. A request asks for all
+/// One pool for all requests, the production tree without memory behind it. A request asks for all
 /// of its blocks at one moment: those that are resident count as hits; then all of them are used or put in,
 /// in order, each new one after a victim has made room. Blocks of one request that tie give way from its end.
 /// @source  Mooncake (arXiv 2407.00079), Table 1.
@@ -16,7 +16,7 @@ class hit_ratio_pool {
  public:
   /// @param capacity  in blocks; 0: without end.
   hit_ratio_pool(const eviction_options& options, std::uint64_t capacity)
-      : pool_(options), capacity_(capacity) {}
+      : pool_(tree_.open(storage_tier::dram, options)), capacity_(capacity) {}
 
   void request(const workload_record& r);
 
@@ -31,7 +31,8 @@ class hit_ratio_pool {
   double share(std::uint64_t n) const noexcept {
     return blocks_ == 0 ? 0 : static_cast<double>(n) / static_cast<double>(blocks_);
   }
-  eviction_index pool_;
+  prefix_tree tree_;
+  prefix_tree::tier& pool_;
   std::uint64_t capacity_;
   std::uint64_t now_ = 0, hits_ = 0, prefix_hits_ = 0, blocks_ = 0;
 };

@@ -2,15 +2,15 @@
 // The KV blocks that one modelled node holds: the production eviction and write policies over keys alone.
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
 #include "runtime/sched/conductor_core.hpp"
 #include "storage/copy_survey.hpp"
-#include "storage/eviction.hpp"
+#include "storage/prefix_tree.hpp"
 #include "storage/write_policy.hpp"
 
 namespace mooncaf::sim {
@@ -31,24 +31,19 @@ struct cache_hit {
   std::uint32_t from_ssd = 0;
 };
 
-/// DRAM over SSD. Every change is announced to the conductor at once, as a shard's events would be.
+/// DRAM over SSD, in the tree that the node's device shares. Every change is announced to the conductor at once,
+/// as a shard's events would be.
 /// @thread  Owned by the simulation.
 class node_cache {
  public:
-  using pins = std::vector<eviction_index::handle>;
+  using pins = std::vector<prefix_tree::handle>;
 
   /// @param conductor  outlives the cache.
-  node_cache(const node_cache_options& options, conductor_core& conductor, node_id node)
-      : options_(options), conductor_(&conductor), node_(node), dram_(options.dram), ssd_(options.ssd) {}
+  node_cache(const node_cache_options& options, conductor_core& conductor, node_id node);
 
-  /// What memory held is gone; nothing may be pinned. The conductor has been told.
-  void clear() {
-    dram_ = eviction_index{options_.dram};
-    ssd_ = eviction_index{options_.ssd};
-    on_device_.clear();
-    device_alone_.clear();
-    survey_ = {};
-  }
+  const std::shared_ptr<prefix_tree>& tree() const noexcept { return tree_; }
+  /// What memory and disk held is gone; nothing may be pinned. The conductor has been told.
+  void clear();
   /// What `pin` of all of them would find; changes nothing.
   cache_hit match(std::span<const block_key> keys) const noexcept;
   /// Takes the first `most` blocks as far as they are here, reads those on SSD into DRAM, counts a use of
@@ -65,10 +60,8 @@ class node_cache {
   /// give way. A block whose parent could not be put in is useless and left out.
   void insert(std::span<const block_key> keys, std::uint32_t from, std::uint64_t now);
 
-  /// The node's device has the block, or no longer: it is said to be held while anything here has it.
-  void on_device(const block_key& key, bool held);
-  /// Blocks that left the disk since the device has them, since the last call.
-  std::vector<block_key> take_device_alone() { return std::exchange(device_alone_, {}); }
+  /// The conductor hears what came to the node's device, and left it, and is nowhere else here.
+  void tell_of_device();
 
   std::size_t dram_size() const noexcept { return dram_.size(); }
   std::size_t ssd_size() const noexcept { return ssd_.size(); }
@@ -76,16 +69,11 @@ class node_cache {
   std::uint64_t evicted() const noexcept { return evicted_; }          ///< blocks that left the node
 
  private:
-  void hold(eviction_index::handle h, pins& held);
+  void hold(prefix_tree::handle h, pins& held);
   std::size_t make_room(std::size_t wanted);
-  void save(const block_key& key, const block_key& parent, std::uint32_t depth, std::uint64_t now);
-  /// What memory or the device has, too, leaves the disk first where it comes again when it leaves them.
-  bool copies_matter() const noexcept {
-    return options_.ssd_blocks > 0 && writes_on_eviction(options_.write);
-  }
-  void set_copy(const block_key& key, bool in_memory);
+  void save(prefix_tree::handle h);
   void ask_for_copies();
-  void used(eviction_index::handle h, std::span<const block_key> keys, std::uint32_t i, std::uint64_t now);
+  void used(prefix_tree::handle h, std::uint64_t now);
   static const block_key& parent_of(std::span<const block_key> keys, std::uint32_t i) noexcept {
     return keys[i == 0 ? 0 : i - 1];
   }
@@ -93,13 +81,11 @@ class node_cache {
   node_cache_options options_;
   conductor_core* conductor_;
   node_id node_;
-  eviction_index dram_, ssd_;
+  std::shared_ptr<prefix_tree> tree_;
+  prefix_tree::tier &dram_, &ssd_;
   copy_survey survey_;
-  std::unordered_set<block_key> on_device_;
-  std::vector<block_key> device_alone_;
   pins chain_;                   // scratch
   std::vector<block_key> gone_;  // scratch
-  std::uint64_t latest_ = 0;
   std::uint64_t ssd_written_ = 0, ssd_evicted_ = 0, evicted_ = 0;
 };
 

@@ -8,7 +8,7 @@
 #include "runtime/base/ids.hpp"
 #include "runtime/sched/placement.hpp"
 #include "runtime/sim/event_queue.hpp"
-#include "storage/eviction.hpp"
+#include "storage/prefix_tree.hpp"
 
 namespace mooncaf::sim {
 
@@ -41,7 +41,7 @@ struct request_state_record {
   bool loading = false;                      ///< its prefix is on the way
   bool stranded = false;                     ///< its KV will not arrive: the sender died
   std::vector<block_key> keys;               ///< of its full blocks
-  std::vector<eviction_index::handle> pins;  ///< in its prefill node's cache
+  std::vector<prefix_tree::handle> pins;  ///< in its prefill node's cache
 };
 
 /// Slots are used again, with their vectors' memory. A request's id is its number and its slot.
