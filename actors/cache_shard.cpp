@@ -164,7 +164,6 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       [this](flush_atom) { return flush(); },
       [this](follow_atom, const caf::actor& conductor) {
         follower_ = caf::actor_cast<conductor_actor>(conductor);
-        hear_device();
         store_.drain_events();  // the snapshot says it all
         const auto held = store_.snapshot();
         send_in_batches(held.blocks, true, held.sequence);
@@ -197,7 +196,6 @@ prefix_view cache_shard::look(const block_keys_t& keys) const {
 
 caf::result<pinned_slots> cache_shard::pin(std::uint64_t owner, const block_keys_t& keys,
                                            std::uint32_t max_from_ssd) {
-  tell_device(keys);
   auto pinned = store_.pin(keys, owner_id{owner}, deadline(), max_from_ssd);
   if (!pinned) return to_caf(pinned.error());
   if (!pinned->ticket) return as_slots(pinned->pinned, 0);
@@ -249,7 +247,6 @@ void cache_shard::pin_wanted(wanted_pin& w) {
     const auto left = std::max<std::int64_t>(w.worth_ns - view.disk_wait_ns, 0);
     from_ssd = static_cast<std::size_t>(left / std::max<std::int64_t>(view.disk_block_ns, 1));
   }
-  tell_device(w.keys);
   auto pinned = store_.pin(w.keys, owner_id{w.owner}, deadline(), from_ssd);
   if (!pinned) return w.reply.deliver(to_caf(pinned.error()));
   if (pinned->ticket) {
@@ -273,22 +270,6 @@ caf::result<remote_blocks> cache_shard::load(const fetch_plan& plan, const prefi
   return promise;
 }
 
-void cache_shard::hear_device() {
-  if (const auto& device = context_->device_blocks)
-    for (const auto& c : device->take_changes()) store_.on_device({c.key, c.parent, c.depth}, c.here);
-}
-
-/// What nobody else on this node has any more the device writes before it lets go of it.
-void cache_shard::leave_to_device() {
-  if (const auto& device = context_->device_blocks)
-    if (const auto keys = store_.take_device_alone(); !keys.empty()) device->alone(keys);
-}
-
-/// A use of a prefix warms it in every tier.
-void cache_shard::tell_device(const block_keys_t& keys) {
-  if (const auto& device = context_->device_blocks) store_.next_time(device->used(keys, store_.time()));
-}
-
 caf::result<std::vector<slot_index>> cache_shard::reserve(std::uint64_t owner, std::uint32_t count) {
   auto slots = store_.reserve(owner_id{owner}, count, deadline());
   pump();
@@ -303,10 +284,8 @@ void cache_shard::commit(std::uint64_t owner, const std::vector<commit_item>& it
   for (const auto& item : items) {
     // A refused commit (expired owner) leaves the block unpublished, which costs a later recomputation and no
     // more.
-    const auto& device = context_->device_blocks;
-    const auto used = device ? device->last_used(item.key).value_or(0) : 0;
     static_cast<void>(
-        store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum, used));
+        store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum));
   }
   serve_wanted();
   pump();
@@ -334,7 +313,6 @@ void cache_shard::pump() {
       waiter.reply.deliver(as_slots(ready.pinned, ready.from_ssd));
     }
   }
-  leave_to_device();
   if (!ssd_ || disk_busy_) return;
   if (flushing_.pending() && store_.flush() == 0)
     flushing_.deliver(store_.ssd_stats().writes - written_before_);
@@ -351,6 +329,8 @@ void cache_shard::pump() {
     const auto& work = static_cast<const disk_task&>(*finished);
     disk_price_.observe(work.bytes_read(), work.elapsed(), clock_type::now());
     store_.complete(work.results());
+    // What made room on the disk may be on the device alone now.
+    if (const auto& device = context_->device_blocks) device->tell();
     watch_disk();
     pump();
   });
@@ -418,7 +398,6 @@ void cache_shard::withdraw(std::uint64_t owner) {
 
 void cache_shard::send_events() {
   if (!follower_) return;
-  hear_device();
   const auto events = store_.drain_events();
   if (!events.empty()) send_in_batches(events, false, events.front().sequence);
 }

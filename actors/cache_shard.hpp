@@ -55,10 +55,7 @@ class cache_shard final : public cache_shard_actor::base {
   void bring_and_pin(wanted_pin&& w, duration patience);
   void pin_wanted(wanted_pin& w);
   void serve_wanted();
-  void hear_device();
-  void leave_to_device();
   caf::result<remote_blocks> load(const fetch_plan& plan, const prefix_load_ptr& into);
-  void tell_device(const block_keys_t& keys);
   caf::result<std::vector<slot_index>> reserve(std::uint64_t owner, std::uint32_t count);
   void commit(std::uint64_t owner, const std::vector<commit_item>& items);
   caf::result<std::uint64_t> flush();

@@ -32,6 +32,8 @@ struct node_context {
   options opts;
 
   std::shared_ptr<device> hardware;          ///< null where nothing is computed
+  /// Which blocks lie where, in all tiers of this process.
+  std::shared_ptr<prefix_tree> blocks = std::make_shared<prefix_tree>();
   std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's
   std::shared_ptr<device_reach> reach;       ///< of `device_blocks`; null where no KV leaves from there
   std::shared_ptr<const model> net;          ///< the weights; null where nothing is computed

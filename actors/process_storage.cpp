@@ -111,7 +111,7 @@ result<tiered_store> process::open_store() {
     options.ssd = ssd_ != nullptr;
     options.ssd_capacity_blocks = c.ssd_bytes / block;
   }
-  tiered_store store{std::move(*slots), options};
+  tiered_store store{std::move(*slots), options, context_->blocks};
   store.recover(found);
   return store;
 }

@@ -121,7 +121,7 @@ result<void> process::open_device_memory() {
   const auto& m = opts().model;
   const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
   const auto rule = as_rule(m.device_write_policy, opts().cache.selective_hits);
-  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest, rule);
+  auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest, rule, context_->blocks);
   if (!made) return fail(std::move(made.error()));
   context_->device_blocks = std::move(*made);
   if (!rule.through)

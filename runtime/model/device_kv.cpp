@@ -9,14 +9,15 @@
 namespace mooncaf {
 
 device_kv::device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory,
-                     std::uint32_t spare, device_write_rule rule)
+                     std::uint32_t spare, device_write_rule rule, std::shared_ptr<prefix_tree> tree)
     : layout_(layout),
       memory_(std::move(memory)),
       rule_(rule),
-      residency_(blocks, layout.block_tokens, spare) {}
+      residency_(blocks, layout.block_tokens, spare, std::move(tree), !rule.through) {}
 
 result<std::shared_ptr<device_kv>> device_kv::make(device& dev, const kv_layout& layout, std::size_t bytes,
-                                                   std::uint32_t longest, device_write_rule rule) {
+                                                   std::uint32_t longest, device_write_rule rule,
+                                                   std::shared_ptr<prefix_tree> tree) {
   const auto blocks = bytes / layout.block_bytes();
   if (const auto needed = layout.blocks_for(longest); blocks < needed)
     return fail(ec::invalid_argument,
@@ -28,7 +29,7 @@ result<std::shared_ptr<device_kv>> device_kv::make(device& dev, const kv_layout&
   if (!memory) return fail(std::move(memory.error()));
   return std::shared_ptr<device_kv>(
       new device_kv(layout, static_cast<std::uint32_t>(blocks), std::move(*memory),
-                    static_cast<std::uint32_t>(layout.blocks_for(longest)), rule));
+                    static_cast<std::uint32_t>(layout.blocks_for(longest)), rule, std::move(tree)));
 }
 
 std::optional<kv_residency::place> device_kv::take_locked(const kv_residency::wish& w) {
@@ -43,12 +44,12 @@ std::optional<kv_residency::place> device_kv::take_locked(const kv_residency::wi
 }
 
 std::optional<kv_residency::place> device_kv::take(const kv_residency::wish& w) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   return take_locked(w);
 }
 
 std::optional<kv_residency::place> device_kv::wait_for_place(const kv_residency::wish& w) {
-  std::unique_lock lock(mutex_);
+  auto lock = locked();
   for (;;) {
     if (auto place = take_locked(w)) return place;
     if (!residency_.lent() && !residency_.writes()) return std::nullopt;
@@ -58,26 +59,16 @@ std::optional<kv_residency::place> device_kv::wait_for_place(const kv_residency:
 
 void device_kv::give_back(std::uint64_t ticket, std::uint32_t valid) {
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = locked();
     residency_.give_back(ticket, valid);
   }
   given_back_.notify_all();
   tell();
 }
 
-std::uint64_t device_kv::used(std::span<const block_key> keys, std::uint64_t now) {
-  const std::lock_guard lock(mutex_);
-  return residency_.used(keys, now);
-}
-
-std::optional<std::uint64_t> device_kv::last_used(const block_key& key) const {
-  const std::lock_guard lock(mutex_);
-  return residency_.last_used(key);
-}
-
 std::uint32_t device_kv::match(std::span<const block_key> keys) const {
   if (rule_.through) return 0;
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   return residency_.match(keys);
 }
 
@@ -85,7 +76,7 @@ std::uint32_t device_kv::adopt(std::uint64_t sequence, std::span<const block_key
   if (rule_.through) return 0;
   std::uint32_t held = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = locked();
     held = residency_.adopt(sequence, keys, from, rule_.hits);
   }
   tell();
@@ -95,7 +86,7 @@ std::uint32_t device_kv::adopt(std::uint64_t sequence, std::span<const block_key
 void device_kv::let_go(std::uint64_t sequence) {
   if (rule_.through) return;
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = locked();
     residency_.let_go(sequence);
   }
   given_back_.notify_all();
@@ -103,14 +94,14 @@ void device_kv::let_go(std::uint64_t sequence) {
 }
 
 std::optional<kv_residency::write> device_kv::next_write(bool all) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   const auto blocks = residency_.blocks();
   return residency_.next_write(all ? blocks + 1 : rule_.ahead(blocks));
 }
 
 void device_kv::wrote(std::uint64_t id, std::uint32_t count) {
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = locked();
     residency_.wrote(id, count);
   }
   given_back_.notify_all();
@@ -120,36 +111,22 @@ std::uint32_t device_kv::bring(std::span<const block_key> keys, std::uint32_t fr
   if (rule_.through) return 0;
   std::uint32_t held = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = locked();
     held = residency_.want(keys, from);
   }
   tell();
   return held;
 }
 
-std::vector<kv_residency::change> device_kv::take_changes() {
-  if (rule_.through) return {};
-  const std::lock_guard lock(mutex_);
-  return residency_.take_changes();
-}
-
-void device_kv::alone(std::span<const block_key> keys) {
-  {
-    const std::lock_guard lock(mutex_);
-    residency_.alone(keys);
-  }
-  tell();
-}
-
 void device_kv::on_unwritten(std::function<void()> tell) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   tell_ = std::move(tell);
 }
 
 void device_kv::tell() {
   std::function<void()> whom;
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = locked();
     if (residency_.unwritten() > 0) whom = tell_;
   }
   if (whom) whom();
@@ -180,12 +157,12 @@ void device_kv::measure_link(device& dev, std::span<std::byte> host) {
 }
 
 duration device_kv::loading(std::span<const block_key> keys, std::uint32_t blocks) const {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   return block_on_link_ * (blocks - std::min(blocks, residency_.match(keys)));
 }
 
 void device_kv::start_over() {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   residency_.forget();
   taken_ = {};
   loaded_bytes_ = 0;
@@ -203,7 +180,7 @@ void device_kv::count_moved(std::size_t loaded, std::size_t stored) noexcept {
 }
 
 device_kv_stats device_kv::stats() const {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   auto s = taken_;
   s.blocks = residency_.blocks();
   s.blocks_used = residency_.used();

@@ -22,13 +22,15 @@
 namespace mooncaf {
 
 /// One per device and process, given to each `model_runner`: what prefill computed is there when decode
-/// asks for it. @thread safe.
+/// asks for it. @thread safe: what concerns its blocks takes the mutex of the node's tree, which the shard shares.
 class device_kv {
  public:
   /// @param bytes  of device memory; whole blocks of it are used.
+  /// @param tree  of all tiers of the node; null: one of its own.
   /// @error `ec::invalid_argument` if not even a context of `longest` tokens fits; `ec::out_of_space`.
   static result<std::shared_ptr<device_kv>> make(device& dev, const kv_layout& layout, std::size_t bytes,
-                                                 std::uint32_t longest, device_write_rule rule = {});
+                                                 std::uint32_t longest, device_write_rule rule = {},
+                                                 std::shared_ptr<prefix_tree> tree = {});
 
   /// See `kv_residency::take`.
   std::optional<kv_residency::place> take(const kv_residency::wish& w);
@@ -37,9 +39,6 @@ class device_kv {
   std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
   void give_back(std::uint64_t ticket, std::uint32_t valid);
 
-  /// See `kv_residency`: a use that memory counted, and the time of one that it did not.
-  std::uint64_t used(std::span<const block_key> keys, std::uint64_t now);
-  std::optional<std::uint64_t> last_used(const block_key& key) const;
   /// Leading blocks of `keys` that the device holds, and that may be adopted.
   std::uint32_t match(std::span<const block_key> keys) const;
   /// See `kv_residency`. Where everything is written through nobody adopts anything.
@@ -48,13 +47,12 @@ class device_kv {
   /// What is to be written by now; `all`: what is to be written at some time.
   std::optional<kv_residency::write> next_write(bool all);
   void wrote(std::uint64_t id, std::uint32_t count);
-  /// See `kv_residency`. Where everything is written through there is nothing to bring and nothing to tell.
+  /// See `kv_residency::want`. Where everything is written through there is nothing to bring.
   std::uint32_t bring(std::span<const block_key> keys, std::uint32_t from);
-  std::vector<kv_residency::change> take_changes();
-  /// See `kv_residency`.
-  void alone(std::span<const block_key> keys);
   /// `tell` is called, on anybody's thread, when there may be something for `next_write`.
   void on_unwritten(std::function<void()> tell);
+  /// The tiers below may have let go of what the device has: calls that, if there is anything.
+  void tell();
 
   /// Learns what the link moves, from copies of what lies in `host` for some milliseconds at most. Nothing is
   /// held yet. A device that fails meanwhile teaches nothing.
@@ -77,14 +75,13 @@ class device_kv {
 
  private:
   device_kv(const kv_layout& layout, std::uint32_t blocks, std::unique_ptr<buffer> memory,
-            std::uint32_t spare, device_write_rule rule);
-  void tell();
+            std::uint32_t spare, device_write_rule rule, std::shared_ptr<prefix_tree> tree);
+  std::unique_lock<std::mutex> locked() const { return std::unique_lock{residency_.tree().mutex()}; }
   std::optional<kv_residency::place> take_locked(const kv_residency::wish& w);
 
   const kv_layout layout_;
   const std::unique_ptr<buffer> memory_;
   const device_write_rule rule_;
-  mutable std::mutex mutex_;
   std::condition_variable given_back_;
   kv_residency residency_;
   std::function<void()> tell_;

@@ -13,8 +13,14 @@ block_key end_key(std::uint64_t sequence, std::uint32_t b) { return {~sequence, 
 
 }  // namespace
 
-kv_residency::kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare)
-    : block_tokens_(block_tokens), cells_(blocks), spare_(spare) {
+kv_residency::kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare,
+                           std::shared_ptr<prefix_tree> tree, bool offered)
+    : block_tokens_(block_tokens),
+      cells_(blocks),
+      tree_(tree ? std::move(tree) : std::make_shared<prefix_tree>()),
+      order_(tree_->open(storage_tier::device)),
+      offered_(offered),
+      spare_(spare) {
   for (std::uint32_t i = blocks; i > 0; --i) free_.push_back(i - 1);
 }
 
@@ -33,10 +39,10 @@ std::optional<kv_residency::place> kv_residency::take(const wish& w) {
   t.what = w;
   const auto settled = std::min<std::size_t>(w.start / block_tokens_, w.keys.size());
   for (std::size_t b = 0; b < settled; ++b) {
-    const auto found = keyed_.find(w.keys[b]);
-    if (found == keyed_.end()) break;
-    set_busy(found->second);
-    t.blocks.push_back(found->second);
+    const auto found = find(w.keys[b]);
+    if (found == none) break;
+    set_busy(found);
+    t.blocks.push_back(found);
   }
   t.shared = static_cast<std::uint32_t>(t.blocks.size());
   const auto valid = adopt_tail(t);
@@ -98,8 +104,8 @@ void kv_residency::give_back(std::uint64_t ticket, std::uint32_t valid) {
   // the host's memory, too.
   for (std::uint32_t b = 0; b < t.blocks.size(); ++b) {
     if ((b + 1) * block_tokens_ <= valid) name(t, b, t.stays || failed);
-    if (!t.stays && !failed && (b + 1) * block_tokens_ > t.write_from && cells_[t.blocks[b]].key)
-      set_unwritten(t.blocks[b], false);
+    if (!t.stays && !failed && (b + 1) * block_tokens_ > t.write_from && is_unwritten(t.blocks[b]))
+      order_.set_written(cells_[t.blocks[b]].place, true);
   }
   if (t.ends) return leave({std::move(t.blocks), valid, 0});
   settle(t, valid);
@@ -126,40 +132,22 @@ void kv_residency::keep(taken&& t, std::uint32_t valid) {
 bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
   auto& c = cells_[t.blocks[b]];
   const auto keys = t.what.keys;
-  if (c.key || b >= keys.size() || !keyed_.try_emplace(keys[b], t.blocks[b]).second) return false;
-  c.key = keys[b];
-  c.parent = b == 0 ? keys[b] : keys[b - 1];
+  if (c.named || b >= keys.size() || find(keys[b]) != none) return false;
+  c.named = true;
   c.depth = b;
-  put_in_order(t.blocks[b], *c.key, c.parent);
-  set_unwritten(t.blocks[b], unwritten);
-  note_change(c, true);
+  put_in_order(t.blocks[b], keys[b], b == 0 ? keys[b] : keys[b - 1]);
+  if (!offered_) return true;
+  order_.set_written(c.place, !unwritten || tree_->shown(c.place).meets({storage_tier::dram, storage_tier::ssd}));
+  order_.show(c.place);
   return true;
-}
-
-void kv_residency::note_change(const cell& c, bool here) {
-  if (!watched_) return;
-  // What came and went meanwhile is no news.
-  const auto [i, is_new] = changes_.try_emplace(*c.key, change{*c.key, c.parent, c.depth, here});
-  if (!is_new) changes_.erase(i);
-}
-
-std::vector<kv_residency::change> kv_residency::take_changes() {
-  if (!std::exchange(watched_, true)) {
-    for (const auto& c : cells_)
-      if (c.key) note_change(c, true);
-  }
-  std::vector<change> out;
-  out.reserve(changes_.size());
-  for (const auto& [key, c] : std::exchange(changes_, {})) out.push_back(c);
-  return out;
 }
 
 /// What it kept is everybody's, or nobody's.
 void kv_residency::leave(const stay& s) {
-  ++clock_;
+  tree_->next_time();
   for (auto b = s.blocks.size(); b-- > 0;) {
     auto& c = cells_[s.blocks[b]];
-    if (!c.key) release(s.blocks[b]);
+    if (!c.named) release(s.blocks[b]);
     else if (--c.pins == 0) set_idle(s.blocks[b]);
   }
 }
@@ -174,24 +162,8 @@ void kv_residency::let_go(std::uint64_t sequence) {
 }
 
 std::uint32_t kv_residency::match(std::span<const block_key> keys) const noexcept {
-  const auto end = std::ranges::find_if(keys, [&](const block_key& k) { return !keyed_.contains(k); });
+  const auto end = std::ranges::find_if(keys, [&](const block_key& k) { return find(k) == none; });
   return static_cast<std::uint32_t>(end - keys.begin());
-}
-
-std::uint64_t kv_residency::used(std::span<const block_key> keys, std::uint64_t now) {
-  clock_ = std::max(clock_ + 1, now);
-  for (const auto& key : keys) {
-    const auto found = keyed_.find(key);
-    if (found == keyed_.end()) break;
-    order_.touch(cells_[found->second].place, clock_);
-  }
-  return clock_;
-}
-
-std::optional<std::uint64_t> kv_residency::last_used(const block_key& key) const noexcept {
-  const auto found = keyed_.find(key);
-  if (found == keyed_.end()) return std::nullopt;
-  return order_.last_used(cells_[found->second].place);
 }
 
 std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_key> keys, std::uint32_t from,
@@ -200,21 +172,19 @@ std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_
   stay s;
   s.written = from;
   for (const auto& key : keys) {
-    const auto found = keyed_.find(key);
-    if (found == keyed_.end()) break;
-    auto& c = cells_[found->second];
-    ++c.uses;
-    if (s.blocks.size() >= from) set_unwritten(found->second,
-                                               true);  // else the host's memory would have it
-    s.blocks.push_back(found->second);
+    const auto found = find(key);
+    if (found == none) break;
+    ++cells_[found].uses;
+    if (s.blocks.size() >= from) miss(found);
+    s.blocks.push_back(found);
   }
   // The deepest block that is hot: those before it were used as often.
   const auto is_hot = [&](std::uint32_t block) {
-    return hot != 0 && cells_[block].uses >= hot && cells_[block].unwritten;
+    return hot != 0 && cells_[block].uses >= hot && is_unwritten(block);
   };
   if (const auto last = std::ranges::find_if(s.blocks.rbegin(), s.blocks.rend(), is_hot);
       last != s.blocks.rend())
-    hot_.push_back(*cells_[*last].key);
+    hot_.push_back(key_of(*last));
   const auto room = blocks() - std::min(blocks(), staying_ + spare_);
   s.blocks.resize(std::min<std::size_t>(s.blocks.size(), room));
   const auto held = static_cast<std::uint32_t>(s.blocks.size());
@@ -230,9 +200,9 @@ std::uint32_t kv_residency::adopt(std::uint64_t sequence, std::span<const block_
 std::vector<std::uint32_t> kv_residency::chain_to(std::uint32_t block) const {
   std::vector<std::uint32_t> chain{block};
   while (cells_[chain.back()].depth > 0) {
-    const auto above = keyed_.find(cells_[chain.back()].parent);
-    if (above == keyed_.end()) break;
-    chain.push_back(above->second);
+    const auto above = tree_->parent(cells_[chain.back()].place);
+    if (above == prefix_tree::none || !order_.here(above)) break;
+    chain.push_back(in_place_[above]);
   }
   std::ranges::reverse(chain);
   return chain;
@@ -241,21 +211,20 @@ std::vector<std::uint32_t> kv_residency::chain_to(std::uint32_t block) const {
 std::optional<kv_residency::write> kv_residency::next_write(std::uint32_t ahead) {
   auto wanted = none;
   while (!hot_.empty() && wanted == none) {
-    const auto found = keyed_.find(hot_.back());
+    const auto found = find(hot_.back());
     hot_.pop_back();
-    if (found == keyed_.end()) continue;
-    if (const auto& c = cells_[found->second]; c.unwritten && c.writing == 0) wanted = found->second;
+    if (found != none && is_unwritten(found) && cells_[found].writing == 0) wanted = found;
   }
-  if (wanted == none && free_.size() < ahead && idle_unwritten_ > 0)
+  if (wanted == none && free_.size() < ahead && order_.unwritten_idle() > 0)
     wanted = first_to_lose(ahead - static_cast<std::uint32_t>(free_.size()));
   if (wanted == none) return std::nullopt;
   write w;
   w.id = next_write_++;
   auto& blocks = writes_[w.id] = chain_to(wanted);
   for (const auto block : blocks) {
-    const auto& c = cells_[block];
+    const auto place = cells_[block].place;
     set_writing(block, true);
-    w.chain.push_back({*c.key, c.parent, c.depth, block});
+    w.chain.push_back({tree_->key(place), tree_->parent_key(place), tree_->depth(place), block});
   }
   return w;
 }
@@ -264,39 +233,32 @@ void kv_residency::wrote(std::uint64_t id, std::uint32_t count) {
   const auto w = writes_.extract(id);
   // The rest of it is next, whatever it was chosen for.
   if (const auto& blocks = w.mapped(); count > 0 && count < blocks.size())
-    hot_.push_back(*cells_[blocks.back()].key);
+    hot_.push_back(key_of(blocks.back()));
   for (std::uint32_t i = 0; i < w.mapped().size(); ++i) {
     const auto block = w.mapped()[i];
     set_writing(block, false);
-    if (i < count) set_unwritten(block, false);
+    if (i < count && offered_) order_.set_written(cells_[block].place, true);
   }
 }
 
 std::uint32_t kv_residency::want(std::span<const block_key> keys, std::uint32_t from) {
   const auto held = match(keys);
-  for (auto b = from; b < held; ++b) set_unwritten(keyed_.at(keys[b]), true);
+  for (auto b = from; b < held; ++b) miss(find(keys[b]));
   if (held > from) hot_.push_back(keys[held - 1]);
   return held;
 }
 
-void kv_residency::alone(std::span<const block_key> keys) {
-  for (const auto& key : keys)
-    if (const auto found = keyed_.find(key); found != keyed_.end()) set_unwritten(found->second, true);
-}
-
-void kv_residency::set_unwritten(std::uint32_t block, bool value) {
-  auto& c = cells_[block];
-  if (c.unwritten == value) return;
-  c.unwritten = value;
-  value ? ++unwritten_ : --unwritten_;
-  if (c.idle) value ? ++idle_unwritten_ : --idle_unwritten_;
+void kv_residency::miss(std::uint32_t block) {
+  const auto place = cells_[block].place;
+  if (offered_ && !tree_->shown(place).meets({storage_tier::dram, storage_tier::ssd}))
+    order_.set_written(place, false);
 }
 
 /// The coldest of those that nobody is writing and nobody else has, if it is among the `count` that leave
 /// next: warmer ones that are written do not leave in its place.
 std::uint32_t kv_residency::first_to_lose(std::uint32_t count) const {
   const auto colder = [this](std::uint32_t a, std::uint32_t b) {
-    const auto mine = order_.last_used(cells_[a].place), theirs = order_.last_used(cells_[b].place);
+    const auto mine = tree_->last_used(cells_[a].place), theirs = tree_->last_used(cells_[b].place);
     return mine != theirs ? mine < theirs : cells_[a].depth > cells_[b].depth;
   };
   std::vector<std::uint32_t> leaving;
@@ -309,7 +271,7 @@ std::uint32_t kv_residency::first_to_lose(std::uint32_t count) const {
   }
   auto coldest = none;
   for (const auto b : leaving) {
-    if (!cells_[b].unwritten || cells_[b].writing != 0) continue;
+    if (!is_unwritten(b) || cells_[b].writing != 0) continue;
     if (coldest == none || colder(b, coldest)) coldest = b;
   }
   return coldest;
@@ -324,7 +286,7 @@ void kv_residency::set_writing(std::uint32_t block, bool value) {
 
 void kv_residency::put_in_order(std::uint32_t block, const block_key& key, const block_key& parent) {
   auto& c = cells_[block];
-  c.place = order_.insert(key, parent, c.depth, clock_);
+  c.place = order_.insert_hidden(key, parent, c.depth, tree_->time());
   in_place_.resize(std::max<std::size_t>(in_place_.size(), c.place + 1), none);
   in_place_[c.place] = block;
   if (c.pins > 0) order_.pin(c.place);
@@ -332,7 +294,7 @@ void kv_residency::put_in_order(std::uint32_t block, const block_key& key, const
 
 void kv_residency::take_out_of_order(std::uint32_t block) {
   auto& c = cells_[block];
-  if (c.place != eviction_index::none) order_.erase(std::exchange(c.place, eviction_index::none));
+  if (c.place != prefix_tree::none) order_.erase(std::exchange(c.place, prefix_tree::none));
 }
 
 /// Takes the sequence's blocks that follow those with keys. @returns positions that `t.blocks` hold.
@@ -362,11 +324,11 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
   const auto sequence = t.what.sequence;
   const auto keys = t.what.keys;
   tail rest;
-  ++clock_;
+  tree_->next_time();
   for (auto b = static_cast<std::uint32_t>(t.blocks.size()); b-- > 0;) {
     const auto block = t.blocks[b];
     auto& c = cells_[block];
-    if (b < t.shared || c.key) {
+    if (b < t.shared || c.named) {
       if (--c.pins == 0) set_idle(block);
     } else if (b * block_tokens_ >= valid) {
       release(block);
@@ -376,8 +338,7 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
         set_idle(block);
       } else {  // somebody else computed it meanwhile: theirs is as good, and as young as what follows it
         release(block);
-        const auto theirs = keyed_.at(keys[b]);
-        order_.keep_warm(cells_[theirs].place, clock_);
+        tree_->keep_warm(cells_[find(keys[b])].place, tree_->time());
       }
     } else if (sequence == 0) {
       release(block);
@@ -386,7 +347,9 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
       c.sequence = sequence;
       c.depth = b;
       const auto before =
-          b == 0 ? end_key(sequence, 0) : cells_[t.blocks[b - 1]].key.value_or(end_key(sequence, b - 1));
+          b == 0                               ? end_key(sequence, 0)
+          : cells_[t.blocks[b - 1]].named ? key_of(t.blocks[b - 1])
+                                          : end_key(sequence, b - 1);
       put_in_order(block, end_key(sequence, b), before);
       --c.pins;
       set_idle(block);
@@ -400,6 +363,20 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
   tails_.emplace(sequence, std::move(rest));
 }
 
+void kv_residency::clear() {
+  order_.clear();
+  std::ranges::fill(cells_, cell{});
+  free_.clear();
+  for (auto i = blocks(); i > 0; --i) free_.push_back(i - 1);
+  stays_.clear();
+  writes_.clear();
+  hot_.clear();
+  tails_.clear();
+  tickets_.clear();
+  idle_ = staying_ = 0;
+  lost_ = 0;
+}
+
 void kv_residency::forget() {
   make_room(blocks());
   lost_ = 0;
@@ -407,7 +384,7 @@ void kv_residency::forget() {
 }
 
 bool kv_residency::make_room(std::uint32_t wanted) {
-  while (free_.size() < wanted && order_.victim() != eviction_index::none) evict(in_place_[order_.victim()]);
+  while (free_.size() < wanted && order_.victim() != prefix_tree::none) evict(in_place_[order_.victim()]);
   if (free_.size() >= wanted) return true;
   // What is left has a child in use, which somebody computed beside it: the deepest first.
   std::vector<std::uint32_t> rest;
@@ -429,11 +406,8 @@ void kv_residency::release(std::uint32_t block) {
 
 void kv_residency::evict(std::uint32_t block) {
   const auto& c = cells_[block];
-  if (c.key) {
-    lost_ += c.unwritten ? 1 : 0;
-    set_unwritten(block, false);
-    note_change(c, false);
-    keyed_.erase(*c.key);
+  if (c.named) {
+    lost_ += is_unwritten(block) ? 1 : 0;
   } else {
     const auto owner = tails_.find(c.sequence);
     auto& t = owner->second;
@@ -459,8 +433,7 @@ void kv_residency::set_idle(std::uint32_t block) {
   auto& c = cells_[block];
   c.idle = true;
   ++idle_;
-  if (c.unwritten) ++idle_unwritten_;
-  order_.keep_warm(c.place, clock_);
+  tree_->keep_warm(c.place, tree_->time());
   order_.unpin(c.place);
 }
 
@@ -470,13 +443,12 @@ void kv_residency::set_busy(std::uint32_t block) {
   if (!c.idle) return;
   c.idle = false;
   --idle_;
-  if (c.unwritten) --idle_unwritten_;
   order_.pin(c.place);
 }
 
 bool kv_residency::consistent() const {
   std::vector<std::uint32_t> pins(cells_.size()), seen(cells_.size());
-  std::uint32_t staying = 0, unwritten = 0, idle = 0, idle_unwritten = 0;
+  std::uint32_t staying = 0, idle = 0;
   for (const auto& [id, t] : tickets_) {
     for (const auto block : t.blocks) ++pins[block];
     if (t.stays) staying += static_cast<std::uint32_t>(t.blocks.size());
@@ -494,29 +466,25 @@ bool kv_residency::consistent() const {
     const auto& c = cells_[b];
     if (c.idle && (c.pins != 0 || ++seen[b] != 1)) return false;
     idle += c.idle;
-    idle_unwritten += c.idle && c.unwritten;
-    placed += c.place != eviction_index::none;
-    if (c.place == eviction_index::none
-            ? c.idle || c.key
+    placed += c.place != prefix_tree::none;
+    if (c.place == prefix_tree::none
+            ? c.idle || c.named
             : in_place_[c.place] != b || order_.pins(c.place) != !c.idle + c.writing)
       return false;
   }
-  if (placed != order_.size() || !order_.consistent()) return false;
+  if (placed != order_.size() || !tree_->consistent()) return false;
   for (std::uint32_t b = 0; b < cells_.size(); ++b) {
     const auto& c = cells_[b];
     if (c.pins != pins[b] || (c.pins == 0) != (seen[b] == 1)) return false;
-    unwritten += c.unwritten;
-    if (c.unwritten && !c.key) return false;
-    if (!c.key && c.pins > 1) return false;
+    if (!c.named && c.pins > 1) return false;
+    if (c.place != prefix_tree::none && order_.shown(c.place) != (c.named && offered_)) return false;
   }
-  for (const auto& [key, block] : keyed_)
-    if (cells_[block].key != key) return false;
   for (const auto& [sequence, t] : tails_) {
     if (t.blocks.empty() || t.valid > (t.first + t.blocks.size()) * block_tokens_) return false;
     for (const auto block : t.blocks)
-      if (!cells_[block].idle || cells_[block].sequence != sequence || cells_[block].key) return false;
+      if (!cells_[block].idle || cells_[block].sequence != sequence || cells_[block].named) return false;
   }
-  return staying == staying_ && unwritten == unwritten_ && idle == idle_ && idle_unwritten == idle_unwritten_;
+  return staying == staying_ && idle == idle_;
 }
 
 }  // namespace mooncaf

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
-#include "storage/eviction.hpp"
+#include "storage/prefix_tree.hpp"
 
 namespace mooncaf {
 
@@ -33,10 +34,9 @@ struct device_write_rule {
 /// are kept under its name. Blocks that nobody uses leave least recently used first, a child before its
 /// parent, so that what stays is always a prefix.
 ///
-/// **One heat**: the order is that of an `eviction_index`, as in memory and on SSD, and its time is theirs.
-/// Who counts a request's use of a prefix in memory tells (`used`), whoever it was for, and gets the time
-/// back, so that neither clock falls behind; a block that is written comes into memory with the time of its
-/// last use here (`last_used`), and not as if somebody had wanted it.
+/// **One tree**: what it holds is the device's tier of the node's `prefix_tree`, so a request's use of a prefix
+/// counts here, whoever it is for, and what the tiers below have need not be asked: a block that one of them has
+/// is written, and when the last of them lets go of it since the device gives it back, it no longer is.
 ///
 /// What passes make may **stay**: the host's memory does not get it, and the sequence keeps all of its
 /// blocks, from pass to pass, until it is `let_go`. So nothing that is nowhere else is taken from who still
@@ -44,13 +44,17 @@ struct device_write_rule {
 /// What is left behind is unwritten: it leaves as the rest does, so it is written before (`next_write`), or
 /// lost.
 ///
-/// Decides only; whoever asks moves the bytes. @thread One at a time. @cost O(blocks of the sequence) a call.
+/// Decides only; whoever asks moves the bytes. @thread One at a time, who holds the tree's mutex where others share
+/// the tree. @cost O(blocks of the sequence) a call.
 class kv_residency {
  public:
   /// @param blocks        of the device; >= 1.
   /// @param block_tokens  >= 1. @param spare  blocks that are never held by
   /// those who stay.
-  kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare = 0);
+  /// @param tree     of all tiers of the node; null: one of its own.
+  /// @param offered  whether others may find here what is nowhere else. If not, all of it is in memory.
+  kv_residency(std::uint32_t blocks, std::uint32_t block_tokens, std::uint32_t spare = 0,
+               std::shared_ptr<prefix_tree> tree = {}, bool offered = true);
 
   /// What a pass needs room for: positions [0, end), of which those before `start` are settled.
   struct wish {
@@ -80,12 +84,6 @@ class kv_residency {
   std::optional<place> take(const wish& w);
   /// Of what was taken, positions before `valid` are held now: at least the place's own.
   void give_back(std::uint64_t ticket, std::uint32_t valid);
-
-  /// A request uses the prefix with these keys: those that are here get warm.
-  /// @param now  of who counts uses. @returns the time here, at least that.
-  std::uint64_t used(std::span<const block_key> keys, std::uint64_t now);
-  /// When the block was used last, by a pass or as `used` was told; nothing if it is not here.
-  std::optional<std::uint64_t> last_used(const block_key& key) const noexcept;
 
   /// Whether the sequence keeps what its passes made, which the host's memory does not have.
   bool stays(std::uint64_t sequence) const { return stays_.contains(sequence); }
@@ -124,21 +122,10 @@ class kv_residency {
   /// @returns `match(keys)`.
   std::uint32_t want(std::span<const block_key> keys, std::uint32_t from);
 
-  /// Nobody else has these any more: those that are here are written before they leave.
-  void alone(std::span<const block_key> keys);
-
-  /// A block that can be found by its key, or no longer.
-  struct change {
-    block_key key, parent;  ///< see `write::item`
-    std::uint32_t depth = 0;
-    bool here = false;
-  };
-  /// What came and went since the call before, each block once at most; the first call tells all that is
-  /// here.
-  std::vector<change> take_changes();
-
   /// Nothing that is not lent is held any longer.
   void forget();
+  /// The device's memory is gone, and who used it.
+  void clear();
 
   std::uint32_t blocks_for(std::uint32_t tokens) const noexcept;
   struct block_range {
@@ -151,8 +138,11 @@ class kv_residency {
   std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(cells_.size()); }
   /// Blocks that hold something or are lent.
   std::uint32_t used() const noexcept { return blocks() - static_cast<std::uint32_t>(free_.size()); }
-  std::uint32_t unwritten() const noexcept { return unwritten_; }  ///< blocks with keys
-  std::uint64_t lost() const noexcept { return lost_; }            ///< blocks that left unwritten
+  /// Blocks with keys that memory does not have.
+  std::uint32_t unwritten() const noexcept { return static_cast<std::uint32_t>(order_.unwritten()); }
+  std::uint64_t lost() const noexcept { return lost_; }  ///< blocks that left unwritten
+  prefix_tree& tree() noexcept { return *tree_; }
+  const prefix_tree& tree() const noexcept { return *tree_; }
   /// Whether tickets are out.
   bool lent() const noexcept { return !tickets_.empty(); }
   /// Whether chains are being written, which do not leave meanwhile.
@@ -166,15 +156,13 @@ class kv_residency {
   struct cell {
     std::uint32_t pins = 0;  ///< tickets that use it
     bool idle = false;       ///< it holds something, and nobody uses it
-    std::optional<block_key> key;
-    /// In `order_`, if it has a key or is part of an end.
-    eviction_index::handle place = eviction_index::none;
+    bool named = false;      ///< everybody finds it by its key
+    /// In the tree, if it has a key or is part of an end.
+    prefix_tree::handle place = prefix_tree::none;
     std::uint64_t sequence = 0;  ///< whose end it is part of, if it has no key
-    block_key parent;            ///< with a key: of the block before it
     std::uint32_t depth = 0;     ///< in its sequence
     std::uint32_t uses = 0;      ///< of sequences that began with it
     std::uint32_t writing = 0;   ///< chains under way that have it
-    bool unwritten = false;      ///< the host's memory does not have it
   };
   /// What a sequence keeps from pass to pass.
   struct stay {
@@ -203,11 +191,21 @@ class kv_residency {
   void keep(taken&& t, std::uint32_t valid);
   void leave(const stay& s);
   bool name(const taken& t, std::uint32_t b, bool unwritten);
-  void note_change(const cell& c, bool here);
-  void set_unwritten(std::uint32_t block, bool value);
   void set_writing(std::uint32_t block, bool value);
   void put_in_order(std::uint32_t block, const block_key& key, const block_key& parent);
   void take_out_of_order(std::uint32_t block);
+  /// The block with this key, or `none`.
+  std::uint32_t find(const block_key& key) const noexcept {
+    const auto h = order_.find(key);
+    return h == prefix_tree::none ? none : in_place_[h];
+  }
+  bool is_unwritten(std::uint32_t block) const noexcept {
+    const auto& c = cells_[block];
+    return c.named && offered_ && !order_.written(c.place);
+  }
+  const block_key& key_of(std::uint32_t block) const noexcept { return tree_->key(cells_[block].place); }
+  /// Memory does not have it. If the tree says otherwise, it has it again.
+  void miss(std::uint32_t block);
   std::uint32_t first_to_lose(std::uint32_t count) const;
   std::vector<std::uint32_t> chain_to(std::uint32_t block) const;
   std::uint32_t adopt_tail(taken& t);
@@ -222,20 +220,18 @@ class kv_residency {
   std::uint32_t block_tokens_;
   std::vector<cell> cells_;
   std::vector<std::uint32_t> free_;
-  eviction_index order_;                 ///< of blocks with something in them; pinned: not to leave
-  std::vector<std::uint32_t> in_place_;  ///< block by its handle in `order_`
-  std::uint64_t clock_ = 0;
+  std::shared_ptr<prefix_tree> tree_;
+  prefix_tree::tier& order_;             ///< of blocks with something in them; pinned: not to leave
+  std::vector<std::uint32_t> in_place_;  ///< block by its handle
+  bool offered_;
   std::uint32_t spare_;
-  std::uint32_t idle_ = 0, idle_unwritten_ = 0, unwritten_ = 0;  ///< blocks
+  std::uint32_t idle_ = 0;       ///< blocks
   std::uint32_t staying_ = 0;  ///< blocks of sequences that stay, once for each
   std::uint64_t lost_ = 0;
   std::unordered_map<std::uint64_t, stay> stays_;  ///< by sequence, but for those with a ticket
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> writes_;
   std::vector<block_key> hot_;  ///< used often enough, and not written
   std::uint64_t next_write_ = 1;
-  std::unordered_map<block_key, std::uint32_t> keyed_;
-  bool watched_ = false;  ///< somebody takes changes
-  std::unordered_map<block_key, change> changes_;
   std::unordered_map<std::uint64_t, tail> tails_;
   std::unordered_map<std::uint64_t, taken> tickets_;
   std::uint64_t next_ticket_ = 1;

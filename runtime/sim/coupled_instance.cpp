@@ -29,12 +29,13 @@ prefill_batch_options prompts_of(const simulation_options& o) {
 
 }  // namespace
 
-coupled_instance::coupled_instance(const cost_model& costs, const simulation_options& o)
+coupled_instance::coupled_instance(const cost_model& costs, const simulation_options& o,
+                                   std::shared_ptr<prefix_tree> tree)
     : costs_(&costs),
       batch_options_(decode_options_of(o)),
       prompt_options_(prompts_of(o)),
       mode_(o.coupled),
-      tier_(tier_of(o.hardware, 1, rule_of(o))),
+      tier_(tier_of(o.hardware, 1, rule_of(o), std::move(tree))),
       max_batch_(o.hardware.max_batch),
       chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
       jitter_(o.jitter),

@@ -25,8 +25,9 @@ namespace mooncaf::sim {
 /// @cost  an event per step while prompts are computed, one per change of the batch otherwise.
 class coupled_instance {
  public:
-  /// @param costs  outlives the instance.
-  coupled_instance(const cost_model& costs, const simulation_options& options);
+  /// @param costs  outlives the instance. @param tree  of its node, for its device's memory.
+  coupled_instance(const cost_model& costs, const simulation_options& options,
+                   std::shared_ptr<prefix_tree> tree);
 
   /// @returns false if it could never fit the memory.
   bool push(const decode_entry& entry, std::uint32_t tokens) {

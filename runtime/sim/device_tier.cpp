@@ -1,6 +1,7 @@
 #include "runtime/sim/device_tier.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace mooncaf::sim {
 
@@ -13,7 +14,8 @@ std::uint32_t blocks_of(const profile& p, std::uint32_t stages) {
 
 }  // namespace
 
-device_tier::device_tier(const profile& machine, std::uint32_t stages, device_write_rule rule)
+device_tier::device_tier(const profile& machine, std::uint32_t stages, device_write_rule rule,
+                         std::shared_ptr<prefix_tree> tree)
     : blocks_(blocks_of(machine, stages)),
       block_tokens_(machine.block_tokens),
       bytes_per_token_(machine.kv_bytes_per_token),
@@ -21,7 +23,7 @@ device_tier::device_tier(const profile& machine, std::uint32_t stages, device_wr
       layers_(std::max(machine.layers, stages)),
       stages_(stages),
       rule_(rule),
-      residency_(blocks_, block_tokens_) {}
+      residency_(blocks_, block_tokens_, 0, std::move(tree), !rule.through) {}
 
 double device_tier::pass(std::span<const item> items, double constant) {
   double seconds = 0;
@@ -70,7 +72,16 @@ double device_tier::beside_loads(double compute, std::uint32_t load_blocks) cons
                     static_cast<double>(std::uint64_t{load_blocks} * block_tokens_ * bytes_per_token_), 0);
 }
 
-void device_tier::clear() { residency_ = kv_residency(blocks_, block_tokens_); }
+void device_tier::used(std::span<const block_key> keys, std::uint64_t now) {
+  auto& tree = residency_.tree();
+  for (const auto& key : keys) {
+    const auto h = tree.in(storage_tier::device).find(key);
+    if (h == prefix_tree::none) return;
+    tree.touch(h, now);
+  }
+}
+
+void device_tier::clear() { residency_.clear(); }
 
 device_kv_stats device_tier::stats() const {
   auto s = stats_;
@@ -93,9 +104,10 @@ void device_tier::count(std::uint32_t valid, std::uint32_t start, std::uint32_t 
   stats_.loaded_bytes += std::uint64_t{blocks} * block_tokens_ * bytes_per_token_;
 }
 
-std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages, device_write_rule rule) {
+std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages, device_write_rule rule,
+                                   std::shared_ptr<prefix_tree> tree) {
   if (machine.device_link_bytes_per_s <= 0) return std::nullopt;
-  return std::optional<device_tier>{std::in_place, machine, stages, rule};
+  return std::optional<device_tier>{std::in_place, machine, stages, rule, std::move(tree)};
 }
 
 }  // namespace mooncaf::sim

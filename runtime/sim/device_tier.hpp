@@ -3,6 +3,7 @@
 // link that takes time.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,7 +30,9 @@ class device_tier {
 
   /// @param machine  with `device_link_bytes_per_s` > 0; holds `most_blocks` at most. @param stages  machines
   /// that share the layers. @param rule  of who computes for itself alone; else all is written through.
-  explicit device_tier(const profile& machine, std::uint32_t stages = 1, device_write_rule rule = {});
+  /// @param tree  of the tiers of its node; null: one of its own.
+  explicit device_tier(const profile& machine, std::uint32_t stages = 1, device_write_rule rule = {},
+                       std::shared_ptr<prefix_tree> tree = {});
 
   /// A sequence's share of a pass.
   struct item {
@@ -71,10 +74,6 @@ class device_tier {
   void want(std::span<const block_key> keys, std::uint32_t from) {
     if (keeps()) residency_.want(keys, from);
   }
-  std::vector<kv_residency::change> take_changes() {
-    return keeps() ? residency_.take_changes() : std::vector<kv_residency::change>{};
-  }
-  void alone(std::span<const block_key> keys) { residency_.alone(keys); }
   std::optional<kv_residency::write> next_write() {
     return keeps() ? residency_.next_write(rule_.ahead(blocks_)) : std::nullopt;
   }
@@ -83,11 +82,8 @@ class device_tier {
     wrote(std::uint64_t{now - held} * block_tokens_);
     residency_.wrote(chain.id, now);
   }
-  std::uint64_t last_used(const block_key& key) const { return residency_.last_used(key).value_or(0); }
-  /// A request uses the prefix in memory, too.
-  void used(std::span<const block_key> keys, std::uint64_t now) {
-    if (keeps()) residency_.used(keys, now);
-  }
+  /// A request uses these, which follow what memory has.
+  void used(std::span<const block_key> keys, std::uint64_t now);
   /// A step of `compute` seconds that has to wait for so many blocks, layer by layer.
   double beside_loads(double compute, std::uint32_t load_blocks) const noexcept;
 
@@ -110,6 +106,6 @@ class device_tier {
 
 /// The tier of a machine whose KV does not lie where it computes; nothing where it does.
 std::optional<device_tier> tier_of(const profile& machine, std::uint32_t stages = 1,
-                                   device_write_rule rule = {});
+                                   device_write_rule rule = {}, std::shared_ptr<prefix_tree> tree = {});
 
 }  // namespace mooncaf::sim

@@ -46,6 +46,7 @@ node_cache::node_cache(const node_cache_options& options, conductor_core& conduc
       tree_(std::make_shared<prefix_tree>()),
       dram_(tree_->open(storage_tier::dram, options.dram)),
       ssd_(tree_->in(storage_tier::ssd)) {
+  tree_->tell({storage_tier::device}, ~std::size_t{0});
   if (options_.ssd_blocks == 0) return;
   // What comes again when it leaves memory or the device leaves the disk first.
   tier_set above;

@@ -131,10 +131,11 @@ void simulation::add_instances() {
   for (std::uint32_t i = 0; i < options_.prefill; ++i) {
     caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
     begin_with(i);
-    if (is_coupled()) coupled_.emplace_back(costs_, options_);
+    if (is_coupled()) coupled_.emplace_back(costs_, options_, caches_.back().tree());
     else
       prefills_.emplace_back(costs_, prefill_options_of(options_),
-                             tier_of(options_.hardware, options_.pipeline), options_.pipeline, hop,
+                             tier_of(options_.hardware, options_.pipeline, {}, caches_.back().tree()),
+                             options_.pipeline, hop,
                              options_.jitter);
   }
   for (std::uint32_t i = 0; i < options_.decode; ++i) {

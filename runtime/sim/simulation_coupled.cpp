@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "runtime/sim/simulation.hpp"
 
 // The coupled baseline: instances that do both.
@@ -40,7 +42,8 @@ bool simulation::stays_on_device(const request_state_record& r) {
 std::uint32_t simulation::adopt_from_device(const request_state_record& r) {
   auto* const device = device_of(r.prefill);
   if (device == nullptr) return r.fetched_to;
-  device->used(r.keys, static_cast<std::uint64_t>(now_));
+  device->used(std::span{r.keys}.subspan(std::min<std::size_t>(r.fetched_to, r.keys.size())),
+               static_cast<std::uint64_t>(now_));
   const auto held = device->adopt(r.id.value, reusable_keys(r), r.fetched_to);
   tend_device(r.prefill);
   return std::max(r.fetched_to, held);
@@ -56,13 +59,12 @@ void simulation::tend_device(std::uint32_t instance) {
     keys.clear();
     for (const auto& b : chain->chain) keys.push_back(b.key);
     const auto before = cache.match(keys).blocks;
-    if (before < keys.size()) cache.insert(keys, 0, device->last_used(keys.back()));
+    if (before < keys.size()) cache.insert(keys, 0, cache.tree()->last_used(cache.tree()->find(keys.back())));
     const auto after = std::max(before, cache.match(keys).blocks);
     device->came_down(*chain, before, after);
     if (after == before && before < keys.size()) break;  // memory has no room
   }
-  for (const auto& c : device->take_changes()) cache.on_device(c.key, c.here);
-  device->alone(cache.take_device_alone());
+  cache.tell_of_device();
 }
 
 /// Brings to memory what another node is to get and the device alone has. @returns how long that takes.

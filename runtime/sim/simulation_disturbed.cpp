@@ -131,10 +131,10 @@ void simulation::go_on_restarting(std::uint32_t number, std::uint32_t instance) 
 void simulation::empty_memory(std::uint32_t machine) {
   const auto i = instance_of(machine);
   const auto role = role_of(machine);
-  if (role != machine_role::decode) caches_[i].clear();
   if (role == machine_role::prefill) prefills_[i].forget_kv();
   else if (role == machine_role::decode) decodes_[i].forget_kv();
   else coupled_[i].forget_kv();
+  if (role != machine_role::decode) caches_[i].clear();
 }
 
 /// A request computes there, waits for it, or moves KV from or to it.

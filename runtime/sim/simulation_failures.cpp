@@ -88,11 +88,11 @@ void simulation::crash(std::uint32_t machine) {
   auto& links = links_[machine];
   links.worked -= std::max<ticks>(links.sends - now_, 0);
   links.sends = links.receives = links.reads = now_;
-  if (role_of(machine) != machine_role::decode) caches_[i].clear();
   std::vector<torn_answer> torn;
   if (role_of(machine) == machine_role::prefill) prefills_[i].crash(now_);
   else if (role_of(machine) == machine_role::decode) torn = decodes_[i].crash(now_, requests_, out_.gap);
   else torn = coupled_[i].crash(now_, requests_, out_.gap);
+  if (role_of(machine) != machine_role::decode) caches_[i].clear();
   for (auto& t : torn) {
     auto& past = past_of(t.slot);
     requests_[t.slot].decoded = t.tokens;
