@@ -211,7 +211,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
     REQUIRE_MESSAGE(opened, to_string(opened.error()));
     ssd = std::move(*opened);
   }
-  tiered_store store{std::move(*cut), tiers};
+  tiered_store store{std::move(*cut), tiers, c.blocks};
   store.recover(found);
 
   const auto executor = sys.spawn(executor_behavior);
@@ -219,7 +219,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
                                    duration{std::chrono::minutes(10)});
   n.messenger = sys.spawn<messenger>(n.context, executor);
   if (!hardware_->info().host_memory) {
-    auto kv = device_kv::make(*hardware_, layout_, 64 * layout_.block_bytes(), 128, {false, 0});
+    auto kv = device_kv::make(*hardware_, layout_, 64 * layout_.block_bytes(), 128, {false, 0}, c.blocks);
     REQUIRE_MESSAGE(kv, to_string(kv.error()));
     c.device_blocks = std::move(*kv);
     n.writer = sys.spawn<device_writer>(n.context, n.shard, executor);

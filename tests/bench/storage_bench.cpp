@@ -243,7 +243,8 @@ void bench_bookkeeping() {
         }));
   }
   for (const auto policy : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
-    eviction_index index{{policy, true}};
+    prefix_tree tree;
+    auto& index = tree.open(storage_tier::dram, {policy, true});
     std::vector<block_name> names;
     for (std::size_t i = 0; i < n; ++i) {
       const auto depth = static_cast<std::uint32_t>(i % 64);
@@ -257,14 +258,14 @@ void bench_bookkeeping() {
     row((name + ": find + touch a prompt's block among 1M").c_str(), n, time_of([&] {
           for (std::size_t i = 0; i < n / 64; ++i)
             for (std::size_t d = 0, p = random() % (n / 64); d < 64; ++d)
-              index.touch(index.find(names[p * 64 + d].key), now + i);
+              tree.touch(index.find(names[p * 64 + d].key), now + i);
           now += n;
         }));
     row((name + ": evict one, insert one at 1M blocks").c_str(), n, time_of([&] {
           for (std::size_t i = 0; i < n; ++i) {
             const auto h = index.victim();
-            const auto key = index.key(h);
-            const auto depth = index.depth(h);
+            const auto key = tree.key(h);
+            const auto depth = tree.depth(h);
             index.erase(h);
             index.insert({key.high + 1, key.low}, {}, depth & 0, ++now);
           }

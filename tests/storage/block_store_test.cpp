@@ -261,8 +261,9 @@ TEST_CASE("what the device has is announced as its own while neither memory nor 
   };
   using what = block_event::kind;
   using told = std::vector<std::pair<what, storage_tier>>;
-  for (const auto& name : a) f.store.on_device(name, true);
-  f.store.on_device(a[1], true);
+  auto& device = f.store.tree().open(storage_tier::device);
+  for (const auto& name : a) device.insert(name.key, name.parent, name.depth, 0);
+  device.insert(a[1].key, a[1].parent, 1, 0);
   CHECK(news() == told(2, {what::stored, storage_tier::device}));
   CHECK(f.store.snapshot().blocks.size() == 2);
   CHECK(f.store.match(keys_of(a)).total() == 0);
@@ -270,16 +271,14 @@ TEST_CASE("what the device has is announced as its own while neither memory nor 
   f.store.release_all(alice);
   CHECK(news() == told(2, {what::stored, storage_tier::dram}));
   CHECK(f.store.snapshot().blocks.size() == 2);
-  f.store.on_device(a[0], false);
+  device.erase(device.find(a[0].key));
   CHECK(news().empty());
   f.write(bob, b);  // memory has no room for both
   CHECK(news() == told{{what::moved, storage_tier::device},
                        {what::stored, storage_tier::dram},
                        {what::stored, storage_tier::dram}});
-  f.store.on_device(a[1], false);
+  device.erase(device.find(a[1].key));
   CHECK(news() == told{{what::removed, storage_tier::device}});
-  f.store.on_device(a[1], false);
-  CHECK(news().empty());
   f.check();
 }
 
@@ -402,7 +401,7 @@ TEST_CASE("random operations never leak, never evict what is held, never make a 
       for (const auto& [id, p] : pins)
         for (const auto& b : p.second) REQUIRE(f.store.find(b.key)->slot == b.slot.index);
       std::size_t count = 0;
-      f.store.directory().for_each([&](const auto& e) {
+      f.store.for_each([&](const auto& e) {
         ++count;
         REQUIRE(announced.contains(e.name.key));
         if (e.name.depth > 0) REQUIRE(f.store.find(e.name.parent));

@@ -1,4 +1,3 @@
-#include "storage/eviction.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,6 +7,8 @@
 #include <tuple>
 
 #include "storage/copy_survey.hpp"
+#include "storage/flat_index.hpp"
+#include "storage/prefix_tree.hpp"
 #include "tests/storage/block_maker.hpp"
 
 using namespace mooncaf;
@@ -16,21 +17,21 @@ using test::prompt;
 namespace {
 
 /// Adds a prompt's blocks, all used at `now`.
-void use(eviction_index& index, const std::vector<block_name>& names, std::uint64_t now) {
+void use(prefix_tree::tier& index, const std::vector<block_name>& names, std::uint64_t now) {
   for (const auto& n : names) {
     const auto h = index.find(n.key);
-    if (h == eviction_index::none) {
+    if (h == prefix_tree::none) {
       index.insert(n.key, n.parent, n.depth, now);
     } else {
-      index.touch(h, now);
+      index.tree().touch(h, now);
     }
   }
 }
 
-block_key evict(eviction_index& index) {
+block_key evict(prefix_tree::tier& index) {
   const auto h = index.victim();
-  REQUIRE(h != eviction_index::none);
-  const auto key = index.key(h);
+  REQUIRE(h != prefix_tree::none);
+  const auto key = index.tree().key(h);
   index.erase(h);
   return key;
 }
@@ -91,7 +92,8 @@ struct reference {
 }  // namespace
 
 TEST_CASE("LRU gives up the prompt that was not used for longest, last block first") {
-  eviction_index index{{eviction_policy::lru, true}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {eviction_policy::lru, true}, {storage_tier::dram});
   const auto a = prompt({1, 1}), b = prompt({2, 2});
   use(index, a, 1);
   use(index, b, 2);
@@ -100,11 +102,12 @@ TEST_CASE("LRU gives up the prompt that was not used for longest, last block fir
   CHECK(evict(index) == b[0].key);
   CHECK(evict(index) == a[1].key);
   CHECK(evict(index) == a[0].key);
-  CHECK(index.victim() == eviction_index::none);
+  CHECK(index.victim() == prefix_tree::none);
 }
 
 TEST_CASE("LFU gives up what was used least often and forgets the count with the block") {
-  eviction_index index{{eviction_policy::lfu, true}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {eviction_policy::lfu, true}, {storage_tier::dram});
   const auto a = prompt({1}), b = prompt({2});
   use(index, a, 1);
   use(index, a, 2);
@@ -113,13 +116,14 @@ TEST_CASE("LFU gives up what was used least often and forgets the count with the
   use(index, b, 5);
   CHECK(evict(index) == b[0].key);
   use(index, b, 6);
-  CHECK(index.frequency(index.find(b[0].key)) == 1);
+  CHECK(tree.uses(index.find(b[0].key)) == 1);
   CHECK(evict(index) == b[0].key);
   CHECK(evict(index) == a[0].key);
 }
 
 TEST_CASE("length-aware gives up the block latest in its request among the least used") {
-  eviction_index index{{eviction_policy::length_aware, true}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {eviction_policy::length_aware, true}, {storage_tier::dram});
   const auto longer = prompt({1, 1, 1}), shorter = prompt({2, 2});
   use(index, shorter, 1);
   use(index, longer, 2);
@@ -129,7 +133,8 @@ TEST_CASE("length-aware gives up the block latest in its request among the least
 }
 
 TEST_CASE("length-aware breaks ties of depth by recency") {
-  eviction_index index{{eviction_policy::length_aware, true}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {eviction_policy::length_aware, true}, {storage_tier::dram});
   const auto a = prompt({1, 1}), b = prompt({2, 2});
   use(index, b, 1);
   use(index, a, 2);
@@ -140,7 +145,8 @@ TEST_CASE("length-aware breaks ties of depth by recency") {
 TEST_CASE("leaf-first keeps a shared prefix while any continuation is resident; plain does not") {
   const auto a = prompt({1, 1, 1}), b = prompt({1, 1, 2});
   for (bool leaf_first : {true, false}) {
-    eviction_index index{{eviction_policy::lru, leaf_first}};
+    prefix_tree tree;
+    auto& index = tree.open(storage_tier::ssd, {eviction_policy::lru, leaf_first}, {storage_tier::dram});
     use(index, a, 1);
     // The end of b came in without its prefix being used, as a promotion does it.
     index.insert(b[2].key, b[2].parent, 2, 2);
@@ -150,44 +156,47 @@ TEST_CASE("leaf-first keeps a shared prefix while any continuation is resident; 
 }
 
 TEST_CASE("a pinned block protects itself and, leaf-first, all blocks before it") {
-  eviction_index index{{eviction_policy::lru, true}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {eviction_policy::lru, true}, {storage_tier::dram});
   const auto a = prompt({1, 1, 1});
   use(index, a, 1);
   const auto last = index.find(a[2].key);
   index.pin(last);
   index.pin(last);
   index.unpin(last);
-  CHECK(index.victim() == eviction_index::none);
+  CHECK(index.victim() == prefix_tree::none);
   CHECK(index.pinned() == 1);
   index.unpin(last);
   CHECK(evict(index) == a[2].key);
 }
 
 TEST_CASE("a parent that arrives after its children is protected by them") {
-  eviction_index index{{eviction_policy::lru, true}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {eviction_policy::lru, true}, {storage_tier::dram});
   const auto a = prompt({1, 1});
   index.insert(a[1].key, a[1].parent, 1, 5);
   CHECK(index.children_of(a[0].key) == 1);
-  CHECK(index.find(a[0].key) == eviction_index::none);
+  CHECK(index.find(a[0].key) == prefix_tree::none);
   index.insert(a[0].key, a[0].parent, 0, 1);
   CHECK(evict(index) == a[1].key);
   CHECK(evict(index) == a[0].key);
-  CHECK(index.consistent());
+  CHECK(tree.consistent());
 }
 
 TEST_CASE("among about equally cold blocks those leave first that lie elsewhere, too") {
   const auto alone = prompt({1, 1}), doubled = prompt({2, 2});
   const auto gone_after = [&](std::uint64_t age, std::uint32_t copy_age) {
-    eviction_index index{{.copy_age = copy_age}};
+    prefix_tree tree;
+    auto& index = tree.open(storage_tier::ssd, {.copy_age = copy_age}, {storage_tier::dram});
     use(index, alone, 1);
     use(index, doubled, 20);
-    for (const auto& n : doubled) index.set_copy(index.find(n.key), copy_kind::elsewhere);
+    for (const auto& n : doubled) index.set_elsewhere(index.find(n.key), true);
     CHECK(index.elsewhere() == 2);
     use(index, prompt({3}), 20 + age);
     const bool spares = index.victim_spares_another();
     const auto gone = evict(index);
     CHECK(spares == (gone == doubled[1].key));
-    REQUIRE(index.consistent());
+    REQUIRE(tree.consistent());
     return gone;
   };
   CHECK(gone_after(20, 4) == doubled[1].key);
@@ -203,8 +212,15 @@ TEST_CASE("every policy agrees with its specification over random operations") {
         CAPTURE(to_string(policy));
         CAPTURE(leaf_first);
         std::mt19937 random(seed);
-        eviction_index index{{policy, leaf_first}};
+        prefix_tree tree;
+        auto& index = tree.open(storage_tier::ssd, {policy, leaf_first}, {storage_tier::dram});
+        auto& above = tree.open(storage_tier::dram);
         reference model{{policy, leaf_first}, {}};
+        const auto forget = [&](prefix_tree::handle h) {
+          model.blocks.erase(tree.key(h));
+          if (above.here(h)) above.erase(h);
+          index.erase(h);
+        };
         for (std::uint64_t now = 1; now <= 2000; ++now) {
           std::vector<int> choices;
           for (unsigned d = 0; d < 5; ++d) choices.push_back(static_cast<int>(random() % 3));
@@ -212,7 +228,7 @@ TEST_CASE("every policy agrees with its specification over random operations") {
           const auto name = names[random() % 5];
           const auto known = model.blocks.find(name.key);
           const auto h = index.find(name.key);
-          REQUIRE((known != model.blocks.end()) == (h != eviction_index::none));
+          REQUIRE((known != model.blocks.end()) == (h != prefix_tree::none));
           switch (random() % 8) {
             case 0:
               index.insert(name.key, name.parent, name.depth, now);
@@ -227,47 +243,47 @@ TEST_CASE("every policy agrees with its specification over random operations") {
               break;
             }
             case 2:
-              if (h == eviction_index::none) break;
+              if (h == prefix_tree::none) break;
               index.pin(h);
               ++known->second.pins;
               break;
             case 3:
-              if (h == eviction_index::none) break;
+              if (h == prefix_tree::none) break;
               index.unpin(h);
               if (known->second.pins > 0) --known->second.pins;
               break;
             case 4:
-              if (h == eviction_index::none || random() % 4) break;
-              index.erase(h);
-              model.blocks.erase(known);
+              if (h == prefix_tree::none || random() % 4) break;
+              forget(h);
               break;
             case 6:
-              if (h == eviction_index::none) break;
+              if (h == prefix_tree::none) break;
               known->second.copy = static_cast<copy_kind>(random() % 3);
-              index.set_copy(h, known->second.copy);
+              if (above.here(h)) above.erase(h);
+              index.set_elsewhere(h, known->second.copy == copy_kind::elsewhere);
+              if (known->second.copy == copy_kind::comes_again) above.insert(name.key, name.parent, name.depth, 0);
               CHECK(index.copy(h) == known->second.copy);
               break;
             case 7:  // in use still, which is no further use
-              if (h == eviction_index::none) break;
-              index.keep_warm(h, now);
+              if (h == prefix_tree::none) break;
+              tree.keep_warm(h, now);
               known->second.used = model.latest = now;
               break;
             case 5: {
               const auto* best = model.victim();
-              REQUIRE((best != nullptr) == (index.victim() != eviction_index::none));
+              REQUIRE((best != nullptr) == (index.victim() != prefix_tree::none));
               if (!best) break;
               // Equal ranks are equally good.
-              const auto& chosen = model.blocks.at(index.key(index.victim()));
+              const auto& chosen = model.blocks.at(tree.key(index.victim()));
               REQUIRE(model.candidate(chosen));
               REQUIRE(chosen.copy == best->copy);
               REQUIRE(model.rank(chosen) == model.rank(*best));
-              model.blocks.erase(chosen.name.key);
-              index.erase(index.victim());
+              forget(index.victim());
               break;
             }
           }
           REQUIRE(index.size() == model.blocks.size());
-          if (now % 20 == 0) REQUIRE(index.consistent());
+          if (now % 20 == 0) REQUIRE(tree.consistent());
         }
       }
     }
@@ -275,7 +291,8 @@ TEST_CASE("every policy agrees with its specification over random operations") {
 }
 
 TEST_CASE("a survey asks about every cold leaf, and an answer is good up to the next fork") {
-  eviction_index index{{}};
+  prefix_tree tree;
+  auto& index = tree.open(storage_tier::ssd, {}, {storage_tier::dram});
   const auto one = prompt({1, 1, 1}), fork = prompt({1, 1, 2, 1});
   use(index, one, 1);
   use(index, fork, 2);
@@ -318,15 +335,16 @@ TEST_CASE("a survey asks about every cold leaf, and an answer is good up to the 
   CHECK(kind(fork[2]) == copy_kind::elsewhere);
   CHECK(kind(fork[1]) == copy_kind::alone);  // of the other prompt, too
   CHECK(kind(one[2]) == copy_kind::alone);
-  index.set_copy(index.find(one[2].key), copy_kind::comes_again);
+  tree.open(storage_tier::dram).insert(one[2].key, one[2].parent, 2, 0);
   copy_survey::answer(
       index, std::vector{one[2].key, one[1].key, block_key{1, 2}, block_key{1, 2}, fork[3].key, fork[1].key},
       {});
   CHECK(kind(one[2]) == copy_kind::comes_again);
   CHECK(kind(fork[2]) == copy_kind::alone);
   CHECK(index.elsewhere() == 0);
-  CHECK(index.consistent());
-  eviction_index told{{.copy_age = 1}};
+  CHECK(tree.consistent());
+  prefix_tree quiet;
+  auto& told = quiet.open(storage_tier::ssd, {.copy_age = 1}, {storage_tier::dram});
   use(told, one, 1);
   CHECK(copy_survey{}.next(told, 0, now).empty());
 }

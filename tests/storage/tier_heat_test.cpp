@@ -99,7 +99,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "what a device has that gives it back leaves a full SSD first, and the device hears that it is alone") {
+    "what a device has that gives it back leaves a full SSD first, and then the device is alone with it") {
   for (const bool gives_back : {false, true}) {
     CAPTURE(gives_back);
     auto options = options_for(write_policy::write_back, 24);
@@ -109,17 +109,17 @@ TEST_CASE(
     f.write(alice, below);
     f.write(alice, above);
     f.store.release_all(alice);
-    for (const auto& n : above) f.store.on_device(n, true);
-    std::vector<block_key> alone;
+    auto& device = f.store.tree().open(storage_tier::device);
+    for (const auto& n : above) device.set_written(device.insert(n.key, n.parent, n.depth, 0), true);
+    CHECK(device.unwritten() == 0);
     push_until(f, [&] {
-      for (const auto& key : f.store.take_device_alone()) alone.push_back(key);
       return f.store.match(keys_of(gives_back ? above : below)).total() == 0;
     });
     f.check();
     CHECK(f.store.match(keys_of(gives_back ? below : above)).total() == 2);
-    CHECK(alone == (gives_back ? std::vector{above[1].key, above[0].key} : std::vector<block_key>{}));
+    CHECK(device.unwritten() == (gives_back ? 2 : 0));
     // It has left the device, too: what is on the SSD is no copy any more.
-    for (const auto& n : above) f.store.on_device(n, false);
+    for (const auto& n : above) device.erase(device.find(n.key));
     f.check();
   }
 }
@@ -128,11 +128,12 @@ TEST_CASE("a block that comes from the tier above is as cold as it was there") {
   tiered_fixture f(4, {});
   const auto first = prompt({1}), second = prompt({2}), cold = prompt({3});
   f.write(alice, first);
-  const auto then = f.store.time();
+  auto& device = f.store.tree().open(storage_tier::device);
+  device.insert(cold[0].key, cold[0].parent, 0, f.store.tree().next_time());
   f.write(alice, second);
   const auto slot = f.store.reserve(alice, 1, later);
   REQUIRE(slot);
-  REQUIRE(f.store.commit(alice, slot->front().index, cold[0], 1, then));
+  REQUIRE(f.store.commit(alice, slot->front().index, cold[0], 1));
   f.store.release_all(alice);
   REQUIRE(f.store.pin(keys_of(first), bob, later));  // wanted since
   f.store.release_all(bob);

@@ -133,7 +133,7 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
           REQUIRE(checksum64({b.slot.address, block_bytes}) == b.checksum);
         }
       std::size_t held = 0;
-      f.store.dram().directory().for_each([&](const auto& e) {
+      f.store.dram().for_each([&](const auto& e) {
         ++held;
         const auto it = announced.find(e.name.key);
         REQUIRE(it != announced.end());

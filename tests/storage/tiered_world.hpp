@@ -58,7 +58,7 @@ inline tiered_store_options options_for(write_policy write, std::uint64_t ssd_ca
 
 struct tiered_fixture {
   tiered_fixture(std::size_t slots, const tiered_store_options& options)
-      : memory(pool::make(slots, block_bytes)), store(memory.slots, options) {}
+      : memory(pool::make(slots, block_bytes)), store(memory.slots, options, tree) {}
 
   void write(owner_id owner, const std::vector<block_name>& names, std::size_t from = 0) {
     const auto slots = store.reserve(owner, names.size() - from, later);
@@ -93,6 +93,7 @@ struct tiered_fixture {
   }
 
   pool memory;
+  std::shared_ptr<prefix_tree> tree = std::make_shared<prefix_tree>();
   tiered_store store;
   fake_disk disk;
 };

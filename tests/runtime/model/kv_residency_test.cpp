@@ -81,22 +81,26 @@ TEST_CASE("what nobody used for longest leaves first, children before their pare
   CHECK(pass(r, {4, old, 12, 12}) == 12);
 }
 
-TEST_CASE("a use that memory counted keeps a prefix here, and both know the time") {
+TEST_CASE("a use that is counted elsewhere on the node keeps a prefix here, and a pass warms memory") {
   kv_residency r(6, block_tokens);
+  auto& tree = r.tree();
+  auto& memory = tree.open(storage_tier::dram);
   const auto old = keys_of(1, 0, 3), young = keys_of(2, 0, 3);
   pass(r, {1, old, 0, 12});
   pass(r, {2, young, 0, 12});
-  const auto before = r.last_used(young[0]);
-  REQUIRE(before);
-  CHECK(r.last_used(old[2]) < before);
-  CHECK_FALSE(r.last_used(keys_of(3, 0, 1)[0]));
-  const auto now = r.used(std::span{old}.first(2), 100);  // a peer read it from memory, say
-  CHECK(now >= 100);
-  CHECK(r.last_used(old[1]) == now);
-  CHECK(r.used({}, 7) > now);  // never back
+  const auto used = [&](const block_key& key) { return tree.last_used(tree.find(key)); };
+  CHECK(used(old[2]) < used(young[0]));
+  const auto before = used(old[0]);
+  memory.insert(std::span{old}.first(2), 0, 0);  // it comes to memory, which is no use
+  CHECK(used(old[0]) == before);
+  const auto now = tree.next_time();  // a peer reads it from memory, say
+  for (int i : {0, 1}) tree.touch(tree.find(old[static_cast<std::size_t>(i)]), now);
   pass(r, {3, keys_of(4, 0, 3), 0, 12});
   CHECK(r.match(young) == 1);  // its leaves went, and of the old one what was not used
   CHECK(r.match(old) == 2);
+  pass(r, {4, old, 8, 9});
+  CHECK(used(old[1]) > now);
+  CHECK(memory.find(old[1]) == tree.find(old[1]));
   CHECK(r.consistent());
 }
 
@@ -290,9 +294,13 @@ TEST_CASE("what somebody wants in memory is written next, behind what is there")
   CHECK(again->chain.size() == 6);
   r.wrote(again->id, 6);
   CHECK(r.consistent());
-  // What nobody else has any more is written before it leaves, and not sooner.
+  // What the disk had and let go of, since the device gives it back, is written before it leaves, and not sooner.
   const auto before = r.unwritten();
-  r.alone(std::vector{keys[5], block_key{7, 7}});
+  auto& disk = r.tree().open(storage_tier::ssd, {}, {storage_tier::dram, storage_tier::device});
+  const auto below = disk.insert(keys[5], keys[4], 5, 0);
+  CHECK(r.unwritten() == before);
+  CHECK(disk.copy(below) == copy_kind::comes_again);
+  disk.erase(below);
   CHECK(r.unwritten() == before + 1);
   CHECK(!r.next_write(0));
   while (const auto w = r.next_write(12)) r.wrote(w->id, static_cast<std::uint32_t>(w->chain.size()));
@@ -309,6 +317,9 @@ TEST_CASE(
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
     const std::uint32_t longest = 8;
     kv_residency r(longest + below(20), block_tokens, longest);
+    auto& tree = r.tree();
+    auto& in_memory = tree.open(storage_tier::dram);
+    tree.tell({storage_tier::device}, 1 << 20);
     struct request {
       std::uint64_t branch = 0;
       std::vector<block_key> keys;
@@ -322,7 +333,7 @@ TEST_CASE(
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint32_t>> content;  // block: conversation, index
     const std::uint32_t common = 2;
     std::set<block_key> memory;  // published in the node's memory
-    std::set<block_key> told;    // as the changes have it
+    std::set<block_key> told;    // as the news have it
     std::vector<kv_residency::write> writes;
     std::uint64_t next = 1;
     const auto named = [&](std::uint64_t branch, std::uint32_t b) {
@@ -356,19 +367,30 @@ TEST_CASE(
               const auto branch = item.depth < common ? 0 : item.key.high - 2;
               REQUIRE(content[item.block] == named(branch, item.depth));
               memory.insert(item.key);
+              in_memory.insert(item.key, item.parent, item.depth, 0);
             }
             r.wrote(writes.front().id, count);
             writes.erase(writes.begin());
           }
           break;
         case 3:
-          if (!memory.empty() && below(4) == 0) memory.erase(std::prev(memory.end()));
-          for (const auto& c : r.take_changes())
-            REQUIRE((c.here ? told.insert(c.key).second : told.erase(c.key) == 1));
+          if (!memory.empty() && below(4) == 0) {
+            in_memory.erase(in_memory.find(*memory.rbegin()));
+            memory.erase(std::prev(memory.end()));
+          }
+          for (const auto& e : tree.drain_events()) {
+            if (e.tier != storage_tier::device) continue;
+            if (e.what == block_event::kind::removed) told.erase(e.name.key);
+            else told.insert(e.name.key);
+          }
           for (std::uint64_t branch = 0; branch < 3; ++branch) {
             const auto keys = keys_of(branch, common, longest);
-            const auto none = std::ranges::find_if(keys, [&](const auto& k) { return !told.contains(k); });
-            REQUIRE(r.match(keys) == none - keys.begin());
+            for (const auto& k : keys) {
+              const auto h = tree.in(storage_tier::device).find(k);
+              if (h == prefix_tree::none) continue;
+              REQUIRE((told.contains(k) || memory.contains(k)));
+              if (memory.contains(k)) REQUIRE(tree.in(storage_tier::device).written(h));
+            }
             if (below(4) == 0) r.want(keys, below(longest));
           }
           break;

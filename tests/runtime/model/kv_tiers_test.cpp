@@ -37,7 +37,7 @@ struct world {
       : tiers(slots, options_of(seed)),
         dev(*make_linked_device({{1, false, {}}, {seed % 2 == 0 ? 0 : std::size_t{4} << 20, {}}, 2})),
         kv(*device_kv::make(*dev, layout, device_blocks * test::block_bytes, longest,
-                            {seed % 2 == 0, seed % 3 == 0 ? 2u : 0u})),
+                            {seed % 2 == 0, seed % 3 == 0 ? 2u : 0u}, tiers.tree)),
         random(seed) {}
 
   static tiered_store_options options_of(std::uint32_t seed) {
@@ -47,10 +47,8 @@ struct world {
     o.device_gives_back = seed % 2 != 0 && seed % 3 != 0;
     return o;
   }
-  /// The device's news, and what a shard is told of other nodes, late or never. @pre locked.
+  /// What a shard is told of other nodes, late or never. @pre locked.
   void hear() {
-    for (const auto& c : kv->take_changes()) tiers.store.on_device({c.key, c.parent, c.depth}, c.here);
-    kv->alone(tiers.store.take_device_alone());
     if (random() % 3 == 0) tiers.store.copies_are(asked, kept);
     asked = tiers.store.ask_for_copies();
     kept.clear();
@@ -164,7 +162,6 @@ class worker {
     std::vector<pinned_block> held;
     {
       const std::lock_guard lock(world_.mutex);
-      world_.tiers.store.next_time(world_.kv->used(reusable, world_.tiers.store.time()));
       auto reply = world_.tiers.store.pin(reusable, owner, later, below(3) == 0 ? 0 : 10);
       if (!reply) return std::nullopt;
       held = std::move(reply->pinned.blocks);
@@ -255,8 +252,7 @@ class worker {
       const auto& b = w->chain[held + i];
       const std::span page{pages[i].address, test::block_bytes};
       REQUIRE(std::ranges::equal(page, bytes_of(b.key, test::block_bytes)));
-      REQUIRE(world_.tiers.store.commit(owner, pages[i].index, {b.key, b.parent, b.depth}, checksum64(page),
-                                        world_.kv->last_used(b.key).value_or(0)));
+      REQUIRE(world_.tiers.store.commit(owner, pages[i].index, {b.key, b.parent, b.depth}, checksum64(page)));
     }
     world_.written += pages.size();
     world_.tiers.store.release_all(owner);
@@ -316,8 +312,7 @@ class worker {
     for (auto b = held; b < in_memory_ / block_tokens; ++b) {
       const auto& slot = own_[b - held];
       REQUIRE(world_.tiers.store.commit(owner, slot.index, names_[b],
-                                        checksum64({slot.address, test::block_bytes}),
-                                        world_.kv->last_used(names_[b].key).value_or(0)));
+                                        checksum64({slot.address, test::block_bytes})));
     }
   }
 
