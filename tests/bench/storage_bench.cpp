@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,11 +21,13 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/block_parts.hpp"
 #include "runtime/base/posix.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/model/kv_residency.hpp"
 #include "storage/arena.hpp"
 #include "storage/block_store.hpp"
 #include "storage/reader_pool.hpp"
@@ -306,6 +309,98 @@ void bench_bookkeeping() {
       }));
 }
 
+/// The device's side of a node: passes over prompts of 32 blocks, the next of which is there or takes the place of
+/// another, and a look at what to write next after each.
+class device_side {
+ public:
+  device_side(std::shared_ptr<prefix_tree> tree, const std::vector<std::vector<block_key>>& prompts)
+      : tree_(std::move(tree)), prompts_(prompts), residency_(blocks, 16, 0, tree_) {}
+
+  void pass() {
+    const auto& keys = prompts_[random_() % prompts_.size()];
+    const auto end = static_cast<std::uint32_t>(keys.size()) * 16;
+    const auto sequence = ++sequence_;
+    std::uint64_t ticket = 0;
+    {
+      const std::lock_guard lock(tree_->mutex());
+      ticket = residency_.take({sequence, keys, end - 16, end, true}).value().ticket;
+    }
+    {
+      const std::lock_guard lock(tree_->mutex());
+      residency_.give_back(ticket, end);
+      residency_.let_go(sequence);
+    }
+    const std::lock_guard lock(tree_->mutex());
+    if (const auto w = residency_.next_write(blocks / 8))
+      residency_.wrote(w->id, static_cast<std::uint32_t>(w->chain.size()));
+  }
+
+ private:
+  static constexpr std::uint32_t blocks = 1 << 15;
+  std::shared_ptr<prefix_tree> tree_;
+  const std::vector<std::vector<block_key>>& prompts_;
+  kv_residency residency_;
+  std::mt19937_64 random_{7};
+  std::uint64_t sequence_ = 0;
+};
+
+/// A pin of 32 blocks on a tree that the device walks, too, beside one that it does not.
+void bench_shared_tree() {
+  std::printf("A node's tree under two threads: pin + release of 32 blocks, and the device's passes beside it\n\n");
+  std::printf("| | pin, us: median | 99 %% | 99.9 %% | device pass, us: mean |\n| --- | --- | --- | --- | --- |\n");
+  constexpr std::size_t n = 1 << 18;
+  std::mt19937_64 random(3);
+  std::vector<std::vector<block_key>> prompts(n / 32);
+  for (auto& p : prompts)
+    for (int d = 0; d < 32; ++d) p.push_back({random(), random()});
+  enum class beside { nobody, own_tree, same_tree };
+  for (const auto with : {beside::nobody, beside::own_tree, beside::same_tree}) {
+    const auto tree = std::make_shared<prefix_tree>();
+    block_store store(must(block_allocator::create({reinterpret_cast<std::byte*>(4096), n * 4096}, 4096)), {}, tree);
+    for (std::size_t p = 0; p < prompts.size(); ++p) {
+      const auto given = must(store.reserve(owner_id{p + 1}, 32, time_point::max()));
+      for (std::uint32_t d = 0; d < 32; ++d)
+        must(store.commit(owner_id{p + 1}, given[d].index, {prompts[p][d], prompts[p][d == 0 ? 0 : d - 1], d}, 0));
+      store.release_all(owner_id{p + 1});
+      (void)store.drain_events();
+    }
+    device_side device(with == beside::same_tree ? tree : std::make_shared<prefix_tree>(), prompts);
+    std::atomic<bool> over{false};
+    std::uint64_t passes = 0;
+    seconds passing = 0;
+    std::thread other([&] {
+      while (with != beside::nobody && !over.load()) {
+        passing += time_of([&] { device.pass(); });
+        ++passes;
+      }
+    });
+    std::vector<double> took;
+    for (std::uint64_t i = 0; i < 100'000; ++i) {
+      const owner_id me{n + i};
+      const auto& keys = prompts[random() % prompts.size()];
+      took.push_back(time_of([&] {
+        {
+          const std::lock_guard lock(tree->mutex());
+          (void)must(store.pin(keys, me, time_point::max()));
+        }
+        const std::lock_guard lock(tree->mutex());
+        store.release_all(me);
+      }));
+      if (i % 64 == 0) {
+        const std::lock_guard lock(tree->mutex());
+        (void)tree->drain_events();
+      }
+    }
+    over = true;
+    other.join();
+    std::sort(took.begin(), took.end());
+    const auto at = [&](double share) { return took[static_cast<std::size_t>(share * 99'999)] * 1e6; };
+    const char* const names[] = {"nobody beside it", "a device on a tree of its own", "the device on the same tree"};
+    std::printf("| %s | %.1f | %.1f | %.1f | %.1f |\n", names[static_cast<int>(with)], at(0.5), at(0.99), at(0.999),
+                passes == 0 ? 0.0 : passing / static_cast<double>(passes) * 1e6);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -324,6 +419,8 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(directory, failed);
   if (failed) give_up("cannot make " + directory + ": " + failed.message());
   bench_bookkeeping();
+  std::printf("\n");
+  bench_shared_tree();
   std::printf("\n");
   bench_ssd(directory, full);
   std::filesystem::remove_all(directory, failed);
