@@ -1,5 +1,7 @@
 #include "storage/prefix_tree.hpp"
 
+#include <bit>
+
 namespace mooncaf {
 namespace {
 
@@ -19,6 +21,8 @@ prefix_tree::tier& prefix_tree::open(storage_tier t, eviction_options options, t
   opened.gives_back_ = gives_back;
   opened.bound(nodes_.size());
   opened_ = opened_.with(t, true);
+  watched_ = {};
+  for (const auto& each : tiers_) watched_ = tier_set::of_bits(watched_.bits() | each.gives_back_.bits());
   return opened;
 }
 
@@ -52,34 +56,20 @@ void prefix_tree::keep_warm(handle h, std::uint64_t now) {
   node& n = nodes_[h];
   n.used = std::max(n.used, now);
   time_ = std::max(time_, now);
-  for (auto& t : tiers_) t.warmed(h, n);
+  for (std::uint32_t left = n.here; left != 0; left &= left - 1)
+    tiers_[static_cast<std::size_t>(std::countr_zero(left))].warmed(h, n);
 }
 
 void prefix_tree::set_shown(handle h, storage_tier t, bool value) {
   node& n = nodes_[h];
   auto& changing = in(t);
-  share& s = n.in[index_of(t)];
-  if ((s.shown != 0) == value) return;
   const auto before = shown(n), after = before.with(t, value);
-  // Where it was a copy that comes again, or becomes one, its place in the order is another.
-  std::array<bool, tier_count> listed{};
-  for (auto& other : tiers_) {
-    const bool comes = after.meets(other.gives_back_);
-    if (comes == before.meets(other.gives_back_) || !n.in[other.at_].here) continue;
-    listed[other.at_] = other.eligible(n);
-    if (listed[other.at_]) other.heap_of(n).remove(h);
-    if (comes && n.in[other.at_].elsewhere) {
-      n.in[other.at_].elsewhere = 0;
-      --other.elsewhere_;
-    }
-  }
-  changing.count_unwritten(s, -1);
-  s.shown = value;
-  changing.count_unwritten(s, 1);
+  if (before == after) return;
+  changing.count_unwritten(n, -1);
   value ? ++changing.shown_ : --changing.shown_;
-  for (auto& other : tiers_)
-    if (listed[other.at_]) other.heap_of(n).push(h, other.rank_of(n));
-
+  if (watched_.has(t)) show_watched(h, after);
+  else n.shown = after.bits() & 7u;
+  changing.count_unwritten(n, 1);
   auto& device = in(storage_tier::device);
   if (t != storage_tier::device && before.has(storage_tier::device)) {
     if (value) device.set_written(h, true);
@@ -88,6 +78,26 @@ void prefix_tree::set_shown(handle h, storage_tier t, bool value) {
       device.set_written(h, false);
   }
   if (told_.has(t)) tell_change(h, before, after, t);
+}
+
+/// Where it was a copy that comes again, or becomes one, its place in the order is another.
+void prefix_tree::show_watched(handle h, tier_set after) {
+  node& n = nodes_[h];
+  const auto before = shown(n);
+  std::array<bool, tier_count> listed{};
+  for (auto& t : tiers_) {
+    const bool comes = after.meets(t.gives_back_);
+    if (comes == before.meets(t.gives_back_) || !t.here(n)) continue;
+    listed[t.at_] = t.eligible(n);
+    if (listed[t.at_]) t.heap_of(n).remove(h);
+    if (comes && n.in[t.at_].elsewhere) {
+      n.in[t.at_].elsewhere = 0;
+      --t.elsewhere_;
+    }
+  }
+  n.shown = after.bits() & 7u;
+  for (auto& t : tiers_)
+    if (listed[t.at_]) t.heap_of(n).push(h, t.rank_of(n));
 }
 
 void prefix_tree::tell_change(handle h, tier_set before, tier_set after, storage_tier changed) {
@@ -117,7 +127,7 @@ block_snapshot prefix_tree::snapshot() const {
 // ---- one tier ----
 
 prefix_tree::handle prefix_tree::tier::parent_for(const block_key& key) {
-  if (latest_ != none && mine(latest_).here && tree_->nodes_[latest_].key == key) return latest_;
+  if (latest_ != none && here(latest_) && tree_->nodes_[latest_].key == key) return latest_;
   return tree_->node_for(key);
 }
 
@@ -125,17 +135,17 @@ prefix_tree::handle prefix_tree::tier::parent_for(const block_key& key) {
 /// @param parent  if the block is nowhere yet.
 void prefix_tree::tier::enter(handle h, handle parent, std::uint32_t depth, std::uint64_t now) {
   node& n = tree_->nodes_[h];
-  if (n.anywhere()) {
+  if (n.here != 0) {
     if (now > n.used) tree_->keep_warm(h, now);
   } else {
     n.parent = parent;
-    n.depth = depth;
+    n.depth = depth & 0x3FFFFFFu;
     n.used = now;
     n.uses = 1;
     tree_->time_ = std::max(tree_->time_, now);
   }
   latest_use_ = std::max(latest_use_, n.used);
-  n.in[at_].here = 1;
+  n.here = (n.here | 1u << at_) & 7u;
   ++size_;
   latest_ = h;
   if (n.parent == none) return;
@@ -143,23 +153,29 @@ void prefix_tree::tier::enter(handle h, handle parent, std::uint32_t depth, std:
   refresh(n.parent);
 }
 
+void prefix_tree::tier::add(handle h, const block_key& parent, std::uint32_t depth, std::uint64_t now) {
+  const node& n = tree_->nodes_[h];
+  const bool is_known = depth == 0 || parent == n.key || n.here != 0;
+  enter(h, is_known ? none : parent_for(parent), depth, now);
+  refresh(h);
+}
+
 prefix_tree::handle prefix_tree::tier::insert_hidden(const block_key& key, const block_key& parent,
                                                      std::uint32_t depth, std::uint64_t now) {
   const handle h = tree_->node_for(key);
-  const bool is_first = depth == 0 || parent == key || tree_->nodes_[h].anywhere();
-  enter(h, is_first ? none : parent_for(parent), depth, now);
-  refresh(h);
+  add(h, parent, depth, now);
   return h;
 }
 
 prefix_tree::handle prefix_tree::tier::insert(const block_key& key, const block_key& parent,
                                               std::uint32_t depth, std::uint64_t now) {
-  if (const handle h = find(key); h != none) {
+  const handle h = tree_->node_for(key);
+  if (here(h)) {
     tree_->touch(h, now);
-    return h;
+  } else {
+    add(h, parent, depth, now);
+    show(h);
   }
-  const handle h = insert_hidden(key, parent, depth, now);
-  show(h);
   return h;
 }
 
@@ -167,12 +183,11 @@ void prefix_tree::tier::insert(std::span<const block_key> prompt, std::uint32_t 
   handle last = none;
   for (auto i = from; i < prompt.size(); ++i) {
     const handle h = tree_->node_for(prompt[i]);
-    const node& n = tree_->nodes_[h];
-    if (n.in[at_].here) {
+    if (const node& n = tree_->nodes_[h]; here(n)) {
       tree_->touch(h, now);
       if (last != none) refresh(last);
     } else {
-      const bool is_first = i == 0 || prompt[i - 1] == prompt[i] || n.anywhere();
+      const bool is_first = i == 0 || prompt[i - 1] == prompt[i] || n.here != 0;
       enter(h, is_first ? none : last != none ? last : parent_for(prompt[i - 1]), i, now);
       show(h);
     }
@@ -185,7 +200,7 @@ void prefix_tree::tier::pin(handle h) {
   share& s = mine(h);
   if (s.pins++ != 0) return;
   ++pinned_;
-  if (s.shown && !s.written) --unwritten_idle_;
+  if (is_unwritten(tree_->nodes_[h])) --unwritten_idle_;
   refresh(h);
 }
 
@@ -193,7 +208,7 @@ void prefix_tree::tier::unpin(handle h) {
   share& s = mine(h);
   if (s.pins == 0 || --s.pins != 0) return;
   --pinned_;
-  if (s.shown && !s.written) ++unwritten_idle_;
+  if (is_unwritten(tree_->nodes_[h])) ++unwritten_idle_;
   refresh(h);
 }
 
@@ -210,10 +225,10 @@ void prefix_tree::tier::set_elsewhere(handle h, bool value) {
 }
 
 void prefix_tree::tier::set_written(handle h, bool value) {
-  share& s = mine(h);
-  count_unwritten(s, -1);
-  s.written = value;
-  count_unwritten(s, 1);
+  node& n = tree_->nodes_[h];
+  count_unwritten(n, -1);
+  n.in[at_].written = value;
+  count_unwritten(n, 1);
 }
 
 void prefix_tree::tier::erase(handle h) {
@@ -226,7 +241,7 @@ void prefix_tree::tier::erase(handle h) {
   auto& heap = heap_of(n);
   const bool listed = heap.contains(h);
   s.pins = 0;
-  s.here = 0;
+  n.here = n.here & ~(1u << at_) & 7u;
   s.written = 0;
   --size_;
   const auto& upper = tree_->nodes_[above == none ? h : above];
@@ -238,7 +253,7 @@ void prefix_tree::tier::erase(handle h) {
   }
   elsewhere_ -= s.elsewhere;
   s.elsewhere = 0;
-  if (n.anywhere()) return;
+  if (n.here != 0) return;
   n.parent = none;
   if (above != none) tree_->drop_if_unwanted(above);
   tree_->drop_if_unwanted(h);
@@ -246,7 +261,7 @@ void prefix_tree::tier::erase(handle h) {
 
 void prefix_tree::tier::clear() {
   for (handle h = 0; h < tree_->nodes_.size() && size_ > 0; ++h)
-    if (mine(h).here) erase(h);
+    if (here(h)) erase(h);
 }
 
 bool prefix_tree::tier::spare_goes_first() const noexcept {
@@ -277,7 +292,7 @@ bool prefix_tree::consistent() const {
   for (const auto& t : tiers_) {
     std::ranges::fill(children, 0u);
     for (handle h = 0; h < nodes_.size(); ++h)
-      if (nodes_[h].in[t.at_].here && nodes_[h].parent != none) ++children[nodes_[h].parent];
+      if (t.here(nodes_[h]) && nodes_[h].parent != none) ++children[nodes_[h].parent];
     if (is_open(t.which_) ? !t.consistent(children) : t.size_ != 0) return false;
   }
   return in_index == index_.size();
@@ -291,16 +306,17 @@ bool prefix_tree::tier::consistent(std::span<const std::uint32_t> children) cons
     if (n.wanted() && s.children != children[h]) return false;
     if (eligible(n) != heap_of(n).contains(h)) return false;
     if (has_spare_ && (s.elsewhere ? victims_ : spare_).contains(h)) return false;
-    if (!s.here) {
-      if (s.shown || s.pins || s.elsewhere || s.written) return false;
+    const bool is_shown = prefix_tree::shown(n).has(which_);
+    if (!here(n)) {
+      if (is_shown || s.pins || s.elsewhere || s.written) return false;
       continue;
     }
     ++size;
-    shown += s.shown;
+    shown += is_shown;
     pinned += s.pins != 0;
     elsewhere += s.elsewhere;
-    unwritten += s.shown && !s.written;
-    idle += s.shown && !s.written && s.pins == 0;
+    unwritten += is_unwritten(n);
+    idle += is_unwritten(n) && s.pins == 0;
   }
   const auto rank = [this](handle h) { return rank_of(tree_->nodes_[h]); };
   return size == size_ && shown == shown_ && pinned == pinned_ && elsewhere == elsewhere_ &&

@@ -33,17 +33,20 @@ class tier_set {
   constexpr bool empty() const noexcept { return bits_ == 0; }
   constexpr bool meets(tier_set other) const noexcept { return (bits_ & other.bits_) != 0; }
   constexpr tier_set with(storage_tier t, bool in) const noexcept {
+    return of_bits(in ? bits_ | bit(t) : bits_ & ~bit(t));
+  }
+  /// One bit for each, as `storage_tier` counts.
+  constexpr std::uint32_t bits() const noexcept { return bits_; }
+  static constexpr tier_set of_bits(std::uint32_t bits) noexcept {
     tier_set out;
-    out.bits_ = static_cast<std::uint8_t>(in ? bits_ | bit(t) : bits_ & ~bit(t));
+    out.bits_ = bits;
     return out;
   }
   friend bool operator==(tier_set, tier_set) = default;
 
  private:
-  static constexpr std::uint8_t bit(storage_tier t) noexcept {
-    return static_cast<std::uint8_t>(1u << static_cast<unsigned>(t));
-  }
-  std::uint8_t bits_ = 0;
+  static constexpr std::uint32_t bit(storage_tier t) noexcept { return 1u << static_cast<unsigned>(t); }
+  std::uint32_t bits_ = 0;
 };
 
 /// One tree of prefixes over all tiers of a node. A block has one node, wherever it lies; each tier has its own
@@ -90,7 +93,7 @@ class prefix_tree {
   }
   /// Tiers in which everybody may find it.
   tier_set shown(handle h) const noexcept { return shown(nodes_[h]); }
-  bool shown(handle h, storage_tier t) const noexcept { return nodes_[h].in[index_of(t)].shown != 0; }
+  bool shown(handle h, storage_tier t) const noexcept { return shown(h).has(t); }
   bool shown(const block_key& key, storage_tier t) const noexcept {
     const handle h = find(key);
     return h != none && shown(h, t);
@@ -148,44 +151,38 @@ class prefix_tree {
 
  private:
   static constexpr std::size_t tier_count = 3;
-  static constexpr std::array<storage_tier, tier_count> all_tiers{storage_tier::device, storage_tier::dram,
-                                                                  storage_tier::ssd};
   static constexpr std::size_t index_of(storage_tier t) noexcept { return static_cast<std::size_t>(t); }
 
   /// What one tier knows of a block.
   struct share {
     std::uint32_t children = 0;  ///< of it, in this tier
-    std::uint32_t pins : 28 = 0;
+    std::uint32_t pins : 30 = 0;
     std::uint32_t written : 1 = 0;    ///< a tier below has it, had it, or will
     std::uint32_t elsewhere : 1 = 0;  ///< other nodes keep it, too
-    std::uint32_t shown : 1 = 0;
-    std::uint32_t here : 1 = 0;
   };
   // A cache line.
   struct alignas(64) node {
     block_key key;
     std::uint64_t used = 0;  // when last
     handle parent = none;
-    std::uint32_t depth = 0;
+    std::uint32_t depth : 26 = 0;
+    std::uint32_t here : 3 = 0;   // a bit for each tier
+    std::uint32_t shown : 3 = 0;  // likewise
     std::uint32_t uses = 0;
     std::uint32_t tag = 0;  // of its key
     std::array<share, tier_count> in;
 
-    bool anywhere() const noexcept { return (in[0].here | in[1].here | in[2].here) != 0; }
     bool wanted() const noexcept {
-      return anywhere() || (in[0].children | in[1].children | in[2].children) != 0;
+      return (here | in[0].children | in[1].children | in[2].children) != 0;
     }
   };
   static_assert(sizeof(node) == 64);
 
-  static tier_set shown(const node& n) noexcept {
-    tier_set s;
-    for (const auto t : all_tiers) s = s.with(t, n.in[index_of(t)].shown != 0);
-    return s;
-  }
+  static tier_set shown(const node& n) noexcept { return tier_set::of_bits(n.shown); }
   handle node_for(const block_key& key);
   handle new_node(const block_key& key, std::uint32_t tag);
   void set_shown(handle h, storage_tier t, bool value);
+  void show_watched(handle h, tier_set after);
   void tell_change(handle h, tier_set before, tier_set after, storage_tier changed);
   void forget(handle h);
   void drop_if_unwanted(handle h) {
@@ -211,10 +208,10 @@ class prefix_tree {
                          std::uint64_t now);
     /// Everybody may find it here from now on.
     void show(handle h) { tree_->set_shown(h, which_, true); }
-    bool shown(handle h) const noexcept { return mine(h).shown != 0; }
+    bool shown(handle h) const noexcept { return (tree_->nodes_[h].shown >> at_ & 1) != 0; }
     handle find(const block_key& key) const noexcept {
       const handle h = tree_->find(key);
-      return h != none && mine(h).here != 0 ? h : none;
+      return h != none && here(h) ? h : none;
     }
 
     /// Brings near what is known of a block, and where it stands among the victims.
@@ -272,7 +269,7 @@ class prefix_tree {
              : n.in[at_].elsewhere ? copy_kind::elsewhere
                                     : copy_kind::alone;
     }
-    bool here(handle h) const noexcept { return mine(h).here != 0; }
+    bool here(handle h) const noexcept { return here(tree_->nodes_[h]); }
     std::uint32_t pins(handle h) const noexcept { return mine(h).pins; }
     /// Blocks here whose parent it is, whether or not it is here itself.
     std::uint32_t children(handle h) const noexcept { return mine(h).children; }
@@ -297,6 +294,8 @@ class prefix_tree {
 
     const share& mine(handle h) const noexcept { return tree_->nodes_[h].in[at_]; }
     share& mine(handle h) noexcept { return tree_->nodes_[h].in[at_]; }
+    bool here(const node& n) const noexcept { return (n.here >> at_ & 1) != 0; }
+    bool is_unwritten(const node& n) const noexcept { return (n.shown >> at_ & 1) != 0 && !n.in[at_].written; }
     victim_rank rank_of(const node& n) const noexcept {
       const std::uint32_t shallow = ~n.depth;  // deeper blocks rank lower, so they go first
       const std::uint64_t alone = std::uint64_t{!options_.copies_first || !comes_again(n)} << 63;
@@ -307,7 +306,7 @@ class prefix_tree {
     }
     bool eligible(const node& n) const noexcept {
       const share& s = n.in[at_];
-      return s.here && s.pins == 0 && (s.children == 0 || !options_.leaf_first);
+      return here(n) && s.pins == 0 && (s.children == 0 || !options_.leaf_first);
     }
     bool comes_again(const node& n) const noexcept {
       return !gives_back_.empty() && prefix_tree::shown(n).meets(gives_back_);
@@ -318,15 +317,15 @@ class prefix_tree {
     bool spare_goes_first() const noexcept;
     std::uint64_t oldest_use() const noexcept;
     handle parent_for(const block_key& key);
+    void add(handle h, const block_key& parent, std::uint32_t depth, std::uint64_t now);
     void enter(handle h, handle parent, std::uint32_t depth, std::uint64_t now);
-    void count_unwritten(const share& s, int change) noexcept {
-      if (!s.shown || s.written) return;
+    void count_unwritten(const node& n, int change) noexcept {
+      if (!is_unwritten(n)) return;
       unwritten_ += static_cast<std::size_t>(change);
-      if (s.pins == 0) unwritten_idle_ += static_cast<std::size_t>(change);
+      if (n.in[at_].pins == 0) unwritten_idle_ += static_cast<std::size_t>(change);
     }
-    /// Its use was at `n.used`.
+    /// It is here, and its use was at `n.used`.
     void warmed(handle h, const node& n) {
-      if (!n.in[at_].here) return;
       latest_use_ = std::max(latest_use_, n.used);
       // A use only ever makes a block worth more.
       if (eligible(n)) heap_of(n).raise(h, rank_of(n));
@@ -369,6 +368,7 @@ class prefix_tree {
   tier_set opened_;
   std::uint64_t time_ = 0;
   tier_set told_;
+  tier_set watched_;  // other tiers' order depends on what is there
   std::vector<block_event> pending_;
   std::size_t pending_max_ = 0;
   std::uint64_t sequence_ = 0;
