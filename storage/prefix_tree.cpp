@@ -34,10 +34,12 @@ prefix_tree::handle prefix_tree::node_for(const block_key& key) {
 
 prefix_tree::handle prefix_tree::new_node(const block_key& key, std::uint32_t tag) {
   if (unused_.empty()) {
-    unused_.push_back(static_cast<handle>(nodes_.size()));
-    nodes_.emplace_back();
+    // Many at a time: every tier that is open has to hear of it.
+    const auto had = nodes_.size();
+    nodes_.resize(had + std::max<std::size_t>(64, had / 8));
     for (auto& t : tiers_)
       if (is_open(t.which_)) t.bound(nodes_.size());
+    for (auto h = nodes_.size(); h-- > had;) unused_.push_back(static_cast<handle>(h));
   }
   const handle h = unused_.back();
   unused_.pop_back();
@@ -65,6 +67,11 @@ void prefix_tree::set_shown(handle h, storage_tier t, bool value) {
   auto& changing = in(t);
   const auto before = shown(n), after = before.with(t, value);
   if (before == after) return;
+  if (before.empty() && !watched_.has(t) && !told_.has(t)) {  // as most are: in one tier, and nobody asks
+    n.shown = after.bits() & 7u;
+    ++changing.shown_;
+    return changing.count_unwritten(n, 1);
+  }
   changing.count_unwritten(n, -1);
   value ? ++changing.shown_ : --changing.shown_;
   if (watched_.has(t)) show_watched(h, after);
@@ -131,7 +138,7 @@ prefix_tree::handle prefix_tree::tier::parent_for(const block_key& key) {
   return tree_->node_for(key);
 }
 
-/// All but telling the victims of the new block itself: it may get a child at once.
+/// All but telling the victims of the new block itself, which may get a child at once, and of its parent.
 /// @param parent  if the block is nowhere yet.
 void prefix_tree::tier::enter(handle h, handle parent, std::uint32_t depth, std::uint64_t now) {
   node& n = tree_->nodes_[h];
@@ -150,13 +157,20 @@ void prefix_tree::tier::enter(handle h, handle parent, std::uint32_t depth, std:
   latest_ = h;
   if (n.parent == none) return;
   ++mine(n.parent).children;
-  refresh(n.parent);
 }
 
 void prefix_tree::tier::add(handle h, const block_key& parent, std::uint32_t depth, std::uint64_t now) {
-  const node& n = tree_->nodes_[h];
-  const bool is_known = depth == 0 || parent == n.key || n.here != 0;
+  const bool is_known = depth == 0 || parent == tree_->nodes_[h].key || tree_->nodes_[h].here != 0;
   enter(h, is_known ? none : parent_for(parent), depth, now);
+  const node& n = tree_->nodes_[h];
+  const handle above = n.parent;
+  if (above == none) return refresh(h);
+  const node& upper = tree_->nodes_[above];
+  auto& heap = heap_of(n);
+  // Near in rank, it takes its parent's place, and the heap hardly moves.
+  if (&heap_of(upper) == &heap && heap.contains(above) && !eligible(upper) && eligible(n))
+    return heap.replace(above, h, rank_of(n));
+  refresh(above);
   refresh(h);
 }
 
@@ -189,6 +203,7 @@ void prefix_tree::tier::insert(std::span<const block_key> prompt, std::uint32_t 
     } else {
       const bool is_first = i == 0 || prompt[i - 1] == prompt[i] || n.here != 0;
       enter(h, is_first ? none : last != none ? last : parent_for(prompt[i - 1]), i, now);
+      if (const handle above = tree_->nodes_[h].parent; above != none) refresh(above);
       show(h);
     }
     last = h;
