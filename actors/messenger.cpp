@@ -19,8 +19,10 @@ constexpr auto read_limit = std::chrono::seconds(20);
 /// Blocks of a run: large enough to fill a link, few enough that a fetch that is stopped wasted little.
 /// HiCache has 128 pages of 64 tokens.
 constexpr std::uint32_t run_blocks = 32;
-/// Runs at once: one is on the link while the next one is asked for.
+/// Runs of a sender at once: one is on the link while the next one is asked for.
 constexpr std::size_t runs_under_way = 2;
+/// What somebody beside the source reads of its SSD for a fetch, as time: nothing.
+constexpr std::int64_t memory_alone_ns = 1;
 
 /// Layers of one piece: as many as make slices that paths move at full speed (tests/bench/README.md: from
 /// 160 KiB up), and no more, since computing waits for the first. All of them where a page has its layers
@@ -30,6 +32,24 @@ std::uint32_t layers_at_once(const kv_layout& layout) {
   constexpr std::size_t full_speed = 160 * KiB;
   const auto layers = std::max<std::size_t>(1, full_speed / layout.layer_bytes());
   return static_cast<std::uint32_t>(std::min<std::size_t>(layers, layout.n_layers));
+}
+
+/// Without the leading blocks that are there already.
+void skip_blocks(remote_blocks& held, std::uint32_t skip, std::size_t most) {
+  held.blocks.resize(std::min(held.blocks.size(), most));
+  held.blocks.erase(
+      held.blocks.begin(),
+      held.blocks.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(skip, held.blocks.size())));
+}
+
+/// Leaves of `held` what is to the byte what the source has: blocks of one prefix that different devices
+/// computed may differ in a last digit, and then in their checksums.
+void keep_equal(remote_blocks& held, const remote_blocks& source) {
+  const auto equal = [](const remote_block& a, const remote_block& b) {
+    return a.key == b.key && a.checksum == b.checksum;
+  };
+  const auto differs = std::ranges::mismatch(held.blocks, source.blocks, equal).in1;
+  held.blocks.erase(differs, held.blocks.end());
 }
 
 std::int64_t mean_ns(const latency_summary& l) {
@@ -185,42 +205,70 @@ caf::result<remote_blocks> messenger::fetch(const fetch_plan& plan, prefix_load_
               work->failure = e;
               finish(work);
             });
+  pin_beside(work);
   return work->reply;
+}
+
+void messenger::pin_beside(const reading_ptr& work) {
+  const auto& plan = work->plan;
+  for (const auto& other : plan.beside) {
+    const auto shard = shards_.find(other.node);
+    if (shard == shards_.end() || other.blocks <= plan.skip) continue;
+    block_keys_t keys(plan.keys.begin(),
+                      plan.keys.begin() + std::min<std::ptrdiff_t>(other.blocks, std::ssize(plan.keys)));
+    guard_
+        .request(shard->second, pin_limit, pin_remote_atom_v, plan.id.reader(), std::move(keys),
+                 memory_alone_ns)
+        .then(
+            [this, work, node = other.node](const remote_blocks& held) {
+              join(work, {node, held});
+            },
+            [](const error&) {});
+  }
+}
+
+void messenger::join(const reading_ptr& work, sender other) {
+  const auto i = reading_.find(work->plan.id.reader());
+  if (i == reading_.end() || i->second != work) return;
+  skip_blocks(other.held, work->plan.skip, work->plan.skip + work->plan.slots.size());
+  if (work->begun) keep_equal(other.held, work->source.held);
+  work->beside.push_back(std::move(other));
+  if (work->begun) go_on(work);
 }
 
 void messenger::begin(const reading_ptr& work, remote_blocks held) {
   if (work->stopped) return;
   work->begun = true;
   const auto& plan = work->plan;
-  const auto count = std::min<std::size_t>(held.blocks.size(), plan.skip + plan.slots.size());
-  held.blocks.resize(count);
-  held.blocks.erase(held.blocks.begin(), held.blocks.begin() + static_cast<std::ptrdiff_t>(
-                                                                   std::min<std::size_t>(plan.skip, count)));
-  work->held = std::move(held);
+  skip_blocks(held, plan.skip, plan.skip + plan.slots.size());
+  work->source = {plan.source, std::move(held)};
+  auto& blocks = work->source.held.blocks;
   const auto path = static_cast<std::uint8_t>(context_->plane->preferred_path(plan.source));
-  const auto bytes = work->held.blocks.size() * context_->layout.block_bytes();
+  const auto bytes = blocks.size() * context_->layout.block_bytes();
   // Blocks that come in layers are of use all together, so fewer than were asked for are not begun.
-  const bool too_few = work->load && work->held.blocks.size() < plan.slots.size();
+  const bool too_few = work->load && blocks.size() < plan.slots.size();
   const bool too_slow =
       plan.worth_ns > 0 &&
       context_->links->estimate(plan.source, path, bytes, clock_type::now()) > duration{plan.worth_ns};
-  if (too_few || too_slow) work->held.blocks.clear();
+  if (too_few || too_slow) blocks.clear();
+  for (auto& other : work->beside) keep_equal(other.held, work->source.held);
   work->arrived.resize(pieces(*work));
   go_on(work);
 }
 
 std::uint32_t messenger::pieces(const reading& work) const {
-  const auto blocks = static_cast<std::uint32_t>(work.held.blocks.size());
+  const auto blocks = static_cast<std::uint32_t>(work.source.held.blocks.size());
   if (blocks == 0) return 0;
   if (!work.load) return (blocks + run_blocks - 1) / run_blocks;
   const auto group = layers_at_once(context_->layout);
   return (context_->layout.n_layers + group - 1) / group;
 }
 
-std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t piece) const {
+std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t piece,
+                                             const remote_blocks& there) const {
   const auto& layout = context_->layout;
   const auto shape = layout.pieces();
-  const auto blocks = static_cast<std::uint32_t>(work.held.blocks.size());
+  const auto blocks = static_cast<std::uint32_t>(work.source.held.blocks.size());
   std::uint64_t at = 0, length = layout.block_bytes();
   std::uint32_t first = 0, last = blocks;
   if (work.load) {
@@ -234,11 +282,11 @@ std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t 
   std::vector<slice_pair> out;
   out.reserve((last - first) * shape.count);
   for (auto i = first; i < last; ++i) {
-    const auto& block = work.held.blocks[i];
+    const auto& block = there.blocks[i];
     const auto here = context_->slot_offset(work.plan.slots[i]);
     shape.each(at, length, [&](std::uint64_t from, std::uint64_t bytes) {
       slice_pair pair{
-          {context_->region.id, here + from, bytes}, {work.held.region, block.offset + from, bytes}, {}};
+          {context_->region.id, here + from, bytes}, {there.region, block.offset + from, bytes}, {}};
       if (!work.load && shape.count == 1) pair.expected_checksum = block.checksum;
       out.push_back(pair);
     });
@@ -246,32 +294,54 @@ std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t 
   return out;
 }
 
+messenger::sender* messenger::sender_for(reading& work, std::uint32_t piece) {
+  // Layers are wanted in order and all of them; runs may be stopped, so few are begun ahead. So are layers
+  // where others may take some.
+  const bool alone = work.plan.beside.empty();
+  const auto most = work.load && alone ? work.arrived.size() : runs_under_way;
+  auto* best = work.source.under_way < most ? &work.source : nullptr;
+  if (!work.again.empty()) return best;
+  const auto blocks = static_cast<std::uint32_t>(work.source.held.blocks.size());
+  const auto needed = work.load ? blocks : std::min(blocks, (piece + 1) * run_blocks);
+  for (auto& other : work.beside) {
+    if (other.held.blocks.size() < needed || other.under_way >= runs_under_way) continue;
+    if (best == nullptr || other.under_way < best->under_way) best = &other;
+  }
+  return best;
+}
+
 void messenger::go_on(const reading_ptr& work) {
-  // Layers are wanted in order and all of them; runs may be stopped, so few are begun ahead.
-  const auto ahead = work->load ? work->arrived.size() : runs_under_way;
-  while (!work->stopped && work->failure.code == ec::none && work->submitted < work->arrived.size() &&
-         work->under_way.size() < ahead) {
-    submit(work, work->submitted++);
+  while (!work->stopped && work->failure.code == ec::none) {
+    const bool repeats = !work->again.empty();
+    if (!repeats && work->submitted == work->arrived.size()) break;
+    const auto piece = repeats ? work->again.back() : work->submitted;
+    auto* const from = sender_for(*work, piece);
+    if (from == nullptr) break;
+    if (repeats) work->again.pop_back();
+    else ++work->submitted;
+    submit(work, piece, *from);
   }
   if (work->under_way.empty()) finish(work);
 }
 
-void messenger::submit(const reading_ptr& work, std::uint32_t piece) {
+void messenger::submit(const reading_ptr& work, std::uint32_t piece, sender& from) {
   transfer order;
   order.id = transfer_id{context_->transfer_ids->fetch_add(1)};
-  order.peer = work->plan.source;
+  order.peer = from.node;
   order.op = transfer_op::read;
   order.tag.request = request_id{work->plan.id.reader()};
   order.deadline = clock_type::now() + read_limit;
-  order.slices = slices_of(*work, piece);
+  order.slices = slices_of(*work, piece, from.held);
   work->under_way.push_back(order.id);
+  ++from.under_way;
   // The data plane completes on a thread of its own; what follows is done in our mailbox.
   const messenger_actor self{this};
   const auto ticket = next_ticket_++;
   const auto id = order.id;
-  pieces_.emplace(ticket,
-                  [this, work, piece, id](const error& failure) { arrived(work, piece, id, failure); });
   const auto peer = order.peer;
+  pieces_.emplace(ticket, [this, work, piece, id, peer](const error& failure) {
+    arrived(work, piece, id, peer, failure);
+  });
   const auto bytes = order.size_bytes();
   const auto ahead = context_->links->began(peer, bytes);
   const auto group = layers_at_once(context_->layout);
@@ -286,10 +356,19 @@ void messenger::submit(const reading_ptr& work, std::uint32_t piece) {
       });
 }
 
-void messenger::arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, const error& failure) {
+void messenger::arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, node_id from,
+                        const error& failure) {
   std::erase(work->under_way, id);
+  const auto other = std::ranges::find(work->beside, from, &sender::node);
+  const bool of_source = from == work->plan.source;
+  if (of_source) --work->source.under_way;
+  else if (other != work->beside.end()) --other->under_way;
   if (failure.code == ec::none) {
     work->arrived[piece] = true;
+  } else if (!of_source) {
+    // The source has it, too.
+    work->again.push_back(piece);
+    if (other != work->beside.end()) other->held.blocks.clear();
   } else if (work->failure.code == ec::none) {
     work->failure = failure;
     if (work->load) work->load->give_up();
@@ -317,18 +396,19 @@ void messenger::finish(const reading_ptr& work) {
       static_cast<std::size_t>(std::ranges::find(work->arrived, false) - work->arrived.begin());
   if (whole == 0 && work->failure.code != ec::none && !work->stopped)
     return work->reply.deliver(to_caf(work->failure));
-  work->held.blocks.resize(std::min(work->held.blocks.size(), whole * run_blocks));
+  auto& held = work->source.held;
+  held.blocks.resize(std::min(held.blocks.size(), whole * run_blocks));
   // What came in one piece was verified as it came.
   if (context_->layout.pieces().count > 1 && whole > 0) return verify(work);
-  work->reply.deliver(std::move(work->held));
+  work->reply.deliver(std::move(held));
 }
 
 void messenger::finish_load(const reading_ptr& work) {
   let_go(*work);
   const bool complete = std::ranges::find(work->arrived, false) == work->arrived.end();
-  if (complete && !work->held.blocks.empty()) return verify(work);
+  if (complete && !work->source.held.blocks.empty()) return verify(work);
   work->load->give_up();
-  work->reply.deliver(remote_blocks{work->held.region, {}});
+  work->reply.deliver(remote_blocks{work->source.held.region, {}});
 }
 
 /// Answers with the leading blocks that are what they should be; of those that are computed with already with
@@ -338,20 +418,24 @@ void messenger::verify(const reading_ptr& work) {
   auto task = make_task([context = context_, work, good] {
     const auto is_good = [&](std::size_t i) {
       return checksum64(context->slot(work->plan.slots[i]), context->layout.pieces()) ==
-             work->held.blocks[i].checksum;
+             work->source.held.blocks[i].checksum;
     };
-    while (*good < work->held.blocks.size() && is_good(*good)) ++*good;
+    while (*good < work->source.held.blocks.size() && is_good(*good)) ++*good;
   });
   request(blocking_, caf::infinite, run_atom_v, std::move(task)).then([work, good](const task_ptr&) {
-    const bool all = *good == work->held.blocks.size();
-    work->held.blocks.resize(work->load && !all ? 0 : *good);
-    work->reply.deliver(std::move(work->held));
+    const bool all = *good == work->source.held.blocks.size();
+    work->source.held.blocks.resize(work->load && !all ? 0 : *good);
+    work->reply.deliver(std::move(work->source.held));
   });
 }
 
 void messenger::let_go(const reading& work) {
-  const auto source = shards_.find(work.plan.source);
-  if (source != shards_.end()) send(source->second, release_atom_v, work.plan.id.reader());
+  const auto tell = [&](node_id node) {
+    const auto shard = shards_.find(node);
+    if (shard != shards_.end()) send(shard->second, release_atom_v, work.plan.id.reader());
+  };
+  tell(work.plan.source);
+  for (const auto& other : work.plan.beside) tell(other.node);
 }
 
 transfer_report messenger::report() {

@@ -42,15 +42,24 @@ class messenger final : public messenger_actor::base {
   void shut(node_id peer);
   void closed(node_id peer);
 
+  /// A node that pinned blocks for a fetch.
+  struct sender {
+    node_id node;
+    remote_blocks held;           ///< behind the plan's `skip`
+    std::uint32_t under_way = 0;  ///< pieces
+  };
   /// A fetch from the pin at its source to the answer. Its bytes come as pieces, each a transfer of its own:
-  /// runs of whole blocks, verified as they arrive, or layers of all blocks, verified at the end.
+  /// runs of whole blocks, verified as they arrive, or layers of all blocks, verified at the end. A piece
+  /// comes from the source, or from one of those who have the same blocks beside it.
   struct reading {
     fetch_plan plan;
     prefix_load_ptr load;  ///< null: in runs
     caf::response_promise reply;
-    remote_blocks held;           ///< pinned at the source, behind the plan's `skip`
-    std::vector<bool> arrived;    ///< by piece
-    std::uint32_t submitted = 0;  ///< pieces, in order
+    sender source;
+    std::vector<sender> beside;        ///< who has answered so far
+    std::vector<bool> arrived;         ///< by piece
+    std::uint32_t submitted = 0;       ///< pieces, in order
+    std::vector<std::uint32_t> again;  ///< that somebody beside the source did not deliver
     std::vector<transfer_id> under_way;
     bool begun = false;    ///< the source has answered
     bool stopped = false;  ///< no more pieces are begun
@@ -59,13 +68,20 @@ class messenger final : public messenger_actor::base {
   using reading_ptr = std::shared_ptr<reading>;
 
   caf::result<remote_blocks> fetch(const fetch_plan& plan, prefix_load_ptr load);
+  void pin_beside(const reading_ptr& work);
+  /// Somebody beside the source has pinned blocks.
+  void join(const reading_ptr& work, sender other);
   void begin(const reading_ptr& work, remote_blocks held);
   /// Submits what may be under way; answers when nothing is and nothing more will be.
   void go_on(const reading_ptr& work);
   std::uint32_t pieces(const reading& work) const;
-  std::vector<slice_pair> slices_of(const reading& work, std::uint32_t piece) const;
-  void submit(const reading_ptr& work, std::uint32_t piece);
-  void arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, const error& failure);
+  std::vector<slice_pair> slices_of(const reading& work, std::uint32_t piece,
+                                    const remote_blocks& there) const;
+  /// Who sends the piece; null: all have enough to do.
+  static sender* sender_for(reading& work, std::uint32_t piece);
+  void submit(const reading_ptr& work, std::uint32_t piece, sender& from);
+  void arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, node_id from,
+               const error& failure);
   void stop(const attempt_id& id);
   void finish(const reading_ptr& work);
   /// The checksums of all blocks, on a thread of its own, since layers came without.

@@ -55,10 +55,14 @@ auto inspect(Inspector& f, schedule_job& x) {
                 x.tbt_slo_ns, x.age_ns, x.tenant, x.resumed, x.avoid, x.gateway);
 }
 template <class Inspector>
+auto inspect(Inspector& f, prefix_holder& x) {
+  return fields(f, "prefix_holder", x, x.node, x.blocks);
+}
+template <class Inspector>
 auto inspect(Inspector& f, placement_msg& x) {
   return fields(f, "placement_msg", x, x.id, x.rejection, x.retry_after_ns, x.queued, x.prefill, x.decode,
                 x.prefill_node, x.decode_node, x.local_blocks, x.source, x.source_blocks, x.source_tier,
-                x.predicted_ttft_ns, x.predicted_tbt_ns, x.check_at_decode);
+                x.beside, x.predicted_ttft_ns, x.predicted_tbt_ns, x.check_at_decode);
 }
 template <class Inspector>
 auto inspect(Inspector& f, request_event& x) {
@@ -174,7 +178,7 @@ auto inspect(Inspector& f, remote_block& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, fetch_plan& x) {
-  return fields(f, "fetch_plan", x, x.id, x.source, x.keys, x.skip, x.slots, x.worth_ns);
+  return fields(f, "fetch_plan", x, x.id, x.source, x.keys, x.skip, x.slots, x.worth_ns, x.beside);
 }
 template <class Inspector>
 auto inspect(Inspector& f, remote_blocks& x) {

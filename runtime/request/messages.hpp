@@ -18,6 +18,7 @@
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/model/sampling_params.hpp"
+#include "runtime/sched/placement.hpp"
 
 namespace mooncaf {
 
@@ -99,6 +100,7 @@ struct placement_msg {
   node_id source;                   ///< holder of a longer prefix that is worth fetching; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
   block_tier source_tier = block_tier::dram;
+  std::vector<prefix_holder> beside;  ///< who sends parts of it while the source sends others
   std::int64_t predicted_ttft_ns = 0;
   std::int64_t predicted_tbt_ns = 0;
   bool check_at_decode = false;  ///< the decode worker refuses it if it would miss its TBT SLO by then
@@ -388,6 +390,8 @@ struct fetch_plan {
   std::uint32_t skip = 0;         ///< leading blocks that are here already
   std::vector<slot_index> slots;  ///< local slots for the others
   std::int64_t worth_ns = 0;      ///< a fetch that is expected to take longer is not begun; 0: any time
+  /// Who has leading blocks of it in memory, too: parts may come from there. It is done without them as well.
+  std::vector<prefix_holder> beside;
 };
 
 /// Answer to a remote pin: a leading run of the keys asked for.

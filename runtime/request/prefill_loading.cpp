@@ -99,6 +99,7 @@ void prefill_core::load(attempt& a, node_id source, std::uint32_t until, duratio
   a.at = phase::fetching;
   a.load_began = now;
   auto plan = a.claim.fetch(source, until, a.plan.worth.count());
+  if (source != self_) plan.beside = a.placement.beside;
   a.by_layers = prefetch_.by_layers(tokens_loading(a), expected);
   a.arrival = layer_arrival{options_.layers, now};
   actions_.emplace_back(prefill_action::fetch{a.claim.owner(), std::move(plan), a.by_layers});

@@ -13,6 +13,10 @@ namespace {
 constexpr std::size_t sweep_per_placement = 512;
 constexpr std::size_t sweep_per_expiry = 1 << 20;
 
+/// Bytes of a prefix from which on it is brought from several nodes at once: less is there before they have
+/// answered.
+constexpr std::uint64_t worth_sharing = 4 * MiB;
+
 // What a prefill instance has in store under admission `queue`: enough to fill its steps until the next word
 // from it. A prompt that takes longer has one more behind it.
 constexpr duration prefill_store = std::chrono::seconds(1);
@@ -393,6 +397,7 @@ placement conductor_core::commit(const candidate& c) {
     out.source_blocks = p.source_blocks;
     out.source_tier = p.source_tier;
     out.replicate = true;
+    out.beside = holders_beside(p, prefill.node, now);
     const auto blocks = std::uint64_t{p.source_blocks} - p.local_blocks;
     transfers_.charge(p.source, cluster_.prefill().node(p.slot),
                       blocks * options_.block_tokens * options_.bytes_per_token, now);
@@ -410,6 +415,33 @@ placement conductor_core::commit(const candidate& c) {
   cluster_.charge(request.id, what, now);
   if (is_urgent(request)) urgent_work_.add(to_seconds(p.cost), now);
   ++counts_.placed;
+  return out;
+}
+
+/// Who can send a part of what `p` fetches to `to`, while its source sends the rest.
+std::vector<prefix_holder> conductor_core::holders_beside(const prefill_choice& p, node_id to,
+                                                          time_point now) const {
+  const auto fetched = p.source_blocks - p.local_blocks;
+  if (std::uint64_t{fetched} * options_.block_tokens * options_.bytes_per_token < worth_sharing) return {};
+  const auto at_least = p.local_blocks + (fetched + 1) / 2;
+  std::vector<std::pair<duration, prefix_holder>> found;
+  const auto consider = [&](node_index n, std::uint32_t blocks) {
+    const auto node = cluster_.node_at(n);
+    if (n == p.source || node == to || (!broken_.empty() && broken_.between(node, to))) return;
+    found.push_back({transfers_.wait(n, now), {node, std::min(blocks, p.source_blocks)}});
+  };
+  for (const auto& m : match_.few()) {
+    if (m.dram_blocks >= at_least) consider(m.node, m.dram_blocks);
+  }
+  for (const auto& crowd : match_.crowds()) {
+    if (crowd.blocks >= at_least) crowd.nodes.for_each([&](node_index n) { consider(n, crowd.blocks); });
+  }
+  const auto count = std::min(found.size(), placement::most_beside);
+  std::ranges::partial_sort(found, found.begin() + static_cast<std::ptrdiff_t>(count), {}, [](const auto& f) {
+    return std::pair{f.first, f.second.node.value};
+  });
+  std::vector<prefix_holder> out;
+  for (std::size_t i = 0; i < count; ++i) out.push_back(found[i].second);
   return out;
 }
 

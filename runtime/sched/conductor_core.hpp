@@ -211,6 +211,7 @@ class conductor_core {
   duration predicted_ttft(const schedule_request& request, const prefill_choice& p, time_point now) const;
   duration waited(const schedule_request& request, time_point now) const noexcept;
   placement commit(const candidate& c);
+  std::vector<prefix_holder> holders_beside(const prefill_choice& p, node_id to, time_point now) const;
   void end(request_id id, request_state how, time_point now, std::uint32_t output_tokens = 0);
 
   conductor_options options_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
@@ -31,7 +32,18 @@ struct schedule_request {
   std::uint64_t tenant = 0;  ///< whose it is, as a hash; 0: unknown
 };
 
+/// A node that has leading blocks of a prompt in memory.
+struct prefix_holder {
+  node_id node;
+  std::uint32_t blocks = 0;
+
+  friend bool operator==(const prefix_holder&, const prefix_holder&) = default;
+};
+
 struct placement {
+  /// Others that a fetch is shared with, at most.
+  static constexpr std::size_t most_beside = 3;
+
   worker_id prefill;
   worker_id decode;
   node_id prefill_node;
@@ -40,6 +52,9 @@ struct placement {
   node_id source;                   ///< whom to fetch a longer prefix from; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
   holder_tier source_tier = holder_tier::dram;
+  /// Who else has at least half of what is fetched, those that send the least first: it comes from all of
+  /// them at once. The decision counts on the source alone.
+  std::vector<prefix_holder> beside;
   duration predicted_ttft{};  ///< since arrival
   duration predicted_tbt{};
   bool replicate = false;  ///< keep what is fetched: a hot prefix gets a further holder

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Nodes that only store: what workers computed is copied there, outlives them, and is missed by nobody when it dies."""
+import concurrent.futures
 import os
 import sys
 
@@ -91,7 +92,44 @@ def a_killed_cache_node_is_a_miss_and_no_more():
         cluster.wait_idle()
 
 
-TESTS = [blocks_outlive_the_workers_that_made_them, a_killed_cache_node_is_a_miss_and_no_more]
+def a_long_prefix_comes_from_several_nodes_at_once():
+    """The decode node and the cache node have every prompt; the prefill node lost them."""
+    prompts = [f"Part {i}. " + serving.STORY * 8 for i in range(8)]
+    with Cluster() as cluster:
+        client = with_pool(cluster)
+        expected = [serving.text_of(serving.ask(client, p)) for p in prompts]
+        wait_copied(client, cluster.processes["cache"], blocks_of(prompts, client))
+        restart(client, cluster, "prefill")
+        name = lambda process: cluster.processes[process].node()
+        cached = 0
+        for prompt, text in zip(prompts, expected):
+            body = serving.ask(client, prompt)
+            assert serving.text_of(body) == text
+            found = body["usage"]["prompt_tokens_details"]["cached_tokens"]
+            assert found >= 64 * 6, body["usage"]
+            cached += found
+        cluster.wait_idle()
+
+        def read_from(process):
+            # What it sends to decode are the rows that are not cached: less than a block of each prompt.
+            return sum(p["bytes"] for p in client.cluster()["paths"] if p["node"] == name("prefill") and p["peer"] == name(process))
+
+        own_rows = len(prompts) * 64 * 23_040
+        wait_until("both gave some of it", lambda: read_from("cache") > 0 and read_from("decode") > own_rows)
+        print(f"     {read_from('cache')} bytes from the cache node, {read_from('decode')} with the decode node", flush=True)
+        # One of the two dies while prefixes come from it: they come from the other, or are computed.
+        restart(client, cluster, "prefill")
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            answers = [pool.submit(serving.ask, client, p) for p in prompts]
+            concurrent.futures.wait(answers, return_when=concurrent.futures.FIRST_COMPLETED)
+            cluster.processes["cache"].kill9()
+            assert [serving.text_of(a.result()) for a in answers] == expected
+        wait_members(client, 3)
+        cluster.wait_idle()
+
+
+TESTS = [blocks_outlive_the_workers_that_made_them, a_killed_cache_node_is_a_miss_and_no_more,
+         a_long_prefix_comes_from_several_nodes_at_once]
 
 if __name__ == "__main__":
     main(TESTS)

@@ -11,7 +11,7 @@
 namespace mooncaf::journal {
 
 /// Of the format and of what the core answers. Journals of other versions are refused.
-inline constexpr std::uint32_t journal_version = 8;
+inline constexpr std::uint32_t journal_version = 9;
 
 template <class T, class Of>
 concept is = std::same_as<std::remove_const_t<T>, Of>;
@@ -53,11 +53,15 @@ auto members(is<schedule_request> auto& v) {
   return std::tie(id, keys, prompt_tokens, max_tokens, priority, ttft_slo, tbt_slo, avoid, gateway, arrival,
                   resumed, tenant);
 }
+auto members(is<prefix_holder> auto& v) {
+  auto& [node, blocks] = v;
+  return std::tie(node, blocks);
+}
 auto members(is<placement> auto& v) {
-  auto& [prefill, decode, prefill_node, decode_node, local_blocks, source, source_blocks, source_tier,
+  auto& [prefill, decode, prefill_node, decode_node, local_blocks, source, source_blocks, source_tier, beside,
          predicted_ttft, predicted_tbt, replicate] = v;
   return std::tie(prefill, decode, prefill_node, decode_node, local_blocks, source, source_blocks,
-                  source_tier, predicted_ttft, predicted_tbt, replicate);
+                  source_tier, beside, predicted_ttft, predicted_tbt, replicate);
 }
 auto members(is<rejection> auto& v) {
   auto& [cause, retry_after, stage] = v;

@@ -109,6 +109,42 @@ TEST_CASE("of two holders the one that sends less is asked") {
   CHECK(b->source == node_id{2});
 }
 
+TEST_CASE("a long prefix is fetched from all who have much of it, those that send the least first") {
+  auto core = small_cluster(small_options(), 6, 2);
+  const auto keys = chain(1, 60);  // 6 MB
+  const auto fetched = [&](std::uint64_t id, std::span<const block_key> of) {
+    return core.schedule(request_of(id, of, static_cast<std::uint32_t>(of.size()) * 100 + 50), start);
+  };
+  for (const std::uint64_t node : {1, 2, 1001}) hold(core, node, keys);
+  hold(core, 3, std::span{keys}.first(40));
+  hold(core, 4, std::span{keys}.first(20));  // less than half
+  hold(core, 1002, std::span{keys}.first(20));
+  hold(core, 1002, std::span{keys}.subspan(20), holder_tier::ssd);  // less than half in memory
+  // All who hold some of it have 50 s to do.
+  for (const std::uint64_t id : {1, 2, 3, 4})
+    REQUIRE(core.schedule(request_of(id, chain(10 + id, 500), 50'000), start)->prefill == worker_id{id});
+  const auto p = fetched(10, keys);
+  REQUIRE(p);
+  CHECK(p->prefill == worker_id{5});
+  const std::vector<prefix_holder> others = {{node_id{1}, 60}, {node_id{2}, 60}, {node_id{3}, 40}};
+  REQUIRE(p->source == node_id{1001});
+  CHECK(p->beside == others);
+
+  SUBCASE("not over a broken link") {
+    const std::vector<node_id> lost{node_id{2}};
+    core.unreachable(node_id{6}, lost);
+    const auto q = fetched(11, keys);
+    REQUIRE(q->prefill == worker_id{6});
+    CHECK(std::ranges::find(q->beside, node_id{2}, &prefix_holder::node) == q->beside.end());
+    CHECK(!q->beside.empty());
+  }
+  SUBCASE("a short one comes from one node") {
+    const auto q = fetched(11, std::span{keys}.first(30));
+    REQUIRE(q->source);
+    CHECK(q->beside.empty());
+  }
+}
+
 TEST_CASE("blocks on the own disk count only as far as reading them pays") {
   const auto keys = chain(1, 10);
   const auto ttft_with_disk_at = [&](double ssd_bytes_per_s) {
