@@ -146,7 +146,11 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       [this](commit_atom, std::uint64_t owner, const std::vector<commit_item>& items) {
         commit(owner, items);
       },
-      [this](fetched_atom, std::uint64_t blocks) { fetched_ += blocks; },
+      [this](found_atom, std::uint64_t remote, std::uint64_t on_device) {
+        fetched_ += remote;
+        on_device_ += on_device;
+        store_.count_elsewhere(remote + on_device);
+      },
       [this](renew_atom, const std::vector<std::uint64_t>& owners) {
         for (const auto owner : owners) store_.renew(owner_id{owner}, deadline());
       },
@@ -443,6 +447,8 @@ shard_status cache_shard::status() const {
   out.ssd_last_copies_kept = ssd.last_copies_kept;
   out.evictions = stats.evictions;
   out.evictions_lost = stats.evictions_lost;
+  out.ssd_read_bytes = ssd.promotions * store_.block_bytes();
+  out.hits_device = on_device_;
   out.hits_dram = stats.hits_dram;
   out.hits_ssd = stats.hits_ssd;
   out.hits_remote = fetched_;

@@ -88,7 +88,8 @@ class cache_shard final : public cache_shard_actor::base {
   caf::response_promise flushing_;    ///< pending while a flush is under way
   std::uint64_t written_before_ = 0;  ///< blocks, when it began
   conductor_actor follower_;
-  std::uint64_t fetched_ = 0;
+  std::uint64_t fetched_ = 0;    // blocks found on other nodes
+  std::uint64_t on_device_ = 0;  // … on the device alone
 };
 
 }  // namespace mooncaf

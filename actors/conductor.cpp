@@ -308,6 +308,8 @@ std::string conductor::status() const {
                                {"ssd_last_copies_kept", s.ssd_last_copies_kept},
                                {"evictions", s.evictions},
                                {"evictions_lost", s.evictions_lost},
+                               {"ssd_read_bytes", s.ssd_read_bytes},
+                               {"hits_device", s.hits_device},
                                {"hits_dram", s.hits_dram},
                                {"hits_ssd", s.hits_ssd},
                                {"hits_remote", s.hits_remote},

@@ -39,8 +39,8 @@ using cache_shard_actor = caf::typed_actor<
     MOONCAF_RPC(std::vector<slot_index>, reserve_atom, std::uint64_t, std::uint32_t),
     // Publishes reserved slots of `owner` under their keys.
     MOONCAF_RPC(void, commit_atom, std::uint64_t, std::vector<commit_item>),
-    // Counts blocks that came from another node, for the hit statistics.
-    MOONCAF_RPC(void, fetched_atom, std::uint64_t),
+    // Blocks that a pin missed were found after all: so many on another node, so many on the device alone.
+    MOONCAF_RPC(void, found_atom, std::uint64_t, std::uint64_t),
     // The owner still works: its lease goes on.
     MOONCAF_RPC(void, renew_atom, std::vector<std::uint64_t>),
     // A peer may still write the owner's slots: release them only at `confirm`.

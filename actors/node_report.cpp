@@ -57,6 +57,7 @@ void node::measure(const node_report& mine) const {
     const auto total = std::max<std::uint64_t>(s.slots_total, 1);
     meters.set_cache_usage(1.0 -
                            static_cast<double>(std::min(to_be_had, total)) / static_cast<double>(total));
+    meters.set_hits("device", static_cast<double>(s.hits_device));
     meters.set_hits("dram", static_cast<double>(s.hits_dram));
     meters.set_hits("ssd", static_cast<double>(s.hits_ssd));
     meters.set_hits("remote", static_cast<double>(s.hits_remote));

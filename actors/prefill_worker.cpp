@@ -244,8 +244,13 @@ void prefill_worker::carry_out(const prefill_action::stop_fetch& order) {
 }
 
 void prefill_worker::carry_out(prefill_action::commit& order) {
-  if (order.fetched) send(links_.shard, fetched_atom_v, static_cast<std::uint64_t>(order.items.size()));
+  if (order.fetched)
+    send(links_.shard, found_atom_v, static_cast<std::uint64_t>(order.items.size()), std::uint64_t{0});
   send(links_.shard, commit_atom_v, order.owner, std::move(order.items));
+}
+
+void prefill_worker::carry_out(const prefill_action::found_on_device& order) {
+  send(links_.shard, found_atom_v, std::uint64_t{0}, std::uint64_t{order.blocks});
 }
 
 void prefill_worker::carry_out(const prefill_action::release& order) {

@@ -74,6 +74,7 @@ class prefill_worker final : public prefill_worker_actor::base {
   void carry_out(const prefill_action::remind& order);
   void carry_out(const prefill_action::stop_fetch& order);
   void carry_out(prefill_action::commit& order);
+  void carry_out(const prefill_action::found_on_device& order);
   void carry_out(const prefill_action::compute& order);
   void carry_out(const prefill_action::count& order);
   void carry_out(const prefill_action::discard& order);

@@ -88,7 +88,7 @@ auto inspect(Inspector& f, shard_status& x) {
                 x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes,
                 x.ssd_capacity_bytes, x.ssd_written_bytes, x.ssd_copies, x.ssd_evictions,
                 x.ssd_copies_dropped, x.ssd_last_copies_kept, x.owners, x.evictions, x.evictions_lost,
-                x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes_per_s, x.ssd_latency_ns,
+                x.hits_device, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes, x.ssd_read_bytes_per_s, x.ssd_latency_ns,
                 x.consistent);
 }
 template <class Inspector>
@@ -259,7 +259,7 @@ CAF_ADD_ATOM(mooncaf, mooncaf, event_atom, "event")
 CAF_ADD_ATOM(mooncaf, mooncaf, failed_atom, "failed")
 CAF_ADD_ATOM(mooncaf, mooncaf, fence_atom, "fence")
 CAF_ADD_ATOM(mooncaf, mooncaf, fetch_atom, "fetch")
-CAF_ADD_ATOM(mooncaf, mooncaf, fetched_atom, "fetched")
+CAF_ADD_ATOM(mooncaf, mooncaf, found_atom, "found")
 CAF_ADD_ATOM(mooncaf, mooncaf, first_atom, "first")
 CAF_ADD_ATOM(mooncaf, mooncaf, flush_atom, "flush")
 CAF_ADD_ATOM(mooncaf, mooncaf, follow_atom, "follow")

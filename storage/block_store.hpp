@@ -185,6 +185,10 @@ class block_store {
   /// Blocks that a pin counted as misses are read from SSD after all.
   void count_read(std::size_t blocks) noexcept {
     stats_.hits_ssd += blocks;
+    count_elsewhere(blocks);
+  }
+  /// Blocks that a pin counted as misses were found after all, in none of the tiers here.
+  void count_elsewhere(std::size_t blocks) noexcept {
     stats_.misses -= std::min<std::uint64_t>(stats_.misses, blocks);
   }
 

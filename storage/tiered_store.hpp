@@ -95,6 +95,7 @@ class tiered_store {
   result<std::vector<slot_ref>> reserve(owner_id owner, std::size_t count, time_point deadline);
   result<commit_outcome> commit(owner_id owner, std::uint32_t slot, const block_name& name,
                                 std::uint64_t checksum);
+  void count_elsewhere(std::size_t blocks) noexcept { store_.count_elsewhere(blocks); }
   void release(owner_id owner, std::span<const std::uint32_t> slots);
   void release(pin_id pin);
   /// Reads of the owner's that have not begun, and that nobody else waits for, are not begun.

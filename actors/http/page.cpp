@@ -7,7 +7,7 @@ namespace {
 constexpr std::string_view html = R"page(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>mooncaf</title><style>
-:root{color-scheme:light dark;--line:#8884;--soft:#8882;--ink:#1b2733;--accent:#2f81f7;--warm:#e3872d;--good:#2ea36b}
+:root{color-scheme:light dark;--line:#8884;--soft:#8882;--ink:#1b2733;--accent:#2f81f7;--warm:#e3872d;--good:#2ea36b;--cool:#9467bd;--far:#c2458a}
 @media(prefers-color-scheme:dark){:root{--ink:#dde6ee}}
 body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);margin:0 auto;max-width:80rem;padding:1rem}
 h1{font-size:1.3rem;margin:0}h2{font-size:1rem;margin:1.6rem 0 .4rem}
@@ -36,10 +36,11 @@ small{opacity:.7;font-weight:400}.lost{color:#d33;font-weight:600}
 <svg id="queues"></svg></div>
 <div><h2>KV in its tiers <span class="key"><i style="background:var(--accent)"></i>memory (L2) in use<span id="l1_key" hidden><i style="background:var(--warm)"></i>device
 memory (L1) in use</span><span id="l3_key" hidden><i style="background:var(--good)"></i>SSD (L3) in use</span></span></h2><svg id="tiers"></svg></div>
-<div><h2>Prefix blocks found <span class="key"><i style="background:var(--accent)"></i>in memory<i style="background:var(--warm)"></i>on SSD<i
-style="background:var(--good)"></i>on other nodes</span></h2><svg id="found"></svg></div>
+<div><h2>Prefix blocks found <span class="key"><i style="background:var(--accent)"></i>in memory<i style="background:var(--warm)"></i>on the
+device<i style="background:var(--good)"></i>on SSD<i style="background:var(--far)"></i>on other nodes</span></h2><svg id="found"></svg></div>
 <div id="moved_part" hidden><h2>Bytes between tiers <span class="key"><i style="background:var(--warm)"></i>device to memory<i
-style="background:var(--accent)"></i>memory to device<i style="background:var(--good)"></i>memory to SSD</span></h2><svg id="moved"></svg></div>
+style="background:var(--accent)"></i>memory to device<i style="background:var(--good)"></i>memory to SSD<i
+style="background:var(--cool)"></i>SSD to memory<i style="background:var(--far)"></i>between nodes</span></h2><svg id="moved"></svg></div>
 </div>
 <h2>Instances</h2><div class="scroll" id="instances"></div>
 <h2>Cache <span class="key"><i style="background:var(--warm)"></i>held by requests<i style="background:var(--accent)"></i>reusable
@@ -100,7 +101,7 @@ function histogram(id,buckets){
 }
 
 // ---- what is remembered between polls, one entry a second ----
-const memory={hit:[],running:[],waiting:[],metrics:[],l1:[],l2:[],l3:[],found:[[],[],[]],moved:[[],[],[]]};
+const memory={hit:[],running:[],waiting:[],metrics:[],l1:[],l2:[],l3:[],found:[[],[],[],[]],moved:[[],[],[],[],[]]};
 const keep=(list,value,most)=>{list.push(value);if(list.length>most)list.shift()};
 let before=null;const last={};
 const sum=(rows,of)=>rows.reduce((all,r)=>all+of(r),0);
@@ -119,13 +120,14 @@ function show_tiers(c){
   keep(memory.l2,share(slots-sum(c.shards,s=>s.slots_free),slots),300);
   keep(memory.l1,share(sum(c.devices,d=>d.blocks_used),sum(c.devices,d=>d.blocks)),300);
   keep(memory.l3,share(sum(c.shards,s=>s.ssd_bytes),ssd),300);
-  $('l1_key').hidden=!c.devices.length;$('l3_key').hidden=!ssd;$('moved_part').hidden=!ssd&&!c.devices.length;
+  $('l1_key').hidden=!c.devices.length;$('l3_key').hidden=!ssd;$('moved_part').hidden=!ssd&&!c.devices.length&&!c.paths.length;
   lines('tiers',[{values:memory.l2,colour:'accent'}].concat(c.devices.length?[{values:memory.l1,colour:'warm'}]:[],
     ssd?[{values:memory.l3,colour:'good'}]:[]),1,'100 %',lately);
-  keep_growth('found',['hits_dram','hits_ssd','hits_remote'].map(k=>sum(c.shards,s=>s[k])));
-  growth('found',['accent','warm','good'],'');
-  keep_growth('moved',[sum(c.devices,d=>d.stored_bytes),sum(c.devices,d=>d.loaded_bytes),sum(c.shards,s=>s.ssd_written_bytes)]);
-  growth('moved',['warm','accent','good'],'B');
+  keep_growth('found',['hits_dram','hits_device','hits_ssd','hits_remote'].map(k=>sum(c.shards,s=>s[k])));
+  growth('found',['accent','warm','good','far'],'');
+  keep_growth('moved',[sum(c.devices,d=>d.stored_bytes),sum(c.devices,d=>d.loaded_bytes),sum(c.shards,s=>s.ssd_written_bytes),
+    sum(c.shards,s=>s.ssd_read_bytes),sum(c.paths,p=>p.bytes)]);
+  growth('moved',['warm','accent','good','cool','far'],'B');
 }
 
 function distribution(name,now,then){
@@ -169,6 +171,8 @@ function show(c){
       return bar([[Math.max(0,held)/s.slots_total,'warm'],[Math.max(0,s.slots_committed-s.slots_pinned)/s.slots_total,'accent']])}],
     ['slots',s=>num(s.slots_total),1],['free',s=>num(s.slots_free),1],['on SSD',s=>s.ssd_capacity_bytes?num(s.ssd_blocks)+' = '+num(s.ssd_bytes)+'B of '+num(s.ssd_capacity_bytes)+'B':'–',1],
     ['written to SSD',s=>s.ssd_capacity_bytes?num(s.ssd_written_bytes)+'B':'–',1],
+    ['read there',s=>s.ssd_capacity_bytes?num(s.ssd_read_bytes)+'B':'–',1],
+    ['hits on the device',s=>c.devices.some(d=>d.node==s.node)?num(s.hits_device):'–',1],
     ['hits in DRAM',s=>num(s.hits_dram),1],['hits on SSD',s=>num(s.hits_ssd),1],['hits elsewhere',s=>num(s.hits_remote),1],
     ['misses',s=>num(s.misses),1],
     ['left the SSD',s=>s.ssd_capacity_bytes?num(s.ssd_evictions)+(s.ssd_copies_dropped?', '+num(s.ssd_copies_dropped)+' kept elsewhere':''):'–',1],['evicted',s=>num(s.evictions)+(s.evictions_lost?', '+num(s.evictions_lost)+' for good':''),1]],c.shards,'no node holds KV blocks');

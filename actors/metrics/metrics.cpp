@@ -159,7 +159,7 @@ struct metrics::families {
                 .Register(registry)),
         hits(BuildCounter()
                  .Name("mooncaf_kv_hit_blocks_total")
-                 .Help("KV blocks reused, by tier.")
+                 .Help("KV blocks reused, by tier: device (alone), dram, ssd, remote.")
                  .Register(registry)),
         transferred(BuildCounter()
                         .Name("mooncaf_transfer_bytes_total")

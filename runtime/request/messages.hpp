@@ -181,6 +181,7 @@ struct shard_status {
   std::uint64_t ssd_bytes = 0;
   std::uint64_t ssd_capacity_bytes = 0;    ///< 0: there is no SSD
   std::uint64_t ssd_written_bytes = 0;     ///< since the start
+  std::uint64_t ssd_read_bytes = 0;        ///< … back into memory
   std::uint64_t ssd_copies = 0;            ///< blocks on SSD that another node is known to keep
   std::uint64_t ssd_evictions = 0;         ///< blocks that left a full SSD; of these
   std::uint64_t ssd_copies_dropped = 0;    ///<   another node keeps
@@ -188,10 +189,12 @@ struct shard_status {
   std::uint64_t owners = 0;
   std::uint64_t evictions = 0;
   std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
-  std::uint64_t hits_dram = 0;       ///< blocks found in DRAM
+  // Blocks that were asked for, by where they were found; together with the misses all that were.
+  std::uint64_t hits_device = 0;  ///< in a device's memory alone
+  std::uint64_t hits_dram = 0;
   std::uint64_t hits_ssd = 0;
-  std::uint64_t hits_remote = 0;  ///< blocks fetched from another node
-  std::uint64_t misses = 0;
+  std::uint64_t hits_remote = 0;           ///< fetched from another node
+  std::uint64_t misses = 0;                ///< nowhere, or not worth fetching
   std::uint64_t ssd_read_bytes_per_s = 0;  ///< as measured at the start and since; 0: there is no SSD
   std::int64_t ssd_latency_ns = 0;
   bool consistent = true;  ///< the counts add up

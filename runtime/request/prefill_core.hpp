@@ -90,6 +90,11 @@ struct commit {
   std::vector<commit_item> items;
   bool fetched = false;  ///< from another node
 };
+/// So many blocks of a prompt, which memory missed, are on the device alone: the shard counts them as found.
+struct found_on_device {
+  std::uint64_t owner = 0;
+  std::uint32_t blocks = 0;
+};
 /// The free device computes these; tell `step_ended`.
 struct compute {
   std::vector<prefill_part> parts;
@@ -152,8 +157,8 @@ struct forget {
 /// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
 using prefill_actions = std::vector<std::variant<
     prefill_action::look, prefill_action::pin, prefill_action::reserve, prefill_action::fetch,
-    prefill_action::remind, prefill_action::stop_fetch, prefill_action::commit, prefill_action::compute,
-    prefill_action::count, prefill_action::discard, prefill_action::answer, prefill_action::open_stream,
+    prefill_action::remind, prefill_action::stop_fetch, prefill_action::commit, prefill_action::found_on_device,
+    prefill_action::compute, prefill_action::count, prefill_action::discard, prefill_action::answer, prefill_action::open_stream,
     prefill_action::aim, prefill_action::send, prefill_action::finish_stream, prefill_action::stop_stream,
     prefill_action::hand_over, prefill_action::stop_decode, prefill_action::withdraw, prefill_action::release,
     prefill_action::forget, attempt_failed>>;

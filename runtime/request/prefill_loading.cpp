@@ -92,6 +92,7 @@ void prefill_core::adopt_from_device(attempt& a) {
   a.on_device = tokens_of(held - have);
   a.computed = tokens_of(held);
   a.stats.dram_tokens += a.on_device;
+  actions_.emplace_back(prefill_action::found_on_device{a.claim.owner(), held - have});
 }
 
 void prefill_core::load(attempt& a, node_id source, std::uint32_t until, duration expected, time_point now) {

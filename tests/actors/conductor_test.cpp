@@ -32,7 +32,7 @@ cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std:
       [](load_atom, const fetch_plan&, const prefix_load_ptr&) { return remote_blocks{}; },
       [](reserve_atom, std::uint64_t, std::uint32_t) { return std::vector<slot_index>{}; },
       [](commit_atom, std::uint64_t, const std::vector<commit_item>&) {},
-      [](fetched_atom, std::uint64_t) {},
+      [](found_atom, std::uint64_t, std::uint64_t) {},
       [](renew_atom, const std::vector<std::uint64_t>&) {},
       [](fence_atom, std::uint64_t) {},
       [](confirm_atom, std::uint64_t) {},

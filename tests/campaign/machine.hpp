@@ -221,6 +221,7 @@ class prefill_twin {
   void carry_out(const prefill_action::remind& order);
   void carry_out(const prefill_action::stop_fetch& order);
   void carry_out(prefill_action::commit& order);
+  void carry_out(const prefill_action::found_on_device&) {}
   void carry_out(prefill_action::compute& order);
   void carry_out(const prefill_action::count&) {}
   void carry_out(const prefill_action::discard& order);

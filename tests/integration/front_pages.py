@@ -57,7 +57,7 @@ def the_page_shows_what_the_cluster_says():
         finished = lambda: str(server.cluster()["counters"]["finished"])
         wait_until("the page counts them as finished", lambda: tile("finished") == finished() and tile("running") == "0")
         drawn = lambda plot: browser.run(f"return document.querySelectorAll('#{plot} polyline').length")
-        wait_until("the tiers are drawn", lambda: (drawn("tiers"), drawn("found")) == (1, 3))
+        wait_until("the tiers are drawn", lambda: (drawn("tiers"), drawn("found")) == (1, 4))
         for width in (390, 1400):
             browser.resize(width, 900)
             wide = browser.run("return [document.documentElement.scrollWidth,document.documentElement.clientWidth]")
@@ -75,7 +75,7 @@ def every_tier_is_plotted():
         browser.resize(1400, 900)
         browser.open(f"http://{server.host}:{server.port}/")
         drawn = lambda plot: browser.run(f"return document.querySelectorAll('#{plot} polyline').length")
-        wait_until("every tier is drawn", lambda: (drawn("tiers"), drawn("found"), drawn("moved")) == (3, 3, 3))
+        wait_until("every tier is drawn", lambda: (drawn("tiers"), drawn("found"), drawn("moved")) == (3, 4, 5))
 
         def height(plot, colour):
             """Of the line's highest point, in pixels above 0 %."""

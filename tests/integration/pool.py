@@ -117,6 +117,7 @@ def a_long_prefix_comes_from_several_nodes_at_once():
         own_rows = len(prompts) * 64 * 23_040
         wait_until("both gave some of it", lambda: read_from("cache") > 0 and read_from("decode") > own_rows)
         print(f"     {read_from('cache')} bytes from the cache node, {read_from('decode')} with the decode node", flush=True)
+        wait_until("what came from others is counted", lambda: shard(client, cluster.processes["prefill"])["hits_remote"] * 64 == cached)
         # One of the two dies while prefixes come from it: they come from the other, or are computed.
         restart(client, cluster, "prefill")
         with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:

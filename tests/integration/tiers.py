@@ -6,6 +6,7 @@ The tokens are those of a server without any of it, and nothing is held in the e
 """
 import concurrent.futures
 import os
+import re
 import sys
 import time
 
@@ -45,6 +46,16 @@ def shard(client):
 
 def device(client):
     return client.cluster()["devices"][0]
+
+
+def metrics_of(cluster):
+    """Of the node itself, as Prometheus would ask it."""
+    return cluster.client.request("GET", "/metrics")[2].decode()
+
+
+def hit_blocks(text, tier):
+    found = re.search(rf'^mooncaf_kv_hit_blocks_total\{{[^}}]*tier="{tier}"[^}}]*\}} (\S+)$', text, re.M)
+    return float(found[1]) if found else 0
 
 
 def nothing_is_held(cluster, client):
@@ -93,6 +104,51 @@ def every_tier_too_small_gives_the_same_tokens():
             seen, of_disk = device(client), shard(client)
         print(f"     {policy}: {found} tokens found, {seen['stored_bytes']} bytes to memory, {seen['lost_blocks']} blocks lost on the "
               f"way, {of_disk['ssd_written_bytes']} to the SSD, {of_disk['hits_ssd']} blocks back", flush=True)
+
+
+def what_was_found_in_each_tier_adds_up_to_the_prompts():
+    """Device, memory and SSD, each too small: blocks found there are the tokens that answers call cached, and with the misses all of
+    the prompts' full blocks. Whatever fits stays on the device alone at first, so most hits are there."""
+    few = PROMPTS[:10]
+    learn(few, model=SLOW)
+
+    def counted(client, asked, found):
+        def counts():
+            s = shard(client)
+            return {k: s[k] for k in ("hits_device", "hits_dram", "hits_ssd", "hits_remote", "misses")}
+
+        agree = lambda c: 16 * (sum(c.values()) - c["misses"]) == found and sum(c.values()) == asked
+        try:
+            wait_until("the counts add up", lambda: agree(counts()), 20)
+        except AssertionError:
+            raise AssertionError(f"{counts()}, but {asked} blocks were asked for and {found} tokens found") from None
+        text = metrics_of(cluster)
+        for tier in ("device", "dram", "ssd", "remote"):
+            assert hit_blocks(text, tier) == counts()[f"hits_{tier}"], (tier, counts(), text)
+        return counts()
+
+    with Cluster() as cluster:
+        client = one_server(cluster, *SLOW, *DEVICE)
+        blocks = [(client.json("POST", "/tokenize", {"prompt": p})[1]["count"] - 1) // 16 for p in few]
+        asked = found = 0
+        for _ in range(2):
+            found += ask_all(client, few, at_once=1)
+            asked += sum(blocks)
+        seen = counted(client, asked, found)
+        assert found == 16 * sum(blocks) and seen["hits_device"] == sum(blocks) == seen["misses"], (seen, found, blocks)
+        print(f"     room for all: {seen}", flush=True)
+    with Cluster() as cluster:
+        client = one_server(cluster, *SLOW, *DEVICE, "--device-kv", "1MiB", "--cache-dram", "1MiB", "--ssd-path",
+                            os.path.join(cluster.folder.name, "ssd"), "--cache-write-policy", "write_back", "--prefetch-threshold", "0",
+                            "--prefetch", "wait_complete")
+        asked = found = 0
+        for i in range(4):
+            found += ask_all(client, few + few[-2:], at_once=1)
+            asked += sum(blocks) + sum(blocks[-2:])
+        seen = counted(client, asked, found)
+        assert seen["hits_device"] > 0 and seen["hits_dram"] + seen["hits_ssd"] > 0, seen
+        nothing_is_held(cluster, client)
+        print(f"     none large enough: {seen}", flush=True)
 
 
 def every_order_of_pages_gives_the_same_tokens_with_every_policy():
@@ -227,7 +283,7 @@ def a_full_ssd_gives_up_what_another_node_keeps():
 
 
 TESTS = [what_only_the_device_held_survives_a_planned_stop, every_tier_too_small_gives_the_same_tokens,
-         every_order_of_pages_gives_the_same_tokens_with_every_policy,
+         what_was_found_in_each_tier_adds_up_to_the_prompts, every_order_of_pages_gives_the_same_tokens_with_every_policy,
          a_request_that_lost_its_place_on_the_device_goes_on_from_memory,
          the_next_turn_goes_to_the_node_whose_device_has_the_session, a_full_ssd_gives_up_what_another_node_keeps]
 

@@ -281,6 +281,7 @@ struct device_world : core_world {
 TEST_CASE("a prompt begins behind what its device alone has, which leaves with what the first pass makes") {
   device_world w{3};
   w.reserve(w.job(18, here));
+  CHECK(w.one<prefill_action::found_on_device>()->blocks == 3);
   CHECK(w.one<prefill_action::compute>()->parts.at(0).start == 12);
   CHECK(w.one<prefill_action::compute>()->parts.at(0).stays);
   w.step();
