@@ -37,7 +37,7 @@ void copy_blocks(device_kv& kv, copy_queue& queue, checked_copies* checked,
     std::vector<device_bytes> from;
     for (const auto& b : blocks) from.push_back(kv.block(b.block));
     sums.resize(blocks.size());
-    if (checked->store_checked(from, pages, layout.block_bytes(), sums)) {
+    if (checked->store_checked(from, pages, layout, sums)) {
       wait_for(queue.record());
       kv.count_moved(0, blocks.size() * layout.block_bytes());
       return;
@@ -64,9 +64,7 @@ device_writer::device_writer(caf::actor_config& config, context_ptr context, cac
       executor_(std::move(copies)),
       queue_(context_->hardware->make_copy_queue()),
       told_(std::make_shared<std::atomic<bool>>(false)) {
-  if (context_->layout.pages == page_order::page_first_direct &&
-      checksum_fits(context_->layout.block_bytes()))
-    checked_ = dynamic_cast<checked_copies*>(queue_.get());
+  if (page_is_checkable(context_->layout)) checked_ = dynamic_cast<checked_copies*>(queue_.get());
 }
 
 device_writer_actor::behavior_type device_writer::make_behavior() {

@@ -43,7 +43,7 @@ class device_writer final : public device_writer_actor::base {
   cache_shard_actor shard_;
   executor_actor executor_;
   std::shared_ptr<copy_queue> queue_;                 ///< of tasks on `executor_`, one at a time
-  checked_copies* checked_ = nullptr;                 ///< the queue, where it can be one and pages are blocks
+  checked_copies* checked_ = nullptr;                 ///< the queue, where it can be one
   std::shared_ptr<std::atomic<bool>> told_;           ///< a tick is on its way
   std::optional<kv_residency::write> chain_;          ///< at work
   std::uint32_t held_ = 0;                            ///< leading blocks of it that memory has

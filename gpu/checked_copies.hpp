@@ -1,13 +1,23 @@
 #pragma once
-// What a copy queue can do with KV blocks whose bytes lie in a page as they lie on the device.
+// What a copy queue can do with whole KV blocks on their way to their pages.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "gpu/copy_queue.hpp"
+#include "gpu/device.hpp"
+#include "runtime/base/kv_layout.hpp"
 
 namespace mooncaf {
+
+/// Whether blocks of this layout can be checksummed on their way: by words of 8 bytes, which 31 bits count.
+constexpr bool page_is_checkable(const kv_layout& layout) noexcept {
+  constexpr std::size_t most_words = std::size_t{1} << 31;
+  const auto pieces = layout.pieces();
+  return checksum_fits(layout.block_bytes()) && layout.row_bytes() % 8 == 0 &&
+         pieces.stride() * pieces.count / 8 < most_words;
+}
 
 /// A `copy_queue` that is one, too, makes checksums of what it carries.
 ///
@@ -16,13 +26,13 @@ class checked_copies {
  public:
   virtual ~checked_copies() = default;
 
-  /// Stores blocks[i] at pages[i], `bytes` each, and `checksum64` of them at sums[i], reading them once. As
-  /// with `copy_queue::store` what is named must live until it is done, `sums` too; the lists are read at
-  /// once.
-  /// @pre `checksum_fits(bytes)`.
+  /// Stores blocks[i] as the page whose first piece is at pages[i], in the layout's order of pages, and
+  /// `checksum64` of the page's pieces at sums[i], reading the block once. As with `copy_queue::store` what is
+  /// named must live until it is done, `sums` too; the lists are read at once.
+  /// @pre `page_is_checkable(layout)`.
   /// @returns false if it cannot, since pages are not pinned: then nothing was handed over.
   virtual bool store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,
-                             std::size_t bytes, std::span<std::uint64_t> sums) = 0;
+                             const kv_layout& layout, std::span<std::uint64_t> sums) = 0;
 };
 
 }  // namespace mooncaf

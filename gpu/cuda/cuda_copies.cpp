@@ -1,6 +1,7 @@
 #include "gpu/cuda/cuda_copies.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -84,12 +85,41 @@ checksum_params checksum_secrets() {
   return p;
 }
 
+namespace {
+
+quotient quotient_by(std::size_t divisor) {
+  quotient q;
+  q.divisor = static_cast<std::uint32_t>(divisor);
+  q.shift = 31 + static_cast<std::uint32_t>(std::bit_width(divisor - 1));
+  q.factor = static_cast<std::uint32_t>(((std::uint64_t{1} << q.shift) + divisor - 1) / divisor);
+  return q;
+}
+
+page_words words_of(const kv_layout& layout) {
+  page_words out;
+  const auto pieces = layout.pieces();
+  out.piece = quotient_by(pieces.bytes / 8);
+  out.stride = static_cast<std::uint32_t>(pieces.stride() / 8);
+  if (layout.pages != page_order::page_first) {
+    out.row = out.piece;
+    return out;
+  }
+  out.row = quotient_by(layout.row_bytes() / 8);
+  out.rows = quotient_by(layout.n_layers * layout.planes());
+  out.tokens = layout.block_tokens;
+  return out;
+}
+
+}  // namespace
+
 bool cuda_copies::store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,
-                                std::size_t bytes, std::span<std::uint64_t> sums) {
+                                const kv_layout& layout, std::span<std::uint64_t> sums) {
   from_.clear();
   to_.clear();
+  const auto pieces = layout.pieces();
+  const auto reach = pieces.stride() * (pieces.count - 1) + pieces.bytes;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    to_.push_back(pinned_.find(pages[i], bytes));
+    to_.push_back(pinned_.find(pages[i], reach));
     if (to_.back() == nullptr) return false;
     from_.push_back(blocks[i].at);
   }
@@ -98,11 +128,15 @@ bool cuda_copies::store_checked(std::span<const device_bytes> blocks, std::span<
   p.sums = checksum_secrets();
   p.sums.blocks = gathered_.put(*stream_, from_);
   p.sums.out = sums_.of(sums.size());
-  p.sums.bytes = bytes;
+  p.sums.bytes = layout.block_bytes();
+  p.words = words_of(layout);
   p.pages = pages_.put(*stream_, to_);
   p.count = static_cast<std::uint32_t>(from_.size());
   p.shares = std::min(blocks_, p.count);
-  stream_->launch(kernel::gather, {p.shares}, &p);
+  const auto which = layout.pages == page_order::page_first ? kernel::gather_tokens
+                     : pieces.count > 1                     ? kernel::gather_pieces
+                                                            : kernel::gather;
+  stream_->launch(which, {p.shares}, &p);
   stream_->download(sums.data(), reinterpret_cast<const std::byte*>(p.sums.out), sums.size_bytes());
   return true;
 }

@@ -61,7 +61,7 @@ class cuda_copies final : public copy_queue, public checked_copies {
   void wait(const event_ptr& e) override { stream_->wait(e); }
   event_ptr record() override { return stream_->record(); }
   bool store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,
-                     std::size_t bytes, std::span<std::uint64_t> sums) override;
+                     const kv_layout& layout, std::span<std::uint64_t> sums) override;
 
  private:
   bool carries(std::span<const kv_copy> copies, bool to_device);

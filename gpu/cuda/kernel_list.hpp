@@ -18,6 +18,8 @@
   X(carry, carry_params, carry_threads)                             \
   X(checksum, checksum_params, checksum_threads)                    \
   X(gather, gather_params, checksum_threads)                        \
+  X(gather_pieces, gather_params, checksum_threads)                 \
+  X(gather_tokens, gather_params, checksum_threads)                 \
   X(attention_64, attention_params, attention_threads)              \
   X(attention_128, attention_params, attention_threads)             \
   X(attention_256, attention_params, attention_threads)             \

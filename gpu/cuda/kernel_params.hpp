@@ -269,10 +269,29 @@ struct checksum_params {
 
 inline constexpr unsigned checksum_threads = 256;
 
-/// KV blocks that go to pages of the host as they are, and their checksums.
+/// Division by a number that a launch knows, of numbers below 2^31, without dividing.
+/// @source  T. Granlund, P. L. Montgomery, "Division by invariant integers using multiplication", PLDI '94.
+struct quotient {
+  std::uint32_t divisor = 1;
+  std::uint32_t factor = std::uint32_t{1} << 31;  ///< 2^shift / divisor, rounded up
+  std::uint32_t shift = 31;
+};
+
+/// Where a page's words of 8 bytes lie, and the block's. They are counted in the order in which they are
+/// checksummed: that of the page's rows, piece by piece.
+struct page_words {
+  quotient row;              ///< words of a row of one token
+  quotient rows;             ///< of a token that lie beside each other in the page; 1: as in the block
+  std::uint32_t tokens = 1;  ///< whose rows lie beside each other in the block instead
+  quotient piece;            ///< words of a piece of the page
+  std::uint32_t stride = 0;  ///< words from a piece to the next
+};
+
+/// KV blocks that go to pages of the host, and the pages' checksums.
 struct gather_params {
   checksum_params sums;
-  std::byte* const* pages = nullptr;
+  page_words words;
+  std::byte* const* pages = nullptr;  ///< their first pieces
   std::uint32_t count = 0;
   std::uint32_t shares = 1;  ///< blocks of threads, that share the KV blocks
 };

@@ -53,10 +53,59 @@ MOONCAF_DEVICE std::uint64_t first_sum(unsigned i) {
   }
 }
 
-/// What the `stripes` at `at` add to sum i % 8, equal in the four lanes that share it. A lane takes each
-/// fourth. What is read is written to `to`, too, if it is copied.
-template <bool Copies>
-MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::byte* at, std::byte* to,
+/// A block that is checksummed as it lies.
+struct block_words {
+  const std::byte* block;
+  /// The word that lies `ahead` of word `first`.
+  MOONCAF_DEVICE std::uint64_t take(unsigned first, unsigned ahead, bool) const {
+    return word_at(block + std::size_t{first} * 8 + std::size_t{ahead} * 8);
+  }
+};
+MOONCAF_DEVICE unsigned divided(unsigned n, const quotient& by) {
+  return static_cast<unsigned>(std::uint64_t{n} * by.factor >> by.shift);
+}
+/// A block on its way to a page, where its words lie in the same order in one piece.
+struct copied_words {
+  const std::byte* block;
+  std::byte* page;
+  /// @param store  false: another lane does.
+  MOONCAF_DEVICE std::uint64_t take(unsigned first, unsigned ahead, bool store) const {
+    return carried(std::size_t{first} + ahead, std::size_t{first} + ahead, store);
+  }
+  MOONCAF_DEVICE std::uint64_t carried(std::size_t from, std::size_t to, bool store) const {
+    const std::uint64_t value = word_at(block + from * 8);
+    if (store) *reinterpret_cast<std::uint64_t*>(page + to * 8) = value;
+    return value;
+  }
+};
+/// … in pieces apart from each other.
+struct words_in_pieces {
+  copied_words all;
+  const page_words& where;
+  MOONCAF_DEVICE std::uint64_t take(unsigned first, unsigned ahead, bool store) const {
+    const unsigned word = first + ahead;
+    const unsigned piece = divided(word, where.piece);
+    return all.carried(
+        word, std::size_t{piece} * where.stride + (word - piece * where.piece.divisor), store);
+  }
+};
+/// … token by token.
+struct words_by_token {
+  copied_words all;
+  const page_words& where;
+  MOONCAF_DEVICE std::uint64_t take(unsigned first, unsigned ahead, bool store) const {
+    const unsigned word = first + ahead;
+    const unsigned row = divided(word, where.row), token = divided(row, where.rows),
+                   there = (row - token * where.rows.divisor) * where.tokens + token;
+    return all.carried(std::size_t{there} * where.row.divisor + (word - row * where.row.divisor), word,
+                       store);
+  }
+};
+
+/// What `stripes` from word `first` on add to sum i % 8, equal in the four lanes that share it. A lane takes
+/// each fourth.
+template <class Words>
+MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const Words& words, unsigned first,
                                          unsigned stripes) {
   const unsigned lane = thread_index() % warp_threads, i = lane % stripe_words;
   std::uint64_t own = 0, others = 0;
@@ -64,8 +113,7 @@ MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::by
   for (unsigned j = 0; j < chunk_stripes; j += 4) {
     const unsigned stripe = j + lane / stripe_words;
     if (stripe >= stripes) continue;
-    const std::uint64_t word = word_at(at + 64 * stripe + 8 * i);
-    if constexpr (Copies) *reinterpret_cast<std::uint64_t*>(to + 64 * stripe + 8 * i) = word;
+    const std::uint64_t word = words.take(first + lane, stripe_words * j, true);
     own += low_times_high(word ^ p.secret[stripe + i]);
     others += word;
   }
@@ -77,14 +125,13 @@ MOONCAF_DEVICE std::uint64_t stripe_sums(const checksum_params& p, const std::by
 /// The checksum of a KV block, in the first warp. All warps make sums of chunks; the first goes through them, a
 /// tile behind.
 /// @param sums  [2, tile_chunks, stripe_words], shared; free again behind the next barrier.
-template <bool Copies>
-MOONCAF_DEVICE std::uint64_t checksum_of(const checksum_params& p, const std::byte* block, std::byte* to,
-                                         std::uint64_t* sums) {
+template <class Words>
+MOONCAF_DEVICE std::uint64_t checksum_of(const checksum_params& p, const Words& words, std::uint64_t* sums) {
   const unsigned warp = thread_index() / warp_threads, lane = thread_index() % warp_threads,
                  i = lane % stripe_words;
-  constexpr unsigned chunk_bytes = 64 * chunk_stripes;
+  constexpr unsigned chunk_words = stripe_words * chunk_stripes;
   // The last stripe is never part of these.
-  const auto chunks = static_cast<unsigned>((p.bytes - 1) / chunk_bytes);
+  const auto chunks = static_cast<unsigned>((p.bytes - 1) / (8 * chunk_words));
   std::uint64_t sum = first_sum(i);
   MOONCAF_ROLLED
   for (unsigned tile = 0; tile * tile_chunks < chunks; ++tile) {
@@ -93,8 +140,7 @@ MOONCAF_DEVICE std::uint64_t checksum_of(const checksum_params& p, const std::by
     for (unsigned c = 0; c < warp_chunks; ++c) {
       const unsigned chunk = tile * tile_chunks + warp * warp_chunks + c;
       if (chunk >= chunks) continue;
-      const std::size_t at = std::size_t{chunk} * chunk_bytes;
-      const auto added = stripe_sums<Copies>(p, block + at, to + at, chunk_stripes);
+      const auto added = stripe_sums(p, words, chunk * chunk_words, chunk_stripes);
       if (lane < stripe_words) room[(warp * warp_chunks + c) * stripe_words + i] = added;
     }
     sync_block();
@@ -106,12 +152,11 @@ MOONCAF_DEVICE std::uint64_t checksum_of(const checksum_params& p, const std::by
     }
   }
   if (warp != 0) return 0;
-  const std::size_t behind = std::size_t{chunks} * chunk_bytes;
-  const auto rest = static_cast<unsigned>((p.bytes - 1 - behind) / 64);
-  sum += stripe_sums<Copies>(p, block + behind, to + behind, rest);
-  const std::uint64_t word = word_at(block + p.bytes - 64 + 8 * i);
-  if constexpr (Copies)
-    if (lane < stripe_words) *reinterpret_cast<std::uint64_t*>(to + p.bytes - 64 + 8 * i) = word;
+  const unsigned behind = chunks * chunk_words;
+  const auto rest = static_cast<unsigned>((p.bytes - 1) / 64) - chunks * chunk_stripes;
+  sum += stripe_sums(p, words, behind, rest);
+  const auto last = static_cast<unsigned>(p.bytes / 8) - stripe_words;
+  const std::uint64_t word = words.take(last + i, 0, lane < stripe_words);
   sum += low_times_high(word ^ p.last[i]) + shuffle_xor(word, 1);
   // Pairs of sums are folded, and the four of them added.
   const std::uint64_t mixed = sum ^ p.merge[i], beside = shuffle_xor(mixed, 1);
@@ -154,18 +199,43 @@ MOONCAF_KERNEL(mooncaf_carry, mooncaf::cuda::carry_params, mooncaf::cuda::carry_
 MOONCAF_KERNEL(mooncaf_checksum, mooncaf::cuda::checksum_params, mooncaf::cuda::checksum_threads) {
   using namespace mooncaf::cuda;
   MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
-  const auto hash = checksum_of<false>(p, p.blocks[block_x()], nullptr, sums);
+  const auto hash = checksum_of(p, block_words{p.blocks[block_x()]}, sums);
   if (thread_index() == 0) p.out[block_x()] = hash;
 }
 
-/// grid: as many blocks as may copy. A block takes whole KV blocks.
-MOONCAF_KERNEL(mooncaf_gather, mooncaf::cuda::gather_params, mooncaf::cuda::checksum_threads) {
-  using namespace mooncaf::cuda;
-  MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
+namespace mooncaf::cuda {
+
+/// Blocks to pages. @param words_of  of a block and its page, in the page's order.
+template <class WordsOf>
+MOONCAF_DEVICE void gather_blocks(const gather_params& p, std::uint64_t* sums, const WordsOf& words_of) {
   MOONCAF_ROLLED
   for (unsigned b = block_x(); b < p.count; b += p.shares) {
-    const auto hash = checksum_of<true>(p.sums, p.sums.blocks[b], p.pages[b], sums);
+    const auto hash = checksum_of(p.sums, words_of(copied_words{p.sums.blocks[b], p.pages[b]}), sums);
     if (thread_index() == 0) p.sums.out[b] = hash;
     sync_block();
   }
+}
+
+}  // namespace mooncaf::cuda
+
+// grid of these: as many blocks as may copy. A block takes whole KV blocks.
+
+MOONCAF_KERNEL(mooncaf_gather, mooncaf::cuda::gather_params, mooncaf::cuda::checksum_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
+  gather_blocks(p, sums, [](const copied_words& words) { return words; });
+}
+
+/// Pages in pieces apart from each other.
+MOONCAF_KERNEL(mooncaf_gather_pieces, mooncaf::cuda::gather_params, mooncaf::cuda::checksum_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
+  gather_blocks(p, sums, [&](const copied_words& words) { return words_in_pieces{words, p.words}; });
+}
+
+/// Pages that are laid out token by token.
+MOONCAF_KERNEL(mooncaf_gather_tokens, mooncaf::cuda::gather_params, mooncaf::cuda::checksum_threads) {
+  using namespace mooncaf::cuda;
+  MOONCAF_SHARED(std::uint64_t, sums, 2 * tile_chunks * stripe_words);
+  gather_blocks(p, sums, [&](const copied_words& words) { return words_by_token{words, p.words}; });
 }

@@ -57,7 +57,8 @@ class counting_accelerator final : public cuda::accelerator {
         : inner_(std::move(inner)), counts_(to), graphs_(graphs) {}
     void launch(cuda::kernel which, cuda::grid blocks, const void* params) override {
       ++counts_.launches;
-      if (which == cuda::kernel::carry || which == cuda::kernel::gather)
+      if (which == cuda::kernel::carry || which == cuda::kernel::gather ||
+          which == cuda::kernel::gather_pieces || which == cuda::kernel::gather_tokens)
         counts_.processors = std::max(counts_.processors, blocks.x);
       inner_->launch(which, blocks, params);
     }

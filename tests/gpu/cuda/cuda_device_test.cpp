@@ -13,6 +13,7 @@
 #include "gpu/checked_copies.hpp"
 #include "gpu/device_failure.hpp"
 #include "runtime/base/hash.hpp"
+#include "runtime/model/kv_mirror.hpp"
 #include "tests/conformance/device_world.hpp"
 #include "tests/gpu/cuda/counting_accelerator.hpp"
 #include "tests/support/simt/simt_accelerator.hpp"
@@ -80,44 +81,72 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("blocks come to pages with the host's checksums in one launch on a bounded part of the device") {
-  // Rests of every kind: less than a chunk of XXH3, whole ones, one stripe more, more than a tile of chunks.
-  for (const std::size_t bytes : {320u, 1024u, 1088u, 4096u, 33u << 10, 40u << 10, 66u << 10}) {
-    for (const unsigned processors : {1u, 2u, 16u}) {
-      CAPTURE(bytes);
-      CAPTURE(processors);
-      constexpr std::size_t count = 5;
-      counting_accelerator::counts seen;
-      const auto gpu = cuda::make_device(std::make_unique<counting_accelerator>(seen), 1, processors);
-      const auto memory = unwrap(gpu->allocate(count * bytes));
-      const std::shared_ptr<std::byte> host(
-          static_cast<std::byte*>(std::aligned_alloc(64, 2 * count * bytes)), &std::free);
-      random_source r(static_cast<std::uint32_t>(bytes));
-      const auto values = matrix::random(r, 1, count * bytes / 4);
-      std::memcpy(host.get(), values.values.data(), count * bytes);
-      const auto copies = gpu->make_copy_queue();
-      auto* const checked = dynamic_cast<checked_copies*>(copies.get());
-      REQUIRE(checked != nullptr);
-      std::vector<device_bytes> blocks;
-      std::vector<std::byte*> pages;
-      for (std::size_t i = 0; i < count; ++i) {
-        blocks.push_back({reinterpret_cast<std::byte*>(memory->data()) + (count - 1 - i) * bytes});
-        pages.push_back(host.get() + (count + i) * bytes);
-        const std::array there{kv_copy{blocks[i], host.get() + i * bytes, bytes, 0, 1}};
-        copies->load(there);
-      }
-      std::vector<std::uint64_t> sums(count);
-      CHECK_FALSE(checked->store_checked(blocks, pages, bytes, sums));  // memory that kernels do not reach
-      REQUIRE(gpu->pin({host.get(), 2 * count * bytes}, host).has_value());
-      seen = {};
-      REQUIRE(checked->store_checked(blocks, pages, bytes, sums));
-      wait_for(copies->record());
-      CHECK(seen.launches == 1);
-      CHECK(seen.copies == 0);
-      CHECK(seen.processors == std::min<unsigned>(processors, count));
-      for (std::size_t i = 0; i < count; ++i) {
-        CHECK(std::memcmp(pages[i], host.get() + i * bytes, bytes) == 0);
-        CHECK(sums[i] == checksum64({host.get() + i * bytes, bytes}));
+TEST_CASE("blocks come to pages of every order with the host's checksums in one launch on a bounded part of the device") {
+  // Rests of every kind: less than a chunk of XXH3, whole ones, one stripe more, more than a tile of chunks;
+  // and rows that are no stripes.
+  constexpr auto f16 = kv_dtype::f16;
+  for (const auto& shape : std::initializer_list<kv_layout>{{1, 1, 32, 5, f16, true},
+                                                            {1, 1, 32, 16, f16, true},
+                                                            {1, 1, 32, 17, f16, true},
+                                                            {2, 1, 32, 16, f16},
+                                                            {3, 2, 32, 44, f16},
+                                                            {5, 2, 32, 32, f16},
+                                                            {3, 4, 16, 44, kv_dtype::f32},
+                                                            {2, 3, 20, 16, f16},
+                                                            {7, 3, 12, 8, f16}}) {
+    for (const auto order :
+         {page_order::page_first_direct, page_order::page_first, page_order::layer_first}) {
+      for (const unsigned processors : {1u, 2u, 16u}) {
+        auto layout = shape;
+        layout.pages = order;
+        const auto bytes = layout.block_bytes();
+        CAPTURE(to_string(layout));
+        CAPTURE(processors);
+        REQUIRE(page_is_checkable(layout));
+        constexpr std::uint32_t count = 5;
+        counting_accelerator::counts seen;
+        const auto gpu = cuda::make_device(std::make_unique<counting_accelerator>(seen), 1, processors);
+        const auto memory = unwrap(gpu->allocate(count * bytes));
+        // Pages that are filled row by row, and behind them those under test.
+        const auto half = layout.pieces().bytes_for(count);
+        const std::shared_ptr<std::byte> host(static_cast<std::byte*>(std::aligned_alloc(64, 2 * half)),
+                                              &std::free);
+        random_source r(static_cast<std::uint32_t>(bytes));
+        const auto values = matrix::random(r, 1, count * bytes / 4);
+        const auto copies = gpu->make_copy_queue();
+        const std::array all{kv_copy{device_bytes{reinterpret_cast<std::byte*>(memory->data())},
+                                     const_cast<std::byte*>(reinterpret_cast<const std::byte*>(values.values.data())),
+                                     count * bytes, 0, 1}};
+        copies->load(all);
+        auto* const checked = dynamic_cast<checked_copies*>(copies.get());
+        REQUIRE(checked != nullptr);
+        std::vector<device_bytes> blocks;
+        std::vector<std::byte*> expected, pages;
+        std::vector<kv_copy> rows;
+        for (std::uint32_t i = 0; i < count; ++i) {
+          blocks.push_back({reinterpret_cast<std::byte*>(memory->data()) + (count - 1 - i) * bytes});
+          expected.push_back(host.get() + layout.pieces().offset(i));
+          pages.push_back(expected.back() + half);
+          for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
+            append_rows(layout, blocks[i], expected[i], layer, 0, layout.block_tokens, rows);
+        }
+        copies->store(rows);
+        wait_for(copies->record());
+        std::vector<std::uint64_t> sums(count);
+        CHECK_FALSE(checked->store_checked(blocks, pages, layout, sums));  // memory that kernels do not reach
+        REQUIRE(gpu->pin({host.get(), 2 * half}, host).has_value());
+        seen = {};
+        REQUIRE(checked->store_checked(blocks, pages, layout, sums));
+        wait_for(copies->record());
+        CHECK(seen.launches == 1);
+        CHECK(seen.copies == 0);
+        CHECK(seen.processors == std::min<unsigned>(processors, count));
+        for (std::uint32_t i = 0; i < count; ++i) {
+          layout.pieces().each(0, bytes, [&](std::size_t at, std::size_t length) {
+            CHECK(std::memcmp(pages[i] + at, expected[i] + at, length) == 0);
+          });
+          CHECK(sums[i] == checksum64(expected[i], layout.pieces()));
+        }
       }
     }
   }

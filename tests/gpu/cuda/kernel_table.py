@@ -17,10 +17,16 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # Per multiprocessor: warps, 32-bit registers, bytes of shared memory of which each block costs 1 KiB more, blocks.
 LIMITS = {"sm_80": (64, 65536, 164 << 10, 32), "sm_90": (64, 65536, 228 << 10, 32), "sm_100": (64, 65536, 228 << 10, 32)}
 THREADS = {"product": 128, "attention": 128, "combine": 128, "choose": 1024, "carry": 1024}  # of a block; other kernels have 256
-LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64$", 12), ("attention", 8), ("choose|carry", 32), ("", 48))
+LEAST_WARPS = (("product_.*_few", 32), ("product_.*_many", 8), ("attention_64$", 12), ("attention", 8), ("choose|carry|gather", 32), ("", 48))
 # An H100 SXM: multiprocessors, clock, bytes of memory per second, dense f16 operations per second, bytes of L1 and shared
 # memory per multiprocessor and cycle, lanes; and the time that memory takes to answer.
 SMS, CLOCK, MEMORY, TENSOR, L1, LANES, LATENCY = 132, 1.755e9, 3.35e12, 989.4e12, 128, 128, 0.7e-6
+# PCI Express 5 with 16 lanes: bytes per second, and the time that the host's memory takes to answer; lanes for whole numbers of a
+# multiprocessor; and how many multiprocessors copies may have (--copy-engines).
+LINK, LINK_LATENCY, WHOLE_LANES, COPY_SMS = 64e9, 1.5e-6, 64, (1, 2)
+# What `gather` computes of a word of 8 bytes: its share of the sums, and where it lies in a page; and the cycles in which one warp goes
+# through the sums of 1 KiB, each of which waits for the one before.
+GATHER, CHAIN = {"gather": 12, "gather_pieces": 20, "gather_tokens": 26}, 40
 # Llama 3 8B in 4-bit weights with f16 scales: 5 bits each.
 DIM, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, WEIGHT_BYTES = 4096, 14336, 32, 8, 128, 32, 128256, 5 / 8
 # Of a weight on the device: bytes with its scales, and operations that make it an f16.
@@ -96,6 +102,12 @@ def reach(kernels, name, tokens, flops, bytes_, in_flight, blocks, cycles=None):
             f"{100 * limit / time:.0f} % |")
 
 
+def over_link(name, tokens, bytes_, rate):
+    """Rows of what carries KV to and from the host. rate: bytes per second of one multiprocessor."""
+    return [f"| {name} | {tokens} | 0.0 | {bytes_ / tokens / 1e6:.2f} | {bytes_ / LINK * 1e6:.1f} | link, {n} processor{'s' * (n > 1)} | "
+            f"{100 * min(1, n * rate / LINK):.0f} % |" for n in COPY_SMS]
+
+
 def roofline(kernels):
     rows = ["| kernel | tokens | MFLOP per token | MB per token | µs at the limit | limit | reachable |",
             "| --- | --- | --- | --- | --- | --- | --- |"]
@@ -136,6 +148,12 @@ def roofline(kernels):
         rows.append(reach(kernels, "choose", tokens, 0, tokens * 15 * 4 * VOCAB, 8 * 32 * 4, tokens))
     # KV blocks of 32 tokens that a chunk of 512 fills: each lane has its words of four chunks under way.
     rows.append(reach(kernels, "checksum", 512, 0, 512 * kv / context, 4 * 4 * 8 * 32, 512 / 32))
+    # The rows of a step of 64 sequences: a thread has four times 16 bytes under way over the link, in either direction.
+    rows += over_link("carry", 64, 64 * kv / context, threads_of("carry") * 4 * 16 / LINK_LATENCY)
+    for name, work in GATHER.items():
+        # It reads the device's memory, and what it writes over the link it does not wait for.
+        read = threads_of(name) / 32 * 4 * 4 * 8 * 32 / LATENCY
+        rows += over_link(name, 512, 512 * kv / context, min(read, WHOLE_LANES * CLOCK * 8 / work, 1024 * CLOCK / CHAIN))
     for name, moved in (("norm", 2 * 4 * DIM), ("halve", 6 * DIM), ("swiglu", 3 * 4 * FFN), ("add", 3 * 4 * DIM),
                         ("rope", 2 * 4 * DIM), ("kv_write", 6 * 2 * KV_HEADS * HEAD_DIM), ("embed", WEIGHT_BYTES * DIM + 4 * DIM),
                         ("bend", 2 * 4 * DIM), ("move", 2 * 4 * DIM)):
@@ -156,7 +174,7 @@ def main():
         sys.exit("\n".join(problems))
     resources, problems = resource_table(kernels)
     rows = roofline(kernels)
-    problems += [f"{name} has no row beside the roofline" for name in {k for k, _ in kernels} - {"carry", "gather"}
+    problems += [f"{name} has no row beside the roofline" for name in {k for k, _ in kernels}
                  if not any(row.startswith(f"| {name} |") for row in rows)]
     tables = {"resources": "\n".join(resources), "roofline": "\n".join(rows)}
     text = pathlib.Path(page).read_text()
