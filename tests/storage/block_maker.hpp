@@ -61,10 +61,11 @@ struct pool {
   arena memory;
   block_allocator slots;
 
-  static pool make(std::size_t slots, std::size_t block_bytes) {
-    const std::size_t stride = (block_bytes + 4095) / 4096 * 4096;
-    auto memory = arena::create("test", slots * stride).value();
-    auto cut = block_allocator::create(memory.bytes().first(slots * stride), block_bytes).value();
+  /// As many slots as asked for, or as fill the last group of blocks in pieces.
+  static pool make(std::size_t slots, const block_pieces& shape) {
+    const auto bytes = shape.bytes_for(slots);
+    auto memory = arena::create("test", bytes).value();
+    auto cut = block_allocator::create(memory.bytes().first(bytes), shape).value();
     return {std::move(memory), std::move(cut)};
   }
 };

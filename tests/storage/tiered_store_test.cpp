@@ -102,6 +102,35 @@ TEST_CASE("write-through-selective writes what is used often and drops the rest"
   f.check();
 }
 
+TEST_CASE("what the SSD has is not written again, however often it comes to memory and has to leave") {
+  for (const auto policy :
+       {write_policy::write_through, write_policy::write_through_selective, write_policy::write_back}) {
+    CAPTURE(static_cast<int>(policy));
+    tiered_fixture f(16, options_for(policy));
+    const auto a = prompt({1, 2, 3});
+    const auto leave = [&, salt = 0]() mutable {
+      f.store.release_all(alice);
+      f.push_out(++salt);
+      REQUIRE(f.store.match(keys_of(a)).dram == 0);
+      REQUIRE(f.store.match(keys_of(a)).ssd == 3);
+    };
+    f.write(alice, a);
+    for (int i = 0; i < 8; ++i) REQUIRE(f.store.pin(keys_of(a), alice, later));  // often enough for any policy
+    f.drain();
+    leave();
+    for (int i = 0; i < 3; ++i) {
+      REQUIRE(f.store.pin(keys_of(a), alice, later)->ticket);
+      f.drain();
+      REQUIRE(f.store.take_ready().at(0).from_ssd == 3);
+      leave();
+    }
+    f.write(alice, a);  // computed once more, by somebody who did not wait for the disk
+    leave();
+    for (const auto& n : a) CHECK(f.disk.written[n.key] == 1);
+    f.check();
+  }
+}
+
 TEST_CASE("a pin that needs the SSD gets a ticket, and the blocks when they have been read") {
   tiered_fixture f(16, options_for(write_policy::write_through));
   const auto a = prompt({1, 2, 3});

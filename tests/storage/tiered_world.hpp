@@ -21,23 +21,26 @@ const owner_id alice{11}, bob{12};
 
 /// A disk that does what jobs say, at once, and fails when told to.
 struct fake_disk {
+  block_pieces shape{block_bytes};
   std::map<block_key, std::vector<std::byte>> blocks;
+  std::map<block_key, std::size_t> written;  ///< how often
   bool writes_fail = false;
   std::size_t writes = 0;
 
   io_result run(const io_job& job) {
-    const std::span<std::byte> slot{job.slot.address, block_bytes};
     const auto& key = job.block.name.key;
     switch (job.what) {
       case io_job::kind::write:
         ++writes;
         if (writes_fail) return {job.id, {ec::io_error, "told to fail"}};
-        blocks[key].assign(slot.begin(), slot.end());
+        ++written[key];
+        blocks[key].resize(shape.block_bytes());
+        gather(job.slot.address, shape, blocks[key].data());
         return {job.id, {}};
       case io_job::kind::read: {
         const auto it = blocks.find(key);
         if (it == blocks.end()) return {job.id, {ec::not_found, "gone"}};
-        std::copy(it->second.begin(), it->second.end(), slot.begin());
+        scatter(it->second.data(), shape, job.slot.address);
         return {job.id, {}};
       }
       case io_job::kind::erase:
@@ -57,8 +60,12 @@ inline tiered_store_options options_for(write_policy write, std::uint64_t ssd_ca
 }
 
 struct tiered_fixture {
-  tiered_fixture(std::size_t slots, const tiered_store_options& options)
-      : memory(pool::make(slots, block_bytes)), store(memory.slots, options, tree) {}
+  /// @param shape  of blocks of `block_bytes`; only those in one piece can be written here.
+  tiered_fixture(std::size_t slots, const tiered_store_options& options,
+                 const block_pieces& shape = {block_bytes})
+      : memory(pool::make(slots, shape)), store(memory.slots, options, tree) {
+    disk.shape = shape;
+  }
 
   void write(owner_id owner, const std::vector<block_name>& names, std::size_t from = 0) {
     const auto slots = store.reserve(owner, names.size() - from, later);

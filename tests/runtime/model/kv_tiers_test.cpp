@@ -1,6 +1,6 @@
 // The three tiers of KV together: device blocks over a node's memory over a disk, with requests that are
 // cancelled, a disk that is late, rots and refuses, and too little room everywhere. Every byte that a pass
-// reads is compared with what belongs there.
+// reads is compared with what belongs there, in each order of pages.
 
 #include <doctest/doctest.h>
 
@@ -19,22 +19,46 @@ using namespace mooncaf::test;
 namespace {
 
 /// Blocks of 256 bytes, as the tiered fixture has them.
-constexpr kv_layout layout{2, 1, 4, 8, kv_dtype::f16};
-constexpr std::uint32_t block_tokens = layout.block_tokens, longest = 7 * block_tokens;
-constexpr std::size_t slots = 20;
-static_assert(layout.block_bytes() == test::block_bytes);
+constexpr kv_layout layout_of(page_order order) {
+  kv_layout l{2, 1, 4, 8, kv_dtype::f16};
+  l.pages = order;
+  return l;
+}
+constexpr page_order orders[] = {page_order::page_first_direct, page_order::page_first,
+                                 page_order::layer_first};
+constexpr std::uint32_t block_tokens = layout_of(orders[0]).block_tokens, longest = 7 * block_tokens;
+/// Too few for all. Of pages by layer those of one group.
+constexpr std::size_t slots_of(page_order order) {
+  return order == page_order::layer_first ? kv_layout::layer_group : 20;
+}
+static_assert(layout_of(orders[0]).block_bytes() == test::block_bytes);
 
-std::vector<std::byte> row_of(const block_key& key, std::size_t offset) {
+/// Of a device's block, whose bytes follow from its key.
+std::vector<std::byte> row_of(const kv_layout& layout, const block_key& key, std::size_t offset) {
   const auto all = bytes_of(key, test::block_bytes);
   return {all.begin() + static_cast<std::ptrdiff_t>(offset),
           all.begin() + static_cast<std::ptrdiff_t>(offset + layout.row_bytes())};
 }
 
+/// Whether a page holds what belongs there, row by row.
+bool page_is(const kv_layout& layout, const std::byte* page, const block_key& key) {
+  const auto strides = layout.page();
+  for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
+    for (const bool value : {false, true})
+      for (std::uint32_t token = 0; token < block_tokens; ++token) {
+        const auto expected = row_of(layout, key, layout.offset(layer, 0, value, token));
+        const std::span there{page + strides.offset(layer, value ? 1 : 0, token), expected.size()};
+        if (!std::ranges::equal(expected, there)) return false;
+      }
+  return true;
+}
+
 /// What all requests share: the device and its blocks, memory and disk with what was asked of it, a shard's
 /// mailbox (the lock).
 struct world {
-  world(std::uint32_t seed, std::size_t device_blocks)
-      : tiers(slots, options_of(seed)),
+  world(page_order order, std::uint32_t seed, std::size_t device_blocks)
+      : layout(layout_of(order)),
+        tiers(slots_of(order), options_of(seed), layout.pieces()),
         dev(*make_linked_device({{1, false, {}}, {seed % 2 == 0 ? 0 : std::size_t{4} << 20, {}}, 2})),
         kv(*device_kv::make(*dev, layout, device_blocks * test::block_bytes, longest,
                             {seed % 2 == 0, seed % 3 == 0 ? 2u : 0u}, tiers.tree)),
@@ -71,6 +95,7 @@ struct world {
     for (const auto dead : tiers.store.expire(clock)) FAIL("owner " << dead.value << " expired");
   }
 
+  const kv_layout layout;
   std::mutex mutex;
   tiered_fixture tiers;
   std::vector<io_job> jobs;
@@ -89,6 +114,7 @@ class worker {
  public:
   worker(world& w, std::uint32_t seed)
       : world_(w),
+        layout(w.layout),
         mirror_(*w.dev, w.kv),
         compute_(w.dev->make_copy_queue()),
         writes_(w.dev->make_copy_queue()),
@@ -148,9 +174,7 @@ class worker {
   /// Of who read longest, whose blocks nobody has touched. @pre locked.
   void let_go() {
     const auto& r = reading_.front();
-    for (std::size_t b = 0; b < r.full; ++b)
-      REQUIRE(std::ranges::equal(std::span(r.hosts[b], test::block_bytes),
-                                 bytes_of(r.keys[b], test::block_bytes)));
+    for (std::size_t b = 0; b < r.full; ++b) REQUIRE(page_is(layout, r.hosts[b], r.keys[b]));
     world_.tiers.store.release_all(r.owner);
     reading_.erase(reading_.begin());
   }
@@ -176,7 +200,10 @@ class worker {
         }
         if (patience == 0) return std::nullopt;  // the client went away
       }
-      check_content(held);
+      for (const auto& b : held) {
+        CHECK(checksum64(b.slot.address, layout.pieces()) == b.checksum);
+        CHECK(page_is(layout, b.slot.address, b.key));
+      }
     }
     hosts_.clear();
     own_.clear();
@@ -193,7 +220,9 @@ class worker {
     for (const auto& s : *fresh) {
       own_.push_back(s);
       hosts_.push_back(s.address);
-      std::fill_n(s.address, test::block_bytes, std::byte{0xEE});
+      layout.pieces().each(0, test::block_bytes, [&](std::size_t at, std::size_t length) {
+        std::fill_n(s.address + at, length, std::byte{0xEE});
+      });
     }
     const auto here = static_cast<std::uint32_t>(held.size());
     in_memory_ = here * block_tokens;
@@ -250,9 +279,9 @@ class worker {
     const std::lock_guard lock(world_.mutex);
     for (std::size_t i = 0; i < pages.size(); ++i) {
       const auto& b = w->chain[held + i];
-      const std::span page{pages[i].address, test::block_bytes};
-      REQUIRE(std::ranges::equal(page, bytes_of(b.key, test::block_bytes)));
-      REQUIRE(world_.tiers.store.commit(owner, pages[i].index, {b.key, b.parent, b.depth}, checksum64(page)));
+      REQUIRE(page_is(layout, pages[i].address, b.key));
+      REQUIRE(world_.tiers.store.commit(owner, pages[i].index, {b.key, b.parent, b.depth},
+                                        checksum64(pages[i].address, layout.pieces())));
     }
     world_.written += pages.size();
     world_.tiers.store.release_all(owner);
@@ -270,7 +299,7 @@ class worker {
     compute_->store(out);
     wait_for(compute_->record());
     for_rows(layer, 0, start, [&](std::uint32_t b, std::size_t offset) {
-      const auto expected = row_of(keys_[b], offset);
+      const auto expected = row_of(layout, keys_[b], offset);
       REQUIRE(std::ranges::equal(
           expected, std::span(scratch_).subspan(b * test::block_bytes + offset, expected.size())));
     });
@@ -281,7 +310,7 @@ class worker {
   event_ptr write(std::uint32_t layer, std::uint32_t from, std::uint32_t to) {
     std::vector<kv_copy> in;
     for_rows(layer, from, to, [&](std::uint32_t b, std::size_t offset) {
-      const auto row = row_of(keys_[b], offset);
+      const auto row = row_of(layout, keys_[b], offset);
       std::ranges::copy(row, scratch_.begin() + static_cast<std::ptrdiff_t>(b * test::block_bytes + offset));
       in.push_back({mirror_.blocks(0)[b] + offset, scratch_.data() + b * test::block_bytes + offset,
                     row.size(), 0, 1});
@@ -292,11 +321,15 @@ class worker {
 
   /// What was written back, in the node's memory.
   void check_rows(std::uint32_t from, std::uint32_t to) {
+    const auto strides = layout.page();
     for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
-      for_rows(layer, from, to, [&](std::uint32_t b, std::size_t offset) {
-        const auto expected = row_of(keys_[b], offset);
-        REQUIRE(std::ranges::equal(expected, std::span(hosts_[b] + offset, expected.size())));
-      });
+      for (auto p = from; p < to; ++p)
+        for (const bool value : {false, true}) {
+          const auto b = p / block_tokens, token = p % block_tokens;
+          const auto expected = row_of(layout, keys_[b], layout.offset(layer, 0, value, token));
+          const auto* const there = hosts_[b] + strides.offset(layer, value ? 1 : 0, token);
+          REQUIRE(std::ranges::equal(expected, std::span(there, expected.size())));
+        }
   }
 
   template <class Visit>
@@ -312,11 +345,12 @@ class worker {
     for (auto b = held; b < in_memory_ / block_tokens; ++b) {
       const auto& slot = own_[b - held];
       REQUIRE(world_.tiers.store.commit(owner, slot.index, names_[b],
-                                        checksum64({slot.address, test::block_bytes})));
+                                        checksum64(slot.address, layout.pieces())));
     }
   }
 
   world& world_;
+  const kv_layout layout;
   kv_mirror mirror_;
   std::unique_ptr<copy_queue> compute_, writes_;
   std::mt19937 random_;
@@ -340,7 +374,7 @@ void check_nothing_leaked(world& w) {
   const auto counts = w.tiers.store.integrity();
   CHECK(counts.owners == 0);
   CHECK(counts.pinned == 0);
-  CHECK(counts.free + counts.committed == slots);
+  CHECK(counts.free + counts.committed == w.tiers.memory.slots.total());
   CHECK(w.kv->stats().blocks_used <= w.kv->stats().blocks);
   w.kv->start_over();
   CHECK(w.kv->stats().blocks_used == 0);
@@ -350,43 +384,50 @@ void check_nothing_leaked(world& w) {
 
 TEST_CASE(
     "requests over three tiers that are full, slow and broken read what belongs there, and leak nothing") {
-  std::size_t read = 0, cancelled = 0, refused = 0, promotions = 0, adopted = 0, written = 0;
-  std::size_t copies_dropped = 0, last_copies_kept = 0;
-  for (std::uint32_t seed = 1; seed <= 18; ++seed) {
-    CAPTURE(seed);
-    world w(seed, (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed % 9);  // some stay in odd ones
-    worker one(w, 100 + seed), other(w, 200 + seed);
-    for (int i = 0; i < 100; ++i) (w.random() % 2 == 0 ? one : other).request();
-    one.end(), other.end();
-    check_nothing_leaked(w);
-    read += w.read_blocks, cancelled += w.cancelled, refused += w.refused, promotions += w.promotions;
-    adopted += w.adopted, written += w.written;
-    copies_dropped += w.tiers.store.ssd_stats().copies_dropped;
-    last_copies_kept += w.tiers.store.ssd_stats().last_copies_kept;
+  for (const auto order : orders) {
+    CAPTURE(to_string(layout_of(order)));
+    std::size_t read = 0, cancelled = 0, refused = 0, promotions = 0, adopted = 0, written = 0;
+    std::size_t copies_dropped = 0, last_copies_kept = 0;
+    for (std::uint32_t seed = 1; seed <= 18; ++seed) {
+      CAPTURE(seed);
+      world w(order, seed,
+              (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed % 9);  // some stay in odd ones
+      worker one(w, 100 + seed), other(w, 200 + seed);
+      for (int i = 0; i < 100; ++i) (w.random() % 2 == 0 ? one : other).request();
+      one.end(), other.end();
+      check_nothing_leaked(w);
+      read += w.read_blocks, cancelled += w.cancelled, refused += w.refused, promotions += w.promotions;
+      adopted += w.adopted, written += w.written;
+      copies_dropped += w.tiers.store.ssd_stats().copies_dropped;
+      last_copies_kept += w.tiers.store.ssd_stats().last_copies_kept;
+    }
+    CHECK(read > 1000);
+    CHECK(cancelled > 50);
+    CHECK(promotions > 50);
+    CHECK(refused > 10);
+    CHECK(adopted > 50);
+    CHECK(written > 50);
+    CHECK(copies_dropped > 50);
+    CHECK(last_copies_kept > 10);
   }
-  CHECK(read > 1000);
-  CHECK(cancelled > 50);
-  CHECK(promotions > 50);
-  CHECK(refused > 10);
-  CHECK(adopted > 50);
-  CHECK(written > 50);
-  CHECK(copies_dropped > 50);
-  CHECK(last_copies_kept > 10);
 }
 
 TEST_CASE("workers side by side share the tiers without a byte in the wrong place") {
-  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
-    CAPTURE(seed);
-    world w(seed, (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed);
-    std::vector<std::thread> threads;
-    for (std::uint32_t t = 0; t < 3; ++t)
-      threads.emplace_back([&w, t, seed] {
-        worker mine(w, 1000 * t + seed);
-        for (int i = 0; i < 40; ++i) mine.request();
-        mine.end();
-      });
-    for (auto& t : threads) t.join();
-    check_nothing_leaked(w);
-    CHECK(w.read_blocks > 0);
+  for (const auto order : orders) {
+    for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+      CAPTURE(to_string(layout_of(order)));
+      CAPTURE(seed);
+      world w(order, seed, (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed);
+      std::vector<std::thread> threads;
+      for (std::uint32_t t = 0; t < 3; ++t)
+        threads.emplace_back([&w, t, seed] {
+          worker mine(w, 1000 * t + seed);
+          for (int i = 0; i < 40; ++i) mine.request();
+          mine.end();
+        });
+      for (auto& t : threads) t.join();
+      check_nothing_leaked(w);
+      CHECK(w.read_blocks > 0);
+    }
   }
 }
