@@ -5,6 +5,7 @@
 #   tests/bench/gpu_session.sh [BUILD_FOLDER] [options of mooncaf_gpu_bench, such as --gpu 1 --tflops 312 --gb-per-s 2039]
 #
 # MOONCAF_GPU_MODELS: what to measure, dummy shapes with one type of weights; unset: Llama 3 8B and SmolLM2's shape.
+# MOONCAF_MODEL: a GGUF file whose weights are loaded by ever more threads; unset: none is.
 # MOONCAF_NO_BUILD: the folder is built already. Without a GPU: LD_LIBRARY_PATH=BUILD_FOLDER/tests/support/simt tries
 # the script itself, on the processor.
 set -eu
@@ -28,7 +29,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limi
 if [ -z "${MOONCAF_NO_BUILD:-}" ]; then
   say "Build"
   cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=Release -DMOONCAF_BENCH=ON
-  ninja -C "$build" mooncaf_device_conformance_tests mooncaf_gpu_bench
+  ninja -C "$build" mooncaf_device_conformance_tests mooncaf_gpu_bench mooncaf_weights_bench
 fi
 
 say "What every device promises, on GPU $gpu"
@@ -38,3 +39,8 @@ for model in ${MOONCAF_GPU_MODELS:-dummy:llama3-8b,type=q4_0 dummy:llama3-8b,typ
   say "$model"
   "$build/tests/bench/mooncaf_gpu_bench" --model "$model" "$@"
 done
+
+if [ -n "${MOONCAF_MODEL:-}" ]; then
+  say "Weights of $MOONCAF_MODEL"
+  "$build/tests/bench/mooncaf_weights_bench" "$MOONCAF_MODEL" --gpu "$gpu"
+fi
