@@ -27,8 +27,8 @@ class checked_copies {
   virtual ~checked_copies() = default;
 
   /// Stores blocks[i] as the page whose first piece is at pages[i], in the layout's order of pages, and
-  /// `checksum64` of the page's pieces at sums[i], reading the block once. As with `copy_queue::store` what is
-  /// named must live until it is done, `sums` too; the lists are read at once.
+  /// `checksum64` of the page's pieces at sums[i], reading the block once. As with `copy_queue::store` what
+  /// is named must live until it is done, `sums` too; the lists are read at once.
   /// @pre `page_is_checkable(layout)`.
   /// @returns false if it cannot, since pages are not pinned: then nothing was handed over.
   virtual bool store_checked(std::span<const device_bytes> blocks, std::span<std::byte* const> pages,

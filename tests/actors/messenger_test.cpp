@@ -160,8 +160,8 @@ struct fetch_world : actor_fixture<caf::id_block::mooncaf> {
 
   /// Layer by layer with a load, else in runs. Every block that is said to be here is here.
   /// @param meanwhile  called again and again.
-  remote_blocks fetch(const fetch_plan& p, const prefix_load_ptr& load = nullptr,
-                      std::function<void()> meanwhile = [] {}) {
+  remote_blocks fetch(
+      const fetch_plan& p, const prefix_load_ptr& load = nullptr, std::function<void()> meanwhile = [] {}) {
     std::optional<remote_blocks> got;
     caf::scoped_actor asker{sys, true};
     auto question = load ? asker->request(under_test, caf::infinite, load_atom_v, p, load)

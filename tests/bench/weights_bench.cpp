@@ -3,8 +3,8 @@
 //   mooncaf_weights_bench FILE.gguf [--gpu N]     --gpu: the device is a GPU, else the host
 //
 // A round reads the file once with each number of threads and loads it once with each, so that what else the
-// machine does hits all of them; the fastest of the rounds counts. All of the file is in the page cache, so that a
-// disk is no limit; GB/s are the file's bytes by the time until the model could compute.
+// machine does hits all of them; the fastest of the rounds counts. All of the file is in the page cache, so
+// that a disk is no limit; GB/s are the file's bytes by the time until the model could compute.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -70,7 +70,8 @@ settings parse(int argc, char** argv) {
   bool known = words.size() == 1 || (words.size() == 3 && words[1] == "--gpu");
   if (known) s.file = words[0];
   if (known && words.size() == 3)
-    known = std::from_chars(words[2].data(), words[2].data() + words[2].size(), s.gpu.emplace()).ec == std::errc{};
+    known = std::from_chars(words[2].data(), words[2].data() + words[2].size(), s.gpu.emplace()).ec ==
+            std::errc{};
   if (!known || is_dummy_spec(s.file)) die("usage: mooncaf_weights_bench FILE.gguf [--gpu N]");
   return s;
 }
@@ -103,8 +104,10 @@ int main(int argc, char** argv) {
       loading[i] = std::min(loading[i], seconds_of([&] { loaded = load_model(*device, s.file); }));
     }
   }
-  std::printf("%.0f MB onto %s\n\n| threads | weights, GB/s | plain read, GB/s | of it |\n| --- | --- | --- | --- |\n",
-              static_cast<double>(bytes) / 1e6, where.c_str());
+  std::printf(
+      "%.0f MB onto %s\n\n| threads | weights, GB/s | plain read, GB/s | of it |\n| --- | --- | --- | --- "
+      "|\n",
+      static_cast<double>(bytes) / 1e6, where.c_str());
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const auto rate = [&](double seconds) { return static_cast<double>(bytes) / seconds / 1e9; };
     std::printf("| %u | %.2f | %.2f | %.0f %% |\n", counts[i], rate(loading[i]), rate(reading[i]),

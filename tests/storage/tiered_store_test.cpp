@@ -108,14 +108,15 @@ TEST_CASE("what the SSD has is not written again, however often it comes to memo
     CAPTURE(static_cast<int>(policy));
     tiered_fixture f(16, options_for(policy));
     const auto a = prompt({1, 2, 3});
-    const auto leave = [&, salt = 0]() mutable {
+    auto leave = [&, salt = 0]() mutable {
       f.store.release_all(alice);
       f.push_out(++salt);
       REQUIRE(f.store.match(keys_of(a)).dram == 0);
       REQUIRE(f.store.match(keys_of(a)).ssd == 3);
     };
     f.write(alice, a);
-    for (int i = 0; i < 8; ++i) REQUIRE(f.store.pin(keys_of(a), alice, later));  // often enough for any policy
+    for (int i = 0; i < 8; ++i)
+      REQUIRE(f.store.pin(keys_of(a), alice, later));  // often enough for any policy
     f.drain();
     leave();
     for (int i = 0; i < 3; ++i) {

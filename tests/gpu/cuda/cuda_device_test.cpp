@@ -81,7 +81,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("blocks come to pages of every order with the host's checksums in one launch on a bounded part of the device") {
+TEST_CASE(
+    "blocks come to pages of every order with the host's checksums in one launch on a bounded part of the "
+    "device") {
   // Rests of every kind: less than a chunk of XXH3, whole ones, one stripe more, more than a tile of chunks;
   // and rows that are no stripes.
   constexpr auto f16 = kv_dtype::f16;
@@ -114,9 +116,10 @@ TEST_CASE("blocks come to pages of every order with the host's checksums in one 
         random_source r(static_cast<std::uint32_t>(bytes));
         const auto values = matrix::random(r, 1, count * bytes / 4);
         const auto copies = gpu->make_copy_queue();
-        const std::array all{kv_copy{device_bytes{reinterpret_cast<std::byte*>(memory->data())},
-                                     const_cast<std::byte*>(reinterpret_cast<const std::byte*>(values.values.data())),
-                                     count * bytes, 0, 1}};
+        const std::array all{
+            kv_copy{device_bytes{reinterpret_cast<std::byte*>(memory->data())},
+                    const_cast<std::byte*>(reinterpret_cast<const std::byte*>(values.values.data())),
+                    count * bytes, 0, 1}};
         copies->load(all);
         auto* const checked = dynamic_cast<checked_copies*>(copies.get());
         REQUIRE(checked != nullptr);
