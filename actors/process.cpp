@@ -34,6 +34,7 @@
 #include "gpu/host/host_device.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/base/block_parts.hpp"
+#include "runtime/base/host_place.hpp"
 #include "runtime/sched/block_hash.hpp"
 #include "storage/objects/rocksdb_object_disk.hpp"
 
@@ -277,6 +278,7 @@ result<void> process::lend_segment(std::uint16_t control_port) {
     segment.disk = std::move(*disk);
   }
   segment.gate_port = o.store.gate_port;
+  segment.directory.own_host = host_at(o.store.location, this_host());
   objects_->lend(std::move(segment));
   return {};
 }

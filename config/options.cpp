@@ -13,6 +13,7 @@
 #include "config/device_name.hpp"
 #include "config/toml.hpp"
 #include "config/value.hpp"
+#include "runtime/base/host_place.hpp"
 
 namespace mooncaf {
 
@@ -270,6 +271,13 @@ std::optional<host_port> directory_listen(const options& o) {
   return host_port{o.cluster.listen.host, defaults::store::port};
 }
 
+result<void> check_location(const store_options& o) {
+  if (is_location(o.location)) return {};
+  return fail(ec::invalid_argument, "store-location: '" + o.location +
+                                        "' is not like row2/rack7: parts of up to 64 letters, digits, '-', '_' and "
+                                        "'.', with '/' between them, the widest first");
+}
+
 result<void> check_watermarks(const store_options& o) {
   if (o.low_watermark <= o.high_watermark) return {};
   return fail(ec::invalid_argument,
@@ -332,6 +340,7 @@ result<void> check_serving(const options& o) {
     return fail(ec::invalid_argument,
                 "store-listen: the conductor carries the directory; a cache finds it through join");
   if (const auto fit = check_watermarks(o.store); !fit) return fit;
+  if (const auto fit = check_location(o.store); !fit) return fit;
   const auto directory = directory_listen(o);
   const bool alone =
       config::is_loopback(c.listen.host) && (!directory || config::is_loopback(directory->host)) &&

@@ -119,6 +119,7 @@ struct store_options {
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
   std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
   std::uint16_t gate_port = 0;       ///< cache: where tenants are let in, if there are any; 0: any free one
+  std::string location;              ///< cache: of this host, such as "row2/rack7"; empty: nobody knows
   // conductor: its directory
   std::chrono::nanoseconds lease{};     ///< a look protects an object for so long
   std::chrono::nanoseconds recovery{};  ///< it waits for the first segment that an earlier directory knew
@@ -268,6 +269,8 @@ std::optional<host_port> directory_listen(const options& values);
 
 /// Whether the store's watermarks can be kept. @error `ec::invalid_argument` with what is wrong with them
 result<void> check_watermarks(const store_options& values);
+/// @error `ec::invalid_argument` where `location` is none.
+result<void> check_location(const store_options& values);
 
 /// What only a process that is about to serve must fulfil, on top of `parse_options`: a model for the roles
 /// that compute or tokenize, a conductor to join, a cluster secret once others can reach us.

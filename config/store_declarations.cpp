@@ -106,6 +106,11 @@ void add_store(table& t) {
        "free one",
        "cache"},
       s, at(c, &store_options::gate_port), 0, 65535, ""));
+  t.push_back(text({"store-location", "location",
+                    "Where this host stands, from the widest to the closest, such as row2/rack7: replicas lie far from "
+                    "each other, an object's first near its writer; empty: nobody knows",
+                    "cache"},
+                   s, at(c, &store_options::location), "WHERE"));
   add_directory(t);
   add_shards(t);
 }

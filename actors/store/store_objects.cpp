@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/store/store_command.hpp"
+#include "runtime/base/host_place.hpp"
 
 namespace mooncaf::store {
 
@@ -310,7 +311,7 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
                    {"draining", s.view.draining}});
     if (!common.json)
       io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of "
-             << readable(s.view.bytes) << "  " << (s.view.host == this_host() ? "on this host" : "elsewhere")
+             << readable(s.view.bytes) << "  " << (same_host(s.view.host, this_host()) ? "on this host" : "elsewhere")
              << (s.view.draining ? ", draining" : "") << "\n";
   }
   if (common.json) io.out << print(all);

@@ -14,6 +14,7 @@
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_door.hpp"
 #include "config/value.hpp"
+#include "runtime/base/host_place.hpp"
 #include "storage/memory_room.hpp"
 #include "storage/objects/directory_shards.hpp"
 #include "storage/objects/rocksdb_object_disk.hpp"
@@ -162,6 +163,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
        sim::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
                  advertise),
        argument_of("store-gate-port", chosen),
+       argument_of("store-location", chosen),
        sim::flag("local-only", "serve processes of this host alone", no_tcp),
        sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
        sim::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
@@ -190,6 +192,8 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   if (!directory) return complain(io, directory.error(), static_cast<int>(exit_code::files));
   segment_lender_options options;
   options.directory = std::move(*directory);
+  if (const auto fit = check_location(chosen.store); !fit) return complain(io, fit.error(), 2);
+  options.directory.own_host = host_at(chosen.store.location, options.directory.own_host);
   options.name = name;
   options.bytes = *bytes;
   options.tcp = !no_tcp;

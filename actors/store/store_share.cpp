@@ -6,6 +6,7 @@
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_door.hpp"
+#include "runtime/base/host_place.hpp"
 
 namespace mooncaf {
 
@@ -70,7 +71,9 @@ void store_share::keep() {
     if (stopping_) return;
     const auto at = wanted_;
     auto options = segment_;
+    const auto here = std::move(options.directory.own_host);
     options.directory = address_of(at);
+    if (!here.empty()) options.directory.own_host = here;
     std::unique_ptr<segment_lender> lender;
     std::string complaint;
     auto pause = shortest;

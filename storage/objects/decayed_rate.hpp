@@ -14,8 +14,8 @@ class decayed_rate {
   static constexpr double half_life_s = 10;
   static constexpr double one_per_s = 0.6931471805599453 / half_life_s;  ///< what an event counts when it is
 
-  void note(time_point now) {
-    sum_ = static_cast<float>(left(now) + 1);
+  void note(time_point now, double events = 1) {
+    sum_ = static_cast<float>(left(now) + events);
     at_ = now;
   }
   double per_s(time_point now) const { return left(now) * one_per_s; }

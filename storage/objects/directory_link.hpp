@@ -28,7 +28,7 @@ struct directory_address {
   std::string secret;
   std::uint32_t shard = 0;  ///< whom to ask of a directory in several
   bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
-  std::string own_host;     ///< what this machine calls itself; see `peer_address::host_id`
+  std::string own_host;     ///< what this machine calls itself, and where it stands: `host_at`
   duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
   duration connect_limit = std::chrono::seconds(5);
   duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`

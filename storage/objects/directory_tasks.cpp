@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/host_place.hpp"
 #include "storage/objects/directory_desk.hpp"
 
 namespace mooncaf {
@@ -140,7 +141,8 @@ void directory_desk::reassign_tasks(std::uint64_t of_session, time_point now) {
   for (const auto id : orphans) assign(tasks_.at(id), now);
 }
 
-/// What is read so often that one host is too few gets a replica on another one, where most is free.
+/// What is read so often that one host is too few gets a replica on another one: as far from those that have
+/// it as can be, and among equals where most is free.
 void directory_desk::copy_for_readers(time_point now) {
   for (auto& key : table_.take_hot()) {
     const auto seen = table_.look(key, now);
@@ -150,11 +152,14 @@ void directory_desk::copy_for_readers(time_point now) {
       return s == all.end() ? std::string{} : s->host;
     };
     const segment_view* best = nullptr;
+    std::size_t best_close = on_one_host;
     for (const auto& s : all) {
-      const bool same = std::any_of(seen.places.begin(), seen.places.end(),
-                                    [&](const auto& p) { return host_of(p.segment) == s.host; });
-      if (!same && !s.draining && s.free_bytes >= seen.size && (!best || s.free_bytes > best->free_bytes))
-        best = &s;
+      std::size_t close = 0;
+      for (const auto& p : seen.places) close = std::max(close, closeness(host_of(p.segment), s.host));
+      if (close == on_one_host || s.draining || s.free_bytes < seen.size) continue;
+      if (best && (close > best_close || (close == best_close && s.free_bytes <= best->free_bytes))) continue;
+      best = &s;
+      best_close = close;
     }
     if (seen.code != store_code::ok || !best || open_tasks_ >= open_max) continue;
     task_order order;

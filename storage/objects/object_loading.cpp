@@ -87,7 +87,7 @@ std::vector<object_table::held> object_table::room_beside(const disk_part& part,
 /// In one run, or in stripes.
 std::vector<object_table::held> object_table::room_in(std::uint32_t in, std::uint64_t size) {
   if (const auto part = try_segment(in, size)) return {*part};
-  return stripe_among(size, {in});
+  return stripe_among(size, {in}, {});  // among one there is no choice by load
 }
 
 /// All of it is there, or some of it cannot be read.

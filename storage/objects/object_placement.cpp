@@ -1,7 +1,11 @@
 // Where an object's bytes go: the part of `object_table` that chooses between segments.
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
 
+#include "runtime/base/host_place.hpp"
 #include "storage/objects/object_table.hpp"
 
 namespace mooncaf {
@@ -9,6 +13,8 @@ namespace mooncaf {
 namespace {
 /// A put that finds no room sets so much more free than it needs: the next ones need not wait.
 constexpr std::uint64_t saved_ahead = 32 * MiB;
+/// Bytes a second that a segment takes and gives without anybody's noticing: below that its load counts little.
+constexpr double easy_load = 64.0 * MiB;
 }  // namespace
 
 std::uint32_t object_table::mount(std::string name, std::string host, std::uint64_t bytes) {
@@ -69,7 +75,7 @@ bool object_table::fits_beside(const segment& s, std::uint32_t id, const wish& w
   if (where.policy.exactly && std::find(preferred.begin(), preferred.end(), s.name) == preferred.end())
     return false;
   return !s.draining && !s.ssd && std::none_of(where.others.begin(), where.others.end(), [&](const held& o) {
-    return o.segment == id || (other_host && segments_.at(o.segment).host == s.host);
+    return o.segment == id || (other_host && same_host(segments_.at(o.segment).host, s.host));
   });
 }
 
@@ -79,23 +85,33 @@ std::vector<std::uint32_t> object_table::segments_for(const wish& where, bool ot
   std::vector<std::uint32_t> fitting;
   for (const auto id : segment_ids_) {
     const auto& s = segments_.at(id);
-    if ((host.empty() || s.host == host) && fits_beside(s, id, where, other_host)) fitting.push_back(id);
+    if ((host.empty() || same_host(s.host, host)) && fits_beside(s, id, where, other_host)) fitting.push_back(id);
   }
   return fitting;
 }
 
-// Of two drawn at random the emptier, by share: a new segment gets more than its part, but never everything.
+void object_table::note_read(const object& o) {
+  const auto replicas = std::max<std::size_t>(replica_count(o), 1);
+  for (const auto& part : o.memory) segments_.find(part.segment)->second.moved += part.size / replicas;
+}
+
+/// The larger the better: what is free of it, over what has been read and written there lately.
+double object_table::suits(segment& s, time_point now) {
+  s.load.note(now, static_cast<double>(std::exchange(s.moved, 0)));
+  const auto free = static_cast<double>(s.space.free_bytes()) / static_cast<double>(s.space.total_bytes());
+  return free / (easy_load + s.load.per_s(now));
+}
+
+// Of two drawn at random the better: a new segment gets more than its part, but never everything.
 std::optional<object_table::held> object_table::place_among(std::uint64_t size,
-                                                            std::vector<std::uint32_t> fitting) {
+                                                            std::vector<std::uint32_t> fitting,
+                                                            time_point now) {
   while (!fitting.empty()) {
     auto at = draw(fitting.size());
     if (fitting.size() > 1) {
       const auto other = draw(fitting.size());
-      const auto share = [&](std::size_t i) {
-        const auto& space = segments_.at(fitting[i]).space;
-        return static_cast<double>(space.free_bytes()) / static_cast<double>(space.total_bytes());
-      };
-      if (share(other) > share(at)) at = other;
+      const auto how = [&](std::size_t i) { return suits(segments_.at(fitting[i]), now); };
+      if (other != at && how(other) > how(at)) at = other;
     }
     if (auto part = try_segment(fitting[at], size)) return part;
     fitting.erase(fitting.begin() + static_cast<std::ptrdiff_t>(at));
@@ -103,10 +119,38 @@ std::optional<object_table::held> object_table::place_among(std::uint64_t size,
   return std::nullopt;
 }
 
+/// Where a writer stands who did not say it: where the segments of its host stand.
+std::string_view object_table::place_of(std::string_view host) const {
+  if (!location_of(host).empty()) return host;
+  for (const auto& [id, s] : segments_)
+    if (same_host(s.host, host)) return s.host;
+  return host;
+}
+
+/// The first replica near its writer, the others as far as can be from those before.
+std::optional<object_table::held> object_table::place_in_one(std::uint64_t size, const wish& where) {
+  const bool first = where.others.empty();
+  const auto from = first ? place_of(where.host) : std::string_view{};
+  std::map<std::size_t, std::vector<std::uint32_t>> by_closeness;
+  for (const auto id : segments_for(where, false, {})) {
+    const auto host = std::string_view{segments_.at(id).host};
+    std::size_t close = first && !from.empty() ? closeness(from, host) : 0;
+    for (const auto& o : where.others) close = std::max(close, closeness(segments_.at(o.segment).host, host));
+    by_closeness[close].push_back(id);
+  }
+  while (!by_closeness.empty()) {
+    const auto next = first ? std::prev(by_closeness.end()) : by_closeness.begin();
+    if (auto part = place_among(size, std::move(next->second), where.now)) return part;
+    by_closeness.erase(next);
+  }
+  return std::nullopt;
+}
+
 // In as few parts as will do, all of one length but the last. So many tries at most as there may be parts,
 // twice over.
 std::vector<object_table::held> object_table::stripe_among(std::uint64_t size,
-                                                           const std::vector<std::uint32_t>& fitting) {
+                                                           const std::vector<std::uint32_t>& fitting,
+                                                           time_point now) {
   std::uint64_t free = 0;
   for (const auto id : fitting) free += segments_.at(id).space.free_bytes();
   if (free < offset_allocator::rounded(size)) return {};
@@ -116,7 +160,7 @@ std::vector<object_table::held> object_table::stripe_among(std::uint64_t size,
     std::vector<held> parts;
     std::uint64_t at = 0;
     while (at < size) {
-      auto part = place_among(std::min(length, size - at), fitting);
+      auto part = place_among(std::min(length, size - at), fitting, now);
       if (!part) break;
       part->at = at;
       at += part->size;
@@ -133,8 +177,8 @@ std::vector<object_table::held> object_table::stripe_in_one(std::uint64_t size, 
                                                             bool other_host, std::string_view host) {
   for (const auto id : segments_for(where, other_host, host))
     if (segments_.at(id).disk_beside != 0)
-      if (auto parts = stripe_among(size, {id}); !parts.empty()) return parts;
-  return stripe_among(size, segments_for(where, other_host, host));
+      if (auto parts = stripe_among(size, {id}, where.now); !parts.empty()) return parts;
+  return stripe_among(size, segments_for(where, other_host, host), where.now);
 }
 
 std::vector<object_table::held> object_table::place_in_stripes(std::uint64_t size, const wish& where) {
@@ -142,7 +186,7 @@ std::vector<object_table::held> object_table::place_in_stripes(std::uint64_t siz
     if (auto parts = stripe_in_one(size, where, false, where.host); !parts.empty()) return parts;
   if (where.policy.replicas != 1) {  // what lies on one host leaves the others to the other replicas
     std::set<std::string_view> hosts;
-    for (const auto& [id, s] : segments_) hosts.insert(s.host);
+    for (const auto& [id, s] : segments_) hosts.insert(host_name(s.host));
     for (const auto host : hosts)
       if (auto parts = stripe_in_one(size, where, true, host); !parts.empty()) return parts;
   }
@@ -160,24 +204,19 @@ std::vector<object_table::held> object_table::place(std::uint64_t size, const wi
       if (const auto part = try_segment(id, size)) return {*part};
     }
   }
-  const auto in_one = [&](bool other_host, std::string_view host) {
-    return place_among(size, segments_for(where, other_host, host));
-  };
-  auto part = where.others.empty() && !where.host.empty() ? in_one(false, where.host) : std::nullopt;
-  if (!part) part = in_one(true, {});
-  if (!part && !where.others.empty()) part = in_one(false, {});
-  if (part) return {*part};
+  if (const auto part = place_in_one(size, where)) return {*part};
   return place_in_stripes(size, where);
 }
 
 std::vector<object_table::held> object_table::place_all(std::uint64_t size, std::size_t copies,
                                                         const wish& where, bool others_make_way,
-                                                        time_point now, bool& coming) {
+                                                        bool& coming) {
+  const auto now = where.now;
   std::uint64_t room = 0;
   for (const auto& [id, s] : segments_) room += s.draining ? 0 : s.space.total_bytes();
   std::vector<held> memory, others = where.others;
   if (room < size) return memory;
-  const wish beside{where.policy, where.host, others};
+  const wish beside{where.policy, where.host, others, where.now};
   for (std::uint32_t copy = 0; copy < std::min<std::size_t>(copies, segments_.size()); ++copy) {
     auto parts = place(size, beside);
     // For the first copy others make way; for a further one, only what is free.
@@ -190,7 +229,10 @@ std::vector<object_table::held> object_table::place_all(std::uint64_t size, std:
       parts = place(size, beside);
     }
     if (parts.empty()) break;
-    for (auto& part : parts) part.copy = copy;
+    for (auto& part : parts) {
+      part.copy = copy;
+      segments_.at(part.segment).moved += part.size;
+    }
     memory.insert(memory.end(), parts.begin(), parts.end());
     others.insert(others.end(), parts.begin(), parts.end());
   }

@@ -58,6 +58,7 @@ object_view object_table::find(std::string_view key, time_point now) {
   if (e->second.memory.empty()) count(e->second.owner, &object_counts::disk_hits);
   use(*e, now);
   count_read(*e, now);
+  note_read(e->second);
   return view_of(e->second);
 }
 
@@ -153,7 +154,7 @@ reservation object_table::reserve(session_id writer, std::string_view key, std::
     while (within < copies && claim_more(owner, {each}, {within * each})) ++within;
     copies = within;
   }
-  auto memory = place_all(size, copies, {policy, host, stays}, !policy.move, now, coming);
+  auto memory = place_all(size, copies, {policy, host, stays, now}, !policy.move, coming);
   if (memory.empty()) {
     tell(owner);
     if (!policy.move && !coming) count(owner, &object_counts::refused);

@@ -58,7 +58,7 @@ class object_table {
   explicit object_table(object_table_options options, object_journal* journal = nullptr);
 
   /// Memory to place objects in. @returns its id, never used twice, or zero if the name is taken.
-  /// @param host  equal for segments that one accident takes away together.
+  /// @param host  see host_place.hpp: what segments have in common of it one accident takes away together.
   std::uint32_t mount(std::string name, std::string host, std::uint64_t bytes);
   /// The same for memory that an earlier directory gave this number. What lies in it comes by `recover`;
   /// not before the first `reserve`. @returns false if number or name are taken.
@@ -94,7 +94,7 @@ class object_table {
   bool drain(std::string_view name, bool draining);
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
-  /// @param host  of the writer; segments there are taken first.
+  /// @param host  of the writer; segments there are taken first, then the nearest.
   /// @param ties  what replaces an object and names no group stays in that one's; it keeps its place in its
   /// chain, and a parent that is not there, or is being written for longer than this one, is none.
   /// @param size  ignored for a move.
@@ -235,12 +235,14 @@ class object_table {
     std::size_t objects() const;
   };
   struct segment {
-    std::string name, host;
+    std::string name, host;  ///< see host_place.hpp
     offset_allocator space;
     bool draining = false;
     std::vector<std::uint64_t> used_by{};  ///< bytes, by owner
     std::uint32_t disk_beside = 0;         ///< of the same lender
     std::unique_ptr<disk_state> ssd = {};  ///< then `space` is of nothing
+    std::uint64_t moved = 0;               ///< bytes read and written that `load` does not know yet
+    decayed_rate load{};                   ///< bytes
   };
   /// That others make room in a tenant's quota: one after the other is asked, first who has what was used
   /// longest ago.
@@ -450,19 +452,24 @@ class object_table {
     const put_policy& policy;
     std::string_view host;            ///< of the writer
     const std::vector<held>& others;  ///< replicas that this one is to lie apart from
+    time_point now;
   };
   std::vector<held> place(std::uint64_t size, const wish& where);
   std::vector<held> place_in_stripes(std::uint64_t size, const wish& where);
   /// @param coming  becomes true if there will be room when others are saved.
   std::vector<held> place_all(std::uint64_t size, std::size_t copies, const wish& where, bool others_make_way,
-                              time_point now, bool& coming);
+                              bool& coming);
   std::vector<held> stripe_in_one(std::uint64_t size, const wish& where, bool other_host,
                                   std::string_view host);
-  std::vector<held> stripe_among(std::uint64_t size, const std::vector<std::uint32_t>& fitting);
+  std::vector<held> stripe_among(std::uint64_t size, const std::vector<std::uint32_t>& fitting, time_point now);
   std::optional<held> try_segment(std::uint32_t id, std::uint64_t size);
   bool fits_beside(const segment& s, std::uint32_t id, const wish& where, bool other_host) const;
   std::vector<std::uint32_t> segments_for(const wish& where, bool other_host, std::string_view host) const;
-  std::optional<held> place_among(std::uint64_t size, std::vector<std::uint32_t> fitting);
+  std::optional<held> place_in_one(std::uint64_t size, const wish& where);
+  std::optional<held> place_among(std::uint64_t size, std::vector<std::uint32_t> fitting, time_point now);
+  std::string_view place_of(std::string_view host) const;
+  static double suits(segment& s, time_point now);
+  void note_read(const object& o);
   std::uint64_t draw(std::uint64_t below);
   void count_read(entry& e, time_point now);
   void note_hottest(entry& e, time_point now);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/host_place.hpp"
 #include "transport/copy/stream_copy.hpp"
 
 namespace mooncaf {
@@ -129,7 +130,7 @@ bool segment_reach::knows(std::uint32_t segment) const { return find(segment) !=
 bool segment_reach::is_local(std::span<const replica_place> replica) const {
   return std::all_of(replica.begin(), replica.end(), [&](const replica_place& p) {
     const auto w = find(p.segment);
-    return w && w->segment.view.host == own_host_ && !pass();
+    return w && same_host(w->segment.view.host, own_host_) && !pass();
   });
 }
 
@@ -151,7 +152,7 @@ void segment_reach::open_way(way& w) {
     w.problem = {};
     return;
   }
-  if (s.view.host == own_host_ && !s.address.unix_name.empty()) {
+  if (same_host(s.view.host, own_host_) && !s.address.unix_name.empty()) {
     auto mapped = mapped_segment::map(s.address.unix_name, secret_, clock_type::now() + limit);
     if (mapped) {
       w.mapped = std::move(*mapped);
