@@ -134,6 +134,15 @@ bool segment_reach::is_local(std::span<const replica_place> replica) const {
   });
 }
 
+std::size_t segment_reach::closeness_of(std::span<const replica_place> replica) const {
+  std::size_t least = on_one_host;
+  for (const auto& p : replica) {
+    const auto w = find(p.segment);
+    least = std::min(least, w ? closeness(own_host_, w->segment.view.host) : 0);
+  }
+  return least;
+}
+
 result<std::shared_ptr<segment_reach::way>> segment_reach::open(std::uint32_t segment) {
   auto w = find(segment);
   if (!w) return fail(ec::not_found, "segment " + std::to_string(segment) + " is not mounted");

@@ -37,6 +37,8 @@ class segment_reach {
   bool knows(std::uint32_t segment) const;
   /// Whether all of a replica lies in memory of this host that may be mapped: a tenant's client maps none.
   bool is_local(std::span<const replica_place> replica) const;
+  /// Of the part of it that is farthest from this host.
+  std::size_t closeness_of(std::span<const replica_place> replica) const;
 
   /// One pass over the bytes of one part; stripes in several segments are moved at once, and looked at
   /// afterwards. @returns xxh3-64 of all.

@@ -162,6 +162,10 @@ class store_client {
   /// For callers that pipeline questions of their own. @error as `connect`
   result<shard_dialer::links> links();
 
+  /// Replicas in the order in which they are read: those in mapped memory, then by how near they are (host_place.hpp),
+  /// and among equals by chance, so that readers elsewhere divide themselves among them.
+  std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
+
  private:
   explicit store_client(store_client_options options);
   result<std::vector<directory_link::answer>> ask_everyone(store_wire::op what,
@@ -210,9 +214,6 @@ class store_client {
   using endings = std::map<directory_link*, std::vector<ending>>;
   static void publish(const endings& all, std::vector<store_code>& codes);
   static void revoke(const endings& all);
-  /// Replicas, those in mapped memory before the others, which come in an order that chance gives: readers
-  /// elsewhere divide themselves among them.
-  std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
   struct parts_of_one;
   bool find_sound(object_view& object, parts_of_one& reading);
   std::pair<store_code, std::size_t> read_part(object_view& object, const part_to_read& part,

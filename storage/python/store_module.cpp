@@ -13,6 +13,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "runtime/base/host_place.hpp"
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
 #include "storage/objects/tenant_token.hpp"
@@ -42,10 +43,11 @@ class client {
   /// @param token_file  of a tenant, whose objects alone there are then; empty: the cluster's secret.
   /// @param tenant  who that must be; empty: whoever it is.
   /// @param ssd  a `disk_capsule`, lent beside the memory; None: none is.
+  /// @param location  where this host stands, as in "row2/rack7"; empty: nobody knows.
   std::int32_t open(const std::string& host, int port, const std::string& secret_file,
                     const std::string& token_file, const std::string& tenant, const std::string& name,
                     const std::string& listen_host, std::uint64_t lend, std::uint64_t staging,
-                    const py::object& ssd) {
+                    const py::object& ssd, const std::string& location) {
     std::shared_ptr<object_disk> disk;
     if (!ssd.is_none()) {
       auto* const given = PyCapsule_GetPointer(ssd.ptr(), disk_capsule);
@@ -60,7 +62,11 @@ class client {
     options.directory.host = host;
     options.directory.port = static_cast<std::uint16_t>(port);
     options.directory.secret = *key;
-    options.directory.own_host = this_host();
+    if (!is_location(location)) {
+      note_error({ec::invalid_argument, "MOONCAF_STORE_LOCATION: '" + location + "' is not like row2/rack7"});
+      return static_cast<std::int32_t>(store_code::invalid_parameters);
+    }
+    options.directory.own_host = host_at(location, this_host());
     options.staging_bytes = std::max<std::uint64_t>(staging, 1 * MiB);
     auto store = store_client::connect(options);
     if (!store) return refuse(store.error());

@@ -71,6 +71,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
         The secret is that of the file MOONCAF_CLUSTER_SECRET_FILE, by default the user's own; a tenant has a token
         instead, in `token_file` or MOONCAF_STORE_TOKEN_FILE, and lends nothing. With `enable_client_http_server` it answers
         /health, /metrics and /metrics/summary at `client_http_port` of the host that `local_hostname` is, if that is an address.
+        MOONCAF_STORE_LOCATION, such as row2/rack7, says where this host stands: what is near is read and written first.
         `metadata_server`, `protocol` and `rdma_devices` are taken and not needed: every store finds its ways by itself.
         """
         if isinstance(local_hostname, dict):
@@ -110,7 +111,7 @@ class MooncakeDistributedStore(SegmentCalls, TensorBatches):
                 return INVALID_PARAMETERS
             client = _store.Client()
             code = client.open(host, int(port), os.environ.get("MOONCAF_CLUSTER_SECRET_FILE", ""), token_file, tenant, name,
-                               _listen_host(name), lend, staging, ssd)
+                               _listen_host(name), lend, staging, ssd, os.environ.get("MOONCAF_STORE_LOCATION", ""))
             if code == OK and enable_client_http_server:
                 client = CountedClient(client)
                 try:

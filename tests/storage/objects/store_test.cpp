@@ -27,7 +27,8 @@ struct cluster {
   std::unique_ptr<directory_server> directory;
   std::vector<std::unique_ptr<segment_lender>> lenders;
 
-  explicit cluster(int segments = 1, std::uint64_t bytes = 32 * MiB) {
+  /// @param rows  each lender's host stands in a row of its own.
+  explicit cluster(int segments = 1, std::uint64_t bytes = 32 * MiB, bool rows = false) {
     directory_server_options o;
     o.secret = secret;
     o.recovery = {};  // nobody is waited for
@@ -36,7 +37,8 @@ struct cluster {
     directory = std::move(*d);
     for (int i = 0; i < segments; ++i) {
       segment_lender_options lend;
-      lend.directory = address("host-" + std::to_string(i));
+      const auto number = std::to_string(i);
+      lend.directory = address((rows ? "row" + number + "/host-" : "host-") + number);
       lend.name = "s" + std::to_string(i);
       lend.bytes = bytes;
       auto l = segment_lender::start(std::move(lend));
@@ -284,6 +286,32 @@ TEST_CASE("parts come from another replica where one was damaged or has gone") {
   world.lenders.at(1).reset();
   CHECK(read(*far, found) == store_code::ok);
   CHECK(found[0].sound.at(0).segment != second);
+}
+
+TEST_CASE("a reader takes the nearest replica, and a writer the nearest memory") {
+  const cluster world{3, 32 * MiB, true};
+  const auto writer = world.client("row2/lends nothing"), beside = world.client("host-2");
+  put_policy two;
+  two.replicas = 2;
+  std::map<std::uint32_t, std::string> names;
+  const auto segments = writer->segments();
+  REQUIRE(segments);
+  for (const auto& s : *segments) names[s.view.id] = s.view.name;
+  for (int i = 0; i < 20; ++i) {
+    const auto key = std::to_string(i);
+    REQUIRE(put(*writer, key, noise(100, 1), two) == store_code::ok);
+    const std::string_view asked = key;
+    const auto found = writer->look({&asked, 1}).at(0);
+    REQUIRE(found.places.size() == 2);
+    CHECK(names[found.places[0].segment] == "s2");
+    const auto far = names[found.places[1].segment];
+    const auto reader = world.client("row" + far.substr(1) + "/reads");
+    for (const auto& [client, nearest] : {std::pair{reader.get(), far}, std::pair{beside.get(), std::string{"s2"}}}) {
+      store_code code{};
+      CHECK(get(*client, key, code) == noise(100, 1));  // it knows by now where all segments are
+      CHECK(names[client->nearest_first(found)[0][0].segment] == nearest);
+    }
+  }
 }
 
 TEST_CASE("what was damaged while it was written part by part, in any order, is not published") {
