@@ -283,13 +283,14 @@ def pool_calls(s):
     yield "BufferPool: prewarm", lambda: BufferPool(s, max_regions=2, prewarm_size=100, prewarm_count=5).acquire(100).size
 
 
-def main():
-    for label, call in calls(sys.argv[1]):
-        try:
-            answer = plain(call())
-        except Exception as e:  # noqa: BLE001
-            answer = f"raises {type(e).__name__}"
-        print("CALL " + json.dumps([label, answer]), flush=True)
+def say(label, call):
+    try:
+        answer = plain(call())
+    except Exception as e:  # noqa: BLE001
+        answer = f"raises {type(e).__name__}"
+    print("CALL " + json.dumps([label, answer]), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    for name, one in calls(sys.argv[1]):
+        say(name, one)

@@ -6,6 +6,7 @@ Names and signatures are compared with those that were recorded (tests/data/stor
 installed these with its own. Calls are skipped where it is not: `pip install --target DIR mooncake-transfer-engine-non-cuda`, and
 MOONCAF_REFERENCE_STORE=DIR.
 """
+import importlib.util
 import json
 import os
 import pathlib
@@ -19,17 +20,18 @@ from store_world import ROOT, Store, package, package_path  # noqa: E402
 
 REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
 CALLS = str(pathlib.Path(__file__).with_name("store_calls.py"))
+TENSOR_CALLS = str(pathlib.Path(__file__).with_name("store_tensor_calls.py"))
 NAMES = pathlib.Path(__file__).with_name("store_names.py")
 
 
-def answers(address, path, **env):
-    done = subprocess.run([sys.executable, CALLS, address], env={**os.environ, "PYTHONPATH": path, **env}, capture_output=True,
+def answers(address, path, calls=CALLS, **env):
+    done = subprocess.run([sys.executable, calls, address], env={**os.environ, "PYTHONPATH": path, **env}, capture_output=True,
                           text=True, timeout=120)
     assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-2000:])
     return [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("CALL ")]
 
 
-def of_the_reference():
+def of_the_reference(calls=CALLS):
     port = free_port()
     master = subprocess.Popen([sys.executable, "-c", "import sys; from mooncake.cli import main; sys.argv[0] = 'mooncake_master'; sys.exit(main())",
                                f"--rpc_port={port}", f"--metrics_port={free_port()}"],
@@ -42,35 +44,45 @@ def of_the_reference():
                 return s.connect_ex(("127.0.0.1", port)) == 0
 
         wait_until("the reference's master listens", listens, 30)
-        return answers(f"127.0.0.1:{port}", REFERENCE)
+        return answers(f"127.0.0.1:{port}", REFERENCE, calls)
     finally:
         master.kill()
         master.wait()
 
 
-def table():
+def table(name):
     """Rows of the README: what each of the two answers, by call."""
     text = (ROOT / "storage/python/README.md").read_text()
-    rows = text.split("<!-- differences")[1].split("<!-- end")[0].splitlines()[3:]
+    rows = text.split(f"<!-- {name}: ")[1].split("<!-- end")[0].splitlines()[3:]
     cells = [re.split(r"(?<!\\) \| ", row.strip("| \n")) for row in rows if row.startswith("| ")]
     return {name: (json.loads(theirs.strip("`")), json.loads(ours.strip("`"))) for name, theirs, ours, why in cells if why}
+
+
+def compare(calls, expected, at_least):
+    with Cluster() as cluster:
+        world = Store(cluster, segments=0)
+        ours = answers(world.at, package_path(), calls, MOONCAF_CLUSTER_SECRET_FILE=world.secret)
+    theirs = of_the_reference(calls)
+    assert [label for label, _ in theirs] == [label for label, _ in ours] and len(ours) > at_least
+    found = {label: (a, b) for (label, a), (_, b) in zip(theirs, ours) if a != b}
+    for label in sorted(found.keys() | expected.keys()):
+        if found.get(label) != expected.get(label):
+            print(f"{label}: found {json.dumps(found.get(label))}, the table has {json.dumps(expected.get(label))}", flush=True)
+    assert found == expected
 
 
 def test_every_answer_is_the_reference_s_or_in_the_table():
     if not REFERENCE:
         print("the reference is not installed: MOONCAF_REFERENCE_STORE is not set", flush=True)
         return "skipped"
-    with Cluster() as cluster:
-        world = Store(cluster, segments=0)
-        ours = answers(world.at, package_path(), MOONCAF_CLUSTER_SECRET_FILE=world.secret)
-    theirs = of_the_reference()
-    assert [label for label, _ in theirs] == [label for label, _ in ours] and len(ours) > 80
-    found = {label: (a, b) for (label, a), (_, b) in zip(theirs, ours) if a != b}
-    expected = table()
-    for label in sorted(found.keys() | expected.keys()):
-        if found.get(label) != expected.get(label):
-            print(f"{label}: found {json.dumps(found.get(label))}, the table has {json.dumps(expected.get(label))}", flush=True)
-    assert found == expected
+    compare(CALLS, table("differences"), 80)
+
+
+def test_every_answer_about_tensors_too():
+    if not REFERENCE or importlib.util.find_spec("torch") is None:
+        print("the reference or torch is not installed", flush=True)
+        return "skipped"
+    compare(TENSOR_CALLS, table("differences with tensors"), 80)
 
 
 def names_of(path):
@@ -92,7 +104,7 @@ def fits(theirs, ours):
 
 def test_every_name_is_there_and_takes_what_the_reference_s_takes_or_is_in_the_table():
     recorded = json.loads((ROOT / "tests/data/store/names.json").read_text())
-    ours = names_of(os.pathsep.join(sys.path[:2]))
+    ours = names_of(package_path())
     missing, other = [], []
     for module, names in recorded.items():
         for name, about in names.items():

@@ -139,27 +139,31 @@ def test_each_writes_its_own_shard_and_another_process_reads_others():
         store = world.client()
         whole = tensor(6, 8)
         for rank in range(2):
-            assert store.put_tensor_with_parallelism("own", whole, axis(rank, 2, 1)) == 0
+            assert store.put_tensor_with_parallelism("own", whole, writer_partition=axis(rank, 2, 1).axes[0]) == 0
         assert elements(store.get_tensor_with_parallelism("own", target("as_stored", axis(1, 2, 1)))) == part(whole, 1, 2, 1)
         assert elements(store.get_tensor_with_tp("own", 3, 4)) == part(whole, 3, 4, 1)
-        # A shard in a buffer, with the header of a tensor of its shape.
+        # What a process has of a tensor is its shard, too, as it is.
         for rank in range(2):
-            assert store.put_tensor(f"half{rank}", memoryview(struct.pack("24f", *part(whole, rank, 2, 0))).cast("B").cast("f", (3, 8))) == 0
+            mine = memoryview(struct.pack("24f", *part(whole, rank, 2, 1))).cast("B").cast("f", (6, 4))
+            assert store.put_tensor_with_parallelism("had", mine, axis(rank, 2, 1)) == 0
+        assert elements(store.get_tensor_with_parallelism("had", target("full"))) == list(range(48))
+        assert elements(store.get_tensor_with_parallelism("had", target("shard", axis(2, 3, 0)))) == part(whole, 2, 3, 0)
+        # A tensor in a buffer, of which each process stores its shard.
         buffer = ctypes.create_string_buffer(4096)
         at = ctypes.addressof(buffer)
+        assert store.put_tensor("whole", whole) == 0 and store.get_tensor_into("whole", at, 4096) is not None
         for rank in range(2):
-            assert store.get_tensor_into(f"half{rank}", at, 4096) is not None
-            assert store.put_tensor_with_tp_from("joined", at, HEADER + 96, rank, 2, 0) == 0
+            assert store.put_tensor_with_tp_from("joined", at, HEADER + 192, rank, 2, 0) == 0
         out = world.python(
             "found = store.get_tensor_with_tp('joined', 2, 3)\n"
             "print(*(found.flatten().tolist() if hasattr(found, 'flatten') else [x for row in found.tolist() for x in row]))\n")
         assert [float(x) for x in out.split()] == part(whole, 2, 3, 0)
         into = store.get_tensor_with_tp_into("joined", at, 4096, 0, 1)
-        assert elements(into) == list(range(48)) and store.put_tensor_from("whole", at, HEADER + 192) == 0
+        assert elements(into) == list(range(48)) and store.upsert_tensor_from("whole", at, HEADER + 192) == 0
         assert elements(store.get_tensor("whole")) == list(range(48))
         assert store.get_tensor_with_tp_into("joined", at, 300, 0, 1) is None
         # A shard of which another tensor has taken the place is not mixed with the others.
-        assert store.upsert_tensor_with_parallelism("own", tensor(6, 6), axis(1, 2, 1)) == 0
+        assert store.upsert_tensor_with_parallelism("own", tensor(6, 6), writer_partition=axis(1, 2, 1).axes[0]) == 0
         assert store.get_tensor_with_tp("own", 0, 1) is None and elements(store.get_tensor_with_tp("own", 0, 2)) == part(whole, 0, 2, 1)
         assert store.remove("own_tp_1", True) == 0 and store.get_tensor_with_tp("own", 0, 1) is None
         assert store.put_tensor_with_parallelism("other", whole, axis(0, 2, 0, kind="ep")) == NOT_SUPPORTED

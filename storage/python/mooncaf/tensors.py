@@ -63,6 +63,14 @@ class _Layout:
             return None
         return _Layout(self.dtype, self.shape, rank, size, dim)
 
+    def as_shard(self, rank, size, dim):
+        """That of a whole of which this is a shard; None where it can be none."""
+        if size == 1 and rank == 0:
+            return self
+        if not (0 <= dim < len(self.shape) and 0 <= rank < size):
+            return None
+        return _Layout(self.dtype, [n * size if d == dim else n for d, n in enumerate(self.shape)], rank, size, dim)
+
     def box(self):
         """(first, end) of each dimension."""
         part = self.shape[self.dim] // self.size if self.size > 1 else 0
@@ -256,21 +264,12 @@ class TensorCalls:
     def upsert_tensor_from(self, key, buffer_ptr, size):
         return self._put_serialized(key, buffer_ptr, size, None, True)
 
-    def _put_serialized(self, key, buffer_ptr, size, config, replace, shard=(0, 1, 0)):
+    def _put_serialized(self, key, buffer_ptr, size, config, replace):
         """Header and elements of a tensor, or of one shard of it, as `get_tensor_into` leaves them."""
         layout = _Layout.of(self._bytes_at(buffer_ptr, min(size, HEADER)), size)
         if layout is None:
             return INVALID_PARAMETERS
-        rank, count, dim = shard
-        if count == 1:
-            return self._put_gathered([key], [[(buffer_ptr, HEADER + layout.data_bytes())]], config, replace)[0]
-        shape = layout.local()
-        if not (0 <= rank < count and 0 <= dim < len(shape)):
-            return INVALID_PARAMETERS
-        shape[dim] *= count
-        head = ctypes.create_string_buffer(_Layout(layout.dtype, shape, rank, count, dim).header(), HEADER)
-        parts = [(ctypes.addressof(head), HEADER)] + ([(buffer_ptr + HEADER, layout.data_bytes())] if layout.data_bytes() else [])
-        return self._put_gathered([_shard_key(key, rank, count)], [parts], config, replace)[0]
+        return self._put_gathered([key], [[(buffer_ptr, HEADER + layout.data_bytes())]], config, replace)[0]
 
     # ---- as shards: what one number of processes wrote, any other reads
 
@@ -286,8 +285,8 @@ class TensorCalls:
         return self._put_shards([(_shard_key(key, r, tp_size), s) for r, s in enumerate(layouts)], found, config, False)
 
     def put_tensor_with_tp_from(self, key, buffer_ptr, size, tp_rank=0, tp_size=1, split_dim=0):
-        """One shard, with the header of a tensor of its shape."""
-        return self._put_serialized(key, buffer_ptr, size, None, False, (tp_rank, tp_size, split_dim))
+        """This rank's shard of the tensor that lies in the buffer, behind its header."""
+        return self._put_shard_of(key, self._serialized(buffer_ptr, size), (tp_rank, tp_size, split_dim), None, False)
 
     def get_tensor_with_tp(self, key, tp_rank=0, tp_size=1, split_dim=0):
         """The shard of this rank, whatever number of shards was stored; along the dimension that they were divided along, or, where the tensor
@@ -298,28 +297,49 @@ class TensorCalls:
         return self._resharded(key, (tp_rank, tp_size, None), split_dim, (buffer_ptr, size))
 
     def put_tensor_with_parallelism(self, key, tensor, parallelism=None, config=None, writer_partition=None):
-        """Stores the one shard that `parallelism` names of the whole tensor that is given."""
-        return self._put_parallel(key, tensor, parallelism, config, writer_partition, False)
+        """Stores one shard: with `parallelism` the tensor is that shard, of a whole that is as many times as large along the dimension; with
+        `writer_partition`, anything with `rank`, `size` and `split_dim`, it is the whole, of which this shard is taken."""
+        return self._put_parallel(key, _elements(tensor), parallelism, config, writer_partition, False)
 
     def upsert_tensor_with_parallelism(self, key, tensor, parallelism=None, config=None, writer_partition=None):
-        return self._put_parallel(key, tensor, parallelism, config, writer_partition, True)
-
-    def _put_parallel(self, key, tensor, parallelism, config, writer_partition, replace):
-        found, axis = _elements(tensor), _tp_axis(parallelism)
-        if axis is None or writer_partition is not None:
-            return NOT_SUPPORTED
-        layout = found[0].sharded(*axis) if found else None
-        return self._put_shards([(_shard_key(key, *axis[:2]), layout)], found, config, replace) if layout else INVALID_PARAMETERS
+        return self._put_parallel(key, _elements(tensor), parallelism, config, writer_partition, True)
 
     def put_tensor_with_parallelism_from(self, key, buffer_ptr, size, parallelism=None, config=None, writer_partition=None):
-        axis = _tp_axis(parallelism)
-        supported = axis is not None and writer_partition is None
-        return self._put_serialized(key, buffer_ptr, size, config, False, axis) if supported else NOT_SUPPORTED
+        """Stores one shard of the tensor that lies in the buffer, behind its header."""
+        return self._put_parallel_from(key, self._serialized(buffer_ptr, size), parallelism, config, writer_partition, False)
 
     def upsert_tensor_with_parallelism_from(self, key, buffer_ptr, size, parallelism=None, config=None, writer_partition=None):
+        return self._put_parallel_from(key, self._serialized(buffer_ptr, size), parallelism, config, writer_partition, True)
+
+    def _put_parallel_from(self, key, found, parallelism, config, writer_partition, replace):
+        if writer_partition is not None:
+            return self._put_parallel(key, found, parallelism, config, writer_partition, replace)
         axis = _tp_axis(parallelism)
-        supported = axis is not None and writer_partition is None
-        return self._put_serialized(key, buffer_ptr, size, config, True, axis) if supported else NOT_SUPPORTED
+        return self._put_shard_of(key, found, axis, config, replace) if axis else NOT_SUPPORTED
+
+    def _serialized(self, buffer_ptr, size):
+        """What `_elements` says of a tensor, of one whose header and elements lie there."""
+        layout = _Layout.of(self._bytes_at(buffer_ptr, min(size, HEADER)), size)
+        if layout is None:
+            return None
+        return _Layout(layout.dtype, layout.local()), (buffer_ptr + HEADER, layout.data_bytes()), None
+
+    def _put_parallel(self, key, found, parallelism, config, writer_partition, replace):
+        if writer_partition is None:
+            axis = _tp_axis(parallelism)
+            if axis is None:
+                return NOT_SUPPORTED
+            shard = found[0].as_shard(*axis) if found else None
+            return self._put_shards([(_shard_key(key, *axis[:2]), shard)], (shard, *found[1:]), config, replace) if shard else INVALID_PARAMETERS
+        try:
+            axis = writer_partition.rank, writer_partition.size, writer_partition.split_dim or 0
+        except AttributeError:
+            return INVALID_PARAMETERS
+        return self._put_shard_of(key, found if parallelism is None else None, axis, config, replace)
+
+    def _put_shard_of(self, key, found, axis, config, replace):
+        shard = found[0].sharded(*axis) if found else None
+        return self._put_shards([(_shard_key(key, *axis[:2]), shard)], found, config, replace) if shard else INVALID_PARAMETERS
 
     def get_tensor_with_parallelism(self, key, target=None):
         return self._get_parallel(key, target, None)
@@ -368,13 +388,13 @@ class TensorCalls:
         return _tensor_in((ctypes.c_char * max(layout.data_bytes(), 1)).from_address(buffer_ptr + HEADER), layout)
 
     def _resharded(self, key, wanted, dim_if_whole, into=None):
+        rank, size, dim = wanted
         first, stored = self._header(key)[0], [key]
-        if first is None:
-            first = self._header(_shard_key(key, 0, 2))[0]
+        for its_rank in () if first else (rank, 0) if size > 1 else (0,):  # where all were divided alike one's own shard is enough
+            first = first or self._header(_shard_key(key, its_rank, 2))[0]
             stored = [_shard_key(key, r, first.size) for r in range(first.size)] if first else []
         if first is None or (len(stored) > 1 and first.size < 2):
             return None
-        rank, size, dim = wanted
         along = dim if dim is not None else first.dim if first.size > 1 else dim_if_whole
         whole = _Layout(first.dtype, first.shape)
         target = whole.sharded(rank, size, along)
