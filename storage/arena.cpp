@@ -66,4 +66,11 @@ arena::~arena() {
   if (base_) ::munmap(base_, size_);
 }
 
+bool give_pages_back(const arena& of, std::size_t offset, std::size_t bytes) noexcept {
+  if (bytes == 0) return true;
+  if (offset > of.size_bytes() || bytes > of.size_bytes() - offset) return false;
+  return ::fallocate(of.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                     static_cast<off_t>(bytes)) == 0;
+}
+
 }  // namespace mooncaf

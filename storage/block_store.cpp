@@ -338,6 +338,34 @@ bool block_store::evict_one() {
   return true;
 }
 
+// ---- memory that something else may have ----
+
+std::vector<std::uint32_t> block_store::withhold(std::size_t count, std::size_t spare) {
+  while (slots_.free_count() < count + spare && evict_one()) {
+  }
+  std::vector<std::uint32_t> taken;
+  for (; taken.size() < count && slots_.free_count() > 0;) {
+    const auto slot = slots_.allocate()->index;
+    set_state(slot, state::withheld);
+    taken.push_back(slot);
+  }
+  withheld_.insert(withheld_.end(), taken.begin(), taken.end());
+  return taken;
+}
+
+std::optional<std::uint64_t> block_store::coldest_use() const noexcept {
+  const auto h = dram_.victim();
+  if (h == prefix_tree::none) return std::nullopt;
+  return tree_->last_used(h);
+}
+
+void block_store::give_back(std::size_t count) {
+  for (; count > 0 && !withheld_.empty(); --count) {
+    free_slot(withheld_.back());
+    withheld_.pop_back();
+  }
+}
+
 // ---- slots ----
 
 void block_store::set_state(std::uint32_t slot, state to) {
@@ -361,6 +389,7 @@ slot_counts block_store::integrity() const noexcept {
   n.committed = count_[static_cast<int>(state::committed)];
   n.private_ = count_[static_cast<int>(state::private_)];
   n.quarantined = count_[static_cast<int>(state::quarantined)];
+  n.withheld = count_[static_cast<int>(state::withheld)];
   n.pinned = dram_.pinned();
   n.owners = owners_.size();
   n.pins = pins_.size();
@@ -372,7 +401,7 @@ bool block_store::consistent(std::string* why) const {
     if (why) *why = std::move(text);
     return false;
   };
-  std::size_t count[5] = {};
+  std::size_t count[states] = {};
   std::vector<std::uint32_t> expected_pins(records_.size(), 0);
   for (const auto& [id, pin] : pins_) {
     const auto owner = owners_.find(pin.owner);
@@ -402,7 +431,7 @@ bool block_store::consistent(std::string* why) const {
     if (slots_.allocated(i) == (r.at == state::free)) return wrong(name + " disagrees with the allocator");
     if (r.at != state::committed) {
       if (expected_pins[i] != 0) return wrong(name + " is pinned but not committed");
-      if ((r.at == state::free) == bool(r.owner)) return wrong(name + " has the wrong owner for its state");
+      if ((r.at == state::free || r.at == state::withheld) == bool(r.owner)) return wrong(name + " has the wrong owner for its state");
       continue;
     }
     if (r.handle >= tree_->bound() || !dram_.here(r.handle) || !dram_.shown(r.handle) ||
@@ -411,7 +440,8 @@ bool block_store::consistent(std::string* why) const {
     if (dram_.pins(r.handle) != expected_pins[i] + (r.owner ? 1 : 0))
       return wrong(name + " has a wrong pin count");
   }
-  for (int s = 0; s < 5; ++s)
+  if (withheld_.size() != count[static_cast<int>(state::withheld)]) return wrong("withheld slots do not add up");
+  for (std::size_t s = 0; s < states; ++s)
     if (count[s] != count_[s]) return wrong("slot counts do not add up");
   if (owned != held) return wrong("slots name an owner that does not list them");
   if (dram_.size() != count[static_cast<int>(state::committed)] || dram_.shown_count() != dram_.size())

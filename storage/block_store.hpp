@@ -53,7 +53,7 @@ struct pinned_blocks {
   std::vector<block_key> to_promote;  ///< keys behind the run that are held, but must be read from SSD first
 };
 
-/// Where every slot is. `free + reserved + committed + private_ + quarantined == total`, always.
+/// Where every slot is. `free + reserved + committed + private_ + quarantined + withheld == total`, always.
 struct slot_counts {
   std::size_t total = 0;
   std::size_t free = 0;
@@ -62,10 +62,11 @@ struct slot_counts {
   std::size_t pinned = 0;       ///<   cannot be evicted now
   std::size_t private_ = 0;     ///< complete, but a duplicate or an orphan: its owner's alone
   std::size_t quarantined = 0;  ///< given up by its owner while a peer may still write it
+  std::size_t withheld = 0;     ///< nobody's: their memory is used for something else
   std::size_t owners = 0;       ///< owners that hold anything
   std::size_t pins = 0;         ///< live pin ids
 
-  bool add_up() const noexcept { return free + reserved + committed + private_ + quarantined == total; }
+  bool add_up() const noexcept { return free + reserved + committed + private_ + quarantined + withheld == total; }
 };
 
 /// Counters since the start, in blocks.
@@ -210,12 +211,43 @@ class block_store {
   /// Evicts the next victim. @returns false if there is none.
   bool evict_one();
   std::size_t free_slots() const noexcept { return slots_.free_count(); }
+<<<<<<< HEAD
   prefix_tree& tree() noexcept { return *tree_; }
   const prefix_tree& tree() const noexcept { return *tree_; }
   /// What is known of a block in memory or on SSD. @pre it is
   held_block at(prefix_tree::handle h) const noexcept;
   /// Of a block on SSD, which has come there.
   void set_checksum(prefix_tree::handle h, std::uint64_t checksum);
+=======
+
+  // ---- memory that something else may have ----
+
+  /// Takes so many slots more out of use, evicting as needed by the usual order; what is held, pinned or fenced
+  /// stays. @param spare  slots that are to stay free, if more have to go for that. @returns those that were
+  /// taken, whose bytes nobody wants any more.
+  std::vector<std::uint32_t> withhold(std::size_t count, std::size_t spare = 0);
+  /// Brings so many back into use, or all that there are.
+  void give_back(std::size_t count);
+  std::size_t withheld() const noexcept { return withheld_.size(); }
+  /// When the next victim was used last; nothing if there is none.
+  std::optional<std::uint64_t> coldest_use() const noexcept;
+  /// Blocks in DRAM whose parent is `key`, whether or not that one is in DRAM itself.
+  std::uint32_t children_in_dram(const block_key& key) const noexcept { return index_.children_of(key); }
+  /// Uses of a block since it came into DRAM; 0 if it is not there.
+  std::uint32_t uses(const block_key& key) const noexcept;
+  /// Time in which uses are counted, which no clock shows: that of the latest one. Of all tiers of a node.
+  std::uint64_t time() const noexcept { return time_; }
+  /// It is at least `now`, where another tier counted. @returns one that is later than all before.
+  std::uint64_t next_time(std::uint64_t now = 0) noexcept { return time_ = std::max(time_ + 1, now); }
+  /// Of a block in DRAM.
+  std::uint64_t last_used(const block_directory::entry& e) const noexcept {
+    return index_.last_used(records_[e.slot].handle);
+  }
+  /// Blocks on SSD that came into DRAM, or left it, since the last call; if `note_moves`.
+  std::vector<block_key> take_moved() { return std::exchange(moved_, {}); }
+  block_directory& directory() noexcept { return directory_; }
+  const block_directory& directory() const noexcept { return directory_; }
+>>>>>>> 8d38e38 (Divide memory between objects and a node's KV blocks by which would evict the warmer: the decision, and both sides of it)
 
   // ---- seen from outside ----
 
@@ -228,7 +260,8 @@ class block_store {
   bool consistent(std::string* why = nullptr) const;
 
  private:
-  enum class state : std::uint8_t { free, reserved, committed, private_, quarantined };
+  enum class state : std::uint8_t { free, reserved, committed, private_, quarantined, withheld };
+  static constexpr std::size_t states = 6;
   struct slot_record {
     state at = state::free;
     std::uint32_t held_at = 0;  // position in its owner's list
@@ -266,10 +299,20 @@ class block_store {
   std::vector<slot_record> records_;
   std::unordered_map<owner_id, owner_record> owners_;
   std::unordered_map<pin_id, pin_record> pins_;
+<<<<<<< HEAD
   std::shared_ptr<prefix_tree> tree_;
   prefix_tree::tier& dram_;
   std::vector<content> contents_;  // by handle
   std::size_t count_[5] = {};
+=======
+  block_directory directory_;
+  eviction_index index_;
+  std::size_t count_[states] = {};
+  std::vector<std::uint32_t> withheld_;
+  std::uint64_t time_ = 0;
+  bool note_moves_;
+  std::vector<block_key> moved_;
+>>>>>>> 8d38e38 (Divide memory between objects and a node's KV blocks by which would evict the warmer: the decision, and both sides of it)
   std::uint64_t next_pin_ = 1;
   store_stats stats_;
 };

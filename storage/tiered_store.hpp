@@ -17,6 +17,8 @@
 #include "storage/block_store.hpp"
 #include "storage/copy_survey.hpp"
 #include "storage/io_job.hpp"
+#include "storage/memory_boundary.hpp"
+#include "storage/use_clock.hpp"
 #include "storage/write_policy.hpp"
 
 namespace mooncaf {
@@ -150,6 +152,15 @@ class tiered_store {
   /// See `copy_survey::answer`.
   void copies_are(std::span<const block_key> asked, std::span<const block_key> kept_elsewhere);
 
+  // ---- memory that something else may have ----
+
+  /// Sees to it that the blocks do without so many slots, as far as it can now: free ones are taken, and blocks
+  /// leave by the usual order; what is too many comes back into use. What write-back keeps free stays free.
+  /// @param most  slots to take now at most. @returns those that were taken, whose bytes nobody wants any more.
+  std::vector<std::uint32_t> withhold(std::size_t slots, std::size_t most = ~std::size_t{0});
+  /// How it stands, in bytes of whole blocks. Ages are known by what `expire` was told.
+  boundary_report boundary() const;
+
   slot_ref slot(std::uint32_t index) const noexcept { return store_.slot(index); }
   std::size_t block_bytes() const noexcept { return store_.block_bytes(); }
   const block_pieces& shape() const noexcept { return store_.shape(); }
@@ -236,6 +247,8 @@ class tiered_store {
   std::uint64_t next_ticket_ = 1;
   std::uint64_t damaged_ = 0;  // blocks lost to a bad disk
   time_point now_{};           // as `expire` heard last
+  use_clock used_;
+  std::uint64_t withheld_for_others_ = 0;  // blocks that were evicted for it
   std::optional<error> refusal_;
   duration pause_{};
   time_point write_after_{};  // the disk refused a write: none before this

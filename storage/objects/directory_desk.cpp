@@ -141,6 +141,7 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
                               time_point now, frame& out) {
   using store_wire::op;
   const bool about_segments = what == op::mount || what == op::mount_disk || what == op::drain ||
+                              what == op::withhold ||
                               what == op::create_task || what == op::query_task || what == op::end_task;
   if (from.owner != 0 && about_segments) {  // a tenant that lent memory would see what others put there
     put_code(out, store_code::not_supported);
@@ -180,6 +181,8 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
       return list(from, in, now, out);
     case op::drain:
       return drain(in, out);
+    case op::withhold:
+      return withhold(from, in, now, out);
     case op::create_task:
       return create_task(from, in, now, out);
     case op::query_task:
@@ -451,6 +454,18 @@ bool directory_desk::drain(byte_reader& in, frame& out) {
   table_.drain(name, on);
   write_entry(holders_.at(segment->id), store_wire::entry::draining, segment->id,
               [&](byte_writer& to) { to.put(static_cast<std::uint8_t>(on)); });
+  return true;
+}
+
+/// A lender takes some of its own memory back for something else, or gives it again.
+bool directory_desk::withhold(const session& from, byte_reader& in, time_point now, frame& out) {
+  const auto segment = in.get<std::uint32_t>();
+  const auto bytes = in.get<std::uint64_t>();
+  const bool its_own = std::find(from.lent.begin(), from.lent.end(), segment) != from.lent.end();
+  if (!in.ok() || in.left() != 0 || !its_own) return false;
+  const auto stands = table_.withhold(segment, bytes, now);
+  put_code(out, stands ? store_code::ok : store_code::segment_not_found);
+  if (stands) store_wire::put_withheld(*out, {*stands, table_.take_withheld(segment)});
   return true;
 }
 

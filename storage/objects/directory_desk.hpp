@@ -165,6 +165,7 @@ class directory_desk : private object_journal {
   bool remove(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
   bool remove_all(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
   bool drain(byte_reader& in, store_wire::frame& out);
+  bool withhold(const session& from, byte_reader& in, time_point now, store_wire::frame& out);
   bool list(const session& from, byte_reader& in, time_point now, store_wire::frame& out) const;
   struct task {
     task_order order;

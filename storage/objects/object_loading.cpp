@@ -48,7 +48,7 @@ std::vector<std::vector<object_table::held>> object_table::room_to_load(const ob
   std::uint64_t bytes = 0;
   for (const auto& part : replica) {
     const auto memory = segments_.find(segments_.at(part.segment).ssd->beside);
-    if (memory == segments_.end() || memory->second.space.total_bytes() < part.size) return {};
+    if (memory == segments_.end() || memory->second.usable_bytes() < part.size) return {};
     bytes += offset_allocator::rounded(part.size);
   }
   for (auto made = way::none; made != way::made;) {

@@ -32,11 +32,11 @@ std::uint32_t object_table::mount(std::string name, std::string host, std::uint6
 std::vector<segment_view> object_table::segments(std::uint32_t owner) const {
   std::vector<segment_view> all;
   for (const auto& [id, s] : segments_) {
-    const auto total = s.ssd ? s.ssd->bytes : s.space.total_bytes();
+    const auto total = s.ssd ? s.ssd->bytes : s.usable_bytes();
     const auto free = s.ssd ? total - s.ssd->used : s.space.free_bytes();
     const auto own = owner < s.used_by.size() ? s.used_by[owner] : 0;
     all.push_back({id, s.name, s.host, total, owner == 0 ? free : total - own, s.draining,
-                   s.ssd ? medium::ssd : medium::dram});
+                   s.ssd ? medium::ssd : medium::dram, owner == 0 ? s.withheld_room : 0});
   }
   return all;
 }
@@ -98,7 +98,8 @@ void object_table::note_read(const object& o) {
 /// The larger the better: what is free of it, over what has been read and written there lately.
 double object_table::suits(segment& s, time_point now) {
   s.load.note(now, static_cast<double>(std::exchange(s.moved, 0)));
-  const auto free = static_cast<double>(s.space.free_bytes()) / static_cast<double>(s.space.total_bytes());
+  const auto free = static_cast<double>(s.space.free_bytes()) /
+                    static_cast<double>(std::max<std::uint64_t>(s.usable_bytes(), 1));
   return free / (easy_load + s.load.per_s(now));
 }
 
@@ -213,7 +214,7 @@ std::vector<object_table::held> object_table::place_all(std::uint64_t size, std:
                                                         bool& coming) {
   const auto now = where.now;
   std::uint64_t room = 0;
-  for (const auto& [id, s] : segments_) room += s.draining ? 0 : s.space.total_bytes();
+  for (const auto& [id, s] : segments_) room += s.draining ? 0 : s.usable_bytes();
   std::vector<held> memory, others = where.others;
   if (room < size) return memory;
   const wish beside{where.policy, where.host, others, where.now};

@@ -122,7 +122,7 @@ bool object_table::save(entry& e, bool leaving, time_point now) {
     const auto takes = [&](const auto& one) {
       const auto& s = segments_.at(one.first);
       const auto& d = *s.ssd;
-      const auto most = std::min(saving_max, segments_.at(d.beside).space.total_bytes() / saving_part);
+      const auto most = std::min(saving_max, segments_.at(d.beside).usable_bytes() / saving_part);
       return d.open && !s.draining && d.paused_until <= now && one.second <= d.bytes &&
              d.under_way + one.second <= std::max(most, one.second);
     };

@@ -227,6 +227,7 @@ store_code object_table::publish(session_id writer, std::uint64_t ticket, std::u
     o.soft_end = was.soft_end;
     o.ttl_end = was.ttl_end;
     o.counted = was.counted;
+    o.used = was.used;
     o.reads = was.reads;
     o.hot_again = was.hot_again;
     o.among_hottest = was.among_hottest;
@@ -276,6 +277,7 @@ void object_table::take_place(entry& e, time_point now) {
 
 void object_table::show(entry& e, time_point now) {
   auto& o = e.second;
+  if (!o.moves) o.used = now;
   object_bytes_ += o.size;
   touch(o.owner);
   ++owners_[o.owner].seen.objects;
@@ -413,7 +415,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
     }
     at = next;
   }
-  total_bytes_ -= found->second.space.total_bytes();
+  total_bytes_ -= found->second.usable_bytes();
   if (found->second.ssd) count_out_alone(*found->second.ssd);
   const auto beside = found->second.ssd ? found->second.ssd->beside : found->second.disk_beside;
   if (const auto other = segments_.find(beside); other != segments_.end())
@@ -480,7 +482,13 @@ bool object_table::consistent() const {
     for (const auto& part : work.room) held_bytes += part.bytes;
   for (const auto& [id, s] : segments_) {
     if (!s.space.consistent()) return false;
-    total += s.space.total_bytes();
+    std::uint64_t room = 0, pages = 0;
+    for (const auto& w : s.withheld) {
+      room += w.room;
+      pages += w.pages.bytes;
+    }
+    if (room != s.withheld_room || pages != s.withheld_bytes || s.withheld_told > s.withheld.size()) return false;
+    total += s.usable_bytes();
     free += s.space.free_bytes();
   }
   return disks_consistent() && members == grouped && with_group == by_group_end_.size() &&

@@ -32,6 +32,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "runtime/base/units.hpp"
+#include "storage/memory_boundary.hpp"
 #include "storage/objects/decayed_rate.hpp"
 #include "storage/objects/eviction_order.hpp"
 #include "storage/objects/key_scope.hpp"
@@ -92,6 +93,15 @@ class object_table {
   std::vector<segment_view> segments(std::uint32_t owner = 0) const;
   /// Whether objects are placed in the segment. @returns false if there is none of this name.
   bool drain(std::string_view name, bool draining);
+
+  /// Sees to it that no object lies in so much of the segment, as far as it can now: free runs are taken, and
+  /// objects of the segment leave by the usual order (object_boundary.cpp). What is withheld beyond it is given
+  /// back. Nothing of it is given to an object before it is given back. Not before all is recovered.
+  /// @param bytes  in whole pages of 4 KiB. @returns what there is of it, and the order's state; nothing for an
+  /// SSD, or where there is no such segment. The watermarks are of what is not withheld.
+  std::optional<boundary_report> withhold(std::uint32_t segment, std::uint64_t bytes, time_point now);
+  /// What was withheld since the last call, and is still: whole pages, whose bytes nobody wants any more.
+  std::vector<withheld_run> take_withheld(std::uint32_t segment);
 
   /// Room for an object that `publish` will show. Evicts where there is no room.
   /// @param host  of the writer; segments there are taken first, then the nearest.
@@ -234,12 +244,23 @@ class object_table {
     std::map<std::string, std::vector<lone_part>, std::less<>> alone;  ///< by key
     std::size_t objects() const;
   };
+  struct withheld_part {
+    withheld_run pages;
+    std::uint32_t handle = 0;  ///< of its extent
+    std::uint64_t room = 0;    ///< bytes of that
+  };
   struct segment {
     std::string name, host;  ///< see host_place.hpp
     offset_allocator space;
+    /// What objects may have of it.
+    std::uint64_t usable_bytes() const noexcept { return space.total_bytes() - withheld_room; }
     bool draining = false;
     std::vector<std::uint64_t> used_by{};  ///< bytes, by owner
     std::uint32_t disk_beside = 0;         ///< of the same lender
+    std::vector<withheld_part> withheld{};     ///< in the order in which it was taken
+    std::size_t withheld_told = 0;             ///< of these
+    std::uint64_t withheld_bytes = 0;          ///< of whole pages of them
+    std::uint64_t withheld_room = 0;           ///< all of them
     std::unique_ptr<disk_state> ssd = {};  ///< then `space` is of nothing
     std::uint64_t moved = 0;               ///< bytes read and written that `load` does not know yet
     decayed_rate load{};                   ///< bytes
@@ -295,6 +316,7 @@ class object_table {
     entry *older = nullptr, *newer = nullptr;
     eviction_order::handle place = eviction_order::none;
     time_point counted{};    ///< use that was counted last
+    time_point used{};       ///< last, or published
     time_point hot_again{};  ///< from then on another replica may be asked for
     decayed_rate reads;
     bool among_hottest = false;    ///< its key is in that list
@@ -361,6 +383,8 @@ class object_table {
     bool at_last = false;
   };
   way evict_one(time_point now, bool lossy, const from_whom& from);
+  bool withhold_some(segment& s, std::uint64_t bytes);
+  void give_back_withheld(segment& s, std::uint64_t bytes);
   eviction_order::handle victim(const from_whom& from, time_point now);
   std::uint32_t owner_of(std::string_view name) const;
   bool is_saving(std::uint32_t owner) const;
@@ -511,6 +535,7 @@ class object_table {
   std::uint64_t leaving_bytes_ = 0;  ///< in memory, of what leaves it as soon as it is saved
   std::uint64_t random_;
   std::uint64_t hot_bytes_ = 0;
+  std::uint64_t made_way_ = 0;  ///< times that something went for want of room
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
   object_counts seen_;  ///< of it, the events
   // ---- with other shards

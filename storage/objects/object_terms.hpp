@@ -125,6 +125,13 @@ struct segment_view {
   std::uint64_t bytes = 0, free_bytes = 0;
   bool draining = false;  ///< nothing is placed there any more
   medium kind = medium::dram;
+  std::uint64_t withheld_bytes = 0;  ///< beside those: its lender uses them for something else
+};
+
+/// Whole pages of a segment in which no object lies, nor will before they are given back.
+struct withheld_run {
+  std::uint64_t offset = 0, bytes = 0;
+  friend bool operator==(const withheld_run&, const withheld_run&) = default;
 };
 
 struct object_counts {

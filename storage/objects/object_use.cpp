@@ -10,6 +10,7 @@ namespace mooncaf {
 void object_table::use(entry& e, time_point now) {
   const bool counts = now - e.second.counted >= options_.one_use;
   if (counts) e.second.counted = now;
+  e.second.used = now;
   e.second.revocable = false;
   lease(e, now);
   order_.use(e.second.place, counts);
@@ -169,6 +170,7 @@ object_table::way object_table::evict_one(time_point now, bool lossy, const from
     const auto outcome = let_go(*one, now, lossy);
     if (made != way::made) made = outcome;
   }
+  made_way_ += !from.owner && (made == way::made || made == way::coming);
   return made;
 }
 

@@ -6,7 +6,14 @@
 
 namespace mooncaf {
 
-segment_lender::segment_lender(segment_lender_options options) : options_(std::move(options)) {}
+namespace {
+/// How often it is looked at who has to give something up. A look costs a question to each of both.
+constexpr duration look_interval = std::chrono::milliseconds(250);
+}  // namespace
+
+segment_lender::segment_lender(segment_lender_options options)
+    : options_(std::move(options)),
+      boundary_(options_.shared_bytes, memory_boundary::slab_for(options_.shared_bytes)) {}
 
 result<std::unique_ptr<segment_lender>> segment_lender::start(segment_lender_options options) {
   std::unique_ptr<segment_lender> made{new segment_lender(std::move(options))};
@@ -21,6 +28,10 @@ segment_lender::~segment_lender() {
     stopping_ = true;
   }
   changed_.notify_all();
+  {
+    std::lock_guard lock{parts_changing_};
+    for (const auto& part : parts_) part->stop();  // the keeper may wait for an answer
+  }
   if (keeper_.joinable()) keeper_.join();
 }
 
@@ -31,6 +42,7 @@ result<segment_lender_options> segment_lender::part(std::uint32_t shard, std::ui
   o.directory.shard = shard;
   if (count == 1) return o;
   o.bytes = std::max(page, options_.bytes / count / page * page);
+  o.shared_bytes = options_.shared_bytes / count / page * page;
   for (const auto port : {&segment_lender_options::data_port, &segment_lender_options::gate_port})
     if (o.*port != 0) o.*port = static_cast<std::uint16_t>(o.*port + shard);
   if (!options_.disk) return o;
@@ -55,6 +67,7 @@ result<void> segment_lender::mount() {
       changed_.notify_all();
     });
     if (!started) return fail(started.error());
+    std::lock_guard lock{parts_changing_};
     parts_.push_back(std::move(*started));
   }
   return {};
@@ -64,10 +77,17 @@ void segment_lender::keep() {
   constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(250);
   std::unique_lock lock{mutex_};
   for (auto pause = shortest;;) {
-    changed_.wait(lock, [&] { return stopping_ || wrong_; });
+    const auto called = [&] { return stopping_ || wrong_; };
+    while (options_.shared_bytes > 0 && !called()) {
+      lock.unlock();
+      divide();
+      lock.lock();
+      changed_.wait_for(lock, look_interval, called);
+    }
+    changed_.wait(lock, called);
     if (stopping_) break;
     lock.unlock();
-    parts_.clear();
+    clear();
     if (options_.log)
       options_.log("the directory has another number of shards: the segment begins again, empty");
     lock.lock();
@@ -81,7 +101,56 @@ void segment_lender::keep() {
     pause = std::min(2 * pause, longest);
   }
   lock.unlock();
-  parts_.clear();
+  clear();
+}
+
+void segment_lender::clear() {
+  std::vector<std::unique_ptr<shard_lender>> gone;
+  {
+    std::lock_guard lock{parts_changing_};
+    gone.swap(parts_);
+  }
+}
+
+// ---- memory that is shared with something else ------------------------------------------------------------
+
+/// Every shard keeps its objects out of an even part.
+std::optional<boundary_report> segment_lender::withhold(std::uint64_t bytes) {
+  constexpr std::uint64_t page = 4 * KiB;
+  const auto n = parts_.size();
+  const auto each = (bytes / std::max<std::size_t>(n, 1) + page - 1) / page * page;
+  boundary_report all;
+  duration ages{};
+  std::int64_t known = 0;
+  for (const auto& part : parts_) {
+    const auto one = part->withhold(std::min(each, part->shared_bytes()));
+    if (!one) return std::nullopt;
+    all.withheld_bytes += one->withheld_bytes;
+    all.bytes += one->bytes;
+    all.idle_bytes += one->idle_bytes;
+    all.given_up += one->given_up;
+    if (!one->coldest) continue;
+    ages += *one->coldest;
+    ++known;
+  }
+  if (n == 0) return std::nullopt;
+  if (known > 0) all.coldest = ages / known;
+  return all;
+}
+
+/// Tells both what to do without until neither is to be told anything else.
+void segment_lender::divide() {
+  using side = memory_boundary::side;
+  constexpr int rounds_max = 16;  // then somebody else has a turn
+  bool told_again = true;
+  for (int i = 0; i < rounds_max && told_again; ++i) {
+    const auto objects = withhold(boundary_.withheld_from(side::objects));
+    const auto other = options_.other(boundary_.withheld_from(side::blocks));
+    told_again = objects && other && boundary_.look(*other, *objects, clock_type::now());
+  }
+  if (options_.divided)
+    options_.divided({boundary_.shared(), boundary_.has(side::blocks), boundary_.has(side::objects),
+                      boundary_.moved_to(side::blocks), boundary_.moved_to(side::objects)});
 }
 
 }  // namespace mooncaf

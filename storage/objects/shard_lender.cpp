@@ -42,13 +42,17 @@ result<std::unique_ptr<shard_lender>> shard_lender::start(segment_lender_options
   return made;
 }
 
-shard_lender::~shard_lender() {
+void shard_lender::stop() {
   {
     std::lock_guard lock{mutex_};
     stopping_ = true;
     if (link_) link_->close();
   }
   stopped_.notify_all();
+}
+
+shard_lender::~shard_lender() {
+  stop();
   if (keeper_.joinable()) keeper_.join();
 }
 
@@ -57,7 +61,8 @@ result<std::unique_ptr<shard_lender::life>> shard_lender::begin_life() const {
   if (!memory) return fail(memory.error());
   auto made = std::make_unique<life>(std::move(*memory));
   made->ledger.with([this](segment_ledger& l) { l.begin_draining(draining_); });
-  made->filler = std::make_unique<page_filler>(made->memory.bytes());
+  // What is shared is the other's until it is ours: its pages come when they are touched.
+  if (options_.shared_bytes == 0) made->filler = std::make_unique<page_filler>(made->memory.bytes());
   auto door = segment_door::open(options_.directory.secret, made->memory.fd());
   if (!door) return fail(door.error());
   made->door = std::move(*door);
@@ -83,6 +88,7 @@ result<std::unique_ptr<shard_lender::life>> shard_lender::begin_life() const {
 }
 
 result<void> shard_lender::mount() {
+  forget_mounted();
   if (options_.disk) options_.disk->end_work();
   disk_ = 0;
   auto link = directory_link::connect(options_.directory);  // first: without it there is nothing to do
@@ -124,11 +130,38 @@ result<void> shard_lender::mount() {
   life_->incarnation = (*link)->incarnation();
   if (known)
     if (const auto told = announce(**link); !told) return told;
+  {
+    std::lock_guard lock{punching_};
+    mounted_ = {life_, *link};
+  }
   return options_.disk ? mount_disk(*link) : result<void>{};
+}
+
+std::optional<boundary_report> shard_lender::withhold(std::uint64_t bytes) {
+  const auto now = [&] {
+    std::lock_guard lock{punching_};
+    return mounted_;
+  }();
+  if (!now.of) return std::nullopt;
+  const auto segment = now.of->ledger.with([](segment_ledger& l) { return l.former().segment; });
+  const auto answer = now.link->ask_and_wait(store_wire::op::withhold, [&](byte_writer& out) {
+    out.put(segment);
+    out.put(bytes);
+  });
+  if (!answer) return std::nullopt;
+  byte_reader in{*answer};
+  if (as_store_code(in.get<std::int32_t>()) != store_code::ok) return std::nullopt;
+  const auto stands = store_wire::get_withheld(in);
+  std::lock_guard lock{punching_};
+  if (!in.ok() || mounted_.link != now.link) return std::nullopt;  // another directory may place something there
+  for (const auto& run : stands.fresh)
+    if (!give_pages_back(now.of->memory, run.offset, run.bytes)) return std::nullopt;
+  return stands.report;
 }
 
 /// What lay in the segment is gone, but not what was said of the segment itself.
 void shard_lender::begin_again() {
+  forget_mounted();
   draining_ = life_->ledger.with([](segment_ledger& l) { return l.former().draining; });
   life_.reset();
 }
@@ -272,7 +305,13 @@ void shard_lender::keep() {
     while (!(stop = wait(pause)) && !mount()) pause = std::min(2 * pause, longest);
   }
   if (options_.disk) options_.disk->end_work();
+  forget_mounted();
   life_.reset();
+}
+
+void shard_lender::forget_mounted() {
+  std::lock_guard lock{punching_};
+  mounted_ = {};
 }
 
 void shard_lender::say(const std::string& line) const {

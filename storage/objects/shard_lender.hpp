@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -36,6 +37,13 @@ class shard_lender {
                                                      std::function<void()> wrong);
   ~shard_lender();
 
+  /// Has the directory keep objects out of so much of the segment, and gives those pages back to the kernel.
+  /// @returns how it stands; nothing while there is no directory. Waits for its answer. @thread  any
+  std::optional<boundary_report> withhold(std::uint64_t bytes);
+  std::uint64_t shared_bytes() const noexcept { return options_.shared_bytes; }
+  /// Ends what others may wait for in `withhold`, for good. @thread  any
+  void stop();
+
  private:
   struct life;
   shard_lender(segment_lender_options options, std::uint32_t shards, std::function<void()> wrong);
@@ -50,13 +58,14 @@ class shard_lender {
   void listen();
   void keep();
   void begin_again();
+  void forget_mounted();
   void say(const std::string& line) const;
   bool wait(duration d);
 
   segment_lender_options options_;
   std::uint32_t shards_;
   std::function<void()> wrong_;
-  std::unique_ptr<life> life_;  // keeper's thread
+  std::shared_ptr<life> life_;  // keeper's thread
   task_worker worker_;
   std::mutex mutex_;
   std::condition_variable stopped_;
@@ -64,6 +73,14 @@ class shard_lender {
   std::shared_ptr<directory_link> link_;
   bool draining_ = false;   // keeper's thread: of the next life
   std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
+  /// The life that a directory knows, and the link to it. While somebody holds the mutex no other directory can
+  /// place anything in it.
+  struct mounted {
+    std::shared_ptr<life> of;
+    std::shared_ptr<directory_link> link;
+  };
+  std::mutex punching_;
+  mounted mounted_;  // guarded by it
   std::thread keeper_;
 };
 

@@ -301,6 +301,31 @@ segment_record get_record(byte_reader& in) {
   return r;
 }
 
+void put_withheld(byte_writer& out, const withheld& w) {
+  const auto& r = w.report;
+  for (const auto n : {r.withheld_bytes, r.bytes, r.idle_bytes, r.given_up}) out.put(n);
+  out.put(static_cast<std::int64_t>(r.coldest ? r.coldest->count() : -1));
+  out.put(static_cast<std::uint32_t>(w.fresh.size()));
+  for (const auto& run : w.fresh) {
+    out.put(run.offset);
+    out.put(run.bytes);
+  }
+}
+
+withheld get_withheld(byte_reader& in) {
+  withheld w;
+  auto& r = w.report;
+  for (auto* const n : {&r.withheld_bytes, &r.bytes, &r.idle_bytes, &r.given_up}) *n = in.get<std::uint64_t>();
+  if (const auto age = in.get<std::int64_t>(); age >= 0) r.coldest = duration{age};
+  for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) {
+    withheld_run run;
+    run.offset = in.get<std::uint64_t>();
+    run.bytes = in.get<std::uint64_t>();
+    w.fresh.push_back(run);
+  }
+  return w;
+}
+
 void put_segment(byte_writer& out, const mounted_segment& s) {
   out.put(s.view.id);
   out.put_text(s.view.name);
@@ -309,6 +334,7 @@ void put_segment(byte_writer& out, const mounted_segment& s) {
   out.put(s.view.free_bytes);
   out.put(static_cast<std::uint8_t>(s.view.draining));
   out.put(static_cast<std::uint8_t>(s.view.kind));
+  out.put(s.view.withheld_bytes);
   put_address(out, s.address);
 }
 
@@ -321,6 +347,7 @@ mounted_segment get_segment(byte_reader& in) {
   s.view.free_bytes = in.get<std::uint64_t>();
   s.view.draining = in.get<std::uint8_t>() != 0;
   s.view.kind = in.get<std::uint8_t>() != 0 ? medium::ssd : medium::dram;
+  s.view.withheld_bytes = in.get<std::uint64_t>();
   s.address = get_address(in);
   return s;
 }
@@ -465,7 +492,7 @@ std::string_view name_of(op what) noexcept {
       "",        "hello",      "mount",    "segments",  "reserve",     "publish",    "revoke",
       "find",    "look",       "exists",   "remove",    "remove_all",  "list",       "counts",
       "journal", "acked",      "announce", "drain",     "create_task", "query_task", "end_task",
-      "tenants", "mount_disk", "load",     "disk_done", "put_next",    "hottest",    "ring"};
+      "tenants", "mount_disk", "load",     "disk_done", "put_next",    "hottest",    "ring", "withhold"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

@@ -67,8 +67,10 @@ enum class op : std::uint8_t {
   hottest,    ///< objects that are read most, everybody's; a tenant hears of its own alone
   ring,       ///< by a process of the directory's host, that has no other question open: its answer says
               ///< whether a `ring_stream` comes with it, and carries all that follows
+  withhold,   ///< segment of the same connection, bytes of it that its lender uses for something else; the
+              ///< answer: code, how it stands (`withheld`)
 };
-inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::ring);
+inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::withhold);
 std::string_view name_of(op what) noexcept;
 
 inline constexpr std::uint64_t journal_base = std::uint64_t{1} << 63;
@@ -125,6 +127,12 @@ struct former_life {
 };
 /// Of each list; a store may have this many segments.
 inline constexpr std::uint32_t former_max = 4096;
+
+/// How much of a segment holds no objects, and what those in it would make way for.
+struct withheld {
+  boundary_report report;
+  std::vector<withheld_run> fresh;  ///< that its holder was not told of yet
+};
 
 struct header {
   std::uint32_t payload_bytes = 0;
@@ -190,6 +198,8 @@ void put_disk(byte_writer& out, const disk_offer& disk);
 disk_offer get_disk(byte_reader& in);
 void put_disk(byte_writer& out, const mounted_disk& disk);
 mounted_disk get_mounted_disk(byte_reader& in);
+void put_withheld(byte_writer& out, const withheld& w);
+withheld get_withheld(byte_reader& in);
 void put_address(byte_writer& out, const segment_address& address);
 segment_address get_address(byte_reader& in);
 void put_welcome(byte_writer& out, const welcome& w);
