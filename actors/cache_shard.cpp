@@ -166,6 +166,7 @@ cache_shard_actor::behavior_type cache_shard::make_behavior() {
       },
       [this](status_atom) { return status(); },
       [this](flush_atom) { return flush(); },
+      [this](withhold_atom, std::uint64_t bytes) { return withhold(bytes); },
       [this](follow_atom, const caf::actor& conductor) {
         follower_ = caf::actor_cast<conductor_actor>(conductor);
         store_.drain_events();  // the snapshot says it all
@@ -424,18 +425,32 @@ void cache_shard::send_in_batches(std::span<const block_event> events, bool snap
   } while (at < events.size());
 }
 
+boundary_state cache_shard::withhold(std::uint64_t bytes) {
+  constexpr std::uint64_t at_once = 64 * MiB;  // so that those who wait for us do not wait for long
+  const auto block = store_.block_bytes();
+  const auto room = store_.shape().group_bytes();  // whole pages
+  const auto slots = (bytes + block - 1) / block;
+  for (const auto slot : store_.withhold(slots, std::max<std::size_t>(1, at_once / block)))
+    if (!give_pages_back(*context_->memory, store_.slot(slot).offset, room))
+      log_warn("memory", {{"problem", "the kernel does not take pages back: " + errno_text()}});
+  pump();
+  const auto now = store_.boundary();
+  return {now.withheld_bytes, now.bytes, now.idle_bytes, now.given_up, now.coldest ? now.coldest->count() : -1};
+}
+
 shard_status cache_shard::status() const {
   const auto counts = store_.integrity();
   const auto& stats = store_.stats();
   const auto ssd = store_.ssd_stats();
   shard_status out;
-  out.slots_total = counts.total;
+  out.slots_total = counts.total - counts.withheld;
   out.slots_free = counts.free;
   out.slots_reserved = counts.reserved;
   out.slots_committed = counts.committed;
   out.slots_pinned = counts.pinned;
   out.slots_private = counts.private_;
   out.slots_quarantined = counts.quarantined;
+  out.slots_withheld = counts.withheld;
   out.owners = counts.owners;
   out.ssd_blocks = ssd.ssd_blocks;
   out.ssd_bytes = ssd.ssd_blocks * store_.block_bytes();

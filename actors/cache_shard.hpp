@@ -70,6 +70,7 @@ class cache_shard final : public cache_shard_actor::base {
   void withdraw(std::uint64_t owner);
   void send_events();
   void send_in_batches(std::span<const block_event> events, bool snapshot, std::uint64_t sequence);
+  boundary_state withhold(std::uint64_t bytes);
   shard_status status() const;
   time_point deadline() const { return clock_type::now() + lease_; }
 

@@ -297,6 +297,7 @@ std::string conductor::status() const {
                                {"slots_pinned", s.slots_pinned},
                                {"slots_private", s.slots_private},
                                {"slots_quarantined", s.slots_quarantined},
+                               {"slots_withheld", s.slots_withheld},
                                {"owners", s.owners},
                                {"ssd_blocks", s.ssd_blocks},
                                {"ssd_bytes", s.ssd_bytes},

@@ -51,6 +51,9 @@ using cache_shard_actor = caf::typed_actor<
     MOONCAF_RPC(shard_status, status_atom),
     // Writes to SSD what is in memory alone, before a planned stop; answers how many blocks were written.
     MOONCAF_RPC(std::uint64_t, flush_atom),
+    // Sees to it that the blocks do without so many bytes of the memory that they share with objects, as far as it can
+    // now, and gives their pages back; answers how it stands. Asked again for what is missing.
+    MOONCAF_RPC(boundary_state, withhold_atom, std::uint64_t),
     // Block events go to this conductor from now on, beginning with a snapshot; sent again after a gap.
     MOONCAF_RPC(void, follow_atom, caf::actor),
     // INTERNAL: drops expired leases, sends block events.

@@ -50,6 +50,7 @@ void node::measure(const node_report& mine) const {
                                        {"pinned", s.slots_pinned},
                                        {"private", s.slots_private},
                                        {"quarantined", s.slots_quarantined},
+                                       {"withheld", s.slots_withheld},
                                        {"ssd", s.ssd_blocks}}) {
       meters.set_blocks(state, static_cast<double>(count));
     }

@@ -97,7 +97,8 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
     const auto known = memory_room_now();
     // Whether the conductor of a model takes what is lent is not known before it is found.
     const bool lent = lends && (directory || !blocks);
-    const auto wanted = (blocks ? o.cache.dram_bytes : 0) + (lent ? o.store.dram_bytes : 0);
+    const auto wanted =
+        (blocks ? o.cache.dram_bytes + o.store.shared_bytes : 0) + (lent ? o.store.dram_bytes : 0);
     if (wanted == 0 || !known) return {};
     const std::string what = !lent ? "cache-dram" : blocks ? "cache-dram and store-dram" : "store-dram";
     auto fits = check_arena_fits(what, wanted, *known);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <csignal>
 #include <cstdio>
@@ -279,8 +280,28 @@ result<void> process::lend_segment(std::uint16_t control_port) {
   }
   segment.gate_port = o.store.gate_port;
   segment.directory.own_host = host_at(o.store.location, this_host());
+  if (o.store.shared_bytes > 0) {
+    segment.shared_bytes = o.store.shared_bytes;
+    segment.bytes += o.store.shared_bytes;
+    segment.other = [this, shard = local_.shard](std::uint64_t withheld) { return ask_blocks(shard, withheld); };
+  }
   objects_->lend(std::move(segment));
   return {};
+}
+
+/// Nothing, where the shard is too busy, or gone: then nothing changes hands.
+std::optional<boundary_report> process::ask_blocks(const cache_shard_actor& shard, std::uint64_t withheld) {
+  constexpr auto limit = std::chrono::seconds(2);
+  std::optional<boundary_report> stands;
+  caf::scoped_actor self{*system_};
+  self->request(shard, limit, withhold_atom_v, withheld)
+      .receive(
+          [&](const boundary_state& s) {
+            stands = {s.withheld_bytes, s.bytes, s.idle_bytes, s.given_up, {}};
+            if (s.coldest_ns >= 0) stands->coldest = duration{s.coldest_ns};
+          },
+          [](const caf::error&) {});
+  return stands;
 }
 
 void process::directory_found(const std::string& text) {

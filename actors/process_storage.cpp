@@ -18,7 +18,12 @@
 namespace mooncaf {
 
 result<void> process::open_memory() {
-  auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes);
+  const auto shared = opts().store.shared_bytes;
+  if (shared > 0 && context_->layout.pieces().count > 1)
+    return fail(ec::invalid_argument,
+                "store-dram-shared: blocks that lie in pieces (l2-layout) have no pages of their own to give; leave "
+                "l2-layout as it is, or give no --store-dram-shared");
+  auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes + shared);
   if (!memory) return fail(memory.error());
   context_->memory = std::make_shared<arena>(std::move(*memory));
   const auto& layout = context_->layout;

@@ -110,7 +110,7 @@ void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capa
   if (role == worker_role::decode) {
     const auto& layout = context_->layout;
     w.memory_tokens =
-        context_->memory->size_bytes() / layout.block_bytes() * layout.block_tokens / opts().decode.instances;
+        (context_->memory->size_bytes() - opts().store.shared_bytes) / layout.block_bytes() * layout.block_tokens / opts().decode.instances;
   }
   info_.workers.push_back(std::move(w));
 }

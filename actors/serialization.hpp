@@ -85,7 +85,7 @@ auto inspect(Inspector& f, worker_load& x) {
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
   return fields(f, "shard_status", x, x.slots_total, x.slots_free, x.slots_reserved, x.slots_committed,
-                x.slots_pinned, x.slots_private, x.slots_quarantined, x.ssd_blocks, x.ssd_bytes,
+                x.slots_pinned, x.slots_private, x.slots_quarantined, x.slots_withheld, x.ssd_blocks, x.ssd_bytes,
                 x.ssd_capacity_bytes, x.ssd_written_bytes, x.ssd_copies, x.ssd_evictions,
                 x.ssd_copies_dropped, x.ssd_last_copies_kept, x.owners, x.evictions, x.evictions_lost,
                 x.hits_device, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes, x.ssd_read_bytes_per_s, x.ssd_latency_ns,
@@ -106,6 +106,10 @@ template <class Inspector>
 auto inspect(Inspector& f, rail_status& x) {
   return fields(f, "rail_status", x, x.name, x.address, x.up, x.bytes, x.slices, x.retries, x.failures,
                 x.latency_ns, x.last_error);
+}
+template <class Inspector>
+auto inspect(Inspector& f, boundary_state& x) {
+  return fields(f, "boundary_state", x, x.withheld_bytes, x.bytes, x.idle_bytes, x.given_up, x.coldest_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, transfer_report& x) {
@@ -222,6 +226,7 @@ CAF_ADD_TYPE_ID(mooncaf, (mooncaf::device_kv_stats))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::path_status))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::rail_status))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::transfer_report))
+CAF_ADD_TYPE_ID(mooncaf, (mooncaf::boundary_state))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::node_report))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::generate_job))
 CAF_ADD_TYPE_ID(mooncaf, (mooncaf::kv_target))
@@ -262,6 +267,7 @@ CAF_ADD_ATOM(mooncaf, mooncaf, fetch_atom, "fetch")
 CAF_ADD_ATOM(mooncaf, mooncaf, found_atom, "found")
 CAF_ADD_ATOM(mooncaf, mooncaf, first_atom, "first")
 CAF_ADD_ATOM(mooncaf, mooncaf, flush_atom, "flush")
+CAF_ADD_ATOM(mooncaf, mooncaf, withhold_atom, "withhold")
 CAF_ADD_ATOM(mooncaf, mooncaf, follow_atom, "follow")
 CAF_ADD_ATOM(mooncaf, mooncaf, hello_atom, "hello")
 CAF_ADD_ATOM(mooncaf, mooncaf, job_atom, "job")

@@ -40,6 +40,7 @@ options default_options() {
   o.cache.flush_limit = defaults::cache::flush_limit;
   o.cache.lease_ttl = defaults::cache::lease_ttl;
   o.store.dram_bytes = defaults::store::dram_size;
+  o.store.shared_bytes = defaults::store::dram_shared;
   o.store.ssd_bytes = defaults::store::ssd_size;
   o.store.write_policy = defaults::store::write_policy;
   o.store.selective_hits = defaults::store::selective_hits;

@@ -278,6 +278,26 @@ result<void> check_location(const store_options& o) {
                                         "'.', with '/' between them, the widest first");
 }
 
+/// Memory that objects and blocks share has to be some that both have, and that can change hands.
+static result<void> check_shared(const options& o) {
+  constexpr std::uint64_t least = 4 * MiB;
+  const auto& c = o.cluster;
+  const auto refused = [](const std::string& why) {
+    return fail(ec::invalid_argument, "store-dram-shared: " + why);
+  };
+  if (o.store.shared_bytes == 0) return {};
+  if (o.store.shared_bytes < least) return refused("at least 4MiB, since it changes hands 2 MiB at a time; 0B: none");
+  if (!serves_model(o) || !c.cache || o.store.dram_bytes == 0)
+    return refused("for nodes that keep objects and a model's KV blocks; give --model, the role cache and --store-dram SIZE");
+  if (o.rdma.enabled)
+    return refused("a NIC keeps the pages of memory that it has registered, so none could change hands; give --rdma false");
+  if ((c.prefill || c.decode) && (o.model.device == "linked" || config::cuda_ordinal(o.model.device)))
+    return refused(
+        "a device keeps the pages of memory that it copies from and to, so none could change hands; give --device cpu, "
+        "or share memory on a node of the role cache alone");
+  return {};
+}
+
 result<void> check_watermarks(const store_options& o) {
   if (o.low_watermark <= o.high_watermark) return {};
   return fail(ec::invalid_argument,
@@ -330,6 +350,7 @@ result<void> check_serving(const options& o) {
                 "store-dram: without a model a cache holds objects alone, and lends nothing as it is; give "
                 "--store-dram "
                 "SIZE, or --model");
+  if (const auto fit = check_shared(o); !fit) return fit;
   if (!o.store.ssd_path.empty() && (!c.cache || o.store.dram_bytes == 0))
     return fail(ec::invalid_argument,
                 "store-ssd-path: an SSD is lent beside memory; give --store-dram SIZE and the role cache");

@@ -113,6 +113,7 @@ struct cache_options {
 struct store_options {
   std::optional<host_port> listen;  ///< conductor: the directory; see `directory_listen`
   std::uint64_t dram_bytes = 0;     ///< cache: lent to the conductor's directory, if it has one; 0: nothing
+  std::uint64_t shared_bytes = 0;   ///< cache: beside both, for objects and KV blocks, whichever need it more
   std::string ssd_path;             ///< cache: lent beside it; empty: none
   std::uint64_t ssd_bytes = 0;
   write_policy_choice write_policy = write_policy_choice::write_back;

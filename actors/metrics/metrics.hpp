@@ -37,7 +37,7 @@ class metrics {
   void set_waiting(double requests);
   void set_cache_usage(double share);  ///< of slots that are neither free nor evictable, [0, 1]
   /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private",
-  /// "quarantined", "ssd".
+  /// "quarantined", "withheld", "ssd".
   void set_blocks(const std::string& state, double count);
   /// A worker's device failed. @param role  "prefill" or "decode".
   void device_failed(const std::string& role);

@@ -271,6 +271,7 @@ class store_door::impl {
                      {"host", s.view.host},
                      {"bytes", s.view.bytes},
                      {"used_bytes", s.view.bytes - s.view.free_bytes},
+                     {"withheld_bytes", s.view.withheld_bytes},
                      {"draining", s.view.draining}});
       names += s.view.name + "\n";
     }
@@ -464,6 +465,11 @@ std::string metrics_text(const directory_figures& figures,
   };
   by_segment("mooncaf_store_segment_capacity_bytes", "Room of a segment, in memory or on SSD.", true, true);
   by_segment("mooncaf_store_segment_allocated_bytes", "What of it is taken.", false, true);
+  e.family("mooncaf_store_segment_withheld_bytes", "gauge",
+           "Memory of a segment that its lender uses for KV blocks meanwhile; not in its capacity.");
+  for (const auto& s : segments)
+    if (s.view.kind == medium::dram)
+      e.sample(s.view.withheld_bytes, label("segment", s.view.name) + "," + label("host", s.view.host));
   by_segment("segment_total_capacity_bytes", "As Mooncake's master has it: memory of a segment.", true,
              false);
   by_segment("segment_allocated_bytes", "The same: what of it is taken.", false, false);

@@ -308,10 +308,12 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
                    {"bytes", s.view.bytes},
                    {"used_bytes", used},
                    {"medium", to_string(s.view.kind)},
+                   {"withheld_bytes", s.view.withheld_bytes},
                    {"draining", s.view.draining}});
     if (!common.json)
       io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of "
              << readable(s.view.bytes) << "  " << (same_host(s.view.host, this_host()) ? "on this host" : "elsewhere")
+             << (s.view.withheld_bytes > 0 ? ", KV blocks have " + readable(s.view.withheld_bytes) : "")
              << (s.view.draining ? ", draining" : "") << "\n";
   }
   if (common.json) io.out << print(all);

@@ -74,7 +74,7 @@ function show(f){
   push('copies',c.objects?c.replicas/c.objects:null);
   before={c,now};
   draw('hit',1);draw('fill',1);draw('evictions');draw('objects');draw('copies');
-  $('segments').innerHTML=row([['Segment'],['Host'],['Size',1],['In use',1],['']],'th')+f.segments.map(s=>row([[esc(s.name)+(s.medium=='ssd'?' (SSD)':'')+(s.draining?' (draining)':'')],[esc(s.host)],
+  $('segments').innerHTML=row([['Segment'],['Host'],['Size',1],['In use',1],['']],'th')+f.segments.map(s=>row([[esc(s.name)+(s.medium=='ssd'?' (SSD)':'')+(s.withheld_bytes?' (KV blocks have '+size(s.withheld_bytes)+')':'')+(s.draining?' (draining)':'')],[esc(s.host)],
     [size(s.bytes),1],[percent(s.used_bytes/s.bytes),1],['<div class="bar"><i style="width:'+100*s.used_bytes/s.bytes+'%"></i></div>']])).join('');
   $('hottest').innerHTML=row([['Object'],['Reads in a second',1],['Size',1],['Replicas',1]],'th')+f.hottest.map(h=>row([
     ['<div class="key">'+(h.tenant?esc(h.tenant)+': ':'')+esc(h.key)+'</div>'],[h.reads_per_s.toFixed(1),1],[size(h.bytes),1],[h.replicas,1]])).join('');
@@ -140,6 +140,7 @@ nlohmann::json as_json(const store_picture& picture) {
                     {"bytes", s.view.bytes},
                     {"used_bytes", s.view.bytes - s.view.free_bytes},
                     {"medium", to_string(s.view.kind)},
+                    {"withheld_bytes", s.view.withheld_bytes},
                     {"draining", s.view.draining}});
   return {{"counts",
            {{"objects", c.objects},

@@ -45,6 +45,10 @@ result<std::uint16_t> store_share::open_directory(const host_port& at, const sto
 
 void store_share::lend(segment_lender_options segment) {
   segment_ = std::move(segment);
+  segment_.divided = [this](const shared_memory_figures& now) {
+    std::lock_guard lock{mutex_};
+    divided_ = now;
+  };
   segment_.log = [](std::string_view text) { log_warn("store", {{"segment", std::string{text}}}); };
   keeper_ = std::thread{[this] { keep(); }};
 }
@@ -105,6 +109,7 @@ std::string store_share::metrics_text() {
   std::unique_lock lock{mutex_};
   const auto own = own_;
   const auto lent = lent_bytes_;
+  const auto divided = divided_;
   const bool lends = keeper_.joinable();
   lock.unlock();
   std::string text;
@@ -113,6 +118,17 @@ std::string store_share::metrics_text() {
         "# HELP mooncaf_store_lent_bytes Memory of this process that is lent to the object store.\n"
         "# TYPE mooncaf_store_lent_bytes gauge\nmooncaf_store_lent_bytes " +
         std::to_string(lent) + "\n";
+  if (divided.shared_bytes > 0) {
+    const auto both = [&](const std::string& name, const char* type, const char* help, std::uint64_t blocks,
+                          std::uint64_t objects) {
+      text += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name + "{side=\"blocks\"} " +
+              std::to_string(blocks) + "\n" + name + "{side=\"objects\"} " + std::to_string(objects) + "\n";
+    };
+    both("mooncaf_store_shared_bytes", "gauge", "What KV blocks and objects have of the memory that both share.",
+         divided.other_bytes, divided.object_bytes);
+    both("mooncaf_store_shared_slabs_total", "counter", "Pieces of it that went to either.", divided.slabs_to_other,
+         divided.slabs_to_objects);
+  }
   if (own.port == 0) return text;
   std::lock_guard one_at_a_time{asking_};
   if (!client_) {

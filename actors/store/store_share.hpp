@@ -54,6 +54,7 @@ class store_share {
   host_port wanted_;
   bool stopping_ = false;
   std::uint64_t lent_bytes_ = 0;
+  shared_memory_figures divided_;
   segment_lender_options segment_;
   std::thread keeper_;
 };

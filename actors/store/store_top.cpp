@@ -154,6 +154,7 @@ std::vector<std::string> lines_of(const moment& now, const std::optional<rates>&
     all.push_back(left(printable(s.view.name), 20) + "  " + left(printable(s.view.host), 16) + "  " +
                   right(readable(s.view.bytes), 10) + "  " +
                   filled(s.view.bytes - s.view.free_bytes, s.view.bytes) +
+                  (s.view.withheld_bytes > 0 ? " KV blocks have " + readable(s.view.withheld_bytes) : "") +
                   (s.view.draining ? " draining" : ""));
   all.push_back("");
   all.push_back(right("READS/S", 9) + "  " + right("SIZE", 10) + "  " + right("REPLICAS", 8) + "  READ MOST");

@@ -168,6 +168,13 @@ struct worker_load {
   std::string failure;  ///< of its device: it computes nothing any more; empty: it works
 };
 
+/// How much of the memory that blocks share with objects of the store they do without, and what they would give
+/// up next; see storage/memory_boundary.hpp.
+struct boundary_state {
+  std::uint64_t withheld_bytes = 0, bytes = 0, idle_bytes = 0, given_up = 0;
+  std::int64_t coldest_ns = -1;  ///< -1: nothing may go
+};
+
 /// State of one shard, for the live page, the metrics and the integrity check.
 struct shard_status {
   std::uint64_t slots_total = 0;
@@ -177,6 +184,7 @@ struct shard_status {
   std::uint64_t slots_pinned = 0;
   std::uint64_t slots_private = 0;
   std::uint64_t slots_quarantined = 0;
+  std::uint64_t slots_withheld = 0;  ///< not in `slots_total`: objects of the store have their memory
   std::uint64_t ssd_blocks = 0;
   std::uint64_t ssd_bytes = 0;
   std::uint64_t ssd_capacity_bytes = 0;    ///< 0: there is no SSD

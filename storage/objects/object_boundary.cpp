@@ -21,16 +21,20 @@ withheld_run pages_in(std::uint64_t offset, std::uint64_t bytes) {
 
 /// Takes one free run. @returns false if there is none.
 bool object_table::withhold_some(segment& s, std::uint64_t bytes) {
-  const auto most = std::clamp(bytes, shortest_run, longest_run);
+  const auto most = std::clamp((bytes + page - 1) / page * page, shortest_run, longest_run);
   for (auto wanted = most;; wanted = std::max(wanted / 2, shortest_run)) {
-    const auto room = wanted + page;  // so that there are so many whole pages wherever it begins
-    if (const auto extent = s.space.allocate(room)) {
-      const auto taken = offset_allocator::rounded(room);
-      const auto pages = pages_in(extent->offset, taken);
-      s.withheld.push_back({pages, extent->handle, taken});
+    for (const auto room : {wanted, wanted + page}) {  // the longer has so many whole pages wherever it begins
+      const auto extent = s.space.allocate(room);
+      if (!extent) continue;
+      const auto pages = pages_in(extent->offset, room);
+      if (pages.bytes < wanted) {
+        s.space.release(extent->handle);
+        continue;
+      }
+      s.withheld.push_back({pages, extent->handle, room});
       s.withheld_bytes += pages.bytes;
-      s.withheld_room += taken;
-      total_bytes_ -= taken;
+      s.withheld_room += room;
+      total_bytes_ -= room;
       return true;
     }
     if (wanted == shortest_run) return false;

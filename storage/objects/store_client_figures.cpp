@@ -53,6 +53,7 @@ result<std::vector<store_wire::mounted_segment>> store_client::lent() {
     }
     known->view.bytes += part.view.bytes;
     known->view.free_bytes += part.view.free_bytes;
+    known->view.withheld_bytes += part.view.withheld_bytes;
     known->view.draining = known->view.draining || part.view.draining;
   }
   return merged;

@@ -30,6 +30,7 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
     std::map<owner_id, std::vector<pinned_block>> pinned;
     std::vector<io_job> running;
     std::map<block_key, storage_tier> announced;
+    std::size_t most_withheld = 0, ever_withheld = 0;
     for (int step = 0; step < 3000; ++step) {
       now += std::chrono::milliseconds(below(50));
       if (below(10) == 0) owners.push_back(owner_id{next_owner++});
@@ -42,7 +43,18 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
         std::erase(owners, dead);
         if (owners.empty()) owners.push_back(owner_id{next_owner++});
       };
-      switch (below(10)) {
+      switch (below(11)) {
+        case 10: {  // something else takes memory, writes into it, and gives it back
+          const auto wanted = static_cast<std::size_t>(below(16));
+          for (const auto slot : f.store.withhold(wanted, static_cast<std::size_t>(below(8)))) {
+            const auto bytes = std::span{f.store.slot(slot).address, block_bytes};
+            std::fill(bytes.begin(), bytes.end(), std::byte{0xEE});
+          }
+          REQUIRE(f.store.integrity().withheld <= std::max<std::size_t>(wanted, most_withheld));
+          most_withheld = f.store.integrity().withheld;
+          ever_withheld = std::max(ever_withheld, most_withheld);
+          break;
+        }
         case 0:
         case 1: {
           const auto from = f.store.match(keys_of(names)).total();
@@ -147,6 +159,8 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
     for (const auto& job : running) done.push_back(f.disk.run(job));
     f.store.complete(done);
     f.drain();
+    CHECK(ever_withheld > 8);
+    CHECK(f.store.withhold(0).empty());
     f.check();
     CHECK(f.store.integrity().owners == 0);
     CHECK(f.store.integrity().pinned == 0);

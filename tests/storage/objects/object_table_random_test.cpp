@@ -49,6 +49,8 @@ struct contest {
   std::vector<writing> open;
   std::vector<std::pair<time_point, writing>> rooms;  // for what has no key yet, and when they end
   std::map<std::uint32_t, std::uint64_t> segments;
+  std::map<std::uint32_t, std::vector<withheld_run>> withheld;  ///< by segment: where no object may lie
+  std::uint64_t withheld_most = 0;
   int names = 0, striped = 0, named = 0;
 
   std::string key() { return "key-" + std::to_string(random() % 60); }
@@ -92,6 +94,7 @@ struct contest {
     std::advance(gone, static_cast<std::ptrdiff_t>(random() % segments.size()));
     const auto id = gone->first;
     segments.erase(gone);
+    withheld.erase(id);
     table.unmount(id, now);
     for (auto& w : open) lose(w.places, w.size, id);
     std::erase_if(open, [&](const writing& w) { return w.places.empty(); });
@@ -210,6 +213,38 @@ struct contest {
     else if (o.lease_end > now) o.lease_end = now + 10s;  // who reads it is protected anew
   }
 
+  /// A lender takes some of a segment for something else, after giving back what it had taken before.
+  void withhold() {
+    if (segments.empty()) return;
+    auto which = segments.begin();
+    std::advance(which, static_cast<std::ptrdiff_t>(random() % segments.size()));
+    const auto [id, bytes] = *which;
+    REQUIRE(table.withhold(id, 0, now)->withheld_bytes == 0);
+    REQUIRE(table.take_withheld(id).empty());
+    withheld.erase(id);
+    const auto wanted = random() % 2 * (random() % bytes / (4 * KiB) * (4 * KiB));
+    std::uint64_t before = 0;
+    for (int asked = 0; asked < 3; ++asked) {  // once more is no harm
+      const auto stands = table.withhold(id, wanted, now);
+      REQUIRE(stands);
+      REQUIRE(stands->withheld_bytes >= before);
+      before = stands->withheld_bytes;
+      for (const auto& run : table.take_withheld(id)) {
+        REQUIRE(run.offset % (4 * KiB) == 0);
+        REQUIRE(run.bytes % (4 * KiB) == 0);
+        REQUIRE(run.offset + run.bytes <= bytes);
+        withheld[id].push_back(run);
+      }
+      std::uint64_t told = 0;
+      for (const auto& run : withheld[id]) told += run.bytes;
+      REQUIRE(told == stands->withheld_bytes);
+      REQUIRE(stands->bytes + told <= bytes);
+    }
+    withheld_most = std::max(withheld_most, before);
+    for (const auto& [k, o] : there)
+      if (o.hard || o.lease_end > now) REQUIRE(table.look(k, now).code == store_code::ok);
+  }
+
   void find() {
     const auto k = key();
     const auto seen = table.find(k, now);
@@ -264,6 +299,8 @@ struct contest {
       if (at != taken.begin() && std::prev(at)->first.first == p.segment)
         REQUIRE(std::prev(at)->first.second + std::prev(at)->second <= p.offset);
     };
+    for (const auto& [id, runs] : withheld)
+      for (const auto& run : runs) take({id, run.offset, run.bytes});
     for (const auto& w : open)
       for (const auto& p : w.places) take(p);
     for (const auto& [until, w] : rooms)
@@ -274,7 +311,7 @@ struct contest {
   }
 
   void step() {
-    switch (random() % 19) {
+    switch (random() % 20) {
       case 0:
         now += std::chrono::milliseconds(random() % 4000);
         std::erase_if(rooms, [&](const auto& room) { return room.first <= now; });
@@ -300,6 +337,8 @@ struct contest {
         return reserve_ahead();
       case 18:
         return name();
+      case 19:
+        return random() % 3 == 0 ? withhold() : reserve();
       default:
         return reserve();
     }
@@ -309,7 +348,7 @@ struct contest {
 }  // namespace
 
 TEST_CASE("whatever is done in whatever order, a published object is whole and alone in its place, or gone") {
-  int striped = 0, named = 0;
+  int striped = 0, named = 0, withheld = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     contest c{seed};
@@ -330,9 +369,17 @@ TEST_CASE("whatever is done in whatever order, a published object is whole and a
     REQUIRE(c.table.consistent());
     CHECK(end.objects == 0);
     CHECK(end.free_bytes == end.total_bytes);
+    std::uint64_t all = 0;
+    for (const auto& [id, bytes] : c.segments) {
+      REQUIRE(c.table.withhold(id, 0, c.now));
+      all += bytes;
+    }
+    CHECK(c.table.counts().free_bytes == all);
+    withheld += c.withheld_most > 0;
     striped += c.striped;
     named += c.named;
   }
   CHECK(striped > 100);
   CHECK(named > 100);
+  CHECK(withheld > 50);
 }
