@@ -211,14 +211,12 @@ class block_store {
   /// Evicts the next victim. @returns false if there is none.
   bool evict_one();
   std::size_t free_slots() const noexcept { return slots_.free_count(); }
-<<<<<<< HEAD
   prefix_tree& tree() noexcept { return *tree_; }
   const prefix_tree& tree() const noexcept { return *tree_; }
   /// What is known of a block in memory or on SSD. @pre it is
   held_block at(prefix_tree::handle h) const noexcept;
   /// Of a block on SSD, which has come there.
   void set_checksum(prefix_tree::handle h, std::uint64_t checksum);
-=======
 
   // ---- memory that something else may have ----
 
@@ -231,23 +229,6 @@ class block_store {
   std::size_t withheld() const noexcept { return withheld_.size(); }
   /// When the next victim was used last; nothing if there is none.
   std::optional<std::uint64_t> coldest_use() const noexcept;
-  /// Blocks in DRAM whose parent is `key`, whether or not that one is in DRAM itself.
-  std::uint32_t children_in_dram(const block_key& key) const noexcept { return index_.children_of(key); }
-  /// Uses of a block since it came into DRAM; 0 if it is not there.
-  std::uint32_t uses(const block_key& key) const noexcept;
-  /// Time in which uses are counted, which no clock shows: that of the latest one. Of all tiers of a node.
-  std::uint64_t time() const noexcept { return time_; }
-  /// It is at least `now`, where another tier counted. @returns one that is later than all before.
-  std::uint64_t next_time(std::uint64_t now = 0) noexcept { return time_ = std::max(time_ + 1, now); }
-  /// Of a block in DRAM.
-  std::uint64_t last_used(const block_directory::entry& e) const noexcept {
-    return index_.last_used(records_[e.slot].handle);
-  }
-  /// Blocks on SSD that came into DRAM, or left it, since the last call; if `note_moves`.
-  std::vector<block_key> take_moved() { return std::exchange(moved_, {}); }
-  block_directory& directory() noexcept { return directory_; }
-  const block_directory& directory() const noexcept { return directory_; }
->>>>>>> 8d38e38 (Divide memory between objects and a node's KV blocks by which would evict the warmer: the decision, and both sides of it)
 
   // ---- seen from outside ----
 
@@ -299,20 +280,11 @@ class block_store {
   std::vector<slot_record> records_;
   std::unordered_map<owner_id, owner_record> owners_;
   std::unordered_map<pin_id, pin_record> pins_;
-<<<<<<< HEAD
   std::shared_ptr<prefix_tree> tree_;
   prefix_tree::tier& dram_;
   std::vector<content> contents_;  // by handle
-  std::size_t count_[5] = {};
-=======
-  block_directory directory_;
-  eviction_index index_;
   std::size_t count_[states] = {};
   std::vector<std::uint32_t> withheld_;
-  std::uint64_t time_ = 0;
-  bool note_moves_;
-  std::vector<block_key> moved_;
->>>>>>> 8d38e38 (Divide memory between objects and a node's KV blocks by which would evict the warmer: the decision, and both sides of it)
   std::uint64_t next_pin_ = 1;
   store_stats stats_;
 };

@@ -87,7 +87,7 @@ block_snapshot tiered_store::snapshot() const {
 std::vector<owner_id> tiered_store::expire(time_point now) {
   const auto lock = locked();
   now_ = now;
-  used_.note(store_.time(), now);
+  used_.note(store_.tree().time(), now);
   if (refusal_ && now_ >= write_after_ && writes_pending_ == 0) {
     write_wanted();
     evict_ahead();

@@ -8,6 +8,7 @@
 namespace mooncaf {
 
 std::vector<std::uint32_t> tiered_store::withhold(std::size_t slots, std::size_t most) {
+  const auto lock = locked();
   const auto has = store_.withheld();
   if (has >= slots) {
     store_.give_back(has - slots);
@@ -25,6 +26,7 @@ std::vector<std::uint32_t> tiered_store::withhold(std::size_t slots, std::size_t
 }
 
 boundary_report tiered_store::boundary() const {
+  const auto lock = locked();
   const auto n = store_.integrity();
   const auto block = store_.block_bytes();
   const bool ahead = options_.ssd && writes_on_eviction(options_.write);
