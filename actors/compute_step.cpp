@@ -28,6 +28,7 @@ void compute_step::run() {
     if (runner.checks()) last.checksums = item.checksums;
     item.written_from = item.start;
     last.may_stay = item.may_stay;
+    last.arrival = item.arrival.get();
     if (item.stream && item.stream->reads_device()) last.reader = item.stream.get();
     last.written_from = &item.written_from;
     rows += last.want_logits ? 1 : 0;

@@ -13,6 +13,7 @@
 #include "actors/kv_stream.hpp"
 #include "gpu/device_failure.hpp"
 #include "runtime/model/forward_pass.hpp"
+#include "runtime/model/kv_arrival.hpp"
 #include "runtime/model/sampler.hpp"
 
 namespace mooncaf {
@@ -40,6 +41,7 @@ struct step_item {
   std::size_t top = 0;  ///< … with so many alternatives
   pooling_kind pooling = pooling_kind::none;
   std::shared_ptr<const std::atomic<bool>> cancelled;
+  std::shared_ptr<kv_arrival> arrival;  ///< see `batch_item`
   bool may_stay = false;  ///< nobody but this device needs the KV of `tokens` yet
 
   chosen_token chosen;  ///< where the pass chooses the token itself, before it becomes `token`

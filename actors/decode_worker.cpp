@@ -8,6 +8,7 @@
 #include "actors/conversions.hpp"
 #include "actors/executor.hpp"
 #include "actors/job_sampler.hpp"
+#include "actors/kv_piece.hpp"
 #include "actors/stray_errors.hpp"
 
 namespace mooncaf {
@@ -29,7 +30,9 @@ decode_worker::decode_worker(caf::actor_config& config, context_ptr context, wor
       intake_(context_->id, context_->layout.block_tokens,
               context_->opts.decode.max_queue + context_->opts.decode.max_batch),
       batch_(decode_batch_options{.max_batch = context_->opts.decode.max_batch,
-                                  .aging = context_->opts.scheduler.ttft_slo}) {}
+                                  .aging = context_->opts.scheduler.ttft_slo}) {
+  if (context_->device_blocks && links_.loads) loads_ = context_->hardware->make_copy_queue();
+}
 
 decode_worker_actor::behavior_type decode_worker::make_behavior() {
   outlive_stray_errors(*this);
@@ -155,7 +158,7 @@ void decode_worker::carry_out(const decode_action::reserve& order) {
 }
 
 void decode_worker::carry_out(const decode_action::receive& order) {
-  const auto& request = *requests_.at(order.owner);
+  auto& request = *requests_.at(order.owner);
   const auto& claim = intake_.find(order.owner)->claim;
   kv_target target;
   target.id = request.job.id;
@@ -164,9 +167,13 @@ void decode_worker::carry_out(const decode_action::receive& order) {
   target.have_blocks = claim.have();
   for (auto i = claim.have(); i < claim.slots().size(); ++i)
     target.offsets.push_back(context_->slot_offset(claim.slots()[i]));
-  board_->open(order.owner, [self = decode_worker_actor{this}, id = request.job.id](bool complete) {
-    caf::anon_send(self, landed_atom_v, id, complete);
-  });
+  reserve_on_device(request);
+  board_->open(
+      order.owner,
+      [self = decode_worker_actor{this}, id = request.job.id](bool complete) {
+        caf::anon_send(self, landed_atom_v, id, complete);
+      },
+      load_as_it_lands(request, claim.have()));
   send(links_.shard, fence_atom_v, order.owner);
   send(caf::actor_cast<prefill_worker_actor>(request.job.prefill), target_atom_v, std::move(target));
 }
@@ -186,7 +193,13 @@ void decode_worker::carry_out(const decode_action::withdraw& order) {
 
 void decode_worker::carry_out(const decode_action::release& order) {
   if (context_->device_blocks) context_->device_blocks->let_go(order.owner);
-  send(links_.shard, release_atom_v, order.owner);
+  const auto i = requests_.find(order.owner);
+  const auto arrival = i == requests_.end() ? nullptr : std::exchange(i->second->arrival, nullptr);
+  if (!arrival || arrival->loaded()) return send(links_.shard, release_atom_v, order.owner);
+  // Copies under way read its slots.
+  const auto let_go = [this, owner = order.owner] { send(links_.shard, release_atom_v, owner); };
+  request(links_.loads, caf::infinite, run_atom_v, make_task([arrival] { arrival->stop(); }))
+      .then([let_go](const task_ptr&) { let_go(); }, [let_go](const caf::error&) { let_go(); });
 }
 
 void decode_worker::carry_out(const decode_action::stop_prefill& order) {
@@ -214,8 +227,60 @@ void decode_worker::carry_out(attempt_failed& message) {
   send(caf::actor_cast<gateway_actor>(gateway), failed_atom_v, std::move(message));
 }
 
+// ---- the prompt on its way to the device
+// ----------------------------------------------------------------------------------
+
+void decode_worker::reserve_on_device(live& request) {
+  if (!loads_) return;
+  const auto block_tokens = context_->layout.block_tokens;
+  const auto tokens = static_cast<std::uint32_t>(request.job.tokens.size());
+  // Not at the cost of those who run here: what they need would leave, and come back with each step.
+  std::uint64_t blocks = context_->layout.blocks_for(tokens);
+  for (const auto& [owner, other] : requests_) {
+    if (other->running) blocks += other->position / block_tokens + 1;
+    else if (other->arrival) blocks += context_->layout.blocks_for(other->job.tokens.size());
+  }
+  if (blocks > context_->device_blocks->stats().blocks) return;
+  locate(request);
+  request.arrival = kv_arrival::make(context_->device_blocks, loads_,
+                                     {request.job.id.owner(), request.job.keys, request.blocks, tokens}, context_);
+}
+
+landing_board::piece_callback decode_worker::load_as_it_lands(const live& request, std::uint32_t have_blocks) {
+  const auto& arrival = request.arrival;
+  if (!arrival || arrival->loaded()) return {};
+  const auto tell = [loads = links_.loads, arrival](const kv_piece& what) {
+    caf::anon_send(loads, run_atom_v, make_task([arrival, what] {
+                     for (std::uint32_t layer = 0; layer < what.layers; ++layer)
+                       arrival->landed(what.layer + layer, what.first, what.last);
+                   }));
+  };
+  // What this node had already need not wait for the rest.
+  if (const auto& layout = context_->layout; have_blocks > 0)
+    tell({0, 0, have_blocks * layout.block_tokens, layout.n_layers});
+  return tell;
+}
+
+bool decode_worker::joins_when_loaded(std::uint64_t owner, live& request) {
+  if (!request.arrival) reserve_on_device(request);
+  const auto arrival = request.arrival;
+  if (!arrival || arrival->loaded()) return false;
+  this->request(links_.loads, caf::infinite, run_atom_v, make_task([arrival] { arrival->finish(); }))
+      .then([this, owner, arrival](const task_ptr&) {
+        if (arrival->failure()) look_after_device(arrival->failure());
+        act();
+        if (requests_.contains(owner)) join(owner);
+        act();
+      });
+  return true;
+}
+
 void decode_worker::carry_out(const decode_action::join& order) {
-  auto& request = *requests_.at(order.owner);
+  if (!joins_when_loaded(order.owner, *requests_.at(order.owner))) join(order.owner);
+}
+
+void decode_worker::join(std::uint64_t owner) {
+  auto& request = *requests_.at(owner);
   const auto& job = request.job;
   locate(request);
   request.position = static_cast<std::uint32_t>(job.tokens.size());
@@ -223,15 +288,15 @@ void decode_worker::carry_out(const decode_action::join& order) {
   const auto tail = job.keys.size() * context_->layout.block_tokens;
   request.unnamed.assign(job.tokens.begin() + static_cast<std::ptrdiff_t>(tail), job.tokens.end());
   auto sample = make_sampler(*context_, job);
-  if (!sample) return intake_.fail(order.owner, sample.error(), false);
+  if (!sample) return intake_.fail(owner, sample.error(), false);
   request.sample = std::move(*sample);
-  const auto first = intake_.find(order.owner)->done->first.id;
+  const auto first = intake_.find(owner)->done->first.id;
   request.sample->accept(first);
   request.next = first;
   const auto entry = entry_of(request);
   if (job.placement.check_at_decode && job.tokens.size() == job.prompt_tokens) {
     if (const auto refused = batch_.check(entry, links_.steps, duration{job.tbt_slo_ns}))
-      return intake_.refuse(order.owner, refused->cause, refused->retry_after);
+      return intake_.refuse(owner, refused->cause, refused->retry_after);
   }
   batch_.push(entry);
   step();
@@ -269,6 +334,7 @@ void decode_worker::step() {
     item.sample = request->sample;
     item.adapter = adapter_of(*context_, request->job);
     item.may_stay = true;
+    item.arrival = std::exchange(request->arrival, nullptr);
     intake_.step_begun(id.value);
     items.push_back(std::move(item));
   }

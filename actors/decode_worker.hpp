@@ -2,6 +2,12 @@
 // A decode worker: receives the KV of prompts (`decode_intake`), runs the continuous batch, publishes the
 // blocks that it fills.
 //
+// On a device with memory of its own a prompt goes on to the device while it lands (`kv_arrival`), on a thread
+// beside the steps, and joins the batch when it is there: nobody in the batch waits for somebody else's load.
+//
+//   landing_board ── piece ──► links.loads: kv_arrival ──► device            step: takes the blocks over
+//                 └─ all ────► decode_worker ── finish ──► (same) ── loaded ──► batch ──┘
+//
 // A running request that needs a block when none is to be had gives its place back: the gateway places it
 // again, and its published blocks make that cheap.
 
@@ -44,6 +50,7 @@ class decode_worker final : public decode_worker_actor::base {
     block_keys_t keys;                  ///< of the full blocks before it
     std::shared_ptr<sampler> sample;
     bool running = false;
+    std::shared_ptr<kv_arrival> arrival;  ///< of its prompt on the device, until its first step has begun
   };
   using live_ptr = std::shared_ptr<live>;
 
@@ -57,6 +64,13 @@ class decode_worker final : public decode_worker_actor::base {
   void carry_out(const decode_action::confirm& order);
   void carry_out(decode_action::commit& order);
   void carry_out(const decode_action::join& order);
+  void join(std::uint64_t owner);
+  /// Room on the device for its prompt; nothing if there is none, or no such device.
+  void reserve_on_device(live& request);
+  /// What lands goes on to the device. @returns whom the board is to tell.
+  landing_board::piece_callback load_as_it_lands(const live& request, std::uint32_t have_blocks);
+  /// @returns whether it joins later, when its prompt is on the device.
+  bool joins_when_loaded(std::uint64_t owner, live& request);
   void carry_out(const decode_action::withdraw& order);
   void carry_out(const decode_action::release& order);
   void carry_out(const decode_action::stop_prefill& order);
@@ -84,6 +98,7 @@ class decode_worker final : public decode_worker_actor::base {
   worker_links links_;
   std::shared_ptr<engine> machine_;
   std::shared_ptr<landing_board> board_;
+  std::shared_ptr<copy_queue> loads_;  ///< of tasks on `links_.loads`; null without
   request_guard<decode_worker> guard_{this};  ///< of requests to prefill workers
   decode_intake intake_;
   decode_batch batch_;

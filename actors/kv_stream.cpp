@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/kv_piece.hpp"
 #include "runtime/sched/link_book.hpp"
 
 namespace mooncaf {
 
 namespace {
-
-/// Tag value of a transfer that carries all layers of a reused prefix.
-constexpr std::uint32_t every_layer = 0xFFFFFFFFu;
 
 /// Of a token, where its layers lie side by side: what a slice costs beside its bytes is small against these.
 constexpr std::size_t worth_a_slice = 16 * KiB;
@@ -207,8 +205,8 @@ transfer kv_stream::order_of(const piece& what, const place& from, transfer_id i
   order.id = id;
   order.peer = target_->node;
   order.op = transfer_op::write;
-  order.tag = {request_id{id_.owner()}, what.start / layout_.block_tokens,
-               what.layers == layout_.n_layers ? every_layer : what.layer, 0};
+  const auto first = std::max(what.start, target_->have_blocks * layout_.block_tokens);
+  order.tag = tag_of(id_.owner(), {what.layer, first, what.start + what.count, what.layers});
   return order;
 }
 

@@ -4,16 +4,26 @@
 
 namespace mooncaf {
 
-void landing_board::open(std::uint64_t owner, callback on_complete) {
+void landing_board::open(std::uint64_t owner, callback on_complete, piece_callback on_piece) {
+  entry made{std::move(on_complete), nullptr, 0, std::nullopt};
+  if (on_piece) made.on_piece = std::make_shared<const piece_callback>(std::move(on_piece));
   const std::lock_guard lock{mutex_};
-  entries_[owner] = entry{std::move(on_complete), 0, std::nullopt};
+  entries_[owner] = std::move(made);
 }
 
-void landing_board::landed(std::uint64_t owner, bool verified) {
+void landing_board::landed(std::uint64_t owner, bool verified, const kv_piece& what) {
   std::unique_lock lock{mutex_};
-  const auto i = entries_.find(owner);
+  auto i = entries_.find(owner);
   if (i == entries_.end()) return;
   if (!verified) return settle(lock, i, false);
+  // Before it counts, so that whoever completes the count comes after all pieces.
+  if (const auto tell = i->second.on_piece) {
+    lock.unlock();
+    (*tell)(what);
+    lock.lock();
+    i = entries_.find(owner);
+    if (i == entries_.end()) return;
+  }
   ++i->second.landed;
   if (i->second.expected == i->second.landed) settle(lock, i, true);
 }

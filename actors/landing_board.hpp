@@ -1,12 +1,16 @@
 #pragma once
 // Counts what has landed for requests whose KV is on its way here. The data plane's threads report, a decode
-// worker hears once per request: when everything expected is in, or when something was corrupt.
+// worker hears once per request: when everything expected is in, or when something was corrupt. Who takes the
+// KV on from here, to a device, hears of every piece.
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+
+#include "actors/kv_piece.hpp"
 
 namespace mooncaf {
 
@@ -14,11 +18,14 @@ namespace mooncaf {
 class landing_board {
  public:
   using callback = std::function<void(bool complete)>;
+  using piece_callback = std::function<void(const kv_piece&)>;
 
   /// Landings for `owner` count from now on; others are ignored, since they belong to nobody any more.
-  void open(std::uint64_t owner, callback on_complete);
+  /// @param on_piece  if set, called for each piece that is in memory and verified, from several threads at once;
+  ///                  for all of them before `on_complete(true)`. After `close` a last one may come.
+  void open(std::uint64_t owner, callback on_complete, piece_callback on_piece = {});
   /// One transfer for `owner` is in memory; `verified` tells whether its checksum was right.
-  void landed(std::uint64_t owner, bool verified);
+  void landed(std::uint64_t owner, bool verified, const kv_piece& what = {});
   /// How many landings make it complete.
   void expect(std::uint64_t owner, std::uint32_t count);
   /// Forgets the owner; its callback will not be called any more.
@@ -29,6 +36,7 @@ class landing_board {
  private:
   struct entry {
     callback on_complete;
+    std::shared_ptr<const piece_callback> on_piece;  ///< null: nobody wants to know
     std::uint32_t landed = 0;
     std::optional<std::uint32_t> expected;
   };

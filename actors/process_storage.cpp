@@ -2,6 +2,7 @@
 
 #include "actors/cache_shard.hpp"
 #include "actors/executor.hpp"
+#include "actors/kv_piece.hpp"
 #include "actors/log.hpp"
 #include "actors/messenger.hpp"
 #include "actors/metrics/metrics.hpp"
@@ -58,7 +59,7 @@ result<void> process::open_data_plane() {
   if (!rdma) return fail(rdma.error());
   options.rdma = std::move(*rdma);
   auto plane = data_plane::start(
-      options, [board = board_](const landing& l) { board->landed(l.tag.request.value, l.verified); });
+      options, [board = board_](const landing& l) { board->landed(l.tag.request.value, l.verified, piece_of(l.tag)); });
   if (!plane) return fail(plane.error());
   context_->plane = std::move(*plane);
   for (const auto& note : context_->plane->rdma_notes()) log_info("rdma", {{"message", note}});

@@ -169,6 +169,7 @@ result<void> process::spawn_workers() {
       if (!machine) return fail(machine.error());
       auto links = next_links();
       links.health = health_;
+      if (role == worker_role::decode && context_->device_blocks) links.loads = new_executor();
       links.device_lost = [this, role](const std::string& why) { device_lost(role, why); };
       if (role == worker_role::prefill) links.passes = prefill_model{points};
       else links.steps = decode_model{points};

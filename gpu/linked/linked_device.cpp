@@ -1,14 +1,11 @@
 #include "gpu/linked/linked_device.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "gpu/linked/linked_queue.hpp"
 #include "gpu/linked/sealed_memory.hpp"
-#include "gpu/linked/work_line.hpp"
 
 namespace mooncaf {
 
@@ -32,10 +29,10 @@ class linked_device final : public device {
  public:
   linked_device(std::unique_ptr<device> inner, std::unique_ptr<sealed_memory> memory,
                 const linked_device_options& options)
-      : inner_(std::move(inner)), memory_(std::move(memory)), link_(options.link) {
-    for (unsigned i = 0; i < std::max(1u, options.copy_engines); ++i)
-      engines_.push_back(std::make_unique<work_line>());
-  }
+      : inner_(std::move(inner)),
+        memory_(std::move(memory)),
+        link_(options.link),
+        engines_(std::max(1u, options.copy_engines)) {}
 
   device_info info() const override {
     auto out = inner_->info();
@@ -61,18 +58,15 @@ class linked_device final : public device {
     return std::make_unique<linked_queue>(inner_->make_queue(priority), *memory_, link_);
   }
 
-  /// Engines go round: the first queue of a pair copies on one, the second on the next.
   std::unique_ptr<copy_queue> make_copy_queue() override {
-    const auto engine = next_engine_.fetch_add(1, std::memory_order_relaxed) % engines_.size();
-    return std::make_unique<linked_copies>(*engines_[engine], *memory_, link_);
+    return std::make_unique<linked_copies>(engines_, *memory_, link_);
   }
 
  private:
   std::unique_ptr<device> inner_;
   std::unique_ptr<sealed_memory> memory_;
   timed_link link_;
-  std::atomic<std::size_t> next_engine_{0};
-  std::vector<std::unique_ptr<work_line>> engines_;  // last: their work uses what stands above
+  copy_engines engines_;
 };
 
 }  // namespace

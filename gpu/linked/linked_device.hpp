@@ -11,7 +11,7 @@ namespace mooncaf {
 struct linked_device_options {
   host_device_options host;   ///< what computes
   link_speed link;            ///< between the host's memory and the device's
-  unsigned copy_engines = 2;  ///< copies under way at once; >= 1. Two: one in, one out
+  unsigned copy_engines = 2;  ///< copies under way at once; >= 1. Of two one goes in, one out
 };
 
 /// The host device's arithmetic, bit by bit, in memory of its own: KV blocks and activations can be reached

@@ -208,15 +208,17 @@ void linked_copies::add(std::span<const kv_copy> copies, timed_link::direction t
     c.device.at = memory_.open(c.device.at);
     bytes += c.bytes();
   }
-  engine_.add([&link = link_, own = std::move(own), bytes, to] {
+  line_.add([&link = link_, &engines = engines_, own = std::move(own), bytes, to] {
+    engines.begin(to);
     link.cross(to, bytes);
     if (to == timed_link::direction::to_device) host_copies{}.load(own);
     else host_copies{}.store(own);
+    engines.end(to);
   });
 }
 
 void linked_copies::wait(const event_ptr& e) {
-  if (!is_reached(e)) engine_.add([e] { e->wait(); });
+  if (!is_reached(e)) line_.add([e] { e->wait(); });
 }
 
 }  // namespace mooncaf

@@ -58,23 +58,24 @@ class linked_queue final : public compute_queue {
   work_line line_;  // last: its work uses what stands above
 };
 
-/// Copies on an engine that other queues may share, as slowly as the link is.
+/// Copies one after the other, each on an engine that other queues may want, too, as slowly as the link is.
 class linked_copies final : public copy_queue {
  public:
-  linked_copies(work_line& engine, const sealed_memory& memory, timed_link& link)
-      : engine_(engine), memory_(memory), link_(link) {}
+  linked_copies(copy_engines& engines, const sealed_memory& memory, timed_link& link)
+      : engines_(engines), memory_(memory), link_(link) {}
 
   void load(std::span<const kv_copy> copies) override { add(copies, timed_link::direction::to_device); }
   void store(std::span<const kv_copy> copies) override { add(copies, timed_link::direction::to_host); }
   void wait(const event_ptr& e) override;
-  event_ptr record() override { return engine_.mark(); }
+  event_ptr record() override { return line_.mark(); }
 
  private:
   void add(std::span<const kv_copy> copies, timed_link::direction to);
 
-  work_line& engine_;
+  copy_engines& engines_;
   const sealed_memory& memory_;
   timed_link& link_;
+  work_line line_;  // last: its work uses what stands above
 };
 
 }  // namespace mooncaf

@@ -21,4 +21,18 @@ void timed_link::cross(direction d, std::size_t bytes) {
   std::this_thread::sleep_until(arrival);
 }
 
+void copy_engines::begin(timed_link::direction d) {
+  std::unique_lock lock{mutex_};
+  freed_.wait(lock, [&] { return free_[kind(d)] > 0; });
+  --free_[kind(d)];
+}
+
+void copy_engines::end(timed_link::direction d) {
+  {
+    const std::lock_guard lock{mutex_};
+    ++free_[kind(d)];
+  }
+  freed_.notify_all();
+}
+
 }  // namespace mooncaf

@@ -1,7 +1,9 @@
 #pragma once
 // The time that bytes take from one memory to another.
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -30,6 +32,27 @@ class timed_link {
   const link_speed speed_;
   std::mutex mutex_;
   clock::time_point free_at_[2];
+};
+
+/// How many copies are under way at once. Of several engines each serves one direction, so that a long load holds
+/// up no store; a single one serves both. @thread Safe.
+class copy_engines {
+ public:
+  /// @param count  >= 1
+  explicit copy_engines(unsigned count)
+      : shared_(count == 1), free_{std::max(1u, (count + 1) / 2), std::max(1u, count / 2)} {}
+
+  /// Waits for an engine.
+  void begin(timed_link::direction d);
+  void end(timed_link::direction d);
+
+ private:
+  std::size_t kind(timed_link::direction d) const noexcept { return shared_ ? 0 : static_cast<std::size_t>(d); }
+
+  const bool shared_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  unsigned free_[2];  ///< of each kind
 };
 
 }  // namespace mooncaf

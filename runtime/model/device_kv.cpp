@@ -43,6 +43,14 @@ std::optional<kv_residency::place> device_kv::take_locked(const kv_residency::wi
   return place;
 }
 
+std::optional<kv_residency::place> device_kv::expect(const kv_residency::wish& w) {
+  const std::lock_guard lock(mutex_);
+  auto place = residency_.expect(w);
+  // What is here is counted when a pass reads it.
+  if (place) taken_.loaded_tokens += w.start - place->valid;
+  return place;
+}
+
 std::optional<kv_residency::place> device_kv::take(const kv_residency::wish& w) {
   const auto lock = locked();
   return take_locked(w);

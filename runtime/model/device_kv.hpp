@@ -37,6 +37,8 @@ class device_kv {
   /// … but waits while others hold what is missing. Only for who holds no place.
   /// @returns nothing if it does not fit into all of the memory.
   std::optional<kv_residency::place> wait_for_place(const kv_residency::wish& w);
+  /// See `kv_residency::expect`.
+  std::optional<kv_residency::place> expect(const kv_residency::wish& w);
   void give_back(std::uint64_t ticket, std::uint32_t valid);
 
   /// Leading blocks of `keys` that the device holds, and that may be adopted.

@@ -23,6 +23,7 @@ using row_logits_fn = std::function<void(std::uint32_t row, std::span<float> log
 /// Called with the last hidden state [dim] of row `row`, behind the model's final norm; in the same order.
 using row_hidden_fn = std::function<void(std::uint32_t row, std::span<const float> values)>;
 
+class kv_arrival;
 class lora_adapter;
 
 /// Takes KV out of a device's own blocks while a pass computes, as a NIC does.
@@ -76,6 +77,10 @@ struct batch_item {
   /// Gets the KV of `tokens` where a device with memory of its own has it, layer by layer and before
   /// `layer_done_fn` tells of it. Or does not: then it is only in `blocks`, as ever. Null: nobody.
   device_reader* reader = nullptr;
+
+  /// On a device with memory of its own: what brought the positions before `start` there. The pass takes its
+  /// blocks over. Null: what is missing there the pass loads.
+  kv_arrival* arrival = nullptr;
 
   bool needs_logits() const noexcept { return want_logits || choose != nullptr; }
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gpu/device_failure.hpp"
+#include "runtime/model/kv_arrival.hpp"
 
 namespace mooncaf {
 
@@ -50,6 +51,7 @@ std::size_t kv_mirror::begin(std::span<const batch_item> items) {
   for (const auto& item : items) {
     const auto end = item.start + static_cast<std::uint32_t>(item.tokens.size());
     const kv_residency::wish wish{item.sequence, item.keys, item.start, end, item.may_stay};
+    if (item.arrival != nullptr && item.arrival->loaded()) item.arrival->hand_over();
     // Waiting while holding a place could be for somebody who waits for it.
     const auto place = items_.empty() ? kv_->wait_for_place(wish) : kv_->take(wish);
     if (!place) break;

@@ -54,6 +54,18 @@ std::optional<kv_residency::place> kv_residency::take(const wish& w) {
   return lend(std::move(t), valid);
 }
 
+std::optional<kv_residency::place> kv_residency::expect(const wish& w) {
+  if (w.sequence == 0 || stays_.contains(w.sequence)) return std::nullopt;
+  if (staying_ + blocks_for(w.end) + spare_ > blocks()) return std::nullopt;
+  auto own = w;
+  own.may_stay = false;
+  const auto place = take(own);
+  if (!place) return std::nullopt;
+  tickets_.at(place->ticket).expected = true;
+  staying_ += static_cast<std::uint32_t>(place->blocks.size());
+  return place;
+}
+
 /// With what it kept, and more.
 std::optional<kv_residency::place> kv_residency::go_on(const wish& w, stay&& before) {
   const auto have = static_cast<std::uint32_t>(before.blocks.size());
@@ -93,9 +105,9 @@ void kv_residency::give_back(std::uint64_t ticket, std::uint32_t valid) {
   auto node = tickets_.extract(ticket);
   auto& t = node.mapped();
   const bool failed = valid < t.what.end;
-  const auto counted = static_cast<std::uint32_t>(t.stays    ? t.blocks.size()
-                                                  : t.before ? t.before->blocks.size()
-                                                             : 0);
+  const auto counted = static_cast<std::uint32_t>(t.stays || t.expected ? t.blocks.size()
+                                                  : t.before            ? t.before->blocks.size()
+                                                                        : 0);
   staying_ -= counted;
   // What a pass that failed should have written is nowhere else still.
   if (!t.ends && (t.stays || (t.before && failed))) return keep(std::move(t), valid);
@@ -451,7 +463,7 @@ bool kv_residency::consistent() const {
   std::uint32_t staying = 0, idle = 0;
   for (const auto& [id, t] : tickets_) {
     for (const auto block : t.blocks) ++pins[block];
-    if (t.stays) staying += static_cast<std::uint32_t>(t.blocks.size());
+    if (t.stays || t.expected) staying += static_cast<std::uint32_t>(t.blocks.size());
     else if (t.before) staying += static_cast<std::uint32_t>(t.before->blocks.size());
   }
   for (const auto& [sequence, s] : stays_) {

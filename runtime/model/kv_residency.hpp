@@ -64,7 +64,7 @@ class kv_residency {
     /// Of the leading blocks, as far as they are known; valid until `give_back`.
     std::span<const block_key> keys;
     std::uint32_t start = 0;
-    std::uint32_t end = 0;  ///< > start
+    std::uint32_t end = 0;  ///< > start, but for `expect`
     bool may_stay = false;  ///< what the pass makes need not be in the host's
                             ///< memory; of a named sequence
   };
@@ -82,6 +82,10 @@ class kv_residency {
 
   /// @returns nothing if the blocks that no ticket uses do not suffice.
   std::optional<place> take(const wish& w);
+  /// Room for positions [0, end) of a sequence that has not begun, which come here from the host's memory beside
+  /// all passes: as `take`, but only of what those who stay may have, so that passes get on however many wait.
+  /// @pre `start == end`. @returns nothing if there is no such room, or if the sequence has stayed here.
+  std::optional<place> expect(const wish& w);
   /// Of what was taken, positions before `valid` are held now: at least the place's own.
   void give_back(std::uint64_t ticket, std::uint32_t valid);
 
@@ -183,6 +187,7 @@ class kv_residency {
     std::optional<stay> before;  ///< it stayed
     bool stays = false;          ///< it will
     bool ends = false;           ///< let go meanwhile
+    bool expected = false;       ///< no pass has it: counted with those who stay
     std::uint32_t write_from = 0;
   };
 

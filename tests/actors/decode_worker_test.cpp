@@ -10,6 +10,15 @@ using namespace mooncaf::testing;
 
 namespace {
 
+struct far_decode : worker_world {
+  far_decode() : worker_world(64, {}, {}, prefetch_choice::wait_complete, true) {}
+
+  device_kv_stats device() const { return b.context->device_blocks->stats(); }
+  std::uint64_t prompt_bytes(const generate_job& j) const {
+    return j.tokens.size() * b.context->layout.bytes_per_token();
+  }
+};
+
 /// Positions 1, 2, 3, … : what decode reports after the first token.
 bool in_order(const attempt_log& log) {
   for (std::size_t i = 0; i < log.positions.size(); ++i) {
@@ -262,5 +271,102 @@ TEST_CASE_FIXTURE(
     CHECK(refused.retry_after_ns > 0);
     CHECK(log(strict).tokens.size() == 1);  // prefill's
     CHECK(until([&] { return all_idle(); }));
+  }
+}
+
+TEST_CASE_FIXTURE(far_decode, "a batch does not wait while somebody else's prompt comes to the device") {
+  const auto running = job(prompt(9, 1), a, b, 40);
+  send_job(running);
+  REQUIRE(until([&] { return log(running).tokens.size() > 2; }));
+  // The link stands still. What lands is handed to it piece by piece; the others' steps go on without it.
+  b.loads->open = false;
+  const auto late = job(prompt(21, 2), a, b, 10);
+  send_job(late);
+  REQUIRE(until([&] { return over(running); }));
+  CHECK(log(running).tokens == reference(running));
+  CHECK(log(late).tokens.size() == 1);  // prefill's
+  CHECK(b.loads->waiting.size() > 3);   // chunks and layers, each by itself
+  const auto before = device().loaded_bytes;
+  b.loads->run_all();
+  CHECK(device().loaded_bytes - before == prompt_bytes(late));
+  b.loads->open = true;
+  REQUIRE(until([&] { return over(late); }));
+  CHECK(log(late).tokens == reference(late));
+  CHECK(device().loaded_bytes - before == prompt_bytes(late));  // no step loaded anything
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(far_decode, "what decode's memory has of a prompt goes to the device before the rest lands") {
+  const auto known = job(prompt(24, 3), a, b);
+  serve(known);
+  b.context->device_blocks->let_go(known.id.owner());
+  REQUIRE(until([&] { return all_idle(); }));
+  b.context->device_blocks->start_over();  // it has left the device since
+  auto tokens = known.tokens;
+  const auto more = prompt(9, 4);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  const auto next = job(tokens, a, b);
+  serve(next);
+  CHECK(log(next).tokens == reference(next));
+  CHECK(device().loaded_bytes == prompt_bytes(next));
+  CHECK(until([&] { return all_idle(); }));
+}
+
+TEST_CASE_FIXTURE(far_decode, "whoever is cancelled while its prompt comes to the device leaves nothing behind") {
+  for (int messages = 0; messages < 90; messages += 2 + messages / 10) {
+    CAPTURE(messages);
+    const auto j = job(prompt(19, static_cast<std::uint32_t>(messages)), a, b, 12);
+    b.loads->open = messages % 4 != 0;  // some while the link stands still
+    send_job(j);
+    for (int i = 0; i < messages; ++i) {
+      if (!sched.try_run_once()) reports->drain();
+    }
+    cancel(j);
+    // Copies under way read its slots: they are given back when there are none.
+    run();
+    while (reports->drain()) run();
+    b.loads->open = true;
+    b.loads->run_all();
+    REQUIRE(until([&] { return all_idle(); }));
+    CHECK(!log(j).failed);
+  }
+  const auto all = b.context->device_blocks->take({0, {}, 0, 64 * block_tokens});
+  REQUIRE(all);  // nothing is held on the device
+  b.context->device_blocks->give_back(all->ticket, 0);
+}
+
+TEST_CASE_FIXTURE(far_decode, "any mixture of requests and cancels over a link that halts ends with right tokens") {
+  for (std::uint32_t seed = 1; seed <= 25; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random{seed};
+    std::vector<generate_job> jobs;
+    std::vector<bool> cancelled;
+    for (int i = 0; i < 10; ++i) {
+      jobs.push_back(job(prompt(1 + random() % 40, random() % 4), random() % 3 ? a : b, b, 1 + random() % 9));
+      cancelled.push_back(random() % 3 == 0);
+      send_job(jobs.back());
+      b.loads->open = random() % 2 == 0;
+      for (auto n = random() % 60; n > 0; --n) {
+        if (!sched.try_run_once()) reports->drain();
+      }
+      if (b.loads->open) b.loads->run_all();
+      const auto victim = random() % jobs.size();
+      if (cancelled[victim]) cancel(jobs[victim]);
+    }
+    b.loads->open = true;
+    b.loads->run_all();
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (cancelled[i]) {
+        cancel(jobs[i]);
+        continue;
+      }
+      REQUIRE(until([&] { return over(jobs[i]); }));
+      CHECK(!log(jobs[i]).failed);
+      CHECK(log(jobs[i]).tokens == reference(jobs[i]));
+    }
+    REQUIRE(until([&] { return all_idle(); }));
+    const auto all = b.context->device_blocks->take({0, {}, 0, 64 * block_tokens});
+    REQUIRE(all);
+    b.context->device_blocks->give_back(all->ticket, 0);
   }
 }

@@ -36,7 +36,7 @@ struct stream_world {
     from = open(from_options, from_memory, [](const landing&) {});
     to = open(to_options, to_memory, [this](const landing& l) {
       landings.fetch_add(1);
-      board.landed(l.tag.request.value, l.verified);
+      board.landed(l.tag.request.value, l.verified, piece_of(l.tag));
     });
     const auto there = to->local_announcement();
     const auto here = from->local_announcement();
@@ -108,7 +108,12 @@ struct stream_world {
     return t;
   }
   void open_board() {
-    board.open(attempt.owner(), [this](bool complete) { landed.put(complete); });
+    board.open(
+        attempt.owner(), [this](bool complete) { landed.put(complete); },
+        [this](const kv_piece& what) {
+          const std::lock_guard lock{pieces_mutex};
+          pieces.push_back(what);
+        });
   }
   /// Ends the stream as a worker does, and lets the board know the count.
   void finish(kv_stream& s) {
@@ -116,6 +121,20 @@ struct stream_world {
       count = transfers;
       board.expect(attempt.owner(), transfers);
     });
+  }
+
+  /// The board was told of each of positions [first, tokens) in each layer once.
+  void check_pieces(std::uint32_t first, std::uint32_t tokens) {
+    const std::lock_guard lock{pieces_mutex};
+    std::vector<int> told(layout.n_layers * tokens), wanted(told.size());
+    for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) {
+      for (auto at = first; at < tokens; ++at) wanted[layer * tokens + at] = 1;
+      for (const auto& p : pieces) {
+        if (layer < p.layer || layer >= p.layer + p.layers) continue;
+        for (auto at = p.first; at < p.last; ++at) ++told.at(layer * tokens + at);
+      }
+    }
+    CHECK(told == wanted);
   }
 
   std::uint64_t from_offset(std::uint32_t b) const { return shape().pieces().offset(60 - b); }
@@ -150,6 +169,8 @@ struct stream_world {
   landing_board board;
   mailbox<bool> landed;
   mailbox<bool> ended;
+  std::mutex pieces_mutex;
+  std::vector<kv_piece> pieces;  ///< that landed, as the board told
   std::atomic<std::uint64_t> sent_directly{0};
   region_id slots;  ///< here
   std::atomic<std::uint32_t> landings{0};
@@ -581,6 +602,7 @@ TEST_CASE("any schedule over several threads delivers the same bytes") {
       CHECK(w.landed.take());
       CHECK(w.count == w.landings);
       w.check_rows(std::min(have * layout.block_tokens, tokens), tokens);
+      w.check_pieces(std::min(have * layout.block_tokens, tokens), tokens);
     }
     CHECK(w.ended.size() == 0);
   }
@@ -622,6 +644,30 @@ TEST_CASE("the board ignores what belongs to nobody, and forgets who is closed")
   CHECK(calls.empty());
   board.landed(1, true);
   CHECK(calls == std::vector<bool>{true});
+}
+
+TEST_CASE("who takes pieces on hears of each that is right, before it is complete, and of none after") {
+  landing_board board;
+  std::vector<kv_piece> pieces;
+  std::size_t at_end = 0;
+  board.open(
+      1, [&](bool complete) { at_end = complete ? pieces.size() : 99; },
+      [&](const kv_piece& p) { pieces.push_back(p); });
+  const kv_piece first{0, 0, 9}, second{1, 0, 9}, all{0, 9, 12, 2};
+  for (const auto& p : {first, second}) board.landed(1, true, p);
+  board.expect(1, 3);
+  board.landed(1, true, all);
+  board.landed(1, true, first);
+  CHECK(pieces == std::vector{first, second, all});
+  CHECK(at_end == 3);
+  // A corrupt piece is nobody's; a piece callback may close its owner.
+  board.open(
+      2, [](bool complete) { CHECK_FALSE(complete); }, [](const kv_piece&) { FAIL("it was corrupt"); });
+  board.landed(2, false, first);
+  board.open(3, [](bool) { FAIL("it was closed"); }, [&](const kv_piece&) { board.close(3); });
+  board.expect(3, 1);
+  board.landed(3, true, first);
+  CHECK(board.size() == 0);
 }
 
 TEST_CASE("nothing to wait for is complete at once") {

@@ -47,6 +47,21 @@ gateway_actor::behavior_type fake_gateway(
   };
 }
 
+/// An executor that answers when the test lets its tasks run.
+executor_actor::behavior_type held_executor(executor_actor::pointer self, std::shared_ptr<held_tasks> tasks) {
+  return {
+      [=](run_atom, const task_ptr& task) -> caf::result<task_ptr> {
+        auto promise = self->make_response_promise<task_ptr>();
+        tasks->waiting.push_back([task, promise]() mutable {
+          task->run();
+          promise.deliver(task);
+        });
+        if (tasks->open) tasks->run_all();
+        return promise;
+      },
+  };
+}
+
 }  // namespace
 
 void report_queue::put(std::function<void()> report) {
@@ -184,7 +199,7 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   plane.cluster_secret = "the secret of the tests";
   if (&n == &a) plane.faults = &faults_of_a;
   auto started = data_plane::start(
-      plane, [board = n.board](const landing& l) { board->landed(l.tag.request.value, l.verified); },
+      plane, [board = n.board](const landing& l) { board->landed(l.tag.request.value, l.verified, piece_of(l.tag)); },
       [queue = reports](std::function<void()> report) { queue->put(std::move(report)); });
   REQUIRE_MESSAGE(started, to_string(started.error()));
   c.plane = std::move(*started);
@@ -228,6 +243,10 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   worker_links links{worker_id{id + 1}, n.shard, n.messenger, executor};
   links.health = n.health;
   links.device_lost = [losses = n.losses](const std::string& why) { losses->push_back(why); };
+  if (c.device_blocks) {
+    links.loads = sys.spawn(held_executor, n.loads);
+    roots_.push_back(caf::actor_cast<caf::actor>(links.loads));
+  }
   n.prefill = sys.spawn<prefill_worker>(n.context, links, make_engine(&n, n.prefill_fails));
   n.decode = sys.spawn<decode_worker>(n.context, links, make_engine(&n, n.decode_fails), n.board);
   for (const auto& root : {caf::actor_cast<caf::actor>(n.prefill), caf::actor_cast<caf::actor>(n.decode),

@@ -50,6 +50,16 @@ struct attempt_log {
   std::optional<attempt_failed> failed;
 };
 
+/// Tasks of an executor that run only when the test says so, in their order.
+struct held_tasks {
+  bool open = true;  ///< they run at once
+  std::deque<std::function<void()>> waiting;
+
+  void run_all() {
+    for (; !waiting.empty(); waiting.pop_front()) waiting.front()();
+  }
+};
+
 struct worker_node {
   node_id id;
   std::shared_ptr<node_context> context = std::make_shared<node_context>();
@@ -64,6 +74,8 @@ struct worker_node {
   std::shared_ptr<std::atomic<int>> prefill_fails = std::make_shared<std::atomic<int>>(-1);
   std::shared_ptr<std::atomic<int>> decode_fails = std::make_shared<std::atomic<int>>(-1);
   std::shared_ptr<std::atomic<bool>> whole_device_fails = std::make_shared<std::atomic<bool>>(false);
+  /// What brings prompts to a far device, beside decode's steps.
+  std::shared_ptr<held_tasks> loads = std::make_shared<held_tasks>();
   std::shared_ptr<device_health> health = std::make_shared<device_health>();
   std::shared_ptr<std::vector<std::string>> losses = std::make_shared<std::vector<std::string>>();
 };

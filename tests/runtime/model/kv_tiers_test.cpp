@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "gpu/linked/linked_device.hpp"
+#include "runtime/model/kv_arrival.hpp"
 #include "runtime/model/kv_mirror.hpp"
 #include "tests/storage/tiered_world.hpp"
 
@@ -102,8 +103,10 @@ struct world {
   std::vector<ready_pin> promoted;
   time_point clock{};
   std::uint64_t next_owner = 1;
+  bool alone = false;  ///< one worker at a time
   std::vector<block_key> asked, kept;
   std::size_t read_blocks = 0, cancelled = 0, refused = 0, promotions = 0, adopted = 0, written = 0;
+  std::size_t arrived = 0, stopped = 0;  ///< prompts that landed from elsewhere; … that were given up
   std::unique_ptr<device> dev;
   std::shared_ptr<device_kv> kv;
   std::mt19937 random;
@@ -118,6 +121,7 @@ class worker {
         mirror_(*w.dev, w.kv),
         compute_(w.dev->make_copy_queue()),
         writes_(w.dev->make_copy_queue()),
+        arrivals_(w.dev->make_copy_queue()),
         random_(seed) {
     scratch_.resize(longest / block_tokens * test::block_bytes);
   }
@@ -131,12 +135,13 @@ class worker {
     const auto end = static_cast<std::uint32_t>(names_.size() - 1) * block_tokens + 1 + below(block_tokens);
     const owner_id owner{next_owner()};
     auto start = begin(owner, end);
-    bool cancelled = false;
+    bool cancelled = start && *start < end - 1 && below(3) == 0 && !arrive(owner, *start, end - 1);
     while (start && *start < end && !cancelled) {
       const auto n = std::min(end - *start, 1 + below(3 * block_tokens));
       cancelled = !pass(owner, *start, n, below(12) == 0);
       *start += n;
     }
+    arrival_.reset();
     world_.kv->let_go(owner.value);
     if (below(2) == 0) write_back();
     const std::lock_guard lock(world_.mutex);
@@ -231,6 +236,48 @@ class worker {
     return std::max(here, adopted) * block_tokens;
   }
 
+  /// The rest of the prompt comes from elsewhere, in pieces, and goes on to the device as it lands, if that has
+  /// room; then the first pass of decode. @returns false if it was cancelled on its way.
+  bool arrive(owner_id owner, std::uint32_t& start, std::uint32_t tokens) {
+    const std::span full = std::span(keys_).first(tokens / block_tokens);
+    const auto arrival =
+        kv_arrival::make(world_.kv, arrivals_,
+                         {owner.value, {full.begin(), full.end()}, hosts_, tokens}, nullptr);
+    if (!arrival || in_memory_ < start) return true;
+    if (below(2) == 0) arrival->landed(0, start);
+    struct piece {
+      std::uint32_t layer, first, last;
+    };
+    std::vector<piece> pieces;
+    for (auto at = start; at < tokens;) {
+      const auto last = std::min(tokens, at + 1 + below(2 * block_tokens));
+      for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer) pieces.push_back({layer, at, last});
+      at = last;
+    }
+    if (below(3) == 0) std::ranges::shuffle(pieces, random_);
+    const auto stop = below(4) == 0 ? below(static_cast<std::uint32_t>(pieces.size())) : pieces.size();
+    for (std::size_t i = 0; i < pieces.size() && i < stop; ++i) {
+      const auto& p = pieces[i];
+      for_rows(p.layer, p.first, p.last, [&](std::uint32_t b, std::size_t offset) {
+        std::ranges::copy(row_of(keys_[b], offset), hosts_[b] + offset);
+      });
+      arrival->landed(p.layer, p.first, p.last);
+    }
+    const std::unique_lock count(world_.mutex);
+    if (stop < pieces.size()) {
+      ++world_.stopped;
+      // Its slots are somebody else's next: no copy may read them any more.
+      arrival->stop();
+      return false;
+    }
+    ++world_.arrived;
+    arrival->finish();
+    REQUIRE(arrival->loaded());
+    arrival_ = below(8) != 0 ? arrival : nullptr;  // some end before their first step
+    start = in_memory_ = tokens;
+    return true;
+  }
+
   /// One pass over `n` new positions. @returns false if it was cancelled on its way.
   bool pass(owner_id owner, std::uint32_t start, std::uint32_t n, bool cancel) {
     const std::vector<std::int32_t> tokens(n);
@@ -238,8 +285,11 @@ class worker {
     std::uint32_t from = start;
     item.may_stay = below(6) != 0;
     item.written_from = &from;
+    item.arrival = arrival_.get();
+    const auto moved = world_.kv->stats().loaded_bytes;
     REQUIRE(mirror_.begin({&item, 1}) == 1);
     const auto stop = cancel ? below(layout.n_layers) : layout.n_layers;
+    const auto arrived = std::exchange(arrival_, nullptr) != nullptr;
     if (below(2) == 0) mirror_.load_all();
     for (std::uint32_t layer = 0; layer < stop; ++layer) {
       mirror_.load(layer);
@@ -247,7 +297,9 @@ class worker {
       read(layer, start);
       mirror_.store(layer, write(layer, start, start + n));
     }
+    wait_for(compute_->record());  // it reads `scratch_`, and nobody's blocks are given back before
     mirror_.end(!cancel);
+    if (arrived && world_.alone) REQUIRE(world_.kv->stats().loaded_bytes == moved);
     if (cancel) return false;
     check_rows(from, start + n);
     if (from <= in_memory_) in_memory_ = start + n;
@@ -353,6 +405,8 @@ class worker {
   const kv_layout layout;
   kv_mirror mirror_;
   std::unique_ptr<copy_queue> compute_, writes_;
+  std::shared_ptr<copy_queue> arrivals_;
+  std::shared_ptr<kv_arrival> arrival_;  ///< of the request's first pass
   std::mt19937 random_;
   std::vector<block_name> names_;
   std::vector<block_key> keys_;
@@ -387,17 +441,19 @@ TEST_CASE(
   for (const auto order : orders) {
     CAPTURE(to_string(layout_of(order)));
     std::size_t read = 0, cancelled = 0, refused = 0, promotions = 0, adopted = 0, written = 0;
-    std::size_t copies_dropped = 0, last_copies_kept = 0;
+    std::size_t arrived = 0, stopped = 0, copies_dropped = 0, last_copies_kept = 0;
     for (std::uint32_t seed = 1; seed <= 18; ++seed) {
       CAPTURE(seed);
       world w(order, seed,
               (seed % 2 == 0 ? 1 : 2) * longest / block_tokens + seed % 9);  // some stay in odd ones
+      w.alone = true;
       worker one(w, 100 + seed), other(w, 200 + seed);
       for (int i = 0; i < 100; ++i) (w.random() % 2 == 0 ? one : other).request();
       one.end(), other.end();
       check_nothing_leaked(w);
       read += w.read_blocks, cancelled += w.cancelled, refused += w.refused, promotions += w.promotions;
       adopted += w.adopted, written += w.written;
+      arrived += w.arrived, stopped += w.stopped;
       copies_dropped += w.tiers.store.ssd_stats().copies_dropped;
       last_copies_kept += w.tiers.store.ssd_stats().last_copies_kept;
     }
@@ -407,6 +463,8 @@ TEST_CASE(
     CHECK(refused > 10);
     CHECK(adopted > 50);
     CHECK(written > 50);
+    CHECK(arrived > 50);
+    CHECK(stopped > 20);
     CHECK(copies_dropped > 50);
     CHECK(last_copies_kept > 10);
   }
