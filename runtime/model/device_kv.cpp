@@ -44,7 +44,7 @@ std::optional<kv_residency::place> device_kv::take_locked(const kv_residency::wi
 }
 
 std::optional<kv_residency::place> device_kv::expect(const kv_residency::wish& w) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = locked();
   auto place = residency_.expect(w);
   // What is here is counted when a pass reads it.
   if (place) taken_.loaded_tokens += w.start - place->valid;

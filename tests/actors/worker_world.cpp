@@ -47,14 +47,23 @@ gateway_actor::behavior_type fake_gateway(
   };
 }
 
-/// An executor that answers when the test lets its tasks run.
+/// An executor that runs its tasks when the test says so. It answers in a message of its own (one without a
+/// task): outside of one CAF has no execution unit to deliver with.
 executor_actor::behavior_type held_executor(executor_actor::pointer self, std::shared_ptr<held_tasks> tasks) {
+  using answer = caf::typed_response_promise<task_ptr>;
+  const auto done = std::make_shared<std::deque<std::function<void()>>>();
   return {
       [=](run_atom, const task_ptr& task) -> caf::result<task_ptr> {
         auto promise = self->make_response_promise<task_ptr>();
-        tasks->waiting.push_back([task, promise]() mutable {
-          task->run();
+        if (!task) {
+          for (const auto& deliver : std::exchange(*done, {})) deliver();
           promise.deliver(task);
+          return promise;
+        }
+        tasks->waiting.push_back([=, executor = executor_actor{self}] {
+          task->run();
+          done->push_back([task, reply = answer{promise}]() mutable { reply.deliver(task); });
+          caf::anon_send(executor, run_atom_v, task_ptr{});
         });
         if (tasks->open) tasks->run_all();
         return promise;
