@@ -236,6 +236,13 @@ class worker {
     return std::max(here, adopted) * block_tokens;
   }
 
+  /// Into the page of the token's block, as it lies there.
+  void write_row(std::uint32_t layer, bool value, std::uint32_t token) {
+    const auto b = token / block_tokens, t = token % block_tokens;
+    std::ranges::copy(row_of(layout, keys_[b], layout.offset(layer, 0, value, t)),
+                      hosts_[b] + layout.page().offset(layer, value ? 1 : 0, t));
+  }
+
   /// The rest of the prompt comes from elsewhere, in pieces, and goes on to the device as it lands, if that has
   /// room; then the first pass of decode. @returns false if it was cancelled on its way.
   bool arrive(owner_id owner, std::uint32_t& start, std::uint32_t tokens) {
@@ -258,9 +265,8 @@ class worker {
     const auto stop = below(4) == 0 ? below(static_cast<std::uint32_t>(pieces.size())) : pieces.size();
     for (std::size_t i = 0; i < pieces.size() && i < stop; ++i) {
       const auto& p = pieces[i];
-      for_rows(p.layer, p.first, p.last, [&](std::uint32_t b, std::size_t offset) {
-        std::ranges::copy(row_of(keys_[b], offset), hosts_[b] + offset);
-      });
+      for (auto t = p.first; t < p.last; ++t)
+        for (const bool value : {false, true}) write_row(p.layer, value, t);
       arrival->landed(p.layer, p.first, p.last);
     }
     const std::unique_lock count(world_.mutex);
