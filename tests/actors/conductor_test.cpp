@@ -39,6 +39,7 @@ cache_shard_actor::behavior_type counting_shard(cache_shard_actor::pointer, std:
       [](release_atom, std::uint64_t) {},
       [](status_atom) { return shard_status{}; },
       [](flush_atom) -> std::uint64_t { return 0; },
+      [](withhold_atom, std::uint64_t) { return boundary_state{}; },
       [=](follow_atom, const caf::actor&) { ++*follows; },
       [](tick_atom) {},
   };

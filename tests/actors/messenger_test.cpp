@@ -58,6 +58,7 @@ class pinning_shard final : public cache_shard_actor::base {
         [this](release_atom, std::uint64_t owner) { holder_->released.push_back(owner); },
         [](status_atom) { return shard_status{}; },
         [](flush_atom) -> std::uint64_t { return 0; },
+        [](withhold_atom, std::uint64_t) { return boundary_state{}; },
         [](follow_atom, const caf::actor&) {},
         [](tick_atom) {},
     };
