@@ -4,9 +4,9 @@
 //
 //   mooncaf_memory_boundary_bench TRACE.jsonl [GIB…]
 //
-// A block of 512 tokens and an object are 1 MiB each. Objects are asked for with a frequency like one by rank,
-// and put where they are missing: often in the first and the last third of the trace, seldom in the middle one
-// ("by turns"), or equally often all the time.
+// A block of 512 tokens and an object are 1 MiB each. Objects are asked for 40 times a second, with a frequency
+// by rank that does not change, and put where they are missing. "By turns" there are objects alone in the first
+// and the last third of the trace's hour, and blocks alone in the second; "together" there are both all the time.
 
 #include <sys/mman.h>
 
@@ -54,7 +54,7 @@ struct outcome {
 
 std::vector<event> events_of(const std::vector<workload_record>& trace, bool by_turns) {
   constexpr std::uint64_t objects = 40'000;
-  constexpr double often = 60, seldom = 3, evenly = 40;  // a second
+  constexpr double a_second = 40;
   std::vector<double> sum(objects);
   double total = 0;
   for (std::uint64_t i = 0; i < objects; ++i) sum[i] = total += 1 / std::pow(static_cast<double>(i + 1), 0.8);
@@ -62,20 +62,21 @@ std::vector<event> events_of(const std::vector<workload_record>& trace, bool by_
   const auto begin = time_point{std::chrono::hours(1)};
   const auto end_ms = static_cast<double>(trace.back().timestamp_ms);
   std::vector<event> all;
+  const auto third = [&](double ms) { return static_cast<int>(3 * ms / (end_ms + 1)); };
   double next_ms = 0;
   const auto until = [&](double ms) {
-    for (; next_ms <= ms;) {
+    for (; next_ms <= ms; next_ms += 1000 / a_second) {
+      if (by_turns && third(next_ms) == 1) continue;
       const auto drawn = std::generate_canonical<double, 53>(random) * total;
       const auto which = std::lower_bound(sum.begin(), sum.end(), drawn) - sum.begin();
       all.push_back({begin + std::chrono::microseconds(static_cast<std::int64_t>(next_ms * 1000)), nullptr,
                      static_cast<std::uint64_t>(which)});
-      const auto third = static_cast<int>(3 * next_ms / (end_ms + 1));
-      next_ms += 1000 / (!by_turns ? evenly : third == 1 ? seldom : often);
     }
   };
   for (const auto& r : trace) {
     until(static_cast<double>(r.timestamp_ms));
-    all.push_back({begin + std::chrono::milliseconds(r.timestamp_ms), &r, 0});
+    if (!by_turns || third(static_cast<double>(r.timestamp_ms)) == 1)
+      all.push_back({begin + std::chrono::milliseconds(r.timestamp_ms), &r, 0});
   }
   return all;
 }
@@ -219,7 +220,7 @@ int main(int argc, char** argv) {
     const auto all = events_of(*trace, by_turns);
     for (const auto gib : sizes) {
       const auto units = gib * 1024;
-      std::printf("%llu GiB, objects %s\n", static_cast<unsigned long long>(gib), by_turns ? "by turns" : "evenly");
+      std::printf("%llu GiB, %s\n", static_cast<unsigned long long>(gib), by_turns ? "by turns" : "together");
       print("halves", node{units / 2, units / 2, 0}.run(all));
       outcome best;
       std::uint64_t best_share = 0;
