@@ -7,11 +7,11 @@ std::uint64_t memory_boundary::slab_for(std::uint64_t shared) noexcept {
   return std::clamp(shared / 64 / page * page, page, longest);
 }
 
-/// Whether a slab should go from one to the other, who had to give something up just now.
+/// Whether a slab should go from one to the other, who needs it.
 bool memory_boundary::gives(side giver, const boundary_report& from, const boundary_report& to) const noexcept {
   constexpr double colder_by = 1.1;
   if (has_[at(giver)] < slab_ || from.bytes <= slab_) return false;
-  if (from.idle_bytes >= slab_) return true;
+  if (from.idle_bytes >= 2 * slab_) return true;
   if (!from.coldest || !to.coldest) return false;
   const auto slab = static_cast<double>(slab_);
   const auto as_number = [](duration d) { return std::chrono::duration<double>(d).count(); };
@@ -36,11 +36,11 @@ void memory_boundary::start(side giver, time_point now) {
 
 bool memory_boundary::look(const boundary_report& blocks, const boundary_report& objects, time_point now) {
   const boundary_report* const said[2] = {&blocks, &objects};
-  bool pressed[2];
+  bool needs[2];
   for (const auto s : {side::blocks, side::objects}) {
-    auto& before = given_up_[at(s)];
-    pressed[at(s)] = before && said[at(s)]->given_up > *before;
-    before = said[at(s)]->given_up;
+    auto& before = taken_[at(s)];
+    needs[at(s)] = before && said[at(s)]->taken_bytes > *before && said[at(s)]->idle_bytes < slab_;
+    if (!giver_) before = said[at(s)]->taken_bytes;
   }
   if (giver_) {
     const auto from = *giver_;
@@ -54,7 +54,7 @@ bool memory_boundary::look(const boundary_report& blocks, const boundary_report&
   }
   for (const auto giver : {side::blocks, side::objects}) {
     const auto taker = other(giver);
-    if (!pressed[at(taker)] || (taker != towards_ && now - asked_ < turn_)) continue;
+    if (!needs[at(taker)] || (taker != towards_ && now - asked_ < turn_)) continue;
     if (!gives(giver, *said[at(giver)], *said[at(taker)])) continue;
     start(giver, now);
     return true;

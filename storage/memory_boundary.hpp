@@ -15,12 +15,12 @@ struct boundary_report {
   std::uint64_t withheld_bytes = 0;  ///< of the shared memory: what it does without, its pages given back
   std::uint64_t bytes = 0;           ///< that it has, its own and of the shared
   std::uint64_t idle_bytes = 0;      ///< of these: what it could do without and give up nothing
-  std::uint64_t given_up = 0;  ///< things that had to go for want of room, since some time; not for the boundary
+  std::uint64_t taken_bytes = 0;  ///< that came to it, since some time: whether it goes on filling
   std::optional<duration> coldest;  ///< since the last use of what would go next; nothing: nothing may go
 };
 
-/// Divides memory that two have in common, in slabs: a slab goes to the one that has to give something up, from
-/// the other one, if that has it idle, or would give up what is colder. What is evicted next is so, of all that
+/// Divides memory that two have in common, in slabs: a slab goes to the one that fills and has less than a slab
+/// idle, from the other one, if that has two of them idle, or would give up what is colder. What is evicted next is so, of all that
 /// either of them may evict, about what was used longest ago, as if both were in one order:
 /// ```
 ///    own │   shared                          │ own
@@ -70,7 +70,7 @@ class memory_boundary {
   std::uint64_t shared_, slab_;
   std::uint64_t has_[2];
   std::uint64_t moved_[2] = {0, 0};
-  std::optional<std::uint64_t> given_up_[2];  ///< as was said last
+  std::optional<std::uint64_t> taken_[2];  ///< as was said last
   std::optional<side> giver_;                 ///< of the slab on its way
   time_point asked_{};
   side towards_ = side::blocks;  ///< went the last slab

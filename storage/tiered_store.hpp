@@ -248,7 +248,6 @@ class tiered_store {
   std::uint64_t damaged_ = 0;  // blocks lost to a bad disk
   time_point now_{};           // as `expire` heard last
   use_clock used_;
-  std::uint64_t withheld_for_others_ = 0;  // blocks that were evicted for it
   std::optional<error> refusal_;
   duration pause_{};
   time_point write_after_{};  // the disk refused a write: none before this

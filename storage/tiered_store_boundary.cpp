@@ -17,10 +17,8 @@ std::vector<std::uint32_t> tiered_store::withhold(std::size_t slots, std::size_t
   const auto wanted = std::min(slots - has, most);
   const bool ahead = options_.ssd && writes_on_eviction(options_.write);
   const auto spare = ahead ? std::min(store_.free_slots(), options_.free_ahead) : 0;
-  const auto evictions = store_.stats().evictions;
   make_room_without_loss(wanted + spare);
   auto taken = store_.withhold(wanted, spare);
-  withheld_for_others_ += store_.stats().evictions - evictions;
   evict_ahead();
   return taken;
 }
@@ -34,7 +32,7 @@ boundary_report tiered_store::boundary() const {
   r.withheld_bytes = n.withheld * block;
   r.bytes = (n.total - n.withheld) * block;
   r.idle_bytes = (n.free - (ahead ? std::min(n.free, options_.free_ahead) : 0)) * block;
-  r.given_up = store_.stats().evictions - withheld_for_others_;
+  r.taken_bytes = (store_.stats().commits + stats_.promotions) * block;
   if (const auto used = store_.coldest_use()) r.coldest = used_.age(*used, now_);
   return r;
 }

@@ -62,8 +62,6 @@ std::optional<boundary_report> object_table::withhold(std::uint32_t id, std::uin
   give_back_withheld(s, bytes);
   const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_ - leaving_bytes_); };
   const auto share = [&](double part, double more) { return (static_cast<double>(total_bytes_) - more) * part; };
-  // Objects that go for it are no sign that objects need more memory; nor is what the watermark would then take.
-  const auto made_way = made_way_;
   const auto missing = [&] { return bytes - std::min(bytes, s.withheld_bytes); };
   // What is small and scattered may leave no run that is long enough: not all that is there goes for it at once.
   const auto before = at_work();
@@ -76,13 +74,12 @@ std::optional<boundary_report> object_table::withhold(std::uint32_t id, std::uin
     made = evict_one(now, false, {{}, id});
     if (full && (made == way::none || made == way::late) && withhold_some(s, missing())) made = way::made;
   }
-  made_way_ = made_way;
   boundary_report r;
   r.withheld_bytes = s.withheld_bytes;
   r.bytes = s.usable_bytes();
   const auto idle = share(options_.low_watermark, 0) - at_work();
   r.idle_bytes = std::min(idle > 0 ? static_cast<std::uint64_t>(idle) : 0, s.space.free_bytes());
-  r.given_up = made_way_;
+  r.taken_bytes = taken_bytes_;
   if (const auto next = victim({{}, id}, now); next != eviction_order::none)
     r.coldest = now - placed_[next]->second.used;
   return r;

@@ -535,7 +535,7 @@ class object_table {
   std::uint64_t leaving_bytes_ = 0;  ///< in memory, of what leaves it as soon as it is saved
   std::uint64_t random_;
   std::uint64_t hot_bytes_ = 0;
-  std::uint64_t made_way_ = 0;  ///< times that something went for want of room
+  std::uint64_t taken_bytes_ = 0;  ///< since the start
   std::uint64_t total_bytes_ = 0, used_bytes_ = 0, object_bytes_ = 0, quarantined_bytes_ = 0;
   object_counts seen_;  ///< of it, the events
   // ---- with other shards

@@ -63,6 +63,7 @@ void object_table::take(const held& part) {
   touch(part.owner);
   count_replica(part, true);
   used_bytes_ += part.bytes;
+  taken_bytes_ += part.bytes;
   owners_[part.owner].used_bytes += part.bytes;
   auto& by = segments_.at(part.segment).used_by;
   if (by.size() <= part.owner) by.resize(part.owner + 1);

@@ -170,7 +170,6 @@ object_table::way object_table::evict_one(time_point now, bool lossy, const from
     const auto outcome = let_go(*one, now, lossy);
     if (made != way::made) made = outcome;
   }
-  made_way_ += !from.owner && (made == way::made || made == way::coming);
   return made;
 }
 

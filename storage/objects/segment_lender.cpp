@@ -128,7 +128,7 @@ std::optional<boundary_report> segment_lender::withhold(std::uint64_t bytes) {
     all.withheld_bytes += one->withheld_bytes;
     all.bytes += one->bytes;
     all.idle_bytes += one->idle_bytes;
-    all.given_up += one->given_up;
+    all.taken_bytes += one->taken_bytes;
     if (!one->coldest) continue;
     ages += *one->coldest;
     ++known;

@@ -303,7 +303,7 @@ segment_record get_record(byte_reader& in) {
 
 void put_withheld(byte_writer& out, const withheld& w) {
   const auto& r = w.report;
-  for (const auto n : {r.withheld_bytes, r.bytes, r.idle_bytes, r.given_up}) out.put(n);
+  for (const auto n : {r.withheld_bytes, r.bytes, r.idle_bytes, r.taken_bytes}) out.put(n);
   out.put(static_cast<std::int64_t>(r.coldest ? r.coldest->count() : -1));
   out.put(static_cast<std::uint32_t>(w.fresh.size()));
   for (const auto& run : w.fresh) {
@@ -315,7 +315,7 @@ void put_withheld(byte_writer& out, const withheld& w) {
 withheld get_withheld(byte_reader& in) {
   withheld w;
   auto& r = w.report;
-  for (auto* const n : {&r.withheld_bytes, &r.bytes, &r.idle_bytes, &r.given_up}) *n = in.get<std::uint64_t>();
+  for (auto* const n : {&r.withheld_bytes, &r.bytes, &r.idle_bytes, &r.taken_bytes}) *n = in.get<std::uint64_t>();
   if (const auto age = in.get<std::int64_t>(); age >= 0) r.coldest = duration{age};
   for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) {
     withheld_run run;

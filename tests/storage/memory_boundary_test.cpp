@@ -19,7 +19,7 @@ struct lru_side {
   std::uint64_t own = 0, withheld = 0, shared = 0;
   std::list<std::pair<std::uint64_t, time_point>> order;  // coldest first
   std::unordered_map<std::uint64_t, decltype(order)::iterator> at;
-  std::uint64_t given_up = 0, hits = 0, asked = 0;
+  std::uint64_t taken = 0, hits = 0, asked = 0;
   bool stuck = false;  ///< all is pinned
 
   std::uint64_t room() const { return own + shared - withheld; }
@@ -28,13 +28,12 @@ struct lru_side {
     if (const auto found = at.find(what); found != at.end()) {
       ++hits;
       order.erase(found->second);
+    } else {
+      ++taken;
     }
     order.emplace_back(what, now);
     at[what] = std::prev(order.end());
-    while (order.size() > room()) {
-      drop();
-      ++given_up;
-    }
+    while (order.size() > room()) drop();
   }
   void drop() {
     at.erase(order.front().first);
@@ -43,7 +42,7 @@ struct lru_side {
   boundary_report told(std::uint64_t wanted, time_point now) {
     if (wanted < withheld || !stuck || shared + own - order.size() >= wanted) withheld = wanted;
     while (order.size() > room()) drop();
-    boundary_report r{withheld, room(), room() - order.size(), given_up, {}};
+    boundary_report r{withheld, room(), room() - order.size(), taken, {}};
     if (!order.empty() && !stuck) r.coldest = now - order.front().second;
     return r;
   }

@@ -450,7 +450,7 @@ std::uint64_t pages_of(const std::string& memfd) {
 
 /// Something else of the process, that has as many bytes of the shared memory as it is not told to do without.
 struct neighbour {
-  std::atomic<std::uint64_t> withheld{0}, given_up{0};
+  std::atomic<std::uint64_t> withheld{0}, taken{0};
   std::atomic<std::int64_t> coldest_ns{0};
   std::atomic<bool> idle{true};
   static constexpr std::uint64_t own = 8 * MiB;
@@ -458,7 +458,7 @@ struct neighbour {
   std::optional<boundary_report> told(std::uint64_t wanted) {
     withheld = wanted;
     const auto has = own + shared - wanted;
-    return boundary_report{wanted, has, idle ? has : 0, given_up, duration{coldest_ns}};
+    return boundary_report{wanted, has, idle ? has : 0, taken, duration{coldest_ns}};
   }
 };
 }  // namespace
@@ -522,10 +522,10 @@ TEST_CASE("memory that objects share with something else goes to whom it serves 
     return found;
   };
   CHECK(check_all() > 30 * MiB / 200'000);
-  // Now the other has to give something up that is warmer than any object, again and again.
+  // Now the other fills, and what it would give up is warmer than any object.
   other.idle = false;
   REQUIRE(soon([&] {
-    ++other.given_up;
+    ++other.taken;
     return objects_have() == 0;
   }));
   CHECK(other.withheld == 0);
