@@ -22,14 +22,6 @@ struct holder {
   std::vector<std::uint64_t> released;
 };
 
-/// Links that break whenever a transfer from `first` on goes over them.
-struct late_breaks final : fault_injector {
-  fault before_slice(transfer_path, transfer_id id, std::uint32_t) override {
-    return {id.value >= first ? fault::kind::cut : fault::kind::none, {}};
-  }
-  std::atomic<std::uint64_t> first = ~std::uint64_t{0};
-};
-
 class pinning_shard final : public cache_shard_actor::base {
  public:
   pinning_shard(caf::actor_config& config, std::shared_ptr<holder> what)
@@ -105,9 +97,6 @@ struct fetch_world : actor_fixture<caf::id_block::mooncaf> {
     while (reports->drain()) run();
   }
 
-  /// Reads of the node that fetches break from transfer `id` on, whomever they are from.
-  void break_from(std::uint64_t id) { faults.first = id; }
-
   void open(std::uint64_t id) {
     auto made = arena::create("mooncaf-test", layout.pieces().bytes_for(count));
     REQUIRE(made);
@@ -115,7 +104,6 @@ struct fetch_world : actor_fixture<caf::id_block::mooncaf> {
     data_plane_options o;
     o.node = node_id{id};
     o.cluster_secret = "the secret of the tests";
-    if (id == 1) o.faults = &faults;
     auto started = data_plane::start(
         o, [](const landing&) {},
         [queue = reports](std::function<void()> report) { queue->put(std::move(report)); });
@@ -192,7 +180,6 @@ struct fetch_world : actor_fixture<caf::id_block::mooncaf> {
   }
   holder& at(std::uint64_t id) { return *holders.at(id); }
 
-  late_breaks faults;
   const kv_layout layout;
   const std::uint32_t count;
   std::shared_ptr<report_queue> reports = std::make_shared<report_queue>();
@@ -267,14 +254,6 @@ TEST_CASE("what somebody beside the source cannot give comes from the source") {
     CHECK(w.fetch(p, layers_of(large)).blocks.size() == 4);
   }
   CHECK(w.bytes_from(source) == 4 * large.block_bytes());
-}
-
-TEST_CASE("of runs that came before everybody was lost a whole prefix is used") {
-  fetch_world w{small, 256};
-  w.break_from(4);  // transfers are numbered from 1 as their runs begin
-  CHECK(w.fetch(w.plan(0, 256)).blocks.size() == 96);
-  w.run();
-  CHECK(w.at(source).released.size() == 1);
 }
 
 TEST_CASE("who leaves in the middle of it is replaced by the source; the source by nobody") {
