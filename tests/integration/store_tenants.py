@@ -6,6 +6,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
+import store_world  # noqa: E402
 from cluster import Cluster, free_port, main, wait_until  # noqa: E402
 from store_world import NOT_FOUND, NOT_SUPPORTED, UNREACHABLE, Store, noise, package, ready  # noqa: E402
 
@@ -75,7 +76,7 @@ def test_tenants_share_a_store_and_nothing_else():
         # Kill the directory: who comes next hears from the lenders whose is what.
         cluster.processes["directory"].kill9()
         world.directory = world.start("directory", "store", "directory", "--listen", world.at, "--lease", "10s", "--recovery", "5s",
-                                      "--cluster-secret-file", world.secret, "--tenants-file", world.tenants)
+                                      "--cluster-secret-file", world.secret, "--tenants-file", world.tenants, "--shards", str(store_world.SHARDS))
         ready(world.directory)
         wait_until("it answers again", lambda: red.is_exist("key") == 1, 60)
         wait_until("it does the other", lambda: blue.is_exist("n7") == 1, 60)
