@@ -88,8 +88,8 @@ auto inspect(Inspector& f, shard_status& x) {
                 x.slots_pinned, x.slots_private, x.slots_quarantined, x.slots_withheld, x.ssd_blocks, x.ssd_bytes,
                 x.ssd_capacity_bytes, x.ssd_written_bytes, x.ssd_copies, x.ssd_evictions,
                 x.ssd_copies_dropped, x.ssd_last_copies_kept, x.owners, x.evictions, x.evictions_lost,
-                x.hits_device, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes, x.ssd_read_bytes_per_s, x.ssd_latency_ns,
-                x.consistent);
+                x.hits_device, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes,
+                x.ssd_read_bytes_per_s, x.ssd_latency_ns, x.consistent);
 }
 template <class Inspector>
 auto inspect(Inspector& f, device_kv_stats& x) {

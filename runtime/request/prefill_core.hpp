@@ -155,13 +155,14 @@ struct forget {
 }  // namespace prefill_action
 
 /// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
-using prefill_actions = std::vector<std::variant<
-    prefill_action::look, prefill_action::pin, prefill_action::reserve, prefill_action::fetch,
-    prefill_action::remind, prefill_action::stop_fetch, prefill_action::commit, prefill_action::found_on_device,
-    prefill_action::compute, prefill_action::count, prefill_action::discard, prefill_action::answer, prefill_action::open_stream,
-    prefill_action::aim, prefill_action::send, prefill_action::finish_stream, prefill_action::stop_stream,
-    prefill_action::hand_over, prefill_action::stop_decode, prefill_action::withdraw, prefill_action::release,
-    prefill_action::forget, attempt_failed>>;
+using prefill_actions = std::vector<
+    std::variant<prefill_action::look, prefill_action::pin, prefill_action::reserve, prefill_action::fetch,
+                 prefill_action::remind, prefill_action::stop_fetch, prefill_action::commit,
+                 prefill_action::found_on_device, prefill_action::compute, prefill_action::count,
+                 prefill_action::discard, prefill_action::answer, prefill_action::open_stream,
+                 prefill_action::aim, prefill_action::send, prefill_action::finish_stream,
+                 prefill_action::stop_stream, prefill_action::hand_over, prefill_action::stop_decode,
+                 prefill_action::withdraw, prefill_action::release, prefill_action::forget, attempt_failed>>;
 
 struct prefill_core_options {
   std::uint32_t layers = 1;
