@@ -96,9 +96,11 @@ def test_what_lies_in_a_drained_segment_outlives_its_process():
         world.run("drain", "s1", status=1)  # there is no other segment
         world.run("drain", "s1", "--undo")
         assert all(store.get(k) == v for k, v in values.items())
+        whole = [(s["name"], s["bytes"]) for s in world.json("segments")]
         world.start("s2", "store", "lend", "--name", "s2", "--size", "64MiB", "--directory", world.at,
                     "--cluster-secret-file", world.secret)
-        wait_until("another segment is there, in each shard", lambda: {s["name"]: s["bytes"] for s in world.json("segments")}.get("s2") == 64 << 20, 20)
+        wait_until("another segment is there, in each shard of the directory",
+                   lambda: sorted((s["name"], s["bytes"]) for s in world.json("segments")) == [*whole, ("s2", whole[0][1])], 20)
         assert world.json("replicas", "key-7", "--number", "2", "--to", "s2")["moved"] == 1
         places = {p["segment"] for p in world.json("stat", "key-7")[0]["places"]}
         assert places == {"s1", "s2"} and store.get("key-7") == values["key-7"]

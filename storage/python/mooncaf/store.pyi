@@ -1,6 +1,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .absent import BufferLeaseView as BufferLeaseView, EngramStore as EngramStore, EngramStoreConfig as EngramStoreConfig
+from .absent import RegisteredBufferLeaseView as RegisteredBufferLeaseView
 from .buffer_pool import BufferLease as BufferLease, BufferPool as BufferPool, RegisteredBufferLease as RegisteredBufferLease
 from .buffer_pool import RegisteredBufferPool as RegisteredBufferPool
 from .memory import MooncakeDistributedNoFRegister as MooncakeDistributedNoFRegister
