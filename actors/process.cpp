@@ -483,6 +483,7 @@ int process::run() {
     log_error("stop", {{"problem", "an actor did not end in time"}});
     leave_now(built ? static_cast<int>(exit_code::stuck) : status);
   }
+  if (objects_) objects_->end_lending();  // it asks the shard how memory is divided, and the metrics' server holds it, too
   objects_.reset();
   link_.reset();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.

@@ -10,13 +10,18 @@
 
 namespace mooncaf {
 
-store_share::~store_share() {
+store_share::~store_share() { end_lending(); }
+
+void store_share::end_lending() {
+  std::thread ending;
   {
     std::lock_guard lock{mutex_};
     stopping_ = true;
+    ending.swap(keeper_);
   }
   changed_.notify_all();
-  if (keeper_.joinable()) keeper_.join();
+  if (ending.joinable()) ending.join();
+  segment_ = {};
 }
 
 directory_address store_share::address_of(const host_port& at) const {

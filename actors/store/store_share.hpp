@@ -32,6 +32,8 @@ class store_share {
   /// says in the log why it does not.
   /// @param segment  all but the directory's address.
   void lend(segment_lender_options segment);
+  /// For good; nothing that `segment` named is used any more. Whoever shows its figures may still hold this.
+  void end_lending();
   /// Where the directory answers. The segment stays with it when it is told again; another address means
   /// another directory, which gets a segment with fresh memory. Returns at once.
   void directory_at(const host_port& at);

@@ -53,12 +53,13 @@ class mapped_segment {
   mapped_segment(const mapped_segment&) = delete;
   mapped_segment& operator=(const mapped_segment&) = delete;
   std::span<std::byte> bytes() const noexcept { return bytes_; }
+  /// Touches all of it, in the background: not where the owner has given pages back that this would bring again.
+  void touch_ahead() { filler_ = std::make_unique<page_filler>(bytes_); }
 
  private:
-  explicit mapped_segment(std::span<std::byte> bytes)
-      : bytes_(bytes), filler_(std::make_unique<page_filler>(bytes)) {}
+  explicit mapped_segment(std::span<std::byte> bytes) : bytes_(bytes) {}
   std::span<std::byte> bytes_;
-  std::unique_ptr<page_filler> filler_;
+  std::unique_ptr<page_filler> filler_;  // null: nothing is touched ahead
 };
 
 }  // namespace mooncaf

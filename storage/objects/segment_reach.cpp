@@ -165,6 +165,7 @@ void segment_reach::open_way(way& w) {
     auto mapped = mapped_segment::map(s.address.unix_name, secret_, clock_type::now() + limit);
     if (mapped) {
       w.mapped = std::move(*mapped);
+      if (s.view.withheld_bytes == 0) w.mapped->touch_ahead();
       w.problem = {};
       return;
     }
