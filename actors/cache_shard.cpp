@@ -435,7 +435,8 @@ boundary_state cache_shard::withhold(std::uint64_t bytes) {
       log_warn("memory", {{"problem", "the kernel does not take pages back: " + errno_text()}});
   pump();
   const auto now = store_.boundary();
-  return {now.withheld_bytes, now.bytes, now.idle_bytes, now.taken_bytes, now.coldest ? now.coldest->count() : -1};
+  return {now.withheld_bytes, now.bytes, now.idle_bytes, now.taken_bytes,
+          now.coldest ? now.coldest->count() : -1};
 }
 
 shard_status cache_shard::status() const {

@@ -42,7 +42,7 @@ struct step_item {
   pooling_kind pooling = pooling_kind::none;
   std::shared_ptr<const std::atomic<bool>> cancelled;
   std::shared_ptr<kv_arrival> arrival;  ///< see `batch_item`
-  bool may_stay = false;  ///< nobody but this device needs the KV of `tokens` yet
+  bool may_stay = false;                ///< nobody but this device needs the KV of `tokens` yet
 
   chosen_token chosen;  ///< where the pass chooses the token itself, before it becomes `token`
 

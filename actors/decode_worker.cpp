@@ -242,11 +242,13 @@ void decode_worker::reserve_on_device(live& request) {
   }
   if (blocks > context_->device_blocks->stats().blocks) return;
   locate(request);
-  request.arrival = kv_arrival::make(context_->device_blocks, loads_,
-                                     {request.job.id.owner(), request.job.keys, request.blocks, tokens}, context_);
+  request.arrival =
+      kv_arrival::make(context_->device_blocks, loads_,
+                       {request.job.id.owner(), request.job.keys, request.blocks, tokens}, context_);
 }
 
-landing_board::piece_callback decode_worker::load_as_it_lands(const live& request, std::uint32_t have_blocks) {
+landing_board::piece_callback decode_worker::load_as_it_lands(const live& request,
+                                                              std::uint32_t have_blocks) {
   const auto& arrival = request.arrival;
   if (!arrival || arrival->loaded()) return {};
   const auto tell = [loads = links_.loads, arrival](const kv_piece& what) {

@@ -2,8 +2,9 @@
 // A decode worker: receives the KV of prompts (`decode_intake`), runs the continuous batch, publishes the
 // blocks that it fills.
 //
-// On a device with memory of its own a prompt goes on to the device while it lands (`kv_arrival`), on a thread
-// beside the steps, and joins the batch when it is there: nobody in the batch waits for somebody else's load.
+// On a device with memory of its own a prompt goes on to the device while it lands (`kv_arrival`), on a
+// thread beside the steps, and joins the batch when it is there: nobody in the batch waits for somebody
+// else's load.
 //
 //   landing_board ── piece ──► links.loads: kv_arrival ──► device            step: takes the blocks over
 //                 └─ all ────► decode_worker ── finish ──► (same) ── loaded ──► batch ──┘
@@ -98,7 +99,7 @@ class decode_worker final : public decode_worker_actor::base {
   worker_links links_;
   std::shared_ptr<engine> machine_;
   std::shared_ptr<landing_board> board_;
-  std::shared_ptr<copy_queue> loads_;  ///< of tasks on `links_.loads`; null without
+  std::shared_ptr<copy_queue> loads_;         ///< of tasks on `links_.loads`; null without
   request_guard<decode_worker> guard_{this};  ///< of requests to prefill workers
   decode_intake intake_;
   decode_batch batch_;

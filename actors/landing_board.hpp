@@ -21,7 +21,8 @@ class landing_board {
   using piece_callback = std::function<void(const kv_piece&)>;
 
   /// Landings for `owner` count from now on; others are ignored, since they belong to nobody any more.
-  /// @param on_piece  if set, called for each piece that is in memory and verified, from several threads at once;
+  /// @param on_piece  if set, called for each piece that is in memory and verified, from several threads at
+  /// once;
   ///                  for all of them before `on_complete(true)`. After `close` a last one may come.
   void open(std::uint64_t owner, callback on_complete, piece_callback on_piece = {});
   /// One transfer for `owner` is in memory; `verified` tells whether its checksum was right.

@@ -31,7 +31,7 @@ struct node_context {
   std::string name;
   options opts;
 
-  std::shared_ptr<device> hardware;          ///< null where nothing is computed
+  std::shared_ptr<device> hardware;  ///< null where nothing is computed
   /// Which blocks lie where, in all tiers of this process.
   std::shared_ptr<prefix_tree> blocks = std::make_shared<prefix_tree>();
   std::shared_ptr<device_kv> device_blocks;  ///< KV in its own memory; null where that is the host's

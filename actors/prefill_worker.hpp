@@ -24,8 +24,8 @@ struct worker_links {
   cache_shard_actor shard;
   messenger_actor messenger;
   executor_actor executor;
-  /// Decode on a device with memory of its own: a thread that brings prompts there, beside the steps; may wait
-  /// for the device. Invalid: the first step of each loads its prompt.
+  /// Decode on a device with memory of its own: a thread that brings prompts there, beside the steps; may
+  /// wait for the device. Invalid: the first step of each loads its prompt.
   executor_actor loads;
   prefill_model passes;  ///< prefill: how long a pass takes, as calibrated
   decode_model steps;    ///< decode: how long a step takes, as calibrated

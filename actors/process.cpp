@@ -283,7 +283,9 @@ result<void> process::lend_segment(std::uint16_t control_port) {
   if (o.store.shared_bytes > 0) {
     segment.shared_bytes = o.store.shared_bytes;
     segment.bytes += o.store.shared_bytes;
-    segment.other = [this, shard = local_.shard](std::uint64_t withheld) { return ask_blocks(shard, withheld); };
+    segment.other = [this, shard = local_.shard](std::uint64_t withheld) {
+      return ask_blocks(shard, withheld);
+    };
   }
   objects_->lend(std::move(segment));
   return {};
@@ -297,7 +299,7 @@ std::optional<boundary_report> process::ask_blocks(const cache_shard_actor& shar
   self->request(shard, limit, withhold_atom_v, withheld)
       .receive(
           [&](const boundary_state& s) {
-            stands = {s.withheld_bytes, s.bytes, s.idle_bytes, s.given_up, {}};
+            stands = {s.withheld_bytes, s.bytes, s.idle_bytes, s.taken_bytes, {}};
             if (s.coldest_ns >= 0) stands->coldest = duration{s.coldest_ns};
           },
           [](const caf::error&) {});
@@ -483,7 +485,8 @@ int process::run() {
     log_error("stop", {{"problem", "an actor did not end in time"}});
     leave_now(built ? static_cast<int>(exit_code::stuck) : status);
   }
-  if (objects_) objects_->end_lending();  // it asks the shard how memory is divided, and the metrics' server holds it, too
+  // It asks the shard how memory is divided; and the server of the metrics holds it, too.
+  if (objects_) objects_->end_lending();
   objects_.reset();
   link_.reset();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.

@@ -21,9 +21,10 @@ namespace mooncaf {
 result<void> process::open_memory() {
   const auto shared = opts().store.shared_bytes;
   if (shared > 0 && context_->layout.pieces().count > 1)
-    return fail(ec::invalid_argument,
-                "store-dram-shared: blocks that lie in pieces (l2-layout) have no pages of their own to give; leave "
-                "l2-layout as it is, or give no --store-dram-shared");
+    return fail(
+        ec::invalid_argument,
+        "store-dram-shared: blocks that lie in pieces (l2-layout) have no pages of their own to give; leave "
+        "l2-layout as it is, or give no --store-dram-shared");
   auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes + shared);
   if (!memory) return fail(memory.error());
   context_->memory = std::make_shared<arena>(std::move(*memory));
@@ -58,8 +59,9 @@ result<void> process::open_data_plane() {
   auto rdma = as_rdma_options(opts());
   if (!rdma) return fail(rdma.error());
   options.rdma = std::move(*rdma);
-  auto plane = data_plane::start(
-      options, [board = board_](const landing& l) { board->landed(l.tag.request.value, l.verified, piece_of(l.tag)); });
+  auto plane = data_plane::start(options, [board = board_](const landing& l) {
+    board->landed(l.tag.request.value, l.verified, piece_of(l.tag));
+  });
   if (!plane) return fail(plane.error());
   context_->plane = std::move(*plane);
   for (const auto& note : context_->plane->rdma_notes()) log_info("rdma", {{"message", note}});

@@ -109,8 +109,8 @@ void process::add_worker(worker_role role, caf::actor handle, std::uint32_t capa
   w.samples = std::move(samples);
   if (role == worker_role::decode) {
     const auto& layout = context_->layout;
-    w.memory_tokens =
-        (context_->memory->size_bytes() - opts().store.shared_bytes) / layout.block_bytes() * layout.block_tokens / opts().decode.instances;
+    w.memory_tokens = (context_->memory->size_bytes() - opts().store.shared_bytes) / layout.block_bytes() *
+                      layout.block_tokens / opts().decode.instances;
   }
   info_.workers.push_back(std::move(w));
 }

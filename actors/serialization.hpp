@@ -85,8 +85,8 @@ auto inspect(Inspector& f, worker_load& x) {
 template <class Inspector>
 auto inspect(Inspector& f, shard_status& x) {
   return fields(f, "shard_status", x, x.slots_total, x.slots_free, x.slots_reserved, x.slots_committed,
-                x.slots_pinned, x.slots_private, x.slots_quarantined, x.slots_withheld, x.ssd_blocks, x.ssd_bytes,
-                x.ssd_capacity_bytes, x.ssd_written_bytes, x.ssd_copies, x.ssd_evictions,
+                x.slots_pinned, x.slots_private, x.slots_quarantined, x.slots_withheld, x.ssd_blocks,
+                x.ssd_bytes, x.ssd_capacity_bytes, x.ssd_written_bytes, x.ssd_copies, x.ssd_evictions,
                 x.ssd_copies_dropped, x.ssd_last_copies_kept, x.owners, x.evictions, x.evictions_lost,
                 x.hits_device, x.hits_dram, x.hits_ssd, x.hits_remote, x.misses, x.ssd_read_bytes,
                 x.ssd_read_bytes_per_s, x.ssd_latency_ns, x.consistent);
@@ -109,7 +109,7 @@ auto inspect(Inspector& f, rail_status& x) {
 }
 template <class Inspector>
 auto inspect(Inspector& f, boundary_state& x) {
-  return fields(f, "boundary_state", x, x.withheld_bytes, x.bytes, x.idle_bytes, x.given_up, x.coldest_ns);
+  return fields(f, "boundary_state", x, x.withheld_bytes, x.bytes, x.idle_bytes, x.taken_bytes, x.coldest_ns);
 }
 template <class Inspector>
 auto inspect(Inspector& f, transfer_report& x) {

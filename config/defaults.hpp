@@ -71,8 +71,8 @@ inline constexpr auto lease_ttl = 30s;    // a dead reader's pin is gone within 
 namespace store {
 inline constexpr std::uint16_t port = 7460;          // where `mooncaf store` and the Python package look
 inline constexpr std::uint64_t dram_size = 1 * GiB;  // bytes; taken only where the conductor has a directory
-inline constexpr std::uint64_t dram_shared = 0;      // bytes; what a node keeps for both is for its owner to say
-inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with store-ssd-path
+inline constexpr std::uint64_t dram_shared = 0;  // bytes; what a node keeps for both is for its owner to say
+inline constexpr std::uint64_t ssd_size = 16 * GiB;                    // bytes; only with store-ssd-path
 inline constexpr auto write_policy = write_policy_choice::write_back;  // writes only what memory cannot keep
 inline constexpr std::uint32_t selective_hits = 2;  // uses; what is wanted once is seldom wanted again
 inline constexpr std::uint32_t promote_hits = 2;    // uses; the same

@@ -273,9 +273,10 @@ std::optional<host_port> directory_listen(const options& o) {
 
 result<void> check_location(const store_options& o) {
   if (is_location(o.location)) return {};
-  return fail(ec::invalid_argument, "store-location: '" + o.location +
-                                        "' is not like row2/rack7: parts of up to 64 letters, digits, '-', '_' and "
-                                        "'.', with '/' between them, the widest first");
+  return fail(ec::invalid_argument,
+              "store-location: '" + o.location +
+                  "' is not like row2/rack7: parts of up to 64 letters, digits, '-', '_' and "
+                  "'.', with '/' between them, the widest first");
 }
 
 /// Memory that objects and blocks share has to be some that both have, and that can change hands.
@@ -286,14 +287,19 @@ static result<void> check_shared(const options& o) {
     return fail(ec::invalid_argument, "store-dram-shared: " + why);
   };
   if (o.store.shared_bytes == 0) return {};
-  if (o.store.shared_bytes < least) return refused("at least 4MiB, since it changes hands 2 MiB at a time; 0B: none");
+  if (o.store.shared_bytes < least)
+    return refused("at least 4MiB, since it changes hands 2 MiB at a time; 0B: none");
   if (!serves_model(o) || !c.cache || o.store.dram_bytes == 0)
-    return refused("for nodes that keep objects and a model's KV blocks; give --model, the role cache and --store-dram SIZE");
+    return refused(
+        "for nodes that keep objects and a model's KV blocks; give --model, the role cache and --store-dram "
+        "SIZE");
   if (o.rdma.enabled)
-    return refused("a NIC keeps the pages of memory that it has registered, so none could change hands; give --no-rdma");
+    return refused(
+        "a NIC keeps the pages of memory that it has registered, so none could change hands; give --no-rdma");
   if ((c.prefill || c.decode) && (o.model.device == "linked" || config::cuda_ordinal(o.model.device)))
     return refused(
-        "a device keeps the pages of memory that it copies from and to, so none could change hands; give --device cpu, "
+        "a device keeps the pages of memory that it copies from and to, so none could change hands; give "
+        "--device cpu, "
         "or share memory on a node of the role cache alone");
   return {};
 }

@@ -80,14 +80,14 @@ void add_store(table& t) {
       size({"store-dram", "dram",
             "Memory lent to the object store, where the conductor carries its directory; 0B: none", "cache"},
            s, at(c, &store_options::dram_bytes), 0, 16'384 * GiB));
-  t.push_back(
-      size({"store-dram-shared", "dram_shared",
-            "Memory for objects and KV blocks, beside store-dram and cache-dram, which each has for itself: it "
-            "goes to those that would have to give up what was used more lately. What a NIC or a device has "
-            "registered cannot change hands, so rdma has to be off, and a device must not have memory of its "
-            "own; 0B: none",
-            "cache"},
-           s, at(c, &store_options::shared_bytes), 0, 16'384 * GiB));
+  t.push_back(size(
+      {"store-dram-shared", "dram_shared",
+       "Memory for objects and KV blocks, beside store-dram and cache-dram, which each has for itself: it "
+       "goes to those that would have to give up what was used more lately. What a NIC or a device has "
+       "registered cannot change hands, so rdma has to be off, and a device must not have memory of its "
+       "own; 0B: none",
+       "cache"},
+      s, at(c, &store_options::shared_bytes), 0, 16'384 * GiB));
   t.push_back(text({"store-ssd-path", "ssd_path",
                     "Folder on an SSD, lent to the object store beside store-dram, for what that has no room "
                     "for; it survives a restart; empty: none",
@@ -114,11 +114,12 @@ void add_store(table& t) {
        "free one",
        "cache"},
       s, at(c, &store_options::gate_port), 0, 65535, ""));
-  t.push_back(text({"store-location", "location",
-                    "Where this host stands, from the widest to the closest, such as row2/rack7: replicas lie far from "
-                    "each other, an object's first near its writer; empty: nobody knows",
-                    "cache"},
-                   s, at(c, &store_options::location), "WHERE"));
+  t.push_back(text(
+      {"store-location", "location",
+       "Where this host stands, from the widest to the closest, such as row2/rack7: replicas lie far from "
+       "each other, an object's first near its writer; empty: nobody knows",
+       "cache"},
+      s, at(c, &store_options::location), "WHERE"));
   add_directory(t);
   add_shards(t);
 }

@@ -47,9 +47,9 @@ class arena {
   std::size_t size_ = 0;
 };
 
-/// Gives the memory of these bytes back to the kernel, for everybody who maps the arena: they are zero, and take
-/// up none until somebody touches them. Not for what a device or a NIC has registered: that would keep the pages
-/// that it knows.
+/// Gives the memory of these bytes back to the kernel, for everybody who maps the arena: they are zero, and
+/// take up none until somebody touches them. Not for what a device or a NIC has registered: that would keep
+/// the pages that it knows.
 /// @returns false where the bytes do not lie in it, or the kernel refuses.
 bool give_pages_back(const arena& of, std::size_t offset, std::size_t bytes) noexcept;
 

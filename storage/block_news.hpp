@@ -14,7 +14,7 @@ enum class storage_tier : std::uint8_t { device, dram, ssd };
 /// What a block is called and where it stands in its prompt.
 struct block_name {
   block_key key;
-  block_key parent;  ///< key of the block before it; for depth 0 its own, or what else is no block
+  block_key parent;         ///< key of the block before it; for depth 0 its own, or what else is no block
   std::uint32_t depth = 0;  ///< index of the block in its prompt
 
   friend bool operator==(const block_name&, const block_name&) noexcept = default;

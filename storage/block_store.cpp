@@ -6,7 +6,8 @@
 
 namespace mooncaf {
 
-block_store::block_store(block_allocator slots, block_store_options options, std::shared_ptr<prefix_tree> tree)
+block_store::block_store(block_allocator slots, block_store_options options,
+                         std::shared_ptr<prefix_tree> tree)
     : slots_(std::move(slots)),
       records_(slots_.total()),
       tree_(tree ? std::move(tree) : std::make_shared<prefix_tree>()),
@@ -74,7 +75,8 @@ result<commit_outcome> block_store::commit(owner_id owner, std::uint32_t slot, c
     return fail(ec::not_found, "slot " + std::to_string(slot) + " is not held by owner " + to_string(owner));
   }
   slot_record& record = records_[slot];
-  if (record.at == state::committed && tree_->key(record.handle) == name.key) return commit_outcome::published;
+  if (record.at == state::committed && tree_->key(record.handle) == name.key)
+    return commit_outcome::published;
   if (record.at != state::reserved) {
     return fail(ec::not_found, "slot " + std::to_string(slot) + " of owner " + to_string(owner) +
                                    " is not reserved any more, so it cannot be committed");
@@ -431,7 +433,8 @@ bool block_store::consistent(std::string* why) const {
     if (slots_.allocated(i) == (r.at == state::free)) return wrong(name + " disagrees with the allocator");
     if (r.at != state::committed) {
       if (expected_pins[i] != 0) return wrong(name + " is pinned but not committed");
-      if ((r.at == state::free || r.at == state::withheld) == bool(r.owner)) return wrong(name + " has the wrong owner for its state");
+      if ((r.at == state::free || r.at == state::withheld) == bool(r.owner))
+        return wrong(name + " has the wrong owner for its state");
       continue;
     }
     if (r.handle >= tree_->bound() || !dram_.here(r.handle) || !dram_.shown(r.handle) ||
@@ -440,7 +443,8 @@ bool block_store::consistent(std::string* why) const {
     if (dram_.pins(r.handle) != expected_pins[i] + (r.owner ? 1 : 0))
       return wrong(name + " has a wrong pin count");
   }
-  if (withheld_.size() != count[static_cast<int>(state::withheld)]) return wrong("withheld slots do not add up");
+  if (withheld_.size() != count[static_cast<int>(state::withheld)])
+    return wrong("withheld slots do not add up");
   for (std::size_t s = 0; s < states; ++s)
     if (count[s] != count_[s]) return wrong("slot counts do not add up");
   if (owned != held) return wrong("slots name an owner that does not list them");

@@ -66,7 +66,9 @@ struct slot_counts {
   std::size_t owners = 0;       ///< owners that hold anything
   std::size_t pins = 0;         ///< live pin ids
 
-  bool add_up() const noexcept { return free + reserved + committed + private_ + quarantined + withheld == total; }
+  bool add_up() const noexcept {
+    return free + reserved + committed + private_ + quarantined + withheld == total;
+  }
 };
 
 /// Counters since the start, in blocks.
@@ -100,8 +102,8 @@ struct held_block {
   bool in_dram() const noexcept { return slot != no_slot; }
 };
 
-/// The authority on the DRAM blocks of one node: the DRAM tier of its prefix tree, and what it takes to use it.
-/// A pure state machine: it never touches the bytes, reads no clock and does no I/O.
+/// The authority on the DRAM blocks of one node: the DRAM tier of its prefix tree, and what it takes to use
+/// it. A pure state machine: it never touches the bytes, reads no clock and does no I/O.
 /// ```
 ///            reserve                commit                  last pin gone
 ///   free ──────────────► reserved ──────────► committed+pinned ◄────────► evictable
@@ -220,9 +222,9 @@ class block_store {
 
   // ---- memory that something else may have ----
 
-  /// Takes so many slots more out of use, evicting as needed by the usual order; what is held, pinned or fenced
-  /// stays. @param spare  slots that are to stay free, if more have to go for that. @returns those that were
-  /// taken, whose bytes nobody wants any more.
+  /// Takes so many slots more out of use, evicting as needed by the usual order; what is held, pinned or
+  /// fenced stays. @param spare  slots that are to stay free, if more have to go for that. @returns those
+  /// that were taken, whose bytes nobody wants any more.
   std::vector<std::uint32_t> withhold(std::size_t count, std::size_t spare = 0);
   /// Brings so many back into use, or all that there are.
   void give_back(std::size_t count);
@@ -245,8 +247,8 @@ class block_store {
   static constexpr std::size_t states = 6;
   struct slot_record {
     state at = state::free;
-    std::uint32_t held_at = 0;  // position in its owner's list
-    owner_id owner;             // who reserved or committed it and has not let go
+    std::uint32_t held_at = 0;                       // position in its owner's list
+    owner_id owner;                                  // who reserved or committed it and has not let go
     prefix_tree::handle handle = prefix_tree::none;  // committed only
   };
   struct owner_record {

@@ -17,18 +17,19 @@ namespace mooncaf {
 ///   next ──► {cold leaf, who draws its lot}… ──► who knows what other nodes keep ──► answer: up the
 ///                                                                                       prompt
 /// ```
-/// Of several holders of a block a lot says who keeps it. It is drawn by a block before it, at a depth that is
-/// a power of four, so that one node keeps most of a prompt's end, and others all that it needs no more.
+/// Of several holders of a block a lot says who keeps it. It is drawn by a block before it, at a depth that
+/// is a power of four, so that one node keeps most of a prompt's end, and others all that it needs no more.
 /// Who keeps a block has what comes before it, too, since every tier is closed under prefixes: an answer is
 /// good for the leaf and for all before it that have no other child.
 /// @thread  not synchronised.  @cost `next`: a few thousand blocks looked at a call.
 class copy_survey {
  public:
-  /// Keys to ask about now, in pairs (see above); none if all were asked about a moment ago, and nothing was given up since.
+  /// Keys to ask about now, in pairs (see above); none if all were asked about a moment ago, and nothing was
+  /// given up since.
   /// @param given_up  blocks that the tier has given up since the start.
   std::vector<block_key> next(const prefix_tree::tier& order, std::uint64_t given_up, time_point now);
-  /// What came back: those leaves of `asked`, in their order, that another node keeps. Blocks that are gone are
-  /// ignored.
+  /// What came back: those leaves of `asked`, in their order, that another node keeps. Blocks that are gone
+  /// are ignored.
   static void answer(prefix_tree::tier& order, std::span<const block_key> asked,
                      std::span<const block_key> kept_elsewhere);
 

@@ -8,7 +8,8 @@ std::uint64_t memory_boundary::slab_for(std::uint64_t shared) noexcept {
 }
 
 /// Whether a slab should go from one to the other, who needs it.
-bool memory_boundary::gives(side giver, const boundary_report& from, const boundary_report& to) const noexcept {
+bool memory_boundary::gives(side giver, const boundary_report& from,
+                            const boundary_report& to) const noexcept {
   constexpr double colder_by = 1.1;
   if (has_[at(giver)] < slab_ || from.bytes <= slab_) return false;
   if (from.idle_bytes >= 2 * slab_) return true;

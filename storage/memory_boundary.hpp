@@ -1,6 +1,6 @@
 #pragma once
-// How much of a node's memory its KV blocks have, and how much the objects of the store: one order of eviction
-// over two indices that know nothing of each other. Pure: no memory, no clock, no I/O.
+// How much of a node's memory its KV blocks have, and how much the objects of the store: one order of
+// eviction over two indices that know nothing of each other. Pure: no memory, no clock, no I/O.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,24 +15,25 @@ struct boundary_report {
   std::uint64_t withheld_bytes = 0;  ///< of the shared memory: what it does without, its pages given back
   std::uint64_t bytes = 0;           ///< that it has, its own and of the shared
   std::uint64_t idle_bytes = 0;      ///< of these: what it could do without and give up nothing
-  std::uint64_t taken_bytes = 0;  ///< that came to it, since some time: whether it goes on filling
-  std::optional<duration> coldest;  ///< since the last use of what would go next; nothing: nothing may go
+  std::uint64_t taken_bytes = 0;     ///< that came to it, since some time: whether it goes on filling
+  std::optional<duration> coldest;   ///< since the last use of what would go next; nothing: nothing may go
 };
 
-/// Divides memory that two have in common, in slabs: a slab goes to the one that fills and has less than a slab
-/// idle, from the other one, if that has two of them idle, or would give up what is colder. What is evicted next is so, of all that
-/// either of them may evict, about what was used longest ago, as if both were in one order:
+/// Divides memory that two have in common, in slabs: a slab goes to the one that fills and has less than a
+/// slab idle, from the other one, if that has two of them idle, or would give up what is colder. What is
+/// evicted next is so, of all that either of them may evict, about what was used longest ago, as if both were
+/// in one order:
 /// ```
 ///    own │   shared                          │ own
 ///   ─────┼──────────────┬────┬───────────────┼────────        the slab that is on its way belongs to nobody
 ///    blocks ◄───────────┘    └────────► objects
 ///                    ◄── slab ──►
 /// ```
-/// **It does not go to and fro**: a slab makes the giver's coldest warmer and the taker's colder, about by the
-/// slab's share of what each has, and it only goes if the giver's would be the colder one by a tenth even then.
-/// Where that is not enough (what nearly fits wants one slab more, and then none), each turn has to wait for
-/// longer than the one before, up to `turn_max`, until several slabs have gone one way.
-/// A giver that cannot (all is pinned, or saving takes its time) gets back what it did not give.
+/// **It does not go to and fro**: a slab makes the giver's coldest warmer and the taker's colder, about by
+/// the slab's share of what each has, and it only goes if the giver's would be the colder one by a tenth even
+/// then. Where that is not enough (what nearly fits wants one slab more, and then none), each turn has to
+/// wait for longer than the one before, up to `turn_max`, until several slabs have gone one way. A giver that
+/// cannot (all is pinned, or saving takes its time) gets back what it did not give.
 /// @thread  not synchronised. Time comes in and never goes back.
 class memory_boundary {
  public:
@@ -43,8 +44,7 @@ class memory_boundary {
 
   /// Everything begins with the blocks: who has no objects loses nothing.
   /// @param shared  bytes that both may have; a multiple of `slab`.
-  memory_boundary(std::uint64_t shared, std::uint64_t slab)
-      : shared_(shared), slab_(slab), has_{shared, 0} {}
+  memory_boundary(std::uint64_t shared, std::uint64_t slab) : shared_(shared), slab_(slab), has_{shared, 0} {}
   /// A slab for memory of this size: 1/64 of it, but 2 to 256 MiB, in pages of 2 MiB.
   static std::uint64_t slab_for(std::uint64_t shared) noexcept;
 
@@ -71,7 +71,7 @@ class memory_boundary {
   std::uint64_t has_[2];
   std::uint64_t moved_[2] = {0, 0};
   std::optional<std::uint64_t> taken_[2];  ///< as was said last
-  std::optional<side> giver_;                 ///< of the slab on its way
+  std::optional<side> giver_;              ///< of the slab on its way
   time_point asked_{};
   side towards_ = side::blocks;  ///< went the last slab
   std::uint32_t in_a_row_ = 0;

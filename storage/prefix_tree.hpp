@@ -49,20 +49,23 @@ class tier_set {
   std::uint32_t bits_ = 0;
 };
 
-/// One tree of prefixes over all tiers of a node. A block has one node, wherever it lies; each tier has its own
-/// pins, leaves and order, over the same heat:
+/// One tree of prefixes over all tiers of a node. A block has one node, wherever it lies; each tier has its
+/// own pins, leaves and order, over the same heat:
 /// ```
 ///   node: key, parent, depth, last used, uses ─┬─ device: here? pins, children here  ─► who leaves L1 next
 ///    (64 bytes)                                ├─ dram:   here? pins, children here  ─► who leaves L2 next
-///                                              └─ ssd:    here? pins, children here  ─► who leaves the SSD next
+///                                              └─ ssd:    here? pins, children here  ─► who leaves the SSD
+///                                              next
 /// ```
 /// A use counts once, in all of them; coming to another tier is no use. What a tier has to know of the others
 /// (memory has it, too; nobody else has it any more) it sees in the node.
 ///
 /// A parent need not be here (it may live in another tier, or come later); its children are counted all the
 /// same. A handle stays valid while the block is in some tier.
-/// @thread  Whoever shares it holds `mutex` for as long as it takes to decide something; alone nobody needs it.
-/// @cost  O(1) expected lookup, O(log n) per change; about 90 bytes a block, and 28 for each tier that it is in
+/// @thread  Whoever shares it holds `mutex` for as long as it takes to decide something; alone nobody needs
+/// it.
+/// @cost  O(1) expected lookup, O(log n) per change; about 90 bytes a block, and 28 for each tier that it is
+/// in
 ///        as a leaf.
 /// @source  Mooncake (arXiv 2407.00079), section 4 and Table 1: LRUCache, LFUCache, LengthAwareCache.
 class prefix_tree {
@@ -172,9 +175,7 @@ class prefix_tree {
     std::uint32_t tag = 0;  // of its key
     std::array<share, tier_count> in;
 
-    bool wanted() const noexcept {
-      return (here | in[0].children | in[1].children | in[2].children) != 0;
-    }
+    bool wanted() const noexcept { return (here | in[0].children | in[1].children | in[2].children) != 0; }
   };
   static_assert(sizeof(node) == 64);
 
@@ -265,18 +266,14 @@ class prefix_tree {
 
     copy_kind copy(handle h) const noexcept {
       const node& n = tree_->nodes_[h];
-      return comes_again(n)         ? copy_kind::comes_again
+      return comes_again(n)        ? copy_kind::comes_again
              : n.in[at_].elsewhere ? copy_kind::elsewhere
-                                    : copy_kind::alone;
+                                   : copy_kind::alone;
     }
     bool here(handle h) const noexcept { return here(tree_->nodes_[h]); }
     std::uint32_t pins(handle h) const noexcept { return mine(h).pins; }
     /// Blocks here whose parent it is, whether or not it is here itself.
     std::uint32_t children(handle h) const noexcept { return mine(h).children; }
-    std::uint32_t children_of(const block_key& key) const noexcept {
-      const handle h = tree_->find(key);
-      return h == none ? 0 : children(h);
-    }
 
     std::size_t size() const noexcept { return size_; }
     std::size_t shown_count() const noexcept { return shown_; }
@@ -295,7 +292,9 @@ class prefix_tree {
     const share& mine(handle h) const noexcept { return tree_->nodes_[h].in[at_]; }
     share& mine(handle h) noexcept { return tree_->nodes_[h].in[at_]; }
     bool here(const node& n) const noexcept { return (n.here >> at_ & 1) != 0; }
-    bool is_unwritten(const node& n) const noexcept { return (n.shown >> at_ & 1) != 0 && !n.in[at_].written; }
+    bool is_unwritten(const node& n) const noexcept {
+      return (n.shown >> at_ & 1) != 0 && !n.in[at_].written;
+    }
     victim_rank rank_of(const node& n) const noexcept {
       const std::uint32_t shallow = ~n.depth;  // deeper blocks rank lower, so they go first
       const std::uint64_t alone = std::uint64_t{!options_.copies_first || !comes_again(n)} << 63;
@@ -312,7 +311,9 @@ class prefix_tree {
       return !gives_back_.empty() && prefix_tree::shown(n).meets(gives_back_);
     }
     victim_heap& heap_of(const node& n) noexcept { return n.in[at_].elsewhere ? spare_ : victims_; }
-    const victim_heap& heap_of(const node& n) const noexcept { return n.in[at_].elsewhere ? spare_ : victims_; }
+    const victim_heap& heap_of(const node& n) const noexcept {
+      return n.in[at_].elsewhere ? spare_ : victims_;
+    }
     /// Of the coldest in either heap.
     bool spare_goes_first() const noexcept;
     std::uint64_t oldest_use() const noexcept;

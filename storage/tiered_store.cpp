@@ -189,7 +189,7 @@ std::vector<ready_pin> tiered_store::take_ready() { return std::exchange(ready_,
 
 // ---- SSD to DRAM ----
 
-/// Lets a ticket wait for a block, starting its read if nobody has. 
+/// Lets a ticket wait for a block, starting its read if nobody has.
 bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::size_t position) {
   const ssd_block block{e.name, e.checksum};
   if (const auto it = promotions_.find(block.name.key); it != promotions_.end()) {

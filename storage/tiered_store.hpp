@@ -78,8 +78,8 @@ struct tier_stats {
 /// **The SSD is closed under prefixes**: a block is written after its parent and evicted before it, so what a
 /// restart finds is usable from the first block on. Where blocks are written when they leave DRAM, those that
 /// DRAM or the device has, too, leave the SSD first: they come again if they have to. What other nodes keep
-/// leaves before what is about as cold and nowhere else. **One heat**: a block has one node in the tree of all
-/// tiers (`prefix_tree`), so what goes down is as cold there as it was above. A slot that is being
+/// leaves before what is about as cold and nowhere else. **One heat**: a block has one node in the tree of
+/// all tiers (`prefix_tree`), so what goes down is as cold there as it was above. A slot that is being
 /// written or read into belongs to its job until `complete`, whatever happens to the owners meanwhile. All
 /// queues are bounded; what does not fit is skipped and counted, never waited for.
 /// @thread  Owned by the CACHE SHARD. What concerns the tree, which the node's device shares, takes its mutex
@@ -154,9 +154,11 @@ class tiered_store {
 
   // ---- memory that something else may have ----
 
-  /// Sees to it that the blocks do without so many slots, as far as it can now: free ones are taken, and blocks
-  /// leave by the usual order; what is too many comes back into use. What write-back keeps free stays free.
-  /// @param most  slots to take now at most. @returns those that were taken, whose bytes nobody wants any more.
+  /// Sees to it that the blocks do without so many slots, as far as it can now: free ones are taken, and
+  /// blocks leave by the usual order; what is too many comes back into use. What write-back keeps free stays
+  /// free.
+  /// @param most  slots to take now at most. @returns those that were taken, whose bytes nobody wants any
+  /// more.
   std::vector<std::uint32_t> withhold(std::size_t slots, std::size_t most = ~std::size_t{0});
   /// How it stands, in bytes of whole blocks. Ages are known by what `expire` was told.
   boundary_report boundary() const;
@@ -179,8 +181,8 @@ class tiered_store {
   /// Holds slots on behalf of jobs. Never expires.
   static constexpr owner_id disk_owner{~std::uint64_t{0}};
   static constexpr time_point never = time_point::max();
-  /// Blocks that must stay although they look like leaves are stepped over, at most so many at a time: a bound
-  /// on the work of one call, not on correctness.
+  /// Blocks that must stay although they look like leaves are stepped over, at most so many at a time: a
+  /// bound on the work of one call, not on correctness.
   static constexpr int guarded_steps_max = 64;
 
   struct job_record {

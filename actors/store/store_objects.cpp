@@ -312,7 +312,8 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
                    {"draining", s.view.draining}});
     if (!common.json)
       io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of "
-             << readable(s.view.bytes) << "  " << (same_host(s.view.host, this_host()) ? "on this host" : "elsewhere")
+             << readable(s.view.bytes) << "  "
+             << (same_host(s.view.host, this_host()) ? "on this host" : "elsewhere")
              << (s.view.withheld_bytes > 0 ? ", KV blocks have " + readable(s.view.withheld_bytes) : "")
              << (s.view.draining ? ", draining" : "") << "\n";
   }

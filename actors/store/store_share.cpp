@@ -126,13 +126,15 @@ std::string store_share::metrics_text() {
   if (divided.shared_bytes > 0) {
     const auto both = [&](const std::string& name, const char* type, const char* help, std::uint64_t blocks,
                           std::uint64_t objects) {
-      text += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name + "{side=\"blocks\"} " +
-              std::to_string(blocks) + "\n" + name + "{side=\"objects\"} " + std::to_string(objects) + "\n";
+      text += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name +
+              "{side=\"blocks\"} " + std::to_string(blocks) + "\n" + name + "{side=\"objects\"} " +
+              std::to_string(objects) + "\n";
     };
-    both("mooncaf_store_shared_bytes", "gauge", "What KV blocks and objects have of the memory that both share.",
-         divided.other_bytes, divided.object_bytes);
-    both("mooncaf_store_shared_slabs_total", "counter", "Pieces of it that went to either.", divided.slabs_to_other,
-         divided.slabs_to_objects);
+    both("mooncaf_store_shared_bytes", "gauge",
+         "What KV blocks and objects have of the memory that both share.", divided.other_bytes,
+         divided.object_bytes);
+    both("mooncaf_store_shared_slabs_total", "counter", "Pieces of it that went to either.",
+         divided.slabs_to_other, divided.slabs_to_objects);
   }
   if (own.port == 0) return text;
   std::lock_guard one_at_a_time{asking_};

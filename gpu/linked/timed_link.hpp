@@ -34,8 +34,8 @@ class timed_link {
   clock::time_point free_at_[2];
 };
 
-/// How many copies are under way at once. Of several engines each serves one direction, so that a long load holds
-/// up no store; a single one serves both. @thread Safe.
+/// How many copies are under way at once. Of several engines each serves one direction, so that a long load
+/// holds up no store; a single one serves both. @thread Safe.
 class copy_engines {
  public:
   /// @param count  >= 1
@@ -47,7 +47,9 @@ class copy_engines {
   void end(timed_link::direction d);
 
  private:
-  std::size_t kind(timed_link::direction d) const noexcept { return shared_ ? 0 : static_cast<std::size_t>(d); }
+  std::size_t kind(timed_link::direction d) const noexcept {
+    return shared_ ? 0 : static_cast<std::size_t>(d);
+  }
 
   const bool shared_;
   std::mutex mutex_;

@@ -24,8 +24,8 @@ inline bool same_host(std::string_view a, std::string_view b) { return host_name
 
 inline constexpr std::size_t on_one_host = std::numeric_limits<std::size_t>::max();
 
-/// How many parts of their locations two hosts have in common, from the widest on; `on_one_host` if it is one.
-/// Zero where nothing is known of either.
+/// How many parts of their locations two hosts have in common, from the widest on; `on_one_host` if it is
+/// one. Zero where nothing is known of either.
 inline std::size_t closeness(std::string_view a, std::string_view b) {
   if (same_host(a, b)) return on_one_host;
   auto x = location_of(a), y = location_of(b);
@@ -45,8 +45,8 @@ inline bool is_location(std::string_view text) {
   if (text.size() > 256) return false;
   std::size_t part = 0;
   for (const char c : text) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                        c == '_' || c == '.';
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                        c == '-' || c == '_' || c == '.';
     if (c == '/' ? part == 0 : !letter || part == 64) return false;
     part = c == '/' ? 0 : part + 1;
   }

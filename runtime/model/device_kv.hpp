@@ -22,7 +22,8 @@
 namespace mooncaf {
 
 /// One per device and process, given to each `model_runner`: what prefill computed is there when decode
-/// asks for it. @thread safe: what concerns its blocks takes the mutex of the node's tree, which the shard shares.
+/// asks for it. @thread safe: what concerns its blocks takes the mutex of the node's tree, which the shard
+/// shares.
 class device_kv {
  public:
   /// @param bytes  of device memory; whole blocks of it are used.

@@ -17,10 +17,10 @@
 
 namespace mooncaf {
 
-/// Holds blocks of the device for the prompt of one request, and hands each piece of it to the link as soon as
-/// the host's memory has it. Once all is there, the request's first pass finds it under its name and its keys,
-/// and loads nothing. Until then the blocks are written by these loads alone: those that others read, because
-/// they held a prefix already, are not written at all.
+/// Holds blocks of the device for the prompt of one request, and hands each piece of it to the link as soon
+/// as the host's memory has it. Once all is there, the request's first pass finds it under its name and its
+/// keys, and loads nothing. Until then the blocks are written by these loads alone: those that others read,
+/// because they held a prefix already, are not written at all.
 ///
 ///        landed(layer, positions)*          finish             hand_over
 ///  make ───────────────────────────► loading ───────► loaded ────────────► (the pass's)
@@ -46,12 +46,13 @@ class kv_arrival {
   kv_arrival(const kv_arrival&) = delete;
   kv_arrival& operator=(const kv_arrival&) = delete;
 
-  /// Positions [first, last) of `layer` are in the host's blocks, and will not change. In any order; what lies
-  /// outside the prompt is ignored.
+  /// Positions [first, last) of `layer` are in the host's blocks, and will not change. In any order; what
+  /// lies outside the prompt is ignored.
   void landed(std::uint32_t layer, std::uint32_t first, std::uint32_t last);
   /// … of all layers.
   void landed(std::uint32_t first, std::uint32_t last);
-  /// The whole prompt is in the host's blocks: waits until it is on the device. Then `loaded`, unless that failed.
+  /// The whole prompt is in the host's blocks: waits until it is on the device. Then `loaded`, unless that
+  /// failed.
   void finish();
   /// Waits until no copy is under way, and gives up the blocks.
   void stop();

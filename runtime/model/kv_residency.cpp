@@ -149,7 +149,8 @@ bool kv_residency::name(const taken& t, std::uint32_t b, bool unwritten) {
   c.depth = b;
   put_in_order(t.blocks[b], keys[b], b == 0 ? keys[b] : keys[b - 1]);
   if (!offered_) return true;
-  order_.set_written(c.place, !unwritten || tree_->shown(c.place).meets({storage_tier::dram, storage_tier::ssd}));
+  order_.set_written(c.place,
+                     !unwritten || tree_->shown(c.place).meets({storage_tier::dram, storage_tier::ssd}));
   order_.show(c.place);
   return true;
 }
@@ -358,10 +359,9 @@ void kv_residency::settle(const taken& t, std::uint32_t valid) {
       if (rest.blocks.empty()) drop_tail(sequence);
       c.sequence = sequence;
       c.depth = b;
-      const auto before =
-          b == 0                               ? end_key(sequence, 0)
-          : cells_[t.blocks[b - 1]].named ? key_of(t.blocks[b - 1])
-                                          : end_key(sequence, b - 1);
+      const auto before = b == 0                          ? end_key(sequence, 0)
+                          : cells_[t.blocks[b - 1]].named ? key_of(t.blocks[b - 1])
+                                                          : end_key(sequence, b - 1);
       put_in_order(block, end_key(sequence, b), before);
       --c.pins;
       set_idle(block);
@@ -479,9 +479,8 @@ bool kv_residency::consistent() const {
     if (c.idle && (c.pins != 0 || ++seen[b] != 1)) return false;
     idle += c.idle;
     placed += c.place != prefix_tree::none;
-    if (c.place == prefix_tree::none
-            ? c.idle || c.named
-            : in_place_[c.place] != b || order_.pins(c.place) != !c.idle + c.writing)
+    if (c.place == prefix_tree::none ? c.idle || c.named
+                                     : in_place_[c.place] != b || order_.pins(c.place) != !c.idle + c.writing)
       return false;
   }
   if (placed != order_.size() || !tree_->consistent()) return false;

@@ -34,9 +34,10 @@ struct device_write_rule {
 /// are kept under its name. Blocks that nobody uses leave least recently used first, a child before its
 /// parent, so that what stays is always a prefix.
 ///
-/// **One tree**: what it holds is the device's tier of the node's `prefix_tree`, so a request's use of a prefix
-/// counts here, whoever it is for, and what the tiers below have need not be asked: a block that one of them has
-/// is written, and when the last of them lets go of it since the device gives it back, it no longer is.
+/// **One tree**: what it holds is the device's tier of the node's `prefix_tree`, so a request's use of a
+/// prefix counts here, whoever it is for, and what the tiers below have need not be asked: a block that one
+/// of them has is written, and when the last of them lets go of it since the device gives it back, it no
+/// longer is.
 ///
 /// What passes make may **stay**: the host's memory does not get it, and the sequence keeps all of its
 /// blocks, from pass to pass, until it is `let_go`. So nothing that is nowhere else is taken from who still
@@ -44,8 +45,8 @@ struct device_write_rule {
 /// What is left behind is unwritten: it leaves as the rest does, so it is written before (`next_write`), or
 /// lost.
 ///
-/// Decides only; whoever asks moves the bytes. @thread One at a time, who holds the tree's mutex where others share
-/// the tree. @cost O(blocks of the sequence) a call.
+/// Decides only; whoever asks moves the bytes. @thread One at a time, who holds the tree's mutex where others
+/// share the tree. @cost O(blocks of the sequence) a call.
 class kv_residency {
  public:
   /// @param blocks        of the device; >= 1.
@@ -82,8 +83,9 @@ class kv_residency {
 
   /// @returns nothing if the blocks that no ticket uses do not suffice.
   std::optional<place> take(const wish& w);
-  /// Room for positions [0, end) of a sequence that has not begun, which come here from the host's memory beside
-  /// all passes: as `take`, but only of what those who stay may have, so that passes get on however many wait.
+  /// Room for positions [0, end) of a sequence that has not begun, which come here from the host's memory
+  /// beside all passes: as `take`, but only of what those who stay may have, so that passes get on however
+  /// many wait.
   /// @pre `start == end`. @returns nothing if there is no such room, or if the sequence has stayed here.
   std::optional<place> expect(const wish& w);
   /// Of what was taken, positions before `valid` are held now: at least the place's own.
@@ -230,7 +232,7 @@ class kv_residency {
   std::vector<std::uint32_t> in_place_;  ///< block by its handle
   bool offered_;
   std::uint32_t spare_;
-  std::uint32_t idle_ = 0;       ///< blocks
+  std::uint32_t idle_ = 0;     ///< blocks
   std::uint32_t staying_ = 0;  ///< blocks of sequences that stay, once for each
   std::uint64_t lost_ = 0;
   std::unordered_map<std::uint64_t, stay> stays_;  ///< by sequence, but for those with a ticket

@@ -168,10 +168,10 @@ struct worker_load {
   std::string failure;  ///< of its device: it computes nothing any more; empty: it works
 };
 
-/// How much of the memory that blocks share with objects of the store they do without, and what they would give
-/// up next; see storage/memory_boundary.hpp.
+/// How much of the memory that blocks share with objects of the store they do without, and what they would
+/// give up next; see storage/memory_boundary.hpp.
 struct boundary_state {
-  std::uint64_t withheld_bytes = 0, bytes = 0, idle_bytes = 0, given_up = 0;
+  std::uint64_t withheld_bytes = 0, bytes = 0, idle_bytes = 0, taken_bytes = 0;
   std::int64_t coldest_ns = -1;  ///< -1: nothing may go
 };
 

@@ -31,8 +31,8 @@ struct cache_hit {
   std::uint32_t from_ssd = 0;
 };
 
-/// DRAM over SSD, in the tree that the node's device shares. Every change is announced to the conductor at once,
-/// as a shard's events would be.
+/// DRAM over SSD, in the tree that the node's device shares. Every change is announced to the conductor at
+/// once, as a shard's events would be.
 /// @thread  Owned by the simulation.
 class node_cache {
  public:

@@ -38,9 +38,9 @@ struct request_state_record {
   std::uint8_t priority = 1;
   bool live = false;
   bool placed = false;
-  bool loading = false;                      ///< its prefix is on the way
-  bool stranded = false;                     ///< its KV will not arrive: the sender died
-  std::vector<block_key> keys;               ///< of its full blocks
+  bool loading = false;                   ///< its prefix is on the way
+  bool stranded = false;                  ///< its KV will not arrive: the sender died
+  std::vector<block_key> keys;            ///< of its full blocks
   std::vector<prefix_tree::handle> pins;  ///< in its prefill node's cache
 };
 

@@ -135,8 +135,7 @@ void simulation::add_instances() {
     else
       prefills_.emplace_back(costs_, prefill_options_of(options_),
                              tier_of(options_.hardware, options_.pipeline, {}, caches_.back().tree()),
-                             options_.pipeline, hop,
-                             options_.jitter);
+                             options_.pipeline, hop, options_.jitter);
   }
   for (std::uint32_t i = 0; i < options_.decode; ++i) {
     if (is_coupled()) continue;

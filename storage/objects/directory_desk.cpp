@@ -141,8 +141,8 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
                               time_point now, frame& out) {
   using store_wire::op;
   const bool about_segments = what == op::mount || what == op::mount_disk || what == op::drain ||
-                              what == op::withhold ||
-                              what == op::create_task || what == op::query_task || what == op::end_task;
+                              what == op::withhold || what == op::create_task || what == op::query_task ||
+                              what == op::end_task;
   if (from.owner != 0 && about_segments) {  // a tenant that lent memory would see what others put there
     put_code(out, store_code::not_supported);
     return true;

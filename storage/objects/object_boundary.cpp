@@ -23,7 +23,8 @@ withheld_run pages_in(std::uint64_t offset, std::uint64_t bytes) {
 bool object_table::withhold_some(segment& s, std::uint64_t bytes) {
   const auto most = std::clamp((bytes + page - 1) / page * page, shortest_run, longest_run);
   for (auto wanted = most;; wanted = std::max(wanted / 2, shortest_run)) {
-    for (const auto room : {wanted, wanted + page}) {  // the longer has so many whole pages wherever it begins
+    for (const auto room :
+         {wanted, wanted + page}) {  // the longer has so many whole pages wherever it begins
       const auto extent = s.space.allocate(room);
       if (!extent) continue;
       const auto pages = pages_in(extent->offset, room);
@@ -61,9 +62,12 @@ std::optional<boundary_report> object_table::withhold(std::uint32_t id, std::uin
   settle(now);
   give_back_withheld(s, bytes);
   const auto at_work = [&] { return static_cast<double>(used_bytes_ - quarantined_bytes_ - leaving_bytes_); };
-  const auto share = [&](double part, double more) { return (static_cast<double>(total_bytes_) - more) * part; };
+  const auto share = [&](double part, double more) {
+    return (static_cast<double>(total_bytes_) - more) * part;
+  };
   const auto missing = [&] { return bytes - std::min(bytes, s.withheld_bytes); };
-  // What is small and scattered may leave no run that is long enough: not all that is there goes for it at once.
+  // What is small and scattered may leave no run that is long enough: not all that is there goes for it at
+  // once.
   const auto before = at_work();
   const auto enough = [&] { return before - at_work() > 2.0 * static_cast<double>(missing() + longest_run); };
   for (auto made = way::made; missing() > 0;) {

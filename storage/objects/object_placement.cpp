@@ -13,7 +13,8 @@ namespace mooncaf {
 namespace {
 /// A put that finds no room sets so much more free than it needs: the next ones need not wait.
 constexpr std::uint64_t saved_ahead = 32 * MiB;
-/// Bytes a second that a segment takes and gives without anybody's noticing: below that its load counts little.
+/// Bytes a second that a segment takes and gives without anybody's noticing: below that its load counts
+/// little.
 constexpr double easy_load = 64.0 * MiB;
 }  // namespace
 
@@ -85,7 +86,8 @@ std::vector<std::uint32_t> object_table::segments_for(const wish& where, bool ot
   std::vector<std::uint32_t> fitting;
   for (const auto id : segment_ids_) {
     const auto& s = segments_.at(id);
-    if ((host.empty() || same_host(s.host, host)) && fits_beside(s, id, where, other_host)) fitting.push_back(id);
+    if ((host.empty() || same_host(s.host, host)) && fits_beside(s, id, where, other_host))
+      fitting.push_back(id);
   }
   return fitting;
 }

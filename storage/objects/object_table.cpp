@@ -487,7 +487,8 @@ bool object_table::consistent() const {
       room += w.room;
       pages += w.pages.bytes;
     }
-    if (room != s.withheld_room || pages != s.withheld_bytes || s.withheld_told > s.withheld.size()) return false;
+    if (room != s.withheld_room || pages != s.withheld_bytes || s.withheld_told > s.withheld.size())
+      return false;
     total += s.usable_bytes();
     free += s.space.free_bytes();
   }

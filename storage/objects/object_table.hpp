@@ -95,10 +95,10 @@ class object_table {
   bool drain(std::string_view name, bool draining);
 
   /// Sees to it that no object lies in so much of the segment, as far as it can now: free runs are taken, and
-  /// objects of the segment leave by the usual order (object_boundary.cpp). What is withheld beyond it is given
-  /// back. Nothing of it is given to an object before it is given back. Not before all is recovered.
-  /// @param bytes  in whole pages of 4 KiB. @returns what there is of it, and the order's state; nothing for an
-  /// SSD, or where there is no such segment. The watermarks are of what is not withheld.
+  /// objects of the segment leave by the usual order (object_boundary.cpp). What is withheld beyond it is
+  /// given back. Nothing of it is given to an object before it is given back. Not before all is recovered.
+  /// @param bytes  in whole pages of 4 KiB. @returns what there is of it, and the order's state; nothing for
+  /// an SSD, or where there is no such segment. The watermarks are of what is not withheld.
   std::optional<boundary_report> withhold(std::uint32_t segment, std::uint64_t bytes, time_point now);
   /// What was withheld since the last call, and is still: whole pages, whose bytes nobody wants any more.
   std::vector<withheld_run> take_withheld(std::uint32_t segment);
@@ -255,15 +255,15 @@ class object_table {
     /// What objects may have of it.
     std::uint64_t usable_bytes() const noexcept { return space.total_bytes() - withheld_room; }
     bool draining = false;
-    std::vector<std::uint64_t> used_by{};  ///< bytes, by owner
-    std::uint32_t disk_beside = 0;         ///< of the same lender
-    std::vector<withheld_part> withheld{};     ///< in the order in which it was taken
-    std::size_t withheld_told = 0;             ///< of these
-    std::uint64_t withheld_bytes = 0;          ///< of whole pages of them
-    std::uint64_t withheld_room = 0;           ///< all of them
-    std::unique_ptr<disk_state> ssd = {};  ///< then `space` is of nothing
-    std::uint64_t moved = 0;               ///< bytes read and written that `load` does not know yet
-    decayed_rate load{};                   ///< bytes
+    std::vector<std::uint64_t> used_by{};   ///< bytes, by owner
+    std::uint32_t disk_beside = 0;          ///< of the same lender
+    std::vector<withheld_part> withheld{};  ///< in the order in which it was taken
+    std::size_t withheld_told = 0;          ///< of these
+    std::uint64_t withheld_bytes = 0;       ///< of whole pages of them
+    std::uint64_t withheld_room = 0;        ///< all of them
+    std::unique_ptr<disk_state> ssd = {};   ///< then `space` is of nothing
+    std::uint64_t moved = 0;                ///< bytes read and written that `load` does not know yet
+    decayed_rate load{};                    ///< bytes
   };
   /// That others make room in a tenant's quota: one after the other is asked, first who has what was used
   /// longest ago.
@@ -485,7 +485,8 @@ class object_table {
                               bool& coming);
   std::vector<held> stripe_in_one(std::uint64_t size, const wish& where, bool other_host,
                                   std::string_view host);
-  std::vector<held> stripe_among(std::uint64_t size, const std::vector<std::uint32_t>& fitting, time_point now);
+  std::vector<held> stripe_among(std::uint64_t size, const std::vector<std::uint32_t>& fitting,
+                                 time_point now);
   std::optional<held> try_segment(std::uint32_t id, std::uint64_t size);
   bool fits_beside(const segment& s, std::uint32_t id, const wish& where, bool other_host) const;
   std::vector<std::uint32_t> segments_for(const wish& where, bool other_host, std::string_view host) const;

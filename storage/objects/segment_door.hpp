@@ -53,7 +53,8 @@ class mapped_segment {
   mapped_segment(const mapped_segment&) = delete;
   mapped_segment& operator=(const mapped_segment&) = delete;
   std::span<std::byte> bytes() const noexcept { return bytes_; }
-  /// Touches all of it, in the background: not where the owner has given pages back that this would bring again.
+  /// Touches all of it, in the background: not where the owner has given pages back that this would bring
+  /// again.
   void touch_ahead() { filler_ = std::make_unique<page_filler>(bytes_); }
 
  private:

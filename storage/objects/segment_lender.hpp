@@ -38,10 +38,11 @@ struct segment_lender_options {
   std::string advertised_host;
   std::uint16_t gate_port =
       0;  ///< of tenants, and of who has objects looked at, on the same host; 0: any free one
-  std::shared_ptr<object_disk> disk;          ///< lent beside the memory; null: none
-  std::uint64_t shared_bytes = 0;             ///< of `bytes`: what `other` may have as well
-  /// Who shares: told what to do without of the shared memory, it gives those pages back as far as it can now,
-  /// and says how it stands; nothing where it does not answer. Called on the lender's thread, may take a while.
+  std::shared_ptr<object_disk> disk;  ///< lent beside the memory; null: none
+  std::uint64_t shared_bytes = 0;     ///< of `bytes`: what `other` may have as well
+  /// Who shares: told what to do without of the shared memory, it gives those pages back as far as it can
+  /// now, and says how it stands; nothing where it does not answer. Called on the lender's thread, may take a
+  /// while.
   std::function<std::optional<boundary_report>(std::uint64_t withheld_bytes)> other;
   std::function<void(const shared_memory_figures&)> divided;  ///< told on the lender's thread
   std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
@@ -49,8 +50,8 @@ struct segment_lender_options {
 
 /// Each shard of the directory gets an even part of the memory, and of the SSD, as a segment of this name,
 /// with ports that follow on those that were given. Memory that is shared with something else of the process
-/// begins with that, and goes to objects and back a slab at a time (`memory_boundary`). Where a directory of another number of shards comes, all
-/// begins again, empty.
+/// begins with that, and goes to objects and back a slab at a time (`memory_boundary`). Where a directory of
+/// another number of shards comes, all begins again, empty.
 /// @thread  construction and destruction only; works on threads of its own
 class segment_lender {
  public:
@@ -72,9 +73,10 @@ class segment_lender {
   memory_boundary boundary_;  // keeper's thread
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false, wrong_ = false;             // guarded by it
+  bool stopping_ = false, wrong_ = false;  // guarded by it
   std::mutex parts_changing_;
-  std::vector<std::unique_ptr<shard_lender>> parts_;  // keeper's thread's, once that runs; others hold the mutex
+  std::vector<std::unique_ptr<shard_lender>>
+      parts_;  // keeper's thread's, once that runs; others hold the mutex
   std::thread keeper_;
 };
 

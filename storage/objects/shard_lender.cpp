@@ -153,7 +153,8 @@ std::optional<boundary_report> shard_lender::withhold(std::uint64_t bytes) {
   if (as_store_code(in.get<std::int32_t>()) != store_code::ok) return std::nullopt;
   const auto stands = store_wire::get_withheld(in);
   std::lock_guard lock{punching_};
-  if (!in.ok() || mounted_.link != now.link) return std::nullopt;  // another directory may place something there
+  if (!in.ok() || mounted_.link != now.link)
+    return std::nullopt;  // another directory may place something there
   for (const auto& run : stands.fresh)
     if (!give_pages_back(now.of->memory, run.offset, run.bytes)) return std::nullopt;
   return stands.report;

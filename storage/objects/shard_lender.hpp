@@ -73,8 +73,8 @@ class shard_lender {
   std::shared_ptr<directory_link> link_;
   bool draining_ = false;   // keeper's thread: of the next life
   std::uint32_t disk_ = 0;  // keeper's thread: number of the segment on SSD
-  /// The life that a directory knows, and the link to it. While somebody holds the mutex no other directory can
-  /// place anything in it.
+  /// The life that a directory knows, and the link to it. While somebody holds the mutex no other directory
+  /// can place anything in it.
   struct mounted {
     std::shared_ptr<life> of;
     std::shared_ptr<directory_link> link;

@@ -162,8 +162,8 @@ class store_client {
   /// For callers that pipeline questions of their own. @error as `connect`
   result<shard_dialer::links> links();
 
-  /// Replicas in the order in which they are read: those in mapped memory, then by how near they are (host_place.hpp),
-  /// and among equals by chance, so that readers elsewhere divide themselves among them.
+  /// Replicas in the order in which they are read: those in mapped memory, then by how near they are
+  /// (host_place.hpp), and among equals by chance, so that readers elsewhere divide themselves among them.
   std::vector<std::span<const replica_place>> nearest_first(const object_view& object) const;
 
  private:

@@ -48,8 +48,9 @@ std::vector<std::span<const replica_place>> store_client::nearest_first(const ob
       std::stable_partition(order.begin(), order.end(), [&](const auto& r) { return reach_.is_local(r); });
   thread_local std::minstd_rand chance{std::random_device{}()};
   std::shuffle(elsewhere, order.end(), chance);
-  std::stable_sort(elsewhere, order.end(),
-                   [&](const auto& a, const auto& b) { return reach_.closeness_of(a) > reach_.closeness_of(b); });
+  std::stable_sort(elsewhere, order.end(), [&](const auto& a, const auto& b) {
+    return reach_.closeness_of(a) > reach_.closeness_of(b);
+  });
   return order;
 }
 

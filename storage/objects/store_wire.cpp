@@ -315,7 +315,8 @@ void put_withheld(byte_writer& out, const withheld& w) {
 withheld get_withheld(byte_reader& in) {
   withheld w;
   auto& r = w.report;
-  for (auto* const n : {&r.withheld_bytes, &r.bytes, &r.idle_bytes, &r.taken_bytes}) *n = in.get<std::uint64_t>();
+  for (auto* const n : {&r.withheld_bytes, &r.bytes, &r.idle_bytes, &r.taken_bytes})
+    *n = in.get<std::uint64_t>();
   if (const auto age = in.get<std::int64_t>(); age >= 0) r.coldest = duration{age};
   for (auto n = in.get<std::uint32_t>(); n > 0 && in.ok(); --n) {
     withheld_run run;
@@ -489,10 +490,10 @@ question_times get_times(byte_reader& in) {
 
 std::string_view name_of(op what) noexcept {
   constexpr std::string_view names[] = {
-      "",        "hello",      "mount",    "segments",  "reserve",     "publish",    "revoke",
-      "find",    "look",       "exists",   "remove",    "remove_all",  "list",       "counts",
-      "journal", "acked",      "announce", "drain",     "create_task", "query_task", "end_task",
-      "tenants", "mount_disk", "load",     "disk_done", "put_next",    "hottest",    "ring", "withhold"};
+      "",          "hello",    "mount",       "segments",   "reserve",  "publish", "revoke",     "find",
+      "look",      "exists",   "remove",      "remove_all", "list",     "counts",  "journal",    "acked",
+      "announce",  "drain",    "create_task", "query_task", "end_task", "tenants", "mount_disk", "load",
+      "disk_done", "put_next", "hottest",     "ring",       "withhold"};
   static_assert(std::size(names) == op_last + 1);
   const auto i = static_cast<std::size_t>(what);
   return i < std::size(names) ? names[i] : "";

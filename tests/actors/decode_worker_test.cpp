@@ -296,7 +296,8 @@ TEST_CASE_FIXTURE(far_decode, "a batch does not wait while somebody else's promp
   CHECK(until([&] { return all_idle(); }));
 }
 
-TEST_CASE_FIXTURE(far_decode, "what decode's memory has of a prompt goes to the device before the rest lands") {
+TEST_CASE_FIXTURE(far_decode,
+                  "what decode's memory has of a prompt goes to the device before the rest lands") {
   const auto known = job(prompt(24, 3), a, b);
   serve(known);
   b.context->device_blocks->let_go(known.id.owner());
@@ -312,7 +313,8 @@ TEST_CASE_FIXTURE(far_decode, "what decode's memory has of a prompt goes to the 
   CHECK(until([&] { return all_idle(); }));
 }
 
-TEST_CASE_FIXTURE(far_decode, "whoever is cancelled while its prompt comes to the device leaves nothing behind") {
+TEST_CASE_FIXTURE(far_decode,
+                  "whoever is cancelled while its prompt comes to the device leaves nothing behind") {
   for (int messages = 0; messages < 90; messages += 2 + messages / 10) {
     CAPTURE(messages);
     const auto j = job(prompt(19, static_cast<std::uint32_t>(messages)), a, b, 12);
@@ -335,7 +337,8 @@ TEST_CASE_FIXTURE(far_decode, "whoever is cancelled while its prompt comes to th
   b.context->device_blocks->give_back(all->ticket, 0);
 }
 
-TEST_CASE_FIXTURE(far_decode, "any mixture of requests and cancels over a link that halts ends with right tokens") {
+TEST_CASE_FIXTURE(far_decode,
+                  "any mixture of requests and cancels over a link that halts ends with right tokens") {
   for (std::uint32_t seed = 1; seed <= 25; ++seed) {
     CAPTURE(seed);
     std::mt19937 random{seed};

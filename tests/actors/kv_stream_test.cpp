@@ -664,7 +664,8 @@ TEST_CASE("who takes pieces on hears of each that is right, before it is complet
   board.open(
       2, [](bool complete) { CHECK_FALSE(complete); }, [](const kv_piece&) { FAIL("it was corrupt"); });
   board.landed(2, false, first);
-  board.open(3, [](bool) { FAIL("it was closed"); }, [&](const kv_piece&) { board.close(3); });
+  board.open(
+      3, [](bool) { FAIL("it was closed"); }, [&](const kv_piece&) { board.close(3); });
   board.expect(3, 1);
   board.landed(3, true, first);
   CHECK(board.size() == 0);

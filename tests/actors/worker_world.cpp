@@ -208,7 +208,10 @@ void worker_world::make_node(worker_node& n, std::uint64_t id, std::uint32_t slo
   plane.cluster_secret = "the secret of the tests";
   if (&n == &a) plane.faults = &faults_of_a;
   auto started = data_plane::start(
-      plane, [board = n.board](const landing& l) { board->landed(l.tag.request.value, l.verified, piece_of(l.tag)); },
+      plane,
+      [board = n.board](const landing& l) {
+        board->landed(l.tag.request.value, l.verified, piece_of(l.tag));
+      },
       [queue = reports](std::function<void()> report) { queue->put(std::move(report)); });
   REQUIRE_MESSAGE(started, to_string(started.error()));
   c.plane = std::move(*started);

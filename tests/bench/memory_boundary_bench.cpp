@@ -1,28 +1,28 @@
-// KV blocks of a trace beside objects of the store on one node: what is found of either in memory that is divided
-// by hand, in memory of which a part goes where it is needed more, and in one list of both. The block store, the
-// object table and the boundary are the product's; time is the trace's.
+// KV blocks of a trace beside objects of the store on one node: what is found of either in memory that is
+// divided by hand, in memory of which a part goes where it is needed more, and in one list of both. The block
+// store, the object table and the boundary are the product's; time is the trace's.
 //
 //   mooncaf_memory_boundary_bench TRACE.jsonl [GIB…]
 //
-// A block of 512 tokens and an object are 1 MiB each. Objects are asked for 40 times a second, with a frequency
-// by rank that does not change, and put where they are missing. "By turns" there are objects alone in the first
-// and the last third of the trace's hour, and blocks alone in the second; "together" there are both all the time.
+// A block of 512 tokens and an object are 1 MiB each. Objects are asked for 40 times a second, with a
+// frequency by rank that does not change, and put where they are missing. "By turns" there are objects alone
+// in the first and the last third of the trace's hour, and blocks alone in the second; "together" there are
+// both all the time.
 
 #include <sys/mman.h>
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <list>
 #include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/sim/trace_source.hpp"
 #include "storage/memory_boundary.hpp"
 #include "storage/objects/object_table.hpp"
 #include "storage/tiered_store.hpp"
+#include "tests/bench/trace_and_sizes.hpp"
 
 using namespace mooncaf;
 using sim::workload_record;
@@ -48,7 +48,8 @@ struct outcome {
   found blocks, objects;
   std::uint64_t slabs = 0;
   double both() const {
-    return static_cast<double>(blocks.hits + objects.hits) / static_cast<double>(blocks.asked + objects.asked);
+    return static_cast<double>(blocks.hits + objects.hits) /
+           static_cast<double>(blocks.asked + objects.asked);
   }
 };
 
@@ -81,7 +82,9 @@ std::vector<event> events_of(const std::vector<workload_record>& trace, bool by_
   return all;
 }
 
-block_key key_of(std::int64_t hash_id) { return {static_cast<std::uint64_t>(hash_id) + 1, 0x9E3779B97F4A7C15ull}; }
+block_key key_of(std::int64_t hash_id) {
+  return {static_cast<std::uint64_t>(hash_id) + 1, 0x9E3779B97F4A7C15ull};
+}
 
 /// Both, as a node has them.
 class node {
@@ -122,7 +125,8 @@ class node {
     for (bool again = true; again;) {
       static_cast<void>(store_.withhold(boundary_.withheld_from(side::blocks) / unit));
       auto blocks = store_.boundary();
-      for (auto* const n : {&blocks.withheld_bytes, &blocks.bytes, &blocks.idle_bytes}) *n *= unit / slot_bytes;
+      for (auto* const n : {&blocks.withheld_bytes, &blocks.bytes, &blocks.idle_bytes})
+        *n *= unit / slot_bytes;
       const auto objects = table_.withhold(segment_, boundary_.withheld_from(side::objects), now);
       again = boundary_.look(blocks, *objects, now);
     }
@@ -139,8 +143,9 @@ class node {
     f.hits += held;
     if (const auto slots = store_.reserve(owner, keys.size() - held, now + std::chrono::hours(1)))
       for (std::size_t i = held; i < keys.size(); ++i)
-        static_cast<void>(store_.commit(owner, (*slots)[i - held].index,
-                                        {keys[i], i == 0 ? block_key{} : keys[i - 1], static_cast<std::uint32_t>(i)}, 0));
+        static_cast<void>(
+            store_.commit(owner, (*slots)[i - held].index,
+                          {keys[i], i == 0 ? block_key{} : keys[i - 1], static_cast<std::uint32_t>(i)}, 0));
     store_.release_all(owner);
   }
 
@@ -197,27 +202,18 @@ outcome ideal(const std::vector<event>& all, std::uint64_t units) {
 }
 
 void print(const char* name, const outcome& o) {
-  std::printf("  %-28s both %.4f   blocks %.4f   objects %.4f   slabs %llu\n", name, o.both(), o.blocks.rate(),
-              o.objects.rate(), static_cast<unsigned long long>(o.slabs));
+  std::printf("  %-28s both %.4f   blocks %.4f   objects %.4f   slabs %llu\n", name, o.both(),
+              o.blocks.rate(), o.objects.rate(), static_cast<unsigned long long>(o.slabs));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: %s TRACE.jsonl [GIB...]\n", argv[0]);
-    return 2;
-  }
-  const auto trace = sim::load_trace(argv[1]);
-  if (!trace) {
-    std::fprintf(stderr, "%s\n", to_string(trace.error()).c_str());
-    return 1;
-  }
-  std::vector<std::uint64_t> sizes;
-  for (int i = 2; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
-  if (sizes.empty()) sizes = {16, 32, 64};
+  const auto given = trace_and_sizes(argc, argv, "GIB", {16, 32, 64});
+  if (!given) return given.error();
+  const auto& [trace, sizes] = *given;
   for (const bool by_turns : {true, false}) {
-    const auto all = events_of(*trace, by_turns);
+    const auto all = events_of(trace, by_turns);
     for (const auto gib : sizes) {
       const auto units = gib * 1024;
       std::printf("%llu GiB, %s\n", static_cast<unsigned long long>(gib), by_turns ? "by turns" : "together");

@@ -180,7 +180,8 @@ tier_figures measure_tier(const block_set& set, const std::string& directory, un
                       for (std::size_t at = 0; at < items.size(); at += 64) {
                         const auto some =
                             std::span{items}.subspan(at, std::min<std::size_t>(64, items.size() - at));
-                        for (auto& r : tier->read_in_step(some, [](auto) { return true; })) must(std::move(r));
+                        for (auto& r : tier->read_in_step(some, [](auto) { return true; }))
+                          must(std::move(r));
                       }
                     }));
     f.get_cpu = (processor_seconds() - before_get) / set.gigabytes();
@@ -309,8 +310,8 @@ void bench_bookkeeping() {
       }));
 }
 
-/// The device's side of a node: passes over prompts of 32 blocks, the next of which is there or takes the place of
-/// another, and a look at what to write next after each.
+/// The device's side of a node: passes over prompts of 32 blocks, the next of which is there or takes the
+/// place of another, and a look at what to write next after each.
 class device_side {
  public:
   device_side(std::shared_ptr<prefix_tree> tree, const std::vector<std::vector<block_key>>& prompts)
@@ -346,8 +347,10 @@ class device_side {
 
 /// A pin of 32 blocks on a tree that the device walks, too, beside one that it does not.
 void bench_shared_tree() {
-  std::printf("A node's tree under two threads: pin + release of 32 blocks, and the device's passes beside it\n\n");
-  std::printf("| | pin, us: median | 99 %% | 99.9 %% | device pass, us: mean |\n| --- | --- | --- | --- | --- |\n");
+  std::printf(
+      "A node's tree under two threads: pin + release of 32 blocks, and the device's passes beside it\n\n");
+  std::printf(
+      "| | pin, us: median | 99 %% | 99.9 %% | device pass, us: mean |\n| --- | --- | --- | --- | --- |\n");
   constexpr std::size_t n = 1 << 18;
   std::mt19937_64 random(3);
   std::vector<std::vector<block_key>> prompts(n / 32);
@@ -356,11 +359,13 @@ void bench_shared_tree() {
   enum class beside { nobody, own_tree, same_tree };
   for (const auto with : {beside::nobody, beside::own_tree, beside::same_tree}) {
     const auto tree = std::make_shared<prefix_tree>();
-    block_store store(must(block_allocator::create({reinterpret_cast<std::byte*>(4096), n * 4096}, 4096)), {}, tree);
+    block_store store(must(block_allocator::create({reinterpret_cast<std::byte*>(4096), n * 4096}, 4096)), {},
+                      tree);
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       const auto given = must(store.reserve(owner_id{p + 1}, 32, time_point::max()));
       for (std::uint32_t d = 0; d < 32; ++d)
-        must(store.commit(owner_id{p + 1}, given[d].index, {prompts[p][d], prompts[p][d == 0 ? 0 : d - 1], d}, 0));
+        must(store.commit(owner_id{p + 1}, given[d].index, {prompts[p][d], prompts[p][d == 0 ? 0 : d - 1], d},
+                          0));
       store.release_all(owner_id{p + 1});
       (void)store.drain_events();
     }
@@ -395,9 +400,10 @@ void bench_shared_tree() {
     other.join();
     std::sort(took.begin(), took.end());
     const auto at = [&](double share) { return took[static_cast<std::size_t>(share * 99'999)] * 1e6; };
-    const char* const names[] = {"nobody beside it", "a device on a tree of its own", "the device on the same tree"};
-    std::printf("| %s | %.1f | %.1f | %.1f | %.1f |\n", names[static_cast<int>(with)], at(0.5), at(0.99), at(0.999),
-                passes == 0 ? 0.0 : passing / static_cast<double>(passes) * 1e6);
+    const char* const names[] = {"nobody beside it", "a device on a tree of its own",
+                                 "the device on the same tree"};
+    std::printf("| %s | %.1f | %.1f | %.1f | %.1f |\n", names[static_cast<int>(with)], at(0.5), at(0.99),
+                at(0.999), passes == 0 ? 0.0 : passing / static_cast<double>(passes) * 1e6);
   }
 }
 

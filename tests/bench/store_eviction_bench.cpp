@@ -5,12 +5,11 @@
 //   mooncaf_store_eviction_bench TRACE.jsonl [BLOCKS…]
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "runtime/sim/trace_source.hpp"
 #include "storage/objects/object_table.hpp"
+#include "tests/bench/trace_and_sizes.hpp"
 
 using namespace mooncaf;
 using sim::workload_record;
@@ -64,18 +63,9 @@ outcome replay(const std::vector<workload_record>& trace, std::uint64_t blocks, 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: %s TRACE.jsonl [BLOCKS...]\n", argv[0]);
-    return 2;
-  }
-  const auto trace = sim::load_trace(argv[1]);
-  if (!trace) {
-    std::fprintf(stderr, "%s\n", to_string(trace.error()).c_str());
-    return 1;
-  }
-  std::vector<std::uint64_t> sizes;
-  for (int i = 2; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
-  if (sizes.empty()) sizes = {1000, 3000, 10'000, 30'000, 50'000};
+  const auto given = trace_and_sizes(argc, argv, "BLOCKS", {1000, 3000, 10'000, 30'000, 50'000});
+  if (!given) return given.error();
+  const auto& [trace, sizes] = *given;
   struct column {
     const char* name;
     eviction_rule rule;
@@ -94,7 +84,7 @@ int main(int argc, char** argv) {
   for (const auto blocks : sizes) {
     std::printf("%-9llu", static_cast<unsigned long long>(blocks));
     for (const auto& c : columns) {
-      const auto o = replay(*trace, blocks, c.rule, c.ties);
+      const auto o = replay(trace, blocks, c.rule, c.ties);
       std::printf("%.4f %.4f %-12llu", o.hits, o.saved, static_cast<unsigned long long>(o.regretted));
     }
     std::printf("\n");

@@ -68,7 +68,7 @@ def judge(operations, faults, evicts):
         changes = [op for op in changes if op["outcome"] != "refused"]
         for read in (op for op in ours if op["what"] == "read"):
             if flips and read.get("part") and read.get("saw") not in ("nothing", None):
-                continue  # what is read in parts from another host is not compared with the whole object's checksum
+                continue  # the whole was looked at before the first part; what flips between that and a later one is not seen
             problem = wrong_with(read, changes, lambda w: can_be_gone(w, kills, evicts, moved))
             if problem:
                 problems.append(f"{key}: {problem}: {read}")

@@ -83,7 +83,8 @@ TEST_CASE("memory goes to where what is given up is warmer, stays there, and com
     std::mt19937_64 random{seed};
     world w{100, 1600, 25};
     auto now = start;
-    const auto run = [&](int looks, std::uint64_t block_set, int block_uses, std::uint64_t object_set, int object_uses) {
+    const auto run = [&](int looks, std::uint64_t block_set, int block_uses, std::uint64_t object_set,
+                         int object_uses) {
       for (int i = 0; i < looks; ++i) {
         for (int n = 0; n < block_uses; ++n) w.blocks.use(random() % block_set, now += 1us);
         for (int n = 0; n < object_uses; ++n) w.objects.use(random() % object_set, now += 1us);
@@ -116,13 +117,14 @@ TEST_CASE("two loads that do not change are divided once, not again and again") 
       w.look(now += 250ms);
     }
     CHECK(w.moves() - settled <= 20);  // in 500 s
-    // Where both give something up, it is about equally old; else the one that does has all that the other does
-    // not need.
+    // Where both give something up, it is about equally old; else the one that does has all that the other
+    // does not need.
     const auto b = w.blocks.told(w.boundary.withheld_from(side::blocks), now);
     const auto o = w.objects.told(w.boundary.withheld_from(side::objects), now);
     if (b.idle_bytes == 0 && o.idle_bytes == 0 && b.coldest && o.coldest &&
         w.boundary.has(side::blocks) >= 20 && w.boundary.has(side::objects) >= 20) {
-      const auto ratio = std::chrono::duration<double>(*b.coldest) / std::chrono::duration<double>(*o.coldest);
+      const auto ratio =
+          std::chrono::duration<double>(*b.coldest) / std::chrono::duration<double>(*o.coldest);
       CHECK(ratio > 0.6);
       CHECK(ratio < 1.7);
     }

@@ -112,9 +112,7 @@ TEST_CASE(
     auto& device = f.store.tree().open(storage_tier::device);
     for (const auto& n : above) device.set_written(device.insert(n.key, n.parent, n.depth, 0), true);
     CHECK(device.unwritten() == 0);
-    push_until(f, [&] {
-      return f.store.match(keys_of(gives_back ? above : below)).total() == 0;
-    });
+    push_until(f, [&] { return f.store.match(keys_of(gives_back ? above : below)).total() == 0; });
     f.check();
     CHECK(f.store.match(keys_of(gives_back ? below : above)).total() == 2);
     CHECK(device.unwritten() == (gives_back ? 2 : 0));

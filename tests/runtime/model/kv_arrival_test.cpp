@@ -57,7 +57,9 @@ struct world {
     }
     return p;
   }
-  std::shared_ptr<kv_arrival> begin(const kv_arrival::prompt& p) { return kv_arrival::make(kv, queue, p, dev); }
+  std::shared_ptr<kv_arrival> begin(const kv_arrival::prompt& p) {
+    return kv_arrival::make(kv, queue, p, dev);
+  }
   /// All rows of these positions become those of `salt`.
   static void write(const kv_arrival::prompt& p, std::uint32_t layer, std::uint32_t first, std::uint32_t last,
                     std::uint8_t salt = 0) {
@@ -71,7 +73,8 @@ struct world {
   std::uint32_t first_pass(const kv_arrival::prompt& p, kv_arrival* arrival) {
     const std::vector<std::int32_t> token(1);
     auto blocks = p.blocks;
-    if (p.tokens % layout.block_tokens == 0) blocks.push_back(pages.emplace_back(layout.block_bytes()).data());
+    if (p.tokens % layout.block_tokens == 0)
+      blocks.push_back(pages.emplace_back(layout.block_bytes()).data());
     batch_item item{token, p.tokens, blocks, false, {}, 0, p.sequence, p.keys};
     item.arrival = arrival;
     const auto before = kv->stats();
@@ -93,14 +96,16 @@ struct world {
         for (const bool value : {false, true}) {
           const auto row = layout.offset(layer, 0, value, at % layout.block_tokens);
           const auto b = at / layout.block_tokens;
-          REQUIRE(std::equal(p.blocks[b] + row, p.blocks[b] + row + layout.row_bytes(), seen[b].data() + row));
+          REQUIRE(
+              std::equal(p.blocks[b] + row, p.blocks[b] + row + layout.row_bytes(), seen[b].data() + row));
         }
     mirror.end(false);
     return static_cast<std::uint32_t>(kv->stats().loaded_tokens - before.loaded_tokens);
   }
   /// Every block is free or may leave.
   bool all_free() {
-    const auto all = kv->take({0, {}, 0, static_cast<std::uint32_t>(kv->stats().blocks) * layout.block_tokens});
+    const auto all =
+        kv->take({0, {}, 0, static_cast<std::uint32_t>(kv->stats().blocks) * layout.block_tokens});
     if (all) kv->give_back(all->ticket, 0);
     return all.has_value();
   }
@@ -207,7 +212,8 @@ TEST_CASE("what is stopped, dropped or lost with its device gives up its blocks"
     const auto p = w.prompt(7, 19);
     for (std::uint32_t layer = 0; layer < 2; ++layer) world::write(p, layer, 0, 19);
     {
-      const auto a = kv_arrival::make(w.kv, std::make_shared<dying_copies>(w.dev->make_copy_queue(), calls), p, w.dev);
+      const auto a =
+          kv_arrival::make(w.kv, std::make_shared<dying_copies>(w.dev->make_copy_queue(), calls), p, w.dev);
       for (const auto layer : {0u, 1u}) a->landed(layer, 0, 9);
       a->landed(0, 9, 19);
       a->finish();

@@ -294,7 +294,8 @@ TEST_CASE("what somebody wants in memory is written next, behind what is there")
   CHECK(again->chain.size() == 6);
   r.wrote(again->id, 6);
   CHECK(r.consistent());
-  // What the disk had and let go of, since the device gives it back, is written before it leaves, and not sooner.
+  // What the disk had and let go of, since the device gives it back, is written before it leaves, and not
+  // sooner.
   const auto before = r.unwritten();
   auto& disk = r.tree().open(storage_tier::ssd, {}, {storage_tier::dram, storage_tier::device});
   const auto below = disk.insert(keys[5], keys[4], 5, 0);

@@ -243,13 +243,12 @@ class worker {
                       hosts_[b] + layout.page().offset(layer, value ? 1 : 0, t));
   }
 
-  /// The rest of the prompt comes from elsewhere, in pieces, and goes on to the device as it lands, if that has
-  /// room; then the first pass of decode. @returns false if it was cancelled on its way.
+  /// The rest of the prompt comes from elsewhere, in pieces, and goes on to the device as it lands, if that
+  /// has room; then the first pass of decode. @returns false if it was cancelled on its way.
   bool arrive(owner_id owner, std::uint32_t& start, std::uint32_t tokens) {
     const std::span full = std::span(keys_).first(tokens / block_tokens);
-    const auto arrival =
-        kv_arrival::make(world_.kv, arrivals_,
-                         {owner.value, {full.begin(), full.end()}, hosts_, tokens}, nullptr);
+    const auto arrival = kv_arrival::make(world_.kv, arrivals_,
+                                          {owner.value, {full.begin(), full.end()}, hosts_, tokens}, nullptr);
     if (!arrival || in_memory_ < start) return true;
     if (below(2) == 0) arrival->landed(0, start);
     struct piece {
@@ -402,8 +401,8 @@ class worker {
     const auto held = hosts_.size() - own_.size();
     for (auto b = held; b < in_memory_ / block_tokens; ++b) {
       const auto& slot = own_[b - held];
-      REQUIRE(world_.tiers.store.commit(owner, slot.index, names_[b],
-                                        checksum64(slot.address, layout.pieces())));
+      REQUIRE(
+          world_.tiers.store.commit(owner, slot.index, names_[b], checksum64(slot.address, layout.pieces())));
     }
   }
 

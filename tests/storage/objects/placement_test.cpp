@@ -1,4 +1,5 @@
-// Where objects go: near their writer, their replicas far from each other, less where much is read and written.
+// Where objects go: near their writer, their replicas far from each other, less where much is read and
+// written.
 
 #include <doctest/doctest.h>
 

@@ -310,7 +310,8 @@ TEST_CASE("a reader takes the nearest replica, and a writer the nearest memory")
     CHECK(names[found.places[0].segment] == "s2");
     const auto far = names[found.places[1].segment];
     const auto reader = world.client("row" + far.substr(1) + "/reads");
-    for (const auto& [client, nearest] : {std::pair{reader.get(), far}, std::pair{beside.get(), std::string{"s2"}}}) {
+    for (const auto& [client, nearest] :
+         {std::pair{reader.get(), far}, std::pair{beside.get(), std::string{"s2"}}}) {
       store_code code{};
       CHECK(get(*client, key, code) == noise(100, 1));  // it knows by now where all segments are
       CHECK(names[client->nearest_first(found)[0][0].segment] == nearest);
@@ -448,7 +449,8 @@ std::uint64_t pages_of(const std::string& memfd) {
   return bytes;
 }
 
-/// Something else of the process, that has as many bytes of the shared memory as it is not told to do without.
+/// Something else of the process, that has as many bytes of the shared memory as it is not told to do
+/// without.
 struct neighbour {
   std::atomic<std::uint64_t> withheld{0}, taken{0};
   std::atomic<std::int64_t> coldest_ns{0};
@@ -463,7 +465,8 @@ struct neighbour {
 };
 }  // namespace
 
-TEST_CASE("memory that objects share with something else goes to whom it serves better, and its pages with it") {
+TEST_CASE(
+    "memory that objects share with something else goes to whom it serves better, and its pages with it") {
   constexpr std::uint64_t own = 8 * MiB, shared = 32 * MiB;
   cluster world{0};
   neighbour other;
