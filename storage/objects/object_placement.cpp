@@ -1,8 +1,6 @@
 // Where an object's bytes go: the part of `object_table` that chooses between segments.
 
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <utility>
 
 #include "runtime/base/host_place.hpp"
@@ -134,17 +132,21 @@ std::string_view object_table::place_of(std::string_view host) const {
 std::optional<object_table::held> object_table::place_in_one(std::uint64_t size, const wish& where) {
   const bool first = where.others.empty();
   const auto from = first ? place_of(where.host) : std::string_view{};
-  std::map<std::size_t, std::vector<std::uint32_t>> by_closeness;
-  for (const auto id : segments_for(where, false, {})) {
-    const auto host = std::string_view{segments_.at(id).host};
-    std::size_t close = first && !from.empty() ? closeness(from, host) : 0;
-    for (const auto& o : where.others) close = std::max(close, closeness(segments_.at(o.segment).host, host));
-    by_closeness[close].push_back(id);
+  std::vector<std::pair<std::size_t, std::uint32_t>> ranked;  // what is least is tried first
+  for (const auto id : segment_ids_) {
+    const auto& s = segments_.at(id);
+    if (!fits_beside(s, id, where, false)) continue;
+    std::size_t close = first && !from.empty() ? closeness(from, s.host) : 0;
+    for (const auto& o : where.others)
+      close = std::max(close, closeness(segments_.at(o.segment).host, s.host));
+    ranked.emplace_back(first ? on_one_host - close : close, id);
   }
-  while (!by_closeness.empty()) {
-    const auto next = first ? std::prev(by_closeness.end()) : by_closeness.begin();
-    if (auto part = place_among(size, std::move(next->second), where.now)) return part;
-    by_closeness.erase(next);
+  std::sort(ranked.begin(), ranked.end());
+  for (auto next = ranked.begin(); next != ranked.end();) {
+    std::vector<std::uint32_t> alike;
+    for (const auto rank = next->first; next != ranked.end() && next->first == rank; ++next)
+      alike.push_back(next->second);
+    if (auto part = place_among(size, std::move(alike), where.now)) return part;
   }
   return std::nullopt;
 }
