@@ -310,9 +310,10 @@ int list_segments(std::span<const std::string> args, const sim::console& io) {
                    {"medium", to_string(s.view.kind)},
                    {"withheld_bytes", s.view.withheld_bytes},
                    {"draining", s.view.draining}});
+    const auto location = std::string{location_of(s.view.host)};
     if (!common.json)
       io.out << s.view.name << "  " << to_string(s.view.kind) << "  " << readable(used) << " of "
-             << readable(s.view.bytes) << "  "
+             << readable(s.view.bytes) << "  " << (location.empty() ? "" : location + ", ")
              << (same_host(s.view.host, this_host()) ? "on this host" : "elsewhere")
              << (s.view.withheld_bytes > 0 ? ", KV blocks have " + readable(s.view.withheld_bytes) : "")
              << (s.view.draining ? ", draining" : "") << "\n";

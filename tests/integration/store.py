@@ -299,6 +299,19 @@ def test_an_engine_lends_memory_through_the_package():
         assert [s["bytes"] for s in world.json("segments")] == [32 << 20]
         engine.close()
         wait_until("its segment is gone", lambda: world.json("segments") == [])
+        # Where its host stands is the environment's word, and has to be one.
+        from mooncaf.store import MooncakeDistributedStore
+
+        for location, code in (("row2/rack7", 0), ("row2//rack7", INVALID)):
+            os.environ["MOONCAF_STORE_LOCATION"] = location
+            try:
+                engine = MooncakeDistributedStore()
+                assert engine.setup("127.0.0.1", "P2PHANDSHAKE", 32 << 20, 16 << 20, "tcp", "", world.at) == code, engine.last_error()
+            finally:
+                del os.environ["MOONCAF_STORE_LOCATION"]
+            assert [s["host"].rpartition("/")[0] for s in world.json("segments")] == (["row2/rack7"] if code == 0 else []), location
+            engine.close()
+            wait_until("its segment is gone", lambda: world.json("segments") == [])
 
 
 def test_the_commands_show_and_change_what_is_there():

@@ -140,8 +140,9 @@ def test_the_conductor_s_directory_takes_the_options_of_the_store_s_own():
         world.conductor("--store-tenants-file", tenants, "--store-lease", "50ms", "--store-high-watermark", "0.5",
                         "--store-low-watermark", "0.3")
         gate = free_port()
-        world.cache("one", "--store-dram", "32MiB", "--store-gate-port", str(gate))
+        world.cache("one", "--store-dram", "32MiB", "--store-gate-port", str(gate), "--store-location", "row2/rack7")
         wait_until("it lends", lambda: len(world.lenders()) == 1)
+        assert world.json("segments")[0]["host"].startswith("row2/rack7/") and b"row2/rack7, on this host" in world.run("segments")
         assert [t["name"] for t in world.json("tenants")] == ["red"]
         world.run("put", "of-red", "--token-file", token, stdin=b"value")  # through the gate
         listening = {line.split()[1].split(":")[1] for line in open("/proc/net/tcp").readlines()[1:] if line.split()[3] == "0A"}
