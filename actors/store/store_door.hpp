@@ -43,14 +43,4 @@ class store_door {
   std::unique_ptr<impl> impl_;
 };
 
-/// How long the door's own calls of the store took, from question to last byte.
-struct door_times {
-  latency_counts get, put;
-};
-
-/// Prometheus's text of the store. @param door  null where there is none.
-std::string metrics_text(const directory_figures& figures,
-                         const std::vector<store_wire::mounted_segment>& segments,
-                         const std::vector<tenant_view>& tenants, const door_times* door);
-
 }  // namespace mooncaf::store

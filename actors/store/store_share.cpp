@@ -5,7 +5,7 @@
 #include "actors/log.hpp"
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
-#include "actors/store/store_door.hpp"
+#include "actors/store/store_metrics.hpp"
 #include "runtime/base/host_place.hpp"
 
 namespace mooncaf {
