@@ -356,6 +356,7 @@ result<void> process::build() {
   if (holds_blocks()) {
     if (auto done = step(exit_code::resources, open_memory()); !done) return done;
     if (auto done = step(exit_code::address, open_data_plane()); !done) return done;
+    if (auto done = step(exit_code::options, check_shared_memory()); !done) return done;
   }
   config_.add_message_types<caf::id_block::mooncaf>();
   system_ = start_actor_system(config_);

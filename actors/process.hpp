@@ -57,6 +57,8 @@ class process {
   result<void> adopt(served_model&& loaded, const kv_layout& layout);
   result<void> open_memory();
   result<void> open_data_plane();
+  /// Of what the options cannot know: where blocks lie, and whether there is a NIC.
+  result<void> check_shared_memory();
   result<void> open_ssd(std::vector<ssd_block>& found);
   result<tiered_store> open_store();
   result<void> spawn_shard();

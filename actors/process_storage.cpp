@@ -19,13 +19,7 @@
 namespace mooncaf {
 
 result<void> process::open_memory() {
-  const auto shared = opts().store.shared_bytes;
-  if (shared > 0 && context_->layout.pieces().count > 1)
-    return fail(
-        ec::invalid_argument,
-        "store-dram-shared: blocks that lie in pieces (l2-layout) have no pages of their own to give; leave "
-        "l2-layout as it is, or give no --store-dram-shared");
-  auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes + shared);
+  auto memory = arena::create("mooncaf-kv", opts().cache.dram_bytes + opts().store.shared_bytes);
   if (!memory) return fail(memory.error());
   context_->memory = std::make_shared<arena>(std::move(*memory));
   const auto& layout = context_->layout;
@@ -69,6 +63,20 @@ result<void> process::open_data_plane() {
   auto region = context_->plane->register_region(context_->memory->bytes(), context_->memory->fd());
   if (!region) return fail(region.error());
   context_->region = *region;
+  return {};
+}
+
+result<void> process::check_shared_memory() {
+  if (opts().store.shared_bytes == 0) return {};
+  if (context_->layout.pieces().count > 1)
+    return fail(
+        ec::invalid_argument,
+        "store-dram-shared: blocks that lie in pieces (l2-layout) have no pages of their own to give; leave "
+        "l2-layout as it is, or give no --store-dram-shared");
+  if (const auto rails = context_->plane->rails(); !rails.empty())
+    return fail(ec::invalid_argument, "store-dram-shared: a NIC (" + rails.front().name +
+                                          ") keeps the pages of memory that it has registered, so none could "
+                                          "change hands; give --no-rdma, or no --store-dram-shared");
   return {};
 }
 

@@ -293,9 +293,6 @@ static result<void> check_shared(const options& o) {
     return refused(
         "for nodes that keep objects and a model's KV blocks; give --model, the role cache and --store-dram "
         "SIZE");
-  if (o.rdma.enabled)
-    return refused(
-        "a NIC keeps the pages of memory that it has registered, so none could change hands; give --no-rdma");
   if ((c.prefill || c.decode) && (o.model.device == "linked" || config::cuda_ordinal(o.model.device)))
     return refused(
         "a device keeps the pages of memory that it copies from and to, so none could change hands; give "

@@ -84,8 +84,8 @@ void add_store(table& t) {
       {"store-dram-shared", "dram_shared",
        "Memory for objects and KV blocks, beside store-dram and cache-dram, which each has for itself: it "
        "goes to those that would have to give up what was used more lately. What a NIC or a device has "
-       "registered cannot change hands, so rdma has to be off, and a device must not have memory of its "
-       "own; 0B: none",
+       "registered cannot change hands, so where there is a NIC rdma has to be off, and a device must not "
+       "have memory of its own; 0B: none",
        "cache"},
       s, at(c, &store_options::shared_bytes), 0, 16'384 * GiB));
   t.push_back(text({"store-ssd-path", "ssd_path",

@@ -37,7 +37,7 @@ def test_memory_goes_to_objects_that_are_hot_then_to_blocks_and_all_is_right_thr
         http = free_port()
         node = world.node("node", "--role", "all", "--http", f"127.0.0.1:{http}", "--listen", f"127.0.0.1:{world.control}", "--store-listen",
                           world.at, "--metrics-listen", f"127.0.0.1:{world.scrape}", "--cache-dram", str(OWN) + "B", "--store-dram",
-                          str(OWN) + "B", "--store-dram-shared", str(SHARED) + "B", "--no-rdma", "--store-lease", "200ms", *MODEL)
+                          str(OWN) + "B", "--store-dram-shared", str(SHARED) + "B", "--store-lease", "200ms", *MODEL)
         client = Client("127.0.0.1", http)
         wait_until("it serves", client.healthy, 60)
 
@@ -124,9 +124,9 @@ def test_memory_goes_to_objects_that_are_hot_then_to_blocks_and_all_is_right_thr
 def test_a_directory_that_is_killed_leaves_the_boundary_where_it_was():
     with Cluster() as cluster:
         world = RoleStore(cluster)
-        conductor = world.conductor(*MODEL, "--no-rdma")
+        conductor = world.conductor(*MODEL)
         node = world.node("node", "--role", "cache", "--name", "node", "--join", f"127.0.0.1:{world.control}", "--metrics-listen", "127.0.0.1:0", "--cache-dram",
-                          str(OWN) + "B", "--store-dram", str(OWN) + "B", "--store-dram-shared", str(SHARED) + "B", "--no-rdma", *MODEL)
+                          str(OWN) + "B", "--store-dram", str(OWN) + "B", "--store-dram-shared", str(SHARED) + "B", *MODEL)
         wait_until("it lends", lambda: world.lenders().get("node", 0) > 0)
         wait_until("the shared is withheld", lambda: world.json("segments")[0]["withheld_bytes"] >= SHARED)
         store, count = world.client(), 0
@@ -152,10 +152,11 @@ def test_a_directory_that_is_killed_leaves_the_boundary_where_it_was():
 
 def test_what_cannot_be_shared_is_refused_with_a_reason():
     cache = ("--role", "cache", "--join", "127.0.0.1:1", "--store-dram-shared", "64MiB")
-    for args, reason in (((*cache, *MODEL), b"--no-rdma"), ((*cache, "--no-rdma"), b"give --model"),
-                         ((*cache, *MODEL, "--no-rdma", "--store-dram", "0B"), b"--store-dram SIZE"),
-                         ((*cache[:-1], "1MiB", *MODEL, "--no-rdma"), b"at least 4MiB"),
-                         (("--role", "all", "--store-dram-shared", "64MiB", "--no-rdma", "--device", "linked", *MODEL), b"a device keeps the pages")):
+    for args, reason in ((cache, b"give --model"),
+                         ((*cache, *MODEL, "--store-dram", "0B"), b"--store-dram SIZE"),
+                         ((*cache[:-1], "1MiB", *MODEL), b"at least 4MiB"),
+                         ((*cache, *MODEL, "--l2-layout", "layer_first", "--data-listen", "127.0.0.1:0"), b"blocks that lie in pieces"),
+                         (("--role", "all", "--store-dram-shared", "64MiB", "--device", "linked", *MODEL), b"a device keeps the pages")):
         done = subprocess.run([BINARY, *args], capture_output=True, timeout=30)
         assert done.returncode == 2 and b"store-dram-shared: " in done.stderr and reason in done.stderr, (args, done)
 

@@ -187,6 +187,14 @@ device() {
   tail -20 /tmp/host.log /tmp/gpu.log /tmp/decode.log
   return 1
 }
+# Objects and blocks cannot share memory that a NIC keeps: who asks for it is told so, with the NIC's name.
+shared_memory() {
+  /tests/mooncaf --model "$model" --threads 1 --cache-dram 64MiB --store-dram 8MiB --store-dram-shared 8MiB \
+    --context-length 512 >/tmp/shared.log 2>&1
+  [ $? = 2 ] && grep -q 'store-dram-shared: a NIC (rxe.* give --no-rdma' /tmp/shared.log && return 0
+  tail -20 /tmp/shared.log
+  return 1
+}
 if want device; then
   device
   report device $?
@@ -196,6 +204,6 @@ if want serving; then
   /tests/mooncaf topology
   printf '[rdma]\ntopology = "0=rxe1"\n' >/tmp/topology.toml
   /tests/mooncaf topology --config /tmp/topology.toml | grep -q 'NUMA node 0 is served by rxe1 (set by option)' &&
-    /tests/mooncaf topology | grep -q '^device memory: ' && serving
+    /tests/mooncaf topology | grep -q '^device memory: ' && shared_memory && serving
   report serving $?
 fi
