@@ -137,7 +137,9 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
       if (!answer) return fail(answer.error());
       if (answer->code != store_code::ok) {
         sound = true;
-        return fail(ec::not_found, "the gate: " + std::string{to_string(answer->code)});
+        const bool damaged = answer->code == store_code::checksum_mismatch;
+        return fail(damaged ? ec::corrupt : ec::not_found,
+                    "the gate: " + std::string{to_string(answer->code)});
       }
       XXH3_state_t of_this;
       XXH3_64bits_reset(&of_this);

@@ -25,8 +25,8 @@ class gate_visitor {
   gate_visitor(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
 
   /// @returns xxh3-64 of all bytes, which agrees with what the gate has computed.
-  /// @error `ec::not_found` for what is not the tenant's, `ec::corrupt` for other bytes than the gate's;
-  /// others of the connection.
+  /// @error `ec::not_found` for what is not the tenant's, `ec::corrupt` for other bytes than the gate's, or
+  /// where the object that lies there was altered; others of the connection.
   result<std::uint64_t> write(const gate_pass& pass, std::uint64_t offset,
                               std::span<const std::span<const std::byte>> pieces);
   result<std::uint64_t> read(const gate_pass& pass, std::uint64_t offset,

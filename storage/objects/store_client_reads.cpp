@@ -217,7 +217,7 @@ store_code store_client::read_once(const object_view& object, target_pieces piec
     const auto sum = reach_.read(replica, pieces, looked_at);
     if (sum && *sum == object.checksum && (looked_at || leased() || checksum_of(pieces) == object.checksum))
       return store_code::ok;
-    if (sum) outcome = store_code::checksum_mismatch;
+    if (sum || sum.error() == ec::corrupt) outcome = store_code::checksum_mismatch;
   }
   return outcome;
 }

@@ -1,7 +1,11 @@
 // Replicas: which is read, what is done where one is damaged or gone, and how they are copied and moved.
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -89,6 +93,53 @@ TEST_CASE("parts of an object that was damaged where it lies are not handed out,
       CHECK(read() == store_code::ok);
     }
     REQUIRE(near->remove({&key, 1}, true).at(0) == store_code::ok);
+  }
+}
+
+/// As behind a firewall: nobody comes in at the gate of a segment any more. What is inside stays.
+void close_gate(store_client& c, std::uint32_t segment) {
+  const auto all = c.segments();
+  REQUIRE(all);
+  const auto at = std::ranges::find(*all, segment, [](const auto& s) { return s.view.id; });
+  REQUIRE(at != all->end());
+  int closed = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in own{};
+    socklen_t length = sizeof own;
+    int listens = 0;
+    socklen_t width = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &width) != 0 || listens == 0) continue;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.sin_family != AF_INET)
+      continue;
+    if (ntohs(own.sin_port) == at->address.gate_port && ::shutdown(fd, SHUT_RDWR) == 0) ++closed;
+  }
+  REQUIRE(closed == 1);
+}
+
+TEST_CASE("who cannot ask at the gate looks at all of an object before parts of it are handed out") {
+  const cluster world;
+  const auto near = world.client("host-0"), before = world.client("elsewhere");
+  const auto bytes = noise(3'000'000, 8);
+  const std::string_view key = "k";
+  REQUIRE(put(*near, "k", bytes) == store_code::ok);
+  const auto place = near->look({&key, 1}).at(0).places.at(0);
+  const auto read = [&](store_client& c) {
+    auto found = c.find({&key, 1});
+    std::vector<std::byte> some(1000);
+    const part_to_read part{0, 500, some};
+    const auto code = c.read_parts({&key, 1}, found, {&part, 1}).at(0);
+    CHECK((code != store_code::ok || std::equal(some.begin(), some.end(), bytes.begin() + 500)));
+    return code;
+  };
+  CHECK(read(*before) == store_code::ok);
+  close_gate(*near, place.segment);
+  const auto after = world.client("elsewhere");
+  for (auto* const c : {before.get(), after.get()}) {
+    CHECK(read(*c) == store_code::ok);
+    flip(*near, place, place.bytes - 1);  // far from what is read
+    CHECK(read(*c) == store_code::checksum_mismatch);
+    flip(*near, place, place.bytes - 1);
+    CHECK(read(*c) == store_code::ok);
   }
 }
 

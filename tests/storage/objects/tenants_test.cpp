@@ -269,6 +269,43 @@ TEST_CASE("parts of a tenant's objects are written and read in any order, and re
   CHECK(std::equal(part.begin(), part.end(), bytes.begin() + 250'000));
 }
 
+TEST_CASE("a tenant is not handed bytes that were altered behind the gate, whole or in parts") {
+  const store_of_two world{8 * MiB, 1};
+  const auto a = world.client(key_a), owner = world.client(secret);
+  const auto bytes = noise(500'000, 9);
+  REQUIRE(put(*a, "k", bytes) == store_code::ok);
+  const std::string_view key = "k";
+  const auto place = a->look({&key, 1}).at(0).places.at(0);
+  const auto segments = owner->segments();
+  REQUIRE(segments);
+  const auto memory = mapped_segment::map(segments->at(0).address.unix_name, secret, clock_type::now() + 5s);
+  REQUIRE(memory);
+  const auto read_part = [&] {
+    auto found = a->find({&key, 1});
+    std::vector<std::byte> some(1000);
+    const part_to_read part{0, 500, some};
+    const auto code = a->read_parts({&key, 1}, found, {&part, 1}).at(0);
+    CHECK((code != store_code::ok || std::equal(some.begin(), some.end(), bytes.begin() + 500)));
+    return code;
+  };
+  const auto read_all = [&] {
+    std::vector<std::byte> whole(bytes.size());
+    const std::span<std::byte> into{whole};
+    const auto code = a->read(a->find({&key, 1}).at(0), {&into, 1});
+    CHECK((code != store_code::ok || whole == bytes));
+    return code;
+  };
+  for (int times = 0; times < 2; ++times) {
+    CHECK(read_all() == store_code::ok);
+    CHECK(read_part() == store_code::ok);
+    auto& altered = (*memory)->bytes()[place.offset + place.bytes - 1];  // far from the part
+    altered ^= std::byte{1};
+    CHECK(read_all() == store_code::checksum_mismatch);
+    CHECK(read_part() == store_code::checksum_mismatch);
+    altered ^= std::byte{1};
+  }
+}
+
 TEST_CASE("who guesses places, keys and secrets reads nobody else's bytes") {
   const store_of_two world;
   const auto a = world.client(key_a), b = world.client(key_b), nobody = world.client(secret);
