@@ -231,8 +231,8 @@ void messenger::join(const reading_ptr& work, sender other) {
   const auto i = reading_.find(work->plan.id.reader());
   if (i == reading_.end() || i->second != work) return;
   skip_blocks(other.held, work->plan.skip, work->plan.skip + work->plan.slots.size());
-  if (work->begun) keep_equal(other.held, work->source.held);
-  work->beside.push_back(std::move(other));
+  if (work->begun) keep_equal(other.held, work->wanted);
+  work->senders.push_back(std::move(other));
   if (work->begun) go_on(work);
 }
 
@@ -241,8 +241,8 @@ void messenger::begin(const reading_ptr& work, remote_blocks held) {
   work->begun = true;
   const auto& plan = work->plan;
   skip_blocks(held, plan.skip, plan.skip + plan.slots.size());
-  work->source = {plan.source, std::move(held)};
-  auto& blocks = work->source.held.blocks;
+  work->wanted = std::move(held);
+  auto& blocks = work->wanted.blocks;
   const auto path = static_cast<std::uint8_t>(context_->plane->preferred_path(plan.source));
   const auto bytes = blocks.size() * context_->layout.block_bytes();
   // Blocks that come in layers are of use all together, so fewer than were asked for are not begun.
@@ -251,13 +251,15 @@ void messenger::begin(const reading_ptr& work, remote_blocks held) {
       plan.worth_ns > 0 &&
       context_->links->estimate(plan.source, path, bytes, clock_type::now()) > duration{plan.worth_ns};
   if (too_few || too_slow) blocks.clear();
-  for (auto& other : work->beside) keep_equal(other.held, work->source.held);
-  work->arrived.resize(pieces(*work));
+  for (auto& other : work->senders) keep_equal(other.held, work->wanted);
+  work->senders.insert(work->senders.begin(), {plan.source, work->wanted});
+  work->end = pieces(*work);
+  work->arrived.resize(work->end);
   go_on(work);
 }
 
 std::uint32_t messenger::pieces(const reading& work) const {
-  const auto blocks = static_cast<std::uint32_t>(work.source.held.blocks.size());
+  const auto blocks = static_cast<std::uint32_t>(work.wanted.blocks.size());
   if (blocks == 0) return 0;
   if (!work.load) return (blocks + run_blocks - 1) / run_blocks;
   const auto group = layers_at_once(context_->layout);
@@ -268,16 +270,15 @@ std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t 
                                              const remote_blocks& there) const {
   const auto& layout = context_->layout;
   const auto shape = layout.pieces();
-  const auto blocks = static_cast<std::uint32_t>(work.source.held.blocks.size());
   std::uint64_t at = 0, length = layout.block_bytes();
-  std::uint32_t first = 0, last = blocks;
+  std::uint32_t first = 0;
+  const auto last = blocks_until(work, piece);
   if (work.load) {
     const auto group = layers_at_once(layout);
     at = std::uint64_t{piece} * group * layout.layer_bytes();
     length = std::min<std::uint64_t>(group * layout.layer_bytes(), layout.block_bytes() - at);
   } else {
     first = piece * run_blocks;
-    last = std::min(blocks, first + run_blocks);
   }
   std::vector<slice_pair> out;
   out.reserve((last - first) * shape.count);
@@ -294,30 +295,43 @@ std::vector<slice_pair> messenger::slices_of(const reading& work, std::uint32_t 
   return out;
 }
 
+std::uint32_t messenger::blocks_until(const reading& work, std::uint32_t piece) {
+  const auto blocks = static_cast<std::uint32_t>(work.wanted.blocks.size());
+  return work.load ? blocks : std::min(blocks, (piece + 1) * run_blocks);
+}
+
 messenger::sender* messenger::sender_for(reading& work, std::uint32_t piece) {
   // Layers are wanted in order and all of them; runs may be stopped, so few are begun ahead. So are layers
   // where others may take some.
   const bool alone = work.plan.beside.empty();
   const auto most = work.load && alone ? work.arrived.size() : runs_under_way;
-  auto* best = work.source.under_way < most ? &work.source : nullptr;
-  if (!work.again.empty()) return best;
-  const auto blocks = static_cast<std::uint32_t>(work.source.held.blocks.size());
-  const auto needed = work.load ? blocks : std::min(blocks, (piece + 1) * run_blocks);
-  for (auto& other : work.beside) {
-    if (other.held.blocks.size() < needed || other.under_way >= runs_under_way) continue;
-    if (best == nullptr || other.under_way < best->under_way) best = &other;
+  const auto needed = blocks_until(work, piece);
+  sender* best = nullptr;
+  for (auto& s : work.senders) {
+    if (s.held.blocks.size() < needed || s.under_way >= most) continue;
+    if (best == nullptr || s.under_way < best->under_way) best = &s;
   }
   return best;
 }
 
+bool messenger::can_come(const reading& work, std::uint32_t piece) {
+  const auto needed = blocks_until(work, piece);
+  return std::ranges::any_of(work.senders, [&](const sender& s) { return s.held.blocks.size() >= needed; });
+}
+
 void messenger::go_on(const reading_ptr& work) {
-  while (!work->stopped && work->failure.code == ec::none) {
+  while (!work->stopped) {
     const bool repeats = !work->again.empty();
-    if (!repeats && work->submitted == work->arrived.size()) break;
-    const auto piece = repeats ? work->again.back() : work->submitted;
+    const auto piece = repeats ? *work->again.begin() : work->submitted;
+    if (piece >= work->end) break;
     auto* const from = sender_for(*work, piece);
-    if (from == nullptr) break;
-    if (repeats) work->again.pop_back();
+    if (from == nullptr) {
+      if (can_come(*work, piece)) break;
+      work->end = piece;  // what is behind it is no prefix
+      if (work->load) work->load->give_up();
+      break;
+    }
+    if (repeats) work->again.erase(piece);
     else ++work->submitted;
     submit(work, piece, *from);
   }
@@ -359,19 +373,14 @@ void messenger::submit(const reading_ptr& work, std::uint32_t piece, sender& fro
 void messenger::arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, node_id from,
                         const error& failure) {
   std::erase(work->under_way, id);
-  const auto other = std::ranges::find(work->beside, from, &sender::node);
-  const bool of_source = from == work->plan.source;
-  if (of_source) --work->source.under_way;
-  else if (other != work->beside.end()) --other->under_way;
+  const auto sent_by = std::ranges::find(work->senders, from, &sender::node);
+  --sent_by->under_way;
   if (failure.code == ec::none) {
     work->arrived[piece] = true;
-  } else if (!of_source) {
-    // The source has it, too.
-    work->again.push_back(piece);
-    if (other != work->beside.end()) other->held.blocks.clear();
-  } else if (work->failure.code == ec::none) {
+  } else {
     work->failure = failure;
-    if (work->load) work->load->give_up();
+    work->again.insert(piece);  // somebody else may have it
+    sent_by->held.blocks.clear();
   }
   go_on(work);
 }
@@ -396,7 +405,7 @@ void messenger::finish(const reading_ptr& work) {
       static_cast<std::size_t>(std::ranges::find(work->arrived, false) - work->arrived.begin());
   if (whole == 0 && work->failure.code != ec::none && !work->stopped)
     return work->reply.deliver(to_caf(work->failure));
-  auto& held = work->source.held;
+  auto& held = work->wanted;
   held.blocks.resize(std::min(held.blocks.size(), whole * run_blocks));
   // What came in one piece was verified as it came.
   if (context_->layout.pieces().count > 1 && whole > 0) return verify(work);
@@ -406,9 +415,9 @@ void messenger::finish(const reading_ptr& work) {
 void messenger::finish_load(const reading_ptr& work) {
   let_go(*work);
   const bool complete = std::ranges::find(work->arrived, false) == work->arrived.end();
-  if (complete && !work->source.held.blocks.empty()) return verify(work);
+  if (complete && !work->wanted.blocks.empty()) return verify(work);
   work->load->give_up();
-  work->reply.deliver(remote_blocks{work->source.held.region, {}});
+  work->reply.deliver(remote_blocks{work->wanted.region, {}});
 }
 
 /// Answers with the leading blocks that are what they should be; of those that are computed with already with
@@ -418,14 +427,14 @@ void messenger::verify(const reading_ptr& work) {
   auto task = make_task([context = context_, work, good] {
     const auto is_good = [&](std::size_t i) {
       return checksum64(context->slot(work->plan.slots[i]), context->layout.pieces()) ==
-             work->source.held.blocks[i].checksum;
+             work->wanted.blocks[i].checksum;
     };
-    while (*good < work->source.held.blocks.size() && is_good(*good)) ++*good;
+    while (*good < work->wanted.blocks.size() && is_good(*good)) ++*good;
   });
   request(blocking_, caf::infinite, run_atom_v, std::move(task)).then([work, good](const task_ptr&) {
-    const bool all = *good == work->source.held.blocks.size();
-    work->source.held.blocks.resize(work->load && !all ? 0 : *good);
-    work->reply.deliver(std::move(work->source.held));
+    const bool all = *good == work->wanted.blocks.size();
+    work->wanted.blocks.resize(work->load && !all ? 0 : *good);
+    work->reply.deliver(std::move(work->wanted));
   });
 }
 

@@ -11,6 +11,7 @@
 #include <caf/typed_event_based_actor.hpp>
 #include <functional>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -49,17 +50,18 @@ class messenger final : public messenger_actor::base {
     std::uint32_t under_way = 0;  ///< pieces
   };
   /// A fetch from the pin at its source to the answer. Its bytes come as pieces, each a transfer of its own:
-  /// runs of whole blocks, verified as they arrive, or layers of all blocks, verified at the end. A piece
-  /// comes from the source, or from one of those who have the same blocks beside it.
+  /// runs of whole blocks, verified as they arrive, or layers of all blocks, verified at the end. The source
+  /// says what is wanted; a piece comes from it, or from one of those who have the same blocks beside it.
   struct reading {
     fetch_plan plan;
     prefix_load_ptr load;  ///< null: in runs
     caf::response_promise reply;
-    sender source;
-    std::vector<sender> beside;        ///< who has answered so far
-    std::vector<bool> arrived;         ///< by piece
-    std::uint32_t submitted = 0;       ///< pieces, in order
-    std::vector<std::uint32_t> again;  ///< that somebody beside the source did not deliver
+    remote_blocks wanted;           ///< as they lie at the source
+    std::vector<sender> senders;    ///< the source first; who failed has no blocks any more
+    std::vector<bool> arrived;      ///< by piece
+    std::uint32_t submitted = 0;    ///< pieces, in order
+    std::uint32_t end = 0;          ///< the first piece that nobody can send any more, or all
+    std::set<std::uint32_t> again;  ///< that somebody did not deliver
     std::vector<transfer_id> under_way;
     bool begun = false;    ///< the source has answered
     bool stopped = false;  ///< no more pieces are begun
@@ -77,8 +79,12 @@ class messenger final : public messenger_actor::base {
   std::uint32_t pieces(const reading& work) const;
   std::vector<slice_pair> slices_of(const reading& work, std::uint32_t piece,
                                     const remote_blocks& there) const;
-  /// Who sends the piece; null: all have enough to do.
+  /// Blocks that a piece is of, from the first.
+  static std::uint32_t blocks_until(const reading& work, std::uint32_t piece);
+  /// Who sends the piece; null: all who could have enough to do.
   static sender* sender_for(reading& work, std::uint32_t piece);
+  /// Whether somebody has what the piece is of, busy or not.
+  static bool can_come(const reading& work, std::uint32_t piece);
   void submit(const reading_ptr& work, std::uint32_t piece, sender& from);
   void arrived(const reading_ptr& work, std::uint32_t piece, transfer_id id, node_id from,
                const error& failure);

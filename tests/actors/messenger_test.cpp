@@ -256,26 +256,57 @@ TEST_CASE("what somebody beside the source cannot give comes from the source") {
   CHECK(w.bytes_from(source) == 4 * large.block_bytes());
 }
 
-TEST_CASE("who leaves in the middle of it is replaced by the source; the source by nobody") {
-  fetch_world w{small, 1024};
-  // Each has two runs of 32 blocks under way at most, so most of them are yet to be asked for.
-  const auto gone_after = [&](std::uint64_t id, std::uint64_t runs) {
-    return [&w, id, runs, told = false]() mutable {
-      if (told || w.bytes_from(id) < runs * 32 * small.block_bytes()) return;
-      told = true;
-      caf::anon_send(w.under_test, peer_down_atom_v, node_id{id});
-    };
+/// Tells of a node that is gone, once it has sent so many bytes.
+std::function<void()> gone_after(fetch_world& w, std::uint64_t id, std::uint64_t bytes) {
+  return [&w, id, bytes, told = false]() mutable {
+    if (told || w.bytes_from(id) < bytes) return;
+    told = true;
+    caf::anon_send(w.under_test, peer_down_atom_v, node_id{id});
   };
+}
+
+// In these each has two pieces under way at most, so most of them are yet to be asked for when one leaves.
+
+TEST_CASE("who leaves in the middle of it is replaced by who is left and has the blocks") {
+  constexpr auto run = 32 * small.block_bytes();
+  fetch_world w{small, 1024};
   SUBCASE("somebody beside the source") {
-    CHECK(w.fetch(w.plan(0, 1024), nullptr, gone_after(beside, 1)).blocks.size() == 1024);
+    CHECK(w.fetch(w.plan(0, 1024), nullptr, gone_after(w, beside, run)).blocks.size() == 1024);
   }
-  SUBCASE("the source") {
-    // Half of the runs are at the source alone, however fast the other is.
+  SUBCASE("the source, and the other has all") {
+    CHECK(w.fetch(w.plan(0, 1024), nullptr, gone_after(w, source, run)).blocks.size() == 1024);
+  }
+  SUBCASE("the source, and the other has half") {
     w.at(beside).pinned.blocks.resize(512);
-    const auto got = w.fetch(w.plan(0, 512), nullptr, gone_after(source, 4)).blocks.size();
+    const auto got = w.fetch(w.plan(0, 512), nullptr, gone_after(w, source, run)).blocks.size();
+    CHECK(got >= 512);
+    CHECK(got < 1024);
+    CHECK(got % 32 == 0);
+  }
+  SUBCASE("the source, and nobody is beside it") {
+    auto p = w.plan(0, 0);
+    p.beside.clear();
+    const auto got = w.fetch(p, nullptr, gone_after(w, source, 4 * run)).blocks.size();
     CHECK(got >= 32);
     CHECK(got < 1024);
     CHECK(got % 32 == 0);
+  }
+}
+
+TEST_CASE("layers go on without their source where another has all of the blocks") {
+  constexpr kv_layout deep{
+      .n_layers = 64, .n_kv_heads = 8, .head_dim = 64, .block_tokens = 64, .dtype = kv_dtype::f16};
+  fetch_world w{deep, 2};
+  const auto load = layers_of(deep);
+  SUBCASE("it has") {
+    CHECK(w.fetch(w.plan(0, 2), load, gone_after(w, source, 1)).blocks.size() == 2);
+    CHECK(load->leading() == deep.n_layers);
+    CHECK(w.bytes_from(beside) > deep.block_bytes());
+  }
+  SUBCASE("it has one of two") {
+    w.at(beside).pinned.blocks.resize(1);
+    CHECK(w.fetch(w.plan(0, 1), load, gone_after(w, source, 1)).blocks.empty());
+    CHECK(load->leading() < deep.n_layers);
   }
 }
 
