@@ -304,7 +304,8 @@ TEST_CASE("what somebody wants in memory is written next, behind what is there")
   disk.erase(below);
   CHECK(r.unwritten() == before + 1);
   CHECK(!r.next_write(0));
-  while (const auto w = r.next_write(12)) r.wrote(w->id, static_cast<std::uint32_t>(w->chain.size()));
+  while (const auto next = r.next_write(12))
+    r.wrote(next->id, static_cast<std::uint32_t>(next->chain.size()));
   CHECK(r.unwritten() == 0);
   CHECK(r.consistent());
 }
