@@ -314,8 +314,8 @@ TEST_CASE("writers in all shards at once never have more than a quota, and are n
       std::vector<std::byte> bytes(30'000);
       for (int i = 0; i < 150; ++i) {
         const auto name = std::to_string(w) + "/" + std::to_string(i);
-        const outgoing_object one{
-            name, {std::span{std::as_const(bytes)}}, {"group " + std::to_string(i % 4), "0/0", 0}};
+        const auto group = "group " + std::to_string(i % 4);
+        const outgoing_object one{name, {std::span{std::as_const(bytes)}}, {group, "0/0", 0}};
         refused += c->put({&one, 1}, {}).front() != store_code::ok;
       }
       --working;

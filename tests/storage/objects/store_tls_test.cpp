@@ -198,7 +198,7 @@ TEST_CASE("strangers hold up nobody, whatever they say or keep to themselves, an
                               std::byte{2},  std::byte{0}, std::byte{1}};
   for (std::size_t n = 0; n <= sizeof(record); ++n) say(std::span{record}.first(n));
   for (unsigned i = 0; i < 30; ++i) {
-    auto bytes = noise(1 + i * 37, i);
+    auto bytes = noise(sizeof(record) + i * 37, i);
     if (i % 3 == 0) std::copy(std::begin(record), std::end(record) - 1, bytes.begin());
     say(bytes);
   }
