@@ -1,6 +1,7 @@
 #include "storage/objects/eviction_order.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -14,7 +15,7 @@ constexpr std::size_t least_remembered = 1024;
 std::uint32_t tag_of(std::uint64_t name) noexcept { return static_cast<std::uint32_t>(name >> 32) | 1u; }
 }  // namespace
 
-eviction_order::eviction_order(eviction_rule rule) : rule_(rule), gone_(least_remembered) {}
+eviction_order::eviction_order(eviction_rule rule) : rule_(rule) {}
 
 // ---- objects
 // -------------------------------------------------------------------------------------------------
@@ -46,14 +47,17 @@ eviction_order::handle eviction_order::add(std::uint64_t name, double worth, std
   n.worth = worth > 0 ? static_cast<float>(worth) : 1;
   n.worth_class = worth_class(static_cast<double>(n.worth));
   ++there_;
-  if (gone_.size() < remembered * there_) remember_more();
-  if (auto& m = slot(name); m.uses != 0 && m.tag == tag_of(name)) {
-    ++regretted_;
-    odds_.came_back(reuse_odds::kind_of(m.uses), clock_ - m.counted);
-    if (rule_ == eviction_rule::cost_aware) n.uses = m.uses + 1;
-    m = {};
-  }
+  if (!gone_.empty()) remind_of(n);
   return h;
+}
+
+void eviction_order::remind_of(node& n) {
+  auto& m = slot(n.name);
+  if (m.uses == 0 || m.tag != tag_of(n.name)) return;
+  ++regretted_;
+  odds_.came_back(reuse_odds::kind_of(m.uses), clock_ - m.counted);
+  if (rule_ == eviction_rule::cost_aware) n.uses = m.uses + 1;
+  m = {};
 }
 
 void eviction_order::link(handle child, handle parent) {
@@ -102,6 +106,7 @@ void eviction_order::erase(handle h, bool evicted) {
   auto& n = nodes_[h];
   if (n.place != none) take_out(heap_of(n), n.place);
   if (evicted) {
+    make_room_to_remember();
     auto& m = slot(n.name);
     if (m.uses != 0) odds_.forgotten(reuse_odds::kind_of(m.uses), clock_ - m.counted);
     m = {tag_of(n.name), n.uses, n.counted};
@@ -114,10 +119,12 @@ void eviction_order::erase(handle h, bool evicted) {
   if (nodes_[h].children == 0) unused_.push_back(h);  // else the last child frees it
 }
 
-void eviction_order::remember_more() {
-  auto old = std::exchange(gone_, std::vector<memory>(2 * gone_.size()));
-  // A slot has lost the low bits of its name: those that stand where they may stand stay, in both places.
-  for (std::size_t i = 0; i < old.size(); ++i) gone_[i] = gone_[i + old.size()] = old[i];
+void eviction_order::make_room_to_remember() {
+  const auto wanted = std::bit_ceil(std::max<std::size_t>(least_remembered, remembered * there_));
+  if (gone_.size() >= wanted) return;
+  const auto old = std::exchange(gone_, std::vector<memory>(wanted));
+  // A slot has lost the low bits of its name: those that stand where they may stand stay, in all such places.
+  for (std::size_t i = 0; !old.empty() && i < wanted; ++i) gone_[i] = old[i & (old.size() - 1)];
 }
 
 // ---- order

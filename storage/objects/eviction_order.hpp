@@ -28,7 +28,7 @@ enum class eviction_rule : std::uint8_t {
 /// that a byte of it saves, is least.
 ///
 /// @thread  not synchronised.  @cost O(log n) a change, O(1) for the next one; 56 bytes an object,
-/// 24 where it may be given up, and 64 to 128 for what is remembered.
+/// 24 where it may be given up, and 64 to 128 for what is remembered, once something has been given up.
 /// @source  hits for the space and time that they take as in N. Beckmann et al., LHD: Improving Cache Hit
 /// Rate by Maximizing Hit Density, NSDI 2018; uses that are remembered as in N. Megiddo, D. Modha, ARC, FAST
 /// 2003.
@@ -126,14 +126,16 @@ class eviction_order {
   };
   void consider(const std::array<heap, orders>& among, candidate& best) const;
   memory& slot(std::uint64_t name) { return gone_[name & (gone_.size() - 1)]; }
-  void remember_more();
+  /// What was remembered of one that comes again.
+  void remind_of(node& n);
+  void make_room_to_remember();
   std::uint8_t worth_class(double worth) const noexcept;
 
   eviction_rule rule_;
   std::vector<node> nodes_;
   std::vector<handle> unused_;
   std::vector<tiers> heaps_;  ///< by owner
-  std::vector<memory> gone_;  ///< a power of two of them
+  std::vector<memory> gone_;  ///< a power of two of them, or none until something is gone
   reuse_odds odds_;
   std::uint64_t clock_ = 0, regretted_ = 0, there_ = 0;
   double worth_sum_ = 0;

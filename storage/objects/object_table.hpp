@@ -202,9 +202,8 @@ class object_table {
   };
   struct text_hash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view text) const noexcept {
-      return XXH3_64bits(text.data(), text.size());
-    }
+    // Not noexcept, so that libstdc++ keeps it beside the key: a table that grows reads no key again.
+    std::size_t operator()(std::string_view text) const { return XXH3_64bits(text.data(), text.size()); }
     std::size_t operator()(hashed_key key) const noexcept { return key.hash; }
   };
   struct same_key {
