@@ -68,8 +68,9 @@ void segment_gate::accept_all() {
     if (!fd) return;
     std::lock_guard lock{visits_mutex_};
     std::erase_if(visits_, [](visit& v) {
-      if (v.over) v.thread.join();
-      return v.over.load();
+      if (!v.over) return false;  // asked once: it may be over the next moment
+      v.thread.join();
+      return true;
     });
     turn_out_slowest();
     if (visits_.size() >= 2 * visits_max + strangers_max) continue;  // so many take their time to leave
