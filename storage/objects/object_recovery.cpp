@@ -71,7 +71,7 @@ bool object_table::take_in(std::string&& name, const segment_record& r, std::spa
                            time_point now) {
   // The earlier directory may have granted a lease, and nobody knows of which.
   const auto read_until = now + options_.lease;
-  // A million come in a second or two: growing by half as often as usual is a sixth of that.
+  // A million come in a second or two, of which growing by two each time took a sixth.
   if (const auto n = objects_.size(); n >= objects_.bucket_count()) objects_.reserve(4 * n);
   auto [at, fresh] = objects_.try_emplace(std::move(name));
   if (!fresh && at->second.version < r.version) {

@@ -333,7 +333,12 @@ result<bool> segment_reach::agrees(std::span<const replica_place> replica, std::
   if (replica.size() == 1) {
     const auto w = open(replica.front().segment);
     if (!w) return fail(w.error());
-    if ((*w)->gate) return true;  // which holds whatever part is read against the checksum
+    if ((*w)->gate) {  // it holds parts against the checksum only once it has heard of the publication
+      const auto& at = replica.front();
+      const auto sum = patiently([&] { return (*w)->gate->look(*pass(), at.offset, at.bytes); });
+      if (!sum) return fail(sum.error());
+      return *sum == expected;
+    }
     if (!(*w)->mapped) {
       const auto sum = look_there(**w, replica.front());
       if (sum) return *sum == expected;
