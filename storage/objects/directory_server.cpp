@@ -48,8 +48,11 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
     made->port_ = bound_port(made->listener_.get());
     made->open_near_door(*at);
   }
-  auto loop = event_loop::start(
-      {"directory", [self = made.get()] { return self->tick(); }, made.get(), {}, short_wait::usual});
+  auto loop = event_loop::start({"directory",
+                                 [self = made.get()] { return self->tick(); },
+                                 made.get(),
+                                 {},
+                                 short_wait::between_questions});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   if (const auto& commons = made->options_.table.commons)

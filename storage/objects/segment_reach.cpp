@@ -18,11 +18,8 @@ namespace {
 /// Below it the bytes are better off in the caches, where whoever asked for them looks next.
 constexpr std::size_t stream_from = 256 * KiB;
 
-std::uint64_t copy_checked(std::byte* to, const std::byte* from, std::size_t n) {
-  if (n < stream_from) {
-    std::memcpy(to, from, n);
-    return wide_checksum(to, n);
-  }
+std::uint64_t copy_checked(void* to, const void* from, std::size_t n) noexcept {
+  if (n < stream_from) return near_copy_checksum(to, from, n);
   const auto sum = stream_copy_checksum(to, from, n);
   fence_streamed_stores();
   return sum;
@@ -229,9 +226,8 @@ result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_
   }
   const auto part = mapped_part(**w, from.offset, size_of(pieces));
   if (!part) return fail(part.error());
-  // Small pieces are not streamed, and looked at where they arrived anyway.
-  if (pieces.size() == 1 && (!arrived || pieces[0].size() < stream_from))
-    return copy_checked(pieces[0].data(), part->data(), pieces[0].size());
+  if (pieces.size() == 1)
+    return (arrived ? near_copy_checksum : copy_checked)(pieces[0].data(), part->data(), pieces[0].size());
   return copy_and_look(pieces, [&](std::span<std::byte> to, std::size_t at) {
     return std::memcpy(to.data(), part->data() + at, to.size());
   });

@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/hash.hpp"
@@ -34,6 +37,11 @@ TEST_CASE("every copy kernel copies exactly and hashes as checksum64 does, at an
       std::memset(to.data(), 0xA5, to.size());
       kernels.items[k].copy(to.data() + at, from.data() + source, n);
       REQUIRE(std::memcmp(to.data() + at, from.data() + source, n) == 0);
+      REQUIRE(to[at + n] == std::byte{0xA5});
+      std::memset(to.data(), 0xA5, to.size());
+      REQUIRE(kernels.items[k].near_copy_checksum(to.data() + at, from.data() + source, n) == sum);
+      REQUIRE(std::memcmp(to.data() + at, from.data() + source, n) == 0);
+      if (at > 0) REQUIRE(to[at - 1] == std::byte{0xA5});
       REQUIRE(to[at + n] == std::byte{0xA5});
       REQUIRE(kernels.items[k].checksum(from.data() + source, n) == sum);
       REQUIRE(kernels.items[k].cold_checksum(from.data() + source, n) == sum);
@@ -78,4 +86,33 @@ TEST_CASE(
       REQUIRE(to[at + n] == std::byte{0xA5});
     }
   }
+}
+
+TEST_CASE("a near copy's checksum is of the bytes that it stored, whoever writes to the source meanwhile") {
+  constexpr std::size_t n = 100 * 1024 + 77, mapped = 128 * 1024;
+  void* const memory = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  // The same memory at another address, as another process has it.
+  void* const elsewhere = ::mremap(memory, 0, mapped, MREMAP_MAYMOVE);
+  REQUIRE(elsewhere != MAP_FAILED);
+  std::vector<std::byte> to(n);
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> rounds{0};
+  std::thread other([&] {
+    auto* const words = static_cast<std::uint64_t*>(elsewhere);
+    for (std::uint64_t x = 1; !done; ++x, ++rounds) std::fill_n(words, mapped / sizeof(x), x);
+  });
+  while (rounds == 0) std::this_thread::yield();
+  const auto kernels = available_copy_kernels();
+  for (std::size_t k = 0; k < kernels.count; ++k) {
+    CAPTURE(kernels.items[k].isa);
+    for (int i = 0; i < 300; ++i) {
+      const auto sum = kernels.items[k].near_copy_checksum(to.data(), memory, n);
+      CHECK(sum == checksum64(to));
+    }
+  }
+  done = true;
+  other.join();
+  ::munmap(elsewhere, mapped);
+  ::munmap(memory, mapped);
 }

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <utility>
+
 using namespace mooncaf;
 using namespace std::chrono_literals;
 
@@ -9,7 +11,7 @@ namespace {
 
 /// On a clock of its own, where each look takes a microsecond and what is waited for comes at a set time.
 struct waiter {
-  explicit waiter(int processors = 2) : wait(50us, processors) {}
+  explicit waiter(int processors = 2, duration longest = 50us) : wait(longest, processors) {}
 
   /// @returns how long was looked before the answer came, or a sleep was due.
   duration wait_for_answer(duration after) {
@@ -45,6 +47,15 @@ TEST_CASE("who is idle, or asked now and then, looks no more after a few waits")
     duration looked{};
     for (int i = 0; i < 1000; ++i) looked += w.wait_for_answer(gap);
     CHECK(looked <= 8 * 51us);
+  }
+}
+
+TEST_CASE("who answers looks until the next question, where a MiB is copied in between, and no longer") {
+  for (const auto [gap, looks] : {std::pair{10us, true}, {110us, true}, {240us, true}, {450us, false}}) {
+    CAPTURE(gap.count());
+    waiter w{2, short_wait::between_questions};
+    for (int i = 0; i < 100; ++i) w.wait_for_answer(gap);
+    CHECK(w.wait_for_answer(gap) == (looks ? gap : duration{}));
   }
 }
 

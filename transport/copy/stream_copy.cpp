@@ -49,9 +49,9 @@ std::uint64_t portable_copy_checksum(void* to, const void* from, std::size_t n) 
   portable_copy(to, from, n);
   return XXH3_64bits(from, n);
 }
-constexpr copy_kernels portable_kernels{"portable",        portable_copy,  portable_copy_checksum,
-                                        portable_checksum, copy_part_impl, copy_last_impl,
-                                        cold_checksum_impl};
+constexpr copy_kernels portable_kernels{
+    "portable",        portable_copy,  portable_copy_checksum, near_copy_checksum_impl,
+    portable_checksum, copy_part_impl, copy_last_impl,         cold_checksum_impl};
 
 }  // namespace
 
@@ -80,6 +80,9 @@ const copy_kernels& best() noexcept {
 void stream_copy(void* to, const void* from, std::size_t n) noexcept { best().copy(to, from, n); }
 std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept {
   return best().copy_checksum(to, from, n);
+}
+std::uint64_t near_copy_checksum(void* to, const void* from, std::size_t n) noexcept {
+  return best().near_copy_checksum(to, from, n);
 }
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept { return best().checksum(from, n); }
 

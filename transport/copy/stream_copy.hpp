@@ -16,6 +16,9 @@ namespace mooncaf {
 void stream_copy(void* to, const void* from, std::size_t n) noexcept;
 /// The same, and @returns `checksum64` (xxh3-64) of the bytes.
 std::uint64_t stream_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
+/// The same with ordinary stores, for bytes that this processor looks at next: they are in its caches. Every
+/// byte is loaded once, so the checksum is of what was stored whoever writes to the source meanwhile.
+std::uint64_t near_copy_checksum(void* to, const void* from, std::size_t n) noexcept;
 /// `checksum64` of `n` bytes with the widest vectors of this processor.
 std::uint64_t wide_checksum(const void* from, std::size_t n) noexcept;
 /// The same of bytes that no cache has, for which memory is asked in four places at once. Where another core
@@ -41,6 +44,7 @@ struct copy_kernels {
   std::string_view isa;
   void (*copy)(void*, const void*, std::size_t) noexcept;
   std::uint64_t (*copy_checksum)(void*, const void*, std::size_t) noexcept;
+  std::uint64_t (*near_copy_checksum)(void*, const void*, std::size_t) noexcept;
   std::uint64_t (*checksum)(const void*, std::size_t) noexcept;
   std::size_t (*copy_part)(copy_in_parts&, void*, const void*, std::size_t) noexcept;
   std::uint64_t (*copy_last)(copy_in_parts&, void*, const void*, std::size_t) noexcept;

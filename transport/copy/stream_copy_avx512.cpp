@@ -28,6 +28,7 @@ using mooncaf::copy_in_parts;
 
 namespace mooncaf {
 extern const copy_kernels avx512_copy_kernels;
-const copy_kernels avx512_copy_kernels{"avx512",       copy_impl,      copy_checksum_impl, checksum_impl,
-                                       copy_part_impl, copy_last_impl, cold_checksum_impl};
+const copy_kernels avx512_copy_kernels{
+    "avx512",      copy_impl,      copy_checksum_impl, near_copy_checksum_impl,
+    checksum_impl, copy_part_impl, copy_last_impl,     cold_checksum_impl};
 }  // namespace mooncaf

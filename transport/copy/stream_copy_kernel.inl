@@ -20,12 +20,13 @@ inline void stream_line(char* to, const char* from) {
 }
 
 // One stripe of xxh3: acc += swap(data) + low(data ^ secret) * high(data ^ secret).
+inline void accumulate(vec& acc, vec data, const xxh_u8* secret) {
+  const vec keyed = exclusive_or(data, load(secret));
+  acc = add64(add64(acc, swap_halves(data)), mul_low(keyed, shift_high(keyed)));
+}
 inline void accumulate(vec (&acc)[vecs], const char* in, const xxh_u8* secret) {
-  for (std::size_t k = 0; k < vecs; ++k) {
-    const vec data = load(in + k * sizeof(vec));
-    const vec keyed = exclusive_or(data, load(secret + k * sizeof(vec)));
-    acc[k] = add64(add64(acc[k], swap_halves(data)), mul_low(keyed, shift_high(keyed)));
-  }
+  for (std::size_t k = 0; k < vecs; ++k)
+    accumulate(acc[k], load(in + k * sizeof(vec)), secret + k * sizeof(vec));
 }
 
 inline void scramble(vec (&acc)[vecs]) {
@@ -61,6 +62,28 @@ inline void load_all(vec (&acc)[vecs], const std::uint64_t (&words)[8]) {
   for (std::size_t k = 0; k < vecs; ++k) store(reinterpret_cast<char*>(words) + k * sizeof(vec), acc[k]);
   return XXH3_mergeAccs(words, XXH3_kSecret + XXH_SECRET_MERGEACCS_START,
                         static_cast<xxh_u64>(total) * XXH_PRIME64_1);
+}
+
+// Each line is loaded once, so that what is hashed is what is stored; the last of it is hashed where it arrived.
+std::uint64_t near_copy_checksum_impl(void* to_v, const void* from_v, std::size_t n) noexcept {
+  auto* to = static_cast<char*>(to_v);
+  const auto* from = static_cast<const char*>(from_v);
+  const std::size_t blocks = n <= xxh_block ? 0 : (n - 1) / xxh_block;
+  std::size_t at = 0;
+  alignas(64) std::uint64_t words[8] = XXH3_INIT_ACC;
+  vec acc[vecs];
+  load_all(acc, words);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    for (std::size_t i = 0; i < xxh_block / line; ++i)
+      for (std::size_t k = 0; k < vecs; ++k, at += sizeof(vec)) {
+        const vec part = load(from + at);
+        store(to + at, part);
+        accumulate(acc[k], part, XXH3_kSecret + i * XXH_SECRET_CONSUME_RATE + k * sizeof(vec));
+      }
+    scramble(acc);
+  }
+  __builtin_memcpy(to + at, from + at, n - at);
+  return blocks == 0 ? XXH3_64bits(to, n) : last_stripes(acc, to + at, n - at, n);
 }
 
 // Has a window of memory fetched, from four places at once: memory gives one core a third more that way than

@@ -23,6 +23,8 @@ namespace mooncaf {
 class short_wait {
  public:
   static constexpr duration usual = std::chrono::microseconds(50);
+  /// For who answers: as long as it takes whoever asks to copy a MiB before the next question.
+  static constexpr duration between_questions = std::chrono::microseconds(250);
 
   /// @param longest  zero: never look. Nor is there a point in it for a process with one processor: who
   /// would answer meanwhile?
@@ -53,9 +55,9 @@ class short_wait {
   }
   /// `gap` after the wait began we were awake again.
   void slept(duration gap) noexcept {
-    constexpr int waking = 4;  // a gap has the time in it that waking took
+    constexpr auto waking = std::chrono::microseconds(150);  // a gap has the time in it that waking took
     if (credit_ > 0) --credit_;
-    else if (gap <= waking * longest_) ++credit_;
+    else if (gap <= longest_ + waking) ++credit_;
   }
 
   /// Of the processor, for what shares it.
