@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto dial_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
 constexpr std::size_t idle_max = 16;
-constexpr std::size_t chunk_bytes = 1 * MiB;
+constexpr std::size_t chunk_bytes = 128 * KiB;  // is hashed in the cache, while the other side goes on
 
 time_point limit() { return clock_type::now() + progress_limit; }
 
@@ -34,6 +34,11 @@ result<gate_wire::answer> hear(int fd) {
   std::array<std::byte, gate_wire::answer_bytes> said;
   if (auto got = receive_whole(fd, said, limit()); !got) return fail(got.error());
   return gate_wire::parse_answer(said);
+}
+
+error refused(store_code code) {
+  return {code == store_code::checksum_mismatch ? ec::corrupt : ec::not_found,
+          "the gate: " + std::string{to_string(code)}};
 }
 
 }  // namespace
@@ -133,13 +138,11 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
       const gate_wire::request r{gate_wire::op::read, offset + at,
                                  std::min<std::uint64_t>(total - at, gate_wire::read_bytes_max)};
       if (auto sent = send_whole(fd, gate_wire::encode(r), limit()); !sent) return fail(sent.error());
-      const auto answer = hear(fd);
-      if (!answer) return fail(answer.error());
-      if (answer->code != store_code::ok) {
+      const auto begin = hear(fd);
+      if (!begin) return fail(begin.error());
+      if (begin->code != store_code::ok) {
         sound = true;
-        const bool damaged = answer->code == store_code::checksum_mismatch;
-        return fail(damaged ? ec::corrupt : ec::not_found,
-                    "the gate: " + std::string{to_string(answer->code)});
+        return fail(refused(begin->code));
       }
       XXH3_state_t of_this;
       XXH3_64bits_reset(&of_this);
@@ -157,7 +160,13 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
         if (used == piece->size()) ++piece, used = 0;
       }
       const auto sum = XXH3_64bits_digest(&of_this);
-      if (sum != answer->checksum) {
+      const auto end = hear(fd);
+      if (!end) return fail(end.error());
+      if (end->code != store_code::ok) {
+        sound = true;
+        return fail(refused(end->code));
+      }
+      if (sum != end->checksum) {
         sound = true;
         return fail(ec::corrupt, "other bytes arrived than the gate sent");
       }
@@ -179,8 +188,7 @@ result<std::uint64_t> gate_visitor::look(const gate_pass& pass, std::uint64_t of
     const auto answer = hear(fd);
     if (!answer) return fail(answer.error());
     sound = true;
-    if (answer->code != store_code::ok)
-      return fail(ec::not_found, "the gate: " + std::string{to_string(answer->code)});
+    if (answer->code != store_code::ok) return fail(refused(answer->code));
     return answer->checksum;
   });
 }

@@ -7,7 +7,9 @@
 //              client (`gate_key`)
 //   request:   1 read, 2 write or 3 look (8 bits) | offset in the segment (64) | bytes (64); behind a write,
 //              the bytes
-//   answer:    code (32 bits) | xxh3-64 of the bytes (64); behind a read that is ok, the bytes
+//   answer:    code (32 bits) | xxh3-64 of the bytes (64); of a read that is ok, zero: behind it come the
+//   bytes
+//              and another answer, whether they are what was asked for
 
 #include <array>
 #include <cstddef>
@@ -25,7 +27,7 @@
 namespace mooncaf::gate_wire {
 
 inline constexpr node_id gate_node{5}, visitor_node{6};
-/// Of one read: all of it lies in the gate's memory while it is looked at.
+/// Of one read.
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
 /// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look alone; for

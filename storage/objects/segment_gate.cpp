@@ -17,23 +17,17 @@ namespace mooncaf {
 namespace {
 /// Of those who have not said yet who they are.
 constexpr std::size_t strangers_max = 32;
-constexpr std::size_t chunk_bytes = 256 * KiB;
+constexpr std::size_t chunk_bytes = 256 * KiB;  // of memory that each visit keeps
 constexpr auto greeting_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
 /// The segment may hear later than a client of what the directory has told it; who asks in earnest asks
 /// again.
 constexpr auto journal_limit = std::chrono::milliseconds(500);
 }  // namespace
 
-void segment_gate::allowance::take(std::uint64_t bytes) {
-  std::unique_lock lock{mutex_};
-  changed_.wait(lock, [&] { return left_ >= bytes; });
-  left_ -= bytes;
-}
-
-void segment_gate::allowance::give(std::uint64_t bytes) {
-  std::lock_guard lock{mutex_};
-  left_ += bytes;
-  changed_.notify_all();
+std::span<std::byte> segment_gate::visit::step(std::uint64_t left) {
+  const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(left, chunk_bytes));
+  if (chunk.size() < bytes) chunk.resize(bytes);
+  return std::span{chunk}.first(bytes);
 }
 
 result<std::unique_ptr<segment_gate>> segment_gate::open(std::string store_key, const std::string& host,
@@ -167,54 +161,57 @@ void segment_gate::serve(visit& v) {
     // Tenants that a later directory does not let in are not let in here.
     const auto served_by = ledger_.with([](segment_ledger& l) { return l.former().served_by; });
     if (who->incarnation < served_by) return;
-    if (!answer(fd, who->tenant, *request)) return;
+    if (!answer(v, who->tenant, *request)) return;
     if (!set_asking(v, false)) return;
   }
 }
 
 /// @returns false if the connection is of no use any more.
-bool segment_gate::answer(int fd, const std::string& tenant, const gate_wire::request& r) {
+bool segment_gate::answer(visit& v, const std::string& tenant, const gate_wire::request& r) {
   switch (r.what) {
     case gate_wire::op::read:
-      return read(fd, tenant, r);
+      return read(v, tenant, r);
     case gate_wire::op::write:
-      return write(fd, tenant, r);
+      return write(v, tenant, r);
     case gate_wire::op::look: {
       gate_wire::answer a;
       a.code = ledger_.look(tenant, r.offset, r.bytes, clock_type::now() + journal_limit, a.checksum);
-      return send_whole(fd, gate_wire::encode(a), clock_type::now() + progress_limit).has_value();
+      return send_whole(v.fd.get(), gate_wire::encode(a), clock_type::now() + progress_limit).has_value();
     }
   }
   return false;
 }
 
-bool segment_gate::read(int fd, const std::string& tenant, const gate_wire::request& r) {
+/// Step by step, so that the client takes bytes while the next are looked at. None leaves before it was.
+bool segment_gate::read(visit& v, const std::string& tenant, const gate_wire::request& r) {
+  const int fd = v.fd.get();
   if (r.bytes > gate_wire::read_bytes_max) return false;
-  reading_.take(r.bytes);
-  std::vector<std::byte> bytes(r.bytes);
-  gate_wire::answer a;
-  a.code = ledger_.read(tenant, r.offset, bytes, clock_type::now() + journal_limit);
-  if (a.code == store_code::ok) a.checksum = XXH3_64bits(bytes.data(), bytes.size());
+  auto part = ledger_.begin_read(tenant, r.offset, r.bytes, clock_type::now() + journal_limit);
   const auto until = [] { return clock_type::now() + progress_limit; };
-  auto sent = send_whole(fd, gate_wire::encode(a), until());
-  std::span<const std::byte> left{bytes};
-  if (a.code != store_code::ok) left = {};
-  while (sent && !left.empty()) {
-    const auto now = left.first(std::min(left.size(), chunk_bytes));
-    sent = send_whole(fd, now, until());
-    left = left.subspan(now.size());
-  }
-  reading_.give(r.bytes);
-  return sent.has_value();
-}
-
-bool segment_gate::write(int fd, const std::string& tenant, const gate_wire::request& r) {
-  auto part = ledger_.begin(tenant, r.offset, r.bytes, clock_type::now() + journal_limit);
-  std::vector<std::byte> chunk(std::min<std::uint64_t>(r.bytes, chunk_bytes));
+  if (!send_whole(fd, gate_wire::encode({part.code, 0}), until())) return false;
+  if (part.code != store_code::ok) return true;
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   for (std::uint64_t at = 0; at < r.bytes;) {
-    const auto now = std::span{chunk}.first(std::min<std::uint64_t>(r.bytes - at, chunk.size()));
+    const auto now = v.step(r.bytes - at);
+    if (part.code == store_code::ok) part.code = ledger_.read(part, at, now);
+    // So many bytes were promised, and the client hears behind them that they are none of the object's.
+    if (part.code != store_code::ok) std::fill(now.begin(), now.end(), std::byte{0});
+    else if (!part.checksum) XXH3_64bits_update(&hash, now.data(), now.size());
+    if (!send_whole(fd, now, until())) return false;
+    at += now.size();
+  }
+  const gate_wire::answer a{part.code, part.checksum ? *part.checksum : XXH3_64bits_digest(&hash)};
+  return send_whole(fd, gate_wire::encode(a), until()).has_value();
+}
+
+bool segment_gate::write(visit& v, const std::string& tenant, const gate_wire::request& r) {
+  const int fd = v.fd.get();
+  auto part = ledger_.begin_write(tenant, r.offset, r.bytes, clock_type::now() + journal_limit);
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (std::uint64_t at = 0; at < r.bytes;) {
+    const auto now = v.step(r.bytes - at);
     if (!receive_whole(fd, now, clock_type::now() + progress_limit)) return false;
     // What belongs nowhere is taken all the same: the answer stands behind it.
     if (part.code == store_code::ok && !ledger_.write(part, at, now)) part.code = store_code::not_found;

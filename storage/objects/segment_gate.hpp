@@ -4,13 +4,14 @@
 // whole object looked at of which they read a part.
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
@@ -39,21 +40,12 @@ class segment_gate {
     unique_fd fd;
     std::atomic<bool> over{false};
     std::thread thread;
+    std::vector<std::byte> chunk;                   ///< the thread's own
+    std::span<std::byte> step(std::uint64_t left);  ///< @returns memory for the next of so many bytes
     // guarded by `visits_mutex_`
     std::string tenant;    ///< empty: has not said yet
     bool asks = false;     ///< between a question and the end of its answer
     bool leaving = false;  ///< its place is another's
-  };
-  /// Memory that reads hold while they answer.
-  class allowance {
-   public:
-    void take(std::uint64_t bytes);
-    void give(std::uint64_t bytes);
-
-   private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::uint64_t left_ = 256 * MiB;
   };
   segment_gate(std::string store_key, shared_ledger& ledger)
       : store_key_(std::move(store_key)), ledger_(ledger) {}
@@ -63,15 +55,14 @@ class segment_gate {
   bool set_asking(visit& v, bool asks);
   void turn_out_slowest();
   result<gate_wire::greeting> greet(int fd);
-  bool answer(int fd, const std::string& tenant, const gate_wire::request& r);
-  bool read(int fd, const std::string& tenant, const gate_wire::request& r);
-  bool write(int fd, const std::string& tenant, const gate_wire::request& r);
+  bool answer(visit& v, const std::string& tenant, const gate_wire::request& r);
+  bool read(visit& v, const std::string& tenant, const gate_wire::request& r);
+  bool write(visit& v, const std::string& tenant, const gate_wire::request& r);
 
   const std::string store_key_;
   shared_ledger& ledger_;
   unique_fd listener_;
   std::uint16_t port_ = 0;
-  allowance reading_;
   std::mutex visits_mutex_;
   std::list<visit> visits_;  // the list itself: loop's thread changes it, under the mutex
   std::unique_ptr<event_loop> loop_;

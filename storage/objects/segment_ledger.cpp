@@ -108,7 +108,7 @@ void segment_ledger::reserve(segment_record&& told) {
     published_ -= at->second.record.published;
     at = lines_.erase(at);
   }
-  tenant_part part{told.tenant, told.ticket, told.offset, told.size, false, false, std::nullopt};
+  tenant_part part{told.tenant, told.ticket, told.offset, told.size, false, false, std::nullopt, nullptr};
   lines_[told.offset] = {std::move(told), std::move(part), {}, time_point::max()};
 }
 

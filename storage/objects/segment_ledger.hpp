@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,6 +61,8 @@ class segment_ledger {
     bool sealed = false;  ///< was published, and is read until the bytes are another's
     bool clean = false;   ///< of all bytes the tenant knows what they are; for whom they are let in to note
     std::optional<std::uint64_t> checksum;  ///< of these bytes, if they are all of an object
+    /// Of its pieces, as `shared_ledger` cuts them, once all of it has agreed with the checksum.
+    std::shared_ptr<const std::vector<std::uint64_t>> piece_sums = nullptr;
   };
   /// @returns the part that `bytes` from `offset` on lie in; null if there is none. Until the next `apply`.
   tenant_part* part_at(std::uint64_t offset, std::uint64_t bytes);

@@ -214,19 +214,19 @@ result<void> shard_lender::mount_disk(const std::shared_ptr<directory_link>& lin
                                          [&](byte_writer& out) { store_wire::put_disk(out, offer); });
   if (!answer) return fail(answer.error());
   byte_reader in{*answer};
-  const auto mounted = store_wire::get_mounted_disk(in);
-  if (mounted.code == store_code::segment_not_found)
+  const auto disk_mounted = store_wire::get_mounted_disk(in);
+  if (disk_mounted.code == store_code::segment_not_found)
     return fail(ec::unavailable, "the memory beside the SSD was given up");
-  if (mounted.code != store_code::ok)
+  if (disk_mounted.code != store_code::ok)
     return fail(ec::already_exists, "the SSD of segment " + options_.name + " is lent already");
   const auto held = disk.contents();
-  if (!mounted.known) {
+  if (!disk_mounted.known) {
     if (!held.empty())
       say("the directory does not know what became of the " + std::to_string(held.size()) +
           " objects on SSD while they were away: they count no more");
-    disk.start_over(mounted.store);
+    disk.start_over(disk_mounted.store);
   }
-  disk.begin_work([link, segment = mounted.segment](std::span<const object_disk::outcome> all) {
+  disk.begin_work([link, segment = disk_mounted.segment](std::span<const object_disk::outcome> all) {
     static_cast<void>(link->ask(store_wire::op::disk_done, [&](byte_writer& out) {
       out.put(static_cast<std::uint32_t>(all.size()));
       for (const auto& one : all) {
@@ -236,9 +236,9 @@ result<void> shard_lender::mount_disk(const std::shared_ptr<directory_link>& lin
       }
     }));
   });
-  disk_ = mounted.segment;
+  disk_ = disk_mounted.segment;
   life_->ledger.with([this](segment_ledger& l) { l.begin_disk(disk_); });
-  if (!mounted.known) return {};
+  if (!disk_mounted.known) return {};
   for (const auto& part : announcement_of(disk_, held)) {
     const auto taken =
         link->ask_and_wait(store_wire::op::announce, [&](byte_writer& out) { out.put_bytes(part); });

@@ -1,11 +1,18 @@
 #include "storage/objects/shared_ledger.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/hash.hpp"
 #include "storage/objects/gate_wire.hpp"
+#include "transport/copy/stream_copy.hpp"
 
 namespace mooncaf {
+
+namespace {
+/// Of an object, that are looked at one by one: 8 bytes are kept for each.
+constexpr std::uint64_t piece_bytes = 64 * KiB;
+}  // namespace
 
 /// @param to_write  what was published there is an object that has gone, of which the ledger has not heard
 /// yet.
@@ -23,22 +30,65 @@ segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex
   return found;
 }
 
-store_code shared_ledger::read(std::string_view tenant, std::uint64_t offset, std::span<std::byte> into,
-                               time_point until) {
-  std::unique_lock lock{mutex_};
-  const auto* const part = wait_for(lock, tenant, offset, into.size(), false, until);
-  if (!part) return store_code::not_found;
-  const auto was = *part;
+/// What lies in a part that is all of an object; at the same bytes nobody looks twice. Lets go of the lock
+/// and of `part` meanwhile. @returns no pieces if it is other than was published.
+shared_ledger::looked shared_ledger::look_through(std::unique_lock<std::mutex>& lock,
+                                                  const segment_ledger::tenant_part& part) {
+  const auto ticket = part.ticket, offset = part.offset, bytes = part.size, expected = *part.checksum;
+  if (part.piece_sums) return {expected, part.piece_sums};
   lock.unlock();
-  std::memcpy(into.data(), memory_.data() + offset, into.size());
-  const bool all = into.size() == was.size;
-  const auto* const looked_at = all ? into.data() : memory_.data() + was.offset;
-  // Looked at after they were copied: what has taken the place meanwhile would be seen here. So it is even
-  // where the directory's word of it is still on its way.
-  if (was.checksum && XXH3_64bits(looked_at, was.size) != *was.checksum) return store_code::checksum_mismatch;
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  std::vector<std::uint64_t> sums;
+  sums.reserve((bytes + piece_bytes - 1) / piece_bytes);
+  for (std::uint64_t at = 0; at < bytes; at += piece_bytes) {
+    const auto piece = memory_.subspan(offset + at, std::min(piece_bytes, bytes - at));
+    // In this order: what the whole agrees with was there before, too.
+    sums.push_back(wide_checksum(piece.data(), piece.size()));
+    XXH3_64bits_update(&hash, piece.data(), piece.size());
+  }
+  looked seen{XXH3_64bits_digest(&hash), nullptr};
+  if (seen.whole == expected)
+    seen.pieces = std::make_shared<const std::vector<std::uint64_t>>(std::move(sums));
   lock.lock();
-  const auto* const now = ledger_.part_at(offset, into.size());
-  return now && now->owner == tenant && now->ticket == was.ticket ? store_code::ok : store_code::not_found;
+  auto* const now = ledger_.part_at(offset, bytes);
+  if (now && now->ticket == ticket) now->piece_sums = seen.pieces;
+  return seen;
+}
+
+shared_ledger::reading shared_ledger::begin_read(std::string_view tenant, std::uint64_t offset,
+                                                 std::uint64_t bytes, time_point until) {
+  std::unique_lock lock{mutex_};
+  const auto* const part = wait_for(lock, tenant, offset, bytes, false, until);
+  if (!part) return {};
+  reading r{store_code::ok, part->ticket, offset, bytes, part->offset, part->size, nullptr, {}};
+  if (!part->checksum) return r;
+  const auto seen = look_through(lock, *part);
+  r.sums = seen.pieces;
+  if (!seen.pieces) r.code = store_code::checksum_mismatch;
+  if (bytes == r.object_bytes) r.checksum = seen.whole;
+  return r;
+}
+
+store_code shared_ledger::read(const reading& r, std::uint64_t at, std::span<std::byte> into) {
+  const auto object = memory_.subspan(r.object_offset, r.object_bytes);
+  const auto begin = r.offset - r.object_offset + at, end = begin + into.size();
+  for (auto from = begin; from < end;) {
+    const auto number = from / piece_bytes;
+    const auto piece =
+        object.subspan(number * piece_bytes, std::min(piece_bytes, r.object_bytes - number * piece_bytes));
+    const auto n = std::min(end, number * piece_bytes + piece.size()) - from;
+    auto* const to = into.data() + (from - begin);
+    auto sum = near_copy_checksum(to, object.data() + from, n);
+    // Looked at after it was copied: what has taken the place meanwhile would be seen here. So it is even
+    // where the directory's word of it is still on its way.
+    if (r.sums && n < piece.size()) sum = wide_checksum(piece.data(), piece.size());
+    if (r.sums && sum != (*r.sums)[number]) return store_code::checksum_mismatch;
+    from += n;
+  }
+  std::lock_guard lock{mutex_};
+  const auto* const now = ledger_.part_at(r.offset, r.bytes);
+  return now && now->ticket == r.ticket ? store_code::ok : store_code::not_found;
 }
 
 store_code shared_ledger::look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes,
@@ -53,15 +103,19 @@ store_code shared_ledger::look(std::string_view tenant, std::uint64_t offset, st
   if (!changed_.wait_until(lock, until, [&] { return (part = whole()) != nullptr; }))
     return store_code::not_found;
   const auto ticket = part->ticket;
-  lock.unlock();
-  checksum = XXH3_64bits(memory_.data() + offset, bytes);
-  lock.lock();
+  if (tenant != gate_wire::everyone && part->checksum) {
+    checksum = look_through(lock, *part).whole;
+  } else {
+    lock.unlock();
+    checksum = cold_checksum(memory_.data() + offset, bytes);
+    lock.lock();
+  }
   const auto* const now = whole();
   return now && now->ticket == ticket ? store_code::ok : store_code::not_found;
 }
 
-shared_ledger::writing shared_ledger::begin(std::string_view tenant, std::uint64_t offset,
-                                            std::uint64_t bytes, time_point until) {
+shared_ledger::writing shared_ledger::begin_write(std::string_view tenant, std::uint64_t offset,
+                                                  std::uint64_t bytes, time_point until) {
   std::unique_lock lock{mutex_};
   auto* const part = wait_for(lock, tenant, offset, bytes, true, until);
   if (!part) return {};

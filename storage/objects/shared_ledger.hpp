@@ -5,10 +5,13 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "storage/objects/segment_ledger.hpp"
 
@@ -29,13 +32,26 @@ class shared_ledger {
     return std::forward<F>(f)(ledger_);
   }
 
-  /// Copies bytes of one of the tenant's objects. Where that object lies here in one piece, what it holds
-  /// agrees with its checksum; of one that is not published yet, what its writer has not written is zero.
+  /// Bytes of one of the tenant's objects, to be copied in steps.
+  struct reading {
+    store_code code = store_code::not_found;
+    std::uint64_t ticket = 0, offset = 0, bytes = 0;
+    std::uint64_t object_offset = 0, object_bytes = 0;       ///< what of the object lies here in one piece
+    std::shared_ptr<const std::vector<std::uint64_t>> sums;  ///< of its pieces; null: held against nothing
+    std::optional<std::uint64_t> checksum;                   ///< xxh3-64 of what is read, where that is known
+  };
+  /// Where all of a published object lies here it is held against its checksum, unless it was before: from
+  /// then on each piece is held against what it was then, so a part costs what the part does. Of one that is
+  /// not published yet, what its writer has not written is zero.
   /// @error not_found for what is not the tenant's, checksum_mismatch
-  store_code read(std::string_view tenant, std::uint64_t offset, std::span<std::byte> into, time_point until);
+  reading begin_read(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
+  /// Copies some of it. @param at  in what is read. @error not_found if another has the place by now,
+  /// checksum_mismatch; then `into` holds what nobody may see.
+  store_code read(const reading& r, std::uint64_t at, std::span<std::byte> into);
 
-  /// Looks at all bytes of a published object, which lie here in one piece. @param tenant  whose it is, or
-  /// `gate_wire::everyone`. @param checksum  xxh3-64 of what lies there.
+  /// Looks at all bytes of a published object, which lie here in one piece; at a tenant's once, since what he
+  /// reads of it is held against that look. @param tenant  whose it is, or `gate_wire::everyone`.
+  /// @param checksum  xxh3-64 of what lies there.
   /// @error not_found for what is not the tenant's, is not published, or is a part of an object
   store_code look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until,
                   std::uint64_t& checksum);
@@ -47,7 +63,7 @@ class shared_ledger {
     bool whole = false;  ///< all of the object's bytes here
   };
   /// Clears what of the object no earlier write has touched, unless this one covers all of it.
-  writing begin(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
+  writing begin_write(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
   /// @param at  in the part. @returns false if the object is not being written any more.
   bool write(const writing& w, std::uint64_t at, std::span<const std::byte> bytes);
   /// All of it was written.
@@ -58,6 +74,11 @@ class shared_ledger {
                                         std::uint64_t offset, std::uint64_t bytes, bool to_write,
                                         time_point until);
   segment_ledger::tenant_part* still(const writing& w);
+  struct looked {
+    std::uint64_t whole = 0;
+    std::shared_ptr<const std::vector<std::uint64_t>> pieces;
+  };
+  looked look_through(std::unique_lock<std::mutex>& lock, const segment_ledger::tenant_part& part);
 
   std::span<std::byte> memory_;
   std::mutex mutex_;
