@@ -333,7 +333,7 @@ void add_transport(table& t) {
        "needs bandwidth x round trip / connections"},
       s, at(c, &transport_options::tcp_send_buffer), 16 * KiB, 64 * MiB));
   t.push_back(size({"slice-size", "slice", "Pieces that large transfers are cut into"}, s,
-                   at(c, &transport_options::slice_bytes), 4 * KiB, 64 * MiB));
+                   at(c, &transport_options::slice_bytes), 4 * KiB, 16 * MiB));
   t.push_back(flag({"checksums", "checksums", "Check every piece that arrives"}, s,
                    at(c, &transport_options::checksums)));
 }

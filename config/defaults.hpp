@@ -109,7 +109,7 @@ inline constexpr const char* data_listen = "127.0.0.1:0";  // port 0: peers lear
 inline constexpr std::uint32_t tcp_streams = 2;            // per peer; loopback peaks at 2 (see LIMITS)
 // Bytes. What stays in the cache between the copies in and out moves at 5.6 instead of 3 GB/s.
 inline constexpr std::uint64_t tcp_send_buffer = 256 * KiB;
-inline constexpr std::uint64_t slice_size = 256 * KiB;  // bytes; large enough to hide a system call
+inline constexpr std::uint64_t slice_size = 512 * KiB;  // bytes; large enough to hide a system call
 }  // namespace transport
 
 namespace rdma {

@@ -55,7 +55,7 @@ struct data_plane_options {
 
   rdma_options rdma;  ///< without a device there is no such path, which is not an error
 
-  std::uint64_t slice_bytes = 256 * KiB;  ///< longer slices are cut, [4 KiB, 16 MiB]
+  std::uint64_t slice_bytes = 512 * KiB;  ///< longer slices are cut, [4 KiB, 16 MiB]
   bool checksums = true;                  ///< compute and verify; both nodes should agree
   std::size_t max_transfers =
       64 * 1024;  ///< per node, submitted and not complete; more are refused `overloaded`

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <deque>
 #include <future>
+#include <optional>
+#include <utility>
 
 #include "runtime/base/hash.hpp"
 #include "transport/net/handshake.hpp"
@@ -13,6 +15,10 @@ namespace mooncaf {
 namespace {
 
 constexpr std::size_t parts_max = 4;  ///< of one object, under way at once
+constexpr std::uint64_t part_bytes_max = 2 * MiB;
+/// Less is in the staging memory, and out of it, before it is lent; so are many pieces.
+constexpr std::uint64_t lent_from = 64 * KiB;
+constexpr std::size_t lent_pieces_max = 16;
 constexpr duration transfer_limit = std::chrono::seconds(30);
 
 /// Walks through a list of spans as if they were one.
@@ -20,46 +26,25 @@ template <class Byte>
 class cursor {
  public:
   explicit cursor(std::span<const std::span<Byte>> pieces) : pieces_(pieces) {}
-  /// Copies `n` bytes from the list to `staging`.
-  void copy(std::byte* staging, std::uint64_t n) {
-    each(n, [&](std::span<Byte> piece) {
-      std::memcpy(staging, piece.data(), piece.size());
-      staging += piece.size();
-    });
-  }
-  /// Copies from there into the list, in steps, each of which is hashed where it arrived while the cache has
-  /// it.
-  void copy_and_hash(const std::byte* staging, std::uint64_t n, XXH3_state_t& hash) {
-    constexpr std::size_t step = 32 * KiB;
-    each(n, [&](std::span<Byte> piece) {
-      for (; !piece.empty(); piece = piece.subspan(std::min(step, piece.size()))) {
-        const auto now = std::min(step, piece.size());
-        std::memcpy(piece.data(), staging, now);
-        XXH3_64bits_update(&hash, piece.data(), now);
-        staging += now;
-      }
-    });
-  }
-
- private:
-  /// Steps on by `n` bytes. @param use  takes what lies together of them.
+  /// Steps on by `n` bytes. @param use  takes what lies together of them, of which piece, and where in it.
   template <class Use>
   void each(std::uint64_t n, const Use& use) {
     while (n > 0) {
-      auto piece = pieces_.front().subspan(at_);
+      auto piece = pieces_[number_].subspan(at_);
       piece = piece.first(std::min<std::uint64_t>(n, piece.size()));
-      use(piece);
+      if (!piece.empty()) use(piece, number_, at_);
       n -= piece.size();
       at_ += piece.size();
-      if (at_ == pieces_.front().size()) {
-        pieces_ = pieces_.subspan(1);
+      if (at_ == pieces_[number_].size()) {
+        ++number_;
         at_ = 0;
       }
     }
   }
 
+ private:
   std::span<const std::span<Byte>> pieces_;
-  std::size_t at_ = 0;
+  std::size_t number_ = 0, at_ = 0;
 };
 
 template <class Byte>
@@ -71,8 +56,39 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
 
 }  // namespace
 
+/// The caller's memory, known to the transports for as long as its bytes are under way. No peer is told of
+/// it.
+class remote_mover::lent {
+ public:
+  explicit lent(data_plane& plane) : plane_(plane) {}
+  lent(const lent&) = delete;
+  ~lent() {
+    for (const auto id : regions_) (void)plane_.unregister_region(id);
+  }
+  template <class Byte>
+  result<void> add(std::span<const std::span<Byte>> pieces) {
+    for (const auto& p : pieces) {
+      // Of what is written elsewhere transports only read.
+      const std::span<std::byte> bytes{const_cast<std::byte*>(p.data()), p.size()};
+      const auto known = bytes.empty() ? result<region_desc>{region_desc{}} : plane_.register_region(bytes);
+      if (!known) return fail(known.error());
+      if (known->id) regions_.push_back(known->id);
+      of_piece_.push_back(known->id);
+    }
+    return {};
+  }
+  bool empty() const noexcept { return of_piece_.empty(); }
+  region_id of_piece(std::size_t number) const { return of_piece_[number]; }
+
+ private:
+  data_plane& plane_;
+  std::vector<region_id> regions_, of_piece_;
+};
+
+/// Of an object: a transfer and the memory that it uses here.
 struct remote_mover::part {
-  offset_allocator::extent extent;
+  std::optional<offset_allocator::extent> staged;  ///< or, where it lies with the caller:
+  std::vector<slice> local;
   std::uint64_t bytes = 0;
   std::promise<completion> promise;
   std::future<completion> ended = promise.get_future();
@@ -90,12 +106,13 @@ result<std::unique_ptr<remote_mover>> remote_mover::start(const std::string& sec
   options.shm = false;
   auto plane = data_plane::start(std::move(options), [](const landing&) {});
   if (!plane) return fail(plane.error());
-  const auto step = std::clamp<std::uint64_t>(staging->size_bytes() / 16, 64 * KiB, 2 * MiB);
+  const auto step = std::clamp<std::uint64_t>(staging->size_bytes() / 16, 64 * KiB, part_bytes_max);
   std::unique_ptr<remote_mover> made{new remote_mover(std::move(*staging), step)};
   made->plane_ = std::move(*plane);
   const auto region = made->plane_->register_region(made->staging_.bytes(), made->staging_.fd());
   if (!region) return fail(region.error());
   made->region_ = region->id;
+  made->lends_ = made->plane_->rails().empty();
   return made;
 }
 
@@ -103,17 +120,21 @@ result<void> remote_mover::add_peer(const announcement& peer) {
   return plane_->add_peer(peer.address, peer.regions);
 }
 
-std::unique_ptr<remote_mover::part> remote_mover::begin(std::uint64_t bytes) {
-  auto made = std::make_unique<part>();
-  std::unique_lock lock{mutex_};
-  std::optional<offset_allocator::extent> extent;
-  room_.wait(lock, [&] { return (extent = space_.allocate(bytes)).has_value(); });
-  made->extent = *extent;
-  made->bytes = bytes;
-  return made;
+/// @param pieces  lent where that pays. A NIC would have to learn of them, which takes longer than a copy.
+template <class Byte>
+bool remote_mover::lend(lent& all, std::span<const std::span<Byte>> pieces) const {
+  return lends_ && pieces.size() <= lent_pieces_max && size_of(pieces) >= lent_from &&
+         all.add(pieces).has_value();
 }
 
-void remote_mover::submit(part& p, transfer_op op, const place& at, std::uint64_t bytes) {
+/// Waits for room in the staging memory.
+void remote_mover::stage(part& p) {
+  std::unique_lock lock{mutex_};
+  room_.wait(lock, [&] { return (p.staged = space_.allocate(p.bytes)).has_value(); });
+  p.local = {{region_, p.staged->offset, p.bytes}};
+}
+
+void remote_mover::submit(part& p, transfer_op op, const place& at) {
   transfer t;
   {
     std::lock_guard lock{mutex_};
@@ -121,73 +142,100 @@ void remote_mover::submit(part& p, transfer_op op, const place& at, std::uint64_
   }
   t.peer = at.node;
   t.op = op;
-  t.slices.push_back({{region_, p.extent.offset, bytes}, {at.region, at.offset, bytes}, std::nullopt});
+  auto offset = at.offset;
+  for (const auto& here : p.local) {
+    t.slices.push_back({here, {at.region, offset, here.length}, std::nullopt});
+    offset += here.length;
+  }
   t.deadline = clock_type::now() + transfer_limit;
   plane_->submit(std::move(t), [&p](const completion& c) { p.promise.set_value(c); });
+}
+
+/// The oldest of those under way. @param take  what to do with it if it and all before went well.
+template <class Take>
+void remote_mover::end_one(std::deque<std::unique_ptr<part>>& under_way, error& problem, bool& settled,
+                           const Take& take) {
+  const auto p = std::move(under_way.front());
+  under_way.pop_front();
+  const auto done = p->ended.get();
+  settled = settled && done.fenced;
+  if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
+  if (problem.code == ec::none) take(*p);
+  if (!p->staged) return;
+  std::lock_guard lock{mutex_};
+  space_.release(p->staged->handle);
+  room_.notify_all();
 }
 
 result<std::uint64_t> remote_mover::write(const place& to, std::span<const std::span<const std::byte>> pieces,
                                           bool& settled) {
   const auto total = size_of(pieces);
+  lent own{*plane_};
+  const bool direct = lend(own, pieces);
+  const auto step = direct ? part_bytes_max : step_;
   cursor from{pieces};
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   std::deque<std::unique_ptr<part>> under_way;
-  std::uint64_t at = 0;
   error problem;
-  const auto end_one = [&] {
-    const auto done = under_way.front()->ended.get();
-    settled = settled && done.fenced;
-    if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
-    std::lock_guard lock{mutex_};
-    space_.release(under_way.front()->extent.handle);
-    room_.notify_all();
-    under_way.pop_front();
-  };
-  while (at < total && problem.code == ec::none) {
-    if (under_way.size() == parts_max) end_one();
-    const auto n = std::min(step_, total - at);
-    auto p = begin(n);
-    auto* const staged = staging_.base() + p->extent.offset;
-    from.copy(staged, n);
-    XXH3_64bits_update(&hash, staged, n);
-    submit(*p, transfer_op::write, {to.node, to.region, to.offset + at}, n);
-    under_way.push_back(std::move(p));
-    at += n;
+  const auto landed = [](const part&) {};
+  for (std::uint64_t at = 0; at < total && problem.code == ec::none;) {
+    if (under_way.size() == parts_max) end_one(under_way, problem, settled, landed);
+    auto& p = *under_way.emplace_back(std::make_unique<part>());
+    p.bytes = std::min(step, total - at);
+    if (!direct) stage(p);
+    auto* staged = direct ? nullptr : staging_.base() + p.staged->offset;
+    std::vector<std::span<const std::byte>> sent;
+    from.each(p.bytes, [&](std::span<const std::byte> piece, std::size_t number, std::size_t offset) {
+      sent.push_back(piece);
+      if (direct) p.local.push_back({own.of_piece(number), offset, piece.size()});
+      else staged = std::copy(piece.begin(), piece.end(), staged);
+    });
+    submit(p, transfer_op::write, {to.node, to.region, to.offset + at});
+    for (const auto& piece : sent) XXH3_64bits_update(&hash, piece.data(), piece.size());
+    at += p.bytes;
   }
-  while (!under_way.empty()) end_one();
+  while (!under_way.empty()) end_one(under_way, problem, settled, landed);
   if (problem.code != ec::none) return fail(problem);
   return XXH3_64bits_digest(&hash);
 }
 
 result<std::uint64_t> remote_mover::read(const place& from, std::span<const std::span<std::byte>> pieces) {
   const auto total = size_of(pieces);
-  cursor to{pieces};
+  lent own{*plane_};
+  const bool direct = lend(own, pieces);
+  const auto step = direct ? part_bytes_max : step_;
+  cursor asked_for{pieces}, to{pieces};
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   std::deque<std::unique_ptr<part>> under_way;
-  std::uint64_t asked = 0;
   error problem;
-  const auto end_one = [&] {
-    auto& p = *under_way.front();
-    const auto done = p.ended.get();
-    if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
-    // Staging memory is lent to the network: what the reader is told of is what lies in his own.
-    if (problem.code == ec::none) to.copy_and_hash(staging_.base() + p.extent.offset, p.bytes, hash);
-    std::lock_guard lock{mutex_};
-    space_.release(p.extent.handle);
-    room_.notify_all();
-    under_way.pop_front();
+  bool settled = true;
+  // Staging memory is lent to the network: what the reader is told of is what lies in his own.
+  const auto arrived = [&](const part& p) {
+    const auto* staged = p.staged ? staging_.base() + p.staged->offset : nullptr;
+    to.each(p.bytes, [&](std::span<std::byte> piece, std::size_t, std::size_t) {
+      constexpr std::size_t cached = 32 * KiB;
+      for (; !piece.empty(); piece = piece.subspan(std::min(cached, piece.size()))) {
+        const auto now = piece.first(std::min(cached, piece.size()));
+        if (staged) std::memcpy(now.data(), std::exchange(staged, staged + now.size()), now.size());
+        XXH3_64bits_update(&hash, now.data(), now.size());
+      }
+    });
   };
-  while (asked < total && problem.code == ec::none) {
-    if (under_way.size() == parts_max) end_one();
-    const auto n = std::min(step_, total - asked);
-    auto p = begin(n);
-    submit(*p, transfer_op::read, {from.node, from.region, from.offset + asked}, n);
-    under_way.push_back(std::move(p));
-    asked += n;
+  for (std::uint64_t at = 0; at < total && problem.code == ec::none;) {
+    if (under_way.size() == parts_max) end_one(under_way, problem, settled, arrived);
+    auto& p = *under_way.emplace_back(std::make_unique<part>());
+    p.bytes = std::min(step, total - at);
+    if (direct)
+      asked_for.each(p.bytes, [&](std::span<std::byte> piece, std::size_t number, std::size_t offset) {
+        p.local.push_back({own.of_piece(number), offset, piece.size()});
+      });
+    else stage(p);
+    submit(p, transfer_op::read, {from.node, from.region, from.offset + at});
+    at += p.bytes;
   }
-  while (!under_way.empty()) end_one();
+  while (!under_way.empty()) end_one(under_way, problem, settled, arrived);
   if (problem.code != ec::none) return fail(problem);
   return XXH3_64bits_digest(&hash);
 }

@@ -1,8 +1,11 @@
 #pragma once
-// Moves bytes between this process and segments on other hosts, through the data plane and a staging buffer.
+// Moves bytes between this process and segments on other hosts over the data plane: straight from and into
+// the caller's memory over TCP, which has to know of it alone; through a staging buffer where a NIC would
+// have to, and where there is little to move, or much in small pieces.
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -34,11 +37,16 @@ class remote_mover {
   result<std::uint64_t> read(const place& from, std::span<const std::span<std::byte>> pieces);
 
  private:
-  struct part;  ///< of the staging buffer, with the transfer that uses it
+  struct part;
+  class lent;
   remote_mover(arena staging, std::uint64_t step)
       : staging_(std::move(staging)), space_(staging_.size_bytes()), step_(step) {}
-  std::unique_ptr<part> begin(std::uint64_t bytes);
-  void submit(part& p, transfer_op op, const place& at, std::uint64_t bytes);
+  template <class Byte>
+  bool lend(lent& all, std::span<const std::span<Byte>> pieces) const;
+  void stage(part& p);
+  void submit(part& p, transfer_op op, const place& at);
+  template <class Take>
+  void end_one(std::deque<std::unique_ptr<part>>& under_way, error& problem, bool& settled, const Take& take);
 
   arena staging_;
   std::mutex mutex_;
@@ -47,6 +55,7 @@ class remote_mover {
   std::uint64_t step_;
   std::uint64_t next_transfer_ = 1;
   region_id region_;
+  bool lends_ = false;  ///< the caller's memory, to transfers
   std::unique_ptr<data_plane> plane_;
 };
 

@@ -1,0 +1,97 @@
+#include "storage/objects/remote_mover.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "runtime/base/hash.hpp"
+
+using namespace mooncaf;
+
+namespace {
+
+const std::string secret = "0123456789abcdef0123456789abcdef";
+
+/// A process that holds memory, and one that reaches it over TCP.
+struct two_hosts {
+  two_hosts() : memory(24 * MiB) {
+    data_plane_options o;
+    o.node = node_id{7};
+    o.cluster_secret = secret;
+    o.shm = false;
+    auto plane = data_plane::start(std::move(o), [](const landing&) {});
+    REQUIRE_MESSAGE(plane, (plane ? "" : plane.error().detail));
+    holder = std::move(*plane);
+    const auto known = holder->register_region(memory);
+    REQUIRE(known);
+    region = known->id;
+    auto made = remote_mover::start(secret, 1 * MiB);
+    REQUIRE_MESSAGE(made, (made ? "" : made.error().detail));
+    mover = std::move(*made);
+    REQUIRE(mover->add_peer(holder->local_announcement()));
+  }
+  remote_mover::place at(std::uint64_t offset) const { return {node_id{7}, region, offset}; }
+
+  std::vector<std::byte> memory;
+  std::unique_ptr<data_plane> holder;
+  region_id region;
+  std::unique_ptr<remote_mover> mover;
+};
+
+/// Cuts bytes into so many pieces, some of them empty.
+template <class Byte>
+std::vector<std::span<Byte>> cut(std::span<Byte> all, std::size_t pieces, std::mt19937_64& random) {
+  std::vector<std::size_t> ends{all.size()};
+  while (ends.size() < pieces) ends.push_back(random() % (all.size() + 1));
+  std::sort(ends.begin(), ends.end());
+  std::vector<std::span<Byte>> cut;
+  std::size_t at = 0;
+  for (const auto end : ends) cut.push_back(all.subspan(std::exchange(at, end), end - at));
+  return cut;
+}
+
+}  // namespace
+
+TEST_CASE("bytes of any length in any pieces are there and back what they were, lent or staged") {
+  const two_hosts world;
+  std::mt19937_64 random{5};
+  for (const std::size_t size : {1ul, 4'095ul, 65'535ul, 65'536ul, 1'000'003ul, 2ul * MiB, 9ul * MiB + 17}) {
+    for (const std::size_t pieces : {1ul, 3ul, 16ul, 17ul}) {
+      CAPTURE(size);
+      CAPTURE(pieces);
+      std::vector<std::byte> from(size), to(size + 1, std::byte{0x5A});
+      for (auto& b : from) b = static_cast<std::byte>(random());
+      const auto offset = random() % (world.memory.size() - size);
+      const auto out = cut(std::span<const std::byte>{from}, pieces, random);
+      bool settled = true;
+      const auto written = world.mover->write(world.at(offset), out, settled);
+      REQUIRE_MESSAGE(written, (written ? "" : written.error().detail));
+      CHECK(settled);
+      CHECK(*written == checksum64(from));
+      CHECK(std::equal(from.begin(), from.end(), world.memory.begin() + static_cast<std::ptrdiff_t>(offset)));
+      const auto in = cut(std::span{to}.first(size), pieces, random);
+      const auto read = world.mover->read(world.at(offset), in);
+      REQUIRE_MESSAGE(read, (read ? "" : read.error().detail));
+      CHECK(*read == *written);
+      CHECK(std::equal(from.begin(), from.end(), to.begin()));
+      CHECK(to.back() == std::byte{0x5A});
+    }
+  }
+}
+
+TEST_CASE("what is refused names its cause, and the mover goes on, with all of its memory") {
+  const two_hosts world;
+  std::vector<std::byte> bytes(3 * MiB);
+  const std::span<std::byte> whole{bytes};
+  const std::span<const std::byte> source{bytes};
+  for (int i = 0; i < 50; ++i) {
+    bool settled = true;
+    const auto beyond = world.memory.size() - 1 * MiB;  // the first part fits, another does not
+    CHECK(world.mover->read(world.at(beyond), {&whole, 1}).error().detail.find("region") !=
+          std::string::npos);
+    CHECK_FALSE(world.mover->write(world.at(beyond), {&source, 1}, settled));
+    CHECK(settled);
+  }
+  CHECK(world.mover->read(world.at(0), {&whole, 1}));
+}
