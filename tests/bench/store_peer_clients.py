@@ -4,8 +4,17 @@ of JSON what to time. Answers one line of JSON each: seconds by name of what was
 import json
 import mmap
 import os
+import socket
 import sys
+import threading
 import time
+
+OWN_HOST = os.environ.get("STORE_PEERS_HOST", "127.0.0.1")
+
+
+def host_and_port(at):
+    host, _, port = at.rpartition(":")
+    return host, int(port)
 
 
 class Mooncaf:
@@ -32,7 +41,7 @@ class Mooncake(Mooncaf):
         from mooncake.store import MooncakeDistributedStore
 
         self.store = MooncakeDistributedStore()
-        assert self.store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 256 << 20, "tcp", "", at) == 0
+        assert self.store.setup(OWN_HOST, "P2PHANDSHAKE", 0, 256 << 20, "tcp", "", at) == 0
         self.take()
 
 
@@ -49,7 +58,8 @@ class Redis:
     def __init__(self, at):
         import redis
 
-        self.client = redis.Redis(port=int(at))
+        host, port = host_and_port(at)
+        self.client = redis.Redis(host=host, port=port)
         self.put, self.get, self.exists = self.client.set, self.client.get, self.client.exists
 
     def exists_many(self, keys):
@@ -63,7 +73,7 @@ class Memcached:
     def __init__(self, at):
         from pymemcache.client.base import Client
 
-        self.client = Client(("127.0.0.1", int(at)), no_delay=True)
+        self.client = Client(host_and_port(at), no_delay=True)
         self.put = lambda key, value: self.client.set(key, value, noreply=False)
         self.get, self.exists, self.exists_many = self.client.get, self.client.get, self.client.get_many
 
@@ -88,6 +98,56 @@ class Copies:
     def get(self, key):
         begin, end = self.place[key]
         return bytes(self.view[begin:end])
+
+
+def receive(connection, size):
+    bytes_, have = bytearray(size), 0
+    with memoryview(bytes_) as view:
+        while have < size:
+            got = connection.recv_into(view[have:])
+            if not got:
+                raise SystemExit("bare TCP: closed")
+            have += got
+    return bytes_
+
+
+class BareTcp:
+    """The limit between hosts: bytes to a process that has one value for each client, and from it."""
+
+    def __init__(self, at):
+        self.connection = socket.create_connection(host_and_port(at))
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def put(self, key, value):
+        self.size = len(value)
+        self.connection.sendall(b"p" + self.size.to_bytes(8, "little"))
+        self.connection.sendall(value)
+        receive(self.connection, 1)
+
+    def get(self, key):
+        self.connection.sendall(b"g" + bytes(8))
+        return receive(self.connection, self.size)
+
+
+def serve(connection):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    value = b""
+    try:
+        while True:
+            head = receive(connection, 9)
+            if head[:1] == b"p":
+                value = receive(connection, int.from_bytes(head[1:], "little"))
+                connection.sendall(b"k")
+            else:
+                connection.sendall(value)
+    except (SystemExit, OSError):
+        connection.close()
+
+
+def serve_all(host, port):
+    with socket.create_server((host, int(port))) as listener:
+        while True:
+            threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 
 
 def timed(count, step):
@@ -121,8 +181,10 @@ def asked(peer, who, size, count, round_number):
 
 
 def main():
+    if sys.argv[1] == "serve":
+        return serve_all(*sys.argv[2:])
     kind, at, who = sys.argv[1:]
-    peer = {c.__name__: c for c in (Mooncaf, Mooncake, MooncakeDummy, Redis, Memcached, Copies)}[kind](at)
+    peer = {c.__name__: c for c in (Mooncaf, Mooncake, MooncakeDummy, Redis, Memcached, Copies, BareTcp)}[kind](at)
     peer.put(f"warm/{who}", b"x" * 4096)  # ours maps what others lend when it is first needed
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:

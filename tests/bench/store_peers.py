@@ -5,6 +5,8 @@ clients are processes of this host.
 
     python3 tests/bench/store_peers.py      in an environment with mooncaf's package, and of the peers what there is:
                                             mooncake-transfer-engine-non-cuda, redis, pymemcache; redis-server, memcached
+    ... store_peers.py --between-hosts      servers in one network namespace, clients in another, a veth pair between them
+                                            (as root); beside bare TCP, one connection for each client
 """
 import json
 import os
@@ -24,13 +26,35 @@ SIZES = (4 << 10, 160 << 10, 1 << 20, 16 << 20)
 POOL = 2 << 30
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 CLIENTS = (1, 2)
+BETWEEN_HOSTS = "STORE_PEERS_NAMESPACE" in os.environ
+THERE = ["ip", "netns", "exec", os.environ["STORE_PEERS_NAMESPACE"]] if BETWEEN_HOSTS else []  # where servers run
+HOST = "10.79.0.1" if BETWEEN_HOSTS else "127.0.0.1"
 processes = []
 
 
 def start(command):
     if not command[0]:
         raise FileNotFoundError("a program of it is not on the path")
-    processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    processes.append(subprocess.Popen(THERE + command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+
+def on_two_hosts():
+    """Runs this again, in a namespace of its own that a link connects with another one."""
+    names = [f"store-peers-{os.getpid()}-{side}" for side in ("servers", "clients")]
+    ip = lambda *words: subprocess.run(["ip", *words], check=True)
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("-n", names[0], "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", names[1])
+        for number, name in enumerate(names, 1):
+            ip("-n", name, "addr", "add", f"10.79.0.{number}/24", "dev", "wire")
+            for device in ("wire", "lo"):
+                ip("-n", name, "link", "set", device, "up")
+        env = {**os.environ, "STORE_PEERS_NAMESPACE": names[0], "STORE_PEERS_HOST": "10.79.0.2"}
+        return subprocess.run(["ip", "netns", "exec", names[1], sys.executable, __file__], env=env).returncode
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL)
 
 
 def on_path(name):
@@ -39,7 +63,7 @@ def on_path(name):
 
 def port_open(port):
     with socket.socket() as s:
-        return s.connect_ex(("127.0.0.1", port)) == 0
+        return s.connect_ex((HOST, port)) == 0
 
 
 # ---- servers: each gives the word by which its clients find it
@@ -50,12 +74,12 @@ def mooncaf():
     secret = os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = os.path.join(folder, "secret")
     with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
         f.write("a secret of this bench alone, 0123456789")
-    at = f"127.0.0.1:{free_port()}"
+    at = f"{HOST}:{free_port()}"
     common = ["--cluster-secret-file", secret]
     start([BINARY, "store", "directory", "--listen", at, *common])
     wait_until("the directory listens", lambda: subprocess.run(
         [BINARY, "store", "stat", "--directory", at, *common], capture_output=True).returncode == 0)
-    start([BINARY, "store", "lend", "--size", f"{POOL >> 20}MiB", "--directory", at, *common])
+    start([BINARY, "store", "lend", "--size", f"{POOL >> 20}MiB", "--data-listen", f"{HOST}:0", "--directory", at, *common])
     wait_until("a segment is lent", lambda: json.loads(subprocess.run(
         [BINARY, "store", "segments", "--json", "--directory", at, *common], capture_output=True).stdout or "[]"))
     return at
@@ -65,19 +89,21 @@ def mooncake_master():
     port, metrics = free_port(), free_port()
     start([on_path("mooncake_master"), f"--rpc_port={port}", f"--metrics_port={metrics}"])
     wait_until("the master listens", lambda: port_open(port))
-    return f"127.0.0.1:{port}"
+    return f"{HOST}:{port}"
 
 
 def mooncake():
     master = mooncake_master()
     start([sys.executable, "-c", "import time\nfrom mooncake.store import MooncakeDistributedStore\n"
            "s = MooncakeDistributedStore()\n"
-           f"assert s.setup('127.0.0.1', 'P2PHANDSHAKE', {POOL}, 0, 'tcp', '', '{master}') == 0\n"
+           f"assert s.setup('{HOST}', 'P2PHANDSHAKE', {POOL}, 0, 'tcp', '', '{master}') == 0\n"
            "while True: time.sleep(60)\n"])
     return master
 
 
 def mooncake_dummy():
+    if BETWEEN_HOSTS:
+        raise FileNotFoundError("its clients are on the host of the process that has their data")
     port = free_port()
     start([on_path("mooncake_client"), f"--master_server_address={mooncake_master()}", "--metadata_server=P2PHANDSHAKE",
            "--host=127.0.0.1", f"--port={port}", f"--global_segment_size={POOL >> 30} GB", "--threads=2"])
@@ -87,21 +113,30 @@ def mooncake_dummy():
 
 def redis():
     port = free_port()
-    start([on_path("redis-server"), "--port", str(port), "--save", "", "--appendonly", "no"])
+    start([on_path("redis-server"), "--port", str(port), "--bind", HOST, "--protected-mode", "no", "--save", "", "--appendonly", "no"])
     wait_until("Redis listens", lambda: port_open(port))
-    return str(port)
+    return f"{HOST}:{port}"
 
 
 def memcached():
     port = free_port()
-    start([on_path("memcached"), "-u", "root", "-p", str(port), "-U", "0", "-m", str(POOL >> 20), "-I", "32m"])
+    start([on_path("memcached"), "-u", "root", "-l", HOST, "-p", str(port), "-U", "0", "-m", str(POOL >> 20), "-I", "32m"])
     wait_until("memcached listens", lambda: port_open(port))
-    return str(port)
+    return f"{HOST}:{port}"
+
+
+def limit():
+    if not BETWEEN_HOSTS:
+        return str(512 << 20)
+    port = free_port()
+    start([sys.executable, os.path.join(HERE, "store_peer_clients.py"), "serve", HOST, str(port)])
+    wait_until("bare TCP listens", lambda: port_open(port))
+    return f"{HOST}:{port}"
 
 
 PEERS = {"mooncaf": ("Mooncaf", mooncaf), "Mooncake, tcp": ("Mooncake", mooncake),
          "Mooncake, dummy": ("MooncakeDummy", mooncake_dummy), "Redis": ("Redis", redis),
-         "memcached": ("Memcached", memcached), "copies": ("Copies", lambda: str(512 << 20))}
+         "memcached": ("Memcached", memcached), "bare TCP" if BETWEEN_HOSTS else "copies": ("BareTcp" if BETWEEN_HOSTS else "Copies", limit)}
 
 
 class Client:
@@ -204,7 +239,7 @@ def main():
             for size in SIZES:
                 at_once(clients[:1], "moved", size, (256 << 20) // size, 0)
         print_moves(found)
-        print_questions({name: clients for name, clients in found.items() if name != "copies"})
+        print_questions({name: clients for name, clients in found.items() if name not in ("copies", "bare TCP")})
     finally:
         for clients in found.values():
             for c in clients:
@@ -214,4 +249,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(on_two_hosts() if "--between-hosts" in sys.argv[1:] else main())
