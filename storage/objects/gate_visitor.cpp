@@ -13,7 +13,7 @@ namespace mooncaf {
 
 namespace {
 
-constexpr auto dial_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
+constexpr auto progress_limit = std::chrono::seconds(30);
 constexpr std::size_t idle_max = 16;
 constexpr std::size_t chunk_bytes = 128 * KiB;  // is hashed in the cache, while the other side goes on
 
@@ -44,7 +44,7 @@ error refused(store_code code) {
 }  // namespace
 
 result<unique_fd> gate_visitor::dial(const gate_pass& pass) const {
-  const auto until = clock_type::now() + dial_limit;
+  const auto until = clock_type::now() + dial_limit_;
   const auto at = resolve_tcp(host_, port_);
   if (!at) return fail(at.error());
   auto fd = connect_tcp(*at);

@@ -1,5 +1,6 @@
 #pragma once
-// A way to a segment through its gate: a tenant's, and that of everybody who wants an object looked at.
+// A way to a segment through its gate: a tenant's, and that of others who read, or want an object looked at,
+// over TCP. The thread that calls talks, and nobody else has to wake for it.
 
 #include <cstdint>
 #include <mutex>
@@ -22,7 +23,8 @@ struct gate_pass {
 /// Connections are kept for the next call. @thread  All functions may be called from any thread.
 class gate_visitor {
  public:
-  gate_visitor(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
+  gate_visitor(std::string host, std::uint16_t port, duration dial_limit = std::chrono::seconds(5))
+      : host_(std::move(host)), port_(port), dial_limit_(dial_limit) {}
 
   /// @returns xxh3-64 of all bytes, which agrees with what the gate has computed.
   /// @error `ec::not_found` for what is not the tenant's, `ec::corrupt` for other bytes than the gate's, or
@@ -47,6 +49,7 @@ class gate_visitor {
 
   const std::string host_;
   const std::uint16_t port_;
+  const duration dial_limit_;
   std::mutex mutex_;
   std::vector<kept> idle_;
 };

@@ -30,8 +30,8 @@ inline constexpr node_id gate_node{5}, visitor_node{6};
 /// Of one read.
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
-/// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look alone; for
-/// the rest he has the data plane.
+/// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look, and read what
+/// is published; to write he has the data plane.
 inline constexpr std::string_view everyone = "*";
 
 struct greeting {

@@ -112,7 +112,7 @@ result<std::unique_ptr<remote_mover>> remote_mover::start(const std::string& sec
   const auto region = made->plane_->register_region(made->staging_.bytes(), made->staging_.fd());
   if (!region) return fail(region.error());
   made->region_ = region->id;
-  made->lends_ = made->plane_->rails().empty();
+  made->has_nic_ = !made->plane_->rails().empty();
   return made;
 }
 
@@ -123,7 +123,7 @@ result<void> remote_mover::add_peer(const announcement& peer) {
 /// @param pieces  lent where that pays. A NIC would have to learn of them, which takes longer than a copy.
 template <class Byte>
 bool remote_mover::lend(lent& all, std::span<const std::span<Byte>> pieces) const {
-  return lends_ && pieces.size() <= lent_pieces_max && size_of(pieces) >= lent_from &&
+  return !has_nic_ && pieces.size() <= lent_pieces_max && size_of(pieces) >= lent_from &&
          all.add(pieces).has_value();
 }
 

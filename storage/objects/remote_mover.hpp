@@ -31,6 +31,8 @@ class remote_mover {
     std::uint64_t offset = 0;
   };
   result<void> add_peer(const announcement& peer);
+  /// Whether RDMA may be what moves bytes.
+  bool has_nic() const noexcept { return has_nic_; }
   /// @returns xxh3-64 of all bytes. @param settled  set to false if the bytes may still land later.
   result<std::uint64_t> write(const place& to, std::span<const std::span<const std::byte>> pieces,
                               bool& settled);
@@ -55,7 +57,7 @@ class remote_mover {
   std::uint64_t step_;
   std::uint64_t next_transfer_ = 1;
   region_id region_;
-  bool lends_ = false;  ///< the caller's memory, to transfers
+  bool has_nic_ = false;
   std::unique_ptr<data_plane> plane_;
 };
 

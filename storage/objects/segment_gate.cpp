@@ -9,6 +9,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "storage/objects/patient_socket.hpp"
+#include "transport/copy/stream_copy.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 
@@ -182,6 +183,18 @@ bool segment_gate::answer(visit& v, const std::string& tenant, const gate_wire::
   return false;
 }
 
+bool segment_gate::send_as_it_lies(int fd, std::span<const std::byte> bytes,
+                                   std::optional<std::uint64_t> known) {
+  const auto sum = known ? *known : cold_checksum(bytes.data(), bytes.size());
+  for (auto left = bytes; !left.empty();) {
+    const auto now = left.first(std::min(left.size(), chunk_bytes));
+    if (!send_whole(fd, now, clock_type::now() + progress_limit)) return false;
+    left = left.subspan(now.size());
+  }
+  return send_whole(fd, gate_wire::encode({store_code::ok, sum}), clock_type::now() + progress_limit)
+      .has_value();
+}
+
 /// Step by step, so that the client takes bytes while the next are looked at. None leaves before it was.
 bool segment_gate::read(visit& v, const std::string& tenant, const gate_wire::request& r) {
   const int fd = v.fd.get();
@@ -190,6 +203,7 @@ bool segment_gate::read(visit& v, const std::string& tenant, const gate_wire::re
   const auto until = [] { return clock_type::now() + progress_limit; };
   if (!send_whole(fd, gate_wire::encode({part.code, 0}), until())) return false;
   if (part.code != store_code::ok) return true;
+  if (tenant == gate_wire::everyone) return send_as_it_lies(fd, ledger_.bytes_of(part), part.checksum);
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   for (std::uint64_t at = 0; at < r.bytes;) {

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -56,6 +57,8 @@ class segment_gate {
   void turn_out_slowest();
   result<gate_wire::greeting> greet(int fd);
   bool answer(visit& v, const std::string& tenant, const gate_wire::request& r);
+  /// @param known  their checksum, if it is
+  bool send_as_it_lies(int fd, std::span<const std::byte> bytes, std::optional<std::uint64_t> known);
   bool read(visit& v, const std::string& tenant, const gate_wire::request& r);
   bool write(visit& v, const std::string& tenant, const gate_wire::request& r);
 

@@ -18,6 +18,13 @@ namespace {
 /// Below it the bytes are better off in the caches, where whoever asked for them looks next.
 constexpr std::size_t stream_from = 256 * KiB;
 
+/// There is another way than a gate that cannot be reached, as behind a firewall; how long one tries, and
+/// does not.
+constexpr auto looker_dial_limit = std::chrono::seconds(1);
+constexpr auto looker_rest = std::chrono::minutes(1);
+/// Of an object in pieces, on average: a gate's connection is asked for each of them.
+constexpr std::uint64_t gate_piece_min = 4 * KiB;
+
 std::uint64_t copy_checked(void* to, const void* from, std::size_t n) noexcept {
   if (n < stream_from) return near_copy_checksum(to, from, n);
   const auto sum = stream_copy_checksum(to, from, n);
@@ -177,7 +184,7 @@ void segment_reach::open_way(way& w) {
   w.problem = added ? error{} : added.error();
   if (peer) w.node = peer->address.node;
   if (!s.address.gate_host.empty())
-    w.looker = std::make_unique<gate_visitor>(s.address.gate_host, s.address.gate_port);
+    w.looker = std::make_unique<gate_visitor>(s.address.gate_host, s.address.gate_port, looker_dial_limit);
 }
 
 result<remote_mover*> segment_reach::mover() {
@@ -222,6 +229,14 @@ result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());
+    // Over TCP whoever wants the bytes asks for them himself: no thread has to be woken in between, at most
+    // the gate's. What the gate does not know yet, or no more, the data plane reads all the same.
+    if (!(*by)->has_nic() && size_of(pieces) / pieces.size() >= gate_piece_min) {
+      auto sum = ask_looker(**w, [&](gate_visitor& gate, const gate_pass& pass) {
+        return gate.read(pass, from.offset, pieces);
+      });
+      if (sum) return sum;
+    }
     return (*by)->read({(*w)->node, region_id{(*w)->segment.address.region}, from.offset}, pieces);
   }
   const auto part = mapped_part(**w, from.offset, size_of(pieces));
@@ -313,16 +328,19 @@ result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at)
   return XXH3_64bits_digest(&hash);
 }
 
-/// @error `ec::unavailable` where nobody looks.
-result<std::uint64_t> segment_reach::look_there(way& w, const replica_place& at) {
-  if (!w.looker || w.looker_fails) return fail(ec::unavailable, "nobody looks there");
+/// Visits the gate of a segment on another host as one who knows the store's key.
+/// @error `ec::unavailable` where nobody can; those of the gate
+template <class Visit>
+result<std::uint64_t> segment_reach::ask_looker(way& w, const Visit& visit) {
+  if (!w.looker || clock_type::now() < w.no_looks_before.load())
+    return fail(ec::unavailable, "nobody looks there");
   // Of no directory in particular: what lets this process in is the store's key.
   const gate_wire::greeting who{~std::uint64_t{0}, std::string{gate_wire::everyone}};
   const gate_pass pass{who, gate_wire::gate_key(secret_, who)};
-  auto sum = patiently([&] { return w.looker->look(pass, at.offset, at.bytes); });
-  if (sum || sum.error() == ec::not_found) return sum;
-  w.looker_fails = true;  // as behind a firewall: who asks again would wait as long again
-  return fail(ec::unavailable, sum.error().detail);
+  auto done = visit(*w.looker, pass);
+  if (done || done.error() == ec::not_found || done.error() == ec::corrupt) return done;
+  w.no_looks_before = clock_type::now() + looker_rest;
+  return fail(ec::unavailable, done.error().detail);
 }
 
 result<bool> segment_reach::agrees(std::span<const replica_place> replica, std::uint64_t expected) {
@@ -336,7 +354,9 @@ result<bool> segment_reach::agrees(std::span<const replica_place> replica, std::
       return *sum == expected;
     }
     if (!(*w)->mapped) {
-      const auto sum = look_there(**w, replica.front());
+      const auto sum = ask_looker(**w, [&](gate_visitor& gate, const gate_pass& pass) {
+        return patiently([&] { return gate.look(pass, replica.front().offset, replica.front().bytes); });
+      });
       if (sum) return *sum == expected;
       if (sum.error() == ec::not_found) return fail(sum.error());
     }

@@ -70,16 +70,17 @@ class segment_reach {
     std::unique_ptr<mapped_segment> mapped;        ///< or
     std::unique_ptr<gate_visitor> gate;            ///< or, if there is neither:
     node_id node;
-    std::unique_ptr<gate_visitor> looker;   ///< of the last: who looks there for us; null: nobody
-    std::atomic<bool> looker_fails{false};  ///< its gate cannot be reached
-    error problem;                          ///< neither
+    std::unique_ptr<gate_visitor> looker;  ///< of the last: who looks there for us; null: nobody
+    std::atomic<time_point> no_looks_before{time_point::min()};  ///< its gate could not be reached
+    error problem;                                               ///< neither
   };
   std::shared_ptr<way> find(std::uint32_t segment) const;
   result<std::shared_ptr<way>> open(std::uint32_t segment);
   void open_way(way& w);
   result<remote_mover*> mover();
   std::optional<gate_pass> pass() const;
-  result<std::uint64_t> look_there(way& w, const replica_place& at);
+  template <class Visit>
+  result<std::uint64_t> ask_looker(way& w, const Visit& visit);
   result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;
 
   std::string secret_, own_host_;

@@ -14,6 +14,17 @@ namespace {
 constexpr std::uint64_t piece_bytes = 64 * KiB;
 }  // namespace
 
+/// What he may reach of it; null if there is nothing.
+segment_ledger::tenant_part* shared_ledger::part_of(std::string_view tenant, std::uint64_t offset,
+                                                    std::uint64_t bytes) {
+  if (tenant == gate_wire::everyone) {
+    auto* const part = ledger_.anyones_part_at(offset, bytes);
+    return part && part->sealed ? part : nullptr;
+  }
+  auto* const part = ledger_.part_at(offset, bytes);
+  return part && part->owner == tenant ? part : nullptr;
+}
+
 /// @param to_write  what was published there is an object that has gone, of which the ledger has not heard
 /// yet.
 /// @returns null at the limit, or if it is somebody else's then.
@@ -22,9 +33,8 @@ segment_ledger::tenant_part* shared_ledger::wait_for(std::unique_lock<std::mutex
                                                      std::uint64_t bytes, bool to_write, time_point until) {
   segment_ledger::tenant_part* found = nullptr;
   changed_.wait_until(lock, until, [&] {
-    found = ledger_.part_at(offset, bytes);
-    if (found && (found->owner != tenant || (to_write ? found->sealed : !found->sealed && !found->clean)))
-      found = nullptr;
+    found = part_of(tenant, offset, bytes);
+    if (found && (to_write ? found->sealed : !found->sealed && !found->clean)) found = nullptr;
     return found != nullptr;
   });
   return found;
@@ -58,19 +68,29 @@ shared_ledger::looked shared_ledger::look_through(std::unique_lock<std::mutex>& 
 
 shared_ledger::reading shared_ledger::begin_read(std::string_view tenant, std::uint64_t offset,
                                                  std::uint64_t bytes, time_point until) {
+  const bool everyone = tenant == gate_wire::everyone;
   std::unique_lock lock{mutex_};
-  const auto* const part = wait_for(lock, tenant, offset, bytes, false, until);
+  const auto* const part = wait_for(lock, tenant, offset, bytes, false, everyone ? clock_type::now() : until);
   if (!part) return {};
-  reading r{store_code::ok, part->ticket, offset, bytes, part->offset, part->size, nullptr, {}};
+  reading r{store_code::ok, tenant, part->ticket, offset, bytes, part->offset, part->size, nullptr, {}};
   if (!part->checksum) return r;
+  const bool all = bytes == r.object_bytes;
+  if (everyone) {
+    if (all) r.checksum = part->checksum;
+    return r;
+  }
   const auto seen = look_through(lock, *part);
   r.sums = seen.pieces;
   if (!seen.pieces) r.code = store_code::checksum_mismatch;
-  if (bytes == r.object_bytes) r.checksum = seen.whole;
+  if (all) r.checksum = seen.whole;
   return r;
 }
 
 store_code shared_ledger::read(const reading& r, std::uint64_t at, std::span<std::byte> into) {
+  if (!r.sums) {
+    std::memcpy(into.data(), memory_.data() + r.offset + at, into.size());
+    return still_there(r) ? store_code::ok : store_code::not_found;
+  }
   const auto object = memory_.subspan(r.object_offset, r.object_bytes);
   const auto begin = r.offset - r.object_offset + at, end = begin + into.size();
   for (auto from = begin; from < end;) {
@@ -82,13 +102,17 @@ store_code shared_ledger::read(const reading& r, std::uint64_t at, std::span<std
     auto sum = near_copy_checksum(to, object.data() + from, n);
     // Looked at after it was copied: what has taken the place meanwhile would be seen here. So it is even
     // where the directory's word of it is still on its way.
-    if (r.sums && n < piece.size()) sum = wide_checksum(piece.data(), piece.size());
-    if (r.sums && sum != (*r.sums)[number]) return store_code::checksum_mismatch;
+    if (n < piece.size()) sum = wide_checksum(piece.data(), piece.size());
+    if (sum != (*r.sums)[number]) return store_code::checksum_mismatch;
     from += n;
   }
+  return still_there(r) ? store_code::ok : store_code::not_found;
+}
+
+bool shared_ledger::still_there(const reading& r) {
   std::lock_guard lock{mutex_};
-  const auto* const now = ledger_.part_at(r.offset, r.bytes);
-  return now && now->ticket == r.ticket ? store_code::ok : store_code::not_found;
+  const auto* const now = part_of(r.tenant, r.offset, r.bytes);
+  return now && now->ticket == r.ticket;
 }
 
 store_code shared_ledger::look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes,

@@ -35,6 +35,7 @@ class shared_ledger {
   /// Bytes of one of the tenant's objects, to be copied in steps.
   struct reading {
     store_code code = store_code::not_found;
+    std::string_view tenant;
     std::uint64_t ticket = 0, offset = 0, bytes = 0;
     std::uint64_t object_offset = 0, object_bytes = 0;       ///< what of the object lies here in one piece
     std::shared_ptr<const std::vector<std::uint64_t>> sums;  ///< of its pieces; null: held against nothing
@@ -43,11 +44,15 @@ class shared_ledger {
   /// Where all of a published object lies here it is held against its checksum, unless it was before: from
   /// then on each piece is held against what it was then, so a part costs what the part does. Of one that is
   /// not published yet, what its writer has not written is zero.
+  /// @param tenant  must outlive the reading; `gate_wire::everyone` reads what is published and known here
+  /// now, held against nothing: he knows the objects' checksums, and could have read it without us.
   /// @error not_found for what is not the tenant's, checksum_mismatch
   reading begin_read(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
   /// Copies some of it. @param at  in what is read. @error not_found if another has the place by now,
   /// checksum_mismatch; then `into` holds what nobody may see.
   store_code read(const reading& r, std::uint64_t at, std::span<std::byte> into);
+  /// Where they lie, for `everyone`: what comes of bytes that change meanwhile he can tell.
+  std::span<const std::byte> bytes_of(const reading& r) const { return memory_.subspan(r.offset, r.bytes); }
 
   /// Looks at all bytes of a published object, which lie here in one piece; at a tenant's once, since what he
   /// reads of it is held against that look. @param tenant  whose it is, or `gate_wire::everyone`.
@@ -73,6 +78,8 @@ class shared_ledger {
   segment_ledger::tenant_part* wait_for(std::unique_lock<std::mutex>& lock, std::string_view tenant,
                                         std::uint64_t offset, std::uint64_t bytes, bool to_write,
                                         time_point until);
+  segment_ledger::tenant_part* part_of(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes);
+  bool still_there(const reading& r);
   segment_ledger::tenant_part* still(const writing& w);
   struct looked {
     std::uint64_t whole = 0;

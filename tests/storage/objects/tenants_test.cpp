@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <random>
@@ -13,11 +12,8 @@
 #include "runtime/base/hash.hpp"
 #include "storage/objects/directory_server.hpp"
 #include "storage/objects/gate_visitor.hpp"
-#include "storage/objects/segment_gate.hpp"
 #include "storage/objects/segment_lender.hpp"
 #include "storage/objects/store_client.hpp"
-#include "transport/net/handshake.hpp"
-#include "transport/net/socket.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;
@@ -408,54 +404,6 @@ TEST_CASE("who guesses places, keys and secrets reads nobody else's bytes") {
     own[5] = std::byte{0};
     CHECK(std::all_of(own.begin(), own.end(), [](std::byte byte) { return byte == std::byte{0}; }));
   }
-}
-
-TEST_CASE(
-    "a tenant that takes all places at a gate gives way to others, and who says nothing keeps nobody out") {
-  std::vector<std::byte> memory(64 * KiB);
-  shared_ledger ledger{memory};
-  ledger.with([](segment_ledger& l) {
-    std::vector<std::byte> told;
-    byte_writer out{told};
-    out.put(std::uint8_t{0});
-    std::uint64_t ticket = 1;
-    for (const std::string tenant : {"greedy", "other", "third"}) {  // a block of each, to be written
-      out.put(static_cast<std::uint8_t>(store_wire::entry::reserved));
-      out.put(std::uint32_t{7});
-      out.put(ticket);
-      out.put((ticket - 1) * 4096);
-      out.put(std::uint64_t{4096});
-      out.put_text(tenant);
-      ++ticket;
-    }
-    l.begin(7);
-    CHECK(l.apply(told, clock_type::now()).understood);
-  });
-  const auto gate = segment_gate::open(secret, "127.0.0.1", 0, ledger);
-  REQUIRE(gate);
-  const auto port = (*gate)->port();
-  const auto served = [](gate_visitor& v, const std::string& tenant, std::uint64_t offset) {
-    const gate_wire::greeting who{1, tenant};
-    const std::array<std::byte, 16> bytes{};
-    const std::span<const std::byte> all{bytes};
-    return v.write({who, gate_wire::gate_key(secret, who)}, offset, {&all, 1}).has_value();
-  };
-  std::deque<gate_visitor> greedy, others;
-  const auto come = [&](std::deque<gate_visitor>& to) -> gate_visitor& {
-    return to.emplace_back("127.0.0.1", port);
-  };
-  std::vector<unique_fd> silent;
-  for (int i = 0; i < 100; ++i) {
-    auto fd = connect_tcp(*resolve_tcp("127.0.0.1", port));
-    REQUIRE(fd);
-    silent.push_back(std::move(*fd));
-  }
-  for (std::size_t i = 0; i < segment_gate::visits_max; ++i) REQUIRE(served(come(greedy), "greedy", 0));
-  CHECK_FALSE(served(come(greedy), "greedy", 0));
-  for (std::size_t i = 0; i < segment_gate::visits_max / 2; ++i) REQUIRE(served(come(others), "other", 4096));
-  CHECK_FALSE(served(come(others), "other", 4096));  // now both have as many
-  CHECK(served(come(others), "third", 8192));
-  CHECK(served(greedy[segment_gate::visits_max - 1], "greedy", 0));
 }
 
 TEST_CASE("several clients of several tenants at once: each sees its own, and no quota is passed") {
