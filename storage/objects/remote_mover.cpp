@@ -1,6 +1,7 @@
 #include "storage/objects/remote_mover.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <future>
@@ -19,6 +20,7 @@ constexpr std::uint64_t part_bytes_max = 2 * MiB;
 /// Less is in the staging memory, and out of it, before it is lent; so are many pieces.
 constexpr std::uint64_t lent_from = 64 * KiB;
 constexpr std::size_t lent_pieces_max = 16;
+constexpr std::size_t orders_together_max = 256;  ///< small ones, in one transfer
 constexpr duration transfer_limit = std::chrono::seconds(30);
 
 /// Walks through a list of spans as if they were one.
@@ -85,11 +87,12 @@ class remote_mover::lent {
   std::vector<region_id> regions_, of_piece_;
 };
 
-/// Of an object: a transfer and the memory that it uses here.
+/// A transfer, of an object or of several small ones, and the memory that it uses here.
 struct remote_mover::part {
-  std::optional<offset_allocator::extent> staged;  ///< or, where it lies with the caller:
-  std::vector<slice> local;
   std::uint64_t bytes = 0;
+  std::optional<offset_allocator::extent> staged;  ///< or, where they lie with the caller, nowhere
+  std::vector<slice_pair> slices;
+  std::span<order> of;  ///< a write's
   std::promise<completion> promise;
   std::future<completion> ended = promise.get_future();
 };
@@ -127,77 +130,152 @@ bool remote_mover::lend(lent& all, std::span<const std::span<Byte>> pieces) cons
          all.add(pieces).has_value();
 }
 
-/// Waits for room in the staging memory.
-void remote_mover::stage(part& p) {
-  std::unique_lock lock{mutex_};
-  room_.wait(lock, [&] { return (p.staged = space_.allocate(p.bytes)).has_value(); });
-  p.local = {{region_, p.staged->offset, p.bytes}};
+bool remote_mover::stage(part& p) {
+  std::lock_guard lock{mutex_};
+  return (p.staged = space_.allocate(p.bytes)).has_value();
 }
 
-void remote_mover::submit(part& p, transfer_op op, const place& at) {
+void remote_mover::submit(part& p, transfer_op op, node_id peer) {
   transfer t;
   {
     std::lock_guard lock{mutex_};
     t.id = transfer_id{next_transfer_++};
   }
-  t.peer = at.node;
+  t.peer = peer;
   t.op = op;
-  auto offset = at.offset;
-  for (const auto& here : p.local) {
-    t.slices.push_back({here, {at.region, offset, here.length}, std::nullopt});
-    offset += here.length;
-  }
+  t.slices = std::move(p.slices);
   t.deadline = clock_type::now() + transfer_limit;
   plane_->submit(std::move(t), [&p](const completion& c) { p.promise.set_value(c); });
 }
 
-/// The oldest of those under way. @param take  what to do with it if it and all before went well.
+/// The oldest of those under way. @param take  what to do with it, and with how it ended.
 template <class Take>
-void remote_mover::end_one(std::deque<std::unique_ptr<part>>& under_way, error& problem, bool& settled,
-                           const Take& take) {
+void remote_mover::end_one(parts& under_way, const Take& take) {
   const auto p = std::move(under_way.front());
   under_way.pop_front();
-  const auto done = p->ended.get();
-  settled = settled && done.fenced;
-  if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
-  if (problem.code == ec::none) take(*p);
+  take(*p, p->ended.get());
   if (!p->staged) return;
   std::lock_guard lock{mutex_};
   space_.release(p->staged->handle);
   room_.notify_all();
 }
 
-result<std::uint64_t> remote_mover::write(const place& to, std::span<const std::span<const std::byte>> pieces,
-                                          bool& settled) {
-  const auto total = size_of(pieces);
-  lent own{*plane_};
-  const bool direct = lend(own, pieces);
+/// Another one, once there is room for it. Who waits for room in the staging memory holds none: what he held
+/// is what others may be waiting for. @param take  as of `end_one`
+template <class Take>
+remote_mover::part& remote_mover::begin(parts& under_way, std::uint64_t bytes, bool staged,
+                                        const Take& take) {
+  if (under_way.size() == parts_max) end_one(under_way, take);
+  auto p = std::make_unique<part>();
+  p->bytes = bytes;
+  while (staged && bytes > 0 && !stage(*p)) {
+    if (!under_way.empty()) {
+      end_one(under_way, take);
+      continue;
+    }
+    std::unique_lock lock{mutex_};
+    room_.wait(lock, [&] { return (p->staged = space_.allocate(bytes)).has_value(); });
+    break;
+  }
+  return *under_way.emplace_back(std::move(p));
+}
+
+namespace {
+
+constexpr auto note_outcome = [](const auto& p, const completion& done) {
+  for (auto& o : p.of) {
+    o.settled = o.settled && done.fenced;
+    if (!done.outcome && o.sum) o.sum = fail(done.outcome.error());
+  }
+};
+
+}  // namespace
+
+/// In parts, from where it lies or from the staging memory.
+void remote_mover::write_large(order& o) {
+  lent known{*plane_};
+  parts under_way;
+  const bool direct = lend(known, o.pieces);
   const auto step = direct ? part_bytes_max : step_;
-  cursor from{pieces};
+  const auto total = size_of(o.pieces);
+  cursor from{o.pieces};
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
-  std::deque<std::unique_ptr<part>> under_way;
-  error problem;
-  const auto landed = [](const part&) {};
-  for (std::uint64_t at = 0; at < total && problem.code == ec::none;) {
-    if (under_way.size() == parts_max) end_one(under_way, problem, settled, landed);
-    auto& p = *under_way.emplace_back(std::make_unique<part>());
-    p.bytes = std::min(step, total - at);
-    if (!direct) stage(p);
+  for (std::uint64_t at = 0; at < total && o.sum;) {
+    auto& p = begin(under_way, std::min(step, total - at), !direct, note_outcome);
+    p.of = {&o, 1};
+    if (!direct)
+      p.slices = {
+          {{region_, p.staged->offset, p.bytes}, {o.to.region, o.to.offset + at, p.bytes}, std::nullopt}};
     auto* staged = direct ? nullptr : staging_.base() + p.staged->offset;
     std::vector<std::span<const std::byte>> sent;
     from.each(p.bytes, [&](std::span<const std::byte> piece, std::size_t number, std::size_t offset) {
       sent.push_back(piece);
-      if (direct) p.local.push_back({own.of_piece(number), offset, piece.size()});
+      if (direct)
+        p.slices.push_back({{known.of_piece(number), offset, piece.size()},
+                            {o.to.region, o.to.offset + at, piece.size()},
+                            std::nullopt});
       else staged = std::copy(piece.begin(), piece.end(), staged);
+      at += piece.size();
     });
-    submit(p, transfer_op::write, {to.node, to.region, to.offset + at});
+    submit(p, transfer_op::write, o.to.node);
     for (const auto& piece : sent) XXH3_64bits_update(&hash, piece.data(), piece.size());
-    at += p.bytes;
   }
-  while (!under_way.empty()) end_one(under_way, problem, settled, landed);
-  if (problem.code != ec::none) return fail(problem);
-  return XXH3_64bits_digest(&hash);
+  while (!under_way.empty()) end_one(under_way, note_outcome);
+  if (o.sum) o.sum = XXH3_64bits_digest(&hash);
+}
+
+/// Together, from the staging memory, which has room for them, to one node.
+void remote_mover::write_small(std::span<order> orders, parts& under_way) {
+  std::uint64_t bytes = 0;
+  for (const auto& o : orders) bytes += size_of(o.pieces);
+  auto& p = begin(under_way, bytes, true, note_outcome);
+  p.of = orders;
+  auto here = p.bytes > 0 ? p.staged->offset : 0;
+  for (auto& o : orders) {
+    const auto begin = here;
+    for (const auto& piece : o.pieces) {
+      if (!piece.empty()) std::memcpy(staging_.base() + here, piece.data(), piece.size());
+      here += piece.size();
+    }
+    o.sum = XXH3_64bits(staging_.base() + begin, here - begin);
+    if (here > begin)
+      p.slices.push_back(
+          {{region_, begin, here - begin}, {o.to.region, o.to.offset, here - begin}, std::nullopt});
+  }
+  submit(p, transfer_op::write, orders.front().to.node);
+}
+
+void remote_mover::write(std::span<order> orders) {
+  parts under_way;
+  std::vector<std::span<order>> together;
+  const auto is_small = [](const order& o) { return size_of(o.pieces) < lent_from; };
+  for (std::size_t i = 0; i < orders.size();) {
+    if (!is_small(orders[i])) {
+      write_large(orders[i++]);
+      continue;
+    }
+    const auto first = i;
+    for (std::uint64_t bytes = 0; i < orders.size() && i - first < orders_together_max; ++i) {
+      const auto& o = orders[i];
+      bytes += size_of(o.pieces);
+      if (i > first && (!is_small(o) || bytes > step_ || o.to.node != orders[first].to.node)) break;
+    }
+    together.push_back(orders.subspan(first, i - first));
+    write_small(together.back(), under_way);
+  }
+  while (!under_way.empty()) end_one(under_way, note_outcome);
+  // What one of them was refused for is not the others' fault; where nobody answers it is all the same.
+  const auto refused = [](const order& o) {
+    constexpr std::array own{ec::invalid_argument, ec::not_found, ec::corrupt};
+    return !o.sum && o.settled && std::ranges::count(own, o.sum.error().code) > 0;
+  };
+  for (const auto& group : together)
+    for (auto& o : group)
+      if (group.size() > 1 && refused(o)) {
+        write_small({&o, 1}, under_way);
+        end_one(under_way, note_outcome);
+      }
 }
 
 result<std::uint64_t> remote_mover::read(const place& from, std::span<const std::span<std::byte>> pieces) {
@@ -208,11 +286,12 @@ result<std::uint64_t> remote_mover::read(const place& from, std::span<const std:
   cursor asked_for{pieces}, to{pieces};
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
-  std::deque<std::unique_ptr<part>> under_way;
+  parts under_way;
   error problem;
-  bool settled = true;
   // Staging memory is lent to the network: what the reader is told of is what lies in his own.
-  const auto arrived = [&](const part& p) {
+  const auto arrived = [&](const part& p, const completion& done) {
+    if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
+    if (problem.code != ec::none) return;
     const auto* staged = p.staged ? staging_.base() + p.staged->offset : nullptr;
     to.each(p.bytes, [&](std::span<std::byte> piece, std::size_t, std::size_t) {
       constexpr std::size_t cached = 32 * KiB;
@@ -224,18 +303,22 @@ result<std::uint64_t> remote_mover::read(const place& from, std::span<const std:
     });
   };
   for (std::uint64_t at = 0; at < total && problem.code == ec::none;) {
-    if (under_way.size() == parts_max) end_one(under_way, problem, settled, arrived);
-    auto& p = *under_way.emplace_back(std::make_unique<part>());
-    p.bytes = std::min(step, total - at);
-    if (direct)
+    auto& p = begin(under_way, std::min(step, total - at), !direct, arrived);
+    if (!direct) {
+      p.slices = {
+          {{region_, p.staged->offset, p.bytes}, {from.region, from.offset + at, p.bytes}, std::nullopt}};
+      at += p.bytes;
+    } else {
       asked_for.each(p.bytes, [&](std::span<std::byte> piece, std::size_t number, std::size_t offset) {
-        p.local.push_back({own.of_piece(number), offset, piece.size()});
+        p.slices.push_back({{own.of_piece(number), offset, piece.size()},
+                            {from.region, from.offset + at, piece.size()},
+                            std::nullopt});
+        at += piece.size();
       });
-    else stage(p);
-    submit(p, transfer_op::read, {from.node, from.region, from.offset + at});
-    at += p.bytes;
+    }
+    submit(p, transfer_op::read, from.node);
   }
-  while (!under_way.empty()) end_one(under_way, problem, settled, arrived);
+  while (!under_way.empty()) end_one(under_way, arrived);
   if (problem.code != ec::none) return fail(problem);
   return XXH3_64bits_digest(&hash);
 }

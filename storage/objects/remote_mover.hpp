@@ -33,22 +33,34 @@ class remote_mover {
   result<void> add_peer(const announcement& peer);
   /// Whether RDMA may be what moves bytes.
   bool has_nic() const noexcept { return has_nic_; }
-  /// @returns xxh3-64 of all bytes. @param settled  set to false if the bytes may still land later.
-  result<std::uint64_t> write(const place& to, std::span<const std::span<const std::byte>> pieces,
-                              bool& settled);
+  /// Bytes to be written somewhere, and what became of it.
+  struct order {
+    place to;
+    std::span<const std::span<const std::byte>> pieces;
+    result<std::uint64_t> sum{0};  ///< xxh3-64 of all bytes
+    bool settled = true;           ///< false: the bytes may still land later
+  };
+  /// Many small ones for one node travel as one transfer.
+  void write(std::span<order> orders);
+  /// @returns xxh3-64 of all bytes.
   result<std::uint64_t> read(const place& from, std::span<const std::span<std::byte>> pieces);
 
  private:
   struct part;
   class lent;
+  using parts = std::deque<std::unique_ptr<part>>;
   remote_mover(arena staging, std::uint64_t step)
       : staging_(std::move(staging)), space_(staging_.size_bytes()), step_(step) {}
   template <class Byte>
   bool lend(lent& all, std::span<const std::span<Byte>> pieces) const;
-  void stage(part& p);
-  void submit(part& p, transfer_op op, const place& at);
+  bool stage(part& p);
+  void submit(part& p, transfer_op op, node_id peer);
   template <class Take>
-  void end_one(std::deque<std::unique_ptr<part>>& under_way, error& problem, bool& settled, const Take& take);
+  void end_one(parts& under_way, const Take& take);
+  template <class Take>
+  part& begin(parts& under_way, std::uint64_t bytes, bool staged, const Take& take);
+  void write_large(order& o);
+  void write_small(std::span<order> orders, parts& under_way);
 
   arena staging_;
   std::mutex mutex_;

@@ -205,6 +205,10 @@ result<std::span<std::byte>> segment_reach::mapped_part(const way& w, std::uint6
   return all.subspan(offset, bytes);
 }
 
+remote_mover::place segment_reach::place_of(const way& w, std::uint64_t offset) {
+  return {w.node, region_id{w.segment.address.region}, offset};
+}
+
 result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_pieces pieces, bool& settled) {
   const auto w = open(to.segment);
   if (!w) return fail(w.error());
@@ -212,7 +216,10 @@ result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_p
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());
-    return (*by)->write({(*w)->node, region_id{(*w)->segment.address.region}, to.offset}, pieces, settled);
+    remote_mover::order one{place_of(**w, to.offset), pieces};
+    (*by)->write({&one, 1});
+    settled = settled && one.settled;
+    return one.sum;
   }
   const auto part = mapped_part(**w, to.offset, size_of(pieces));
   if (!part) return fail(part.error());
@@ -237,7 +244,7 @@ result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_
       });
       if (sum) return sum;
     }
-    return (*by)->read({(*w)->node, region_id{(*w)->segment.address.region}, from.offset}, pieces);
+    return (*by)->read(place_of(**w, from.offset), pieces);
   }
   const auto part = mapped_part(**w, from.offset, size_of(pieces));
   if (!part) return fail(part.error());
@@ -295,6 +302,30 @@ result<std::uint64_t> segment_reach::write(std::span<const replica_place> to, so
   });
   settled = settled && all_settled;
   return done;
+}
+
+void segment_reach::write(std::span<order> orders) {
+  std::vector<remote_mover::order> far;
+  std::vector<order*> of_far;
+  const auto by = [&]() -> remote_mover* {
+    const auto made = mover();
+    return made ? *made : nullptr;
+  };
+  for (auto& o : orders) {
+    const auto w = o.to.size() == 1 ? open(o.to.front().segment) : fail(ec::not_found);
+    if (w && !(*w)->gate && !(*w)->mapped && by()) {
+      far.push_back({place_of(**w, o.to.front().offset), o.pieces});
+      of_far.push_back(&o);
+    } else {
+      o.sum = write(o.to, o.pieces, o.settled);
+    }
+  }
+  if (far.empty()) return;
+  by()->write(far);
+  for (std::size_t i = 0; i < far.size(); ++i) {
+    of_far[i]->sum = std::move(far[i].sum);
+    of_far[i]->settled = far[i].settled;
+  }
 }
 
 result<std::uint64_t> segment_reach::read(std::span<const replica_place> from, target_pieces pieces,

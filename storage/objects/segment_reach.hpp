@@ -46,6 +46,15 @@ class segment_reach {
   /// @param settled  becomes false if bytes of a failed write may still land.
   /// @error `ec::not_found` for a segment that is not known, others of the way to it.
   result<std::uint64_t> write(std::span<const replica_place> to, source_pieces pieces, bool& settled);
+  /// Bytes for a replica, and what became of them, as `write` has it.
+  struct order {
+    std::span<const replica_place> to;
+    source_pieces pieces;
+    result<std::uint64_t> sum{0};
+    bool settled = true;
+  };
+  /// Several at once: small ones travel to another host together.
+  void write(std::span<order> orders);
   /// @param arrived  the checksum is that of the bytes that arrived, whatever happens to those in the segment
   /// meanwhile; else, where that is faster, of those that were read.
   result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces, bool arrived = true);
@@ -79,6 +88,7 @@ class segment_reach {
   void open_way(way& w);
   result<remote_mover*> mover();
   std::optional<gate_pass> pass() const;
+  static remote_mover::place place_of(const way& w, std::uint64_t offset);
   template <class Visit>
   result<std::uint64_t> ask_looker(way& w, const Visit& visit);
   result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;

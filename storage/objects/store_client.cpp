@@ -53,17 +53,32 @@ void store_client::reach_all(const std::vector<replica_place>& places) {
 
 store_client::written store_client::write(const outgoing_object& item,
                                           const std::vector<replica_place>& places) {
-  written w;
-  reach_all(places);
-  for (const auto replica : replicas_of(places, size_of(item))) {
-    const auto sum = reach_.write(replica, item.pieces, w.settled);
-    if (!sum) {
-      w.code = store_code::transfer_failed;
-      return w;
+  const auto* const there = &places;
+  return write({&item, 1}, {&there, 1}).front();
+}
+
+/// All replicas of each, in what `places` has of it; nothing where that is null.
+std::vector<store_client::written> store_client::write(
+    std::span<const outgoing_object> items, std::span<const std::vector<replica_place>* const> places) {
+  std::vector<segment_reach::order> orders;
+  std::vector<std::size_t> item_of;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!places[i]) continue;
+    reach_all(*places[i]);
+    for (const auto replica : replicas_of(*places[i], size_of(items[i]))) {
+      orders.push_back({replica, items[i].pieces});
+      item_of.push_back(i);
     }
-    w.checksum = *sum;
   }
-  return w;
+  reach_.write(orders);
+  std::vector<written> all(items.size());
+  for (std::size_t k = 0; k < orders.size(); ++k) {
+    auto& w = all[item_of[k]];
+    w.settled = w.settled && orders[k].settled;
+    if (orders[k].sum) w.checksum = *orders[k].sum;
+    else w.code = store_code::transfer_failed;
+  }
+  return all;
 }
 
 std::vector<store_code> store_client::put(std::span<const outgoing_object> items, const put_policy& policy) {
@@ -124,11 +139,14 @@ std::vector<store_code> store_client::put_once(std::span<const outgoing_object> 
   const auto made = reserve(outlines, policy);
   std::vector<store_code> codes;
   endings good, bad;
+  std::vector<const std::vector<replica_place>*> places;
+  for (const auto& room : made.items) places.push_back(room.code == store_code::ok ? &room.places : nullptr);
+  const auto all = write(items, places);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& room = made.items[i];
     codes.push_back(room.code);
     if (room.code != store_code::ok) continue;
-    const auto done = write(items[i], room.places);
+    const auto& done = all[i];
     codes[i] = done.code;
     auto* const of = made.to->all[room.shard].get();
     if (done.code == store_code::ok) good[of].push_back({i, room.ticket, done.checksum});

@@ -189,6 +189,8 @@ class store_client {
     bool settled = true;
   };
   written write(const outgoing_object& item, const std::vector<replica_place>& places);
+  std::vector<written> write(std::span<const outgoing_object> items,
+                             std::span<const std::vector<replica_place>* const> places);
   std::vector<begun_object> begin_once(std::span<const object_outline> items, const put_policy& policy);
   std::vector<store_code> put_once(std::span<const outgoing_object> items, const put_policy& policy);
   // ---- room that was had ahead of its put (store_client_ahead.cpp)

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "runtime/base/hash.hpp"
 
@@ -64,10 +66,11 @@ TEST_CASE("bytes of any length in any pieces are there and back what they were, 
       for (auto& b : from) b = static_cast<std::byte>(random());
       const auto offset = random() % (world.memory.size() - size);
       const auto out = cut(std::span<const std::byte>{from}, pieces, random);
-      bool settled = true;
-      const auto written = world.mover->write(world.at(offset), out, settled);
+      remote_mover::order order{world.at(offset), out};
+      world.mover->write({&order, 1});
+      const auto& written = order.sum;
       REQUIRE_MESSAGE(written, (written ? "" : written.error().detail));
-      CHECK(settled);
+      CHECK(order.settled);
       CHECK(*written == checksum64(from));
       CHECK(std::equal(from.begin(), from.end(), world.memory.begin() + static_cast<std::ptrdiff_t>(offset)));
       const auto in = cut(std::span{to}.first(size), pieces, random);
@@ -86,12 +89,67 @@ TEST_CASE("what is refused names its cause, and the mover goes on, with all of i
   const std::span<std::byte> whole{bytes};
   const std::span<const std::byte> source{bytes};
   for (int i = 0; i < 50; ++i) {
-    bool settled = true;
     const auto beyond = world.memory.size() - 1 * MiB;  // the first part fits, another does not
     CHECK(world.mover->read(world.at(beyond), {&whole, 1}).error().detail.find("region") !=
           std::string::npos);
-    CHECK_FALSE(world.mover->write(world.at(beyond), {&source, 1}, settled));
-    CHECK(settled);
+    remote_mover::order order{world.at(beyond), {&source, 1}};
+    world.mover->write({&order, 1});
+    CHECK_FALSE(order.sum);
+    CHECK(order.settled);
   }
   CHECK(world.mover->read(world.at(0), {&whole, 1}));
+}
+
+TEST_CASE("orders of any sizes at once land each where it belongs, and one that is refused harms no other") {
+  const two_hosts world;
+  std::mt19937_64 random{6};
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::vector<std::byte>> values(300);
+    std::vector<std::span<const std::byte>> pieces(values.size());
+    std::vector<remote_mover::order> orders;
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bool large = random() % 50 == 0;
+      values[i].resize(large ? 64 * KiB + random() % (1 * MiB) : random() % 3000);
+      for (auto& b : values[i]) b = static_cast<std::byte>(random());
+      pieces[i] = values[i];
+      orders.push_back({world.at(i % 97 == 13 ? world.memory.size() : at), {&pieces[i], 1}});
+      at += values[i].size();
+    }
+    REQUIRE(at < world.memory.size());
+    world.mover->write(orders);
+    at = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      CAPTURE(i);
+      CHECK(orders[i].settled);
+      if (i % 97 == 13 && !values[i].empty()) {
+        CHECK_FALSE(orders[i].sum);
+      } else {
+        REQUIRE_MESSAGE(orders[i].sum, (orders[i].sum ? "" : orders[i].sum.error().detail));
+        CHECK(*orders[i].sum == checksum64(values[i]));
+        if (i % 97 != 13)
+          CHECK(std::equal(values[i].begin(), values[i].end(),
+                           world.memory.begin() + static_cast<std::ptrdiff_t>(at)));
+      }
+      at += values[i].size();
+    }
+  }
+}
+
+TEST_CASE("more threads than the staging memory has room for all come to an end") {
+  const two_hosts world;
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 16; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random{t};
+      std::vector<std::byte> to(1 * MiB);
+      const auto in = cut(std::span{to}, 17, random);  // so many pieces are staged
+      for (int i = 0; i < 20; ++i) {
+        const auto sum = world.mover->read(world.at(t * MiB), in);
+        right += sum && *sum == checksum64(to);
+      }
+    });
+  for (auto& t : threads) t.join();
+  CHECK(right == 16 * 20);
 }
