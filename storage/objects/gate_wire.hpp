@@ -7,9 +7,8 @@
 //              client (`gate_key`)
 //   request:   1 read, 2 write or 3 look (8 bits) | offset in the segment (64) | bytes (64); behind a write,
 //              the bytes
-//   answer:    code (32 bits) | xxh3-64 of the bytes (64); of a read that is ok, zero: behind it come the
-//   bytes
-//              and another answer, whether they are what was asked for
+//   answer:    code (32 bits) | xxh3-64 of the bytes (64); of a read that is ok, zero: behind it come
+//              the bytes, and another answer, whether they are what was asked for
 
 #include <array>
 #include <cstddef>
@@ -30,8 +29,8 @@ inline constexpr node_id gate_node{5}, visitor_node{6};
 /// Of one read.
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
-/// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look, and read what
-/// is published; to write he has the data plane.
+/// In place of a tenant's name, which cannot be so: who knows the store's key itself. He may look, and read
+/// what is published; to write he has the data plane.
 inline constexpr std::string_view everyone = "*";
 
 struct greeting {
