@@ -73,7 +73,7 @@ class answer::choice final : public token_sink {
     return !stops_.stopped() && !(reader_ && reader_->complete()) && !owner_->client_gone_ && !owner_->over_;
   }
 
-  void finished(finish_kind reason, const generation_report& report) override {
+  void finished(finish_reason reason, const generation_report& report) override {
     if (!stops_.stopped()) {
       take(stops_.feed(decoder_.finish(), tokens_ > min_tokens_));
       take(stops_.finish());
@@ -81,7 +81,7 @@ class answer::choice final : public token_sink {
     if (thought_) heed(thought_->finish());
     if (reader_) add(reader_->finish());
     whole_.stopped_by = stops_.matched();
-    const bool cut = reason == finish_kind::length || owner_->setup_.scores_only;
+    const bool cut = reason == finish_reason::length || owner_->setup_.scores_only;
     flush(cut ? "length" : reader_ && reader_->calls() > 0 ? "tool_calls" : "stop");
     owner_->choice_finished(std::move(whole_), {prompt_tokens_, prompt_tokens_ ? report.cached_tokens : 0,
                                                 tokens_, thought_ && has_thought_ ? thought_tokens_ : 0});

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "actors/api_prompts.hpp"
-#include "actors/http/api_keys.hpp"
 #include "actors/http/http_server.hpp"
-#include "actors/http/openai.hpp"
+#include "runtime/api/api_keys.hpp"
+#include "runtime/api/openai.hpp"
 
 namespace mooncaf {
 

@@ -17,44 +17,12 @@ tl::unexpected<api_refusal> refuse(ec code, std::string why, std::string_view wo
 
 constexpr std::string_view too_long = "context_length_exceeded";
 
-std::optional<tool_format> format_of(tool_parser_choice wanted, const chat_template* chat) {
-  switch (wanted) {
-    case tool_parser_choice::automatic:
-      return chat ? tool_format_of(chat->source()) : std::nullopt;
-    case tool_parser_choice::hermes:
-      return tool_format::hermes;
-    case tool_parser_choice::llama3:
-      return tool_format::llama3;
-    case tool_parser_choice::mistral:
-      return tool_format::mistral;
-    case tool_parser_choice::granite:
-      return tool_format::granite;
-    case tool_parser_choice::phi4:
-      return tool_format::phi4;
-    case tool_parser_choice::deepseek:
-      return tool_format::deepseek;
-    case tool_parser_choice::pythonic:
-      return tool_format::pythonic;
-    case tool_parser_choice::qwen3_coder:
-      return tool_format::qwen3_coder;
-  }
-  return std::nullopt;
-}
-
-std::optional<reasoning_form> form_of(reasoning_parser_choice wanted, const chat_template* chat) {
-  switch (wanted) {
-    case reasoning_parser_choice::automatic:
-      return chat ? reasoning_form_of(chat->source()) : std::nullopt;
-    case reasoning_parser_choice::think:
-      return reasoning_form::think;
-    case reasoning_parser_choice::mistral:
-      return reasoning_form::mistral;
-    case reasoning_parser_choice::harmony:
-      return reasoning_form::harmony;
-    case reasoning_parser_choice::none:
-      break;
-  }
-  return std::nullopt;
+/// What the options say, or else what the chat template teaches.
+template <class Form>
+std::optional<Form> form_of(const form_choice<Form>& wanted, const chat_template* chat,
+                            std::optional<Form> (*taught)(std::string_view) noexcept) {
+  if (!wanted.automatic) return wanted.form;
+  return chat ? taught(chat->source()) : std::nullopt;
 }
 
 }  // namespace
@@ -66,8 +34,8 @@ prompt_maker::prompt_maker(context_ptr context) : context_(std::move(context)) {
   for (std::int32_t id = 0; id < context_->text->vocab_size(); ++id) {
     longest_piece_ = std::max(longest_piece_, context_->text->piece(id).size());
   }
-  calls_ = format_of(o.gateway.tool_call_parser, context_->chat.get());
-  reasoning_ = form_of(o.gateway.reasoning_parser, context_->chat.get());
+  calls_ = form_of(o.gateway.tool_call_parser, context_->chat.get(), tool_format_of);
+  reasoning_ = form_of(o.gateway.reasoning_parser, context_->chat.get(), reasoning_form_of);
   names_.push_back(o.model.served_model_name);
   for (const auto& [name, adapter] : context_->adapters) names_.push_back(name);
   std::string_view rest = o.gateway.model_aliases;

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/http/openai.hpp"
 #include "actors/node_context.hpp"
+#include "runtime/api/openai.hpp"
 #include "runtime/reasoning/reasoning_form.hpp"
 
 namespace mooncaf {

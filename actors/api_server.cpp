@@ -10,19 +10,19 @@
 #include "actors/answer.hpp"
 #include "actors/api_call.hpp"
 #include "actors/api_prompts.hpp"
-#include "actors/api_status.hpp"
-#include "actors/http/api_keys.hpp"
-#include "actors/http/endpoints.hpp"
-#include "actors/http/messages_api.hpp"
-#include "actors/http/openai.hpp"
-#include "actors/http/page.hpp"
-#include "actors/http/responses_api.hpp"
-#include "actors/http/web_guard.hpp"
 #include "actors/http/work_pool.hpp"
-#include "actors/log.hpp"
 #include "actors/metrics/metrics_endpoint.hpp"
 #include "config/value.hpp"
+#include "runtime/api/api_keys.hpp"
+#include "runtime/api/cluster_view.hpp"
+#include "runtime/api/endpoints.hpp"
+#include "runtime/api/messages_api.hpp"
+#include "runtime/api/openai.hpp"
+#include "runtime/api/responses_api.hpp"
+#include "runtime/api/web_guard.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/model/lora_adapter.hpp"
+#include "runtime/pages/pages.hpp"
 
 namespace mooncaf {
 
@@ -115,7 +115,7 @@ class api_server::impl {
   void tokenize(const api_call& c);
   void detokenize(const api_call& c);
   void model(const api_call& c) const;
-  void from_cluster(const api_call_ptr& c, result<std::string> (*answer)(const std::string&)) const;
+  void from_cluster(const api_call_ptr& c, result<std::string> (*answer)(const cluster_status&)) const;
 
   struct asked {
     std::string_view field;  ///< where the prompts came from
@@ -250,17 +250,14 @@ void api_server::impl::route(const api_call_ptr& c, endpoint_id id) {
     case endpoint_id::integrity:
       return from_cluster(c, integrity_of);
     case endpoint_id::cluster:
-      return from_cluster(c, [](const std::string& body) -> result<std::string> {
-        if (body.empty()) return mooncaf::fail(ec::unavailable, "no conductor answers");
-        return body;
-      });
+      return from_cluster(c, cluster_json);
     case endpoint_id::page:
       c->headers.emplace_back("Content-Type", "text/html; charset=utf-8");
-      return c->out->respond(200, c->headers, std::string{live_page()});
+      return c->out->respond(200, c->headers, std::string{pages::live});
     case endpoint_id::icon:
       c->headers.emplace_back("Content-Type", "image/svg+xml");
       c->headers.emplace_back("Cache-Control", "max-age=86400");
-      return c->out->respond(200, c->headers, std::string{page_icon()});
+      return c->out->respond(200, c->headers, std::string{pages::icon});
     case endpoint_id::metrics:
       c->headers.emplace_back("Content-Type", metrics_content_type);
       return c->out->respond(200, c->headers, backends_.metrics());
@@ -293,10 +290,10 @@ void api_server::impl::model(const api_call& c) const {
 }
 
 void api_server::impl::from_cluster(const api_call_ptr& c,
-                                    result<std::string> (*answer)(const std::string&)) const {
+                                    result<std::string> (*answer)(const cluster_status&)) const {
   if (stopping_) return c->fail({ec::unavailable, "the server is stopping"}, {}, 1);
-  backends_.cluster([c, answer](const std::string& body) {
-    auto made = answer(body);
+  backends_.cluster([c, answer](const result<cluster_status>& cluster) {
+    auto made = cluster.and_then(answer);
     if (!made) return c->fail(made.error(), {}, 1);
     c->json(std::move(*made));
   });

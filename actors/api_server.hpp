@@ -14,8 +14,8 @@ namespace mooncaf {
 
 /// What the front asks others for. Called on I/O threads; the answer may come later.
 struct api_backends {
-  /// JSON of the whole cluster; empty when no conductor answers.
-  std::function<void(std::function<void(std::string)>)> cluster;
+  /// How the whole cluster stands; `ec::unavailable` when no conductor answers.
+  std::function<void(std::function<void(const result<cluster_status>&)>)> cluster;
   /// Prometheus text of this process.
   std::function<std::string()> metrics;
 };

@@ -3,15 +3,16 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
+#include "runtime/base/result.hpp"
 #include "runtime/request/client_request.hpp"
+#include "runtime/request/status.hpp"
 
 namespace mooncaf {
 
-/// Somebody wants to see the cluster; called once with its JSON, or with nothing if no conductor answers.
+/// A question how the cluster stands; answered once, with `ec::unavailable` if no conductor does.
 struct cluster_query {
-  std::function<void(std::string)> answer;
+  std::function<void(const result<cluster_status>&)> answer;
 };
 using cluster_query_ptr = std::shared_ptr<cluster_query>;
 

@@ -75,7 +75,8 @@ class compute_step final : public blocking_task {
 
   std::vector<step_item>& items() noexcept { return items_; }
   const std::vector<step_item>& items() const noexcept { return items_; }
-  const result<void>& outcome() const noexcept { return outcome_; }
+  /// Why nothing was computed; code none: all was.
+  error outcome() const { return outcome_ ? error{} : outcome_.error(); }
   /// Why the worker can compute nothing more; nothing: it can.
   const std::optional<device_failure>& failure() const noexcept { return failure_; }
   duration elapsed() const noexcept { return elapsed_; }

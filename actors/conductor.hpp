@@ -1,9 +1,8 @@
 #pragma once
-// The conductor: a mailbox around `conductor_desk`, the members' handles, and what people see of the cluster.
+// The conductor: a mailbox around `conductor_desk`, and the members' handles.
 
 #include <caf/typed_event_based_actor.hpp>
 #include <caf/typed_response_promise.hpp>
-#include <deque>
 #include <string>
 #include <unordered_map>
 
@@ -31,31 +30,13 @@ class conductor final : public conductor_actor::base {
   void on_exit() override;
 
  private:
-  struct member {
-    node_info info;
-    node_report latest;
-    time_point seen{};
-  };
-  /// A recent placement, for the live page.
-  struct recent {
-    request_id id;
-    placement_msg where;
-    std::uint32_t prompt_tokens = 0;
-    std::int64_t ttft_ns = 0;
-    std::int64_t compute_ns = 0;
-    std::uint32_t cached_tokens = 0;
-    std::uint32_t output_tokens = 0;
-    request_stage stage = request_stage::prefill_started;
-  };
-
   caf::result<std::vector<node_info>> join(const node_info& node);
   /// Its link broke.
   void leave(node_id node);
   roster_msg report(const node_report& report);
   caf::result<placement_msg> schedule(const schedule_job& job);
-  void remember(const schedule_job& job, const placement_msg& where);
-  /// Notes a step of a recent request.
-  void note(const request_event& e);
+  /// How the members reach each other, but for one of them.
+  std::vector<node_info> others_of(node_id node) const;
   /// Carries out what the desk wants done; to be called after every call of it.
   void act();
   void carry_out(answer_question& what);
@@ -63,15 +44,13 @@ class conductor final : public conductor_actor::base {
   void carry_out(copy_blocks& what);
   void carry_out(const member_left& what);
   void carry_out(const charge_expired& what);
-  std::string status() const;
-  std::string name_of(worker_id worker) const;
+  cluster_status status() const;
 
   conductor_setup setup_;
   conductor_desk desk_;
   std::unordered_map<schedule_desk::ticket, caf::typed_response_promise<placement_msg>> questions_;
   schedule_desk::ticket next_question_ = 1;
-  std::unordered_map<node_id, member> members_;
-  std::deque<recent> recent_;  ///< newest first
+  std::unordered_map<node_id, node_info> members_;
   time_point started_{};
 };
 

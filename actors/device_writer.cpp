@@ -1,15 +1,11 @@
 #include "actors/device_writer.hpp"
 
-#include <algorithm>
 #include <caf/send.hpp>
 #include <utility>
 
-#include "actors/conversions.hpp"
 #include "actors/executor.hpp"
-#include "actors/log.hpp"
 #include "actors/stray_errors.hpp"
-#include "gpu/device_failure.hpp"
-#include "runtime/base/hash.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 
@@ -17,41 +13,14 @@ namespace {
 
 constexpr auto shard_limit = std::chrono::seconds(10);
 constexpr auto pause = std::chrono::milliseconds(100);  ///< when memory has no room
-constexpr std::uint32_t blocks_at_once = 128;           ///< as many as HiCache takes
-/// Owners that no attempt has.
-constexpr std::uint64_t first_owner = 0xFFFE'0000'0000'0000;
 
-/// What a task on the executor leaves behind.
-struct outcome {
-  std::vector<std::uint64_t> checksums;
-  bool device_failed = false;
-};
-
-/// Blocks of the device to pages, and their checksums, which a device that fails may still be writing.
-/// @thread of the executor
-void copy_blocks(device_kv& kv, copy_queue& queue, checked_copies* checked,
-                 std::span<const kv_residency::write::item> blocks, std::span<std::byte* const> pages,
-                 std::vector<std::uint64_t>& sums) {
-  const auto& layout = kv.layout();
-  if (checked != nullptr) {
-    std::vector<device_bytes> from;
-    for (const auto& b : blocks) from.push_back(kv.block(b.block));
-    sums.resize(blocks.size());
-    if (checked->store_checked(from, pages, layout, sums)) {
-      wait_for(queue.record());
-      kv.count_moved(0, blocks.size() * layout.block_bytes());
-      return;
-    }
-    sums.clear();
-  }
-  std::vector<kv_copy> copies;
-  for (std::size_t i = 0; i < blocks.size(); ++i)
-    for (std::uint32_t layer = 0; layer < layout.n_layers; ++layer)
-      append_rows(layout, kv.block(blocks[i].block), pages[i], layer, 0, layout.block_tokens, copies);
-  queue.store(copies);
-  wait_for(queue.record());
-  kv.count_moved(0, blocks.size() * layout.block_bytes());
-  for (auto* page : pages) sums.push_back(checksum64(page, layout.pieces()));
+unwritten_blocks blocks_of(const context_ptr& context, std::shared_ptr<std::atomic<bool>> told) {
+  const auto next = [kv = context->device_blocks, told = std::move(told)](bool all) {
+    told->store(false);  // before it looks: what comes to be unwritten from here on is told again
+    return kv->next_write(all);
+  };
+  return {next,
+          [kv = context->device_blocks](std::uint64_t id, std::uint32_t count) { kv->wrote(id, count); }};
 }
 
 }  // namespace
@@ -62,10 +31,9 @@ device_writer::device_writer(caf::actor_config& config, context_ptr context, cac
       context_(std::move(context)),
       shard_(std::move(shard)),
       executor_(std::move(copies)),
-      queue_(context_->hardware->make_copy_queue()),
-      told_(std::make_shared<std::atomic<bool>>(false)) {
-  if (page_is_checkable(context_->layout)) checked_ = dynamic_cast<checked_copies*>(queue_.get());
-}
+      pages_(std::make_shared<page_writer>(*context_->hardware, context_->device_blocks)),
+      told_(std::make_shared<std::atomic<bool>>(false)),
+      core_(blocks_of(context_, told_)) {}
 
 device_writer_actor::behavior_type device_writer::make_behavior() {
   outlive_stray_errors(*this);
@@ -76,108 +44,86 @@ device_writer_actor::behavior_type device_writer::make_behavior() {
   });
   return {
       [this](tick_atom) {
-        waits_ = false;
-        go_on();
+        core_.wake();
+        act();
       },
       [this](flush_atom) {
-        flush_ = make_response_promise<std::uint64_t>();
-        flushed_ = 0;
-        go_on();
-        return flush_;
+        auto promise = flushes_.emplace_back(make_response_promise<std::uint64_t>());
+        core_.flush();
+        act();
+        return promise;
       },
   };
 }
 
 void device_writer::on_exit() {
   context_->device_blocks->on_unwritten({});
+  flushes_.clear();
   shard_ = nullptr;
   executor_ = nullptr;
 }
 
-void device_writer::go_on() {
-  if (chain_ || waits_) return;
-  if (failed_) {
-    if (flush_.pending()) flush_.deliver(flushed_);
-    return;
-  }
-  told_->store(false);
-  chain_ = context_->device_blocks->next_write(flush_.pending());
-  if (!chain_) {
-    if (flush_.pending()) flush_.deliver(flushed_);
-    return;
-  }
-  block_keys_t keys;
-  for (const auto& b : chain_->chain) keys.push_back(b.key);
-  request(shard_, shard_limit, look_atom_v, std::move(keys))
-      .then([this](const prefix_view& here) { looked(here.held_blocks); },
-            [this](const caf::error&) { done(0); });
+void device_writer::act() {
+  for (auto& action : core_.take_actions()) std::visit([this](auto& what) { carry_out(what); }, action);
 }
 
-/// What memory or the disk has is not sent again.
-void device_writer::looked(std::uint32_t held) {
-  const auto all = static_cast<std::uint32_t>(chain_->chain.size());
-  held_ = std::min(held, all);
-  if (held_ == all) return done(all);
-  owner_ = first_owner + 2 * chain_->id;
-  request(shard_, shard_limit, reserve_atom_v, owner_, std::min(all - held_, blocks_at_once))
-      .then([this](const std::vector<slot_index>& slots) { reserved(slots); },
-            [this](const caf::error&) { done(held_); });
+void device_writer::carry_out(write_action::look& order) {
+  request(shard_, shard_limit, look_atom_v, std::move(order.keys))
+      .then(
+          [this](const prefix_view& here) {
+            core_.looked(here.held_blocks);
+            act();
+          },
+          [this](const caf::error&) {
+            core_.refused();
+            act();
+          });
 }
 
-void device_writer::reserved(const std::vector<slot_index>& slots) {
-  const auto made = std::make_shared<outcome>();
+void device_writer::carry_out(const write_action::reserve& order) {
+  request(shard_, shard_limit, reserve_atom_v, order.owner, order.count)
+      .then(
+          [this](const std::vector<slot_index>& slots) {
+            core_.reserved(slots);
+            act();
+          },
+          [this](const caf::error&) {
+            core_.refused();
+            act();
+          });
+}
+
+void device_writer::carry_out(write_action::copy& order) {
+  using sums = result<std::vector<std::uint64_t>>;
   std::vector<std::byte*> pages;
-  for (const auto slot : slots) pages.push_back(context_->slot(slot));
-  const auto blocks = std::span{chain_->chain}.subspan(held_, slots.size());
-  auto work = [made, kv = context_->device_blocks, queue = queue_, checked = checked_,
-               pages = std::move(pages), own = std::vector(blocks.begin(), blocks.end())] {
-    try {
-      copy_blocks(*kv, *queue, checked, own, pages, made->checksums);
-    } catch (const device_failure& f) {
-      made->device_failed = true;
-      log_error("device",
-                {{"problem", f.what()}, {"effect", "what only it holds stays there, and is lost with it"}});
-      // A card that is alive may still be copying into the pages, which somebody else gets next.
-      try {
-        wait_for(queue->record());
-      } catch (const device_failure&) {
-      }
-      made->checksums.clear();
-    }
+  for (const auto slot : order.slots) pages.push_back(context_->slot(slot));
+  auto made = std::make_shared<sums>();
+  auto work = [made, writer = pages_, blocks = std::move(order.blocks), pages = std::move(pages)] {
+    *made = writer->write(blocks, pages);
+  };
+  const auto copied = [this, made](const auto&) {
+    if (!*made)
+      log_error("device", {{"problem", made->error().detail},
+                           {"effect", "what only it holds stays there, and is lost with it"}});
+    core_.copied(made->value_or(sums::value_type{}), !*made);
+    act();
   };
   request(executor_, caf::infinite, run_atom_v, make_task(std::move(work)))
-      .then(
-          [this, slots, made](const task_ptr&) {
-            failed_ = failed_ || made->device_failed;
-            copied(slots, made->checksums);
-          },
-          [this, slots](const caf::error&) { copied(slots, {}); });
+      .then([copied](const task_ptr& ran) { copied(ran); }, [copied](const caf::error& e) { copied(e); });
 }
 
-void device_writer::copied(const std::vector<slot_index>& slots,
-                           const std::vector<std::uint64_t>& checksums) {
-  std::vector<commit_item> items;
-  for (std::size_t i = 0; i < checksums.size(); ++i) {
-    const auto& b = chain_->chain[held_ + i];
-    items.push_back({slots[i], b.key, b.parent, b.depth, checksums[i]});
-  }
-  if (!items.empty()) send(shard_, commit_atom_v, owner_, std::move(items));
-  send(shard_, release_atom_v, owner_);
-  flushed_ += checksums.size();
-  done(held_ + static_cast<std::uint32_t>(checksums.size()));
+void device_writer::carry_out(write_action::commit& order) {
+  send(shard_, commit_atom_v, order.owner, std::move(order.items));
 }
 
-void device_writer::done(std::uint32_t count) {
-  const auto chain = *std::exchange(chain_, std::nullopt);
-  context_->device_blocks->wrote(chain.id, count);
-  if (count > 0 || failed_) return go_on();
-  // Memory has no room, or no time: it will.
-  if (flush_.pending()) {
-    flush_.deliver(flushed_);
-    return;
-  }
-  waits_ = true;
-  delayed_send(this, pause, tick_atom_v);
+void device_writer::carry_out(const write_action::release& order) {
+  send(shard_, release_atom_v, order.owner);
+}
+
+void device_writer::carry_out(const write_action::rest&) { delayed_send(this, pause, tick_atom_v); }
+
+void device_writer::carry_out(const write_action::flushed& order) {
+  for (auto& promise : std::exchange(flushes_, {})) promise.deliver(order.blocks);
 }
 
 }  // namespace mooncaf

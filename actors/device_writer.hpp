@@ -1,7 +1,6 @@
 #pragma once
 // The DEVICE WRITER: KV that passes left on the device alone (L1) comes to the node's memory (L2), before it
-// leaves the device or because it is used often. One chain of blocks after the other, parents first, beside
-// computing.
+// leaves the device or because it is used often.
 //
 //   device_kv ── something is unwritten ──► device writer ── look, reserve ──► shard
 //                                                 │  copy, checksum ──► its executor
@@ -11,13 +10,12 @@
 #include <caf/response_promise.hpp>
 #include <caf/typed_event_based_actor.hpp>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
-#include "gpu/checked_copies.hpp"
-#include "runtime/model/kv_mirror.hpp"
+#include "runtime/model/page_writer.hpp"
+#include "runtime/request/device_write_core.hpp"
 
 namespace mooncaf {
 
@@ -32,26 +30,23 @@ class device_writer final : public device_writer_actor::base {
   void on_exit() override;
 
  private:
-  void go_on();
-  void looked(std::uint32_t held);
-  void reserved(const std::vector<slot_index>& slots);
-  void copied(const std::vector<slot_index>& slots, const std::vector<std::uint64_t>& checksums);
-  /// The chain's first `count` are in memory.
-  void done(std::uint32_t count);
+  /// Carries out what the core wants done; to be called after every call of it.
+  void act();
+  void carry_out(write_action::look& order);
+  void carry_out(const write_action::reserve& order);
+  void carry_out(write_action::copy& order);
+  void carry_out(write_action::commit& order);
+  void carry_out(const write_action::release& order);
+  void carry_out(const write_action::rest& order);
+  void carry_out(const write_action::flushed& order);
 
   context_ptr context_;
   cache_shard_actor shard_;
   executor_actor executor_;
-  std::shared_ptr<copy_queue> queue_;                 ///< of tasks on `executor_`, one at a time
-  checked_copies* checked_ = nullptr;                 ///< the queue, where it can be one
-  std::shared_ptr<std::atomic<bool>> told_;           ///< a tick is on its way
-  std::optional<kv_residency::write> chain_;          ///< at work
-  std::uint32_t held_ = 0;                            ///< leading blocks of it that memory has
-  std::uint64_t owner_ = 0;                           ///< of its slots
-  bool waits_ = false;                                ///< for room in memory, until the next try
-  bool failed_ = false;                               ///< the device did; its workers say so and end
-  std::uint64_t flushed_ = 0;                         ///< blocks
-  caf::typed_response_promise<std::uint64_t> flush_;  ///< pending while all is to be written
+  std::shared_ptr<page_writer> pages_;       ///< of tasks on `executor_`
+  std::shared_ptr<std::atomic<bool>> told_;  ///< a tick is on its way
+  device_write_core core_;
+  std::vector<caf::typed_response_promise<std::uint64_t>> flushes_;  ///< that wait until all is written
 };
 
 }  // namespace mooncaf

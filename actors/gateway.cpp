@@ -4,43 +4,12 @@
 #include <string>
 #include <utility>
 
-#include "actors/log.hpp"
-#include "actors/metrics/metrics.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 
 namespace {
-
-/// What the core sees goes to the log, and to the metrics where there are any.
-class metered final : public gateway_observer {
- public:
-  explicit metered(std::shared_ptr<metrics> meters) : meters_(std::move(meters)) {}
-
-  void first_token(duration ttft, std::uint32_t prompt_tokens, std::uint32_t cached_tokens) override {
-    if (meters_) meters_->first_token(ttft, prompt_tokens, cached_tokens);
-  }
-  void token(std::optional<duration> gap) override {
-    if (!meters_) return;
-    if (gap) meters_->token_gap(*gap);
-    meters_->tokens_generated(1);
-  }
-  void prefill_wasted(std::uint32_t tokens) override {
-    if (meters_) meters_->prefill_wasted(tokens);
-  }
-  void attempt_failed(request_id request, const error& cause) override {
-    log_info("again", {{"request", to_string(request)}, {"cause", to_string(cause)}});
-  }
-  void over(std::string_view outcome, duration elapsed) override {
-    if (meters_) meters_->request_over(std::string{outcome}, elapsed);
-  }
-  void waiting(std::size_t requests) override {
-    if (meters_) meters_->set_queued(static_cast<double>(requests));
-  }
-
- private:
-  std::shared_ptr<metrics> meters_;
-};
 
 gateway_limits limits_of(const options& o) {
   return {o.gateway.max_requests, o.gateway.request_timeout, o.scheduler.ttft_slo, o.scheduler.tbt_slo};
@@ -48,52 +17,40 @@ gateway_limits limits_of(const options& o) {
 
 }  // namespace
 
-gateway::gateway(caf::actor_config& config, context_ptr context)
-    : gateway_actor::base(config),
-      context_(std::move(context)),
-      observer_(std::make_unique<metered>(context_->meters)),
-      core_(context_->id, context_->root, context_->layout, limits_of(context_->opts), *observer_) {}
+gateway::gateway(caf::actor_config& config, const context_ptr& context)
+    : gateway(config, context, std::make_unique<gateway_meter>(context->meters)) {}
+
+gateway::gateway(caf::actor_config& config, const context_ptr& context, std::unique_ptr<gateway_meter> meter)
+    : core_actor(config, context->id, context->root, context->layout, limits_of(context->opts), *meter),
+      meter_(std::move(meter)) {}
 
 gateway_actor::behavior_type gateway::make_behavior() {
   outlive_stray_errors(*this);
   delayed_send(this, gateway_tick, tick_atom_v);
   return {
-      [this](first_atom, const first_token& message) {
-        core_.first(message, clock().now());
-        act();
-      },
+      [this](first_atom, const first_token& message) { tell(&gateway_core::first, message); },
       [this](tokens_atom, const token_batch& batch) {
-        for (const auto& run : batch.runs) core_.tokens(run, clock().now());
-        act();
+        for (const auto& run : batch.runs) tell(&gateway_core::tokens, run);
       },
-      [this](failed_atom, const attempt_failed& message) {
-        core_.attempt_over(message, clock().now());
-        act();
-      },
+      [this](failed_atom, const attempt_failed& message) { tell(&gateway_core::attempt_over, message); },
       [this](peer_up_atom, const node_info& peer) { peer_up(peer); },
       [this](peer_down_atom, node_id peer) { peer_down(peer); },
       [this](follow_atom, const caf::actor& conductor) {
         conductor_ = conductor ? caf::actor_cast<conductor_actor>(conductor) : conductor_actor{};
-        core_.set_conductor(conductor_ != nullptr);
+        tell(&gateway_core::set_conductor, conductor_ != nullptr);
       },
       [this](status_atom) { return static_cast<std::uint64_t>(core_.size()); },
-      [this](submit_atom, const client_request_ptr& client) {
-        core_.submit(client, clock().now());
-        act();
-      },
-      [this](cancel_atom, const client_request_ptr& client) {
-        core_.client_gone(client, clock().now());
-        act();
-      },
+      [this](submit_atom, const client_request_ptr& client) { tell(&gateway_core::submit, client); },
+      [this](cancel_atom, const client_request_ptr& client) { tell(&gateway_core::client_gone, client); },
       [this](cluster_atom, const cluster_query_ptr& query) {
-        if (!conductor_) return query->answer({});
+        const auto nobody = [query] { query->answer(fail(ec::unavailable, "no conductor answers")); };
+        if (!conductor_) return nobody();
         request(conductor_, schedule_limit, status_atom_v)
-            .then([query](const std::string& json) { query->answer(json); },
-                  [query](const caf::error&) { query->answer({}); });
+            .then([query](const cluster_status& status) { query->answer(status); },
+                  [nobody](const caf::error&) { nobody(); });
       },
       [this](tick_atom) {
-        core_.tick(clock().now());
-        act();
+        tell(&gateway_core::tick);
         delayed_send(this, gateway_tick, tick_atom_v);
       },
   };
@@ -105,32 +62,21 @@ void gateway::on_exit() {
   conductor_ = nullptr;
 }
 
-void gateway::act() {
-  for (auto& action : core_.take_actions()) {
-    std::visit([this](auto& what) { carry_out(std::move(what)); }, action);
-  }
-}
-
-void gateway::carry_out(schedule_job&& job) {
+void gateway::carry_out(schedule_job& job) {
   const auto id = job.id;
-  const auto asked = clock().now();
+  const auto asked = now();
   request(conductor_, schedule_limit, schedule_atom_v, std::move(job))
       .then(
           [this, id, asked](const placement_msg& where) {
-            const auto now = clock().now();
-            if (context_->meters) context_->meters->placed(now - asked);
-            core_.answered(id, where, now);
-            act();
+            meter_->placed(now() - asked);
+            tell(&gateway_core::answered, id, where);
           },
-          [this, id](const caf::error& e) {
-            core_.unanswered(id, from_caf(e), clock().now());
-            act();
-          });
+          [this, id](const caf::error& e) { tell(&gateway_core::unanswered, id, from_caf(e)); });
 }
 
 void gateway::carry_out(const request_event& event) { send(conductor_, event_atom_v, event); }
 
-void gateway::carry_out(work_order&& order) {
+void gateway::carry_out(work_order& order) {
   const auto& prefill = workers_.at(order.placement.prefill).handle;
   const auto& decode = workers_.at(order.placement.decode).handle;
   generate_job job{std::move(order), caf::actor_cast<caf::actor>(gateway_actor{this}), prefill, decode};
@@ -138,33 +84,38 @@ void gateway::carry_out(work_order&& order) {
   send(caf::actor_cast<prefill_worker_actor>(job.prefill), job_atom_v, std::move(job));
 }
 
-void gateway::carry_out(const stop_order& order) {
-  const auto worker = workers_.find(order.worker);
-  if (worker == workers_.end()) return;  // its node is gone
-  const auto& handle = worker->second.handle;
-  if (order.role == worker_role::decode)
-    return send(caf::actor_cast<decode_worker_actor>(handle), cancel_atom_v, order.id);
-  // Its answer says that it wrote its last, which matters to the decode worker alone.
-  request(caf::actor_cast<prefill_worker_actor>(handle), schedule_limit, cancel_atom_v, order.id)
-      .then([] {}, [](const caf::error&) {});
+/// Calls a function with the typed handle of a worker, unless its node is gone.
+template <class Function>
+void gateway::with_worker(worker_id id, Function what) {
+  const auto found = workers_.find(id);
+  if (found == workers_.end()) return;
+  const auto& handle = found->second.handle;
+  if (found->second.role == worker_role::decode) what(caf::actor_cast<decode_worker_actor>(handle));
+  else what(caf::actor_cast<prefill_worker_actor>(handle));
 }
 
-void gateway::carry_out(worker_roll&& roll) {
-  const auto worker = workers_.find(roll.worker);
-  if (worker == workers_.end()) return;
-  const auto& [node, role, handle] = worker->second;
+void gateway::carry_out(const stop_order& order) {
+  with_worker(order.worker, [&](const auto& worker) { stop(worker, order.id); });
+}
+
+void gateway::stop(const decode_worker_actor& worker, const attempt_id& id) {
+  send(worker, cancel_atom_v, id);
+}
+
+void gateway::stop(const prefill_worker_actor& worker, const attempt_id& id) {
+  // Its answer says that it wrote its last, which matters to the decode worker alone.
+  request(worker, schedule_limit, cancel_atom_v, id).then([] {}, [](const caf::error&) {});
+}
+
+void gateway::carry_out(worker_roll& roll) {
   const auto answered = [this, id = roll.worker](const roll_answer& answer) {
-    core_.rolled(id, answer, clock().now());
-    act();
+    tell(&gateway_core::rolled, id, answer);
   };
-  const auto silent = [](const caf::error&) {};  // its links tell whether it lives
-  if (role == worker_role::decode) {
-    request(caf::actor_cast<decode_worker_actor>(handle), schedule_limit, roll_atom_v, std::move(roll.call))
-        .then(answered, silent);
-  } else {
-    request(caf::actor_cast<prefill_worker_actor>(handle), schedule_limit, roll_atom_v, std::move(roll.call))
-        .then(answered, silent);
-  }
+  with_worker(roll.worker, [&](const auto& worker) {
+    // Its links tell whether a silent worker lives.
+    request(worker, schedule_limit, roll_atom_v, std::move(roll.call)).then(answered, [](const caf::error&) {
+    });
+  });
 }
 
 void gateway::peer_up(const node_info& peer) {
@@ -173,13 +124,11 @@ void gateway::peer_up(const node_info& peer) {
     ids.push_back(worker.id);
     workers_[worker.id] = {peer.id, worker.role, worker.handle};
   }
-  core_.peer_up(peer.id, std::move(ids), clock().now());
-  act();
+  tell(&gateway_core::peer_up, peer.id, std::move(ids));
 }
 
 void gateway::peer_down(node_id peer) {
-  core_.peer_down(peer, clock().now());
-  act();
+  tell(&gateway_core::peer_down, peer);
   std::erase_if(workers_, [&](const auto& entry) { return entry.second.node == peer; });
 }
 

@@ -6,34 +6,42 @@
 #include <unordered_map>
 
 #include "actors/client_request.hpp"
+#include "actors/core_actor.hpp"
+#include "actors/gateway_meter.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/node_context.hpp"
 #include "runtime/request/gateway_core.hpp"
 
 namespace mooncaf {
 
-class gateway final : public gateway_actor::base {
+class gateway final : public core_actor<gateway, gateway_actor, gateway_core> {
  public:
-  gateway(caf::actor_config& config, context_ptr context);
+  gateway(caf::actor_config& config, const context_ptr& context);
 
   const char* name() const override { return "mooncaf.gateway"; }
   behavior_type make_behavior() override;
   void on_exit() override;
 
  private:
-  /// Carries out what the core wants done; to be called after every call of it.
-  void act();
-  void carry_out(schedule_job&& job);
+  friend core_actor;
+
+  gateway(caf::actor_config& config, const context_ptr& context, std::unique_ptr<gateway_meter> meter);
+
+  /// The actor system's, which tests turn.
+  time_point now() { return clock().now(); }
+  void carry_out(schedule_job& job);
   void carry_out(const request_event& event);
-  void carry_out(work_order&& order);
+  void carry_out(work_order& order);
   void carry_out(const stop_order& order);
-  void carry_out(worker_roll&& roll);
+  void carry_out(worker_roll& roll);
+  template <class Function>
+  void with_worker(worker_id id, Function what);
+  void stop(const decode_worker_actor& worker, const attempt_id& id);
+  void stop(const prefill_worker_actor& worker, const attempt_id& id);
   void peer_up(const node_info& peer);
   void peer_down(node_id peer);
 
-  context_ptr context_;
-  std::unique_ptr<gateway_observer> observer_;
-  gateway_core core_;
+  std::unique_ptr<gateway_meter> meter_;
   conductor_actor conductor_;
   struct known_worker {
     node_id node;

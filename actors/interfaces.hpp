@@ -167,8 +167,8 @@ using conductor_actor = caf::typed_actor<
     MOONCAF_RPC(block_keys_t, keep_atom, node_id, block_keys_t),
     // How a node stands; answers with how it stands with the conductor, and with the members if it does not know them.
     MOONCAF_RPC(roster_msg, report_atom, node_report),
-    // The cluster as JSON (actors/http/cluster_view.hpp).
-    MOONCAF_RPC(std::string, status_atom),
+    // How the cluster stands, for people (runtime/api/cluster_view.hpp).
+    MOONCAF_RPC(cluster_status, status_atom),
     // INTERNAL: expires silent nodes.
     MOONCAF_RPC(void, tick_atom)>;
 

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "actors/log.hpp"
 #include "runtime/base/posix.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 

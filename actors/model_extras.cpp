@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/log.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/sched/block_hash.hpp"
 #include "storage/mapped_file.hpp"
 

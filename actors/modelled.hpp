@@ -25,7 +25,7 @@ void follow_profile(options& o, const sim::profile& p);
 served_model serve_modelled(const sim::profile& p);
 
 /// The profile as measurements of an instance, on this process's scaled clock.
-std::vector<timing_sample> modelled_samples(const sim::profile& p, sim::modelled_role role,
+std::vector<timing_sample> modelled_samples(const sim::profile& p, worker_role role,
                                             double time_scale);
 
 }  // namespace mooncaf

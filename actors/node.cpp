@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "actors/executor.hpp"
-#include "actors/log.hpp"
+#include "actors/metrics/report_metrics.hpp"
 #include "actors/stray_errors.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 
@@ -31,7 +32,11 @@ node::node(caf::actor_config& config, context_ptr context, local_actors local, n
       dialler_(std::move(dialler)),
       directory_(std::move(directory)),
       join_wait_(first_join_wait, longest_join_wait, info_.id.value),
-      roster_(info_.id, info_.id.value) {}
+      roster_(info_.id, info_.id.value) {
+  for (const auto& w : info_.workers) {
+    if (w.role == worker_role::prefill) prefills_.push_back(w.id);
+  }
+}
 
 node_actor::behavior_type node::make_behavior() {
   outlive_stray_errors(*this);
@@ -130,7 +135,7 @@ void node::report() {
   request(node_actor{this}, answer_limit, status_atom_v)
       .then(
           [this, asked = clock().now()](const node_report& mine) {
-            measure(mine);
+            if (context_->meters) show(*context_->meters, mine, prefills_);
             leave_fenced(mine, asked);
             if (!conductor_) return;
             request(conductor_, answer_limit, report_atom_v, mine)

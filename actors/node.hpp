@@ -88,7 +88,6 @@ class node final : public node_actor::base {
   void follow(const conductor_actor& conductor);
   /// Tells the conductor, if there is one, and the metrics how things stand here.
   void report();
-  void measure(const node_report& mine) const;
   caf::result<node_report> status();
   /// Logs a problem when it is new, not every time that it is met.
   void complain(const std::string& about, const std::string& problem);
@@ -100,6 +99,7 @@ class node final : public node_actor::base {
   dial_function dial_;
   executor_actor dialler_;
   directory_function directory_;
+  std::vector<worker_id> prefills_;  ///< the workers of this node that prefill
   conductor_actor conductor_;
   node_id conductor_node_;
   bool joining_ = false;  ///< looking for the conductor, or waiting for its answer

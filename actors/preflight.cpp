@@ -11,11 +11,11 @@
 #include <system_error>
 
 #include "actors/cluster/tcp_socket.hpp"
-#include "actors/http/api_keys.hpp"
 #include "actors/http/http_server.hpp"
 #include "actors/store/tenants_file.hpp"
 #include "config/device_name.hpp"
 #include "gpu/cuda/cuda_device.hpp"
+#include "runtime/api/api_keys.hpp"
 #include "storage/memory_room.hpp"
 
 namespace mooncaf {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/exit_codes.hpp"
+#include "config/exit_codes.hpp"
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"
 

@@ -16,17 +16,15 @@
 #include <system_error>
 #include <thread>
 
+#include "actors/cluster/wire.hpp"
 #include "actors/conductor.hpp"
 #include "actors/executor.hpp"
 #include "actors/gateway.hpp"
 #include "actors/journal_file.hpp"
-#include "actors/log.hpp"
 #include "actors/model_extras.hpp"
-#include "actors/policy_choices.hpp"
 #include "actors/preflight.hpp"
 #include "actors/serve.hpp"
 #include "actors/served_model.hpp"
-#include "actors/wire.hpp"
 #include "config/device_name.hpp"
 #include "config/value.hpp"
 #include "gpu/cuda/cuda_device.hpp"
@@ -34,6 +32,7 @@
 #include "gpu/host/host_device.hpp"
 #include "gpu/linked/linked_device.hpp"
 #include "runtime/base/block_parts.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/sched/block_hash.hpp"
 
 namespace mooncaf {
@@ -166,8 +165,8 @@ result<void> process::load_model() {
   auto defaults = defaults_of_model(m.path, m.generation_config);
   if (!defaults) return fail(defaults.error());
   context_->defaults = *defaults;
-  auto layout = layout_of(loaded->identity.config, m.block_tokens, as_dtype(m.kv_dtype));
-  layout.pages = as_order(m.l2_layout);
+  auto layout = layout_of(loaded->identity.config, m.block_tokens, m.kv_dtype);
+  layout.pages = m.l2_layout;
   return adopt(std::move(*loaded), layout);
 }
 
@@ -240,7 +239,7 @@ result<void> process::join() {
 
 result<void> process::open_http() {
   api_backends backends;
-  backends.cluster = [gateway = local_.gateway](std::function<void(std::string)> then) {
+  backends.cluster = [gateway = local_.gateway](std::function<void(const result<cluster_status>&)> then) {
     caf::anon_send(gateway, cluster_atom_v, std::make_shared<cluster_query>(cluster_query{std::move(then)}));
   };
   backends.metrics = [this] { return context_->meters->text() + objects_->metrics_text(); };
@@ -271,8 +270,8 @@ void process::introduce() {
   context_->name = c.name.empty() ? "node-" + std::to_string(::getpid()) : c.name;
   // Several processes of one host share the default: those that join take whatever port is free.
   if (c.join && c.listen == default_options().cluster.listen) c.listen.port = 0;
-  configure_log(static_cast<log_level>(opts().metrics.log_level),
-                opts().metrics.log_format == log_format_choice::json, context_->name);
+  configure_log(opts().metrics.log_level, opts().metrics.log_format == log_format_choice::json,
+                context_->name);
   auto& served = context_->opts.model.served_model_name;
   if (served.empty()) served = opts().model.path.substr(opts().model.path.rfind('/') + 1);
 }
@@ -313,8 +312,8 @@ result<void> process::step(exit_code code, result<void> outcome) {
 result<void> process::spawn_conductor() {
   conductor_setup setup;
   const auto& s = opts().scheduler;
-  setup.core.policy = as_policy(s.policy);
-  setup.core.admission = as_policy(s.admission);
+  setup.core.policy = s.policy;
+  setup.core.admission = s.admission;
   setup.queue = {s.max_queued, s.ttft_slo};
   setup.core.ttft_slo = s.ttft_slo;
   setup.core.tbt_slo = s.tbt_slo;

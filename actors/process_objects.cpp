@@ -1,11 +1,10 @@
 #include <caf/scoped_actor.hpp>
 
-#include "actors/log.hpp"
-#include "actors/policy_choices.hpp"
 #include "actors/process.hpp"
 #include "config/value.hpp"
 #include "runtime/base/host_place.hpp"
-#include "storage/objects/rocksdb_object_disk.hpp"
+#include "runtime/log/log.hpp"
+#include "storage/objects/disk/rocksdb_object_disk.hpp"
 
 // What a process does for the object store: the directory that it carries, and the memory and SSD that it
 // lends.
@@ -39,7 +38,7 @@ result<void> process::lend_segment(std::uint16_t control_port) {
   segment.data_port = holds_blocks() ? 0 : o.transport.data_listen.port;
   segment.advertised_host = o.cluster.advertise;
   if (!o.store.ssd_path.empty()) {
-    const disk_policy policy{as_policy(o.store.write_policy), o.store.selective_hits, o.store.promote_hits};
+    const disk_policy policy{o.store.write_policy, o.store.selective_hits, o.store.promote_hits};
     auto disk = rocksdb_object_disk::open(
         {o.store.ssd_path, o.store.ssd_bytes, policy, o.cache.direct_io, [](std::string_view text) {
            log_warn("store", {{"ssd", std::string{text}}});

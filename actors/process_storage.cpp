@@ -3,13 +3,12 @@
 #include "actors/cache_shard.hpp"
 #include "actors/executor.hpp"
 #include "actors/kv_piece.hpp"
-#include "actors/log.hpp"
 #include "actors/messenger.hpp"
 #include "actors/metrics/metrics.hpp"
-#include "actors/policy_choices.hpp"
 #include "actors/pool_keeper.hpp"
 #include "actors/process.hpp"
 #include "actors/rdma_setup.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/sched/block_hash.hpp"
 #include "runtime/sched/link_book.hpp"
 #include "storage/disk_probe.hpp"
@@ -94,13 +93,13 @@ result<void> process::open_ssd(std::vector<ssd_block>& found) {
   auto tier = rocksdb_tier::open(std::move(ssd), [&](const ssd_block& b) { found.push_back(b); });
   const bool full = !tier && tier.error() == ec::out_of_space;
   if (!tier && !full) return fail(tier.error());
-  context_->meters->set_ssd("absent", full ? 1 : 0);
+  context_->meters->set(series::ssd, full ? 1 : 0, {"absent"});
   if (full) {
     log_warn("ssd", {{"problem", to_string(tier.error())}, {"effect", "blocks live in memory alone"}});
     return {};
   }
   ssd_ = std::move(*tier);
-  context_->meters->set_ssd("repaired", ssd_->stats().repaired ? 1 : 0);
+  context_->meters->set(series::ssd, ssd_->stats().repaired ? 1 : 0, {"repaired"});
   log_info("ssd", {{"path", c.ssd_path}, {"blocks found", std::to_string(found.size())}});
   auto samples = probe_reads(*ssd_, found, context_->layout.block_bytes());
   if (samples.empty()) samples = probe_folder(c.ssd_path, std::chrono::milliseconds(100));
@@ -116,11 +115,11 @@ result<tiered_store> process::open_store() {
   auto slots = block_allocator::create(context_->memory->bytes(), context_->layout.pieces());
   if (!slots) return fail(slots.error());
   tiered_store_options options;
-  options.dram.eviction.policy = as_policy(c.eviction);
-  options.ssd_eviction.policy = as_policy(c.eviction);
-  options.write = as_policy(c.write_policy);
+  options.dram.eviction.policy = c.eviction;
+  options.ssd_eviction.policy = c.eviction;
+  options.write = c.write_policy;
   options.selective_hits = c.selective_hits;
-  options.device_gives_back = opts().model.device_write_policy == write_policy_choice::write_back;
+  options.device_gives_back = opts().model.device_write_policy == write_policy::write_back;
   std::vector<ssd_block> found;
   if (!c.ssd_path.empty()) {
     if (auto opened = open_ssd(found); !opened) return fail(opened.error());

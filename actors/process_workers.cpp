@@ -6,12 +6,12 @@
 #include "actors/device_reach.hpp"
 #include "actors/device_writer.hpp"
 #include "actors/executor.hpp"
-#include "actors/log.hpp"
 #include "actors/metrics/metrics.hpp"
-#include "actors/policy_choices.hpp"
+#include "actors/prefill_options.hpp"
 #include "actors/prefill_worker.hpp"
 #include "actors/process.hpp"
 #include "config/device_name.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/model/lora_adapter.hpp"
 
 // What a process computes with: engines and the workers that drive them.
@@ -28,7 +28,7 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
   const auto budget = o.prefill.max_batch_tokens;
   const bool prefill = role == worker_role::prefill;
   r.max_batch_tokens = prefill ? budget : o.decode.max_batch;
-  r.max_logit_rows = prefill ? prefill_worker::requests_per_step(budget) : o.decode.max_batch;
+  r.max_logit_rows = prefill ? prompts_per_step(budget) : o.decode.max_batch;
   r.layout = context.layout;
   r.device_blocks = context.device_blocks;
   r.context_tokens = o.model.context_length;
@@ -37,17 +37,13 @@ runner_options runner_options_of(const node_context& context, worker_role role) 
   return r;
 }
 
-sim::modelled_role as_modelled(worker_role role) {
-  return role == worker_role::prefill ? sim::modelled_role::prefill : sim::modelled_role::decode;
-}
-
 }  // namespace
 
 result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
   auto made = std::make_shared<engine>();
   if (modelled_) {
     made->runner = std::make_unique<sim::modelled_pass>(
-        sim::modelled_options{*modelled_, as_modelled(role), opts().model.time_scale});
+        sim::modelled_options{*modelled_, role, opts().model.time_scale});
     return made;
   }
   auto runner = model_runner::make(context_->net, *context_->hardware, runner_options_of(*context_, role));
@@ -57,7 +53,7 @@ result<std::shared_ptr<engine>> process::make_engine(worker_role role) const {
 }
 
 result<std::vector<timing_sample>> process::calibrate(worker_role role) const {
-  if (modelled_) return modelled_samples(*modelled_, as_modelled(role), opts().model.time_scale);
+  if (modelled_) return modelled_samples(*modelled_, role, opts().model.time_scale);
   const auto limits = runner_options_of(*context_, role);
   auto runner = model_runner::make(context_->net, *context_->hardware, limits);
   if (!runner) return fail(runner.error());
@@ -85,7 +81,7 @@ worker_links process::next_links() {
 }
 
 void process::device_lost(worker_role role, const std::string& why) {
-  const auto* const name = role == worker_role::prefill ? "prefill" : "decode";
+  const std::string name{to_string(role)};
   context_->meters->device_failed(name);
   const auto& c = opts().cluster;
   const bool others = c.conductor || c.gateway || c.cache;
@@ -120,7 +116,7 @@ result<void> process::open_device_memory() {
   if (!device || device->info().host_memory) return {};
   const auto& m = opts().model;
   const auto longest = m.context_length == 0 ? context_->shape.context_length : m.context_length;
-  const auto rule = as_rule(m.device_write_policy, opts().cache.selective_hits);
+  const auto rule = device_write_rule::of(m.device_write_policy, opts().cache.selective_hits);
   auto made = device_kv::make(*device, context_->layout, m.device_kv_bytes, longest, rule, context_->blocks);
   if (!made) return fail(std::move(made.error()));
   context_->device_blocks = std::move(*made);

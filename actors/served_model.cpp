@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "actors/loading_progress.hpp"
-#include "actors/log.hpp"
+#include "runtime/log/log.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/gguf_source.hpp"
 #include "runtime/model/hf_source.hpp"

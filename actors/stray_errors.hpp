@@ -6,7 +6,7 @@
 #include <caf/scheduled_actor.hpp>
 #include <caf/to_string.hpp>
 
-#include "actors/log.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 

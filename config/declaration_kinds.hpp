@@ -11,6 +11,7 @@
 #include "config/device_name.hpp"
 #include "config/value.hpp"
 #include "runtime/base/utf8.hpp"
+#include "runtime/base/words.hpp"
 
 namespace mooncaf::config {
 
@@ -165,6 +166,15 @@ declaration choice(naming n, const std::string& section, place<Section, Value> a
     return std::string{};
   };
   return d;
+}
+
+/// One of an enumeration's values. @param among  all of them by default
+template <class Section, worded Value>
+declaration choice(naming n, const std::string& section, place<Section, Value> at,
+                   const std::vector<Value>& among = all_values<Value>()) {
+  named_values<Value> choices;
+  for (const auto value : among) choices.emplace_back(to_string(value), value);
+  return choice<Section, Value>(std::move(n), section, at, std::move(choices));
 }
 
 /// Any UTF-8 text without control characters: it ends up in logs, labels and JSON.

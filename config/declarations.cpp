@@ -51,6 +51,29 @@ std::string show_roles(const options& o) {
   return all ? "all" : text;
 }
 
+/// `cost_aware` is for objects, whose cost is told.
+std::vector<eviction_policy> block_evictions() {
+  auto all = all_values<eviction_policy>();
+  std::erase(all, eviction_policy::cost_aware);
+  return all;
+}
+
+/// `early_running` is simulated alone, to compare.
+std::vector<admission_policy> served_admissions() {
+  auto all = all_values<admission_policy>();
+  std::erase(all, admission_policy::early_running);
+  return all;
+}
+
+/// "auto", "none" where it may be, and every form.
+template <class Form>
+named_values<form_choice<Form>> forms(bool may_be_none) {
+  named_values<form_choice<Form>> all{{"auto", {}}};
+  if (may_be_none) all.push_back({"none", {false, std::nullopt}});
+  for (const auto form : all_values<Form>()) all.push_back({std::string{to_string(form)}, {false, form}});
+  return all;
+}
+
 declaration role_option() {
   declaration d = make_declaration(
       {"role", "role", "What this process does: its parts of the cluster"}, "cluster", "LIST",
@@ -119,9 +142,9 @@ void add_model(table& t) {
       at(m, &model_options::context_length), 0u, 16'777'216u, "tokens"));
   t.push_back(integer({"threads", "threads", "Threads that compute; 0: one per core", compute}, s,
                       at(m, &model_options::threads), 0u, 1024u, "threads"));
-  t.push_back(choice<model_options, kv_dtype_choice>(
+  t.push_back(choice(
       {"kv-dtype", "kv_dtype", "Number format of cached keys and values; equal in the whole cluster", who}, s,
-      at(m, &model_options::kv_dtype), {{"f16", kv_dtype_choice::f16}, {"f32", kv_dtype_choice::f32}}));
+      at(m, &model_options::kv_dtype)));
   t.push_back(integer({"block-tokens", "block_tokens",
                        "Tokens of one KV block, the unit of reuse; equal in the whole cluster", who},
                       s, at(m, &model_options::block_tokens), 16u, 512u, "tokens"));
@@ -140,27 +163,21 @@ void add_model(table& t) {
                     "instances; the longest context must fit",
                     compute},
                    s, at(m, &model_options::device_kv_bytes), 1 * MiB, 65'536 * GiB));
-  t.push_back(choice<model_options, write_policy_choice>(
+  t.push_back(choice(
       {"device-write-policy", "device_write_policy",
        "When KV of a cuda or linked device goes to the host's memory, where prefill and decode share it: "
        "before "
        "it leaves the device, at once, or after cache-selective-hits requests have used it",
        compute},
-      s, at(m, &model_options::device_write_policy),
-      {{"write_back", write_policy_choice::write_back},
-       {"write_through", write_policy_choice::write_through},
-       {"write_through_selective", write_policy_choice::write_through_selective}}));
-  t.push_back(choice<model_options, l2_layout_choice>(
+      s, at(m, &model_options::device_write_policy)));
+  t.push_back(choice(
       {"l2-layout", "l2_layout",
        "Order of KV in the host's memory beside a cuda or linked device; equal in the whole cluster. "
        "page_first_direct: layer by layer in each block; page_first: token by token; layer_first: layer by "
        "layer "
        "over 16 blocks",
        who},
-      s, at(m, &model_options::l2_layout),
-      {{"page_first_direct", l2_layout_choice::page_first_direct},
-       {"page_first", l2_layout_choice::page_first},
-       {"layer_first", l2_layout_choice::layer_first}}));
+      s, at(m, &model_options::l2_layout)));
   t.push_back(size({"link-bandwidth", "link_bandwidth",
                     "Bytes per second, each way, between a linked device's memory and the host's", compute},
                    s, at(m, &model_options::link_bytes_per_s), 1 * MiB, 1024 * GiB));
@@ -193,15 +210,12 @@ void add_workers(table& t) {
        "prefill"},
       "prefill", at(p, &prefill_options::kv_transfer),
       {{"layerwise", kv_transfer_choice::layerwise}, {"after_prefill", kv_transfer_choice::after_prefill}}));
-  t.push_back(choice<prefill_options, prefetch_choice>(
+  t.push_back(choice(
       {"prefetch", "prefetch",
        "How long a prompt waits for a prefix from SSD or another node: best_effort until the device is free, "
        "wait_complete to its end, timeout for a time that grows with its length",
        "prefill"},
-      "prefill", at(p, &prefill_options::prefetch),
-      {{"best_effort", prefetch_choice::best_effort},
-       {"wait_complete", prefetch_choice::wait_complete},
-       {"timeout", prefetch_choice::timeout}}));
+      "prefill", at(p, &prefill_options::prefetch)));
   t.push_back(time({"prefetch-timeout-base", "prefetch_timeout_base",
                     "With --prefetch timeout: the time for a prefix of any length", "prefill"},
                    "prefill", at(p, &prefill_options::prefetch_timeout_base), 0ns, 1h));
@@ -225,25 +239,17 @@ void add_cache(table& t) {
   const std::string s = "cache", who = "cache";
   t.push_back(size({"cache-dram", "dram", "Memory for KV blocks in this process", who}, s,
                    at(c, &cache_options::dram_bytes), 1 * MiB, 16'384 * GiB));
-  t.push_back(choice<cache_options, eviction_choice>(
-      {"cache-eviction", "eviction",
-       "Which block goes first when memory is full, leaves of a prefix before its root", who},
-      s, at(c, &cache_options::eviction),
-      {{"lru", eviction_choice::lru},
-       {"lfu", eviction_choice::lfu},
-       {"length_aware", eviction_choice::length_aware}}));
+  t.push_back(choice({"cache-eviction", "eviction",
+                      "Which block goes first when memory is full, leaves of a prefix before its root", who},
+                     s, at(c, &cache_options::eviction), block_evictions()));
   t.push_back(
       text({"ssd-path", "ssd_path", "Folder of the SSD tier, which survives a restart; empty: none", who}, s,
            at(c, &cache_options::ssd_path), "DIR"));
   t.push_back(size({"ssd-size", "ssd", "Room of the SSD tier", who}, s, at(c, &cache_options::ssd_bytes),
                    16 * MiB, 1'048'576 * GiB));
-  t.push_back(choice<cache_options, write_policy_choice>(
-      {"cache-write-policy", "write_policy",
-       "When a block goes to SSD: on eviction, at once, or after some hits", who},
-      s, at(c, &cache_options::write_policy),
-      {{"write_back", write_policy_choice::write_back},
-       {"write_through", write_policy_choice::write_through},
-       {"write_through_selective", write_policy_choice::write_through_selective}}));
+  t.push_back(choice({"cache-write-policy", "write_policy",
+                      "When a block goes to SSD: on eviction, at once, or after some hits", who},
+                     s, at(c, &cache_options::write_policy)));
   t.push_back(integer({"cache-selective-hits", "selective_hits",
                        "Hits after which write_through_selective writes a block", who},
                       s, at(c, &cache_options::selective_hits), 1u, 1000u, "hits"));
@@ -260,24 +266,13 @@ void add_cache(table& t) {
 void add_scheduler(table& t) {
   const auto c = &options::scheduler;
   const std::string s = "scheduler", who = "conductor";
-  t.push_back(choice<scheduler_options, placement_choice>(
-      {"policy", "policy", "How a request's instances are chosen", who}, s, at(c, &scheduler_options::policy),
-      {{"random", placement_choice::random},
-       {"load_balancing", placement_choice::load_balancing},
-       {"cache_aware", placement_choice::cache_aware},
-       {"kvcache_centric", placement_choice::kvcache_centric}}));
-  t.push_back(choice<scheduler_options, admission_choice>(
+  t.push_back(choice({"policy", "policy", "How a request's instances are chosen", who}, s,
+                     at(c, &scheduler_options::policy)));
+  t.push_back(choice(
       {"admission", "admission",
        "queue: what there is no room for waits; the others refuse what would miss its SLO, by prediction",
        who},
-      s, at(c, &scheduler_options::admission),
-      {{"none", admission_choice::none},
-       {"baseline", admission_choice::baseline},
-       {"early", admission_choice::early},
-       {"predictive", admission_choice::predictive},
-       {"per_request", admission_choice::per_request},
-       {"priced", admission_choice::priced},
-       {"queue", admission_choice::queue}}));
+      s, at(c, &scheduler_options::admission), served_admissions()));
   t.push_back(
       integer({"max-queued", "max_queued",
                "With admission queue: requests of the cluster that may wait; beyond it the least urgent "
@@ -416,30 +411,16 @@ void add_gateway(table& t) {
       {"parse-special", "parse_special",
        "Read special tokens in the prompts of /v1/completions; a request's parse_special goes before", who},
       s, at(c, &gateway_options::parse_special)));
-  t.push_back(choice<gateway_options, tool_parser_choice>(
+  t.push_back(choice(
       {"tool-call-parser", "tool_call_parser",
        "Form in which the model writes calls of tools; auto: the one that its chat template teaches", who},
-      s, at(c, &gateway_options::tool_call_parser),
-      {{"auto", tool_parser_choice::automatic},
-       {"hermes", tool_parser_choice::hermes},
-       {"llama3", tool_parser_choice::llama3},
-       {"mistral", tool_parser_choice::mistral},
-       {"granite", tool_parser_choice::granite},
-       {"phi4", tool_parser_choice::phi4},
-       {"deepseek", tool_parser_choice::deepseek},
-       {"pythonic", tool_parser_choice::pythonic},
-       {"qwen3_coder", tool_parser_choice::qwen3_coder}}));
-  t.push_back(choice<gateway_options, reasoning_parser_choice>(
-      {"reasoning-parser", "reasoning_parser",
-       "How the model marks its reasoning, which is kept apart from answers: think (<think>), mistral "
-       "([THINK]), harmony (channels, of gpt-oss), none; auto: as its chat template does",
-       who},
-      s, at(c, &gateway_options::reasoning_parser),
-      {{"auto", reasoning_parser_choice::automatic},
-       {"none", reasoning_parser_choice::none},
-       {"think", reasoning_parser_choice::think},
-       {"mistral", reasoning_parser_choice::mistral},
-       {"harmony", reasoning_parser_choice::harmony}}));
+      s, at(c, &gateway_options::tool_call_parser), forms<tool_format>(false)));
+  t.push_back(
+      choice({"reasoning-parser", "reasoning_parser",
+              "How the model marks its reasoning, which is kept apart from answers: think (<think>), mistral "
+              "([THINK]), harmony (channels, of gpt-oss), none; auto: as its chat template does",
+              who},
+             s, at(c, &gateway_options::reasoning_parser), forms<reasoning_form>(true)));
   t.push_back(integer({"max-connections", "max_connections", "Client connections open at once", who}, s,
                       at(c, &gateway_options::max_connections), 1u, 1'000'000u, "connections"));
   t.push_back(integer({"max-requests", "max_requests",
@@ -461,15 +442,8 @@ void add_metrics(table& t) {
                         "Where they are served; without the conductor's role and unless given, the port is "
                         "picked by the system"},
                        s, at(c, &metrics_options::listen)));
-  t.push_back(choice<metrics_options, log_level_choice>(
-      {"log-level", "log_level", "Least important event that is logged"}, s,
-      at(c, &metrics_options::log_level),
-      {{"trace", log_level_choice::trace},
-       {"debug", log_level_choice::debug},
-       {"info", log_level_choice::info},
-       {"warn", log_level_choice::warn},
-       {"error", log_level_choice::error},
-       {"off", log_level_choice::off}}));
+  t.push_back(choice({"log-level", "log_level", "Least important event that is logged"}, s,
+                     at(c, &metrics_options::log_level)));
   t.push_back(choice<metrics_options, log_format_choice>(
       {"log-format", "log_format", "text for people, json for collectors"}, s,
       at(c, &metrics_options::log_format),

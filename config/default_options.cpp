@@ -26,10 +26,10 @@ options default_options() {
                defaults::prefill::max_batch_tokens,
                defaults::prefill::max_queue,
                defaults::prefill::kv_transfer,
-               defaults::prefill::prefetch,
-               defaults::prefill::prefetch_timeout_base,
-               defaults::prefill::prefetch_timeout_per_ki_token,
-               defaults::prefill::prefetch_threshold};
+               defaults::prefill::prefetch.mode,
+               defaults::prefill::prefetch.base,
+               defaults::prefill::prefetch.per_1024_tokens,
+               defaults::prefill::prefetch.threshold_tokens};
   o.decode = {defaults::decode::instances, defaults::decode::max_batch, defaults::decode::max_queue};
   o.cache.dram_bytes = defaults::cache::dram_size;
   o.cache.eviction = defaults::cache::eviction;

@@ -6,6 +6,7 @@
 
 #include "config/options.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/sched/scheduler_defaults.hpp"
 
 namespace mooncaf::defaults {
 
@@ -19,13 +20,13 @@ inline constexpr const char* listen = "127.0.0.1:7400";    // loopback: nobody o
 namespace model {
 inline constexpr const char* chat_template = "auto";
 inline constexpr const char* generation_config = "auto";  // as the model's makers want it, where they say so
-inline constexpr auto kv_dtype = kv_dtype_choice::f16;    // half the bytes, and no measurable loss
+inline constexpr auto kv_dtype = mooncaf::kv_dtype::f16;  // half the bytes, and no measurable loss
 inline constexpr const char* device = "auto";
 inline constexpr double time_scale = 1;              // a modelled device takes as long as a real one
 inline constexpr std::uint64_t device_kv = 1 * GiB;  // bytes; as much as the host keeps by default
 inline constexpr auto device_write_policy =
-    write_policy_choice::write_through;  // every node finds every block, and a device that fails loses none
-inline constexpr auto l2_layout = l2_layout_choice::page_first_direct;  // a layer of a page is one copy
+    write_policy::write_through;  // every node finds every block, and a device that fails loses none
+inline constexpr auto l2_layout = page_order::page_first_direct;  // a layer of a page is one copy
 inline constexpr std::uint64_t link_bandwidth = 24 * GiB;  // bytes per second; PCIe 4.0 with 16 lanes
 inline constexpr auto link_latency = 10us;                 // of starting a copy on a graphics card
 inline constexpr std::uint32_t copy_engines = 2;           // one each way, as the cards of that link have
@@ -42,11 +43,7 @@ inline constexpr std::uint32_t max_batch_tokens =
     2048;                                         // tokens; several short prompts fill what a chunk leaves
 inline constexpr std::uint32_t max_queue = 1024;  // requests; beyond it a wait would pass any sane TTFT
 inline constexpr auto kv_transfer = kv_transfer_choice::layerwise;  // hides the transfer behind computing
-inline constexpr auto prefetch = prefetch_choice::timeout;  // bounds what a slow holder can cost a request
-inline constexpr auto prefetch_timeout_base = 100ms;        // what a busy peer's mailbox and disk may take
-// Slower than that, computing them is faster: 1,024 tokens take 0.1 to 0.6 s on what this was measured on.
-inline constexpr auto prefetch_timeout_per_ki_token = 250ms;
-inline constexpr std::uint32_t prefetch_threshold = 256;  // tokens; HiCache's: less is not worth a round trip
+inline constexpr prefetch_options prefetch{};  // with their reasons in runtime/sched/prefetch_policy.hpp
 }  // namespace prefill
 
 namespace decode {
@@ -56,8 +53,9 @@ inline constexpr std::uint32_t max_queue = 1024;  // requests; as for prefill
 }  // namespace decode
 
 namespace cache {
-inline constexpr auto eviction = eviction_choice::lru;  // best of the three on the published trace
-inline constexpr auto write_policy = write_policy_choice::write_back;  // writes only what memory cannot keep
+inline constexpr auto eviction = eviction_policy::lru;  // best of the three on the published trace
+inline constexpr auto write_policy =
+    mooncaf::write_policy::write_back;  // writes only what memory cannot keep
 inline constexpr std::uint64_t dram_size =
     1 * GiB;  // bytes; ~46,000 tokens of a 135M model, ~8,000 of an 8B one
 inline constexpr std::uint64_t ssd_size = 16 * GiB;  // bytes; only with ssd-path
@@ -73,32 +71,21 @@ inline constexpr std::uint16_t port = 7460;          // where `mooncaf store` an
 inline constexpr std::uint64_t dram_size = 1 * GiB;  // bytes; taken only where the conductor has a directory
 inline constexpr std::uint64_t dram_shared = 0;  // bytes; what a node keeps for both is for its owner to say
 inline constexpr std::uint64_t ssd_size = 16 * GiB;                    // bytes; only with store-ssd-path
-inline constexpr auto write_policy = write_policy_choice::write_back;  // writes only what memory cannot keep
+inline constexpr auto write_policy =
+    mooncaf::write_policy::write_back;              // writes only what memory cannot keep
 inline constexpr std::uint32_t selective_hits = 2;  // uses; what is wanted once is seldom wanted again
 inline constexpr std::uint32_t promote_hits = 2;    // uses; the same
 inline constexpr auto lease = 10s;                  // a reader on a slow link has its 16 MiB by then
 inline constexpr auto recovery = 1s;                // lenders look for a directory four times a second
-inline constexpr auto eviction = store_eviction_choice::lru;          // what users of other stores expect
+inline constexpr auto eviction = eviction_policy::lru;                // what users of other stores expect
 inline constexpr double high_watermark = 0.95, low_watermark = 0.90;  // a put seldom has to wait for room
 inline constexpr double hot_reads = 0;            // reads a second; 0: a copy nobody asked for costs memory
 inline constexpr std::uint32_t hot_replicas = 2;  // one host more halves the load of the one it had
 inline constexpr std::uint32_t shards = 1;  // one thread answers more than most hosts ask; objects stay whole
 }  // namespace store
 
-namespace scheduler {
-inline constexpr auto policy = placement_choice::kvcache_centric;
-inline constexpr auto admission = admission_choice::queue;  // as users of other servers expect
-inline constexpr std::uint32_t max_queued =
-    2048;  // requests; as many as a gateway holds: minutes of work, beyond which clients give up
-inline constexpr auto ttft_slo = 30s;   // the Mooncake paper's
-inline constexpr auto tbt_slo = 300ms;  // the most generous of the paper's 100, 200 and 300 ms: CPUs decode
-inline constexpr double balancing_threshold =
-    2.0;  // a remote prefix must be this much longer to be worth fetching
-inline constexpr auto predicted_decode = 10s;  // t_d: how long a decode is taken to last
-inline constexpr std::uint64_t seed = 1;       // of the random policy and of ties; fixed, so runs repeat
+namespace scheduler {                                    // the others: runtime/sched/scheduler_defaults.hpp
 inline constexpr std::uint64_t journal_limit = 1 * GiB;  // some million requests
-// Few blocks are used by almost every request: there is no need for more, and conversations keep the rest.
-inline constexpr double hot_copy_share = 0.1;
 }  // namespace scheduler
 
 namespace transport {
@@ -143,7 +130,7 @@ inline constexpr auto request_timeout = 600s;  // a long answer of a slow CPU mo
 
 namespace metrics {
 inline constexpr bool enabled = true;
-inline constexpr auto log_level = log_level_choice::info;
+inline constexpr auto log_level = mooncaf::log_level::info;
 inline constexpr auto log_format = log_format_choice::text;
 inline constexpr const char* listen = "127.0.0.1:9400";
 }  // namespace metrics

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "config/command_line.hpp"
 #include "config/declaration.hpp"
 #include "config/defaults.hpp"
 #include "config/device_name.hpp"
@@ -85,88 +86,51 @@ class collector {
 };
 
 /// What the command line said, before any value is looked at: the file comes first.
-struct command_line {
+struct server_line {
   struct setting {
     const declaration* option;
     std::string value;
-    std::string written;  ///< "--NAME", for error texts
   };
   std::vector<setting> settings;
   std::optional<std::string> config_path;
   bool help = false, version = false, print_config = false;
 };
 
-class command_line_reader {
- public:
-  explicit command_line_reader(std::span<const std::string> args) : args_(args) {}
-
-  result<command_line> read() {
-    if (!args_.empty() && !args_[0].starts_with("-")) ++at_;  // the caller's subcommand
-    while (at_ < args_.size()) {
-      if (auto ok = read_one(args_[at_++]); !ok) return fail(ok.error());
-    }
-    return std::move(line_);
+result<server_line> read_line(std::span<const std::string> args) {
+  server_line said;
+  const auto mark = [](bool& flag) {
+    return [&flag](std::string_view) -> std::optional<std::string> {
+      flag = true;
+      return std::nullopt;
+    };
+  };
+  cli::command_line line;
+  line.arguments = {cli::argument{"version", "", "", mark(said.version)},
+                    cli::argument{"config", "FILE", "",
+                                  [&](std::string_view path) -> std::optional<std::string> {
+                                    said.config_path = std::string{path};
+                                    return std::nullopt;
+                                  }},
+                    cli::argument{"print-config", "", "", mark(said.print_config)}};
+  for (const auto& d : config::declarations()) {
+    const auto keep = [&](std::string_view value) -> std::optional<std::string> {
+      said.settings.push_back({&d, std::string{value}});
+      return std::nullopt;
+    };
+    line.arguments.push_back({d.name, d.placeholder, "", keep, d.allowed, d.placeholder.empty()});
   }
-
- private:
-  result<void> read_one(const std::string& arg) {
-    if (arg == "-h" || arg == "--help") return mark(line_.help);
-    if (arg == "-V" || arg == "--version") return mark(line_.version);
-    if (arg == "--print-config") return mark(line_.print_config);
-    if (!arg.starts_with("--") || arg.size() == 2)
+  if (!args.empty() && !args[0].starts_with("-")) args = args.subspan(1);  // the caller's subcommand
+  const auto read = cli::parse(line, args);
+  if (!read) return fail(read.error());
+  said.help = *read == cli::parsed::help;
+  for (const auto& word : line.words) {
+    if (word != "-V")
       return fail(ec::invalid_argument,
-                  "unexpected argument " + quoted(arg) + "; options start with --, see --help");
-    const std::size_t equals = std::min(arg.find('='), arg.size());
-    const std::string name = arg.substr(2, equals - 2);
-    std::optional<std::string> value;
-    if (equals < arg.size()) value = arg.substr(equals + 1);
-    if (name == "config") {
-      auto path = take_value("--config", std::move(value), "FILE");
-      if (!path) return fail(path.error());
-      line_.config_path = std::move(*path);
-      return {};
-    }
-    return read_option(name, std::move(value));
+                  "unexpected argument \"" + word + "\"; options start with --, see --help");
+    said.version = true;
   }
-
-  result<void> read_option(const std::string& name, std::optional<std::string> value) {
-    if (const declaration* d = config::find_option(name)) {
-      if (d->placeholder.empty() && !value) value = "true";
-      auto text = take_value("--" + name, std::move(value), d->placeholder);
-      if (!text) return fail(ec::invalid_argument, with_range(text.error().detail, *d));
-      line_.settings.push_back({d, std::move(*text), "--" + name});
-      return {};
-    }
-    const declaration* negated = name.starts_with("no-") ? config::find_option(name.substr(3)) : nullptr;
-    if (negated && negated->placeholder.empty() && !value) {
-      line_.settings.push_back({negated, "false", "--" + name});
-      return {};
-    }
-    std::vector<std::string> names = {"help", "version", "config", "print-config"};
-    for (const auto& d : config::declarations()) names.push_back(d.name);
-    const std::string near = config::nearest(name, names);
-    return fail(ec::invalid_argument,
-                "unknown option --" + name +
-                    (near.empty() ? "; --help lists them" : "; did you mean --" + near + "?"));
-  }
-
-  result<std::string> take_value(const std::string& name, std::optional<std::string> value,
-                                 const std::string& placeholder) {
-    if (value) return std::move(*value);
-    if (at_ < args_.size() && !args_[at_].starts_with("--")) return args_[at_++];
-    return fail(ec::invalid_argument, name + " needs a value: " + name + " " + placeholder);
-  }
-
-  static result<void> mark(bool& flag) {
-    flag = true;
-    return {};
-  }
-  static std::string quoted(const std::string& text) { return "\"" + text + "\""; }
-
-  std::span<const std::string> args_;
-  std::size_t at_ = 0;
-  command_line line_;
-};
+  return said;
+}
 
 result<std::string> read_file(const std::string& path) {
   errno = 0;
@@ -200,9 +164,9 @@ result<void> settle(collector& c) {
   return {};
 }
 
-result<parsed_options> finish(const command_line& line, collector& c) {
+result<parsed_options> finish(const server_line& line, collector& c) {
   for (const auto& s : line.settings)
-    if (auto ok = c.set(*s.option, s.value, s.written + ": "); !ok) return fail(ok.error());
+    if (auto ok = c.set(*s.option, s.value, "--" + s.option->name + ": "); !ok) return fail(ok.error());
   if (auto ok = settle(c); !ok) return fail(ok.error());
   parsed_options parsed;
   parsed.values = c.values;
@@ -214,7 +178,7 @@ result<parsed_options> finish(const command_line& line, collector& c) {
 }
 
 /// --help and --version answer whatever else is on the line.
-std::optional<parsed_options> answer_at_once(const command_line& line) {
+std::optional<parsed_options> answer_at_once(const server_line& line) {
   parsed_options parsed;
   parsed.values = default_options();
   if (line.help) {
@@ -235,7 +199,7 @@ std::string to_string(const host_port& at) {
 }
 
 result<parsed_options> parse_options(std::span<const std::string> args) {
-  const auto line = command_line_reader(args).read();
+  const auto line = read_line(args);
   if (!line) return fail(line.error());
   if (const auto answer = answer_at_once(*line)) return *answer;
   collector c;
@@ -254,7 +218,7 @@ result<parsed_options> parse_options(int argc, const char* const* argv) {
 
 result<parsed_options> parse_options(std::span<const std::string> args, std::string_view config_text,
                                      std::string_view config_name) {
-  const auto line = command_line_reader(args).read();
+  const auto line = read_line(args);
   if (!line) return fail(line.error());
   if (const auto answer = answer_at_once(*line)) return *answer;
   collector c;

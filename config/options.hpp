@@ -11,7 +11,16 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/kv_layout.hpp"
+#include "runtime/base/log_level.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/reasoning/reasoning_form.hpp"
+#include "runtime/sched/admission_policy.hpp"
+#include "runtime/sched/placement_policy.hpp"
+#include "runtime/sched/prefetch_policy.hpp"
+#include "runtime/tools/tool_format.hpp"
+#include "storage/eviction.hpp"
+#include "storage/write_policy.hpp"
 
 namespace mooncaf {
 
@@ -23,23 +32,12 @@ struct host_port {
 };
 std::string to_string(const host_port& at);  ///< "127.0.0.1:8000", "[::1]:8000"
 
-enum class kv_dtype_choice : std::uint8_t { f16, f32 };
-/// Order of KV in the host's memory: see `page_order` (runtime/base/kv_layout.hpp).
-enum class l2_layout_choice : std::uint8_t { page_first_direct, page_first, layer_first };
 enum class serving_mode : std::uint8_t {
   disaggregated,  ///< prefill and decode on instances of their own
   coupled,        ///< one worker does both: the baseline to compare with
 };
-enum class eviction_choice : std::uint8_t { lru, lfu, length_aware };
-enum class store_eviction_choice : std::uint8_t { lru, lfu, length_aware, cost_aware };
 /// When KV leaves for a decode node: each layer as soon as it is computed, or everything after the prompt.
 enum class kv_transfer_choice : std::uint8_t { layerwise, after_prefill };
-/// When the loading of a prefix ends: see `prefetch_mode` (runtime/sched/prefetch_policy.hpp).
-enum class prefetch_choice : std::uint8_t { best_effort, wait_complete, timeout };
-enum class write_policy_choice : std::uint8_t { write_back, write_through, write_through_selective };
-enum class placement_choice : std::uint8_t { random, load_balancing, cache_aware, kvcache_centric };
-enum class admission_choice : std::uint8_t { none, baseline, early, predictive, per_request, priced, queue };
-enum class log_level_choice : std::uint8_t { trace, debug, info, warn, error, off };
 enum class log_format_choice : std::uint8_t { text, json };
 
 /// Who this process is in the cluster.
@@ -65,15 +63,15 @@ struct model_options {
   std::string lora_modules;          ///< "NAME=FOLDER,…"
   std::uint32_t context_length = 0;  ///< tokens; 0: the model's own
   std::uint32_t threads = 0;         ///< 0: one per core
-  kv_dtype_choice kv_dtype = kv_dtype_choice::f16;
+  mooncaf::kv_dtype kv_dtype = mooncaf::kv_dtype::f16;
   std::uint32_t block_tokens = 0;
   /// auto, host, linked, cuda, or model:PROFILE: computes nothing, takes as long as the profile says
   std::string device;
   double time_scale = 1;  ///< of a modelled device: a second here stands for so many of the profile's
   std::uint64_t device_kv_bytes = 0;  ///< linked, cuda: KV in the device's memory, of all instances
   /// linked, cuda: when KV comes to the host's memory
-  write_policy_choice device_write_policy = write_policy_choice::write_through;
-  l2_layout_choice l2_layout = l2_layout_choice::page_first_direct;  ///< linked, cuda
+  write_policy device_write_policy = write_policy::write_through;
+  page_order l2_layout = page_order::page_first_direct;              ///< linked, cuda
   std::uint64_t link_bytes_per_s = 0;                                ///< linked: each way
   std::chrono::nanoseconds link_latency{};                           ///< linked: of a copy, beyond its bytes
   std::uint32_t copy_engines = 0;                                    ///< linked
@@ -85,7 +83,7 @@ struct prefill_options {
   std::uint32_t max_batch_tokens = 0;  ///< tokens of several requests' chunks computed together
   std::uint32_t max_queue = 0;         ///< requests waiting per instance
   kv_transfer_choice kv_transfer = kv_transfer_choice::layerwise;
-  prefetch_choice prefetch = prefetch_choice::timeout;
+  prefetch_mode prefetch = prefetch_mode::timeout;
   std::chrono::nanoseconds prefetch_timeout_base{};
   std::chrono::nanoseconds prefetch_timeout_per_ki_token{};  ///< for every 1,024 tokens that are loaded
   std::uint32_t prefetch_threshold = 0;                      ///< tokens
@@ -99,10 +97,10 @@ struct decode_options {
 
 struct cache_options {
   std::uint64_t dram_bytes = 0;
-  eviction_choice eviction = eviction_choice::lru;
+  eviction_policy eviction = eviction_policy::lru;
   std::string ssd_path;  ///< empty: no SSD tier
   std::uint64_t ssd_bytes = 0;
-  write_policy_choice write_policy = write_policy_choice::write_back;
+  mooncaf::write_policy write_policy = mooncaf::write_policy::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many hits
   bool direct_io = true;
   std::chrono::nanoseconds flush_limit{};  ///< of writing memory to SSD before a planned stop
@@ -116,7 +114,7 @@ struct store_options {
   std::uint64_t shared_bytes = 0;   ///< cache: beside both, for objects and KV blocks, whichever need it more
   std::string ssd_path;             ///< cache: lent beside it; empty: none
   std::uint64_t ssd_bytes = 0;
-  write_policy_choice write_policy = write_policy_choice::write_back;
+  mooncaf::write_policy write_policy = mooncaf::write_policy::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
   std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
   std::uint16_t gate_port = 0;       ///< cache: where tenants are let in, if there are any; 0: any free one
@@ -124,7 +122,7 @@ struct store_options {
   // conductor: its directory
   std::chrono::nanoseconds lease{};     ///< a look protects an object for so long
   std::chrono::nanoseconds recovery{};  ///< it waits for the first segment that an earlier directory knew
-  store_eviction_choice eviction = store_eviction_choice::lru;
+  eviction_policy eviction = eviction_policy::lru;
   double high_watermark = 0, low_watermark = 0;  ///< shares of the memory
   double hot_reads_per_s = 0;                    ///< of an object that gets another replica; 0: none does
   std::uint32_t hot_replicas = 0;                ///< that it has at most
@@ -134,8 +132,8 @@ struct store_options {
 };
 
 struct scheduler_options {
-  placement_choice policy = placement_choice::kvcache_centric;
-  admission_choice admission = admission_choice::queue;
+  placement_policy policy = placement_policy::kvcache_centric;
+  admission_policy admission = admission_policy::queue;
   std::uint32_t max_queued = 0;  ///< requests that wait for a place
   std::chrono::nanoseconds ttft_slo{};
   std::chrono::nanoseconds tbt_slo{};
@@ -174,20 +172,13 @@ struct rdma_config {
   std::string topology;  ///< "0=mlx5_0,mlx5_1;1=mlx5_2"; empty: as sysfs tells it
 };
 
-/// The form in which a model writes calls; automatic: the one that its chat template teaches.
-enum class tool_parser_choice : std::uint8_t {
-  automatic,
-  hermes,
-  llama3,
-  mistral,
-  granite,
-  phi4,
-  deepseek,
-  pythonic,
-  qwen3_coder
+/// The form in which a model writes calls of tools, or marks what it thinks before it answers.
+template <class Form>
+struct form_choice {
+  bool automatic = true;     ///< the one that its chat template teaches
+  std::optional<Form> form;  ///< else: this one, or none
+  friend bool operator==(const form_choice&, const form_choice&) = default;
 };
-/// How a model marks what it thinks before it answers; automatic: as its chat template does.
-enum class reasoning_parser_choice : std::uint8_t { automatic, none, think, mistral, harmony };
 
 struct gateway_options {
   host_port http;
@@ -196,12 +187,12 @@ struct gateway_options {
   std::string api_keys_file;         ///< several keys, each with a tenant and its limits; empty: none
   std::string tls_certificate_file;  ///< PEM, with the chain behind it; empty: no TLS
   std::string tls_key_file;          ///< PEM
-  std::string allowed_origins;       ///< web pages that may use the API: see actors/http/web_guard.hpp
+  std::string allowed_origins;       ///< web pages that may use the API: see runtime/api/web_guard.hpp
   std::string allowed_hosts;         ///< names that the server may be asked by: see there
   std::string model_aliases;         ///< more names of the model, with commas; "*": any
   bool parse_special = true;         ///< special tokens in prompts of completions are tokens
-  tool_parser_choice tool_call_parser = tool_parser_choice::automatic;
-  reasoning_parser_choice reasoning_parser = reasoning_parser_choice::automatic;
+  form_choice<tool_format> tool_call_parser;
+  form_choice<reasoning_form> reasoning_parser;
   std::uint32_t max_connections = 0;
   std::uint32_t max_requests = 0;  ///< running and waiting
   std::uint64_t max_body_bytes = 0;
@@ -212,7 +203,7 @@ struct gateway_options {
 struct metrics_options {
   bool enabled = true;
   host_port listen;
-  log_level_choice log_level = log_level_choice::info;
+  mooncaf::log_level log_level = mooncaf::log_level::info;
   log_format_choice log_format = log_format_choice::text;
 };
 

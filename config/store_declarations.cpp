@@ -20,17 +20,12 @@ static void add_directory(table& t) {
             "five times as long",
             who},
            s, at(c, &store_options::recovery), 0s, 1h));
-  t.push_back(
-      choice<store_options, store_eviction_choice>({"store-eviction", "eviction",
-                                                    "Which objects leave first; cost_aware: what costs least "
-                                                    "to lose, by the costs that puts name and by what "
-                                                    "was wanted again before",
-                                                    who},
-                                                   s, at(c, &store_options::eviction),
-                                                   {{"lru", store_eviction_choice::lru},
-                                                    {"lfu", store_eviction_choice::lfu},
-                                                    {"length_aware", store_eviction_choice::length_aware},
-                                                    {"cost_aware", store_eviction_choice::cost_aware}}));
+  t.push_back(choice({"store-eviction", "eviction",
+                      "Which objects leave first; cost_aware: what costs least "
+                      "to lose, by the costs that puts name and by what "
+                      "was wanted again before",
+                      who},
+                     s, at(c, &store_options::eviction)));
   t.push_back(real({"store-high-watermark", "high_watermark",
                     "Share of the lent memory above which objects are evicted", who},
                    s, at(c, &store_options::high_watermark), 0.01, 1, false));
@@ -95,13 +90,10 @@ void add_store(table& t) {
                    s, at(c, &store_options::ssd_path), "DIR"));
   t.push_back(size({"store-ssd-size", "ssd", "Room for objects there", "cache"}, s,
                    at(c, &store_options::ssd_bytes), 16 * MiB, 1'048'576 * GiB));
-  t.push_back(choice<store_options, write_policy_choice>(
-      {"store-write-policy", "write_policy",
-       "When an object goes to SSD: when it leaves memory, at once, or after some uses", "cache"},
-      s, at(c, &store_options::write_policy),
-      {{"write_back", write_policy_choice::write_back},
-       {"write_through", write_policy_choice::write_through},
-       {"write_through_selective", write_policy_choice::write_through_selective}}));
+  t.push_back(
+      choice({"store-write-policy", "write_policy",
+              "When an object goes to SSD: when it leaves memory, at once, or after some uses", "cache"},
+             s, at(c, &store_options::write_policy)));
   t.push_back(integer({"store-selective-hits", "selective_hits",
                        "Uses after which write_through_selective writes an object", "cache"},
                       s, at(c, &store_options::selective_hits), 1u, 1000u, "uses"));

@@ -2,7 +2,8 @@
 # Installs the Debian 12 packages that mooncaf needs to build and run. Does nothing, quickly, where all are there.
 #
 #   examples/install_packages.sh            what the server needs
-#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Chromium, Prometheus, QEMU
+#   examples/install_packages.sh --tests    and what its tests need: clang for the fuzz targets, Chromium, Prometheus, QEMU,
+#                                           and PyPI's Mooncake Store in a folder of its own, to compare with
 #
 # Needs root or sudo only if something is missing.
 set -euo pipefail
@@ -11,7 +12,6 @@ build_tools=(g++ cmake ninja-build ccache mold pkg-config ca-certificates)
 libraries=(
   libcaf-dev           # actors
   librocksdb-dev       # SSD tier
-  libdnnl-dev          # matrix products on the host
   libssl-dev           # cluster secret, TLS of links and of the API
   libicu-dev           # tokenizer's Unicode
   libxxhash-dev        # block keys and checksums
@@ -24,18 +24,35 @@ libraries=(
 )
 script_tools=(openssl python3 python3-pip python3-venv unzip curl iproute2 procps)
 test_tools=(
-  clang-14 libclang-rt-14-dev  # fuzz targets
+  clang-14 libclang-rt-14-dev   # fuzz targets
+  clang-format-14 clang-tidy-14 # the form of the sources, and tests/nightly.sh
   chromium chromium-driver     # opens the live page, and pages of other origins
   prometheus                   # scrapes a cluster with our configuration
   qemu-system-x86 busybox-static kmod cpio rdma-core ibverbs-providers ibverbs-utils perftest  # RDMA in a virtual machine
 )
 
+# The Python package whose answers ours are compared with (tests/integration/store_reference.py). It provides the same
+# module names as ours, so it lies in a folder that no interpreter looks into by itself.
+reference=mooncake-transfer-engine-non-cuda==0.3.13.post1
+reference_folder=${XDG_CACHE_HOME:-$HOME/.cache}/mooncaf/reference-store
+install_reference() {
+  [[ ! -e $reference_folder/complete ]] || return 0
+  echo "- downloading $reference"
+  rm -rf "$reference_folder"
+  if python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$reference_folder" "$reference"; then
+    touch "$reference_folder/complete"
+  else
+    echo "install_packages: $reference cannot be installed; what compares with it will be skipped" >&2
+  fi
+}
+
 packages=("${build_tools[@]}" "${libraries[@]}" "${script_tools[@]}")
+at_end=true
 for argument in "$@"; do
   case "$argument" in
-    --tests) packages+=("${test_tools[@]}") ;;
+    --tests) packages+=("${test_tools[@]}"); at_end=install_reference ;;
     -h | --help)
-      sed -n '2,7s/^# \{0,1\}//p' "$0"
+      sed -n '2,8s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
@@ -60,6 +77,7 @@ for package in "${packages[@]}"; do
   [[ -n ${installed[$package]:-} ]] || missing+=("$package")
 done
 if ((${#missing[@]} == 0)); then
+  $at_end
   echo "all ${#packages[@]} packages are installed"
   exit 0
 fi
@@ -84,4 +102,5 @@ echo "- downloading and unpacking"
       Get:* | Setting\ up\ *) printf '  %s\n' "$line" ;;
     esac
   done
+$at_end
 echo "all ${#packages[@]} packages are installed"

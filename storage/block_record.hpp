@@ -17,7 +17,7 @@
 #include <string>
 
 #include "runtime/base/result.hpp"
-#include "storage/block_news.hpp"
+#include "runtime/base/block_name.hpp"
 
 namespace mooncaf {
 

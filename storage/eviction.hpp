@@ -1,32 +1,31 @@
 #pragma once
-// In which order KV blocks are given up: what there is to choose from. `prefix_tree.hpp` keeps to it.
+// In which order KV blocks and objects are given up: what there is to choose from. `prefix_tree.hpp` keeps to
+// it for blocks, `objects/eviction_order.hpp` for objects.
 
 #include <cstdint>
-#include <string_view>
+
+#include "runtime/base/words.hpp"
 
 namespace mooncaf {
 
-/// Order in which blocks are given up.
+/// Order in which blocks or objects are given up.
 enum class eviction_policy : std::uint8_t {
   lru,           ///< least recently used
   lfu,           ///< least frequently used, then least recently; the count is forgotten with the block
   length_aware,  ///< least frequently used, then latest in its request, then least recently
+  /// What is least likely to be wanted again for the recomputing that a byte of it saves. Of objects alone: a
+  /// block's cost is not told.
+  cost_aware,
 };
 
-constexpr std::string_view to_string(eviction_policy p) noexcept {
-  switch (p) {
-    case eviction_policy::lru:
-      return "lru";
-    case eviction_policy::lfu:
-      return "lfu";
-    case eviction_policy::length_aware:
-      return "length_aware";
-  }
-  return "unknown";
+constexpr auto words_of(eviction_policy) noexcept {
+  using enum eviction_policy;
+  return words<eviction_policy, 4>{
+      {{lru, "lru"}, {lfu, "lfu"}, {length_aware, "length_aware"}, {cost_aware, "cost_aware"}}};
 }
 
 struct eviction_options {
-  eviction_policy policy = eviction_policy::lru;
+  eviction_policy policy = eviction_policy::lru;  ///< not `cost_aware`
   /// A block with a resident child is never a victim, so that a prefix never gets a hole. Off only to
   /// compare.
   bool leaf_first = true;

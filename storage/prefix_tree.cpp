@@ -111,12 +111,12 @@ void prefix_tree::tell_change(handle h, tier_set before, tier_set after, storage
   using enum storage_tier;
   constexpr tier_set kept{dram, ssd};
   if (!before.empty() && !after.empty() && first_of(before) == first_of(after)) return;
-  auto what = block_event::kind::moved;
-  if (after.empty()) what = block_event::kind::removed;
-  else if (!before.meets(kept)) what = block_event::kind::stored;
+  auto what = block_change::moved;
+  if (after.empty()) what = block_change::removed;
+  else if (!before.meets(kept)) what = block_change::stored;
   // Half a story is worth less than none: the gap sends the reader to the snapshot, which has it all.
   if (pending_.size() >= pending_max_) pending_.clear();
-  pending_.push_back({++sequence_, what, after.empty() ? changed : first_of(after), name(h)});
+  pending_.push_back({name(h), what, after.empty() ? changed : first_of(after), ++sequence_});
 }
 
 block_snapshot prefix_tree::snapshot() const {
@@ -124,7 +124,7 @@ block_snapshot prefix_tree::snapshot() const {
   for (handle h = 0; h < nodes_.size(); ++h) {
     const auto s = shown(nodes_[h]);
     if (s.empty()) continue;
-    all.blocks.push_back({sequence_, block_event::kind::stored, first_of(s), name(h)});
+    all.blocks.push_back({name(h), block_change::stored, first_of(s), sequence_});
   }
   std::stable_sort(all.blocks.begin(), all.blocks.end(),
                    [](const auto& a, const auto& b) { return a.name.depth < b.name.depth; });

@@ -13,14 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/block_news.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/prefetch.hpp"
 #include "runtime/base/tag_index.hpp"
-#include "storage/block_news.hpp"
 #include "storage/eviction.hpp"
 #include "storage/victim_heap.hpp"
 
 namespace mooncaf {
+
+/// Which place a tier has in arrays and sets of them.
+constexpr std::size_t place_of(storage_tier t) noexcept { return static_cast<std::size_t>(t) - 1; }
 
 /// Some of the tiers.
 class tier_set {
@@ -35,7 +38,7 @@ class tier_set {
   constexpr tier_set with(storage_tier t, bool in) const noexcept {
     return of_bits(in ? bits_ | bit(t) : bits_ & ~bit(t));
   }
-  /// One bit for each, as `storage_tier` counts.
+  /// One bit for each.
   constexpr std::uint32_t bits() const noexcept { return bits_; }
   static constexpr tier_set of_bits(std::uint32_t bits) noexcept {
     tier_set out;
@@ -45,7 +48,7 @@ class tier_set {
   friend bool operator==(tier_set, tier_set) = default;
 
  private:
-  static constexpr std::uint32_t bit(storage_tier t) noexcept { return 1u << static_cast<unsigned>(t); }
+  static constexpr std::uint32_t bit(storage_tier t) noexcept { return 1u << place_of(t); }
   std::uint32_t bits_ = 0;
 };
 
@@ -86,8 +89,8 @@ class prefix_tree {
   ///                    comes again.
   tier& open(storage_tier t, eviction_options options = {}, tier_set gives_back = {});
   /// @pre open
-  tier& in(storage_tier t) noexcept { return tiers_[index_of(t)]; }
-  const tier& in(storage_tier t) const noexcept { return tiers_[index_of(t)]; }
+  tier& in(storage_tier t) noexcept { return tiers_[place_of(t)]; }
+  const tier& in(storage_tier t) const noexcept { return tiers_[place_of(t)]; }
   bool is_open(storage_tier t) const noexcept { return opened_.has(t); }
 
   /// What is known of the block, wherever it is, or of the one that follows it.
@@ -154,7 +157,6 @@ class prefix_tree {
 
  private:
   static constexpr std::size_t tier_count = 3;
-  static constexpr std::size_t index_of(storage_tier t) noexcept { return static_cast<std::size_t>(t); }
 
   /// What one tier knows of a block.
   struct share {
@@ -194,7 +196,7 @@ class prefix_tree {
   /// The blocks of one tier, and the next victim among them.
   class tier {
    public:
-    tier(prefix_tree& tree, storage_tier which) : tree_(&tree), which_(which), at_(index_of(which)) {}
+    tier(prefix_tree& tree, storage_tier which) : tree_(&tree), which_(which), at_(place_of(which)) {}
 
     /// Adds a block. One that is in no tier yet has been used once, at `now`; else its heat stays, but for a
     /// later `now`. `parent` is ignored for the first block of a prompt (depth 0), and where it is known.
@@ -364,8 +366,8 @@ class prefix_tree {
   std::vector<node> nodes_;  // by handle
   std::vector<handle> unused_;
   tag_index index_;
-  std::array<tier, tier_count> tiers_{tier{*this, storage_tier::device}, tier{*this, storage_tier::dram},
-                                      tier{*this, storage_tier::ssd}};
+  std::array<tier, tier_count> tiers_{tier{*this, storage_tier::dram}, tier{*this, storage_tier::ssd},
+                                      tier{*this, storage_tier::device}};
   tier_set opened_;
   std::uint64_t time_ = 0;
   tier_set told_;

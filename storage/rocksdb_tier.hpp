@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
-#include "storage/block_news.hpp"
+#include "runtime/base/block_name.hpp"
 
 namespace mooncaf {
 

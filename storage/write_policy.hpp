@@ -3,7 +3,8 @@
 // store acts on.
 
 #include <cstdint>
-#include <string_view>
+
+#include "runtime/base/words.hpp"
 
 namespace mooncaf {
 
@@ -14,16 +15,11 @@ enum class write_policy : std::uint8_t {
   write_through_selective,  ///< when it has been used `selective_hits` times; colder ones are dropped from
                             ///< DRAM
 };
-constexpr std::string_view to_string(write_policy p) noexcept {
-  switch (p) {
-    case write_policy::write_back:
-      return "write_back";
-    case write_policy::write_through:
-      return "write_through";
-    case write_policy::write_through_selective:
-      return "write_through_selective";
-  }
-  return "unknown";
+constexpr auto words_of(write_policy) noexcept {
+  using enum write_policy;
+  return words<write_policy, 3>{{{write_back, "write_back"},
+                                 {write_through, "write_through"},
+                                 {write_through_selective, "write_through_selective"}}};
 }
 constexpr bool writes_on_commit(write_policy p) noexcept { return p == write_policy::write_through; }
 /// @param uses  of the block so far, this one included.

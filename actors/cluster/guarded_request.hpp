@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "actors/wire.hpp"
+#include "actors/cluster/wire.hpp"
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {

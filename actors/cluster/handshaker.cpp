@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/log.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 

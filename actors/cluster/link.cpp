@@ -12,8 +12,8 @@
 #include "actors/cluster/link_middleman.hpp"
 #include "actors/cluster/node_identity.hpp"
 #include "actors/cluster/tcp_socket.hpp"
-#include "actors/log.hpp"
-#include "actors/wire.hpp"
+#include "actors/cluster/wire.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/wire.hpp"
+#include "actors/cluster/wire.hpp"
 
 namespace mooncaf {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "actors/log.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 

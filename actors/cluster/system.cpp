@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/wire.hpp"
+#include "actors/cluster/wire.hpp"
 
 namespace mooncaf {
 

@@ -1,12 +1,12 @@
 #pragma once
-// What Prometheus scrapes from one process: mooncaf's own names, and vLLM's, which dashboards and routers
-// know.
+// What Prometheus scrapes from one process: the values of the series that runtime/base/series.hpp lists.
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "runtime/base/device_kv_stats.hpp"
+#include "runtime/base/series.hpp"
 #include "runtime/base/units.hpp"
 
 namespace mooncaf {
@@ -29,39 +29,20 @@ class metrics {
   void request_over(const std::string& outcome, duration elapsed);
   /// Prompt tokens that were computed for a request that decode refused.
   void prefill_wasted(std::uint32_t tokens);
-  /// Requests of this gateway that have no place yet.
-  void set_queued(double requests);
-
-  // ---- state, set once per report ----
-  void set_running(double requests);
-  void set_waiting(double requests);
-  void set_cache_usage(double share);  ///< of slots that are neither free nor evictable, [0, 1]
-  /// Blocks of this process's shard in a state: "free", "reserved", "committed", "pinned", "private",
-  /// "quarantined", "withheld", "ssd".
-  void set_blocks(const std::string& state, double count);
   /// A worker's device failed. @param role  "prefill" or "decode".
   void device_failed(const std::string& role);
-  /// Of a device with memory of its own.
-  void set_device_kv(const device_kv_stats& s);
-  /// The SSD tier. @param what  "repaired" (1: files were moved aside at start), "absent" (1: it could not be
-  /// opened, blocks live in memory alone), "refuses_writes" (1: now) or "write_failures" (since the start).
-  void set_ssd(const std::string& what, double value);
-  /// Totals since the start that somebody else counts.
-  void set_hits(const std::string& tier, double blocks);
-  void set_transferred(const std::string& path, double bytes);
-  /// What transfers to a peer cost, learned.
-  void set_link(const std::string& peer, const std::string& path, double bytes_per_s, double latency_s);
-  void set_ssd_read(double bytes_per_s);
-  /// @param what  "bytes", "slices", "retries" or "failures" of an RDMA rail.
-  void set_rail(const std::string& rail, const std::string& what, double total);
-  void set_rail_state(const std::string& rail, bool up, double mean_latency_s);
+
+  /// What was counted elsewhere: a gauge has this value; a counter grows by what the total grew since the last
+  /// call, and not at all if it fell (a peer left, and its share with it).
+  /// @param labels  values of the series' labels, in their order.
+  void set(series of, double value, const std::vector<std::string>& labels = {});
 
   /// Everything in Prometheus's text format.
   std::string text() const;
 
  private:
-  struct families;
-  std::unique_ptr<families> f_;
+  struct registered;
+  std::unique_ptr<registered> r_;
 };
 
 }  // namespace mooncaf

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view prefix = "store-";
 
-sim::argument argument_of(const config::declaration& d, options& into) {
-  sim::argument a;
+cli::argument argument_of(const config::declaration& d, options& into) {
+  cli::argument a;
   a.name = d.name.substr(prefix.size());
   a.placeholder = d.placeholder;
   const auto usual = d.show(default_options());
@@ -27,28 +27,14 @@ sim::argument argument_of(const config::declaration& d, options& into) {
   return a;
 }
 
-eviction_rule rule_of(store_eviction_choice chosen) {
-  switch (chosen) {
-    case store_eviction_choice::lru:
-      return eviction_rule::lru;
-    case store_eviction_choice::lfu:
-      return eviction_rule::lfu;
-    case store_eviction_choice::length_aware:
-      return eviction_rule::length_aware;
-    case store_eviction_choice::cost_aware:
-      break;
-  }
-  return eviction_rule::cost_aware;
-}
-
 }  // namespace
 
-sim::argument argument_of(std::string_view declared, options& into) {
+cli::argument argument_of(std::string_view declared, options& into) {
   return argument_of(*config::find_option(declared), into);
 }
 
-std::vector<sim::argument> directory_arguments(options& into) {
-  std::vector<sim::argument> all;
+std::vector<cli::argument> directory_arguments(options& into) {
+  std::vector<cli::argument> all;
   for (const auto& d : config::declarations())
     if (d.section == "store" && d.roles == "conductor" && d.name != "store-listen")
       all.push_back(argument_of(d, into));
@@ -58,7 +44,7 @@ std::vector<sim::argument> directory_arguments(options& into) {
 result<directory_server_options> directory_settings(const store_options& chosen) {
   directory_server_options o;
   o.table.lease = chosen.lease;
-  o.table.eviction = rule_of(chosen.eviction);
+  o.table.eviction = chosen.eviction;
   o.table.high_watermark = chosen.high_watermark;
   o.table.low_watermark = chosen.low_watermark;
   o.table.hot_reads_per_s = chosen.hot_reads_per_s;

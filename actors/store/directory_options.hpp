@@ -4,18 +4,18 @@
 #include <string_view>
 #include <vector>
 
+#include "config/command_line.hpp"
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/sim/cli/arguments.hpp"
-#include "storage/objects/directory_server.hpp"
+#include "storage/objects/directory/directory_server.hpp"
 
 namespace mooncaf::store {
 
 /// An option of a process of the cluster as `mooncaf store` takes it: without the "store-" before its name.
 /// @param into  where it puts its value; must outlive it.
-sim::argument argument_of(std::string_view declared, options& into);
+cli::argument argument_of(std::string_view declared, options& into);
 /// All that the conductor's directory takes, but for its address.
-std::vector<sim::argument> directory_arguments(options& into);
+std::vector<cli::argument> directory_arguments(options& into);
 
 /// What a directory is started with, but for address and key. Reads the tenants' file.
 /// @error those of `load_tenants`

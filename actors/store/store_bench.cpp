@@ -144,13 +144,13 @@ void print_row(const sim::console& io, const char* what, const json& f) {
 int measure(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   double seconds = 1;
-  sim::command_line line{"mooncaf store bench [options]",
+  cli::command_line line{"mooncaf store bench [options]",
                          "Rates and times of the store, from this process. Writes and removes keys that "
                          "begin with mooncaf-bench-.",
                          {},
                          {}};
   line.arguments = common.list();
-  line.arguments.push_back(sim::seconds("time", "for each figure", seconds, 0.01, 600));
+  line.arguments.push_back(cli::seconds("time", "for each figure", seconds, 0.01, 600));
   if (const auto status = begin(line, args, io)) return *status;
   const auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);

@@ -4,19 +4,19 @@
 #include <map>
 
 #include "config/value.hpp"
-#include "storage/objects/tenant_token.hpp"
+#include "storage/objects/wire/tenant_token.hpp"
 #include "transport/net/secret.hpp"
 
 namespace mooncaf::store {
 
-std::vector<sim::argument> common_arguments::list() {
-  return {sim::text("directory", "HOST:PORT", "where the directory listens, 127.0.0.1:7460 by default",
+std::vector<cli::argument> common_arguments::list() {
+  return {cli::text("directory", "HOST:PORT", "where the directory listens, 127.0.0.1:7460 by default",
                     directory),
-          sim::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
+          cli::text("cluster-secret-file", "FILE", "the cluster's secret; the user's own by default",
                     secret_file),
-          sim::text("token-file", "FILE",
+          cli::text("token-file", "FILE",
                     "a tenant's token: its objects alone, in place of the cluster's secret", token_file),
-          sim::flag("json", "JSON on standard output", json)};
+          cli::flag("json", "JSON on standard output", json)};
 }
 
 result<directory_address> common_arguments::address() const {
@@ -55,11 +55,11 @@ int complain(const sim::console& io, const error& why, int status) {
   return status;
 }
 
-std::optional<int> begin(sim::command_line& line, std::span<const std::string> args, const sim::console& io) {
-  const auto read = sim::parse(line, args);
+std::optional<int> begin(cli::command_line& line, std::span<const std::string> args, const sim::console& io) {
+  const auto read = cli::parse(line, args);
   if (!read) return complain(io, read.error(), 2);
-  if (*read == sim::parsed::run) return std::nullopt;
-  sim::print_help(line, io.out);
+  if (*read == cli::parsed::run) return std::nullopt;
+  cli::print_help(line, io.out);
   return 0;
 }
 

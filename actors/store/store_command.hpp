@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "config/command_line.hpp"
 #include "config/defaults.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
 
 namespace mooncaf::store {
 
@@ -27,7 +27,7 @@ struct common_arguments {
   std::string directory{default_directory};
   std::string secret_file, token_file;
   bool json = false;
-  std::vector<sim::argument> list();
+  std::vector<cli::argument> list();
   /// The directory's address with the key that this cluster's store uses.
   result<directory_address> address() const;
   /// @param everyone  the objects of all tenants, under the store's own names for them (`key_scope`).
@@ -36,7 +36,7 @@ struct common_arguments {
 
 int complain(const sim::console& io, const error& why, int status);
 /// Reads the options. @returns nothing to go on, else the status to end with.
-std::optional<int> begin(sim::command_line& line, std::span<const std::string> args, const sim::console& io);
+std::optional<int> begin(cli::command_line& line, std::span<const std::string> args, const sim::console& io);
 /// A value with its unit: "1.5 GiB".
 std::string readable(std::uint64_t bytes);
 

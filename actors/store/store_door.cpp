@@ -8,13 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "actors/http/api_keys.hpp"
-#include "actors/http/web_guard.hpp"
 #include "actors/http/work_pool.hpp"
 #include "actors/store/door_request.hpp"
 #include "actors/store/store_metrics.hpp"
 #include "actors/store/store_page.hpp"
-#include "storage/objects/tenant_token.hpp"
+#include "runtime/api/api_keys.hpp"
+#include "runtime/api/web_guard.hpp"
+#include "runtime/pages/pages.hpp"
+#include "storage/objects/wire/tenant_token.hpp"
 
 namespace mooncaf::store {
 
@@ -174,7 +175,7 @@ class store_door::impl {
     }
     if (r.method != "GET" && r.method != "HEAD") return say(out, 405, "GET it");
     if (r.path == "/store")
-      return out.respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{store_page()});
+      return out.respond(200, {{"Content-Type", "text/html; charset=utf-8"}}, std::string{pages::store});
     if (r.path == "/store/figures") {
       const auto seen = look_at(store);
       if (!seen) return say(out, 503, "the directory does not answer");

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "actors/http/http_server.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
 
 namespace mooncaf::store {
 

@@ -163,7 +163,7 @@ std::string metrics_text(const directory_figures& figures,
   const auto by_segment = [&](std::string_view name, std::string_view help, bool capacity, bool own_name) {
     e.family(name, "gauge", help);
     for (const auto& s : segments) {
-      if (!own_name && s.view.kind != medium::dram) continue;  // which theirs does not count there
+      if (!own_name && s.view.kind != storage_tier::dram) continue;  // which theirs does not count there
       auto labels = label("segment", s.view.name);
       if (own_name)
         labels += "," + label("host", s.view.host) + "," + label("medium", to_string(s.view.kind));
@@ -175,7 +175,7 @@ std::string metrics_text(const directory_figures& figures,
   e.family("mooncaf_store_segment_withheld_bytes", "gauge",
            "Memory of a segment that its lender uses for KV blocks meanwhile; not in its capacity.");
   for (const auto& s : segments)
-    if (s.view.kind == medium::dram)
+    if (s.view.kind == storage_tier::dram)
       e.sample(s.view.withheld_bytes, label("segment", s.view.name) + "," + label("host", s.view.host));
   by_segment("segment_total_capacity_bytes", "As Mooncake's master has it: memory of a segment.", true,
              false);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
 
 namespace mooncaf::store {
 

@@ -4,20 +4,21 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/store/store_command.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 namespace mooncaf::store {
 
 int drain_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool undo = false;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store drain SEGMENT [options]",
       "Moves all objects of a segment to others, as far as there is room that is free, and places "
       "none there any more; then its process can be stopped.",
       {},
       {}};
   line.arguments = common.list();
-  line.arguments.push_back(sim::flag("undo", "objects may be placed there again", undo));
+  line.arguments.push_back(cli::flag("undo", "objects may be placed there again", undo));
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.size() != 1) return complain(io, {ec::invalid_argument, "drain takes a SEGMENT"}, 2);
   const auto store = common.connect(true);  // what lies there is anybody's
@@ -44,15 +45,15 @@ int place_replicas(std::span<const std::string> args, const sim::console& io) {
   put_policy policy;
   std::string to;
   policy.replicas = 0;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store replicas KEY… [options]",
       "Copies objects to other places and gives up those where they are; nobody makes way.",
       {},
       {}};
   line.arguments = common.list();
-  line.arguments.push_back(sim::whole("number", "copies, each on another segment; 0: as many as there are",
+  line.arguments.push_back(cli::whole("number", "copies, each on another segment; 0: as many as there are",
                                       policy.replicas, 0, object_table::replicas_max));
-  line.arguments.push_back(sim::text("to", "SEGMENT", "where the first is to lie, if there is room", to));
+  line.arguments.push_back(cli::text("to", "SEGMENT", "where the first is to lie, if there is room", to));
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.empty()) return complain(io, {ec::invalid_argument, "replicas takes KEYs"}, 2);
   if (!to.empty()) policy.preferred.push_back(to);

@@ -6,6 +6,7 @@
 
 #include "actors/store/store_command.hpp"
 #include "runtime/base/host_place.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 namespace mooncaf::store {
 
@@ -25,7 +26,7 @@ int failed(const sim::console& io, const std::string& key, store_code code) {
                   1);
 }
 
-std::vector<sim::argument> with(common_arguments& common, std::vector<sim::argument> more) {
+std::vector<cli::argument> with(common_arguments& common, std::vector<cli::argument> more) {
   auto all = common.list();
   for (auto& a : more) all.push_back(std::move(a));
   return all;
@@ -69,20 +70,20 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
   put_policy policy;
   std::string parent, group;
   double ttl = 0, cost = 0;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store put KEY [FILE] [options]", "Stores a file, or standard input, under a key.", {}, {}};
   line.arguments =
-      with(common, {sim::whole("replicas", "copies, each on another segment", policy.replicas, 1,
+      with(common, {cli::whole("replicas", "copies, each on another segment", policy.replicas, 1,
                                object_table::replicas_max),
-                    sim::flag("hard-pin", "never evicted", policy.hard_pin),
-                    sim::flag("soft-pin", "evicted last", policy.soft_pin),
-                    sim::text("group", "NAME", "leased and evicted together with the others of it", group),
-                    sim::text("parent", "KEY", "without it this one is useless: it leaves later", parent),
-                    sim::real("cost",
+                    cli::flag("hard-pin", "never evicted", policy.hard_pin),
+                    cli::flag("soft-pin", "evicted last", policy.soft_pin),
+                    cli::text("group", "NAME", "leased and evicted together with the others of it", group),
+                    cli::text("parent", "KEY", "without it this one is useless: it leaves later", parent),
+                    cli::real("cost",
                               "of making it again, in any unit that all writers agree on; 0: "
                               "not known",
                               cost, 0, 1e30),
-                    sim::seconds("ttl", "gone after this long; 0 for no limit", ttl, 0, 1e9)});
+                    cli::seconds("ttl", "gone after this long; 0 for no limit", ttl, 0, 1e9)});
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.empty() || line.words.size() > 2)
     return complain(io, {ec::invalid_argument, "put takes a KEY and a FILE"}, 2);
@@ -109,7 +110,7 @@ int put_object(std::span<const std::string> args, const sim::console& io) {
 
 int get_object(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store get KEY [FILE] [options]", "Writes an object to a file, or to standard output.", {}, {}};
   line.arguments = common.list();
   if (const auto status = begin(line, args, io)) return *status;
@@ -141,7 +142,7 @@ int get_object(std::span<const std::string> args, const sim::console& io) {
 
 int stat_objects(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  sim::command_line line{"mooncaf store stat [KEY…] [options]",
+  cli::command_line line{"mooncaf store stat [KEY…] [options]",
                          "Size and places of objects; without a key, of the whole store.",
                          {},
                          {}};
@@ -231,12 +232,12 @@ int stat_objects(std::span<const std::string> args, const sim::console& io) {
 int list_objects(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::uint32_t limit = 1000;
-  sim::command_line line{"mooncaf store ls [EXPRESSION] [options]",
+  cli::command_line line{"mooncaf store ls [EXPRESSION] [options]",
                          "Objects in no order, all or those in whose key the expression is found.",
                          {},
                          {}};
   line.arguments = with(
-      common, {sim::whole("limit", "at most so many, 1000 by default", limit, 1, store_wire::batch_max)});
+      common, {cli::whole("limit", "at most so many, 1000 by default", limit, 1, store_wire::batch_max)});
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.size() > 1) return complain(io, {ec::invalid_argument, "ls takes one EXPRESSION"}, 2);
   const auto store = common.connect();
@@ -262,11 +263,11 @@ int remove_objects(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool force = false;
   std::string pattern;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store rm KEY… | --matching EXPRESSION [options]", "Removes objects.", {}, {}};
   line.arguments =
-      with(common, {sim::flag("force", "although they are in use, or pinned", force),
-                    sim::text("matching", "EXPRESSION", "all in whose key it is found; . for all", pattern)});
+      with(common, {cli::flag("force", "although they are in use, or pinned", force),
+                    cli::text("matching", "EXPRESSION", "all in whose key it is found; . for all", pattern)});
   if (const auto status = begin(line, args, io)) return *status;
   if (line.words.empty() == pattern.empty())
     return complain(io, {ec::invalid_argument, "rm takes KEYs, or --matching"}, 2);
@@ -292,7 +293,7 @@ int remove_objects(std::span<const std::string> args, const sim::console& io) {
 
 int list_segments(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store segments [options]", "The memory that is lent, and how full it is.", {}, {}};
   line.arguments = common.list();
   if (const auto status = begin(line, args, io)) return *status;

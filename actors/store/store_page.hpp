@@ -1,16 +1,13 @@
 #pragma once
-// The page of the store at `/store`: one file, no external asset, polls `/store/figures`.
+// What `/store/figures` tells the page of the store (`runtime/pages/store.html`) and `mooncaf store top`.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
 
 namespace mooncaf::store {
-
-std::string_view store_page() noexcept;
 
 /// The store at one moment.
 struct store_picture {

@@ -8,24 +8,24 @@
 #include <utility>
 
 #include "actors/cluster/shutdown.hpp"
-#include "actors/exit_codes.hpp"
-#include "actors/log.hpp"
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_door.hpp"
+#include "config/exit_codes.hpp"
 #include "config/value.hpp"
 #include "runtime/base/host_place.hpp"
+#include "runtime/log/log.hpp"
 #include "storage/memory_room.hpp"
-#include "storage/objects/directory_shards.hpp"
-#include "storage/objects/rocksdb_object_disk.hpp"
-#include "storage/objects/segment_lender.hpp"
+#include "storage/objects/directory/directory_shards.hpp"
+#include "storage/objects/disk/rocksdb_object_disk.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
 #include "transport/net/secret.hpp"
 
 namespace mooncaf::store {
 
 namespace {
 
-std::vector<sim::argument> joined(std::vector<sim::argument> first, std::vector<sim::argument> second) {
+std::vector<cli::argument> joined(std::vector<cli::argument> first, std::vector<cli::argument> second) {
   for (auto& a : second) first.push_back(std::move(a));
   return first;
 }
@@ -70,10 +70,10 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::string listen{default_directory};
   auto chosen = default_options();
-  sim::command_line line{"mooncaf store directory [options]", "Knows where every object is.", {}, {}};
-  line.arguments = joined({sim::text("listen", "HOST:PORT",
+  cli::command_line line{"mooncaf store directory [options]", "Knows where every object is.", {}, {}};
+  line.arguments = joined({cli::text("listen", "HOST:PORT",
                                      "where clients and lenders connect, 127.0.0.1:7460 by default", listen),
-                           sim::text("cluster-secret-file", "FILE",
+                           cli::text("cluster-secret-file", "FILE",
                                      "the cluster's secret; the user's own by default", common.secret_file)},
                           directory_arguments(chosen));
   if (const auto status = begin(line, args, io)) return *status;
@@ -101,24 +101,24 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
   door_options options;
   std::string listen = "127.0.0.1:7461", token_file;
   bool tenants = false;
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store door [options]",
       "The store over HTTP: /objects/KEY, /segments, /get_all_segments, /metrics, /health.",
       {},
       {}};
   auto own = common.list();
-  std::erase_if(own, [](const sim::argument& a) { return a.name == "json" || a.name == "token-file"; });
+  std::erase_if(own, [](const cli::argument& a) { return a.name == "json" || a.name == "token-file"; });
   line.arguments = joined(
       std::move(own),
-      {sim::text("listen", "HOST:PORT", "where it answers, 127.0.0.1:7461 by default", listen),
-       sim::text("token-file", "FILE", "its first line is what clients must bring: Authorization: Bearer …",
+      {cli::text("listen", "HOST:PORT", "where it answers, 127.0.0.1:7461 by default", listen),
+       cli::text("token-file", "FILE", "its first line is what clients must bring: Authorization: Bearer …",
                  token_file),
-       sim::text("tls-certificate-file", "FILE",
+       cli::text("tls-certificate-file", "FILE",
                  "PEM file with the door's certificate and those that signed it; the door is then HTTPS",
                  options.tls_certificate_file),
-       sim::text("tls-key-file", "FILE", "PEM file with that certificate's private key",
+       cli::text("tls-key-file", "FILE", "PEM file with that certificate's private key",
                  options.tls_key_file),
-       sim::flag("tenants", "take tenants' tokens, too: who brings one has that tenant's objects", tenants)});
+       cli::flag("tenants", "take tenants' tokens, too: who brings one has that tenant's objects", tenants)});
   if (const auto status = begin(line, args, io)) return *status;
   const auto at = config::parse_endpoint(listen);
   if (!at) return complain(io, {ec::invalid_argument, "--listen: '" + listen + "' is not HOST:PORT"}, 2);
@@ -152,31 +152,31 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
                      defaults::store::promote_hits};
   bool no_tcp = false, page_cache = false;
   auto chosen = default_options();
-  sim::command_line line{
+  cli::command_line line{
       "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
   line.arguments = joined(
       common.list(),
-      {sim::text("size", "SIZE", "how much, such as 4GiB; 1GiB by default", size),
-       sim::text("name", "NAME", "of the segment, unique in the store", name),
-       sim::text("data-listen", "HOST:PORT", "where other hosts read and write it, 127.0.0.1:0 by default",
+      {cli::text("size", "SIZE", "how much, such as 4GiB; 1GiB by default", size),
+       cli::text("name", "NAME", "of the segment, unique in the store", name),
+       cli::text("data-listen", "HOST:PORT", "where other hosts read and write it, 127.0.0.1:0 by default",
                  listen),
-       sim::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
+       cli::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
                  advertise),
        argument_of("store-gate-port", chosen), argument_of("store-location", chosen),
-       sim::flag("local-only", "serve processes of this host alone", no_tcp),
-       sim::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
-       sim::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
-       sim::choice("write-policy",
+       cli::flag("local-only", "serve processes of this host alone", no_tcp),
+       cli::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
+       cli::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
+       cli::choice("write-policy",
                    "when an object goes to SSD: when it leaves the memory, at once, or after some uses",
-                   {"write_back", "write_through", "write_through_selective"}, policy.write),
-       sim::whole("selective-hits", "uses after which write_through_selective writes, 2 by default",
+                   policy.write),
+       cli::whole("selective-hits", "uses after which write_through_selective writes, 2 by default",
                   policy.save_hits, 1, 1000),
-       sim::whole("promote-hits",
+       cli::whole("promote-hits",
                   "uses after which an object that was read from SSD stays in memory, 2 by default",
                   policy.promote_hits, 1, 1000),
-       sim::flag("page-cache", "read and write the SSD through the page cache", page_cache)});
+       cli::flag("page-cache", "read and write the SSD through the page cache", page_cache)});
   std::erase_if(line.arguments,
-                [](const sim::argument& a) { return a.name == "json" || a.name == "token-file"; });
+                [](const cli::argument& a) { return a.name == "json" || a.name == "token-file"; });
   if (const auto status = begin(line, args, io)) return *status;
   const auto bytes = config::parse_size(size);
   if (!bytes || *bytes == 0)

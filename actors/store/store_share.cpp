@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "actors/log.hpp"
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
 #include "actors/store/store_metrics.hpp"
 #include "runtime/base/host_place.hpp"
+#include "runtime/log/log.hpp"
 
 namespace mooncaf {
 

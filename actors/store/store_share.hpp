@@ -11,9 +11,9 @@
 
 #include "config/options.hpp"
 #include "runtime/base/result.hpp"
-#include "storage/objects/directory_shards.hpp"
-#include "storage/objects/segment_lender.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
+#include "storage/objects/directory/directory_shards.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
 
 namespace mooncaf {
 

@@ -8,7 +8,7 @@ namespace mooncaf::store {
 
 int list_tenants(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  sim::command_line line{"mooncaf store tenants [options]",
+  cli::command_line line{"mooncaf store tenants [options]",
                          "Who has a part of the store, how much of it, and what may be had.",
                          {},
                          {}};

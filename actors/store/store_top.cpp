@@ -181,14 +181,14 @@ int watch_store(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   bool once = false;
   double interval = 1;
-  sim::command_line line{"mooncaf store top [options]",
+  cli::command_line line{"mooncaf store top [options]",
                          "What happens in the store: segments, rates, the objects that are read most.",
                          {},
                          {}};
   line.arguments = common.list();
-  line.arguments.push_back(sim::flag("once", "one picture, of two looks one interval apart", once));
+  line.arguments.push_back(cli::flag("once", "one picture, of two looks one interval apart", once));
   line.arguments.push_back(
-      sim::seconds("interval", "from one picture to the next, 1s by default", interval, 0.1, 3600));
+      cli::seconds("interval", "from one picture to the next, 1s by default", interval, 0.1, 3600));
   if (const auto status = begin(line, args, io)) return *status;
   const auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);

@@ -5,7 +5,7 @@
 
 #include "config/toml.hpp"
 #include "config/value.hpp"
-#include "storage/objects/tenant_token.hpp"
+#include "storage/objects/wire/tenant_token.hpp"
 #include "transport/net/kept_file.hpp"
 
 namespace mooncaf::store {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
-#include "storage/objects/directory_server.hpp"
+#include "storage/objects/directory/directory_server.hpp"
 
 namespace mooncaf::store {
 

@@ -14,11 +14,17 @@
 
 #include "runtime/base/block_pieces.hpp"
 #include "runtime/base/hash.hpp"
+#include "runtime/base/words.hpp"
 
 namespace mooncaf {
 
 /// Element type of cached keys and values.
 enum class kv_dtype : std::uint8_t { f16 = 1, f32 = 2 };
+
+constexpr auto words_of(kv_dtype) noexcept {
+  using enum kv_dtype;
+  return words<kv_dtype, 2>{{{f16, "f16"}, {f32, "f32"}}};
+}
 
 constexpr std::size_t size_bytes(kv_dtype t) noexcept { return t == kv_dtype::f16 ? 2 : 4; }
 
@@ -36,6 +42,12 @@ enum class page_order : std::uint8_t {
   /// are layers, which SSD gets gathered and network one by one.
   layer_first = 2,
 };
+
+constexpr auto words_of(page_order) noexcept {
+  using enum page_order;
+  return words<page_order, 3>{
+      {{page_first_direct, "page_first_direct"}, {page_first, "page_first"}, {layer_first, "layer_first"}}};
+}
 
 /// Bytes from one to the next in memory; a row of `head_dim` numbers is in one piece.
 struct page_strides {
@@ -98,7 +110,7 @@ struct kv_layout {
   friend std::string to_string(const kv_layout& l) {
     return std::to_string(l.n_layers) + " layers x " + std::to_string(l.n_kv_heads) + " KV heads x " +
            std::to_string(l.head_dim) + " dims, blocks of " + std::to_string(l.block_tokens) + " tokens, " +
-           (l.dtype == kv_dtype::f16 ? "f16" : "f32") + ", layout v" + std::to_string(version) +
+           std::string{to_string(l.dtype)} + ", layout v" + std::to_string(version) +
            (l.shared ? ", values in their keys" : "") +
            (l.pages == page_order::page_first    ? ", pages by token"
             : l.pages == page_order::layer_first ? ", pages by layer"

@@ -59,11 +59,11 @@ std::optional<kv_residency::place> kv_residency::expect(const wish& w) {
   if (staying_ + blocks_for(w.end) + spare_ > blocks()) return std::nullopt;
   auto own = w;
   own.may_stay = false;
-  const auto place = take(own);
-  if (!place) return std::nullopt;
-  tickets_.at(place->ticket).expected = true;
-  staying_ += static_cast<std::uint32_t>(place->blocks.size());
-  return place;
+  const auto taken_now = take(own);
+  if (!taken_now) return std::nullopt;
+  tickets_.at(taken_now->ticket).expected = true;
+  staying_ += static_cast<std::uint32_t>(taken_now->blocks.size());
+  return taken_now;
 }
 
 /// With what it kept, and more.
@@ -235,9 +235,9 @@ std::optional<kv_residency::write> kv_residency::next_write(std::uint32_t ahead)
   w.id = next_write_++;
   auto& blocks = writes_[w.id] = chain_to(wanted);
   for (const auto block : blocks) {
-    const auto place = cells_[block].place;
+    const auto handle = cells_[block].place;
     set_writing(block, true);
-    w.chain.push_back({tree_->key(place), tree_->parent_key(place), tree_->depth(place), block});
+    w.chain.push_back({tree_->key(handle), tree_->parent_key(handle), tree_->depth(handle), block});
   }
   return w;
 }
@@ -262,9 +262,9 @@ std::uint32_t kv_residency::want(std::span<const block_key> keys, std::uint32_t 
 }
 
 void kv_residency::miss(std::uint32_t block) {
-  const auto place = cells_[block].place;
-  if (offered_ && !tree_->shown(place).meets({storage_tier::dram, storage_tier::ssd}))
-    order_.set_written(place, false);
+  const auto handle = cells_[block].place;
+  if (offered_ && !tree_->shown(handle).meets({storage_tier::dram, storage_tier::ssd}))
+    order_.set_written(handle, false);
 }
 
 /// The coldest of those that nobody is writing and nobody else has, if it is among the `count` that leave

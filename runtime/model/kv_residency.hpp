@@ -13,6 +13,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "storage/prefix_tree.hpp"
+#include "storage/write_policy.hpp"
 
 namespace mooncaf {
 
@@ -20,6 +21,11 @@ namespace mooncaf {
 struct device_write_rule {
   bool through = true;     ///< the host's memory gets it at once
   std::uint32_t hits = 0;  ///< else: when so many requests have used it; 0: before it leaves the device
+
+  /// @param selective_hits  of `write_through_selective`.
+  static constexpr device_write_rule of(write_policy policy, std::uint32_t selective_hits) noexcept {
+    return {writes_on_commit(policy), policy == write_policy::write_through_selective ? selective_hits : 0};
+  }
 
   /// So many of a device's blocks are kept free of what is nowhere else: what a burst needs is written by
   /// then.

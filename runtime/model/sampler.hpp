@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "gpu/token_choice.hpp"
+#include "runtime/base/finish_reason.hpp"
 #include "runtime/model/sampling_params.hpp"
 #include "runtime/model/token_constraint.hpp"
 
 namespace mooncaf {
-
-enum class finish_reason : std::uint8_t { none = 0, stop = 1, length = 2 };
 
 /// Whether a request ends with its `output_count`-th token (counted from 1), which is `id`. Stop strings are
 /// the business of `stop_matcher`. An end token counts as stop even when it is also the last allowed one;

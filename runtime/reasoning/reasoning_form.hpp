@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "runtime/base/words.hpp"
+
 namespace mooncaf {
 
 enum class reasoning_form : std::uint8_t {
@@ -13,6 +15,11 @@ enum class reasoning_form : std::uint8_t {
   mistral,  ///< [THINK]…[/THINK]
   harmony   ///< gpt-oss: messages of an answer, each in its channel: analysis, then final
 };
+
+constexpr auto words_of(reasoning_form) noexcept {
+  using enum reasoning_form;
+  return words<reasoning_form, 3>{{{think, "think"}, {mistral, "mistral"}, {harmony, "harmony"}}};
+}
 
 struct reasoning_marks {
   std::string_view open, close;

@@ -5,8 +5,8 @@
 
 namespace mooncaf {
 
-std::vector<chain_block> chain_of(const work_order& job) {
-  std::vector<chain_block> out;
+std::vector<block_name> chain_of(const work_order& job) {
+  std::vector<block_name> out;
   out.reserve(job.keys.size());
   auto parent = job.root;
   for (const auto& key : job.keys) {
@@ -16,7 +16,7 @@ std::vector<chain_block> chain_of(const work_order& job) {
   return out;
 }
 
-block_claim::block_claim(attempt_id id, std::vector<chain_block> chain, std::uint32_t reusable,
+block_claim::block_claim(attempt_id id, std::vector<block_name> chain, std::uint32_t reusable,
                          std::uint32_t total)
     : id_(id),
       chain_(std::move(chain)),
@@ -70,6 +70,12 @@ fetch_plan block_claim::fetch(node_id source, std::uint32_t until, std::int64_t 
   return plan;
 }
 
+void block_claim::extend(const block_key& key, const block_key& root) {
+  const auto& parent = chain_.empty() ? root : chain_.back().key;
+  chain_.push_back({key, parent, static_cast<std::uint32_t>(chain_.size())});
+  checksums_.push_back(0);
+}
+
 std::vector<commit_item> block_claim::adopt(const remote_blocks& got) {
   std::vector<std::uint64_t> sums;
   for (const auto& block : got.blocks) sums.push_back(block.checksum);
@@ -82,7 +88,7 @@ std::vector<commit_item> block_claim::name(std::uint32_t first, std::span<const 
   for (std::size_t i = first; i < last; ++i) {
     const auto& block = chain_[i];
     checksums_[i] = checksums[i - first];
-    out.push_back({slots_[i], block.key, block.parent, block.depth, checksums_[i]});
+    out.push_back({slots_[i], block, checksums_[i]});
   }
   return out;
 }

@@ -17,15 +17,8 @@
 
 namespace mooncaf {
 
-/// A block and its place in its chain.
-struct chain_block {
-  block_key key;
-  block_key parent;
-  std::uint32_t depth = 0;
-};
-
 /// The full blocks of a job.
-std::vector<chain_block> chain_of(const work_order& job);
+std::vector<block_name> chain_of(const work_order& job);
 
 /// A question to the shard: pin the leading run of `keys`.
 struct pin_order {
@@ -42,7 +35,7 @@ class block_claim {
   /// @param chain     names of the full blocks, in order.
   /// @param reusable  leading ones that may be taken from elsewhere; the others are made here.
   /// @param total     blocks in all; one behind the chain may be partly filled, and has no name.
-  block_claim(attempt_id id, std::vector<chain_block> chain, std::uint32_t reusable, std::uint32_t total);
+  block_claim(attempt_id id, std::vector<block_name> chain, std::uint32_t reusable, std::uint32_t total);
 
   const attempt_id& id() const noexcept { return id_; }
   std::uint64_t owner() const noexcept { return id_.owner(); }
@@ -62,6 +55,8 @@ class block_claim {
   /// The fetch is over; nothing arrives any more.
   void fetched() noexcept { loading_ = false; }
   bool loading() const noexcept { return loading_; }
+  /// One more block was made here behind those that have a name.
+  void extend(const block_key& key, const block_key& root);
   /// What to commit of fetched blocks, which were verified.
   std::vector<commit_item> adopt(const remote_blocks& got);
   /// What to commit of blocks that were made, or received, here: [first, first + checksums.size()).
@@ -78,7 +73,7 @@ class block_claim {
 
  private:
   attempt_id id_;
-  std::vector<chain_block> chain_;
+  std::vector<block_name> chain_;
   std::uint32_t reusable_ = 0;
   std::uint32_t total_ = 0;
   std::uint32_t turn_ = 0;

@@ -34,7 +34,7 @@ class token_sink {
   /// One more token. @returns false if no more are wanted: a stop string was found, or the client is gone.
   virtual bool token(const sampled_token& token) = 0;
   /// The answer is complete. `reason` is `stop` if `token` returned false.
-  virtual void finished(finish_kind reason, const generation_report& report) = 0;
+  virtual void finished(finish_reason reason, const generation_report& report) = 0;
   /// There will be no answer. @param retry_after  a hint for the client; zero: none.
   virtual void failed(const error& cause, std::chrono::seconds retry_after) = 0;
 };

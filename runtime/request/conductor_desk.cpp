@@ -1,6 +1,7 @@
 #include "runtime/request/conductor_desk.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "runtime/sched/pool_writes.hpp"
 
@@ -8,16 +9,30 @@ namespace mooncaf {
 
 namespace {
 
-/// What a device alone has is as near as memory: it is used there, and brought to memory for who fetches it.
-holder_tier as_tier(block_tier tier) {
-  return tier == block_tier::ssd ? holder_tier::ssd : holder_tier::dram;
+/// A block that lies in a device alone is as near as memory: the device uses it there, and the node brings it to
+/// memory for a node that fetches it.
+storage_tier served_from(storage_tier tier) {
+  return tier == storage_tier::ssd ? storage_tier::ssd : storage_tier::dram;
+}
+
+member_status introduction_of(const member_card& node) {
+  member_status out;
+  out.id = node.id;
+  out.name = node.name;
+  out.roles = node.roles;
+  out.host = node.host;
+  for (const auto& w : node.workers)
+    out.workers.push_back({w.id, w.role});
+  return out;
 }
 
 }  // namespace
 
 conductor_desk::conductor_desk(const conductor_options& core, admission_queue_options queue,
-                               schedule_desk::placed_fn placed, journal::sink journal)
-    : core_(core), desk_(core_, queue, std::move(placed)) {
+                               journal::sink journal)
+    : core_(core), desk_(core_, queue, [this](const schedule_job& job, const placement_msg& where) {
+        board_.placed(job, where);
+      }) {
   if (journal) core_.record_to(std::move(journal));
 }
 
@@ -35,6 +50,7 @@ result<void> conductor_desk::join(const member_card& node, time_point now) {
   if (auto added = core_.add_node(node.id, now); !added) return added;
   for (const auto& worker : node.workers) core_.add_instance(worker);
   members_.emplace(node.id, member{node, {}});
+  board_.joined(introduction_of(node), now);
   if (node.is_pool()) {
     // What others hold already is offered to it, too: their snapshots name it.
     for (const auto& [id, m] : members_) {
@@ -53,6 +69,7 @@ void conductor_desk::leave(node_id node, time_point now) {
 
 void conductor_desk::forget(node_id node, time_point now) {
   if (!members_.erase(node)) return;
+  board_.left(node);
   actions_.emplace_back(member_left{node});
   ++roster_;
   // Placing them now would charge what nobody gives back.
@@ -62,6 +79,7 @@ void conductor_desk::forget(node_id node, time_point now) {
 
 standing conductor_desk::report(const node_report& message, time_point now) {
   if (!members_.contains(message.node)) return {false, roster_, false};
+  board_.reported(message, now);
   core_.heartbeat(message.node, now);
   core_.unreachable(message.node, message.unreachable);
   for (const auto& w : message.workers) {
@@ -112,6 +130,7 @@ void conductor_desk::ask(const schedule_job& job, schedule_desk::ticket asked, t
 }
 
 void conductor_desk::event(const request_event& e, time_point now) {
+  board_.happened(e);
   if (e.stage == request_stage::first_token) {
     core_.first_token(schedule_desk::charge_id(e.id), e.new_tokens, e.cached_tokens, duration{e.compute_ns},
                       now);
@@ -138,8 +157,8 @@ void conductor_desk::over(const request_event& e, time_point now) {
       totals_.cancelled += waited || core_.charged_requests() < charged;
       return;
     case request_stage::refused:
-      ++totals_.refused_at_decode;
-      totals_.wasted_tokens += e.wasted_tokens;
+      ++totals_.rejected_at_decode;
+      totals_.wasted_prefill_tokens += e.wasted_tokens;
       [[fallthrough]];
     default:
       ++totals_.failed;
@@ -165,15 +184,15 @@ void conductor_desk::blocks(const block_event_batch& batch) {
       return;
     case stream_verdict::gap:
       // What is known of this node may name blocks that are gone. Ask for everything, once.
-      ++totals_.gaps;
+      ++gaps_;
       if (m.card.has_shard) actions_.emplace_back(follow_shard{batch.node});
       return;
   }
   for (const auto& e : batch.events) {
     if (e.what == block_change::removed) {
-      core_.block_gone(batch.node, e.key);
+      core_.block_gone(batch.node, e.name.key);
     } else {
-      core_.block_held(batch.node, e.key, as_tier(e.tier));
+      core_.block_held(batch.node, e.name.key, served_from(e.tier));
     }
   }
   if (!m.card.is_pool()) offer(batch);
@@ -185,15 +204,15 @@ void conductor_desk::offer(const block_event_batch& batch) {
     if (m.card.is_pool()) pool.push_back(id);
   }
   if (pool.empty()) return;
-  std::vector<announced_block> stored;
-  std::vector<block_event_msg> events;
+  std::vector<block_name> stored;
+  std::vector<block_event> events;
   for (const auto& e : batch.events) {
-    if (e.what != block_change::stored || e.tier != block_tier::dram) continue;
-    stored.push_back({e.key, e.parent});
+    if (e.what != block_change::stored || e.tier != storage_tier::dram) continue;
+    stored.push_back(e.name);
     events.push_back(e);
   }
-  std::vector<announced_block> blocks;
-  std::vector<block_event_msg> ordered;
+  std::vector<block_name> blocks;
+  std::vector<block_event> ordered;
   for (const auto i : in_chains(stored)) {
     blocks.push_back(stored[i]);
     ordered.push_back(events[i]);
@@ -215,7 +234,7 @@ void conductor_desk::copy_hot_blocks(time_point now) {
     if (target == members_.end() || !target->second.card.keeps_copies) continue;
     keep_order order;
     order.source = copy.source;
-    for (const auto& b : copy.blocks) order.blocks.push_back({b.key, b.parent, b.depth});
+    for (const auto& b : copy.blocks) order.blocks.push_back({b});
     actions_.emplace_back(copy_blocks{copy.target, std::move(order)});
   }
 }
@@ -229,6 +248,32 @@ void conductor_desk::tick(time_point now) {
   copy_hot_blocks(now);
   desk_.tick(now);
   core_.flush_journal();
+}
+
+cluster_status conductor_desk::status(time_point now) const {
+  cluster_status out;
+  out.index = {core_.index().size(), core_.index().memory_bytes(), gaps_};
+  const auto& counts = core_.counts();
+  const auto& queue = desk_.queue();
+  out.counters = totals_;
+  out.counters.placed = counts.placed;
+  out.counters.rejected_queue_full = queue.refused();
+  out.counters.rejected_ttft = counts.rejected_ttft;
+  out.counters.rejected_tbt = counts.rejected_tbt;
+  out.counters.rejected_memory = counts.rejected_memory;
+  out.counters.rejected_unavailable = counts.rejected_unavailable;
+  out.counters.fetches = counts.fetches;
+  out.counters.hot_copies = counts.hot_copies;
+  out.counters.charged_requests = core_.charged_requests();
+  out.queue = {queue.size(), queue.options().max_queued};
+  out.members = board_.members(now);
+  for (auto& m : out.members) {
+    if (const auto index = core_.cluster().index_of(m.id)) m.indexed_blocks = core_.index().held_blocks(*index);
+    for (auto& w : m.workers) w.load_bits = std::bit_cast<std::uint64_t>(core_.load_of(w.id, now));
+  }
+  for (const auto& [one, other] : core_.broken().all()) out.broken_links.push_back({one, other});
+  out.recent = board_.recent();
+  return out;
 }
 
 void conductor_desk::close() {

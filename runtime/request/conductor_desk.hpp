@@ -9,11 +9,13 @@
 //              └── told with the next report that it is none ◄── it lives: it joins again
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "runtime/request/cluster_board.hpp"
 #include "runtime/request/schedule_desk.hpp"
 #include "runtime/sched/event_stream.hpp"
 #include "runtime/sched/journal/recorded_core.hpp"
@@ -26,6 +28,10 @@ struct member_card {
   std::vector<instance_desc> workers;
   bool has_shard = false;
   bool keeps_copies = false;  ///< it has a pool keeper
+  // For people:
+  std::string name{};
+  std::string roles{};
+  std::string host{};
 
   /// It stores and does not compute: it keeps copies of what the others make.
   bool is_pool() const noexcept { return keeps_copies && workers.empty(); }
@@ -60,19 +66,10 @@ struct charge_expired {
 using conductor_action =
     std::variant<answer_question, follow_shard, copy_blocks, member_left, charge_expired>;
 
-/// What passed through, since the start.
-struct conductor_totals {
-  std::uint64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  std::uint64_t finished = 0, failed = 0, cancelled = 0;
-  std::uint64_t refused_at_decode = 0, wasted_tokens = 0;
-  std::uint64_t gaps = 0;  ///< in what shards announced: resyncs that were needed
-};
-
 /// @thread  Owned by the conductor; not synchronised.
 class conductor_desk {
  public:
-  conductor_desk(const conductor_options& core, admission_queue_options queue,
-                 schedule_desk::placed_fn placed, journal::sink journal = {});
+  conductor_desk(const conductor_options& core, admission_queue_options queue, journal::sink journal = {});
 
   /// What is to be done after the calls so far; each action is given once.
   std::vector<conductor_action> take_actions();
@@ -99,7 +96,8 @@ class conductor_desk {
 
   const conductor_core& core() const noexcept { return core_; }
   const schedule_desk& questions() const noexcept { return desk_; }
-  const conductor_totals& totals() const noexcept { return totals_; }
+  /// The cluster for people; the model's name and the conductor's uptime are for the caller to add.
+  cluster_status status(time_point now) const;
 
  private:
   struct member {
@@ -123,7 +121,9 @@ class conductor_desk {
   schedule_desk desk_;
   std::unordered_map<node_id, member> members_;
   std::uint64_t roster_ = 0;  ///< grows with every join and leave
-  conductor_totals totals_;
+  cluster_board board_;
+  request_counts totals_;   ///< of what gateways told; the core and the queue count the others
+  std::uint64_t gaps_ = 0;  ///< in what shards announced: resyncs that were needed
   std::vector<conductor_action> actions_;
 };
 

@@ -41,8 +41,8 @@ void copy_desk::next() {
   const auto order =
       std::ranges::find_if(waiting_, [&](const keep_order& o) { return peers_.contains(o.source); });
   if (order == waiting_.end()) return;
-  std::vector<chain_block> chain;
-  for (const auto& block : order->blocks) chain.push_back({block.key, block.parent, block.depth});
+  std::vector<block_name> chain;
+  for (const auto& block : order->blocks) chain.push_back(block.name);
   const auto count = static_cast<std::uint32_t>(chain.size());
   working_ = copy{order->source, count, block_claim{{ids_.next(), 0}, std::move(chain), count, count}};
   waiting_.erase(order);

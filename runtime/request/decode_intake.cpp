@@ -11,6 +11,7 @@ namespace {
 constexpr auto early_limit = std::chrono::seconds(30);  ///< a finished prefill whose job never comes
 
 using namespace decode_action;
+using intake_action::join;
 
 }  // namespace
 
@@ -65,7 +66,8 @@ void decode_intake::reserved(std::uint64_t owner, std::span<const slot_index> sl
   // From here on the prefill side may write into these slots.
   a->exposed = true;
   a->fences = fences;
-  actions_.emplace_back(receive{owner});
+  const auto have = a->claim.have();
+  actions_.emplace_back(receive{owner, have, {a->claim.slots().begin() + have, a->claim.slots().end()}});
   if (auto early = early_.extract(owner)) prefill_finished(early.mapped().first, early.mapped().second);
 }
 
@@ -130,9 +132,12 @@ bool decode_intake::step_ended(std::uint64_t owner) {
   auto* a = find(owner);
   if (a == nullptr) return false;
   a->busy = false;
-  if (!a->over) return true;
-  end(owner);
-  return false;
+  if (a->over) {
+    end(owner);
+    return false;
+  }
+  take_fresh(*a);
+  return true;
 }
 
 void decode_intake::grow(std::uint64_t owner) {
@@ -141,14 +146,13 @@ void decode_intake::grow(std::uint64_t owner) {
   actions_.emplace_back(reserve{owner, 1});
 }
 
-bool decode_intake::grown(std::uint64_t owner, std::span<const slot_index> slots) {
+void decode_intake::grown(std::uint64_t owner, std::span<const slot_index> slots) {
   auto* a = find(owner);
-  if (a == nullptr) return false;
+  if (a == nullptr) return;
   a->growing = false;
-  if (a->over) return false;
+  if (a->over) return;
   a->fresh.insert(a->fresh.end(), slots.begin(), slots.end());
   take_fresh(*a);
-  return true;
 }
 
 bool decode_intake::not_grown(std::uint64_t owner) {
@@ -159,7 +163,6 @@ bool decode_intake::not_grown(std::uint64_t owner) {
 }
 
 void decode_intake::take_fresh(attempt& a) {
-  // The blocks are read by the step that runs now.
   if (a.busy || a.fresh.empty()) return;
   a.claim.reserved(std::exchange(a.fresh, {}));
 }

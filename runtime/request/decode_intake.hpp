@@ -1,8 +1,8 @@
 #pragma once
-// What a decode worker decides about an attempt from the job to its end, but for the computing: where its
-// blocks come from, who may write into them, and who gives them back.
+// The part of `decode_core` that holds the blocks of attempts, from the job to their end: where blocks come
+// from, which side may write into them, and which side gives them back.
 //
-//         job               slots               all landed          (the worker's batch)
+//         job               slots               all landed          (the core's batch)
 //  (new) ─────► reserving ─────────► receiving ─────────────► ready ─────────────────────► ended
 //          (prefill on this node: straight to receiving, its blocks are handed over as they lie)
 //         any state ── cancel, error, lost peer ──► ended, once no step reads its blocks
@@ -19,60 +19,25 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/request/claim_actions.hpp"
+#include "runtime/request/decode_actions.hpp"
 
 namespace mooncaf {
 
-namespace decode_action {
-using claim_action::commit;
-using claim_action::pin;
-using claim_action::release;
-using claim_action::reserve;
-/// Count landings, fence the owner at the shard, and tell the prefill side where to write: `landed` follows.
-struct receive {
-  std::uint64_t owner = 0;
-};
-/// So many landings make it complete.
-struct expect {
-  std::uint64_t owner = 0;
-  std::uint32_t transfers = 0;
-};
-/// Tell the shard that nobody writes the owner's slots any more.
-struct confirm {
-  std::uint64_t owner = 0;
-};
-/// All of its prompt is here: it may join the batch.
+namespace intake_action {
+/// All of the prompt is in its blocks: the core may begin with it.
 struct join {
   std::uint64_t owner = 0;
 };
-/// It is over: no step begins with it, no landing counts.
-struct withdraw {
-  std::uint64_t owner = 0;
-};
-/// Ask the prefill worker to stop; tell `prefill_stopped`.
-struct stop_prefill {
-  attempt_id id;
-};
-/// Have the data plane shut this peer out, unless it was fenced more often than so; tell `fenced`.
-struct fence {
-  std::uint64_t owner = 0;
-  node_id peer;
-  std::uint64_t fences = 0;
-};
-/// Nothing is known of it any more; always its last action but `fence` and `confirm`.
-struct forget {
-  std::uint64_t owner = 0;
-};
-}  // namespace decode_action
+}  // namespace intake_action
 
-/// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
-using decode_actions = std::vector<
-    std::variant<decode_action::pin, decode_action::reserve, decode_action::receive, decode_action::expect,
-                 decode_action::confirm, decode_action::commit, decode_action::join, decode_action::withdraw,
-                 decode_action::release, decode_action::stop_prefill, decode_action::fence,
-                 decode_action::forget, attempt_failed>>;
+/// What is to be done, in order: by the core `join`, all else by the worker.
+using intake_actions = std::vector<
+    std::variant<intake_action::join, decode_action::pin, decode_action::reserve, decode_action::receive,
+                 decode_action::expect, decode_action::confirm, decode_action::commit,
+                 decode_action::withdraw, decode_action::release, decode_action::stop_prefill,
+                 decode_action::fence, decode_action::forget, attempt_failed>>;
 
-/// @thread  Owned by the decode worker; not synchronised.
+/// @thread  Owned by the decode core; not synchronised.
 class decode_intake {
  public:
   enum class phase : std::uint8_t { reserving, receiving, ready };
@@ -97,7 +62,7 @@ class decode_intake {
       : self_(self), block_tokens_(block_tokens), limit_(limit) {}
 
   /// What is to be done after the calls so far; each action is given once.
-  decode_actions take_actions() { return std::exchange(actions_, {}); }
+  intake_actions take_actions() { return std::exchange(actions_, {}); }
   /// Whether this job is new here, and wanted: it is neither known nor cancelled.
   bool wants(const attempt_id& id) const;
 
@@ -123,19 +88,17 @@ class decode_intake {
   /// Gives up what never came. @returns owners whose leases go on.
   std::vector<std::uint64_t> sweep(time_point now);
 
-  // ---- the worker's own ----
+  // ---- the core's own ----
   /// A step reads its blocks.
   void step_begun(std::uint64_t owner);
-  /// @returns whether the attempt goes on.
+  /// Adds the slots that came meanwhile. @returns whether the attempt goes on.
   bool step_ended(std::uint64_t owner);
   /// Asks for one more slot, unless that is under way.
   void grow(std::uint64_t owner);
-  /// The slot came. @returns whether the attempt still wants it.
-  bool grown(std::uint64_t owner, std::span<const slot_index> slots);
+  /// The slot came.
+  void grown(std::uint64_t owner, std::span<const slot_index> slots);
   /// It did not. @returns whether the attempt is still there.
   bool not_grown(std::uint64_t owner);
-  /// Adds slots that came during a step.
-  void take_fresh(attempt& a);
   void fail(std::uint64_t owner, error cause, bool retriable);
   /// Nothing is computed here any more: every attempt is given back, now and whenever it comes. A step at
   /// work ends as ever.
@@ -149,6 +112,8 @@ class decode_intake {
 
  private:
   void complete(attempt& a);
+  /// Adds slots that came, unless a step reads the blocks now.
+  static void take_fresh(attempt& a);
   void fail(attempt& a, attempt_failed message);
 
   node_id self_;
@@ -160,7 +125,7 @@ class decode_intake {
   /// Prefill nodes that were asked to stop, and how often they had been fenced.
   std::unordered_map<std::uint64_t, std::pair<node_id, std::uint64_t>> stopping_;
   std::optional<error> lost_;  ///< why the device computes nothing any more
-  decode_actions actions_;
+  intake_actions actions_;
 };
 
 }  // namespace mooncaf

@@ -250,7 +250,7 @@ void gateway_core::first(const first_token& message, time_point now) {
   event.ttft_ns = request->ttft.count();
   tell(event);
   if (!deliver(request, message.token, now)) return stop_early(request, now);
-  if (message.finish != finish_kind::none) {
+  if (message.finish != finish_reason::none) {
     // The prefill side tells it, too, but over another link: that word may be lost, or come before the job.
     stop_decode(request);
     return finish(request, message.finish, now);
@@ -272,7 +272,7 @@ void gateway_core::tokens(const token_run& run, time_point now) {
     if (position++ != request->output.size()) continue;
     if (!deliver(request, token, now)) return stop_early(request, now);
   }
-  if (run.finish != finish_kind::none) finish(request, run.finish, now);
+  if (run.finish != finish_reason::none) finish(request, run.finish, now);
 }
 
 bool gateway_core::deliver(const live_ptr& request, const token_msg& token, time_point now) {
@@ -422,7 +422,7 @@ void gateway_core::stop_decode(const live_ptr& request) {
 // ---- ends
 // -----------------------------------------------------------------------------------------------------------
 
-void gateway_core::finish(const live_ptr& request, finish_kind reason, time_point now) {
+void gateway_core::finish(const live_ptr& request, finish_reason reason, time_point now) {
   generation_report report;
   report.cached_tokens = request->stats.cached_tokens;
   report.output_tokens = static_cast<std::uint32_t>(request->output.size());
@@ -436,7 +436,7 @@ void gateway_core::finish(const live_ptr& request, finish_kind reason, time_poin
 
 void gateway_core::stop_early(const live_ptr& request, time_point now) {
   stop_workers(request);
-  finish(request, finish_kind::stop, now);
+  finish(request, finish_reason::stop, now);
 }
 
 void gateway_core::fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after,

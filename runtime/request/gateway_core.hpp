@@ -179,7 +179,7 @@ class gateway_core {
   void give_up_lost(const live_ptr& request, time_point now);
   void stop_workers(const live_ptr& request);
   void stop_decode(const live_ptr& request);
-  void finish(const live_ptr& request, finish_kind reason, time_point now);
+  void finish(const live_ptr& request, finish_reason reason, time_point now);
   /// No more tokens are wanted, but the workers do not know yet.
   void stop_early(const live_ptr& request, time_point now);
   void fail(const live_ptr& request, const error& cause, std::chrono::seconds retry_after, time_point now);

@@ -12,12 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/device_kv_stats.hpp"
+#include "runtime/base/block_news.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/finish_reason.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/base/worker_role.hpp"
 #include "runtime/model/sampling_params.hpp"
+#include "runtime/request/status.hpp"
 #include "runtime/sched/placement.hpp"
 
 namespace mooncaf {
@@ -38,8 +41,6 @@ struct attempt_id {
   friend bool operator==(const attempt_id&, const attempt_id&) = default;
 };
 
-enum class worker_role : std::uint8_t { prefill = 1, decode = 2 };
-enum class block_tier : std::uint8_t { dram = 1, ssd = 2, device = 3 };
 
 /// A chosen token as it travels: float bits, not floats.
 struct token_msg {
@@ -65,8 +66,6 @@ inline sampled_token from_message(const token_msg& token) {
   for (const auto& [id, bits] : token.top) out.top.emplace_back(id, std::bit_cast<float>(bits));
   return out;
 }
-
-enum class finish_kind : std::uint8_t { none = 0, stop = 1, length = 2 };
 
 // ---- scheduling ---------------------------------------------------------------------------------------
 
@@ -99,7 +98,7 @@ struct placement_msg {
   std::uint32_t local_blocks = 0;   ///< leading blocks that the prefill node holds
   node_id source;                   ///< holder of a longer prefix that is worth fetching; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
-  block_tier source_tier = block_tier::dram;
+  storage_tier source_tier = storage_tier::dram;
   std::vector<prefix_holder> beside;  ///< who sends parts of it while the source sends others
   std::int64_t predicted_ttft_ns = 0;
   std::int64_t predicted_tbt_ns = 0;
@@ -128,135 +127,19 @@ struct request_event {
   std::uint32_t wasted_tokens = 0;  ///< refused: prompt tokens that were computed for nothing
 };
 
-enum class block_change : std::uint8_t { stored = 1, moved = 2, removed = 3 };
-
-/// One change of what a shard holds; `tier` is the fastest that holds the block now.
-struct block_event_msg {
-  block_key key;
-  block_key parent;
-  std::uint32_t depth = 0;
-  block_change what = block_change::stored;
-  block_tier tier = block_tier::dram;
-};
-
 /// Changes in order; `first_seq` numbers the first. A gap makes the conductor ask for a snapshot.
 struct block_event_batch {
   node_id node;
   std::uint64_t first_seq = 0;  ///< of a snapshot: the last change that it includes
   bool snapshot = false;        ///< part of a snapshot
   std::uint32_t part = 0;  ///< of a snapshot: part 0 replaces everything known of the node, later ones add
-  std::vector<block_event_msg> events;
+  std::vector<block_event> events;
 };
 
 /// Blocks of one chain, in order, that a pool node should copy from where they were made.
 struct keep_order {
   node_id source;
-  std::vector<block_event_msg> blocks;
-};
-
-/// Load of one worker, sent to the conductor once per report interval.
-struct worker_load {
-  worker_id id;
-  std::uint32_t running = 0;
-  std::uint32_t waiting = 0;
-  std::uint64_t waiting_tokens = 0;
-  std::uint64_t context_tokens = 0;  ///< decode: tokens of context in the running batch
-  std::uint64_t steps = 0;           ///< decode: how many it made; 0: none, and what follows says nothing
-  std::int64_t step_ns = 0;          ///< … duration of the latest
-  std::uint32_t step_batch = 0;      ///< … and what it computed, which may be over by now
-  std::uint64_t step_context_tokens = 0;
-  std::string failure;  ///< of its device: it computes nothing any more; empty: it works
-};
-
-/// How much of the memory that blocks share with objects of the store they do without, and what they would
-/// give up next; see storage/memory_boundary.hpp.
-struct boundary_state {
-  std::uint64_t withheld_bytes = 0, bytes = 0, idle_bytes = 0, taken_bytes = 0;
-  std::int64_t coldest_ns = -1;  ///< -1: nothing may go
-};
-
-/// State of one shard, for the live page, the metrics and the integrity check.
-struct shard_status {
-  std::uint64_t slots_total = 0;
-  std::uint64_t slots_free = 0;
-  std::uint64_t slots_reserved = 0;   ///< reserved and not yet committed
-  std::uint64_t slots_committed = 0;  ///< of which `slots_pinned` cannot be evicted now
-  std::uint64_t slots_pinned = 0;
-  std::uint64_t slots_private = 0;
-  std::uint64_t slots_quarantined = 0;
-  std::uint64_t slots_withheld = 0;  ///< not in `slots_total`: objects of the store have their memory
-  std::uint64_t ssd_blocks = 0;
-  std::uint64_t ssd_bytes = 0;
-  std::uint64_t ssd_capacity_bytes = 0;    ///< 0: there is no SSD
-  std::uint64_t ssd_written_bytes = 0;     ///< since the start
-  std::uint64_t ssd_read_bytes = 0;        ///< … back into memory
-  std::uint64_t ssd_copies = 0;            ///< blocks on SSD that another node is known to keep
-  std::uint64_t ssd_evictions = 0;         ///< blocks that left a full SSD; of these
-  std::uint64_t ssd_copies_dropped = 0;    ///<   another node keeps
-  std::uint64_t ssd_last_copies_kept = 0;  ///<  … and a colder one, which nobody else has, stayed instead
-  std::uint64_t owners = 0;
-  std::uint64_t evictions = 0;
-  std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
-  // Blocks that were asked for, by where they were found; together with the misses all that were.
-  std::uint64_t hits_device = 0;  ///< in a device's memory alone
-  std::uint64_t hits_dram = 0;
-  std::uint64_t hits_ssd = 0;
-  std::uint64_t hits_remote = 0;           ///< fetched from another node
-  std::uint64_t misses = 0;                ///< nowhere, or not worth fetching
-  std::uint64_t ssd_read_bytes_per_s = 0;  ///< as measured at the start and since; 0: there is no SSD
-  std::int64_t ssd_latency_ns = 0;
-  bool consistent = true;  ///< the counts add up
-};
-
-/// Bytes over one path to one peer.
-struct path_status {
-  node_id peer;
-  std::string path;
-  std::uint64_t bytes = 0;
-  std::uint64_t transfers = 0;
-  std::uint64_t retries = 0;
-  std::uint64_t checksum_failures = 0;
-  std::uint64_t control_messages = 0;
-  std::uint64_t slices = 0;
-  std::uint64_t failures = 0;
-  std::int64_t latency_ns = 0;  ///< mean of completed transfers
-  // What a transfer over it costs, learned: learned_latency_ns + bytes / learned_bytes_per_s.
-  std::uint64_t learned_bytes_per_s = 0;  ///< 0: nothing was moved yet
-  std::int64_t learned_latency_ns = 0;
-  bool preferred = false;  ///< the next transfer to this peer would try it first
-};
-
-/// One RDMA rail (NIC port) of a node, to all peers together; counts what the node initiated.
-struct rail_status {
-  std::string name;
-  std::string address;
-  bool up = false;
-  std::uint64_t bytes = 0;
-  std::uint64_t slices = 0;
-  std::uint64_t retries = 0;    ///< slices moved here after another rail had failed
-  std::uint64_t failures = 0;   ///< broken queue pairs
-  std::int64_t latency_ns = 0;  ///< mean of slices
-  std::string last_error;
-};
-
-/// What moved, and over what.
-struct transfer_report {
-  std::vector<path_status> paths;
-  std::vector<rail_status> rails;
-  std::vector<node_id> fenced;  ///< peers that were shut out and have not been greeted anew since
-};
-
-/// What one node tells about itself.
-struct node_report {
-  node_id node;
-  std::vector<worker_load> workers;
-  bool has_shard = false;
-  shard_status shard;
-  device_kv_stats device;
-  transfer_report moved;
-  std::uint64_t requests_live = 0;   ///< requests that any actor of this node still holds
-  std::uint64_t roster = 0;          ///< version of the list of members that it knows
-  std::vector<node_id> unreachable;  ///< members that it is not connected with
+  std::vector<block_event> blocks;
 };
 
 // ---- the work -----------------------------------------------------------------------------------------
@@ -313,7 +196,7 @@ struct prefill_stats {
 struct first_token {
   attempt_id id;
   token_msg token;
-  finish_kind finish = finish_kind::none;
+  finish_reason finish = finish_reason::none;
   prefill_stats stats;
   /// With `sampling_params::prompt_logprobs`: every token of it but the first.
   std::vector<token_msg> prompt;
@@ -325,7 +208,7 @@ struct token_run {
   attempt_id id;
   std::uint32_t position = 0;  ///< output index of the first of them, 0 = the first token of the answer
   std::vector<token_msg> tokens;
-  finish_kind finish = finish_kind::none;
+  finish_reason finish = finish_reason::none;
 };
 
 /// Decode -> gateway, one message per gateway and step.
@@ -361,9 +244,7 @@ struct roll_answer {
 /// Names a reserved slot: what it holds from now on, for everyone.
 struct commit_item {
   slot_index slot = 0;
-  block_key key;
-  block_key parent;
-  std::uint32_t depth = 0;  ///< index of the block in its prompt
+  block_name name;
   std::uint64_t checksum = 0;
 };
 

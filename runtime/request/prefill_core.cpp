@@ -1,6 +1,8 @@
 #include "runtime/request/prefill_core.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <unordered_set>
 
 namespace mooncaf {
@@ -44,6 +46,8 @@ void prefill_core::take(const work_order& job, time_point now) {
   a.gateway = job.gateway_node;
   a.placement = job.placement;
   a.prompt_tokens = static_cast<std::uint32_t>(job.tokens.size());
+  if (job.sampling.prompt_logprobs >= 0) a.scored_tokens = job.prompt_tokens;
+  a.pooling = job.sampling.pooling;
   a.reusable = reusable_blocks(job, block_tokens);
   // An answer of one token needs no KV elsewhere.
   a.remote = job.sampling.max_tokens > 1 && job.placement.decode_node != self_;
@@ -63,6 +67,15 @@ void prefill_core::take(const work_order& job, time_point now) {
   const auto count = std::min<std::size_t>(a.reusable, job.keys.size());
   actions_.emplace_back(
       look{owner, {job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(count)}});
+}
+
+void prefill_core::turn_away(const attempt_id& id, error why) {
+  attempt_failed message;
+  message.id = id;
+  message.cause = std::move(why);
+  message.retriable = false;
+  actions_.emplace_back(std::move(message));
+  actions_.emplace_back(forget{id.owner(), true});
 }
 
 // ---- steps
@@ -125,9 +138,14 @@ prefill_part prefill_core::part_of(attempt& a, const prefill_chunk& chunk) {
   part.tokens = chunk.tokens;
   if (chunk.start == a.stats.cached_tokens) part.reused = chunk.start;
   part.last = chunk.start + chunk.tokens == a.prompt_tokens;
-  part.verified = !a.early;
+  // A prefix that still comes in is not verified: nobody else may find it by its keys.
+  part.named_blocks = a.early ? a.claim.have() : static_cast<std::uint32_t>(a.claim.checksums().size());
   part.streams = a.streams && options_.layerwise && !a.early;
   part.stays = !a.remote && !a.early;
+  if (a.scored_tokens > chunk.start + 1)
+    part.scored = std::min(chunk.tokens, a.scored_tokens - chunk.start - 1);
+  part.pools = a.pooling == pooling_kind::mean || (part.last && a.pooling != pooling_kind::none);
+  if (part.pools) part.pooled = a.pooled;
   if (a.early && a.claim.loading()) {
     part.patience = a.arrival.patience();
     step_waits_ = true;
@@ -169,43 +187,53 @@ void prefill_core::part_ended(prefill_outcome&& outcome, duration took, const er
   if (a.early) {
     a.held.emplace_back(std::move(outcome), took);
   } else {
-    use(a, outcome, took);
+    use(a, std::move(outcome), took);
   }
 }
 
-void prefill_core::use(attempt& a, const prefill_outcome& outcome, duration took) {
+void prefill_core::use(attempt& a, prefill_outcome&& outcome, duration took) {
   const auto owner = a.claim.owner();
   a.stats.compute_ns += took.count();
   a.computed = outcome.start + outcome.tokens;
   if (a.streams && options_.layerwise && !outcome.streamed)
     actions_.emplace_back(send{owner, outcome.start, a.computed});
-  actions_.emplace_back(count{owner});
+  std::ranges::move(outcome.scores, std::back_inserter(a.first.prompt));
+  a.pooled = std::move(outcome.pooled);
   if (!outcome.checksums.empty()) {
     actions_.emplace_back(commit{owner, a.claim.name(outcome.first_block, outcome.checksums), false});
   }
-  if (a.computed == a.prompt_tokens) actions_.emplace_back(answer{owner});
+  if (a.computed == a.prompt_tokens) answer(a, outcome.token, outcome.finish);
 }
 
-void prefill_core::answered(std::uint64_t owner, bool finished) {
-  auto* a = find(owner);
-  if (a == nullptr || a->over) return;
-  if (finished) {
+void prefill_core::answer(attempt& a, const token_msg& token, finish_reason finish) {
+  const auto owner = a.claim.owner();
+  auto told = std::move(a.first);
+  told.id = a.id;
+  told.token = token;
+  told.finish = finish;
+  told.stats = a.stats;
+  const auto rows = a.pooling == pooling_kind::mean ? static_cast<double>(a.prompt_tokens) : 1.0;
+  for (const auto sum : a.pooled)
+    told.pooled.push_back(std::bit_cast<std::uint32_t>(static_cast<float>(sum / rows)));
+  actions_.emplace_back(std::move(told));
+  if (finish != finish_reason::none) {
     actions_.emplace_back(stop_decode{owner});
     return end(owner);
   }
   prefill_done message;
-  message.id = a->id;
-  message.checksums = a->claim.checksums();
-  message.computed_tokens = a->stats.computed_tokens;
-  if (!a->streams) {
-    message.slots = a->claim.slots();
+  message.id = a.id;
+  message.first = token;
+  message.checksums = a.claim.checksums();
+  message.computed_tokens = a.stats.computed_tokens;
+  if (!a.streams) {
+    message.slots = a.claim.slots();
     actions_.emplace_back(hand_over{owner, std::move(message)});
     actions_.emplace_back(forget{owner, true});
     attempts_.erase(owner);  // the owner and its blocks are decode's now
     return;
   }
-  a->at = phase::sending;
-  if (!options_.layerwise) actions_.emplace_back(send{owner, 0, a->prompt_tokens});
+  a.at = phase::sending;
+  if (!options_.layerwise) actions_.emplace_back(send{owner, 0, a.prompt_tokens});
   actions_.emplace_back(finish_stream{owner, std::move(message)});
 }
 
@@ -282,7 +310,9 @@ void prefill_core::peer_lost(node_id peer) {
 }
 
 void prefill_core::fail(std::uint64_t owner, error cause, bool retriable) {
-  const auto& a = attempts_.at(owner);
+  const auto* found = find(owner);
+  if (found == nullptr || found->over) return;
+  const auto& a = *found;
   attempt_failed message;
   message.id = a.id;
   message.cause = std::move(cause);
@@ -316,6 +346,14 @@ void prefill_core::end(std::uint64_t owner) {
   actions_.emplace_back(release{owner});
   actions_.emplace_back(forget{owner, !a.streams || a.fenced});
   attempts_.erase(owner);
+}
+
+worker_load prefill_core::load() const {
+  worker_load out;
+  out.running = computing_ ? 1 : 0;
+  out.waiting = static_cast<std::uint32_t>(attempts_.size());
+  out.waiting_tokens = queue_.waiting_tokens();
+  return out;
 }
 
 std::vector<std::uint64_t> prefill_core::sweep(time_point now) {

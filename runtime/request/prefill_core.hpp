@@ -45,19 +45,26 @@ struct prefill_part {
   std::uint32_t start = 0, tokens = 0;  ///< positions [start, start + tokens)
   std::uint32_t reused = 0;             ///< positions before it that were not computed here
   bool last = false;                    ///< ends the prompt: a token is to be chosen
-  bool verified = true;                 ///< all before it is: others may find it by its keys
-  bool streams = false;                 ///< its KV leaves as layers are computed
-  bool stays = false;                   ///< its KV never leaves this process
-  std::optional<duration> patience;     ///< layers before it still come in: each is waited for so long
+  std::uint32_t named_blocks = 0;    ///< leading full blocks whose content is verified: others may find them
+  bool streams = false;              ///< its KV leaves as layers are computed
+  bool stays = false;                ///< its KV never leaves this process
+  std::optional<duration> patience;  ///< layers before it still come in: each is waited for so long
+  std::uint32_t scored = 0;          ///< leading positions whose next token's log-probability is wanted
+  bool pools = false;                ///< its hidden states are wanted
+  std::vector<double> pooled;        ///< … added to these, of the parts before it
 };
 
-/// What came of a part.
+/// What came of a part. Of a step that failed only the first two lines count.
 struct prefill_outcome {
   std::uint64_t owner = 0;
   std::uint32_t start = 0, tokens = 0;
-  bool streamed = false;                 ///< as the part said
-  std::uint32_t first_block = 0;         ///< index of the first of
-  std::vector<std::uint64_t> checksums;  ///< … the full blocks that it wrote to memory, ascending
+  bool streamed = false;                       ///< as the part said
+  std::uint32_t first_block = 0;               ///< index of the first of
+  std::vector<std::uint64_t> checksums;        ///< … the full blocks that it wrote to memory, ascending
+  token_msg token;                             ///< of the last part
+  finish_reason finish = finish_reason::none;  ///< whether the answer ends with it
+  std::vector<token_msg> scores;               ///< of `scored` positions
+  std::vector<double> pooled;
 };
 
 namespace prefill_action {
@@ -99,16 +106,8 @@ struct found_on_device {
 struct compute {
   std::vector<prefill_part> parts;
 };
-/// The owner's oldest outcome that was not spoken of yet is a part of its answer.
-struct count {
-  std::uint64_t owner = 0;
-};
-/// None of the owner's outcomes that were not spoken of is.
-struct discard {
-  std::uint64_t owner = 0;
-};
-/// All is computed: tell the gateway the first token; then tell `answered`.
-struct answer {
+/// A token that was chosen for it does not count: its sampler stands where it stood at first.
+struct choose_again {
   std::uint64_t owner = 0;
 };
 /// Decode is on another node: open a stream to it. Tell `sent` when it has ended; one that is stopped or
@@ -134,7 +133,7 @@ struct finish_stream {
 struct stop_stream {
   std::uint64_t owner = 0;
 };
-/// Decode is on this node: the blocks are its from now on. The first token is to be filled in, as above.
+/// Decode is on this node: the blocks are its from now on.
 struct hand_over {
   std::uint64_t owner = 0;
   prefill_done message;
@@ -154,15 +153,15 @@ struct forget {
 };
 }  // namespace prefill_action
 
-/// What is to be done, in order; `attempt_failed` goes to the attempt's gateway.
-using prefill_actions = std::vector<
-    std::variant<prefill_action::look, prefill_action::pin, prefill_action::reserve, prefill_action::fetch,
-                 prefill_action::remind, prefill_action::stop_fetch, prefill_action::commit,
-                 prefill_action::found_on_device, prefill_action::compute, prefill_action::count,
-                 prefill_action::discard, prefill_action::answer, prefill_action::open_stream,
-                 prefill_action::aim, prefill_action::send, prefill_action::finish_stream,
-                 prefill_action::stop_stream, prefill_action::hand_over, prefill_action::stop_decode,
-                 prefill_action::withdraw, prefill_action::release, prefill_action::forget, attempt_failed>>;
+/// What is to be done, in order; `first_token` and `attempt_failed` go to the attempt's gateway.
+using prefill_actions =
+    std::vector<std::variant<prefill_action::look, prefill_action::pin, prefill_action::reserve,
+                             prefill_action::fetch, prefill_action::remind, prefill_action::stop_fetch,
+                             prefill_action::commit, prefill_action::found_on_device, prefill_action::compute,
+                             prefill_action::choose_again, prefill_action::open_stream, prefill_action::aim,
+                             prefill_action::send, prefill_action::finish_stream, prefill_action::stop_stream,
+                             prefill_action::hand_over, prefill_action::stop_decode, prefill_action::withdraw,
+                             prefill_action::release, prefill_action::forget, first_token, attempt_failed>>;
 
 struct prefill_core_options {
   std::uint32_t layers = 1;
@@ -192,7 +191,9 @@ class prefill_core {
     attempt_id id;
     node_id gateway;
     placement_msg placement;
-    std::uint32_t prompt_tokens = 0;
+    std::uint32_t prompt_tokens = 0;  ///< with what earlier attempts generated
+    std::uint32_t scored_tokens = 0;  ///< leading ones whose log-probabilities are wanted; 0: none
+    pooling_kind pooling = pooling_kind::none;
     std::uint32_t reusable = 0;  ///< leading blocks that need not be computed
     bool remote = false;         ///< its KV goes to another node
     std::uint8_t priority = 1;
@@ -212,12 +213,14 @@ class prefill_core {
     std::uint32_t computed = 0;                              ///< positions [0, computed) are in the blocks
     std::uint32_t on_device = 0;  ///< … the last of them in the device's alone, until its first pass
     prefill_stats stats;
-    bool streams = false;  ///< a stream was opened
-    bool aimed = false;    ///< … and knows where to
-    bool sent = false;     ///< … and has ended
-    bool fenced = true;    ///< … so that nothing of it can land any more
-    bool busy = false;     ///< a step writes its blocks
-    bool over = false;     ///< cancelled or failed; waits until nothing touches its blocks
+    first_token first;           ///< what its gateway is told, as far as it is computed
+    std::vector<double> pooled;  ///< hidden states, as far as they are computed
+    bool streams = false;        ///< a stream was opened
+    bool aimed = false;          ///< … and knows where to
+    bool sent = false;           ///< … and has ended
+    bool fenced = true;          ///< … so that nothing of it can land any more
+    bool busy = false;           ///< a step writes its blocks
+    bool over = false;           ///< cancelled or failed; waits until nothing touches its blocks
   };
 
   prefill_core(node_id self, prefill_core_options options, prefill_model computing);
@@ -230,6 +233,8 @@ class prefill_core {
   // ---- events ----
   /// @pre `wants(job.id)`
   void take(const work_order& job, time_point now);
+  /// A job that is wanted, and that this worker can never compute.
+  void turn_away(const attempt_id& id, error why);
   void looked(std::uint64_t owner, const prefix_view& here, time_point now);
   void pinned(std::uint64_t owner, std::uint32_t turn, const pinned_slots& held);
   void not_pinned(std::uint64_t owner, std::uint32_t turn, const error& why);
@@ -242,8 +247,6 @@ class prefill_core {
   void waited(std::uint64_t owner, time_point now);
   /// @param took  the whole step. @param failure  code none: all of it was computed.
   void step_ended(std::vector<prefill_outcome> outcomes, duration took, const error& failure, time_point now);
-  /// The gateway has its first token. @param finished  which was the last one.
-  void answered(std::uint64_t owner, bool finished);
   /// Decode's slots; may come before the job.
   void target(const kv_target& where, time_point now);
   /// Its stream has ended. @param fenced  nothing of it can land any more.
@@ -263,8 +266,8 @@ class prefill_core {
   /// Null if it is not here.
   attempt* find(std::uint64_t owner);
   std::size_t size() const noexcept { return attempts_.size(); }
-  bool computing() const noexcept { return computing_; }
-  std::uint64_t waiting_tokens() const noexcept { return queue_.waiting_tokens(); }
+  /// All but the worker's id and its device's failure.
+  worker_load load() const;
 
  private:
   // What is reused (prefill_loading.cpp).
@@ -305,7 +308,9 @@ class prefill_core {
   void step(time_point now);
   prefill_part part_of(attempt& a, const prefill_chunk& chunk);
   void part_ended(prefill_outcome&& outcome, duration took, const error& failure, time_point now);
-  void use(attempt& a, const prefill_outcome& outcome, duration took);
+  void use(attempt& a, prefill_outcome&& outcome, duration took);
+  /// All is computed: tells the first token, and sees to it that decode gets the KV.
+  void answer(attempt& a, const token_msg& token, finish_reason finish);
   void end(std::uint64_t owner);
 
   node_id self_;

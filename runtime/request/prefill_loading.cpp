@@ -223,7 +223,8 @@ void prefill_core::settle(attempt& a, const remote_blocks& got, time_point now) 
   } else if (a.streams && options_.layerwise) {
     actions_.emplace_back(prefill_action::send{a.claim.owner(), have, have + loaded});
   }
-  for (auto& [outcome, took] : std::exchange(a.held, {})) use(a, outcome, took);
+  // The last one may end the attempt.
+  for (auto& [outcome, took] : std::exchange(a.held, {})) use(a, std::move(outcome), took);
 }
 
 /// From behind what was here, once neither a pass nor a transfer touches its blocks.
@@ -231,7 +232,7 @@ void prefill_core::compute_again(attempt& a, time_point now) {
   queue_.cancel(request_id{a.claim.owner()});
   if (a.busy || a.claim.loading()) return;
   a.held.clear();
-  actions_.emplace_back(prefill_action::discard{a.claim.owner()});
+  actions_.emplace_back(prefill_action::choose_again{a.claim.owner()});
   a.early = false;
   a.again = false;
   if (a.from_disk) return pin_again(a, 0, now);

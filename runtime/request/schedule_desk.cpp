@@ -92,7 +92,7 @@ placement_msg schedule_desk::message_of(const asker& who, const decision& d) con
   out.local_blocks = placed.local_blocks;
   out.source = placed.source;
   out.source_blocks = placed.source_blocks;
-  out.source_tier = placed.source_tier == holder_tier::dram ? block_tier::dram : block_tier::ssd;
+  out.source_tier = placed.source_tier;
   out.beside = placed.beside;
   out.predicted_ttft_ns = placed.predicted_ttft.count();
   out.predicted_tbt_ns = placed.predicted_tbt.count();

@@ -4,33 +4,13 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <string_view>
 
+#include "runtime/sched/admission_policy.hpp"
 #include "runtime/sched/decode_pool.hpp"
 #include "runtime/sched/estimators.hpp"
 #include "runtime/sched/placement.hpp"
 
 namespace mooncaf {
-
-/// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
-/// A request that finds its instance empty is never refused: it is as fast there as it gets, and what it
-/// takes puts a wrong estimate right.
-enum class admission_policy : std::uint8_t {
-  none,           ///< never
-  baseline,       ///< prefill load now; decode load is checked by the decode worker after prefill
-  early,          ///< both loads now, before prefill; whoever is placed counts as decoding at once
-  early_running,  ///< … whoever decodes counts: early rejection as published, a prefill too late
-  predictive,     ///< prefill load now, decode load as it will be when this prefill ends
-  per_request,    ///< … from how long answers to prompts of each length have taken, request by request
-  priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
-  queue,          ///< never: what there is no room for waits (`admission_queue`)
-};
-
-constexpr std::string_view to_string(admission_policy p) noexcept {
-  constexpr std::string_view names[] = {"none",       "baseline",    "early",  "early_running",
-                                        "predictive", "per_request", "priced", "queue"};
-  return names[static_cast<std::size_t>(p)];
-}
 
 constexpr bool predicts_each(admission_policy p) noexcept {
   return p == admission_policy::per_request || p == admission_policy::priced;

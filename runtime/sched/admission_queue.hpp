@@ -15,10 +15,8 @@
 
 namespace mooncaf {
 
-inline constexpr std::uint32_t default_max_queued = 2048;
-
 struct admission_queue_options {
-  std::size_t max_queued = default_max_queued;
+  std::size_t max_queued = defaults::scheduler::max_queued;
   duration aging = default_aging;  ///< waiting this long counts as one priority class
 };
 

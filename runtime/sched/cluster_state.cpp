@@ -29,7 +29,7 @@ void cluster_state::renumber(node_id id, node_index index) {
   add_node(id, index, i->second.seen);
   std::vector<instance_slot> moved;
   for (const auto& [worker, s] : seats_) {
-    if (s.role == instance_role::prefill && prefill_.desc(s.slot).node == id) moved.push_back(s.slot);
+    if (s.role == worker_role::prefill && prefill_.desc(s.slot).node == id) moved.push_back(s.slot);
   }
   std::ranges::sort(moved);
   for (const auto slot : moved) prefill_.move_node(slot, index);
@@ -41,7 +41,7 @@ std::vector<request_id> cluster_state::remove_node(node_id id) {
   if (i == nodes_.end()) return lost;
   std::vector<worker_id> gone;  // in the order of ids: what follows must not depend on a hash table's
   for (const auto& [worker, s] : seats_) {
-    const auto& desc = s.role == instance_role::prefill ? prefill_.desc(s.slot) : decode_.desc(s.slot);
+    const auto& desc = s.role == worker_role::prefill ? prefill_.desc(s.slot) : decode_.desc(s.slot);
     if (desc.node == id) gone.push_back(worker);
   }
   std::ranges::sort(gone);
@@ -82,16 +82,16 @@ result<void> cluster_state::add_instance(const instance_desc& desc) {
   }
   if (seats_.contains(desc.id)) return fail(ec::already_exists, "instance " + to_string(desc.id));
   const auto slot =
-      desc.role == instance_role::prefill ? prefill_.add(desc, n->second.index) : decode_.add(desc);
+      desc.role == worker_role::prefill ? prefill_.add(desc, n->second.index) : decode_.add(desc);
   seats_.emplace(desc.id, seat{desc.role, slot});
-  if (desc.role == instance_role::decode) decode_on_[desc.node].push_back(slot);
+  if (desc.role == worker_role::decode) decode_on_[desc.node].push_back(slot);
   return {};
 }
 
 result<void> cluster_state::set_state(worker_id worker, instance_state state) {
   const auto i = seats_.find(worker);
   if (i == seats_.end()) return fail(ec::not_found, "instance " + to_string(worker));
-  if (i->second.role == instance_role::prefill) {
+  if (i->second.role == worker_role::prefill) {
     prefill_.set_state(i->second.slot, state);
   } else {
     decode_.set_state(i->second.slot, state);
@@ -102,7 +102,7 @@ result<void> cluster_state::set_state(worker_id worker, instance_state state) {
 std::vector<request_id> cluster_state::charged_to(const seat& s) const {
   std::vector<request_id> found;
   for (const auto& [id, c] : charges_) {
-    const bool here = s.role == instance_role::prefill ? c.in_prefill() && c.what.prefill == s.slot
+    const bool here = s.role == worker_role::prefill ? c.in_prefill() && c.what.prefill == s.slot
                                                        : c.what.decode == s.slot;
     if (here) found.push_back(id);
   }
@@ -131,7 +131,7 @@ std::vector<request_id> cluster_state::remove_instance(worker_id worker) {
 }
 
 void cluster_state::unseat(const seat& s) {
-  if (s.role == instance_role::decode) {
+  if (s.role == worker_role::decode) {
     const auto here = decode_on_.find(decode_.desc(s.slot).node);
     std::erase(here->second, s.slot);
     if (here->second.empty()) decode_on_.erase(here);
@@ -147,7 +147,7 @@ void cluster_state::unseat(const seat& s) {
 void cluster_state::report(worker_id worker, const instance_load& load, time_point now) {
   const auto i = seats_.find(worker);
   if (i == seats_.end()) return;
-  if (i->second.role == instance_role::decode) {
+  if (i->second.role == worker_role::decode) {
     decode_.report(i->second.slot, load);
   } else {
     prefill_.heard_of(i->second.slot, now);
@@ -268,7 +268,7 @@ std::optional<instance_view> cluster_state::view(worker_id worker, time_point no
   instance_view v;
   v.id = worker;
   v.role = i->second.role;
-  if (v.role == instance_role::prefill) {
+  if (v.role == worker_role::prefill) {
     v.node = prefill_.desc(slot).node;
     v.state = prefill_.desc(slot).state;
     v.charged = prefill_.pending(slot);

@@ -24,7 +24,7 @@ namespace mooncaf {
 struct instance_view {
   worker_id id;
   node_id node;
-  instance_role role = instance_role::prefill;
+  worker_role role = worker_role::prefill;
   instance_state state = instance_state::live;
   std::uint32_t charged = 0;  ///< requests placed there whose prefill (decode) has not ended
   duration queue{};           ///< prefill: predicted
@@ -121,7 +121,7 @@ class cluster_state {
     time_point seen{};
   };
   struct seat {
-    instance_role role = instance_role::prefill;
+    worker_role role = worker_role::prefill;
     instance_slot slot = no_slot;
   };
   struct charge_record {

@@ -126,11 +126,11 @@ expiry conductor_core::expire(time_point now) {
 // ---- blocks
 // ---------------------------------------------------------------------------------------------------------
 
-void conductor_core::block_held(node_id node, const block_key& key, holder_tier tier) {
+void conductor_core::block_held(node_id node, const block_key& key, storage_tier tier) {
   if (const auto i = cluster_.index_of(node)) index_.add(key, *i, tier);
 }
 
-void conductor_core::blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier) {
+void conductor_core::blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier) {
   const auto i = cluster_.index_of(node);
   if (!i) return;
   for (const auto& k : keys) index_.prefetch(k);
@@ -487,7 +487,7 @@ void conductor_core::end(request_id id, request_state how, time_point now, std::
 double conductor_core::load_of(worker_id worker, time_point now) const {
   const auto v = cluster_.view(worker, now);
   if (!v) return 0;
-  return v->role == instance_role::prefill ? to_seconds(v->queue) / to_seconds(options_.ttft_slo)
+  return v->role == worker_role::prefill ? to_seconds(v->queue) / to_seconds(options_.ttft_slo)
                                            : to_seconds(v->step) / to_seconds(options_.tbt_slo);
 }
 

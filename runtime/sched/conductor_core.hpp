@@ -24,27 +24,30 @@
 #include "runtime/sched/policy.hpp"
 #include "runtime/sched/prefix_index.hpp"
 #include "runtime/sched/price_book.hpp"
+#include "runtime/sched/scheduler_defaults.hpp"
 #include "runtime/sched/transfer_board.hpp"
 #include "runtime/sched/work_rate.hpp"
 
 namespace mooncaf {
 
 struct conductor_options {
-  placement_policy policy = placement_policy::kvcache_centric;
-  admission_policy admission = admission_policy::early;
-  duration ttft_slo = std::chrono::seconds(30);
-  duration tbt_slo = std::chrono::milliseconds(100);
-  double balancing_threshold = 4;  ///< > 1: a remote prefix this many times longer is worth fetching
+  placement_policy policy = defaults::scheduler::policy;
+  admission_policy admission = defaults::scheduler::admission;
+  duration ttft_slo = defaults::scheduler::ttft_slo;
+  duration tbt_slo = defaults::scheduler::tbt_slo;
+  double balancing_threshold = defaults::scheduler::balancing_threshold;  ///< > 1: a remote prefix this many
+                                                                          ///< times longer is worth fetching
   duration decode_span =
-      std::chrono::seconds(20);  ///< t_d: how long a request is taken to decode (predictive)
+      defaults::scheduler::predicted_decode;  ///< t_d: how long a request is taken to decode (predictive)
   /// Every node prefills and decodes, a request in one place: the baseline. The router takes the node that
   /// has the least to do, decoding included.
   bool coupled = false;
   std::uint32_t block_tokens = 64;
   std::uint64_t bytes_per_token = 0;  ///< of KV, for transfer times
-  std::uint64_t seed = 1;
+  std::uint64_t seed = defaults::scheduler::seed;
   duration demand_memory = std::chrono::minutes(1);  ///< over how long what is asked for is averaged; > 0
-  double hot_copy_share = 0.1;  ///< of a node's memory that copies of hot blocks may take; 0: none are made
+  double hot_copy_share = defaults::scheduler::hot_copy_share;  ///< of a node's memory that copies of hot
+                                                                ///< blocks may take; 0: none are made
   transfer_model transfer{};    ///< between nodes, to begin with
   duration heartbeat_limit = std::chrono::seconds(15);  ///< a node silent for longer is lost
   duration charge_limit =
@@ -109,9 +112,9 @@ class conductor_core {
   virtual void unreachable(node_id node, std::span<const node_id> peers);
 
   // ---- blocks ----
-  virtual void block_held(node_id node, const block_key& key, holder_tier tier);
+  virtual void block_held(node_id node, const block_key& key, storage_tier tier);
   /// … several of them, which come as fast as memory allows.
-  virtual void blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier);
+  virtual void blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier);
   virtual void blocks_gone(node_id node, std::span<const block_key> keys);
   /// Brings near what placing a prompt of these blocks will look up.
   void prefetch(std::span<const block_key> keys) const noexcept {

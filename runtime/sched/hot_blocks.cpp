@@ -90,7 +90,7 @@ std::size_t hot_blocks::copies_on(node_id node) const {
 }
 
 std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) {
-  std::vector<hot_block> hot;
+  std::vector<block_name> hot;
   std::erase_if(warm_, [&](const block_key& key) {
     const auto* known = find(key);
     if (known == nullptr || faded(*known, now) <= options_.uses_per_holder) return true;
@@ -98,7 +98,7 @@ std::vector<hot_blocks::chain> hot_blocks::hot_chains(time_point now) {
     return false;
   });
   // The order is that of the keys where depths are equal, so that every run decides alike.
-  std::ranges::sort(hot, [](const hot_block& a, const hot_block& b) {
+  std::ranges::sort(hot, [](const block_name& a, const block_name& b) {
     return a.depth != b.depth ? a.depth < b.depth
                               : std::pair{a.key.high, a.key.low} < std::pair{b.key.high, b.key.low};
   });

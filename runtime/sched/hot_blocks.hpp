@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/block_name.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
 #include "runtime/base/tag_index.hpp"
@@ -29,18 +30,11 @@ struct hot_node {
   std::size_t budget_blocks = 0;  ///< copies that may be made there, in all
 };
 
-/// A block as a copy of it is named.
-struct hot_block {
-  block_key key;
-  block_key parent;
-  std::uint32_t depth = 0;
-};
-
 /// One chain, in order.
 struct hot_copy {
   node_id source;
   node_id target;
-  std::vector<hot_block> blocks;
+  std::vector<block_name> blocks;
 };
 
 /// Heat of a block: its uses, fading to a half within 30 s. Where a block has more heat than its holders are
@@ -74,7 +68,7 @@ class hot_blocks {
     block_key parent;
     std::uint32_t depth = 0;
   };
-  using chain = std::vector<hot_block>;
+  using chain = std::vector<block_name>;
 
   static double faded(const entry& e, time_point now);
   const entry* find(const block_key& key) const;

@@ -6,11 +6,10 @@
 
 #include "runtime/base/ids.hpp"
 #include "runtime/base/units.hpp"
+#include "runtime/base/worker_role.hpp"
 #include "runtime/sched/estimators.hpp"
 
 namespace mooncaf {
-
-enum class instance_role : std::uint8_t { prefill, decode };
 
 /// What an instance may be given.
 ///
@@ -22,7 +21,7 @@ enum class instance_state : std::uint8_t { joining, live, draining, lost };
 struct instance_desc {
   worker_id id;
   node_id node;
-  instance_role role = instance_role::prefill;
+  worker_role role = worker_role::prefill;
   std::uint32_t capacity = 1;         ///< decode: largest batch
   std::vector<timing_point> samples;  ///< calibration of its device
   std::uint64_t capacity_tokens = 0;  ///< decode: context tokens that its KV memory holds; 0: no limit known

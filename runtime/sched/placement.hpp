@@ -10,8 +10,8 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/ids.hpp"
+#include "runtime/base/storage_tier.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/sched/prefix_match.hpp"
 
 namespace mooncaf {
 
@@ -51,7 +51,7 @@ struct placement {
   std::uint32_t local_blocks = 0;   ///< leading blocks at the prefill node
   node_id source;                   ///< whom to fetch a longer prefix from; none: 0
   std::uint32_t source_blocks = 0;  ///< leading blocks there
-  holder_tier source_tier = holder_tier::dram;
+  storage_tier source_tier = storage_tier::dram;
   /// Who else has at least half of what is fetched, those that send the least first: it comes from all of
   /// them at once. The decision counts on the source alone.
   std::vector<prefix_holder> beside;

@@ -93,7 +93,7 @@ prefill_choice prefill_costs::on(instance_slot slot, const holder_match& held) c
   if (c.fetch) {
     c.source = source_.node;
     c.source_blocks = source_.blocks;
-    c.source_tier = source_.dram_blocks < source_.blocks ? holder_tier::ssd : holder_tier::dram;
+    c.source_tier = source_.dram_blocks < source_.blocks ? storage_tier::ssd : storage_tier::dram;
   }
   c.cost = last_.cost;
   c.ttft = in_.pool.queue(slot, in_.now) + c.cost;

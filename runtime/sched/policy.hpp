@@ -4,36 +4,24 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "runtime/sched/placement.hpp"
+#include "runtime/sched/placement_policy.hpp"
 #include "runtime/sched/prefill_pool.hpp"
 #include "runtime/sched/prefix_match.hpp"
+#include "runtime/sched/scheduler_defaults.hpp"
 #include "runtime/sched/transfer_board.hpp"
 
 namespace mooncaf {
 
-/// How a prefill instance is chosen. F25 compares these four.
-enum class placement_policy : std::uint8_t {
-  random,           ///< any
-  load_balancing,   ///< the shortest queue
-  cache_aware,      ///< the earliest first token, counting the prefix that the instance itself holds
-  kvcache_centric,  ///< … counting also the longest prefix that any node holds, where fetching it pays
-                    ///< (Algorithm 1)
-};
-
-constexpr std::string_view to_string(placement_policy p) noexcept {
-  constexpr std::string_view names[] = {"random", "load_balancing", "cache_aware", "kvcache_centric"};
-  return names[static_cast<std::size_t>(p)];
-}
-
 struct policy_options {
-  placement_policy policy = placement_policy::kvcache_centric;
+  placement_policy policy = defaults::scheduler::policy;
   double balancing_threshold =
-      4;  ///< > 1: a remote prefix this many times longer is worth fetching; may be infinite
+      defaults::scheduler::balancing_threshold;  ///< > 1: a remote prefix this many times longer is worth
+                                                 ///< fetching; may be infinite
   std::uint32_t block_tokens = 64;
   std::uint64_t bytes_per_token = 0;  ///< of KV
-  std::uint64_t seed = 1;             ///< of `random`
+  std::uint64_t seed = defaults::scheduler::seed;  ///< of `random`
 };
 
 /// All that a choice depends on. `match` is of the request's usable keys.
@@ -54,7 +42,7 @@ struct prefill_choice {
   bool fetch = false;
   node_index source = 0;  ///< of a fetch
   std::uint32_t source_blocks = 0;
-  holder_tier source_tier = holder_tier::dram;
+  storage_tier source_tier = storage_tier::dram;
   duration cost{};  ///< loading, fetching, computing
   duration ttft{};  ///< queue and cost
 };

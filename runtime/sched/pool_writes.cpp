@@ -18,7 +18,7 @@ node_id drawn_for(const block_key& key, std::span<const node_id> pool) {
 
 }  // namespace
 
-std::vector<std::size_t> in_chains(std::span<const announced_block> blocks) {
+std::vector<std::size_t> in_chains(std::span<const block_name> blocks) {
   std::unordered_map<block_key, std::size_t> at;
   std::unordered_multimap<block_key, std::size_t> children;
   for (std::size_t i = 0; i < blocks.size(); ++i) at.emplace(blocks[i].key, i);
@@ -42,7 +42,7 @@ std::vector<std::size_t> in_chains(std::span<const announced_block> blocks) {
   return order;
 }
 
-std::vector<pool_write> plan_pool_writes(std::span<const announced_block> blocks,
+std::vector<pool_write> plan_pool_writes(std::span<const block_name> blocks,
                                          std::span<const node_id> pool,
                                          const std::function<bool(node_id, const block_key&)>& holds) {
   std::vector<pool_write> plan;

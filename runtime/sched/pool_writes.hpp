@@ -6,16 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/hash.hpp"
+#include "runtime/base/block_name.hpp"
 #include "runtime/base/ids.hpp"
 
 namespace mooncaf {
-
-/// A block that a worker's shard has announced.
-struct announced_block {
-  block_key key;
-  block_key parent;
-};
 
 /// `count` announced blocks from `first` on, one chain, go to `target`.
 struct pool_write {
@@ -26,14 +20,14 @@ struct pool_write {
 
 /// Indices of `blocks` with every block right behind its parent where both are given; otherwise in their
 /// order. A snapshot names blocks in any order.
-std::vector<std::size_t> in_chains(std::span<const announced_block> blocks);
+std::vector<std::size_t> in_chains(std::span<const block_name> blocks);
 
 /// Every block goes to one pool node. A chain stays together, so that one fetch gets a whole prefix: a block
 /// follows its parent, and first blocks are spread by their keys (rendezvous hashing: a node that comes or
 /// goes moves only its share). Blocks that their node has already are left out.
 /// @param pool   candidates; none: nothing is written.
 /// @param holds  whether a pool node is known to hold a block.
-std::vector<pool_write> plan_pool_writes(std::span<const announced_block> blocks,
+std::vector<pool_write> plan_pool_writes(std::span<const block_name> blocks,
                                          std::span<const node_id> pool,
                                          const std::function<bool(node_id, const block_key&)>& holds);
 

@@ -99,7 +99,7 @@ prefix_index::holder prefix_index::holder_at(const slot& s, node_index node) con
   const auto& set = sets_[s.set()];
   if (set.is_bitmap) {
     if (!set.held.test(node)) return 0;
-    return pack(node, set.dram.test(node) ? holder_tier::dram : holder_tier::ssd);
+    return pack(node, set.dram.test(node) ? storage_tier::dram : storage_tier::ssd);
   }
   const auto i = std::ranges::lower_bound(set.list, node, {}, node_of);
   return i != set.list.end() && node_of(*i) == node ? *i : holder{0};
@@ -112,7 +112,7 @@ std::span<const prefix_index::holder> prefix_index::listed(const slot& s) const 
   return {s.holders, n};
 }
 
-bool prefix_index::add_holder(slot& s, node_index node, holder_tier tier) {
+bool prefix_index::add_holder(slot& s, node_index node, storage_tier tier) {
   const auto h = pack(node, tier);
   if (s.is_spilled()) return insert_spilled(sets_[s.set()], h);
   for (auto& own : s.holders) {
@@ -179,7 +179,7 @@ void prefix_index::erase_spilled(slot& s, node_index node) {
     --set.count;
     if (set.count > list_holders / 2) return;  // half: a set at the border does not flip with every event
     set.held.for_each([&](node_index n) {
-      set.list.push_back(pack(n, set.dram.test(n) ? holder_tier::dram : holder_tier::ssd));
+      set.list.push_back(pack(n, set.dram.test(n) ? storage_tier::dram : storage_tier::ssd));
     });
     set.held = set.dram = {};
     set.is_bitmap = false;
@@ -208,7 +208,7 @@ bool prefix_index::remove_holder(slot& s, node_index node) {
   return kept == 0;
 }
 
-void prefix_index::add(const block_key& key, node_index node, holder_tier tier) {
+void prefix_index::add(const block_key& key, node_index node, storage_tier tier) {
   if (dead_.test(node)) return;
   auto& s = claim(key.low);
   if (s.used()) {

@@ -9,6 +9,7 @@
 
 #include "runtime/base/hash.hpp"
 #include "runtime/base/prefetch.hpp"
+#include "runtime/base/storage_tier.hpp"
 #include "runtime/sched/node_set.hpp"
 #include "runtime/sched/prefix_match.hpp"
 
@@ -41,7 +42,7 @@ class prefix_index {
   void sweep(std::size_t slots);
 
   /// `node` holds the block, in `tier`; replaces an earlier tier.
-  void add(const block_key& key, node_index node, holder_tier tier);
+  void add(const block_key& key, node_index node, storage_tier tier);
   void remove(const block_key& key, node_index node);
 
   /// Brings the slot of a block near, for an `add` or `remove` soon after.
@@ -67,7 +68,7 @@ class prefix_index {
   std::size_t memory_bytes() const noexcept;
 
  private:
-  // A holder is node << 1 | tier, plus 1 so that 0 means none; 15 bits.
+  // A holder is node << 1 | whether it is on SSD, plus 1 so that 0 means none; 15 bits.
   using holder = std::uint16_t;
   static constexpr std::size_t inline_holders = 4;
   static constexpr std::size_t list_holders = 128;
@@ -94,8 +95,8 @@ class prefix_index {
     bool is_bitmap = false;
   };
 
-  static constexpr holder pack(node_index node, holder_tier tier) noexcept {
-    return static_cast<holder>((node << 1 | static_cast<holder>(tier)) + 1);
+  static constexpr holder pack(node_index node, storage_tier tier) noexcept {
+    return static_cast<holder>((node << 1 | (tier == storage_tier::ssd ? 1 : 0)) + 1);
   }
   static constexpr node_index node_of(holder h) noexcept { return static_cast<node_index>((h - 1) >> 1); }
   static constexpr bool in_dram(holder h) noexcept { return ((h - 1) & 1) == 0; }
@@ -117,7 +118,7 @@ class prefix_index {
   /// Holders of a slot without bitmaps.
   std::span<const holder> listed(const slot& s) const noexcept;
   /// @returns whether the node did not hold it before.
-  bool add_holder(slot& s, node_index node, holder_tier tier);
+  bool add_holder(slot& s, node_index node, storage_tier tier);
   /// @returns whether no holder is left.
   bool remove_holder(slot& s, node_index node);
   void spill(slot& s, holder fifth);

@@ -10,9 +10,6 @@
 
 namespace mooncaf {
 
-/// Where a holder has a block.
-enum class holder_tier : std::uint8_t { dram = 0, ssd = 1 };
-
 /// Leading blocks of a prompt that one node holds.
 struct holder_match {
   node_index node = 0;

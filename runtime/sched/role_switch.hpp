@@ -31,9 +31,9 @@ class role_switch {
   explicit role_switch(const role_switch_options& options) : options_(options) {}
 
   /// @returns the role that gives an instance away, or nothing.
-  std::optional<instance_role> decide(const pool_load& prefill, const pool_load& decode, time_point now) {
+  std::optional<worker_role> decide(const pool_load& prefill, const pool_load& decode, time_point now) {
     const bool prefill_gives = prefill.load < decode.load;
-    const auto giver = prefill_gives ? instance_role::prefill : instance_role::decode;
+    const auto giver = prefill_gives ? worker_role::prefill : worker_role::decode;
     if (!helps(prefill_gives ? prefill : decode, prefill_gives ? decode : prefill)) {
       wanted_.reset();
       return std::nullopt;
@@ -56,7 +56,7 @@ class role_switch {
   }
 
   role_switch_options options_;
-  std::optional<instance_role> wanted_;
+  std::optional<worker_role> wanted_;
   time_point since_{};
 };
 

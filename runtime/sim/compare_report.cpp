@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/sim/json_object.hpp"
+#include "runtime/pages/pages.hpp"
 #include "runtime/sim/page.hpp"
-#include "runtime/sim/report_page.hpp"
 
 namespace mooncaf::sim {
 
@@ -210,7 +210,7 @@ std::string to_html(const std::vector<compared_run>& runs) {
     table += "</tr>";
   }
   table += "</table></div>";
-  return report_page(page_of_many, std::to_string(runs.size()) + " runs side by side", table,
+  return report_page(pages::compare_plots, std::to_string(runs.size()) + " runs side by side", table,
                      "{\"runs\":[" + data + "]}");
 }
 

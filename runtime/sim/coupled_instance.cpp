@@ -14,11 +14,6 @@ constexpr auto later = [](const auto& a, const auto& b) {
   return a.finish != b.finish ? a.finish > b.finish : a.slot > b.slot;
 };
 
-device_write_rule rule_of(const simulation_options& o) {
-  const bool selective = o.device_write == write_policy::write_through_selective;
-  return {writes_on_commit(o.device_write), selective ? o.selective_hits : 0};
-}
-
 prefill_batch_options prompts_of(const simulation_options& o) {
   const auto step = o.coupled == coupled_mode::chunked ? o.coupled_chunk : no_limit;
   prefill_batch_options p;
@@ -35,7 +30,7 @@ coupled_instance::coupled_instance(const cost_model& costs, const simulation_opt
       batch_options_(decode_options_of(o)),
       prompt_options_(prompts_of(o)),
       mode_(o.coupled),
-      tier_(tier_of(o.hardware, 1, rule_of(o), std::move(tree))),
+      tier_(tier_of(o.hardware, 1, device_write_rule::of(o.device_write, o.selective_hits), std::move(tree))),
       max_batch_(o.hardware.max_batch),
       chunk_(o.coupled == coupled_mode::chunked ? o.coupled_chunk : o.hardware.chunk_tokens),
       jitter_(o.jitter),

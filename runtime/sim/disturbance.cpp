@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::uint32_t all_of_them = 8190;
 constexpr const char* names[] = {"slow", "link", "restart", "burst", "fail"};
-constexpr const char* role_names[] = {"prefill", "decode", "node"};
 
 std::vector<std::string> words_of(std::string_view line) {
   std::istringstream in{std::string{line.substr(0, line.find('#'))}};
@@ -68,9 +67,9 @@ class line_reader {
 
   std::string whom(disturbance& d) {
     const auto role = take();
-    const auto named = std::ranges::find(role_names, role);
-    if (named == std::end(role_names)) return "'" + role + "' is none of prefill, decode, node";
-    d.role = static_cast<machine_role>(named - std::begin(role_names));
+    const auto named = from_word<worker_role>(role);
+    if (!named) return "'" + role + "' is none of prefill, decode, node";
+    d.role = *named;
     const auto which = take();
     if (which == "all") {
       d.last = all_of_them;
@@ -118,7 +117,6 @@ std::string shown(double seconds) {
 
 }  // namespace
 
-std::string_view to_string(machine_role role) noexcept { return role_names[static_cast<std::size_t>(role)]; }
 
 result<std::vector<disturbance>> parse_disturbances(std::string_view text, std::string_view file) {
   std::vector<disturbance> all;

@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/base/worker_role.hpp"
 
 namespace mooncaf::sim {
-
-/// Whose machines: of a split cluster, or the nodes of a coupled one.
-enum class machine_role : std::uint8_t { prefill, decode, node };
-std::string_view to_string(machine_role role) noexcept;
 
 enum class disturbance_kind : std::uint8_t {
   slow,     ///< steps take `factor` times as long
@@ -24,7 +21,7 @@ enum class disturbance_kind : std::uint8_t {
 
 struct disturbance {
   disturbance_kind kind = disturbance_kind::slow;
-  machine_role role = machine_role::prefill;  ///< of the instances; a burst has none
+  worker_role role = worker_role::prefill;  ///< of the instances; a burst has none
   std::uint32_t first = 0;                    ///< instances [first, last] of it
   std::uint32_t last = 0;
   bool one_by_one = false;  ///< restarts: the next one is drained when the one before is back
@@ -60,7 +57,7 @@ std::string to_string(const disturbance& d);
 
 /// Time that an instance was away.
 struct absence {
-  machine_role role = machine_role::prefill;
+  worker_role role = worker_role::prefill;
   std::uint32_t instance = 0;
   double from_s = 0, until_s = 0;
   bool failed = false;  ///< it died; else it was restarted

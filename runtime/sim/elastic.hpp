@@ -42,7 +42,7 @@ struct hourly_price {
 enum class change_kind : std::uint8_t { starts, serves, drains, stops };
 struct machine_change {
   double at_s = 0;
-  machine_role role = machine_role::prefill;
+  worker_role role = worker_role::prefill;
   std::uint32_t instance = 0;
   change_kind what = change_kind::starts;
 };

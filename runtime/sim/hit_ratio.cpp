@@ -1,6 +1,6 @@
 #include "runtime/sim/hit_ratio.hpp"
 
-#include "runtime/sim/simulation.hpp"
+#include "runtime/sim/trace_keys.hpp"
 
 namespace mooncaf::sim {
 

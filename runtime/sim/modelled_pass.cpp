@@ -121,7 +121,7 @@ result<void> modelled_pass::check(std::span<const batch_item> items, std::span<f
 
 /// As the profile says, on our clock.
 duration modelled_pass::length_of(std::span<const batch_item> items) {
-  const bool prompts = options_.role == modelled_role::prefill;
+  const bool prompts = options_.role == worker_role::prefill;
   const double constant = prompts ? costs_.prefill_constant() : costs_.decode_step(0, 0);
   double seconds = constant;
   std::uint64_t context = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/units.hpp"
+#include "runtime/base/worker_role.hpp"
 #include "runtime/model/forward_pass.hpp"
 #include "runtime/sim/cost_model.hpp"
 #include "runtime/sim/device_tier.hpp"
@@ -52,11 +53,9 @@ struct pacing {
   static pacing real();
 };
 
-enum class modelled_role : std::uint8_t { prefill, decode };
-
 struct modelled_options {
   profile hardware;
-  modelled_role role = modelled_role::prefill;
+  worker_role role = worker_role::prefill;
   double time_scale = 1;  ///< a second here stands for so many of the profile's; > 0
 };
 

@@ -53,7 +53,7 @@ class node_cache {
   /// Counts a use of blocks [from, to): they were sent elsewhere.
   void sent(std::span<const block_key> keys, std::uint32_t from, std::uint32_t to, std::uint64_t now);
   /// Puts in a copy of neighbouring blocks of one prompt; those without their parent are left out.
-  void copy(std::span<const hot_block> blocks, std::uint64_t now);
+  void copy(std::span<const block_name> blocks, std::uint64_t now);
   /// Brings near what an `insert` of the same, some time later, will need.
   void prepare(std::span<const block_key> keys, std::uint32_t from) const noexcept;
   /// Puts blocks [from, keys.size()) in, in order; those that are here count as used. Stops when nothing can

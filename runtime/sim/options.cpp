@@ -74,12 +74,12 @@ result<void> check_options(const simulation_options& o) {
     return bad("hot copies may take 0 to 0.5 of memory");
   for (const auto& d : o.disturbances) {
     if (d.kind == disturbance_kind::burst) continue;
-    if (split == (d.role == machine_role::node))
+    if (split == (d.role == worker_role::node))
       return bad("'" + to_string(d) + "': " +
                  (split ? "there are prefill and decode instances, no node is both"
                         : "coupled nodes are called node"));
-    const auto count = d.role == machine_role::prefill  ? o.prefill
-                       : d.role == machine_role::decode ? o.decode
+    const auto count = d.role == worker_role::prefill  ? o.prefill
+                       : d.role == worker_role::decode ? o.decode
                                                         : o.prefill + o.decode;
     if (d.first >= count) return bad("'" + to_string(d) + "': there is no such instance");
   }

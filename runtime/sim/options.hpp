@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/defaults.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/sched/admission_queue.hpp"
 #include "runtime/sched/policy.hpp"
@@ -39,24 +40,25 @@ struct simulation_options {
   std::uint32_t coupled_chunk = 2048;        ///< tokens of a mixed step
   bool local_cache = true;                   ///< false: no prefix is ever reused
 
-  placement_policy policy = placement_policy::kvcache_centric;
-  admission_policy admission = admission_policy::none;
-  std::uint32_t max_queued = default_max_queued;  ///< admission queue: that wait for a place
-  double balancing_threshold = 4;
-  double ttft_slo_s = 30;
-  double tbt_slo_s = 0.1;
+  placement_policy policy = defaults::scheduler::policy;
+  admission_policy admission = defaults::scheduler::admission;
+  std::uint32_t max_queued = defaults::scheduler::max_queued;  ///< admission queue: that wait for a place
+  double balancing_threshold = defaults::scheduler::balancing_threshold;
+  double ttft_slo_s = to_seconds(defaults::scheduler::ttft_slo);
+  double tbt_slo_s = to_seconds(defaults::scheduler::tbt_slo);
   tbt_metric tbt = tbt_metric::slowest_tenth;  ///< of a request, held against its SLO
-  double decode_span_s = 20;                   ///< t_d
+  double decode_span_s = to_seconds(defaults::scheduler::predicted_decode);  ///< t_d
   prefetch_options prefetch;                   ///< how long a request waits for its prefix
-  double hot_copy_share = 0.1;                 ///< of a node's memory, for copies of hot blocks; 0: none
+  double hot_copy_share =
+      defaults::scheduler::hot_copy_share;  ///< of a node's memory, for copies of hot blocks; 0: none
 
-  eviction_policy eviction = eviction_policy::lru;
+  eviction_policy eviction = defaults::cache::eviction;
   bool leaf_first = true;
   std::uint32_t copy_age = eviction_options{}.copy_age;  ///< of what other nodes have, too
-  write_policy write = write_policy::write_back;
+  write_policy write = defaults::cache::write_policy;
   /// Of what a device with memory of its own makes, where prefill and decode share it; likewise.
-  write_policy device_write = write_policy::write_through;
-  std::uint32_t selective_hits = 2;
+  write_policy device_write = defaults::model::device_write_policy;
+  std::uint32_t selective_hits = defaults::cache::selective_hits;
 
   bool layerwise = true;            ///< KV leaves and arrives layer by layer, beside the computation
   std::uint32_t max_tokens = 2048;  ///< that requests ask for: all that a scheduler knows of their answers
@@ -72,7 +74,7 @@ struct simulation_options {
   double jitter = 0;  ///< relative standard deviation of step times
   /// What the scheduler is told that steps take, over what they take: a calibration that is wrong.
   double prefill_calibration = 1, decode_calibration = 1;
-  std::uint64_t seed = 1;
+  std::uint64_t seed = defaults::scheduler::seed;
   std::uint64_t give_up_after = 0;  ///< requests outside their SLOs or rejected: the run ends there; 0: never
   /// Only which requests end inside their SLOs matters: a TBT inside of it may be told as less short than it
   /// is.

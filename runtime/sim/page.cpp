@@ -1,6 +1,6 @@
 #include "runtime/sim/page.hpp"
 
-#include "runtime/sim/report_page.hpp"
+#include "runtime/pages/pages.hpp"
 
 namespace mooncaf::sim {
 
@@ -39,14 +39,15 @@ std::string html_text(std::string_view text) {
   return out;
 }
 
-std::string report_page(std::string_view rest, std::string_view title, const std::string& table,
+std::string report_page(std::string_view plots, std::string_view title, const std::string& table,
                         const std::string& data) {
-  std::string page{page_begin};
+  std::string page{pages::report};
   // From the last to the first, so that no mark inside of what is put in is taken for one.
-  replace(page, "@DATA@", in_script(data));
+  replace(page, R"(<script src="@PLOTS@"></script>)", "<script>\n" + std::string{plots} + "</script>");
+  replace(page, R"("@DATA@")", in_script(data));
   replace(page, "@TABLE@", table);
   replace(page, "@TITLE@", html_text(title));
-  return page += rest;
+  return page;
 }
 
 }  // namespace mooncaf::sim

@@ -2,10 +2,10 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "runtime/pages/pages.hpp"
 #include "runtime/sim/page.hpp"
 #include "runtime/sim/plan_around.hpp"
 #include "runtime/sim/plan_report.hpp"
-#include "runtime/sim/report_page.hpp"
 
 // A plan as a page.
 
@@ -87,10 +87,8 @@ class summary {
 
 std::string to_html(const plan_problem& p, const plan_answer& a, const std::string& currency,
                     const std::string& about) {
-  if (!a.found)
-    return report_page("</script></body></html>\n", about,
-                       "<pre>" + html_text(to_text(p, a, currency)) + "</pre>", "{}");
-  return report_page(page_of_a_plan, about,
+  if (!a.found) return report_page({}, about, "<pre>" + html_text(to_text(p, a, currency)) + "</pre>", "{}");
+  return report_page(pages::plan_plots, about,
                      summary{p, a, currency}.html() + "<details><summary>In full</summary><pre>" +
                          html_text(to_text(p, a, currency)) + "</pre></details>",
                      to_json(p, a, currency));

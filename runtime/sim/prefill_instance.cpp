@@ -15,6 +15,7 @@ std::optional<prefill_instance::started> prefill_instance::start(ticks now, doub
   const auto stage = std::max<ticks>(from_sec(seconds / stages_), 1);
   step.began = now;
   step.seconds = seconds;
+  for (const auto& c : step.chunks) step.tokens += c.tokens;
   // Behind a longer step it waits at some stage, and leaves one stage's time after it at the earliest.
   step.exits = now + stage * stages_ + hop_ * (stages_ - 1);
   if (stages_ > 1) step.exits = std::max(step.exits, last_exit_ + stage);

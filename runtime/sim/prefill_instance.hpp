@@ -21,7 +21,8 @@ struct prefill_step {
   std::vector<prefill_chunk> chunks;
   ticks began = 0;
   ticks exits = 0;
-  double seconds = 0;  ///< compute, all stages together
+  double seconds = 0;        ///< compute, all stages together
+  std::uint64_t tokens = 0;  ///< of all chunks
 };
 
 /// `stages` nodes with a slice of the layers each work on consecutive steps at once: a step takes as long as

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <vector>
 
+#include "runtime/pages/pages.hpp"
 #include "runtime/sim/page.hpp"
 #include "runtime/sim/report.hpp"
-#include "runtime/sim/report_page.hpp"
 
 namespace mooncaf::sim {
 
@@ -147,8 +147,8 @@ std::string to_html(const simulation_options& options, const outcome& o) {
   for (std::size_t i = 0; i < options.watch.size(); ++i)
     data += (i == 0 ? "\"" : ",\"") + std::to_string(options.watch[i]) + "\"";
   data += "],\"prefill\":" + std::to_string(options.prefill) + "}";
-  return report_page(page_of_a_run, describe(options), "<pre>" + html_text(to_table(options, o)) + "</pre>",
-                     data);
+  return report_page(pages::run_plots, describe(options),
+                     "<pre>" + html_text(to_table(options, o)) + "</pre>", data);
 }
 
 }  // namespace mooncaf::sim

@@ -42,6 +42,15 @@ struct request_state_record {
   bool stranded = false;                  ///< its KV will not arrive: the sender died
   std::vector<block_key> keys;            ///< of its full blocks
   std::vector<prefix_tree::handle> pins;  ///< in its prefill node's cache
+
+  /// What this attempt had come to is void; what the client and the scheduler know of the request stays.
+  void begin_anew() {
+    first_token = joined = kv_sent = first_step = 0;
+    stall_before = 0;
+    cached_tokens = computed = decode_tokens = decoded = 0;
+    local_blocks = disk_blocks = fetched_to = source = 0;
+    placed = loading = stranded = false;
+  }
 };
 
 /// Slots are used again, with their vectors' memory. A request's id is its number and its slot.

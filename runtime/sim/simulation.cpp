@@ -1,68 +1,12 @@
 #include "runtime/sim/simulation.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
+
+#include "runtime/sim/machine_event.hpp"
 
 namespace mooncaf::sim {
 
 namespace {
-
-conductor_options conductor_options_of(const simulation_options& o) {
-  conductor_options c;
-  c.policy = o.policy;
-  c.admission = o.admission;
-  c.balancing_threshold = o.balancing_threshold;
-  c.ttft_slo = from_seconds(o.ttft_slo_s);
-  c.tbt_slo = from_seconds(o.tbt_slo_s);
-  c.decode_span = from_seconds(o.decode_span_s);
-  c.coupled = o.coupled != coupled_mode::off;
-  c.block_tokens = o.hardware.block_tokens;
-  c.bytes_per_token = o.hardware.kv_bytes_per_token;
-  c.seed = o.seed;
-  c.hot_copy_share = o.hot_copy_share;
-  c.transfer = {o.hardware.nic_bytes_per_s * o.pipeline, from_seconds(o.hardware.network_latency_s),
-                o.hardware.ssd_bytes_per_s};
-  return c;
-}
-
-node_cache_options cache_options_of(const simulation_options& o) {
-  const auto blocks = [&](std::uint64_t tokens) {
-    return o.local_cache ? tokens * o.pipeline / o.hardware.block_tokens : 0;
-  };
-  node_cache_options c;
-  c.dram = c.ssd = {o.eviction, o.leaf_first};
-  c.ssd.copy_age = o.copy_age;
-  c.device_gives_back = o.device_write == write_policy::write_back;
-  c.dram_blocks = blocks(o.hardware.dram_tokens);
-  c.ssd_blocks = blocks(o.hardware.ssd_tokens);
-  c.write = o.write;
-  c.selective_hits = o.selective_hits;
-  return c;
-}
-
-prefill_batch_options prefill_options_of(const simulation_options& o) {
-  prefill_batch_options p;
-  p.chunk_tokens = o.hardware.chunk_tokens;
-  p.max_batch_tokens = o.hardware.chunk_tokens;
-  p.aging = from_seconds(o.ttft_slo_s);
-  p.block_tokens = std::min(o.hardware.block_tokens, o.hardware.chunk_tokens);
-  return p;
-}
-
-/// What the prefill side believes of its own speed.
-prefill_model told_prefill(const simulation_options& o) {
-  auto samples = prefill_samples(o.hardware, o.coupled == coupled_mode::off ? o.pipeline : 1);
-  for (auto& s : samples) s.seconds *= o.prefill_calibration;
-  return prefill_model{samples};
-}
-
-/// What the decode side believes of its own speed.
-decode_model told_decode(const simulation_options& o) {
-  auto samples = decode_samples(o.decode_profile());
-  for (auto& s : samples) s.seconds *= o.decode_calibration;
-  return decode_model{samples};
-}
 
 constexpr bool is_about_machines(event_kind k) noexcept {
   return k == event_kind::disturbance || k == event_kind::machine || k == event_kind::elastic;
@@ -70,231 +14,238 @@ constexpr bool is_about_machines(event_kind k) noexcept {
 
 }  // namespace
 
-block_key key_of(std::uint64_t hash_id) noexcept {
-  return hash_bytes128(std::as_bytes(std::span{&hash_id, 1}));
-}
-
 simulation::simulation(const simulation_options& options)
-    : options_(options),
-      prefetch_(options.prefetch),
-      costs_(options.hardware),
-      decode_costs_(options.decode_profile()),
-      prefill_estimate_(told_prefill(options)),
-      decode_estimate_(told_decode(options)),
-      conductor_(conductor_options_of(options)),
-      queue_(conductor_, {options.max_queued, from_seconds(options.ttft_slo_s)}),
-      random_(options.seed),
-      priority_random_(options.seed ^ 0x5EED),
-      elastic_(options.elastic) {
-  add_instances();
-}
+    : world_(options),
+      arrivals_(world_),
+      attempts_(world_, arrivals_),
+      cluster_(world_, attempts_),
+      loader_(world_, cluster_),
+      copier_(world_, cluster_),
+      disturber_(world_, cluster_, attempts_),
+      scaling_(world_, cluster_),
+      sampler_(world_, cluster_) {}
 
-simulation::~simulation() = default;
+// ---- the event loop ----
 
-void simulation::add_instance(worker_id id, node_id node, instance_role role) {
-  instance_desc d;
-  d.id = id;
-  d.node = node;
-  d.role = role;
-  const auto& machine = role == instance_role::prefill ? options_.hardware : options_.decode_profile();
-  d.capacity = machine.max_batch;
-  d.capacity_tokens = machine.device_kv_tokens;
-  d.reserves_answers = true;
-  d.samples =
-      role == instance_role::prefill ? prefill_samples(machine, options_.pipeline) : decode_samples(machine);
-  const double told =
-      role == instance_role::prefill ? options_.prefill_calibration : options_.decode_calibration;
-  for (auto& s : d.samples) s.seconds *= told;
-  // Neither can fail: the options bound the number of nodes, and ids are counted up.
-  (void)conductor_.add_node(node);
-  (void)conductor_.add_instance(d);
-}
-
-void simulation::add_instances() {
-  if (is_coupled()) {
-    // Every node is both.
-    options_.prefill += options_.decode;
-    options_.decode = options_.prefill;
-    options_.pipeline = 1;
-  }
-  make_room();
-  const auto nodes = options_.prefill + options_.decode;
-  links_.resize(nodes);
-  conditions_.resize(nodes);
-  reported_.resize(nodes);
-  sampled_busy_.resize(nodes);
-  const auto cache = cache_options_of(options_);
-  const double hop = options_.hardware.network_latency_s;
-  caches_.reserve(options_.prefill);
-  on_the_way_.resize(options_.prefill);
-  elastic_.busy.resize(options_.prefill);
-  for (std::uint32_t i = 0; i < options_.prefill; ++i) {
-    caches_.emplace_back(cache, conductor_, node_id{prefill_id(i).value});
-    begin_with(i);
-    if (is_coupled()) coupled_.emplace_back(costs_, options_, caches_.back().tree());
-    else
-      prefills_.emplace_back(costs_, prefill_options_of(options_),
-                             tier_of(options_.hardware, options_.pipeline, {}, caches_.back().tree()),
-                             options_.pipeline, hop, options_.jitter);
-  }
-  for (std::uint32_t i = 0; i < options_.decode; ++i) {
-    if (is_coupled()) continue;
-    decodes_.emplace_back(decode_costs_, decode_options_of(options_), tier_of(options_.decode_profile()),
-                          options_.jitter);
-    begin_with(decode_machine(i));
-  }
-}
-
-void simulation::begin_with(std::uint32_t machine) {
-  if (is_there_at_first(machine)) join(machine);
-  else conditions_[machine].state = machine_state::off;
-}
-
-/// The conductor hears of a machine, which holds nothing.
-void simulation::join(std::uint32_t machine) {
-  const node_id node{machine + 1};
-  if (machine >= options_.prefill)
-    return add_instance(decode_id(machine - options_.prefill), node, instance_role::decode);
-  add_instance(prefill_id(machine), node, instance_role::prefill);
-  conductor_.memory_of(node, cache_options_of(options_).dram_blocks);
-  if (is_coupled()) add_instance(decode_id(machine), node, instance_role::decode);
-}
-
-result<bool> simulation::take_next(trace_source& source) {
-  auto more = source.next(upcoming_);
-  if (!more || !*more) {
-    arriving_ = false;
-    return more;
-  }
-  take_keys();
-  const auto at = from_sec(with_bursts(options_.disturbances,
-                                       static_cast<double>(upcoming_.timestamp_ms) * 1e-3 / options_.speed));
-  events_.push(std::max(at, now_), event_kind::arrival, 0);
-  return true;
-}
-
-/// Keys of the full blocks of what was taken.
-void simulation::take_keys() {
-  const auto full = std::min<std::size_t>(upcoming_.input_tokens / options_.hardware.block_tokens,
-                                          upcoming_.hash_ids.size());
-  upcoming_keys_.clear();
-  for (const auto id : std::span{upcoming_.hash_ids}.first(full)) upcoming_keys_.push_back(key_of(id));
-  conductor_.prefetch(upcoming_keys_);
-}
-
-/// Where requests follow from answers, an earlier one may become known at any time: its event overtakes the
-/// one that was expected, which is void then.
-void simulation::expect_arrival() {
-  const double due = source_->due_s();
-  arriving_ = arriving_ && source_->share_given() < 1;
-  if (std::isinf(due)) return;
-  const auto at = std::max(from_sec(due), now_);
-  if (expected_ > 0 && expected_ <= at) return;
-  expected_ = std::max<ticks>(at, 1);
-  events_.push(expected_, event_kind::arrival, 0);
-}
-
-/// A request comes; then the next one is known, or waits for an answer.
-result<void> simulation::arrivals(trace_source& source, const event& e) {
-  if (!source.follows_answers()) {
-    arrive();
-    const auto more = take_next(source);
-    return more ? result<void>{} : fail(more.error());
-  }
-  if (e.at != expected_) return {};
-  expected_ = 0;
-  const auto more = source.next(upcoming_);
-  if (!more) return fail(more.error());
-  if (*more) {
-    take_keys();
-    arrive();
-  }
-  expect_arrival();
+result<void> simulation::begin(trace_source& source) {
+  if (const auto ok = arrivals_.begin(source); !ok) return ok;
+  auto& time = world_.time;
+  if (!time.empty()) time.advance_to(time.next_at());
+  began_ = time.now();
+  disturber_.begin();
+  cluster_.machines.begin_paying();
+  scaling_.begin();
+  sampler_.begin();
+  time.add(began_ + world_.out.history.interval(), event_kind::sample, 0);
   return {};
 }
 
 result<outcome> simulation::run(trace_source& source, const std::function<void(std::uint64_t)>& progress) {
   constexpr std::uint64_t progress_every = 4096;
-  source_ = &source;
-  if (source.follows_answers()) {
-    expect_arrival();
-  } else if (const auto more = take_next(source); !more) {
-    return fail(more.error());
+  if (const auto ok = begin(source); !ok) return fail(ok.error());
+  auto& time = world_.time;
+  while (!time.empty() && !hopeless()) {
+    const auto e = time.take();
+    if (is_over() && is_about_machines(e.kind)) continue;  // concerns no request any more
+    time.advance_to(e.at);
+    ++world_.out.events;
+    const auto before = arrivals_.count();
+    if (const auto ok = play(e); !ok) return fail(ok.error());
+    const auto arrived = arrivals_.count();
+    if (progress && arrived > before && arrived % progress_every == 0) progress(arrived);
   }
-  if (!events_.empty()) now_ = events_.next().at;
-  expect_disturbances();
-  const auto begin = began_ = now_;
-  begin_paying();
-  sampled_at_ = begin;
-  events_.push(begin + out_.history.interval(), event_kind::sample, 0);
-  while (!events_.empty() && !hopeless()) {
-    const auto e = events_.pop();
-    const bool over = !arriving_ && requests_.live() == 0;
-    // Of nobody's request:
-    if (over && is_about_machines(e.kind)) continue;
-    now_ = e.at;
-    ++out_.events;
-    if (e.kind == event_kind::arrival) {
-      const auto before = number_;
-      if (const auto came = arrivals(source, e); !came) return fail(came.error());
-      if (number_ > before) out_.last_arrival_s = to_sec(now_ - begin);
-      if (progress && number_ % progress_every == 0) progress(number_);
-    } else if (e.kind == event_kind::sample) {
-      sample();
-      if (!events_.empty() && !over) events_.push(now_ + out_.history.interval(), event_kind::sample, 0);
-    } else {
-      dispatch(e);
-      if (queue_.size() > 0) {
-        queue_.advance(clock(), decided_);
-        act_on(decided_);
-      }
-      out_.span_s = to_sec(now_ - begin);
-    }
-  }
-  out_.span_s = std::max(out_.span_s, out_.last_arrival_s);
-  sum_up();
-  return std::move(out_);
+  auto& out = world_.out;
+  out.span_s = std::max(out.span_s, out.last_arrival_s);
+  sampler_.sum_up();
+  return std::move(out);
 }
 
+bool simulation::is_over() const noexcept { return !arrivals_.go_on() && world_.requests.live() == 0; }
+
 bool simulation::hopeless() const noexcept {
-  return options_.give_up_after > 0 && missed_ > options_.give_up_after;
+  const auto limit = world_.options.give_up_after;
+  return limit > 0 && attempts_.missed() > limit;
+}
+
+result<void> simulation::play(const event& e) {
+  auto& time = world_.time;
+  if (e.kind == event_kind::arrival) return arrival(e);
+  if (e.kind == event_kind::sample) {
+    const bool over = is_over();
+    sampler_.sample(arrivals_.go_on());
+    if (!time.empty() && !over) time.add(time.now() + world_.out.history.interval(), event_kind::sample, 0);
+    return {};
+  }
+  dispatch(e);
+  act_on(attempts_.look_for_room());
+  world_.out.span_s = to_sec(time.now() - began_);
+  return {};
+}
+
+result<void> simulation::arrival(const event& e) {
+  if (arrivals_.is_void(e)) return {};
+  const auto comes = arrivals_.comes();
+  if (!comes) return fail(comes.error());
+  if (*comes) {
+    copier_.look();
+    act_on(attempts_.ask(arrivals_.open()));
+    world_.out.last_arrival_s = to_sec(world_.time.now() - began_);
+  }
+  return arrivals_.expect();
 }
 
 void simulation::dispatch(const event& e) {
+  const auto& requests = world_.requests;
   switch (e.kind) {
     case event_kind::prefill_ready:
-      // Unless nobody waited for the rest of its prefix.
-      if (requests_.is_current(e.target, e.stamp) && requests_[e.target].loading) enter_prefill(e.target);
+      // Void if the request has joined the queue already, without the rest of its prefix.
+      if (requests.is_current(e.target, e.stamp) && requests[e.target].loading) enter_prefill(e.target);
       return;
     case event_kind::prefill_free:
-      if (e.stamp != conditions_[e.target].lives) return;
-      prefills_[e.target].first_stage_free();
+      if (!cluster_.prefills.is_current(e)) return;
+      cluster_.prefills.first_stage_free(e.target);
       return start_prefill(e.target);
     case event_kind::prefill_exit:
-      if (e.stamp == conditions_[e.target].lives) prefill_exit(e.target);
+      if (cluster_.prefills.is_current(e)) prefill_exit(e.target);
       return;
     case event_kind::kv_arrived:
-      if (requests_.is_current(e.target, e.stamp)) kv_arrived(e.target);
+      if (requests.is_current(e.target, e.stamp)) cluster_.decodes.arrived(e.target);
       return;
     case event_kind::decode_turn:
-      return decode_turn(e.target, e.stamp);
+      return cluster_.decode_turn(e.target, e.stamp);
     case event_kind::copy_arrived:
-      return copy_arrived(e.target);
+      return copier_.arrived(e.target);
     case event_kind::coupled_turn:
       return coupled_turn(e.target, e.stamp);
     case event_kind::disturbance:
-      return disturbed(e.target, e.stamp);
+      return disturber_.happen(e.target, e.stamp);
     case event_kind::machine:
-      return machine_event_of(e.target, e.stamp);
+      return happen_to_machine(e.target, e.stamp);
     case event_kind::elastic:
-      return decide_on_machines();
+      return scaling_.decide();
     case event_kind::retry:
-      if (requests_.is_current(e.target, e.stamp)) ask(e.target);
+      if (requests.is_current(e.target, e.stamp)) act_on(attempts_.ask(e.target));
       return;
     case event_kind::arrival:
     case event_kind::sample:
       return;
   }
+}
+
+void simulation::happen_to_machine(std::uint32_t machine, std::uint32_t stamp) {
+  switch (event_in(stamp)) {
+    case machine_event::dies:
+      return disturber_.die(line_in(stamp), machine);
+    case machine_event::noticed:
+      return disturber_.noticed(machine);
+    case machine_event::returns:
+      return disturber_.returns(line_in(stamp), machine);
+    case machine_event::serves:
+      return cluster_.machines.serve(machine);
+    case machine_event::drains:
+      return scaling_.look_at_leaving(machine);
+  }
+}
+
+// ---- the way of a request ----
+
+void simulation::act_on(std::vector<decision>& decided) {
+  for (const auto& d : decided) {
+    const auto slot = request_table::slot_of(d.id);
+    if (d.outcome) place(slot, *d.outcome);
+    else if (d.outcome.error().cause.code == ec::unavailable) attempts_.unplaced(slot, d.outcome.error());
+    else attempts_.refuse(slot, d.outcome.error());
+  }
+  decided.clear();
+}
+
+void simulation::place(std::uint32_t slot, const placement& where) {
+  auto& r = world_.requests[slot];
+  r.placed = true;
+  r.prefill = world_.layout.prefill_of(where.prefill);
+  r.decode = world_.layout.decode_of(where.decode);
+  if (loader_.load(slot, where)) enter_prefill(slot);
+}
+
+void simulation::enter_prefill(std::uint32_t slot) {
+  auto& r = world_.requests[slot];
+  loader_.arrived(slot);
+  auto& memories = cluster_.memories;
+  const auto here = memories.adopt_from_device(r);
+  r.cached_tokens = r.computed =
+      std::min(here * world_.options.hardware.block_tokens, r.prompt_tokens - 1);
+  count_prefix(r, here);
+  if (!cluster_.machines.computes(r.prefill)) return;  // its loss is noticed later
+  if (r.fetched_to > r.local_blocks) {
+    // What was fetched is held here from now on: a hot prefix has one more replica.
+    memories.of(r.prefill).insert(std::span{r.keys}.first(r.fetched_to), r.local_blocks,
+                                  static_cast<std::uint64_t>(world_.time.now()));
+  }
+  if (world_.layout.coupled()) return cluster_.coupled.push(slot);
+  cluster_.prefills.push(r);
+  start_prefill(r.prefill);
+}
+
+/// What of its prompt was where, now that nothing more of it comes.
+/// @param here  leading blocks, with those that the device alone has.
+void simulation::count_prefix(const request_state_record& r, std::uint32_t here) {
+  auto& out = world_.out;
+  const auto reusable = (r.prompt_tokens - 1) / world_.options.hardware.block_tokens;
+  out.blocks_dram += r.local_blocks - r.disk_blocks + here - r.fetched_to;
+  out.blocks_ssd += r.disk_blocks;
+  out.blocks_remote += r.fetched_to - r.local_blocks;
+  out.blocks_missed += std::max(reusable, here) - here;
+  out.prompt_tokens += r.prompt_tokens;
+  out.computed_tokens += r.prompt_tokens - r.cached_tokens;
+}
+
+void simulation::stop_loading(std::uint32_t instance) {
+  for (const auto slot : loader_.stop_if_idle(instance)) enter_prefill(slot);
+}
+
+void simulation::start_prefill(std::uint32_t instance) {
+  if (!cluster_.start_prefill(instance)) stop_loading(instance);
+}
+
+void simulation::prefill_exit(std::uint32_t instance) {
+  const auto step = cluster_.prefills.take_exit(instance);
+  for (const auto& c : step.chunks) {
+    if (!world_.requests.is_current(c.id)) continue;  // its decode instance died meanwhile
+    const auto slot = request_table::slot_of(c.id);
+    if (cluster_.prefills.computed(world_.requests[slot], c, step)) first_token(slot);
+  }
+  if (!cluster_.prefills.has_stages()) start_prefill(instance);
+}
+
+void simulation::coupled_turn(std::uint32_t node, std::uint32_t stamp) {
+  auto& coupled = cluster_.coupled;
+  if (!coupled.is_current(node, stamp)) return;
+  for (const auto slot : coupled.turn(node)) {
+    const auto& r = world_.requests[slot];
+    if (r.output_tokens <= 1) coupled.leave(r);
+    first_token(slot);
+  }
+  coupled.go_on(node);
+  stop_loading(node);
+  coupled.report(node);
+}
+
+void simulation::first_token(std::uint32_t slot) {
+  auto& r = world_.requests[slot];
+  attempts_.first_token(slot);
+  const bool decodes_here = world_.layout.coupled() && r.decode_tokens > 0;
+  auto& cache = cluster_.memories.of(r.prefill);
+  if (!(decodes_here ? cluster_.coupled.decode(slot) : cluster_.memories.stays_on_device(r)))
+    cache.insert(r.keys, r.local_blocks, static_cast<std::uint64_t>(world_.time.now()));
+  cache.unpin(r.pins);
+  cluster_.machines.report(world_.layout.prefill_id(r.prefill), {});
+  if (r.decode_tokens == 0) {
+    cluster_.memories.let_go(r);
+    return attempts_.finish(slot, r.delivered > 0 ? attempts_.tbt_of_before(slot) : 0);
+  }
+  if (decodes_here) return;
+  world_.time.add(std::max(r.kv_sent, world_.time.now()), event_kind::kv_arrived, slot,
+                  request_table::stamp_of(r.id));
 }
 
 }  // namespace mooncaf::sim

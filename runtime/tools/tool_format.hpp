@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "runtime/base/words.hpp"
+
 namespace mooncaf {
 
 enum class tool_format : std::uint8_t {
@@ -22,6 +24,18 @@ enum class tool_format : std::uint8_t {
   qwen3_coder  ///< <tool_call><function=name><parameter=key>value</parameter>…</function></tool_call>, values
                ///< as text
 };
+
+constexpr auto words_of(tool_format) noexcept {
+  using enum tool_format;
+  return words<tool_format, 8>{{{hermes, "hermes"},
+                                {llama3, "llama3"},
+                                {mistral, "mistral"},
+                                {granite, "granite"},
+                                {phi4, "phi4"},
+                                {deepseek, "deepseek"},
+                                {pythonic, "pythonic"},
+                                {qwen3_coder, "qwen3_coder"}}};
+}
 
 /// What a chat template teaches its model; nothing if it names no form that is known.
 std::optional<tool_format> tool_format_of(std::string_view template_source) noexcept;

@@ -22,7 +22,7 @@
 #include "runtime/base/result.hpp"
 #include "storage/arena.hpp"
 #include "storage/engine/engine_door.hpp"
-#include "storage/objects/offset_allocator.hpp"
+#include "storage/offset_allocator.hpp"
 #include "transport/data_plane.hpp"
 
 namespace mooncaf {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/objects/object_terms.hpp"
+#include "storage/objects/terms/object_terms.hpp"
 #include "storage/python/interpreter_lock.hpp"
 #include "transport/net/secret.hpp"
 

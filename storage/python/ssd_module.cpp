@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "storage/objects/rocksdb_object_disk.hpp"
+#include "storage/objects/disk/rocksdb_object_disk.hpp"
 #include "storage/python/disk_capsule.hpp"
 #include "storage/python/interpreter_lock.hpp"
 

@@ -14,9 +14,9 @@
 #include <unordered_map>
 
 #include "runtime/base/host_place.hpp"
-#include "storage/objects/segment_lender.hpp"
-#include "storage/objects/store_client.hpp"
-#include "storage/objects/tenant_token.hpp"
+#include "storage/objects/client/store_client.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/wire/tenant_token.hpp"
 #include "storage/python/disk_capsule.hpp"
 #include "storage/python/python_values.hpp"
 #include "storage/python/store_parts.hpp"

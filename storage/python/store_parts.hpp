@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
 #include "storage/python/python_values.hpp"
 
 namespace mooncaf {

@@ -5,7 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/api/cluster_view.hpp"
 #include "tests/support/actor_fixture.hpp"
+#include "tests/support/golden_text.hpp"
 
 using namespace mooncaf;
 
@@ -102,9 +104,9 @@ struct conductor_world : testing::actor_fixture<caf::id_block::mooncaf> {
     batch.snapshot = snapshot;
     batch.part = part;
     for (auto i = from; i < to; ++i) {
-      block_event_msg e;
-      e.key = keys[i];
-      e.depth = static_cast<std::uint32_t>(i);
+      block_event e;
+      e.name.key = keys[i];
+      e.name.depth = static_cast<std::uint32_t>(i);
       e.what = what;
       batch.events.push_back(e);
     }
@@ -113,7 +115,7 @@ struct conductor_world : testing::actor_fixture<caf::id_block::mooncaf> {
   }
   /// The number behind `"name":` in the status.
   std::uint64_t count(const std::string& name) {
-    const auto json = ask<std::string>(under_test, status_atom_v).value();
+    const auto json = cluster_json(ask<cluster_status>(under_test, status_atom_v).value()).value();
     const auto at = json.find("\"" + name + "\":");
     REQUIRE_MESSAGE(at != std::string::npos, name);
     return std::stoull(json.substr(at + name.size() + 3));
@@ -332,4 +334,61 @@ TEST_CASE_FIXTURE(conductor_world,
   mine.roster = answer.version;
   stop(b.node);
   CHECK(ask<roster_msg>(under_test, report_atom_v, mine)->news);
+}
+
+namespace {
+
+/// A report in which no two numbers are alike.
+node_report report_of(const node_info& from, std::uint64_t n) {
+  node_report out;
+  out.node = from.id;
+  for (const auto& w : from.workers)
+    out.workers.push_back({w.id, static_cast<std::uint32_t>(n += 1), static_cast<std::uint32_t>(n += 1), n += 1,
+                           n += 1, n += 1, static_cast<std::int64_t>(n += 1) * 1234567,
+                           static_cast<std::uint32_t>(n += 1), n += 1, {}});
+  out.has_shard = true;
+  auto& s = out.shard;
+  for (auto* field :
+       {&s.slots_total, &s.slots_free, &s.slots_reserved, &s.slots_committed, &s.slots_pinned, &s.slots_private,
+        &s.slots_quarantined, &s.slots_withheld, &s.ssd_blocks, &s.ssd_bytes, &s.ssd_capacity_bytes,
+        &s.ssd_written_bytes, &s.ssd_read_bytes, &s.ssd_copies, &s.ssd_evictions, &s.ssd_copies_dropped,
+        &s.ssd_last_copies_kept, &s.owners, &s.evictions, &s.evictions_lost, &s.hits_device, &s.hits_dram,
+        &s.hits_ssd, &s.hits_remote, &s.misses, &s.ssd_read_bytes_per_s})
+    *field = n += 1;
+  out.device = {n + 90, n + 91, n + 92, n + 93, n + 94, n + 95, n + 96, n + 97, n + 98, "no NIC \"there\""};
+  path_status path{node_id{200}, "tcp", n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, 1234567, n + 8, 765432, true};
+  out.moved.paths = {path, path};
+  out.moved.paths[1].peer = node_id{999};  // nobody knows it
+  out.moved.rails = {{"mlx5_0/1", "fe80::1", true, n + 11, n + 12, n + 13, n + 14, 54321, "broken \xC3\xA4"}};
+  out.requests_live = n + 20;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(conductor_world, "what is told of the cluster has the names and numbers that scripts read") {
+  const auto a = make(100), b = make(200), pool = [&] {
+    auto n = make(300);
+    n.workers.clear();
+    n.roles = "cache";
+    n.host = "10.0.0.3";
+    return n;
+  }();
+  for (const auto& node : {a, b, pool}) REQUIRE(join(node));
+  blocks(100, 0, true, 0, 0, 4);
+  blocks(200, 0, true, 0, 0, 8);
+  advance_time(std::chrono::milliseconds(1500));
+  auto of_a = report_of(a, 1000), of_b = report_of(b, 2000), of_pool = report_of(pool, 3000);
+  of_b.workers[1].failure = "the device is gone";
+  of_b.shard.consistent = false;
+  of_pool.device = {};
+  of_pool.unreachable = {a.id};
+  for (const auto& r : {of_a, of_b, of_pool}) REQUIRE(ask<roster_msg>(under_test, report_atom_v, r));
+  advance_time(std::chrono::milliseconds(700));
+  for (std::uint64_t r = 1; r <= 3; ++r) schedule(r);
+  tell(request_stage::first_token, 1);
+  tell(request_stage::finished, 2);
+  const auto cluster = ask<cluster_status>(under_test, status_atom_v).value();
+  testing::check_golden("status/cluster.json", cluster_json(cluster).value() + "\n" + integrity_of(cluster).value() + "\n" +
+                                                   health_of(cluster).value() + "\n");
 }

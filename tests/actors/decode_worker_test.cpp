@@ -11,7 +11,7 @@ using namespace mooncaf::testing;
 namespace {
 
 struct far_decode : worker_world {
-  far_decode() : worker_world(64, {}, {}, prefetch_choice::wait_complete, true) {}
+  far_decode() : worker_world(64, {}, {}, prefetch_mode::wait_complete, true) {}
 
   device_kv_stats device() const { return b.context->device_blocks->stats(); }
   std::uint64_t prompt_bytes(const generate_job& j) const {
@@ -38,7 +38,7 @@ TEST_CASE_FIXTURE(worker_world,
       const auto j = job(prompt(tokens, 7), a, *decode, 13);
       serve(j);
       CHECK(!log(j).failed);
-      CHECK(log(j).finish == finish_kind::length);
+      CHECK(log(j).finish == finish_reason::length);
       CHECK(log(j).tokens == reference(j));
       CHECK(in_order(log(j)));
       CHECK(until([&] { return all_idle(); }));

@@ -47,9 +47,9 @@ TEST_CASE_FIXTURE(gateway_world,
   broke(id, false);
   CHECK(sink->tokens == ids{1, 2});
   first(again, 3);
-  more(again, 3, {4}, finish_kind::stop);
+  more(again, 3, {4}, finish_reason::stop);
   CHECK(sink->tokens == ids{1, 2, 3, 4});
-  CHECK(sink->end == finish_kind::stop);
+  CHECK(sink->end == finish_reason::stop);
 }
 
 TEST_CASE_FIXTURE(gateway_world, "a failure that would repeat itself is told to the client at once") {
@@ -126,9 +126,9 @@ TEST_CASE_FIXTURE(gateway_world, "losing the prefill node once decode has answer
   more(id, 1, {2});
   tell(peer_down_atom_v, prefill_node);
   CHECK(decode->cancels.empty());
-  more(id, 2, {3}, finish_kind::stop);
+  more(id, 2, {3}, finish_reason::stop);
   CHECK(sink->tokens == ids{1, 2, 3});
-  CHECK(sink->end == finish_kind::stop);
+  CHECK(sink->end == finish_reason::stop);
 }
 
 TEST_CASE_FIXTURE(gateway_world,
@@ -144,7 +144,7 @@ TEST_CASE_FIXTURE(gateway_world,
   const auto again = placed(1);
   CHECK(decode->jobs[1].tokens.size() == 13);
   first(again, 4);
-  more(again, 4, {5}, finish_kind::length);
+  more(again, 4, {5}, finish_reason::length);
   CHECK(sink->tokens == ids{1, 2, 3, 4, 5});
   CHECK(sink->report->output_tokens == 5);
 }

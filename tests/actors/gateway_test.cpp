@@ -47,10 +47,10 @@ TEST_CASE_FIXTURE(gateway_world, "tokens reach the client in order, and the cond
   more(id, 1, {2});
   more(id, 2, {3, 4});
   CHECK(!sink->over());
-  more(id, 4, {5}, finish_kind::length);
+  more(id, 4, {5}, finish_reason::length);
   CHECK(sink->tokens == ids{1, 2, 3, 4, 5});
   REQUIRE(sink->end);
-  CHECK(*sink->end == finish_kind::length);
+  CHECK(*sink->end == finish_reason::length);
   CHECK(sink->report->output_tokens == 5);
   CHECK(sink->report->cached_tokens == 4);
   CHECK(place->stages_of(id) == stages{request_stage::first_token, request_stage::finished});
@@ -64,9 +64,9 @@ TEST_CASE_FIXTURE(gateway_world, "an answer of one token ends with the prefill")
   open();
   submit_one();
   const auto id = placed();
-  first(id, 9, finish_kind::stop);
+  first(id, 9, finish_reason::stop);
   CHECK(sink->tokens == ids{9});
-  CHECK(sink->end == finish_kind::stop);
+  CHECK(sink->end == finish_reason::stop);
   CHECK(decode->cancels == std::vector{id});  // it waits for KV that never comes
   CHECK(held() == 0);
 }
@@ -82,7 +82,7 @@ TEST_CASE_FIXTURE(gateway_world, "a client that has its answer finds it counted"
   sink->at_end = [&] { then = counted("finished"); };
   submit_one();
   CHECK(!counted("finished"));
-  first(placed(), 9, finish_kind::stop);
+  first(placed(), 9, finish_reason::stop);
   CHECK(then);
 
   sink = std::make_shared<recorder>();
@@ -113,9 +113,9 @@ TEST_CASE_FIXTURE(gateway_world, "tokens that overtake the first one wait for it
   CHECK(sink->tokens.empty());
   first(id, 1);
   CHECK(sink->tokens == ids{1, 2, 3});
-  more(id, 3, {4}, finish_kind::stop);
+  more(id, 3, {4}, finish_reason::stop);
   CHECK(sink->tokens == ids{1, 2, 3, 4});
-  CHECK(sink->end == finish_kind::stop);
+  CHECK(sink->end == finish_reason::stop);
 }
 
 TEST_CASE_FIXTURE(gateway_world, "a client that goes away stops both workers and frees its load") {
@@ -171,7 +171,7 @@ TEST_CASE_FIXTURE(gateway_world, "a stop string ends the answer and stops both w
   first(id, 1);
   more(id, 1, {2, 3});
   CHECK(sink->tokens == ids{1, 2});
-  CHECK(sink->end == finish_kind::stop);
+  CHECK(sink->end == finish_reason::stop);
   CHECK(prefill->cancels == std::vector{id});
   CHECK(decode->cancels == std::vector{id});
   CHECK(place->stages_of(id) == stages{request_stage::first_token, request_stage::finished});
@@ -246,11 +246,11 @@ TEST_CASE_FIXTURE(gateway_world,
   CHECK(prefill->jobs[3].tokens.size() == 10);
   for (std::size_t i = 0; i < 4; ++i) {
     if (i > 0) first(prefill->jobs[i].id, static_cast<std::int32_t>(i + 1));
-    more(prefill->jobs[i].id, 1, {7}, finish_kind::stop);
+    more(prefill->jobs[i].id, 1, {7}, finish_reason::stop);
   }
   for (const auto& s : {sink, second, third, other}) {
     CHECK(s->tokens.size() == 2);
-    CHECK(s->end == finish_kind::stop);
+    CHECK(s->end == finish_reason::stop);
   }
   CHECK(held() == 0);
 }
@@ -337,8 +337,8 @@ TEST_CASE_FIXTURE(gateway_world,
   decode->forgetful = false;
   const auto next = placed(1);
   CHECK(next.attempt == id.attempt + 1);
-  more(next, 1, {2, 3}, finish_kind::stop);
+  more(next, 1, {2, 3}, finish_reason::stop);
   CHECK(sink->tokens == ids{1, 2, 3});
-  CHECK(sink->end == finish_kind::stop);
+  CHECK(sink->end == finish_reason::stop);
   CHECK(!decode->rolls.empty());
 }

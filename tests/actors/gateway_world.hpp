@@ -100,7 +100,7 @@ class fake_conductor final : public conductor_actor::base {
           FAIL_CHECK("reports are the node's business");
           return roster_msg{};
         },
-        [](status_atom) { return std::string{"{}"}; },
+        [](status_atom) { return cluster_status{}; },
         [](tick_atom) {},
     };
   }
@@ -113,7 +113,7 @@ class fake_conductor final : public conductor_actor::base {
 
 struct recorder final : token_sink {
   std::vector<std::int32_t> tokens, prompted, scored;
-  std::optional<finish_kind> end;
+  std::optional<finish_reason> end;
   std::optional<generation_report> report;
   std::optional<error> cause;
   std::chrono::seconds retry_after{-1};
@@ -130,7 +130,7 @@ struct recorder final : token_sink {
     tokens.push_back(t.id);
     return tokens.size() < wanted;
   }
-  void finished(finish_kind reason, const generation_report& r) override {
+  void finished(finish_reason reason, const generation_report& r) override {
     CHECK(!over());
     end = reason;
     report = r;
@@ -214,7 +214,7 @@ struct gateway_world : testing::actor_fixture<caf::id_block::mooncaf> {
   }
   client_request_ptr submit_one(duration age = {}) { return submit({make(sink)}, age); }
 
-  void first(const attempt_id& id, std::int32_t t, finish_kind end = finish_kind::none) {
+  void first(const attempt_id& id, std::int32_t t, finish_reason end = finish_reason::none) {
     first_token m;
     m.id = id;
     m.token = token(t);
@@ -224,7 +224,7 @@ struct gateway_world : testing::actor_fixture<caf::id_block::mooncaf> {
     tell(first_atom_v, m);
   }
   void more(const attempt_id& id, std::uint32_t position, std::vector<std::int32_t> ids,
-            finish_kind end = finish_kind::none) {
+            finish_reason end = finish_reason::none) {
     token_run r;
     r.id = id;
     r.position = position;

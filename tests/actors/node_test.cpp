@@ -12,7 +12,10 @@
 
 #include "actors/conductor.hpp"
 #include "actors/executor.hpp"
+#include "actors/metrics/report_metrics.hpp"
+#include "runtime/api/cluster_view.hpp"
 #include "tests/support/actor_fixture.hpp"
+#include "tests/support/golden_text.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;
@@ -167,7 +170,9 @@ struct node_world : testing::actor_fixture<caf::id_block::mooncaf> {
     for (duration done{}; done < time; done += 100ms) advance_time(100ms);
   }
   peer_log& log(std::uint64_t id) { return *machines.at(id).log; }
-  nlohmann::json cluster() { return nlohmann::json::parse(ask<std::string>(boss, status_atom_v).value()); }
+  nlohmann::json cluster() {
+    return nlohmann::json::parse(cluster_json(ask<cluster_status>(boss, status_atom_v).value()).value());
+  }
   placement_msg schedule(std::uint64_t gateway) {
     schedule_job job;
     job.id = {request_id{++requests}, 0};
@@ -345,4 +350,68 @@ TEST_CASE_FIXTURE(node_world, "a node with another model gives up, and says whos
   REQUIRE(ended);
   CHECK(reason.find("node-1 at test:1 serves the model") != std::string::npos);
   CHECK(reason.find("node-2 has another model") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(node_world, "what a node's actors count is what its scraper reads") {
+  shard_status shard;
+  shard.slots_total = 100;
+  shard.slots_free = 31;
+  shard.slots_reserved = 12;
+  shard.slots_committed = 43;
+  shard.slots_pinned = 14;
+  shard.slots_private = 5;
+  shard.slots_quarantined = 6;
+  shard.slots_withheld = 7;
+  shard.ssd_blocks = 88;
+  shard.hits_device = 9;
+  shard.hits_dram = 10;
+  shard.hits_ssd = 11;
+  shard.hits_remote = 12;
+  shard.ssd_read_bytes_per_s = 123'456'789;
+  transfer_report moved;
+  moved.paths = {{node_id{7}, "tcp", 1000, 1, 2, 3, 4, 5, 6, 7, 5'000'000, 250'000, true},
+                 {node_id{8}, "tcp", 500, 1, 2, 3, 4, 5, 6, 7, 0, 0, false},
+                 {node_id{8}, "rdma", 300, 1, 2, 3, 4, 5, 6, 7, 6'000'000, 1'500, false}};
+  moved.rails = {{"mlx5_0/1", "fe80::1", true, 21, 22, 23, 24, 2500, {}}};
+  const auto answering = [](auto what) {
+    return [what](caf::event_based_actor*) -> caf::behavior { return {[what](status_atom) { return what; }}; };
+  };
+  const auto load = [](worker_id id, std::uint32_t running, std::uint32_t waiting) {
+    worker_load out;
+    out.id = id;
+    out.running = running;
+    out.waiting = waiting;
+    return out;
+  };
+  auto context = std::make_shared<node_context>();
+  context->id = node_id{5};
+  context->meters = std::make_shared<metrics>("m");
+  local_actors local;
+  local.shard = caf::actor_cast<cache_shard_actor>(keep(sys.spawn(answering(shard))));
+  local.messenger = caf::actor_cast<messenger_actor>(keep(sys.spawn(answering(moved))));
+  local.prefill = {
+      caf::actor_cast<prefill_worker_actor>(keep(sys.spawn(answering(load(worker_id{51}, 3, 5)))))};
+  local.decode = {
+      caf::actor_cast<decode_worker_actor>(keep(sys.spawn(answering(load(worker_id{52}, 4, 6)))))};
+  node_info info;
+  info.id = node_id{5};
+  info.workers = {{worker_id{51}, worker_role::prefill, {}, 64, {}}, {worker_id{52}, worker_role::decode, {}, 8, {}}};
+  const auto under_test = sys.spawn<node>(
+      context, local, info, std::nullopt,
+      [](const std::string&, std::uint16_t) -> result<node_actor> { return fail(ec::peer_lost, "nobody"); },
+      keep(sys.spawn(executor_behavior)), [](const std::string&) {});
+  caf::anon_send(under_test, listen_atom_v, std::uint16_t{5});
+  run();
+  pass(3s);
+  auto& m = *context->meters;
+  node_report device;
+  device.device = {10, 4, 11, 12, 13, 14, 15, 16, 17, {}};
+  device.workers = {load(worker_id{51}, 3, 5), load(worker_id{52}, 4, 6)};
+  show(m, device, std::array{worker_id{51}});
+  m.set(series::ssd, 1, {"refuses_writes"});
+  m.set(series::queued, 2);
+  m.device_failed("decode");
+  m.request_over("rejected", 1s);
+  testing::check_golden("status/metrics.txt", m.text());
+  stop(under_test);
 }

@@ -112,7 +112,7 @@ TEST_CASE_FIXTURE(worker_world,
 
 TEST_CASE("with best effort an idle device waits for no prefix, neither from a node nor from disk") {
   mooncaf::test::temp_dir folder;
-  worker_world w{64, folder.path(), transfer_price{1e9, 100us}, prefetch_choice::best_effort};
+  worker_world w{64, folder.path(), transfer_price{1e9, 100us}, prefetch_mode::best_effort};
   const auto j = known_to_b(w);
   w.serve(j);
   CHECK(w.log(j).first->stats.cached_tokens == 0);
@@ -121,7 +121,7 @@ TEST_CASE("with best effort an idle device waits for no prefix, neither from a n
 }
 
 TEST_CASE("a prompt whose time is over goes on with what came, and is answered right") {
-  worker_world w{64, {}, {}, prefetch_choice::timeout};  // no time at all
+  worker_world w{64, {}, {}, prefetch_mode::timeout};  // no time at all
   const auto j = known_to_b(w);
   w.send_job(j);
   w.run();  // its fetch is under way
@@ -321,7 +321,7 @@ namespace {
 
 /// Nothing of what passes make comes to memory by itself.
 struct far_world : worker_world {
-  far_world() : worker_world(64, {}, {}, prefetch_choice::wait_complete, true) {}
+  far_world() : worker_world(64, {}, {}, prefetch_mode::wait_complete, true) {}
   /// A prompt that node a has computed and answered; only its device has the KV.
   generate_job known_to_device_of_a() {
     const auto j = job(prompt(30), a, a);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "actors/conductor.hpp"
+#include "runtime/api/cluster_view.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 using namespace mooncaf;
@@ -78,7 +79,7 @@ struct desk_world : testing::actor_fixture<caf::id_block::mooncaf> {
     run();
   }
   std::uint64_t count(const std::string& name) {
-    const auto json = ask<std::string>(under_test, status_atom_v).value();
+    const auto json = cluster_json(ask<cluster_status>(under_test, status_atom_v).value()).value();
     const auto at = json.find("\"" + name + "\":");
     REQUIRE_MESSAGE(at != std::string::npos, name);
     return std::stoull(json.substr(at + name.size() + 3));

@@ -25,14 +25,14 @@ gateway_actor::behavior_type fake_gateway(
         CHECK(!log.first);
         log.first = m;
         log.tokens.insert(log.tokens.begin(), m.token.id);
-        if (m.finish != finish_kind::none) log.finish = m.finish;
+        if (m.finish != finish_reason::none) log.finish = m.finish;
       },
       [=](tokens_atom, const token_batch& batch) {
         for (const auto& run : batch.runs) {
           auto& log = (*logs)[run.id.owner()];
           log.positions.push_back(run.position);
           for (const auto& t : run.tokens) log.tokens.push_back(t.id);
-          if (run.finish != finish_kind::none) log.finish = run.finish;
+          if (run.finish != finish_reason::none) log.finish = run.finish;
         }
       },
       [=](failed_atom, const attempt_failed& m) { (*logs)[m.id.owner()].failed = m; },
@@ -89,7 +89,7 @@ bool report_queue::drain() {
 }
 
 worker_world::worker_world(std::uint32_t slots, const std::string& ssd_path, transfer_price ssd_price,
-                           prefetch_choice prefetch, bool far)
+                           prefetch_mode prefetch, bool far)
     : prefetch_(prefetch) {
   hardware_ = host_ = make_host_device({1, false, {}});
   const auto shape = dummy_shape("dummy:layers=2,dim=64,heads=4,kv_heads=2,ffn=96,vocab=199,ctx=256");
@@ -322,7 +322,7 @@ void worker_world::cancel(const generate_job& j) {
 
 bool worker_world::over(const generate_job& j) {
   const auto& l = log(j);
-  return l.finish != finish_kind::none || l.failed;
+  return l.finish != finish_reason::none || l.failed;
 }
 
 void worker_world::serve(const generate_job& j) {

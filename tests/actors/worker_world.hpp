@@ -46,7 +46,7 @@ struct attempt_log {
   std::optional<first_token> first;
   std::vector<std::int32_t> tokens;
   std::vector<std::uint32_t> positions;
-  finish_kind finish = finish_kind::none;
+  finish_reason finish = finish_reason::none;
   std::optional<attempt_failed> failed;
 };
 
@@ -90,8 +90,8 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
   /// @param far        each node's device has a memory of its own, which alone keeps what its prefill and
   ///                   decode make until it has to leave or is wanted elsewhere.
   explicit worker_world(std::uint32_t slots = 64, const std::string& ssd_path = {},
-                        transfer_price ssd_price = {},
-                        prefetch_choice prefetch = prefetch_choice::wait_complete, bool far = false);
+                        transfer_price ssd_price = {}, prefetch_mode prefetch = prefetch_mode::wait_complete,
+                        bool far = false);
   ~worker_world();
 
   /// A job for `where_decode`, whose prompt is computed by `where_prefill`. Every job is a request of its
@@ -139,7 +139,7 @@ class worker_world : public actor_fixture<caf::id_block::mooncaf> {
   std::shared_ptr<engine> make_engine(const worker_node* where = nullptr,
                                       std::shared_ptr<std::atomic<int>> fails = {}) const;
 
-  prefetch_choice prefetch_;
+  prefetch_mode prefetch_;
   std::shared_ptr<device> host_, hardware_;
   std::shared_ptr<const model> host_net_;  ///< what computes the reference
   std::shared_ptr<const model> net_;

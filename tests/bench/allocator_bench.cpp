@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "runtime/base/units.hpp"
-#include "storage/objects/offset_allocator.hpp"
+#include "storage/offset_allocator.hpp"
 
 using namespace mooncaf;
 

@@ -126,7 +126,8 @@ def calibrate(profile, block):
 def simulated(trace, profile):
     """Mean TTFT and TBT in ms and the share of cached tokens in per cent."""
     made = json.loads(subprocess.run(
-        [BINARY, "simulate", "--trace", str(trace), "--profile", str(profile), "--prefill", "1", "--decode", "1", "--json"],
+        [BINARY, "simulate", "--trace", str(trace), "--profile", str(profile), "--prefill", "1", "--decode", "1", "--json",
+         "--admission", "none"],
         check=True, capture_output=True, text=True).stdout)
     gap, handover = made["gap_s"], made["handover_s"]
     # As a client sees it: the wait between the first token and joining a batch is part of the second gap.

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "storage/memory_boundary.hpp"
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
 #include "storage/tiered_store.hpp"
 #include "tests/bench/trace_and_sizes.hpp"
 

@@ -70,6 +70,9 @@ conductor_options options_for(placement_policy policy, admission_policy admissio
   conductor_options o;
   o.policy = policy;
   o.admission = admission;
+  o.tbt_slo = std::chrono::milliseconds(100);
+  o.balancing_threshold = 4;
+  o.decode_span = std::chrono::seconds(20);
   o.block_tokens = block_tokens;
   o.bytes_per_token = 327'680;
   o.transfer = {100e9, std::chrono::milliseconds(2), 6e9};
@@ -82,9 +85,9 @@ void add_instances(conductor_core& core, std::size_t instances) {
     instance_desc d;
     d.id = worker_id{i};
     d.node = node_id{i};
-    d.role = i <= instances / 2 ? instance_role::prefill : instance_role::decode;
+    d.role = i <= instances / 2 ? worker_role::prefill : worker_role::decode;
     d.capacity = 256;
-    d.samples = d.role == instance_role::prefill ? prefill_samples() : decode_samples();
+    d.samples = d.role == worker_role::prefill ? prefill_samples() : decode_samples();
     if (!core.add_node(d.node) || !core.add_instance(d)) std::exit(1);
   }
 }
@@ -98,7 +101,7 @@ void fill(conductor_core& core, std::size_t instances, std::size_t blocks) {
     const auto key = key_of(id);
     for (int copy = 0; copy < 2; ++copy) {
       core.block_held(node_id{1 + random() % prefill}, key,
-                      random() % 3 ? holder_tier::dram : holder_tier::ssd);
+                      random() % 3 ? storage_tier::dram : storage_tier::ssd);
     }
   }
 }
@@ -162,7 +165,7 @@ class replay {
         measured->fetched += placed && placed->source ? 1 : 0;
       }
       if (!placed) continue;
-      for (const auto& k : p.keys) core_.block_held(placed->prefill_node, k, holder_tier::dram);
+      for (const auto& k : p.keys) core_.block_held(placed->prefill_node, k, storage_tier::dram);
       open_.emplace(now + placed->predicted_ttft, request.id);
     }
     base_ += from_seconds(3600 * scale);

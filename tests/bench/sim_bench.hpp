@@ -21,6 +21,11 @@ inline simulation_options cluster(std::uint32_t prefill = 8, std::uint32_t decod
   o.hardware = *hardware;
   o.prefill = prefill;
   o.decode = decode;
+  // As the tables of tests/bench/SIMULATION.md were made.
+  o.admission = admission_policy::none;
+  o.tbt_slo_s = 0.1;
+  o.balancing_threshold = 4;
+  o.decode_span_s = 20;
   return o;
 }
 

@@ -79,6 +79,8 @@ inline family_member draw(std::uint64_t number, std::uint64_t requests, random_s
   const cost_model costs{o.hardware};
   o.ttft_slo_s = between(1.5, 12) * costs.prefill(longest, 0);
   o.tbt_slo_s = between(1.4, 6) * costs.decode_step(1, longest);
+  o.balancing_threshold = 4;
+  o.decode_span_s = 20;
   o.jitter = 0.3 * random.uniform();
   o.prefill_calibration = between(0.5, 2);
   o.decode_calibration = between(0.5, 2);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
 #include "tests/bench/trace_and_sizes.hpp"
 
 using namespace mooncaf;
@@ -27,7 +27,7 @@ struct outcome {
   std::uint64_t regretted = 0;
 };
 
-outcome replay(const std::vector<workload_record>& trace, std::uint64_t blocks, eviction_rule rule,
+outcome replay(const std::vector<workload_record>& trace, std::uint64_t blocks, eviction_policy rule,
                bool with_ties) {
   object_table_options options;
   options.eviction = rule;
@@ -68,14 +68,14 @@ int main(int argc, char** argv) {
   const auto& [trace, sizes] = *given;
   struct column {
     const char* name;
-    eviction_rule rule;
+    eviction_policy rule;
     bool ties;
   };
-  const column columns[] = {{"lru, no parents", eviction_rule::lru, false},
-                            {"lru", eviction_rule::lru, true},
-                            {"lfu", eviction_rule::lfu, true},
-                            {"length_aware", eviction_rule::length_aware, true},
-                            {"cost_aware", eviction_rule::cost_aware, true}};
+  const column columns[] = {{"lru, no parents", eviction_policy::lru, false},
+                            {"lru", eviction_policy::lru, true},
+                            {"lfu", eviction_policy::lfu, true},
+                            {"length_aware", eviction_policy::length_aware, true},
+                            {"cost_aware", eviction_policy::cost_aware, true}};
   std::printf("%-9s", "blocks");
   for (const auto& c : columns) std::printf("%-26s", c.name);
   std::printf("\n%-9s", "");

@@ -105,7 +105,7 @@ def simulated(a, tier, profile, folder, ssd_bytes_per_s):
                               "--trace-block-tokens", str(BLOCK), "--device-link-gb", f"{link:.6f}", "--device-kv-tokens", str(a.l1),
                               "--dram-tokens", str(memory_tokens(a, tier)),
                               "--ssd-tokens", "200000" if tier == "+ L3" else "0", "--max-tokens", "1",
-                              "--prefetch", "wait_complete"],
+                              "--prefetch", "wait_complete", "--admission", "none"],
                              check=True, capture_output=True, text=True).stdout
         run = json.loads(out)
         sums.append(run["ttft_s"]["mean"] * run["ttft_s"]["count"])

@@ -1,6 +1,5 @@
-// A decode worker of a virtual process: steps around the real intake, one per request.
+// A decode worker of a virtual process: the real core, around steps that fold tokens into slots.
 
-#include "runtime/sched/block_hash.hpp"
 #include "tests/campaign/machine.hpp"
 
 namespace mooncaf::campaign {
@@ -9,46 +8,59 @@ namespace {
 
 constexpr duration cancel_limit = 30s;
 
+decode_core_options options_of(machine& here) {
+  auto& luck = here.w.luck;
+  decode_core_options out;
+  out.block_tokens = block_tokens;
+  out.max_attempts = 16;
+  out.device_blocks = luck.chance(50) ? 16 : 0;
+  out.batch.max_batch = 4;
+  out.reaches = [&here](node_id peer) { return here.mail.reaches(process_of(peer)); };
+  out.fences_of = [&here](node_id peer) { return here.mail.fences_of(process_of(peer)); };
+  return out;
+}
+
 }  // namespace
 
-decode_twin::decode_twin(machine& here) : here_(here), intake_(node_of(here.self), block_tokens, 16) {}
+decode_twin::decode_twin(machine& here)
+    : here_(here), core_(node_of(here.self), options_of(here), decode_model{}) {}
 
 void decode_twin::act() {
-  for (auto actions = intake_.take_actions(); !actions.empty(); actions = intake_.take_actions()) {
+  for (auto actions = core_.take_actions(); !actions.empty(); actions = core_.take_actions()) {
     for (auto& action : actions) std::visit([this](auto& what) { carry_out(what); }, action);
   }
 }
 
 void decode_twin::take(const work_order& job) {
-  if (!intake_.wants(job.id)) return;
+  if (!core_.wants(job.id)) return;
   requests_[job.id.owner()].job = job;
-  intake_.take(job, here_.mail.reaches(process_of(job.placement.prefill)));
+  core_.take(job, here_.now());
   act();
 }
 
 void decode_twin::done(const prefill_done& message) {
-  intake_.prefill_finished(message, here_.now());
+  core_.prefill_finished(message, here_.now());
   act();
 }
 
 void decode_twin::cancel(const attempt_id& id) {
-  intake_.cancel(id, here_.now());
+  core_.cancel(id, here_.now());
   act();
 }
 
 roll_answer decode_twin::answer_roll(const roll_call& call) {
-  auto answer = intake_.answer_roll(call, here_.now());
+  auto answer = core_.answer_roll(call, here_.now());
   act();
   return answer;
 }
 
 void decode_twin::peer_lost(process peer) {
-  intake_.peer_lost(node_of(peer));
+  core_.peer_lost(node_of(peer), here_.now());
   act();
 }
 
 std::vector<std::uint64_t> decode_twin::sweep() {
-  auto owners = intake_.sweep(here_.now());
+  auto owners = core_.sweep(here_.now());
   act();
   return owners;
 }
@@ -57,54 +69,38 @@ void decode_twin::carry_out(decode_action::pin& order) {
   here_.cache->pin(
       order.owner, order.what,
       [this, owner = order.owner, turn = order.what.turn](const auto& held) {
-        intake_.pinned(owner, turn, held);
+        core_.pinned(owner, turn, held, here_.now());
         act();
       },
       [this, owner = order.owner](const error& why) {
-        intake_.refused(owner, why);
+        core_.refused(owner, why, here_.now());
         act();
       });
 }
 
 void decode_twin::carry_out(const decode_action::reserve& order) {
-  const auto owner = order.owner;
   here_.cache->reserve(
-      owner, order.count,
-      [this, owner](const std::vector<slot_index>& slots) {
-        const auto* a = intake_.find(owner);
-        if (a == nullptr) return;
-        if (!a->growing) {
-          intake_.reserved(owner, slots, here_.mail.fences_of(process_of(a->prefill)));
-        } else if (intake_.grown(owner, slots)) {
-          step(owner);
-        }
+      order.owner, order.count,
+      [this, owner = order.owner](const std::vector<slot_index>& slots) {
+        core_.reserved(owner, slots, here_.now());
         act();
       },
-      [this, owner](const error& why) {
-        const auto* a = intake_.find(owner);
-        if (a == nullptr) return;
-        if (!a->growing) {
-          intake_.refused(owner, why);
-        } else if (intake_.not_grown(owner)) {
-          const auto filled = requests_.at(owner).tokens.size() - 1;
-          if (filled >= intake_.find(owner)->claim.slots().size() * block_tokens)
-            intake_.fail(owner, why, true);
-        }
+      [this, owner = order.owner](const error& why) {
+        core_.refused(owner, why, here_.now());
         act();
       });
 }
 
 void decode_twin::carry_out(const decode_action::receive& order) {
-  const auto* a = intake_.find(order.owner);
+  const auto& job = requests_.at(order.owner).job;
   kv_target target;
-  target.id = a->id;
+  target.id = job.id;
   target.node = node_of(here_.self);
-  target.have_blocks = a->claim.have();
-  for (auto i = a->claim.have(); i < a->claim.slots().size(); ++i)
-    target.offsets.push_back(a->claim.slots()[i]);
+  target.have_blocks = order.have_blocks;
+  target.offsets.assign(order.slots.begin(), order.slots.end());
   board_[order.owner] = {};
   here_.cache->fence(order.owner);
-  const auto to = process_of(a->prefill);
+  const auto to = process_of(job.placement.prefill_node);
   here_.w.net.send_of_attempt(here_.self, to, [&m = here_.at(to), target] { m.prefill->target(target); });
 }
 
@@ -127,7 +123,7 @@ void decode_twin::check_landed(std::uint64_t owner) {
   if (!l.expected || l.landed < *l.expected) return;
   board_.erase(owner);
   here_.w.net.in(here_.self, 10us, [this, owner] {
-    intake_.landed(owner, true);
+    core_.landed(owner, true, here_.now());
     act();
   });
 }
@@ -141,7 +137,7 @@ void decode_twin::carry_out(decode_action::commit& order) {
 void decode_twin::carry_out(const decode_action::stop_prefill& order) {
   const auto to = process_of(requests_.at(order.id.owner()).job.placement.prefill);
   const auto answered = [this, id = order.id](bool stopped) {
-    intake_.prefill_stopped(id, stopped);
+    core_.prefill_stopped(id, stopped, here_.now());
     act();
   };
   here_.ask(
@@ -155,7 +151,7 @@ void decode_twin::carry_out(const decode_action::stop_prefill& order) {
 
 void decode_twin::carry_out(const decode_action::fence& order) {
   here_.mail.fence(process_of(order.peer), order.fences, [this, owner = order.owner] {
-    intake_.fenced(owner);
+    core_.fenced(owner, here_.now());
     act();
   });
 }
@@ -168,63 +164,62 @@ void decode_twin::carry_out(attempt_failed& message) {
   });
 }
 
-void decode_twin::carry_out(const decode_action::join& order) {
-  auto& r = requests_.at(order.owner);
-  const auto* a = intake_.find(order.owner);
-  r.tokens = r.job.tokens;
-  for (std::uint32_t i = 0; i < a->claim.slots().size(); ++i)
-    r.right = r.right && here_.cache->at(a->claim.slots()[i]) == content_of(r.tokens, i);
-  r.last_key = r.job.keys.empty() ? r.job.root : r.job.keys.back();
-  r.tokens.push_back(a->done->first.id);
-  step(order.owner);
+// ---- steps
+// --------------------------------------------------------------------------------------------------------------
+
+void decode_twin::carry_out(const decode_action::make_room& order) {
+  if (here_.w.luck.chance(20)) core_.no_room(order.owner);
 }
 
-void decode_twin::step(std::uint64_t owner) {
-  auto& r = requests_.at(owner);
-  const auto filled = r.tokens.size() - 1;
-  const auto* a = intake_.find(owner);
-  if (r.stepping || a->over) return;
-  if (a->claim.slots().size() < (filled + block_tokens / 2) / block_tokens + 1) intake_.grow(owner);
-  if (filled >= a->claim.slots().size() * block_tokens) return;
-  r.stepping = true;
-  intake_.step_begun(owner);
-  here_.w.net.in(here_.self, here_.w.luck.between(2ms, 12ms), [this, owner] {
-    stepped(owner);
+void decode_twin::carry_out(const decode_action::load& order) {
+  here_.w.net.in(here_.self, here_.w.luck.between(0ms, 4ms), [this, owner = order.owner] {
+    core_.loaded(owner, here_.now());
     act();
   });
 }
 
-void decode_twin::stepped(std::uint64_t owner) {
+void decode_twin::carry_out(const decode_action::begin& order) {
+  auto& r = requests_.at(order.owner);
+  const auto slots = core_.slots_of(order.owner);
+  r.tokens = r.job.tokens;
+  for (std::uint32_t i = 0; i < blocks_for(r.tokens.size()); ++i)
+    r.right = r.right && here_.cache->at(slots[i]) == content_of(r.tokens, i);
+  r.tokens.push_back(order.first);
+}
+
+void decode_twin::carry_out(decode_action::compute& order) {
+  const auto took = here_.w.luck.between(2ms, 12ms);
+  here_.w.net.in(here_.self, took, [this, took, parts = std::move(order.parts)] {
+    std::vector<decode_outcome> outcomes;
+    for (const auto& part : parts) outcomes.push_back(extend(part.owner));
+    core_.step_ended(std::move(outcomes), took, {}, here_.now());
+    act();
+  });
+}
+
+decode_outcome decode_twin::extend(std::uint64_t owner) {
   auto& r = requests_.at(owner);
-  r.stepping = false;
-  const auto i = static_cast<std::uint32_t>((r.tokens.size() - 1) / block_tokens);
-  const auto* a = intake_.find(owner);
-  auto& slot = here_.cache->at(a->claim.slots()[i]);
   const auto before = r.tokens.size() - 1;
+  const auto i = static_cast<std::uint32_t>(before / block_tokens);
+  auto& slot = here_.cache->at(core_.slots_of(owner)[i]);
   if (before % block_tokens != 0) r.right = r.right && slot == fold_all(std::span{r.tokens}.first(before));
   slot = r.right ? fold_all(r.tokens) : garbage;
-  const auto content = slot;
-  if (!intake_.step_ended(owner)) return;
-  if (r.tokens.size() % block_tokens == 0) {
-    const auto key = next_key(r.last_key, std::span{r.tokens}.last(block_tokens));
-    here_.cache->commit(owner, {{a->claim.slots()[i], key, r.last_key, i, content}});
-    r.last_key = key;
-  }
-  intake_.take_fresh(*intake_.find(owner));
-  token_run run;
-  run.id = r.job.id;
-  run.position = static_cast<std::uint32_t>(r.tokens.size() - r.job.prompt_tokens);
-  const auto token = r.right ? token_after(fold_all(r.tokens)) : -1;
-  run.tokens.push_back(as_token(token));
-  r.tokens.push_back(token);
-  if (r.tokens.size() - r.job.prompt_tokens >= r.job.sampling.max_tokens) run.finish = finish_kind::length;
-  const auto to = process_of(r.job.gateway_node);
-  here_.w.net.send_of_attempt(here_.self, to, [this, to, run] {
-    here_.at(to).gateway->core.tokens(run, here_.now());
+  decode_outcome out;
+  out.owner = owner;
+  out.first_block = i;
+  if (r.tokens.size() % block_tokens == 0) out.checksums.push_back(slot);
+  out.token = as_token(r.right ? token_after(fold_all(r.tokens)) : -1);
+  r.tokens.push_back(out.token.id);
+  if (r.tokens.size() - r.job.prompt_tokens >= r.job.sampling.max_tokens) out.finish = finish_reason::length;
+  return out;
+}
+
+void decode_twin::carry_out(decode_action::send_tokens& order) {
+  const auto to = process_of(order.gateway);
+  here_.w.net.send_of_attempt(here_.self, to, [this, to, batch = std::move(order.tokens)] {
+    for (const auto& run : batch.runs) here_.at(to).gateway->core.tokens(run, here_.now());
     here_.at(to).gateway->act();
   });
-  if (run.finish != finish_kind::none) return intake_.end(owner);
-  step(owner);
 }
 
 }  // namespace mooncaf::campaign

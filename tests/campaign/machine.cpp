@@ -8,14 +8,6 @@ constexpr duration sweep_interval = 500ms;
 constexpr duration message_delay = 10us;  ///< between actors of a process
 constexpr duration flush_limit = 2s;
 
-block_event_msg as_message(const block_event& e) {
-  const auto what = e.what == block_event::kind::stored    ? block_change::stored
-                    : e.what == block_event::kind::removed ? block_change::removed
-                                                           : block_change::moved;
-  const auto tier = e.tier == storage_tier::dram ? block_tier::dram : block_tier::ssd;
-  return {e.name.key, e.name.parent, e.name.depth, what, tier};
-}
-
 }  // namespace
 
 machine::machine(world& w_, process self_, const roles& what_, disk* ssd)
@@ -108,7 +100,7 @@ void machine::send_snapshot() {
   batch.node = node_of(self);
   batch.snapshot = true;
   batch.first_seq = held.sequence;
-  for (const auto& e : held.blocks) batch.events.push_back(as_message(e));
+  for (const auto& e : held.blocks) batch.events.push_back(e);
   w.net.send(self, w.conductor, [this, to = w.conductor, batch = std::move(batch)] {
     at(to).conductor->desk.blocks(batch);
     at(to).conductor->act();
@@ -122,7 +114,7 @@ void machine::send_events() {
   block_event_batch batch;
   batch.node = node_of(self);
   batch.first_seq = events.front().sequence;
-  for (const auto& e : events) batch.events.push_back(as_message(e));
+  for (const auto& e : events) batch.events.push_back(e);
   w.net.send(self, w.conductor, [this, to = w.conductor, batch = std::move(batch)] {
     at(to).conductor->desk.blocks(batch);
     at(to).conductor->act();
@@ -173,7 +165,7 @@ void machine::ask(process to, duration limit, std::function<void(std::function<v
 // --------------------------------------------------------------------------------------------------------
 
 conductor_twin::conductor_twin(machine& here)
-    : desk(here.w.core, here.w.queue, [](auto&&...) {}), here_(here) {}
+    : desk(here.w.core, here.w.queue), here_(here) {}
 
 void conductor_twin::ask(const schedule_job& job, std::function<void(const placement_msg&)> answered) {
   const auto asked = next_++;
@@ -207,9 +199,9 @@ result<std::vector<node_id>> conductor_twin::join(process who) {
   card.keeps_copies = node.keeper != nullptr;
   const auto tokens = node.what.slots * block_tokens;
   if (node.prefill)
-    card.workers.push_back({prefill_of(who), card.id, instance_role::prefill, 64, prefill_samples, 0});
+    card.workers.push_back({prefill_of(who), card.id, worker_role::prefill, 64, prefill_samples, 0});
   if (node.decode)
-    card.workers.push_back({decode_of(who), card.id, instance_role::decode, 4, prefill_samples, tokens});
+    card.workers.push_back({decode_of(who), card.id, worker_role::decode, 4, prefill_samples, tokens});
   if (desk.is_member(card.id)) desk.leave(card.id, here_.now());
   if (auto added = desk.join(card, here_.now()); !added) return tl::unexpected(added.error());
   act();

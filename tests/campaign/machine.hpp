@@ -1,23 +1,22 @@
 #pragma once
 // A process of a virtual cluster. What decides is the product's: `conductor_desk`, `gateway_core`,
-// `prefill_core`, `decode_intake`, `copy_desk`, `block_claim`, `peer_roster`, `tiered_store`. What stays in
-// the actors (greeting peers, the messenger's peers and fences, streams) is a twin of them, as short as
-// possible.
+// `prefill_core`, `decode_core`, `copy_desk`, `fetch_core`, `peer_fence`, `block_claim`, `peer_roster`,
+// `tiered_store`. What stays in the actors (greeting peers, streams) is a twin of them, as short as possible.
 
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/request/conductor_desk.hpp"
 #include "runtime/request/copy_desk.hpp"
-#include "runtime/request/decode_intake.hpp"
+#include "runtime/request/decode_core.hpp"
 #include "runtime/request/gateway_core.hpp"
 #include "runtime/request/prefill_core.hpp"
 #include "runtime/sched/peer_roster.hpp"
+#include "tests/campaign/courier.hpp"
 #include "tests/campaign/shard.hpp"
 
 namespace mooncaf::campaign {
@@ -123,60 +122,6 @@ class membership {
   std::uint64_t version_ = 0;
 };
 
-/// One-sided transfers, and who may make them: actors/messenger.cpp and the data plane.
-class courier {
- public:
-  explicit courier(machine& here) : here_(here) {}
-  void up(process peer);
-  void down(process peer);
-  void fence(process peer, std::uint64_t fences, std::function<void()> answered);
-  std::uint64_t fences_of(process peer) const;
-  bool reaches(process peer) const { return peer_known(peer); }
-  const std::vector<process>& fenced() const noexcept { return fenced_; }
-
-  /// A write: `land` happens at the other end, or never; `ended` here, with whether it landed and whether it
-  /// can still land.
-  using ended_fn = std::function<void(bool landed, bool fenced)>;
-  std::uint64_t write(process to, std::function<void()> land, ended_fn ended);
-  void cancel(std::uint64_t transfer);
-  using progress_fn = std::function<void(std::uint32_t leading)>;
-  /// @param landed  set: all blocks come together, layer by layer; told of each that is in.
-  void fetch(const fetch_plan& plan, std::function<void(const remote_blocks&)> answered,
-             progress_fn landed = {});
-  /// The fetch of this attempt ends now, with what arrived.
-  void stop(const attempt_id& id) { stopped_.insert(id.owner()); }
-
- private:
-  struct transfer {
-    process to;
-    ended_fn ended;
-    std::shared_ptr<bool> dropped;
-  };
-  bool peer_known(process peer) const;
-  void shut(process peer);
-  void arrive(std::uint64_t id, process to, std::uint64_t session, std::function<void()> land,
-              std::shared_ptr<bool> dropped);
-  void end(std::uint64_t id, bool landed, bool fenced);
-  void read(const fetch_plan& plan, remote_blocks held, std::uint64_t session,
-            std::function<void(const remote_blocks&)> answered);
-  void read_layers(const fetch_plan& plan, const remote_blocks& held, std::uint64_t session,
-                   std::function<void(const remote_blocks&)> answered, progress_fn landed);
-
-  machine& here_;
-  std::map<process, bool> admitted_;         ///< we may begin transfers with them
-  std::map<process, bool> open_to_;          ///< they may begin writes to us
-  std::map<process, std::uint64_t> closed_;  ///< how often they were shut out
-  struct shutting {
-    bool next = false;
-    std::vector<std::function<void()>> waiting;
-  };
-  std::map<process, shutting> shutting_;
-  std::vector<process> fenced_;
-  std::map<std::uint64_t, transfer> under_way_;
-  std::set<std::uint64_t> stopped_;  ///< fetches, by owner
-  std::uint64_t next_ = 1;
-};
-
 /// A prefill worker around the real core.
 class prefill_twin {
  public:
@@ -223,9 +168,8 @@ class prefill_twin {
   void carry_out(prefill_action::commit& order);
   void carry_out(const prefill_action::found_on_device&) {}
   void carry_out(prefill_action::compute& order);
-  void carry_out(const prefill_action::count&) {}
-  void carry_out(const prefill_action::discard& order);
-  void carry_out(const prefill_action::answer& order);
+  void carry_out(const prefill_action::choose_again& order);
+  void carry_out(const first_token& message);
   void carry_out(const prefill_action::open_stream& order);
   void carry_out(const prefill_action::aim& order);
   void carry_out(const prefill_action::send& order);
@@ -249,7 +193,8 @@ class prefill_twin {
   std::map<std::uint64_t, std::shared_ptr<live>> requests_;
 };
 
-/// A decode worker whose requests step each for itself, around the real intake.
+/// A decode worker around the real core: steps whose time is drawn, and a device that prompts may have to be
+/// brought to.
 class decode_twin {
  public:
   explicit decode_twin(machine& here);
@@ -260,15 +205,13 @@ class decode_twin {
   void peer_lost(process peer);
   void landed(std::uint64_t owner);
   std::vector<std::uint64_t> sweep();
-  std::size_t size() const noexcept { return intake_.attempts().size(); }
+  std::size_t size() const noexcept { return core_.size(); }
 
  private:
   struct live {
     work_order job;
     std::vector<std::int32_t> tokens;  ///< prompt and answer; the last one is not in the blocks yet
     bool right = true;
-    bool stepping = false;
-    block_key last_key;
   };
   struct landing {
     std::uint32_t landed = 0;
@@ -281,7 +224,11 @@ class decode_twin {
   void carry_out(const decode_action::expect& order);
   void carry_out(const decode_action::confirm& order);
   void carry_out(decode_action::commit& order);
-  void carry_out(const decode_action::join& order);
+  void carry_out(const decode_action::make_room& order);
+  void carry_out(const decode_action::load& order);
+  void carry_out(const decode_action::begin& order);
+  void carry_out(decode_action::compute& order);
+  void carry_out(decode_action::send_tokens& order);
   void carry_out(const decode_action::withdraw& order) { board_.erase(order.owner); }
   void carry_out(const decode_action::release& order);
   void carry_out(const decode_action::stop_prefill& order);
@@ -289,11 +236,10 @@ class decode_twin {
   void carry_out(const decode_action::forget& order) { requests_.erase(order.owner); }
   void carry_out(attempt_failed& message);
   void check_landed(std::uint64_t owner);
-  void step(std::uint64_t owner);
-  void stepped(std::uint64_t owner);
+  decode_outcome extend(std::uint64_t owner);
 
   machine& here_;
-  decode_intake intake_;
+  decode_core core_;
   std::map<std::uint64_t, live> requests_;
   std::map<std::uint64_t, landing> board_;
 };

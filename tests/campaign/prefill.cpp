@@ -112,27 +112,29 @@ void prefill_twin::carry_out(const prefill_action::reserve& order) {
 
 void prefill_twin::carry_out(prefill_action::fetch& order) {
   const auto owner = order.owner;
-  courier::progress_fn landed;
+  std::shared_ptr<courier::layer_watch> watch;
   if (order.by_layers) {
-    requests_.at(owner)->load = std::make_shared<layers_load>(layers_load{0, false, here_.now()});
-    landed = [this, owner, l = requests_.at(owner)->load](std::uint32_t leading) {
+    const auto l = std::make_shared<layers_load>(layers_load{0, false, here_.now()});
+    requests_.at(owner)->load = l;
+    const auto landed = [this, owner, l](std::uint32_t leading) {
       l->leading = leading;
       l->moved = here_.now();
       core_.layers_in(owner, leading, here_.now());
       act();
     };
+    watch = std::make_shared<courier::layer_watch>(courier::layer_watch{landed, [l] { l->given_up = true; }});
   }
-  const auto ended = [this, owner, wanted = order.what.slots.size(),
-                      l = requests_.at(owner)->load](const remote_blocks& got) {
-    if (l && got.blocks.size() < wanted) l->given_up = true;
+  const auto ended = [this, owner](const remote_blocks& got) {
     core_.fetched(owner, got, here_.now());
     act();
   };
-  if (order.what.source == node_of(here_.self)) {
-    return here_.cache->load(
-        order.what, [landed](bool all) { landed(all ? layers : 1); }, ended);
-  }
-  here_.mail.fetch(order.what, ended, landed);
+  if (order.what.source != node_of(here_.self)) return here_.mail.fetch(order.what, ended, watch);
+  const auto loaded = [watch, ended, wanted = order.what.slots.size()](const remote_blocks& got) {
+    if (got.blocks.size() < wanted) watch->gave_up();
+    ended(got);
+  };
+  here_.cache->load(
+      order.what, [watch](bool all) { watch->landed(all ? layers : 1); }, loaded);
 }
 
 void prefill_twin::carry_out(const prefill_action::remind& order) {
@@ -177,12 +179,20 @@ void prefill_twin::step(const std::vector<prefill_part>& parts, duration took) {
   for (const auto& part : parts) {
     auto& r = *requests_.at(part.owner);
     write(r, part);  // wanted or not
-    prefill_outcome outcome{part.owner, part.start, part.tokens, part.streams, part.start / block_tokens, {}};
+    prefill_outcome outcome;
+    outcome.owner = part.owner;
+    outcome.start = part.start;
+    outcome.tokens = part.tokens;
+    outcome.streamed = part.streams;
+    outcome.first_block = part.start / block_tokens;
     const auto& slots = core_.find(part.owner)->claim.slots();
     const auto until = part.start + part.tokens;
     for (auto i = part.start / block_tokens; i < until / block_tokens; ++i)
       outcome.checksums.push_back(here_.cache->at(slots[i]));
     if (part.streams) ready(part.owner, until);
+    outcome.token = first_of(r);
+    const auto output = r.job.tokens.size() - r.job.prompt_tokens + 1;
+    if (output >= r.job.sampling.max_tokens) outcome.finish = finish_reason::length;
     outcomes.push_back(std::move(outcome));
   }
   core_.step_ended(std::move(outcomes), took, failure, here_.now());
@@ -203,25 +213,16 @@ void prefill_twin::write(live& r, const prefill_part& part) {
   }
 }
 
-void prefill_twin::carry_out(const prefill_action::discard& order) {
+void prefill_twin::carry_out(const prefill_action::choose_again& order) {
   requests_.at(order.owner)->right = true;
 }
 
-void prefill_twin::carry_out(const prefill_action::answer& order) {
-  const auto& r = *requests_.at(order.owner);
-  const auto& job = r.job;
-  const auto to = process_of(job.gateway_node);
-  const auto output = static_cast<std::uint32_t>(job.tokens.size() - job.prompt_tokens) + 1;
-  first_token message;
-  message.id = job.id;
-  message.token = first_of(r);
-  message.stats = core_.find(order.owner)->stats;
-  if (output >= job.sampling.max_tokens) message.finish = finish_kind::length;
+void prefill_twin::carry_out(const first_token& message) {
+  const auto to = process_of(requests_.at(message.id.owner())->job.gateway_node);
   here_.w.net.send_of_attempt(here_.self, to, [this, to, message] {
     here_.at(to).gateway->core.first(message, here_.now());
     here_.at(to).gateway->act();
   });
-  core_.answered(order.owner, message.finish != finish_kind::none);
 }
 
 token_msg prefill_twin::first_of(const live& r) {
@@ -245,7 +246,6 @@ void prefill_twin::carry_out(const prefill_action::send& order) { ready(order.ow
 void prefill_twin::carry_out(prefill_action::finish_stream& order) {
   auto& r = *requests_.at(order.owner);
   r.out->finished = true;
-  order.message.first = first_of(r);
   r.out->message = std::move(order.message);
   flow(order.owner);
 }
@@ -315,7 +315,6 @@ void prefill_twin::settle(std::uint64_t owner, stream& s) {
 // ---------------------------------------------------------------------------------------------------------------
 
 void prefill_twin::carry_out(prefill_action::hand_over& order) {
-  order.message.first = first_of(*requests_.at(order.owner));
   here_.w.net.send(here_.self, here_.self,
                    [&m = here_, message = std::move(order.message)] { m.decode->done(message); });
 }

@@ -27,7 +27,7 @@ struct answer final : token_sink {
     got.push_back(t.id);
     return true;
   }
-  void finished(finish_kind, const generation_report&) override {
+  void finished(finish_reason, const generation_report&) override {
     ++ends;
     whole = true;
   }
@@ -314,8 +314,14 @@ std::vector<std::string> execution::remains() {
 verdict execution::run() {
   w_.net.on_lost = [this](process here, process other) { w_.machines[here]->lost(other); };
   w_.core.block_tokens = block_tokens;
-  w_.core.bytes_per_token = 8;
+  // Large enough that fetches are shared among holders, over links that are as much faster.
+  constexpr double large = MiB;
+  w_.core.bytes_per_token = MiB;
+  w_.core.transfer = {.bytes_per_s = 2e8 * large, .ssd_bytes_per_s = 1e8 * large};
   w_.core.hot_copy_share = 0.3;
+  w_.core.tbt_slo = std::chrono::milliseconds(100);
+  w_.core.balancing_threshold = 4;
+  w_.core.decode_span = std::chrono::seconds(20);
   w_.core.admission = what_.queues ? admission_policy::queue : admission_policy::none;
   w_.layout = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = block_tokens};
   w_.root = hash_text128("campaign");
@@ -336,6 +342,8 @@ verdict execution::run() {
   check_answers();
   for (const auto& m : w_.machines) {
     out_.attempts_failed += m->gateway ? m->gateway->attempts : 0;
+    out_.fetched += m->mail.reads;
+    out_.fetched_beside += m->mail.beside;
     if (!m->cache) continue;
     out_.written += m->cache->store().ssd_stats().writes;
     out_.read_back += m->cache->store().ssd_stats().promotions;

@@ -58,6 +58,7 @@ struct verdict {
   std::vector<std::string> broken;  ///< promises that were not kept; empty: all were
   std::uint64_t requests = 0, finished = 0, failed = 0, left = 0, lost_with_gateway = 0;
   std::uint64_t written = 0, read_back = 0, copied = 0;  ///< blocks: to SSDs, from them, ahead of need
+  std::uint64_t fetched = 0, fetched_beside = 0;         ///< pieces: from other nodes, not from the source
   std::uint64_t faults = 0, tokens = 0, attempts_failed = 0, events = 0;
   std::uint64_t wrong_tokens = 0, leaks = 0, hangs = 0;
   duration settled{};  ///< from the last fault's end until all was as it should be

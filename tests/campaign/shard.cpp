@@ -219,7 +219,7 @@ void shard::commit(std::uint64_t owner, std::vector<commit_item> items) {
   soon([this, owner, items = std::move(items)] {
     for (const auto& item : items) {
       static_cast<void>(
-          store_.commit(owner_id{owner}, item.slot, {item.key, item.parent, item.depth}, item.checksum));
+          store_.commit(owner_id{owner}, item.slot, item.name, item.checksum));
     }
     pump();
   });

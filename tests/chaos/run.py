@@ -217,7 +217,7 @@ def campaign(seeds, args):
             json.dump({"totals": totals, "failed": failed}, f, indent=1)
     for result in failed[:3]:
         print(f"\n==== seed {result['seed']}\n{result['logs'][-12000:]}")
-    print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed, 0 skipped")
+    print(f"RUNS: {len(seeds)} scenarios, {len(failed)} failed\n{int(not failed)} passed, {int(bool(failed))} failed, 0 skipped")
     return 1 if failed else 0
 
 

@@ -51,7 +51,7 @@ TEST_CASE("the command line sets every kind of option") {
   CHECK(o.scheduler.balancing_threshold == 1.5);
   CHECK(!o.transport.shm);
   CHECK(!o.transport.tcp);
-  CHECK(o.cache.eviction == eviction_choice::length_aware);
+  CHECK(o.cache.eviction == eviction_policy::length_aware);
   CHECK(o.cluster.mode == serving_mode::coupled);
   CHECK(o.gateway.http == host_port{"::1", 0});
   CHECK(o.cluster.name == "a b");
@@ -63,7 +63,7 @@ TEST_CASE("the file sets the same options, and the command line wins over it") {
       "6\n[gateway]\npage = false\n";
   const options o = good({"--block-tokens=256"}, file);
   CHECK(o.model.block_tokens == 256);
-  CHECK(o.model.kv_dtype == kv_dtype_choice::f32);
+  CHECK(o.model.kv_dtype == kv_dtype::f32);
   CHECK(o.prefill.max_queue == 5);
   CHECK(o.decode.max_queue == 6);
   CHECK(!o.gateway.page);

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "actors/http/messages_api.hpp"
-#include "actors/http/openai.hpp"
-#include "actors/http/responses_api.hpp"
+#include "runtime/api/messages_api.hpp"
+#include "runtime/api/openai.hpp"
+#include "runtime/api/responses_api.hpp"
 
 using namespace mooncaf;
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "storage/objects/directory_desk.hpp"
+#include "storage/objects/directory/directory_desk.hpp"
 
 using namespace mooncaf;
 
@@ -27,7 +27,7 @@ void ask(directory_desk& desk, std::uint64_t session, store_wire::op what,
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   object_table_options options;
-  options.eviction = static_cast<eviction_rule>(size % 4);
+  options.eviction = static_cast<eviction_policy>(size % 4);
   directory_desk desk{options};
   const auto session = desk.open();
   std::vector<std::byte> hello, mount;

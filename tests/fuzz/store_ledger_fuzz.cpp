@@ -7,7 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "storage/objects/segment_ledger.hpp"
+#include "storage/objects/segment/segment_ledger.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 using namespace mooncaf;
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "actors/store/tenants_file.hpp"
-#include "storage/objects/gate_wire.hpp"
+#include "storage/objects/wire/gate_wire.hpp"
 
 using namespace mooncaf;
 

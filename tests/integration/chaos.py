@@ -182,7 +182,7 @@ def the_only_instance_of_a_role_is_missed_until_it_is_back():
         d = Deployment(cluster, workers=1)
         expected = d.stream(PROMPT)
         for name in ("decode0", "prefill0"):
-            errors, killed = [], []
+            killed = []
 
             def kill(count):
                 if count == 20 and not killed:
@@ -190,14 +190,12 @@ def the_only_instance_of_a_role_is_missed_until_it_is_back():
                     killed.append(name)
                     cluster.processes[name].start()
 
-            # The stream goes on once the node is back, or says that it cannot and ends with a correct part.
-            text = d.stream(PROMPT, kill, errors=errors)
-            assert text == expected or errors and expected.startswith(text), (name, text, errors)
+            # The stream goes on once the node is back: a gateway places a request again for 15 s, a start takes two.
+            assert d.stream(PROMPT, kill) == expected, name
             d.wait_members(4)
             wait_until("requests are served again", d.client.healthy, 90)
             assert d.stream(PROMPT) == expected, name
             cluster.wait_idle(60)
-            print(f"     {name} killed: the stream " + ("ended with an error" if errors else "went on"), flush=True)
 
 
 def clients_that_leave_free_everything():

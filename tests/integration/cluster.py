@@ -2,6 +2,7 @@
 
 Standard library only. Every wait is bounded and awaits an event; nothing sleeps for a guessed time.
 """
+import atexit
 import concurrent.futures
 import contextlib
 import http.client
@@ -10,6 +11,7 @@ import os
 import pathlib
 import random
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +19,18 @@ import sys
 import tempfile
 import time
 import traceback
+
+TEMPORARY = tempfile.gettempdir()  # for what shall outlive the script
+
+
+def own_temporary_directory():
+    """One for this script and for all that it starts: it is gone at the end, however its processes ended."""
+    folder, owner = tempfile.mkdtemp(prefix="mooncaf-test-"), os.getpid()
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+
+
+own_temporary_directory()
 
 BINARY = os.environ.get("MOONCAF_BINARY", "build/actors/mooncaf")
 MODEL = os.environ.get("MOONCAF_MODEL", "")
@@ -299,15 +313,20 @@ def text_of(body):
     return choice.get("text", choice.get("message", {}).get("content"))
 
 
+class Skipped(Exception):
+    """This machine does not allow a test; the text says what it lacks."""
+
+
 def outcome_of(test):
     """Runs it and says in a line how it went; "passed", "failed" or "skipped"."""
     began = time.monotonic()
     try:
-        if test() == "skipped":  # what this machine does not allow
-            print(f"skip {test.__name__}", flush=True)
-            return "skipped"
+        test()
         print(f"ok   {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
         return "passed"
+    except Skipped as why:
+        print(f"SKIPPED: {test.__name__}: {why}", flush=True)
+        return "skipped"
     except Exception as e:  # a test may fail in any way; the next one still runs
         traceback.print_exc()
         print(f"FAIL {test.__name__}: {e}", flush=True)

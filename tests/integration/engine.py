@@ -2,7 +2,7 @@
 """The transfer engine of the Python package: answers as the reference gave them, and bytes between two processes.
 
 `tests/data/store/engine.jsonl` has what PyPI's mooncake-transfer-engine-non-cuda 0.3.13.post1 answered, over TCP; where
-MOONCAF_REFERENCE_STORE names a folder with it (tests/integration/store_reference.py), it is asked again.
+that is installed (examples/install_packages.sh --tests), it is asked again.
 """
 import ctypes
 import json
@@ -15,9 +15,8 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from cluster import main, wait_until  # noqa: E402
-from store_world import ROOT, noise, package, package_path  # noqa: E402
+from store_world import REFERENCE, ROOT, noise, package, package_path  # noqa: E402
 
-REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE", "")
 CALLS = str(ROOT / "tests/integration/engine_calls.py")
 RECORDED = ROOT / "tests/data/store/engine.jsonl"
 

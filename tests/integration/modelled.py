@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, Cluster, free_port, main, wait_until  # noqa: E402
+from cluster import BINARY, Cluster, Skipped, free_port, main, wait_until  # noqa: E402
 
 TRACE_BLOCK = 512
 FIRST_LENGTH_WORD, LONGEST_ANSWER = 512, 2048  # runtime/sim/modelled_pass.hpp
@@ -23,19 +23,15 @@ PAPERS_TRACE = pathlib.Path(os.environ.get("MOONCAF_TRACE") or
 # ---- the trace, as prompts of a modelled model
 
 def papers_trace(count, skip=0):
-    """A stretch of the conversation trace; where it is not at hand, one that is made up.
+    """A stretch of the conversation trace, which has to be at hand.
 
     The trace's clock ticks every 3 s, and up to 28 requests bear one time. Simulated, they come in the trace's order; through
     HTTP short prompts arrive before long ones of the same moment, which serves them sooner on the whole (TTFT 14 to 27 %
     less where prompts queue). So they are spread over the time to the next moment: one order for both.
     """
-    if PAPERS_TRACE.exists():
-        lines = PAPERS_TRACE.read_text().splitlines()[skip:skip + count]
-    else:
-        lines = subprocess.run([BINARY, "trace", "generate", "--kind", "chat", "--requests", str(count), "--rate", "3.4",
-                                "--input-mean", "12000", "--output-mean", "340"],
-                               check=True, capture_output=True, text=True).stdout.splitlines()
-    rows = [json.loads(line) for line in lines]
+    if not PAPERS_TRACE.exists():
+        raise Skipped(f"no conversation trace at {PAPERS_TRACE.name} beside the project, nor in MOONCAF_TRACE")
+    rows = [json.loads(line) for line in PAPERS_TRACE.read_text().splitlines()[skip:skip + count]]
     first = rows[0]["timestamp"]
     for r in rows:
         r["timestamp"] -= first
@@ -259,18 +255,21 @@ def check_journal(journal, requests):
 
 
 def a_live_cluster_and_its_simulation_agree():
-    """Generous bounds: other tests may share the machine. tests/bench/papers_live.py has the figures."""
+    """In every mode of admission that differs on this stretch: within a tenth, which is twice what quiet runs differ by
+    (tests/bench/papers_live.py has the figures), and hits within two points."""
     with Cluster() as folder:
         rows, path = small_trace(folder.folder.name, 80)
-        found = live(rows, 4, 4, True, "a800x8-llama70b", 4, "--admission", "none")
-        made = simulated(path, 4, 4, "a800x8-llama70b", "--admission", "none")
-    assert found["completed"] == len(rows), [a["status"] for a in found["answers"]]
-    hit = 1 - made["computed_tokens"] / made["prompt_tokens"]
-    print(f"    live: TTFT {found['ttft_mean']:.2f} s, gap {1e3 * found['gap_mean']:.1f} ms, hit {found['hit']:.3f}; "
-          f"simulated: {made['ttft_s']['mean']:.2f} s, {1e3 * made['gap_s']['mean']:.1f} ms, {hit:.3f}")
-    assert 0.7 < found["ttft_mean"] / made["ttft_s"]["mean"] < 1.5
-    assert abs(found["hit"] - hit) < 0.1
-    assert 0.7 < found["gap_mean"] / made["gap_s"]["mean"] < 1.6
+        for admission in ("none", "early", "priced"):
+            found = live(rows, 4, 4, True, "a800x8-llama70b", 4, "--admission", admission)
+            made = simulated(path, 4, 4, "a800x8-llama70b", "--admission", admission)
+            hit = 1 - made["computed_tokens"] / made["prompt_tokens"]
+            print(f"    {admission}, live: TTFT {found['ttft_mean']:.2f} s, gap {1e3 * found['gap_mean']:.1f} ms, hit {found['hit']:.3f}, "
+                  f"{found['completed']} served; simulated: {made['ttft_s']['mean']:.2f} s, {1e3 * made['gap_s']['mean']:.1f} ms, "
+                  f"{hit:.3f}, {made['completed']}", flush=True)
+            assert abs(found["completed"] - made["completed"]) <= 1, [a["status"] for a in found["answers"]]
+            assert 0.9 < found["ttft_mean"] / made["ttft_s"]["mean"] < 1.1, admission
+            assert 0.9 < found["gap_mean"] / made["gap_s"]["mean"] < 1.1, admission
+            assert abs(found["hit"] - hit) < 0.02, admission
 
 
 if __name__ == "__main__":

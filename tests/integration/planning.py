@@ -1,4 +1,4 @@
-"""Runs the planning commands of README.md and examples/plan as they are printed and looks at what they say."""
+"""Runs the commands of examples/plan/README.md as they are printed and looks at what they say."""
 import concurrent.futures
 import os
 import pathlib
@@ -15,7 +15,7 @@ MODEL = os.environ.get("MOONCAF_MODEL", os.path.expanduser("~/.cache/mooncaf/mod
 
 
 def commands():
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Planning a cluster")[1]
+    section = (ROOT / "examples/plan/README.md").read_text(encoding="utf-8").split("## Every command once")[1]
     lines = re.search(r"```sh\n(.*?)```", section, re.S).group(1).splitlines()
     return [line.split("   #")[0].strip() for line in lines]
 
@@ -85,6 +85,7 @@ for (const svg of document.querySelectorAll('svg')) {
 }
 const page = document.documentElement;
 if (page.scrollWidth > page.clientWidth) bad.push('wider than the window');
+for (const pre of document.querySelectorAll('pre')) if (pre.scrollWidth > pre.clientWidth) bad.push('text is cut');
 return bad;
 """
 # Text too small or too pale to be read, lines too pale to be seen (the contrast that WCAG 2 asks for: 4.5, and 3 of lines).
@@ -127,11 +128,13 @@ def look_at(page, plots, *texts, cursor=OF_A_RUN):
     with Browser() as browser:
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
-            for width in (1400, 600):
+            for width in (1400, 600, 390):
                 browser.resize(width, 900)
                 browser.open(page.as_uri())
                 where = f"{page.name}, {scheme}, {width} pixels"
                 assert (overlaps := browser.run(OVERLAPS)) == [], f"{where}: {overlaps}"
+                if width == 390:
+                    continue  # a phone shows whole plots, so small that their labels want zooming
                 assert (unread := browser.run(LEGIBLE)) == [], f"{where}: {unread}"
                 read = browser.run(READ)
                 assert len(read) >= plots and all(re.match(cursor, r) for r in read), f"{where}: {read}"
@@ -210,7 +213,7 @@ def remade(folder, name):
 
 def main():
     found = commands()
-    assert len(found) == len(EXPECTED), f"{len(found)} commands in README.md, {len(EXPECTED)} are checked here"
+    assert len(found) == len(EXPECTED), f"{len(found)} commands in examples/plan/README.md, {len(EXPECTED)} are checked here"
     with tempfile.TemporaryDirectory(prefix="mooncaf-planning-") as name:
         folder = pathlib.Path(name)
         (folder / "bin").mkdir()

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from cluster import BINARY, PATIENCE, Cluster, free_port, main, one_server, wait_until  # noqa: E402
+from cluster import BINARY, PATIENCE, Cluster, Skipped, free_port, main, one_server, wait_until  # noqa: E402
 
 TINY = "dummy:layers=1,dim=64,heads=2,kv_heads=1,head_dim=32,ffn=64,vocab=600,type=q8_0,ctx=128"  # ready at once
 BIG = "dummy:llama3-8b"  # 5 GB of weights, which take 20 s to make
@@ -155,8 +155,7 @@ def folder_for_strangers():
 def other_users_of_the_machine_are_not_let_in():
     """A gateway, a worker and a cache node of user `nobody` at a default cluster of this user."""
     if os.geteuid() != 0:
-        print("     skipped: needs root, to be another user")
-        return "skipped"
+        raise Skipped("needs root, to be another user")
     with Cluster() as cluster, folder_for_strangers() as folder:
         port = free_port()
         client = one_server(cluster, "--model", TINY, "--cache-dram", "16MiB", "--listen", f"127.0.0.1:{port}")

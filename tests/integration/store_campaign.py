@@ -33,7 +33,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 import store_client_process as clients  # noqa: E402
 import store_model as model  # noqa: E402
-from cluster import PATIENCE, Cluster, free_ports, give_back_ports, wait_until  # noqa: E402
+from cluster import PATIENCE, TEMPORARY, Cluster, free_ports, give_back_ports, wait_until  # noqa: E402
 from store_proxy import Proxy  # noqa: E402
 from store_world import Store, package, ready  # noqa: E402
 
@@ -119,7 +119,7 @@ class Run:
         self.shards = random.Random(f"shards of {seed}").choice((1, 1, 2, 3))
         self.strangers = [os.geteuid() == 0 and self.dice.random() < 0.3 for _ in range(CLIENTS)]
         self.events = []  # (time, what, whom), of faults
-        self.folder = tempfile.mkdtemp(prefix=f"mooncaf-campaign-{seed}-")
+        self.folder = tempfile.mkdtemp(prefix=f"mooncaf-campaign-{seed}-", dir=TEMPORARY)
         self.workers, self.lives = {}, [0] * CLIENTS
 
     def __call__(self):
@@ -344,8 +344,8 @@ def main():
             counts["failed" if problem else "passed"] += 1
             if problem:
                 print(problem, flush=True)
-    print(json.dumps(counts))
-    print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
+    print(f"RUNS: {counts['passed']} passed, {counts['failed']} failed, {counts['operations']} operations, {counts['faults']} faults")
+    print(f"{int(not counts['failed'])} passed, {int(bool(counts['failed']))} failed, 0 skipped")
     sys.exit(1 if counts["failed"] else 0)
 
 

@@ -130,10 +130,11 @@ def test_the_page_shows_what_is_there_and_asks_for_the_token():
         wait_until("it shows what is read most", lambda: "<b>long" in text("#hottest tr:nth-child(2)"), 20)
         wait_until("the lines are drawn", lambda: all(browser.run(f"return document.querySelectorAll('#{chart} polyline').length")
                                                       for chart in ("hit", "fill", "evictions", "objects", "copies")), 20)
-        for width in (390, 1400):
+        for width in (390, 1280, 1400):
             browser.resize(width, 900)
             wide = browser.run("return [document.documentElement.scrollWidth,document.documentElement.clientWidth]")
             assert wide[0] <= wide[1] and abs(wide[1] - width) < 20, (width, wide)
+            assert browser.run("return [...document.querySelectorAll('.tile')].every(t => t.scrollWidth <= t.clientWidth)"), width
         world.directory.kill9()
         wait_until("it says that the directory is gone", lambda: "does not answer" in text("#state"), 20)
         store.close()

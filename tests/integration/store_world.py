@@ -14,6 +14,9 @@ sys.path.insert(0, os.path.dirname(__file__))
 from cluster import BINARY, Process, free_port, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The reference's package, where examples/install_packages.sh --tests put it; empty where there is none.
+_installed = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "mooncaf/reference-store")
+REFERENCE = os.environ.get("MOONCAF_REFERENCE_STORE") or (str(_installed) if (_installed / "complete").exists() else "")
 MODULE = os.environ.get("MOONCAF_PYTHON_MODULE") or next(iter(sorted((ROOT / "build/storage/python").glob("_store*.so"))), "")
 SHARDS = 1  # of the directory, where a test does not say
 HOST = "127.0.0.1"  # where it listens; at another address of this host nobody meets it but over TCP

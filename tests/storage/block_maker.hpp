@@ -8,7 +8,7 @@
 #include "runtime/base/hash.hpp"
 #include "storage/arena.hpp"
 #include "storage/block_allocator.hpp"
-#include "storage/block_news.hpp"
+#include "runtime/base/block_name.hpp"
 
 namespace mooncaf::test {
 

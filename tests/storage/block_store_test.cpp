@@ -230,9 +230,9 @@ TEST_CASE("events tell what came and went, numbered without gaps, and a snapshot
   const auto events = f.store.drain_events();
   REQUIRE(events.size() == 4);
   for (std::size_t i = 0; i < events.size(); ++i) CHECK(events[i].sequence == i + 1);
-  CHECK(events[1].what == block_event::kind::stored);
+  CHECK(events[1].what == block_change::stored);
   CHECK(events[1].name == a[1]);
-  CHECK(events[2].what == block_event::kind::removed);
+  CHECK(events[2].what == block_change::removed);
   CHECK(events[2].name.key == a[1].key);
   CHECK(f.store.drain_events().empty());
   const auto all = f.store.snapshot();
@@ -255,11 +255,11 @@ TEST_CASE("what the device has is announced as its own while neither memory nor 
   fixture f(3);
   const auto a = prompt({1, 2}), b = prompt({5, 6});
   const auto news = [&] {
-    std::vector<std::pair<block_event::kind, storage_tier>> out;
+    std::vector<std::pair<block_change, storage_tier>> out;
     for (const auto& e : f.store.drain_events()) out.emplace_back(e.what, e.tier);
     return out;
   };
-  using what = block_event::kind;
+  using what = block_change;
   using told = std::vector<std::pair<what, storage_tier>>;
   auto& device = f.store.tree().open(storage_tier::device);
   for (const auto& name : a) device.insert(name.key, name.parent, name.depth, 0);
@@ -387,7 +387,7 @@ TEST_CASE("random operations never leak, never evict what is held, never make a 
         }
       }
       for (const auto& e : f.store.drain_events()) {
-        if (e.what == block_event::kind::removed) {
+        if (e.what == block_change::removed) {
           REQUIRE(announced.erase(e.name.key) == 1);
         } else {
           REQUIRE(announced.emplace(e.name.key, e.tier).second);

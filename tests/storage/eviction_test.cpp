@@ -69,6 +69,8 @@ struct reference {
         return std::tuple(b.frequency, b.used, shallow);
       case eviction_policy::length_aware:
         return std::tuple(b.frequency, shallow, b.used);
+      case eviction_policy::cost_aware:
+        break;
     }
     return std::tuple(std::uint64_t{0}, shallow, std::uint64_t{0});
   }

@@ -129,10 +129,10 @@ TEST_CASE("random operations on both tiers keep every promise, with late, lost a
         mine.insert(mine.end(), ready.pinned.blocks.begin(), ready.pinned.blocks.end());
       }
       for (const auto& e : f.store.drain_events()) {
-        if (e.what == block_event::kind::removed) {
+        if (e.what == block_change::removed) {
           REQUIRE(announced.erase(e.name.key) == 1);
         } else {
-          REQUIRE(announced.contains(e.name.key) == (e.what == block_event::kind::moved));
+          REQUIRE(announced.contains(e.name.key) == (e.what == block_change::moved));
           announced[e.name.key] = e.tier;
         }
       }

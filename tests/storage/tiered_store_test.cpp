@@ -75,8 +75,8 @@ TEST_CASE("write-back writes a block when it leaves DRAM, and it is found on SSD
   CHECK(where.ssd == 3);
   std::vector<block_key> moved;
   for (const auto& e : f.store.drain_events()) {
-    if (e.what == block_event::kind::moved && e.tier == storage_tier::ssd) moved.push_back(e.name.key);
-    CHECK_FALSE((e.what == block_event::kind::removed && e.name.key == a[0].key));
+    if (e.what == block_change::moved && e.tier == storage_tier::ssd) moved.push_back(e.name.key);
+    CHECK_FALSE((e.what == block_change::removed && e.name.key == a[0].key));
   }
   for (const auto& n : a) CHECK(std::ranges::count(moved, n.key) == 1);
   f.check();

@@ -12,7 +12,7 @@
 
 #include "actors/cluster/link.hpp"
 #include "actors/cluster/system.hpp"
-#include "actors/wire.hpp"
+#include "actors/cluster/wire.hpp"
 #include "runtime/base/result.hpp"
 
 namespace mooncaf::testing {

@@ -51,7 +51,7 @@ TEST_CASE("who is idle, or asked now and then, looks no more after a few waits")
 }
 
 TEST_CASE("who answers looks until the next question, where a MiB is copied in between, and no longer") {
-  for (const auto [gap, looks] : {std::pair{10us, true}, {110us, true}, {240us, true}, {450us, false}}) {
+  for (const auto& [gap, looks] : {std::pair{10us, true}, {110us, true}, {240us, true}, {450us, false}}) {
     CAPTURE(gap.count());
     waiter w{2, short_wait::between_questions};
     for (int i = 0; i < 100; ++i) w.wait_for_answer(gap);

@@ -58,7 +58,7 @@ class encoder {
   template <class In>
   void begin(In& in) {
     put(static_cast<std::uint64_t>(place_of<In>()));
-    put_all(in.members());
+    put_all(members_of(in));
   }
   void end() {
     if (frame_.size() > enough_for_a_frame) flush();
@@ -86,7 +86,7 @@ class encoder {
   requires std::is_enum_v<E>
   void put(E v) {
     static_assert(values_of<E> > 0, "name it in fields.hpp");
-    put(static_cast<std::uint64_t>(v));
+    put(static_cast<std::uint64_t>(v) - first_value_of<E>);
   }
   template <class T>
   void put(std::span<const T> list) {
@@ -97,9 +97,9 @@ class encoder {
   void put(const std::vector<T>& list) {
     put(std::span<const T>{list});
   }
-  template <has_members T>
+  template <plain_struct T>
   void put(const T& v) {
-    put_all(members(v));
+    put_all(members_of(v));
   }
   template <class T, class E>
   void put(const tl::expected<T, E>& v) {

@@ -11,39 +11,34 @@
 
 namespace mooncaf::journal {
 
-// Each has `members` (in the order in which they are written) and `call`, which makes the call; spans belong
-// to the caller or, when read, to the reader, until the next record.
+// Each has the members that are written, in their order, and `call`, which makes the call; spans belong to the
+// caller or, when read, to the reader, until the next record.
 
 struct add_node {
   static constexpr const char* name = "add_node";
   node_id node;
   time_point now;
-  auto members() { return std::tie(node, now); }
   auto call(conductor_core& core) { return core.conductor_core::add_node(node, now); }
 };
 struct add_instance {
   static constexpr const char* name = "add_instance";
   instance_desc desc;
-  auto members() { return std::tie(desc); }
   auto call(conductor_core& core) { return core.conductor_core::add_instance(desc); }
 };
 struct remove_node {
   static constexpr const char* name = "remove_node";
   node_id node;
-  auto members() { return std::tie(node); }
   auto call(conductor_core& core) { return core.conductor_core::remove_node(node); }
 };
 struct remove_instance {
   static constexpr const char* name = "remove_instance";
   worker_id worker;
-  auto members() { return std::tie(worker); }
   auto call(conductor_core& core) { return core.conductor_core::remove_instance(worker); }
 };
 struct set_state {
   static constexpr const char* name = "set_state";
   worker_id worker;
   instance_state state;
-  auto members() { return std::tie(worker, state); }
   auto call(conductor_core& core) { return core.conductor_core::set_state(worker, state); }
 };
 struct report {
@@ -51,62 +46,53 @@ struct report {
   worker_id worker;
   instance_load load;
   time_point now;
-  auto members() { return std::tie(worker, load, now); }
   void call(conductor_core& core) { core.conductor_core::report(worker, load, now); }
 };
 struct heartbeat {
   static constexpr const char* name = "heartbeat";
   node_id node;
   time_point now;
-  auto members() { return std::tie(node, now); }
   void call(conductor_core& core) { core.conductor_core::heartbeat(node, now); }
 };
 struct expire {
   static constexpr const char* name = "expire";
   time_point now;
-  auto members() { return std::tie(now); }
   auto call(conductor_core& core) { return core.conductor_core::expire(now); }
 };
 struct unreachable {
   static constexpr const char* name = "unreachable";
   node_id node;
   std::span<const node_id> peers;
-  auto members() { return std::tie(node, peers); }
   void call(conductor_core& core) { core.conductor_core::unreachable(node, peers); }
 };
 struct blocks_held {
   static constexpr const char* name = "blocks_held";
   node_id node;
   std::span<const block_key> keys;
-  holder_tier tier;
-  auto members() { return std::tie(node, keys, tier); }
+  storage_tier tier;
   void call(conductor_core& core) { core.conductor_core::blocks_held(node, keys, tier); }
 };
 struct blocks_gone {
   static constexpr const char* name = "blocks_gone";
   node_id node;
   std::span<const block_key> keys;
-  auto members() { return std::tie(node, keys); }
   void call(conductor_core& core) { core.conductor_core::blocks_gone(node, keys); }
 };
 struct forget_blocks {
   static constexpr const char* name = "forget_blocks";
   node_id node;
-  auto members() { return std::tie(node); }
   void call(conductor_core& core) { core.conductor_core::forget_blocks(node); }
 };
 struct schedule {
   static constexpr const char* name = "schedule";
   schedule_request request;
   time_point now;
-  auto members() { return std::tie(request, now); }
   auto call(conductor_core& core) { return core.conductor_core::schedule(request, now); }
 };
 struct prefill_started {
   static constexpr const char* name = "prefill_started";
   request_id id;
   time_point now;
-  auto members() { return std::tie(id, now); }
   void call(conductor_core& core) { core.conductor_core::prefill_started(id, now); }
 };
 struct first_token {
@@ -115,7 +101,6 @@ struct first_token {
   std::uint32_t new_tokens, cached_tokens;
   duration compute;
   time_point now;
-  auto members() { return std::tie(id, new_tokens, cached_tokens, compute, now); }
   void call(conductor_core& core) {
     core.conductor_core::first_token(id, new_tokens, cached_tokens, compute, now);
   }
@@ -125,34 +110,29 @@ struct finished {
   request_id id;
   time_point now;
   std::uint32_t output_tokens;
-  auto members() { return std::tie(id, now, output_tokens); }
   void call(conductor_core& core) { core.conductor_core::finished(id, now, output_tokens); }
 };
 struct failed {
   static constexpr const char* name = "failed";
   request_id id;
   time_point now;
-  auto members() { return std::tie(id, now); }
   void call(conductor_core& core) { core.conductor_core::failed(id, now); }
 };
 struct cancelled {
   static constexpr const char* name = "cancelled";
   request_id id;
   time_point now;
-  auto members() { return std::tie(id, now); }
   void call(conductor_core& core) { core.conductor_core::cancelled(id, now); }
 };
 struct memory_of {
   static constexpr const char* name = "memory_of";
   node_id node;
   std::uint64_t blocks;
-  auto members() { return std::tie(node, blocks); }
   void call(conductor_core& core) { core.conductor_core::memory_of(node, blocks); }
 };
 struct copy_hot_blocks {
   static constexpr const char* name = "copy_hot_blocks";
   time_point now;
-  auto members() { return std::tie(now); }
   auto call(conductor_core& core) { return core.conductor_core::copy_hot_blocks(now); }
 };
 struct link_measured {
@@ -160,14 +140,12 @@ struct link_measured {
   node_id one, other;
   double bytes_per_s;
   duration latency;
-  auto members() { return std::tie(one, other, bytes_per_s, latency); }
   void call(conductor_core& core) { core.conductor_core::link_measured(one, other, bytes_per_s, latency); }
 };
 struct disk_measured {
   static constexpr const char* name = "disk_measured";
   node_id node;
   double bytes_per_s;
-  auto members() { return std::tie(node, bytes_per_s); }
   void call(conductor_core& core) { core.conductor_core::disk_measured(node, bytes_per_s); }
 };
 

@@ -48,7 +48,7 @@ class reader {
   template <class In, class Visit>
   void one(Visit& visit) {
     In in{};
-    get_all(in.members());
+    get_all(members_of(in));
     if constexpr (std::is_void_v<outcome_of<In>>) {
       if (!damaged_) visit(in);
     } else {
@@ -94,15 +94,15 @@ class reader {
   void get(std::span<const worker_id>& list) { list = listed(workers_); }
   template <class E>
   requires std::is_enum_v<E>
-  void get(E& v) { v = static_cast<E>(below(values_of<E>)); }
+  void get(E& v) { v = static_cast<E>(below(values_of<E>) + first_value_of<E>); }
   template <class T>
   void get(std::vector<T>& list) {
     list.clear();
     for (auto n = count(); n > 0 && !damaged_; --n) get(list.emplace_back());
   }
-  template <has_members T>
+  template <plain_struct T>
   void get(T& v) {
-    get_all(members(v));
+    get_all(members_of(v));
   }
   template <class T, class E>
   void get(tl::expected<T, E>& v) {

@@ -49,10 +49,10 @@ class recorded_core final : public conductor_core {
   void unreachable(node_id node, std::span<const node_id> peers) override {
     run(journal::unreachable{node, peers});
   }
-  void block_held(node_id node, const block_key& key, holder_tier tier) override {
+  void block_held(node_id node, const block_key& key, storage_tier tier) override {
     run(journal::blocks_held{node, {&key, 1}, tier});
   }
-  void blocks_held(node_id node, std::span<const block_key> keys, holder_tier tier) override {
+  void blocks_held(node_id node, std::span<const block_key> keys, storage_tier tier) override {
     run(journal::blocks_held{node, keys, tier});
   }
   void block_gone(node_id node, const block_key& key) override { run(journal::blocks_gone{node, {&key, 1}}); }

@@ -47,7 +47,7 @@ std::string describe(const tl::expected<placement, rejection>& answer) {
              std::to_string(p.local_blocks) + " blocks there";
   if (p.source) {
     out += ", " + std::to_string(p.source_blocks) + " from node " + to_string(p.source) +
-           (p.source_tier == holder_tier::ssd ? "'s disk" : "");
+           (p.source_tier == storage_tier::ssd ? "'s disk" : "");
     for (const auto& other : p.beside) out += " and node " + to_string(other.node);
   }
   return out + ", TTFT " + in_ms(p.predicted_ttft) + ", TBT " + in_ms(p.predicted_tbt);

@@ -5,12 +5,12 @@
 #include <numeric>
 #include <thread>
 
+#include "config/command_line.hpp"
 #include "gpu/host/host_device.hpp"
 #include "runtime/model/calibration.hpp"
 #include "runtime/model/gguf.hpp"
 #include "runtime/model/gguf_source.hpp"
 #include "runtime/model/hf_source.hpp"
-#include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/profile.hpp"

@@ -1,7 +1,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/sim/cli/arguments.hpp"
+#include "config/command_line.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/compare_report.hpp"

@@ -7,11 +7,13 @@
 #include <span>
 #include <string>
 
+#include "config/command_line.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
 
 namespace mooncaf::sim {
+
+using namespace cli;  // its commands are made of arguments
 
 /// One run of a command.
 struct invocation {

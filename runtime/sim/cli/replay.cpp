@@ -1,7 +1,7 @@
 #include "runtime/sched/journal/replay.hpp"
 
+#include "config/command_line.hpp"
 #include "runtime/sched/journal/explain.hpp"
-#include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "storage/mapped_file.hpp"

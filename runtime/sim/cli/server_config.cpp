@@ -112,7 +112,7 @@ result<void> begin_with_config(std::span<const std::string> args, simulation_req
 }
 
 argument config_argument(std::string& at) {
-  return sim::text(
+  return cli::text(
       "config", "FILE.toml",
       "the server's configuration: its instances, policies, SLOs and caches, read before all other options",
       at);

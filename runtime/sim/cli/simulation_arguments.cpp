@@ -54,14 +54,13 @@ std::vector<argument> cluster_arguments(simulation_request& r) {
 std::vector<argument> policy_arguments(simulation_request& r) {
   auto& o = r.options;
   return {
-      choice("policy", "how a prefill instance is chosen",
-             {"random", "load_balancing", "cache_aware", "kvcache_centric"}, o.policy),
+      choice("policy", "how a prefill instance is chosen", o.policy),
       real("threshold", "fetch a remote prefix only if it is more than this many times longer; inf: never",
            o.balancing_threshold, 1, std::numeric_limits<double>::infinity()),
       choice("prefetch",
              "how long a request waits for its prefix from disk or another node: while its instance has "
              "something else to compute; until all is there; a time",
-             {"best_effort", "wait_complete", "timeout"}, o.prefetch.mode),
+             o.prefetch.mode),
       seconds("prefetch-timeout-base", "with --prefetch=timeout: for a prefix of any length", o.prefetch.base,
               0ns, 1h),
       seconds("prefetch-timeout-per-ki-token", "likewise: what is added for every 1,024 tokens",
@@ -71,7 +70,6 @@ std::vector<argument> policy_arguments(simulation_request& r) {
       real("hot-copy-share", "of a node's memory, for copies of much used blocks made ahead of need; 0: none",
            o.hot_copy_share, 0, 0.5),
       choice("admission", "when a request is refused; queue: never, it waits until there is room",
-             {"none", "baseline", "early", "early_running", "predictive", "per_request", "priced", "queue"},
              o.admission),
       whole("max-queued", "requests that may wait for a place with --admission=queue", o.max_queued, 1,
             1'000'000),
@@ -83,18 +81,18 @@ std::vector<argument> policy_arguments(simulation_request& r) {
               1e-3, 1e5),
       whole("max-tokens", "that every request asks for; all that admission knows about its answer",
             o.max_tokens, 1, 1u << 24),
-      choice("eviction", "which block gives way", {"lru", "lfu", "length_aware"}, o.eviction),
+      choice("eviction", "which block gives way", o.eviction,
+             {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}),
       flag("any-victim", "let blocks give way whose children are here: a prefix may get holes", r.any_victim),
       whole("copy-age",
             "what other nodes have, too, leaves a full disk as if it had not been used for so many times as "
             "long; 1: it makes no difference",
             o.copy_age, 1, 1'000'000),
-      choice("write-policy", "when blocks go to disk",
-             {"write_back", "write_through", "write_through_selective"}, o.write),
+      choice("write-policy", "when blocks go to disk", o.write),
       choice("device-write-policy",
              "with --coupled and a device's own memory (--device-link-gb): when blocks go from there to the "
              "node's",
-             {"write_back", "write_through", "write_through_selective"}, o.device_write),
+             o.device_write),
       whole("selective-hits", "uses that make a block worth writing (write_through_selective)",
             o.selective_hits, 1, 1'000'000),
       real("high-share", "share of requests with high priority", o.high_share, 0, 1),

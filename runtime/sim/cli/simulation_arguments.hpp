@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/sim/cli/arguments.hpp"
+#include "config/command_line.hpp"
 #include "runtime/sim/options.hpp"
 
 namespace mooncaf::sim {
+
+using namespace cli;  // its commands are made of arguments
 
 /// What the command line says, before the profile is read.
 struct simulation_request {

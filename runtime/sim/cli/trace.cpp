@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include "runtime/sim/cli/arguments.hpp"
+#include "config/command_line.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"

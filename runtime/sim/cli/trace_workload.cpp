@@ -1,7 +1,7 @@
 #include <ostream>
 
+#include "config/command_line.hpp"
 #include "runtime/sched/journal/requests.hpp"
-#include "runtime/sim/cli/arguments.hpp"
 #include "runtime/sim/cli/commands.hpp"
 #include "runtime/sim/cli/invocation.hpp"
 #include "runtime/sim/cli/simulation_arguments.hpp"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "actors/wire.hpp"
+#include "actors/cluster/wire.hpp"
 
 CAF_BEGIN_TYPE_ID_BLOCK(cluster_tests, first_custom_type_id)
 CAF_ADD_ATOM(cluster_tests, mooncaf::testing, echo_atom, "echo")

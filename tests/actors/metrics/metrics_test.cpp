@@ -71,11 +71,11 @@ TEST_CASE("a request shows in tokens, hits and latencies") {
 
 TEST_CASE("state is what was reported last") {
   metrics m{"m"};
-  m.set_running(3);
-  m.set_waiting(2);
-  m.set_running(1);
-  m.set_cache_usage(0.25);
-  m.set_blocks("free", 10);
+  m.set(series::running, 3);
+  m.set(series::waiting, 2);
+  m.set(series::running, 1);
+  m.set(series::cache_usage, 0.25);
+  m.set(series::kv_blocks, 10, {"free"});
   const auto text = m.text();
   CHECK(value_of(text, R"(vllm:num_requests_running{model_name="m"})") == "1");
   CHECK(value_of(text, R"(vllm:num_requests_waiting{model_name="m"})") == "2");
@@ -88,14 +88,14 @@ TEST_CASE("a counter that others keep never falls, even when a peer takes its sh
   const auto bytes = [&] {
     return value_of(m.text(), R"(mooncaf_transfer_bytes_total{model_name="m",path="tcp"})");
   };
-  m.set_transferred("tcp", 100);
-  m.set_transferred("tcp", 150);
+  m.set(series::transfer_bytes, 100, {"tcp"});
+  m.set(series::transfer_bytes, 150, {"tcp"});
   CHECK(bytes() == "150");
-  m.set_transferred("tcp", 40);
+  m.set(series::transfer_bytes, 40, {"tcp"});
   CHECK(bytes() == "150");
-  m.set_transferred("tcp", 60);
+  m.set(series::transfer_bytes, 60, {"tcp"});
   CHECK(bytes() == "170");
-  m.set_hits("ssd", 5);
+  m.set(series::kv_hit_blocks, 5, {"ssd"});
   CHECK(value_of(m.text(), R"(mooncaf_kv_hit_blocks_total{model_name="m",tier="ssd"})") == "5");
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("a model name of any characters is a label that reads back") {
 
 TEST_CASE("the endpoint answers scrapers, and tells others where to look") {
   const auto meters = std::make_shared<metrics>("m");
-  meters->set_running(7);
+  meters->set(series::running, 7);
   const auto server = serve_metrics("127.0.0.1", 0, [meters] { return meters->text(); }).value();
   raw_client client{server->port()};
   client.say("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -121,9 +121,9 @@ TEST_CASE("the endpoint answers scrapers, and tells others where to look") {
 
 TEST_CASE("learned prices show the latest value of every link, and of the SSD") {
   metrics m{"m"};
-  m.set_link("7", "tcp", 1e6, 0.5);
-  m.set_link("7", "tcp", 2e6, 0.25);
-  m.set_ssd_read(5e6);
+  for (const double rate : {1e6, 2e6}) m.set(series::link_rate, rate, {"7", "tcp"});
+  for (const double latency : {0.5, 0.25}) m.set(series::link_latency, latency, {"7", "tcp"});
+  m.set(series::ssd_read_rate, 5e6);
   const auto text = m.text();
   CHECK(value_of(text, R"(mooncaf_link_bytes_per_second{model_name="m",path="tcp",peer="7"})") == "2000000");
   CHECK(value_of(text, R"(mooncaf_link_latency_seconds{model_name="m",path="tcp",peer="7"})") == "0.25");

@@ -43,7 +43,7 @@ TEST_CASE(
     REQUIRE(o);
     CHECK(o->table.lease == 3s);
     CHECK(o->recovery == 2s);
-    CHECK(o->table.eviction == eviction_rule::cost_aware);
+    CHECK(o->table.eviction == eviction_policy::cost_aware);
     CHECK(o->table.high_watermark == 0.8);
     CHECK(o->table.low_watermark == 0.6);
     CHECK(o->table.hot_reads_per_s == 7.5);

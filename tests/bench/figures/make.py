@@ -75,7 +75,7 @@ def oscillation(binary, trace):
     for admission in ("early_running", "early", "predictive"):
         with tempfile.NamedTemporaryFile(suffix=".html") as report:
             subprocess.run([binary, "simulate", "--trace", trace, "--prefill", "6", "--decode", "2", "--slo-tbt",
-                            "60ms", "--speed", "3.67", "--admission", admission, "--report", report.name],
+                            "60ms", "--threshold", "4", "--decode-span", "20s", "--speed", "3.67", "--admission", admission, "--report", report.name],
                            check=True, stdout=subprocess.DEVNULL)
             data = json.loads(re.search(r"const data=(\{.*?\});\n", pathlib.Path(report.name).read_text()).group(1))
         rows = [r for r in zip(data["at"], data["prefill_load"], data["decode_load"]) if 97 <= r[0] <= 970]

@@ -383,7 +383,7 @@ TEST_CASE(
           }
           for (const auto& e : tree.drain_events()) {
             if (e.tier != storage_tier::device) continue;
-            if (e.what == block_event::kind::removed) told.erase(e.name.key);
+            if (e.what == block_change::removed) told.erase(e.name.key);
             else told.insert(e.name.key);
           }
           for (std::uint64_t branch = 0; branch < 3; ++branch) {

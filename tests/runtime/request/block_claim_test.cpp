@@ -31,8 +31,8 @@ TEST_CASE("a claim pins what is here, reserves the rest, fetches what lies elsew
   const auto items = claim.adopt({{}, {{key(2), 0, 200}}});
   REQUIRE(items.size() == 1);
   CHECK(items[0].slot == 11);
-  CHECK(items[0].parent == key(1));
-  CHECK(items[0].depth == 1);
+  CHECK(items[0].name.parent == key(1));
+  CHECK(items[0].name.depth == 1);
   CHECK(claim.checksums() == std::vector<std::uint64_t>{100, 200, 0});
 }
 

@@ -15,14 +15,17 @@ struct office {
   office() {
     const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
     member_card workers{worker_node, {}, true, false};
-    workers.workers.push_back({worker_id{11}, worker_node, instance_role::prefill, 64, samples, 0});
-    workers.workers.push_back({worker_id{12}, worker_node, instance_role::decode, 1, samples, 0});
+    workers.workers.push_back({worker_id{11}, worker_node, worker_role::prefill, 64, samples, 0});
+    workers.workers.push_back({worker_id{12}, worker_node, worker_role::decode, 1, samples, 0});
     REQUIRE(desk.join(workers, now));
     REQUIRE(desk.join({gateway_node, {}, false, false}, now));
   }
   static conductor_options options() {
     conductor_options out;
     out.admission = admission_policy::queue;
+    out.tbt_slo = std::chrono::milliseconds(100);
+    out.balancing_threshold = 4;
+    out.decode_span = std::chrono::seconds(20);
     out.block_tokens = 4;
     return out;
   }
@@ -44,7 +47,7 @@ struct office {
   }
 
   time_point now = time_point{} + 1h;
-  conductor_desk desk{options(), {}, [](const schedule_job&, const placement_msg&) {}};
+  conductor_desk desk{options(), {}};
 };
 
 }  // namespace
@@ -90,7 +93,7 @@ TEST_CASE_FIXTURE(office,
   // Its process has the device back: it joins as at first.
   const std::vector<timing_point> samples{{4, 0, 0.01}, {64, 0, 0.04}, {64, 64, 0.05}};
   REQUIRE(desk.join(
-      {node_id{3}, {{worker_id{13}, node_id{3}, instance_role::prefill, 64, samples, 0}}, true, false}, now));
+      {node_id{3}, {{worker_id{13}, node_id{3}, worker_role::prefill, 64, samples, 0}}, true, false}, now));
   ask(3, gateway_node);
   CHECK(placed() == 1);
 }

@@ -14,7 +14,7 @@ struct desk_world {
   keep_order order(node_id from, std::uint32_t blocks) {
     keep_order out{from, {}};
     for (std::uint32_t i = 0; i < blocks; ++i)
-      out.blocks.push_back({{++keys, 1}, {keys - 1, 1}, i, block_change::stored, block_tier::dram});
+      out.blocks.push_back({{{++keys, 1}, {keys - 1, 1}, i}});
     return out;
   }
   /// The one action since the last call.
@@ -37,7 +37,7 @@ TEST_CASE_FIXTURE(desk_world, "what is not here is fetched, committed and releas
   const auto wanted = order(source, 3);
   desk.take(wanted);
   const auto pin = only<copy_action::pin>();
-  CHECK(pin.what.keys == block_keys_t{wanted.blocks[0].key, wanted.blocks[1].key, wanted.blocks[2].key});
+  CHECK(pin.what.keys == block_keys_t{wanted.blocks[0].name.key, wanted.blocks[1].name.key, wanted.blocks[2].name.key});
   CHECK(desk.at_work() == pin.owner);
   desk.pinned(pin.owner, pin.what.turn, {{7}, {70}, 0});
   CHECK(only<copy_action::reserve>().count == 2);
@@ -46,7 +46,7 @@ TEST_CASE_FIXTURE(desk_world, "what is not here is fetched, committed and releas
   CHECK(fetch.what.source == source);
   CHECK(fetch.what.skip == 1);
   CHECK(fetch.what.slots == std::vector<slot_index>{8, 9});
-  desk.fetched(pin.owner, {{}, {{wanted.blocks[1].key, 0, 80}}});  // the last could not be had
+  desk.fetched(pin.owner, {{}, {{wanted.blocks[1].name.key, 0, 80}}});  // the last could not be had
   const auto end = desk.take_actions();
   REQUIRE(end.size() == 2);
   const auto& items = std::get<copy_action::commit>(end[0]).items;

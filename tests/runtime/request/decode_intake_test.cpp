@@ -53,7 +53,7 @@ struct intake_world {
   }
 
   decode_intake intake{here, 4, 2};
-  decode_actions seen;
+  intake_actions seen;
   std::uint64_t requests = 0;
   time_point now = time_point{} + 1h;
 };
@@ -70,7 +70,7 @@ TEST_CASE_FIXTURE(intake_world, "KV that has landed is confirmed, named and may 
   look();
   CHECK(count<decode_action::confirm>() == 1);
   CHECK(count<decode_action::commit>() == 1);
-  CHECK(count<decode_action::join>() == 1);
+  CHECK(count<intake_action::join>() == 1);
   intake.end(j.id.owner());
   look();
   CHECK(count<decode_action::release>() == 1);

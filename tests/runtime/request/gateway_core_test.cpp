@@ -31,7 +31,7 @@ struct sink final : token_sink {
   void prompt(std::span<const std::int32_t>, std::span<const sampled_token>) override {}
   void pooled(std::span<const float> v) override { values.assign(v.begin(), v.end()); }
   bool token(const sampled_token&) override { return ++tokens > 0; }
-  void finished(finish_kind, const generation_report&) override { ++ends; }
+  void finished(finish_reason, const generation_report&) override { ++ends; }
   void failed(const error& e, std::chrono::seconds) override {
     ++ends;
     cause = e;
@@ -121,7 +121,7 @@ TEST_CASE_FIXTURE(core_world, "an answer that ends with its first token is no wo
   submit({s});
   first_token message;
   message.id = place();
-  message.finish = finish_kind::length;
+  message.finish = finish_reason::length;
   core.first(message, now);
   CHECK(s->ends == 1);
   const auto stops = take<stop_order>();
@@ -207,7 +207,7 @@ TEST_CASE_FIXTURE(core_world,
     CHECK(orders[0].sampling.pooling == pooling);
     first_token message;
     message.id = asked[0].id;
-    message.finish = finish_kind::length;
+    message.finish = finish_reason::length;
     message.pooled = {std::bit_cast<std::uint32_t>(0.5f), std::bit_cast<std::uint32_t>(-2.0f)};
     core.first(message, now);
     CHECK(s->values == std::vector{0.5f, -2.0f});

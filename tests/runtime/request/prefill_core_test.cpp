@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "runtime/sched/block_hash.hpp"
 
@@ -83,9 +84,17 @@ struct core_world {
     REQUIRE(one<prefill_action::compute>());
     std::vector<prefill_outcome> outcomes;
     for (const auto& p : one<prefill_action::compute>()->parts) {
-      outcomes.push_back({p.owner, p.start, p.tokens, p.streams, {}});
-      for (auto i = p.start / 4; i < (p.start + p.tokens) / 4; ++i)
-        outcomes.back().checksums.push_back(100 + i);
+      auto& out = outcomes.emplace_back();
+      out.owner = p.owner;
+      out.start = p.start;
+      out.tokens = p.tokens;
+      out.streamed = p.streams;
+      out.token.id = 55;
+      out.scores.resize(p.scored);
+      out.pooled = p.pooled;
+      if (p.pools) out.pooled.resize(1);
+      for (auto& sum : out.pooled) sum += p.tokens;
+      for (auto i = p.start / 4; i < (p.start + p.tokens) / 4; ++i) out.checksums.push_back(100 + i);
     }
     core.step_ended(std::move(outcomes), 8ms, failure, now);
     look();
@@ -114,13 +123,13 @@ TEST_CASE_FIXTURE(core_world, "a prompt is computed in chunks and streamed, and 
   step();
   CHECK(one<prefill_action::commit>()->items.size() == 2);
   step();
-  CHECK(!has<prefill_action::answer>());
+  CHECK(!has<first_token>());
   CHECK(one<prefill_action::compute>()->parts.at(0).last);
   step();
-  REQUIRE(has<prefill_action::answer>());
-  core.answered(owner, false);
-  look();
+  REQUIRE(has<first_token>());
+  CHECK(one<first_token>()->token.id == 55);
   REQUIRE(has<prefill_action::finish_stream>());
+  CHECK(one<prefill_action::finish_stream>()->message.first.id == 55);
   CHECK(one<prefill_action::finish_stream>()->message.checksums.size() == 4);
   CHECK(core.answer_roll({gateway_node, {j.id}}).waiting.size() == 1);  // for decode's slots
   core.target({j.id, decode_node, {}, 0, {}}, now);
@@ -136,14 +145,43 @@ TEST_CASE_FIXTURE(core_world, "a prompt is computed in chunks and streamed, and 
 }
 
 TEST_CASE_FIXTURE(core_world, "on its own node a prompt is handed over as it lies, and not released") {
-  const auto owner = reserve(job(6, here));
+  reserve(job(6, here));
   CHECK(!has<prefill_action::open_stream>());
   step();
-  core.answered(owner, false);
-  look();
   CHECK(one<prefill_action::hand_over>()->message.slots.size() == 2);
   CHECK(has<prefill_action::forget>());
   CHECK(!has<prefill_action::release>());
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "a first token that is the last one ends the attempt, and decode need not wait") {
+  const auto j = job(6);
+  const auto owner = reserve(j);
+  prefill_outcome out;
+  out.owner = owner;
+  out.tokens = 6;
+  out.finish = finish_reason::stop;
+  core.step_ended({out}, 8ms, {}, now);
+  look();
+  CHECK(one<first_token>()->finish == finish_reason::stop);
+  CHECK(has<prefill_action::stop_decode>());
+  CHECK(has<prefill_action::stop_stream>());
+  CHECK(!has<prefill_action::finish_stream>());
+}
+
+TEST_CASE_FIXTURE(core_world,
+                  "log-probabilities of a prompt and means of its states gather over its chunks") {
+  auto j = job(18, here);
+  j.sampling.prompt_logprobs = 0;
+  j.sampling.pooling = pooling_kind::mean;
+  reserve(j);
+  CHECK(one<prefill_action::compute>()->parts.at(0).scored == 8);
+  step();
+  step();
+  CHECK(one<prefill_action::compute>()->parts.at(0).scored == 1);  // no token follows the last one
+  step();
+  CHECK(one<first_token>()->prompt.size() == 17);
+  CHECK(one<first_token>()->pooled == std::vector{std::bit_cast<std::uint32_t>(1.0f)});
 }
 
 TEST_CASE_FIXTURE(core_world,
@@ -189,25 +227,25 @@ TEST_CASE_FIXTURE(core_world,
   REQUIRE(has<prefill_action::compute>());
   const auto part = one<prefill_action::compute>()->parts.at(0);
   CHECK(part.start == 12);
-  CHECK(!part.verified);
+  CHECK(part.named_blocks == 0);
   CHECK(part.patience);
   step();
-  CHECK(!has<prefill_action::count>());
+  CHECK(!has<prefill_action::commit>());
+  CHECK(!has<first_token>());
   SUBCASE("it is right") {
     core.fetched(owner, three(), now);
     look();
-    CHECK(has<prefill_action::count>());
-    CHECK(has<prefill_action::answer>());
-    CHECK(core.find(owner)->stats.remote_tokens == 12);
+    REQUIRE(has<first_token>());
+    CHECK(one<first_token>()->stats.remote_tokens == 12);
   }
   SUBCASE("a block of it is not") {
     auto got = three();
     got.blocks.pop_back();
     core.fetched(owner, got, now);
     look();
-    CHECK(has<prefill_action::discard>());
+    CHECK(has<prefill_action::choose_again>());
     CHECK(one<prefill_action::compute>()->parts.at(0).start == 0);
-    CHECK(one<prefill_action::compute>()->parts.at(0).verified);
+    CHECK(one<prefill_action::compute>()->parts.at(0).named_blocks == 4);
   }
 }
 
@@ -219,7 +257,11 @@ TEST_CASE_FIXTURE(core_world,
   step();  // the first chunk behind it; the next is computed while the other's first is
   const auto other = reserve(job(6, here));
   seen = {};
-  core.step_ended({{early, 20, 8, false, {}}}, 8ms, {}, now);
+  prefill_outcome chunk;
+  chunk.owner = early;
+  chunk.start = 20;
+  chunk.tokens = 8;
+  core.step_ended({chunk}, 8ms, {}, now);
   look();
   REQUIRE(one<prefill_action::compute>()->parts.size() == 2);
   step({ec::timed_out, "layers did not come"});
@@ -228,7 +270,7 @@ TEST_CASE_FIXTURE(core_world,
   CHECK(one<prefill_action::compute>()->parts.at(0).owner == other);
   CHECK(one<prefill_action::compute>()->parts.at(0).start == 0);
   step();
-  CHECK(one<prefill_action::answer>()->owner == other);
+  CHECK(one<first_token>()->id.owner() == other);
   core.fetched(early, {}, now);
   look();
   CHECK(one<prefill_action::compute>()->parts.at(0).owner == early);
@@ -350,15 +392,15 @@ TEST_CASE_FIXTURE(disk_world, "a prefix on the own disk is computed behind while
   look();
   REQUIRE(has<prefill_action::compute>());
   CHECK(one<prefill_action::compute>()->parts.at(0).start == 12);
-  CHECK(!one<prefill_action::compute>()->parts.at(0).verified);
+  CHECK(one<prefill_action::compute>()->parts.at(0).named_blocks == 0);
   CHECK(!has<prefill_action::open_stream>());
   step();
-  CHECK(!has<prefill_action::answer>());
+  CHECK(!has<first_token>());
   SUBCASE("it is right") {
     core.fetched(owner, three(), now);
     look();
     REQUIRE(has<prefill_action::open_stream>());
-    CHECK(has<prefill_action::answer>());
+    CHECK(has<first_token>());
     std::uint32_t sent = 0;
     for (const auto& a : seen) {
       if (const auto* s = std::get_if<prefill_action::send>(&a)) {
@@ -379,14 +421,14 @@ TEST_CASE_FIXTURE(disk_world, "a prefix on the own disk is computed behind while
     core.fetched(owner, got, now);
     look();
     // The shard published those that are good, so nothing is computed into their slots.
-    CHECK(has<prefill_action::discard>());
+    CHECK(has<prefill_action::choose_again>());
     CHECK(has<prefill_action::release>());
     CHECK(!has<prefill_action::compute>());
     REQUIRE(has<prefill_action::pin>());
     hold({.slots = {90, 91}, .checksums = {1, 2}});
     CHECK(has<prefill_action::open_stream>());
     CHECK(one<prefill_action::compute>()->parts.at(0).start == 8);
-    CHECK(one<prefill_action::compute>()->parts.at(0).verified);
+    CHECK(one<prefill_action::compute>()->parts.at(0).named_blocks == 4);
     CHECK(core.find(owner)->claim.slots().front() == 90);
   }
 }

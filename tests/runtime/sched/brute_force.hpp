@@ -10,7 +10,7 @@
 namespace mooncaf::test {
 
 /// What every node holds, by a map.
-using plain_holdings = std::map<node_id, std::map<block_key, holder_tier>>;
+using plain_holdings = std::map<node_id, std::map<block_key, storage_tier>>;
 
 struct held {
   std::uint32_t blocks = 0;
@@ -24,7 +24,7 @@ inline held held_by(const plain_holdings& holdings, node_id node, std::span<cons
   for (const auto& k : keys) {
     const auto at = i->second.find(k);
     if (at == i->second.end()) break;
-    if (at->second == holder_tier::dram && h.dram_blocks == h.blocks) ++h.dram_blocks;
+    if (at->second == storage_tier::dram && h.dram_blocks == h.blocks) ++h.dram_blocks;
     ++h.blocks;
   }
   return h;

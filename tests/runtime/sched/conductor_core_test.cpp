@@ -230,7 +230,7 @@ TEST_CASE("words about unknown workers, nodes and requests change nothing") {
   auto core = small_cluster(small_options());
   core.report(worker_id{99}, {}, start);
   core.heartbeat(node_id{99}, start);
-  core.block_held(node_id{99}, chain(1, 1)[0], holder_tier::dram);
+  core.block_held(node_id{99}, chain(1, 1)[0], storage_tier::dram);
   core.block_gone(node_id{99}, chain(1, 1)[0]);
   core.forget_blocks(node_id{99});
   core.first_token(request_id{99}, 1, 1, 1s, start);

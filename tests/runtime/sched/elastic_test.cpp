@@ -39,10 +39,10 @@ TEST_CASE(
   CHECK_FALSE(s.decide({0.2, 4}, {0.4, 4}, at(0s)));  // nobody is in need
   CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(15s)));
   CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(30s)));
-  CHECK(s.decide({0.2, 4}, {0.9, 4}, at(45s)) == instance_role::prefill);
+  CHECK(s.decide({0.2, 4}, {0.9, 4}, at(45s)) == worker_role::prefill);
   CHECK_FALSE(s.decide({0.2, 4}, {0.9, 4}, at(46s)));  // it waits anew
   CHECK_FALSE(s.decide({0.9, 4}, {0.2, 4}, at(80s)));  // and when the need is the other's
-  CHECK(s.decide({0.9, 4}, {0.2, 4}, at(110s)) == instance_role::decode);
+  CHECK(s.decide({0.9, 4}, {0.2, 4}, at(110s)) == worker_role::decode);
 }
 
 TEST_CASE("nobody gives its last instance away, or one that would be missed more") {
@@ -50,5 +50,5 @@ TEST_CASE("nobody gives its last instance away, or one that would be missed more
   CHECK_FALSE(s.decide({0, 1}, {3, 4}, at(0s)));
   CHECK_FALSE(s.decide({0.8, 2}, {0.9, 2}, at(1s)));   // 1.6 would be worse
   CHECK_FALSE(s.decide({0.85, 9}, {0.9, 9}, at(2s)));  // no better than before
-  CHECK(s.decide({0.1, 2}, {0.9, 2}, at(3s)) == instance_role::prefill);
+  CHECK(s.decide({0.1, 2}, {0.9, 2}, at(3s)) == worker_role::prefill);
 }

@@ -7,6 +7,7 @@
 #include "runtime/sched/journal/replay.hpp"
 #include "runtime/sched/journal/requests.hpp"
 #include "tests/runtime/sched/world.hpp"
+#include "tests/support/golden_text.hpp"
 
 using namespace mooncaf;
 using namespace mooncaf::test;
@@ -33,6 +34,7 @@ class random_life {
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  storage_tier some_tier() { return below(2) == 0 ? storage_tier::dram : storage_tier::ssd; }
   node_id some_node() { return node_id{1 + below(12)}; }
   request_id some_request() { return request_id{1 + below(scheduled + 1)}; }
   std::vector<block_key> some_chain() { return chain(below(40), 1 + below(30)); }
@@ -72,10 +74,10 @@ class random_life {
                             now_);
       case 5:
         for (const auto& key : some_chain())
-          core_.block_held(some_node(), key, static_cast<holder_tier>(below(2)));
+          core_.block_held(some_node(), key, some_tier());
         return;
       case 6:
-        return core_.blocks_held(some_node(), some_chain(), static_cast<holder_tier>(below(2)));
+        return core_.blocks_held(some_node(), some_chain(), some_tier());
       case 7:
         return core_.blocks_gone(some_node(), some_chain());
       case 8: {
@@ -248,7 +250,7 @@ TEST_CASE("keys that were seen before cost next to nothing") {
   CHECK(cost([&] { ask(2); }) < 100);  // the rejection's text is most of it
   static_cast<void>(core.add_node(node_id{1}, start));
   CHECK(cost([&] {
-          for (const auto& key : keys) core.block_held(node_id{1}, key, holder_tier::dram);
+          for (const auto& key : keys) core.block_held(node_id{1}, key, storage_tier::dram);
         }) <= 200 * 6 + 20);
 }
 
@@ -333,4 +335,86 @@ TEST_CASE(
   REQUIRE(second.hash_ids.size() == 4);
   CHECK(std::equal(first.hash_ids.begin(), first.hash_ids.end(), second.hash_ids.begin()));
   CHECK_FALSE(journal::requests_of("hello", "j"));
+}
+
+TEST_CASE("every record has the bytes that journals of this version have") {
+  std::string file, text;
+  conductor_options options = small_options();
+  options.ttft_slo = 3s;
+  journal::encoder to{options, into(file)};
+  const auto keys = chain(7, 5);
+  const std::vector peers{node_id{3}, node_id{4}};
+  const std::vector avoid{worker_id{31}};
+  const auto note = [&]<class In>(const In&) {
+    to.flush();
+    text += std::string{In::name} + " " + std::to_string(file.size()) + " " +
+            std::to_string(checksum64(std::as_bytes(std::span{file}))) + "\n";
+  };
+  const auto record = [&](auto in) {
+    to.record(in);
+    note(in);
+  };
+  const auto record_with = [&](auto in, const auto& outcome) {
+    to.record(in, outcome);
+    note(in);
+  };
+  const result<void> fine;
+  const result<void> bad = fail(ec::invalid_argument, "no such node");
+  record_with(journal::add_node{node_id{1}, start}, fine);
+  record_with(journal::add_node{node_id{2}, start + 1s}, bad);
+  record_with(journal::add_instance{prefill_instance(11, node_id{1})}, fine);
+  record_with(journal::add_instance{decode_instance(12, node_id{1})}, bad);
+  record_with(journal::remove_node{node_id{2}}, std::vector{request_id{5}, request_id{9}});
+  record_with(journal::remove_instance{worker_id{12}}, std::vector<request_id>{});
+  record_with(journal::set_state{worker_id{11}, static_cast<instance_state>(1)}, fine);
+  record(journal::report{worker_id{11}, {3, 4, 5000, {6, 7, 8000, 9ms}}, start + 2s});
+  record(journal::heartbeat{node_id{1}, start + 3s});
+  record_with(journal::expire{start + 4s}, expiry{{node_id{1}}, {request_id{6}}});
+  record(journal::unreachable{node_id{1}, peers});
+  record(journal::blocks_held{node_id{1}, keys, storage_tier::ssd});
+  record(journal::blocks_gone{node_id{1}, std::span{keys}.last(2)});
+  record(journal::forget_blocks{node_id{1}});
+  journal::schedule asked{{}, start + 5s};
+  asked.request.id = request_id{77};
+  asked.request.keys = keys;
+  asked.request.prompt_tokens = 450;
+  asked.request.max_tokens = 33;
+  asked.request.priority = 2;
+  asked.request.ttft_slo = 700ms;
+  asked.request.tbt_slo = 20ms;
+  asked.request.avoid = avoid;
+  asked.request.gateway = node_id{1};
+  asked.request.arrival = start + 4500ms;
+  asked.request.resumed = true;
+  asked.request.tenant = 99;
+  placement placed;
+  placed.prefill = worker_id{11};
+  placed.decode = worker_id{12};
+  placed.prefill_node = node_id{1};
+  placed.decode_node = node_id{2};
+  placed.local_blocks = 3;
+  placed.source = node_id{4};
+  placed.source_blocks = 4;
+  placed.source_tier = storage_tier::ssd;
+  placed.beside = {{node_id{3}, 2}};
+  placed.predicted_ttft = 12ms;
+  placed.predicted_tbt = 3ms;
+  placed.replicate = true;
+  record_with(asked, tl::expected<placement, rejection>{placed});
+  rejection refused;
+  refused.cause = {ec::overloaded, "not in time"};
+  refused.retry_after = 2s;
+  refused.stage = static_cast<reject_stage>(2);
+  record_with(asked, tl::expected<placement, rejection>{tl::unexpect, refused});
+  record(journal::prefill_started{request_id{77}, start + 6s});
+  record(journal::first_token{request_id{77}, 100, 350, 45ms, start + 7s});
+  record(journal::finished{request_id{77}, start + 8s, 30});
+  record(journal::failed{request_id{78}, start + 9s});
+  record(journal::cancelled{request_id{79}, start + 10s});
+  record(journal::memory_of{node_id{1}, 4000});
+  record_with(journal::copy_hot_blocks{start + 11s},
+              std::vector{hot_copy{node_id{1}, node_id{3}, {{keys[0], {}, 0}, {keys[1], keys[0], 1}}}});
+  record(journal::link_measured{node_id{1}, node_id{3}, 1.5e9, 80us});
+  record(journal::disk_measured{node_id{1}, 2.5e9});
+  testing::check_golden("status/journal.txt", text);
 }

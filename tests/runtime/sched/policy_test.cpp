@@ -119,7 +119,7 @@ TEST_CASE("a long prefix is fetched from all who have much of it, those that sen
   hold(core, 3, std::span{keys}.first(40));
   hold(core, 4, std::span{keys}.first(20));  // less than half
   hold(core, 1002, std::span{keys}.first(20));
-  hold(core, 1002, std::span{keys}.subspan(20), holder_tier::ssd);  // less than half in memory
+  hold(core, 1002, std::span{keys}.subspan(20), storage_tier::ssd);  // less than half in memory
   // All who hold some of it have 50 s to do.
   for (const std::uint64_t id : {1, 2, 3, 4})
     REQUIRE(core.schedule(request_of(id, chain(10 + id, 500), 50'000), start)->prefill == worker_id{id});
@@ -151,7 +151,7 @@ TEST_CASE("blocks on the own disk count only as far as reading them pays") {
     auto options = small_options();
     options.transfer.ssd_bytes_per_s = ssd_bytes_per_s;
     auto core = small_cluster(options, 1);
-    hold(core, 1, keys, holder_tier::ssd);
+    hold(core, 1, keys, storage_tier::ssd);
     const auto p = core.schedule(request_of(1, keys, 1050), start);
     return std::pair{p->local_blocks, to_seconds(p->predicted_ttft)};
   };
@@ -164,8 +164,8 @@ TEST_CASE("blocks on the own disk count only as far as reading them pays") {
 TEST_CASE("a disk that was measured to be slow counts at its node alone") {
   const auto keys = chain(1, 10);
   auto core = small_cluster(small_options(), 2);
-  hold(core, 1, keys, holder_tier::ssd);
-  hold(core, 2, keys, holder_tier::ssd);
+  hold(core, 1, keys, storage_tier::ssd);
+  hold(core, 2, keys, storage_tier::ssd);
   core.disk_measured(node_id{1}, 1e5);
   const auto p = core.schedule(request_of(1, keys, 1050), start);
   CHECK(p->prefill == worker_id{2});
@@ -278,7 +278,7 @@ void hold_against_brute_force(std::uint64_t seed, placement_policy policy, std::
       const auto upto = below(keys.size() + 1);
       const auto dram = below(2) ? upto : below(upto + 1);
       for (std::size_t k = 0; k < upto; ++k) {
-        const auto tier = k < dram ? holder_tier::dram : holder_tier::ssd;
+        const auto tier = k < dram ? storage_tier::dram : storage_tier::ssd;
         core.block_held(node, keys[k], tier);
         holdings[node][keys[k]] = tier;
       }

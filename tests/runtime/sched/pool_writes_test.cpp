@@ -13,8 +13,8 @@ namespace {
 
 block_key key(std::uint64_t chain, std::uint64_t depth) { return {chain * 1000 + depth + 1, 7}; }
 
-std::vector<announced_block> chain(std::uint64_t id, std::uint64_t from, std::uint64_t to) {
-  std::vector<announced_block> out;
+std::vector<block_name> chain(std::uint64_t id, std::uint64_t from, std::uint64_t to) {
+  std::vector<block_name> out;
   for (auto d = from; d < to; ++d) out.push_back({key(id, d), d == 0 ? block_key{} : key(id, d - 1)});
   return out;
 }

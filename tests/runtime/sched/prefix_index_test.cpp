@@ -31,7 +31,7 @@ std::vector<holder_match> all_of(const prefix_match& m) {
 
 /// The same promises by a map: what the index is held against.
 struct plain_index {
-  std::map<block_key, std::map<node_index, holder_tier>> holders;
+  std::map<block_key, std::map<node_index, storage_tier>> holders;
 
   std::vector<holder_match> match(std::span<const block_key> keys, std::size_t nodes) const {
     std::vector<holder_match> all;
@@ -40,7 +40,7 @@ struct plain_index {
       for (const auto& k : keys) {
         const auto i = holders.find(k);
         if (i == holders.end() || !i->second.contains(m.node)) break;
-        if (i->second.at(m.node) == holder_tier::dram && m.dram_blocks == m.blocks) ++m.dram_blocks;
+        if (i->second.at(m.node) == storage_tier::dram && m.dram_blocks == m.blocks) ++m.dram_blocks;
         ++m.blocks;
       }
       if (m.blocks > 0) all.push_back(m);
@@ -72,8 +72,8 @@ TEST_CASE("a match stops at the first block that a node lacks") {
   const auto a = *index.add_node();
   const auto b = *index.add_node();
   const auto keys = chain(1, 6);
-  for (const auto i : {0, 1, 2, 4, 5}) index.add(keys[i], a, holder_tier::dram);
-  for (const auto i : {0, 1, 2, 3}) index.add(keys[i], b, i < 2 ? holder_tier::dram : holder_tier::ssd);
+  for (const auto i : {0, 1, 2, 4, 5}) index.add(keys[i], a, storage_tier::dram);
+  for (const auto i : {0, 1, 2, 3}) index.add(keys[i], b, i < 2 ? storage_tier::dram : storage_tier::ssd);
   prefix_match m;
   index.match(keys, m);
   CHECK(all_of(m) == std::vector<holder_match>{{a, 3, 3}, {b, 4, 2}});
@@ -85,8 +85,8 @@ TEST_CASE("a match stops at the first block that a node lacks") {
 TEST_CASE("a block that moves between tiers is held once") {
   prefix_index index;
   const auto a = *index.add_node();
-  index.add(key(1), a, holder_tier::dram);
-  index.add(key(1), a, holder_tier::ssd);
+  index.add(key(1), a, storage_tier::dram);
+  index.add(key(1), a, storage_tier::ssd);
   const auto k = key(1);
   prefix_match m;
   index.match({&k, 1}, m);
@@ -106,9 +106,9 @@ TEST_CASE("a system prompt that every node holds is matched as a crowd") {
   constexpr std::size_t nodes = 3000;
   for (std::size_t n = 0; n < nodes; ++n) {
     const auto node = *index.add_node();
-    for (const auto& k : stem) index.add(k, node, holder_tier::dram);
+    for (const auto& k : stem) index.add(k, node, storage_tier::dram);
   }
-  for (const auto& k : tail) index.add(k, 1234, holder_tier::dram);
+  for (const auto& k : tail) index.add(k, 1234, storage_tier::dram);
   prefix_match m;
   index.match(prompt, m);
   REQUIRE(m.crowds().size() == 1);
@@ -135,12 +135,12 @@ TEST_CASE("of several holders of a block exactly one keeps it, and who has it in
     };
     constexpr std::uint64_t blocks = 400;
     for (std::uint64_t b = 0; b < blocks; ++b) {
-      for (const auto n : nodes) index.add(key(b), n, holder_tier::ssd);
+      for (const auto n : nodes) index.add(key(b), n, storage_tier::ssd);
       const auto first = keepers(key(b));
       REQUIRE(first.size() == 1);
       ++keeps[first[0]];
       const auto other = nodes[(first[0] + 1) % holders];
-      index.add(key(b), other, holder_tier::dram);
+      index.add(key(b), other, storage_tier::dram);
       CHECK(keepers(key(b)) == std::vector{other});
       // Whoever kept it lets go: another one does.
       index.remove(key(b), other);
@@ -151,7 +151,7 @@ TEST_CASE("of several holders of a block exactly one keeps it, and who has it in
       CHECK(*std::ranges::min_element(keeps) > blocks / holders / 2);  // the load is shared
     if (holders == 1) continue;
     const auto one_more = key(blocks);
-    for (const auto n : nodes) index.add(one_more, n, n == nodes[0] ? holder_tier::dram : holder_tier::ssd);
+    for (const auto n : nodes) index.add(one_more, n, n == nodes[0] ? storage_tier::dram : storage_tier::ssd);
     CHECK(keepers(one_more) == std::vector{nodes[0]});
     index.drop_node(nodes[0]);
     CHECK(keepers(one_more).size() == 2);  // one of the living, and the dead one, which has nothing
@@ -164,11 +164,11 @@ TEST_CASE("a dropped node is gone at once, and its number comes back only withou
   const auto b = *index.add_node();
   const auto keys = chain(7, 50);
   for (const auto& k : keys) {
-    index.add(k, a, holder_tier::dram);
-    index.add(k, b, holder_tier::dram);
+    index.add(k, a, storage_tier::dram);
+    index.add(k, b, storage_tier::dram);
   }
   const auto only_a = chain(8, 50);
-  for (const auto& k : only_a) index.add(k, a, holder_tier::dram);
+  for (const auto& k : only_a) index.add(k, a, storage_tier::dram);
   index.drop_node(a);
   prefix_match m;
   index.match(keys, m);
@@ -188,7 +188,7 @@ TEST_CASE("numbers of nodes run out with a word, and are swept up when they do")
   prefix_index index;
   for (std::size_t i = 0; i < prefix_index::max_nodes; ++i) REQUIRE(index.add_node().has_value());
   CHECK(!index.add_node().has_value());
-  index.add(key(1), 77, holder_tier::dram);
+  index.add(key(1), 77, storage_tier::dram);
   index.drop_node(77);
   CHECK(index.add_node() == node_index{77});
   CHECK(index.size() == 0);
@@ -220,7 +220,7 @@ TEST_CASE("random events leave what a plain map holds") {
         // A run of leading blocks, as a prefill leaves them.
         const auto upto = 1 + random() % length;
         const auto keys = chain(session, upto);
-        const auto tier = random() % 4 == 0 ? holder_tier::ssd : holder_tier::dram;
+        const auto tier = random() % 4 == 0 ? storage_tier::ssd : storage_tier::dram;
         for (const auto& k : keys) {
           index.add(k, node, tier);
           plain.holders[k][node] = tier;
@@ -268,7 +268,7 @@ TEST_CASE("an indexed block takes at most 40 bytes at any size") {
   for (int n = 0; n < 8; ++n) index.add_node();
   std::uint64_t worst = 0;
   for (std::uint64_t i = 0; i < 300'000; ++i) {
-    index.add(key(i), static_cast<node_index>(i % 8), holder_tier::dram);
+    index.add(key(i), static_cast<node_index>(i % 8), storage_tier::dram);
     if (i > 20'000 && i % 1000 == 0)
       worst = std::max<std::uint64_t>(worst, index.memory_bytes() * 100 / (i + 1));
   }

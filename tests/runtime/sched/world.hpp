@@ -28,7 +28,7 @@ inline instance_desc prefill_instance(std::uint64_t id, node_id node, double per
   instance_desc d;
   d.id = worker_id{id};
   d.node = node;
-  d.role = instance_role::prefill;
+  d.role = worker_role::prefill;
   d.samples = linear_prefill(per_token);
   return d;
 }
@@ -37,7 +37,7 @@ inline instance_desc decode_instance(std::uint64_t id, node_id node, std::uint32
   instance_desc d;
   d.id = worker_id{id};
   d.node = node;
-  d.role = instance_role::decode;
+  d.role = worker_role::decode;
   d.capacity = capacity;
   d.samples = linear_decode(step);
   return d;
@@ -56,6 +56,9 @@ inline conductor_options small_options() {
   o.block_tokens = 100;
   o.bytes_per_token = 1000;
   o.admission = admission_policy::none;
+  o.tbt_slo = 100ms;
+  o.balancing_threshold = 4;
+  o.decode_span = 20s;
   o.transfer = {1e9, 1ms, 1e9};
   return o;
 }
@@ -86,7 +89,7 @@ inline schedule_request request_of(std::uint64_t id, std::span<const block_key> 
 }
 
 inline void hold(conductor_core& core, std::uint64_t node, std::span<const block_key> keys,
-                 holder_tier tier = holder_tier::dram) {
+                 storage_tier tier = storage_tier::dram) {
   for (const auto& k : keys) core.block_held(node_id{node}, k, tier);
 }
 

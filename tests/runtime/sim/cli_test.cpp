@@ -100,6 +100,19 @@ TEST_CASE(
         std::string::npos);
 }
 
+TEST_CASE("what is not given is as in the server, but for the number of instances") {
+  const scratch_file trace{small_trace()};
+  auto server = default_options();
+  server.model.device = "model:a800x8-llama70b";  // the sizes are the profile's
+  const scratch_file printed{to_toml(server), ".toml"};
+  const auto given = program(
+      {"simulate", trace.path(), "--config", printed.path(), "--prefill", "8", "--decode", "8", "--json"});
+  const auto usual = program({"simulate", trace.path(), "--json"});
+  REQUIRE_MESSAGE(given.status == 0, given.err);
+  const auto options_of = [](const answer& a) { return a.out.substr(0, a.out.find(",\"seed\":")); };
+  CHECK(options_of(given) == options_of(usual));
+}
+
 TEST_CASE("prefill and decode machines of a plan serve one model, each with the devices that fit it") {
   const scratch_file trace{small_trace()};
   const auto mixed = program({"plan", trace.path(), "--profile", "h100x4-llama3-70b,a100-llama3-8b"});
@@ -128,7 +141,7 @@ TEST_CASE("a report is one page that fetches nothing") {
   for (const char* outside : {"src=", "href=", "import ", "url("})
     CHECK(page.str().find(outside) == std::string::npos);
   // What was simulated stands in the heading, once.
-  const std::string heading = "kvcache_centric, admission none";
+  const std::string heading = "kvcache_centric, admission queue";
   CHECK(page.str().find(heading) == page.str().rfind(heading));
   // Nothing is asked of the caches while the last answers are decoded: no share, not a share of 0.
   const auto hits = page.str().find("\"hit_share\":[") + 13;
@@ -213,8 +226,8 @@ TEST_CASE("a plan's files are the server's own configuration of what was planned
     return read->values;
   };
   const auto front = options("front");
-  CHECK(front.scheduler.policy == placement_choice::cache_aware);
-  CHECK(front.scheduler.admission == admission_choice::early);
+  CHECK(front.scheduler.policy == placement_policy::cache_aware);
+  CHECK(front.scheduler.admission == admission_policy::early);
   CHECK(front.scheduler.tbt_slo == std::chrono::milliseconds(150));
   CHECK((front.cluster.conductor && front.cluster.gateway && !front.cluster.prefill));
   const auto prefill = options("prefill-0");

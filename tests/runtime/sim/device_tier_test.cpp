@@ -258,7 +258,7 @@ TEST_CASE("a live modelled device takes the time of its profile's link") {
   profile machine = one_device(1e9, 100'000).hardware;
   machine.block_tokens = 16;
   time_point now{};
-  modelled_pass pass({machine, modelled_role::prefill, 1.0},
+  modelled_pass pass({machine, worker_role::prefill, 1.0},
                      {[&] { return now; }, [&](time_point t) { now = t; }});
   const testing::kv_space kv(pass.layout(), 4096);
   const std::vector<std::int32_t> tokens(64, 70);

@@ -146,7 +146,7 @@ std::unique_ptr<trace_source> random_source_of(std::uint64_t seed, std::uint32_t
 }
 
 /// Seconds of machines, from when they were asked for and let go.
-double paid_seconds(const simulation_options& o, const outcome& out, machine_role role, std::uint32_t begin) {
+double paid_seconds(const simulation_options& o, const outcome& out, worker_role role, std::uint32_t begin) {
   double sum = begin * out.span_s;
   const double end = out.began_s + out.span_s;
   for (const auto& c : out.changes) {
@@ -154,17 +154,17 @@ double paid_seconds(const simulation_options& o, const outcome& out, machine_rol
     if (c.what == change_kind::starts) sum += end - c.at_s;
     if (c.what == change_kind::stops) sum -= end - c.at_s;
   }
-  return sum * (role == machine_role::prefill ? o.pipeline : 1);
+  return sum * (role == worker_role::prefill ? o.pipeline : 1);
 }
 
 void check_costs(const simulation_options& o, const outcome& out) {
   if (o.coupled != coupled_mode::off) {
     CHECK(out.prefill_machine_s ==
-          doctest::Approx(paid_seconds(o, out, machine_role::node, o.prefill + o.decode)));
+          doctest::Approx(paid_seconds(o, out, worker_role::node, o.prefill + o.decode)));
     CHECK(out.decode_machine_s == 0);
   } else {
-    CHECK(out.prefill_machine_s == doctest::Approx(paid_seconds(o, out, machine_role::prefill, o.prefill)));
-    CHECK(out.decode_machine_s == doctest::Approx(paid_seconds(o, out, machine_role::decode, o.decode)));
+    CHECK(out.prefill_machine_s == doctest::Approx(paid_seconds(o, out, worker_role::prefill, o.prefill)));
+    CHECK(out.decode_machine_s == doctest::Approx(paid_seconds(o, out, worker_role::decode, o.decode)));
   }
   const auto cost = cost_of(o, out);
   CHECK(cost.total == doctest::Approx((out.prefill_machine_s * 12 + out.decode_machine_s * 7) / 3600));
@@ -173,8 +173,8 @@ void check_costs(const simulation_options& o, const outcome& out) {
 }
 
 /// An instance computes nothing meanwhile. Seconds on the clock of the history.
-void check_idle(const outcome& out, machine_role role, std::uint32_t instance, double from, double until) {
-  const auto column = instance + (role == machine_role::decode ? out.prefill_instances : 0);
+void check_idle(const outcome& out, worker_role role, std::uint32_t instance, double from, double until) {
+  const auto column = instance + (role == worker_role::decode ? out.prefill_instances : 0);
   double before = 0;
   for (const auto& row : out.history.rows()) {
     INFO("role ", static_cast<int>(role), " instance ", instance, " from ", from, " until ", until, " row ", before, "..", row.at);

@@ -79,11 +79,11 @@ TEST_CASE(
 TEST_CASE("what is paid adds up from the changes, and nobody serves before the start-up time is over") {
   const auto o = scaled();
   const auto out = run_day(o);
-  std::map<machine_role, std::map<std::uint32_t, bool>> paid;
-  std::map<std::pair<machine_role, std::uint32_t>, double> since;
+  std::map<worker_role, std::map<std::uint32_t, bool>> paid;
+  std::map<std::pair<worker_role, std::uint32_t>, double> since;
   double sum = 0;
   for (std::uint32_t i = 0; i < 2; ++i) {
-    for (const auto role : {machine_role::prefill, machine_role::decode}) {
+    for (const auto role : {worker_role::prefill, worker_role::decode}) {
       paid[role][i] = true;
       since[{role, i}] = out.began_s;
     }
@@ -102,7 +102,7 @@ TEST_CASE("what is paid adds up from the changes, and nobody serves before the s
   CHECK(cost.total == doctest::Approx((out.prefill_machine_s * 10 + out.decode_machine_s * 5) / 3600));
   CHECK(cost.per_million_tokens * static_cast<double>(out.prompt_tokens + out.output_tokens) * 1e-6 ==
         doctest::Approx(cost.total));
-  std::map<std::pair<machine_role, std::uint32_t>, double> starts;
+  std::map<std::pair<worker_role, std::uint32_t>, double> starts;
   for (const auto& c : out.changes) {
     if (c.what == change_kind::starts) starts[{c.role, c.instance}] = c.at_s;
     const auto asked = starts.find({c.role, c.instance});
@@ -160,7 +160,7 @@ TEST_CASE("coupled nodes scale with the load, and what is paid is the sum over t
   for (std::uint32_t i = 0; i < 4; ++i) since[i] = out.began_s;
   double sum = 0;
   for (const auto& c : out.changes) {
-    CHECK(c.role == machine_role::node);
+    CHECK(c.role == worker_role::node);
     if (c.what == change_kind::starts) since[c.instance] = c.at_s;
     if (c.what != change_kind::stops) continue;
     sum += c.at_s - since.at(c.instance);

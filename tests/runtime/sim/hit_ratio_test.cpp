@@ -32,6 +32,8 @@ double brute_force(const std::vector<workload_record>& records, eviction_policy 
         return std::tuple{a.uses, a.latest, b.depth} < std::tuple{b.uses, b.latest, a.depth};
       case eviction_policy::length_aware:
         return std::tuple{a.uses, b.depth, a.latest} < std::tuple{b.uses, a.depth, b.latest};
+      case eviction_policy::cost_aware:
+        break;
     }
     return false;
   };

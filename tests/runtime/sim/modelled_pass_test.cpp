@@ -63,7 +63,7 @@ TEST_CASE("a modelled answer depends on the tokens before it alone, however they
     const auto prompt = some_prompt(random(), 2 + random() % 200);
     const auto answer = [&](std::size_t first_cut) {
       manual_time time;
-      modelled_pass pass{{machine, modelled_role::prefill}, time.pace()};
+      modelled_pass pass{{machine, worker_role::prefill}, time.pace()};
       sequence s{pass.layout()};
       std::vector<float> logits(pass.vocab_size());
       const auto all = std::span{prompt};
@@ -90,7 +90,7 @@ TEST_CASE("a modelled answer depends on the tokens before it alone, however they
 
 TEST_CASE("a length word says how long the answer is, and another attempt with a part of it ends alike") {
   manual_time time;
-  modelled_pass pass{{small_machine(), modelled_role::decode}, time.pace()};
+  modelled_pass pass{{small_machine(), worker_role::decode}, time.pace()};
   std::vector<float> logits(pass.vocab_size());
   auto tokens = some_prompt(3, 40);
   tokens.push_back(length_word(5));
@@ -109,7 +109,7 @@ TEST_CASE("a length word says how long the answer is, and another attempt with a
 
 TEST_CASE("a modelled pass takes as long as the profile says, scaled, and no pause between steps counts") {
   manual_time time;
-  modelled_pass prefill{{small_machine(), modelled_role::prefill, 2}, time.pace()};
+  modelled_pass prefill{{small_machine(), worker_role::prefill, 2}, time.pace()};
   sequence s{prefill.layout()};
   const auto prompt = some_prompt(1, 100);
   const auto begin = time.now;
@@ -123,7 +123,7 @@ TEST_CASE("a modelled pass takes as long as the profile says, scaled, and no pau
   CHECK(to_seconds(time.now - begin) == doctest::Approx(0.110 / 2 + 0.160 / 2));
   time.now += 1s;
   const auto later = time.now;
-  modelled_pass decode{{small_machine(), modelled_role::decode}, time.pace()};
+  modelled_pass decode{{small_machine(), worker_role::decode}, time.pace()};
   sequence other{decode.layout()};
   const batch_item pair[] = {{std::span{prompt}.first(1), 200, s.at},
                              {std::span{prompt}.first(1), 0, other.at}};
@@ -133,7 +133,7 @@ TEST_CASE("a modelled pass takes as long as the profile says, scaled, and no pau
 
 TEST_CASE("layers leave one by one, a slow prefix delays only what needs it, and a cancel ends the wait") {
   manual_time time;
-  modelled_pass pass{{small_machine(), modelled_role::prefill}, time.pace()};
+  modelled_pass pass{{small_machine(), worker_role::prefill}, time.pace()};
   sequence s{pass.layout()};
   const auto prompt = some_prompt(1, 190);  // 200 ms
   const batch_item item{prompt, 0, s.at};
@@ -159,7 +159,7 @@ TEST_CASE("layers leave one by one, a slow prefix delays only what needs it, and
 
 TEST_CASE("KV whose layers do not belong together is told from what a pass wrote") {
   manual_time time;
-  modelled_pass pass{{small_machine(), modelled_role::prefill}, time.pace()};
+  modelled_pass pass{{small_machine(), worker_role::prefill}, time.pace()};
   sequence s{pass.layout()};
   const auto prompt = some_prompt(9, 33);
   const batch_item item{std::span{prompt}.first(32), 0, s.at};
@@ -174,7 +174,7 @@ TEST_CASE("KV whose layers do not belong together is told from what a pass wrote
 
 TEST_CASE("what a modelled pass cannot take is refused by name") {
   manual_time time;
-  modelled_pass pass{{small_machine(), modelled_role::prefill}, time.pace()};
+  modelled_pass pass{{small_machine(), worker_role::prefill}, time.pace()};
   sequence s{pass.layout(), 1};
   const std::vector<std::int32_t> foreign{5, 2560};
   batch_item item{foreign, 0, s.at};

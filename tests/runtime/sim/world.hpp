@@ -36,6 +36,11 @@ inline simulation_options a800_cluster(std::uint32_t prefill, std::uint32_t deco
   o.hardware = *hardware;
   o.prefill = prefill;
   o.decode = decode;
+  // As the tables of tests/bench/SIMULATION.md were made.
+  o.admission = admission_policy::none;
+  o.tbt_slo_s = 0.1;
+  o.balancing_threshold = 4;
+  o.decode_span_s = 20;
   return o;
 }
 

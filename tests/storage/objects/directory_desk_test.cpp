@@ -1,4 +1,4 @@
-#include "storage/objects/directory_desk.hpp"
+#include "storage/objects/directory/directory_desk.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "storage/objects/disk_notes.hpp"
+#include "storage/objects/directory/disk_notes.hpp"
 
 #include <doctest/doctest.h>
 

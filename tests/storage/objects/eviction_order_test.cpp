@@ -1,4 +1,4 @@
-#include "storage/objects/eviction_order.hpp"
+#include "storage/objects/table/eviction_order.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;
@@ -28,10 +28,10 @@ void use(eviction_order& order, eviction_order::handle h, int times = 1) {
 }
 
 struct store {
-  explicit store(eviction_rule rule, std::uint64_t objects) : table(options(rule)) {
+  explicit store(eviction_policy rule, std::uint64_t objects) : table(options(rule)) {
     REQUIRE(table.mount("s", "h", objects * 64) != 0);
   }
-  static object_table_options options(eviction_rule rule) {
+  static object_table_options options(eviction_policy rule) {
     object_table_options o;
     o.eviction = rule;
     o.lease = 1ms;
@@ -52,7 +52,7 @@ struct store {
 }  // namespace
 
 TEST_CASE("each rule takes first what its name says") {
-  const auto first = [](eviction_rule rule) {
+  const auto first = [](eviction_policy rule) {
     eviction_order order{rule};
     const auto old_and_used = offered(order, 1), old = offered(order, 2), fresh = offered(order, 3),
                deep = offered(order, 4, 0, 7);
@@ -62,14 +62,14 @@ TEST_CASE("each rule takes first what its name says") {
     static_cast<void>(deep);
     return order.victim();
   };
-  CHECK(first(eviction_rule::lru) == 2);           // nobody used it since
-  CHECK(first(eviction_rule::lfu) == 2);           // used once, and longer ago than the other
-  CHECK(first(eviction_rule::length_aware) == 3);  // used once, and far from the start
+  CHECK(first(eviction_policy::lru) == 2);           // nobody used it since
+  CHECK(first(eviction_policy::lfu) == 2);           // used once, and longer ago than the other
+  CHECK(first(eviction_policy::length_aware) == 3);  // used once, and far from the start
 }
 
 TEST_CASE("what is held stays, what is soft goes after all others, and a parent after its children") {
-  for (const auto rule :
-       {eviction_rule::lru, eviction_rule::lfu, eviction_rule::length_aware, eviction_rule::cost_aware}) {
+  for (const auto rule : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware,
+                          eviction_policy::cost_aware}) {
     eviction_order order{rule};
     const auto parent = offered(order, 1), child = offered(order, 2, 0, 1), other = offered(order, 3),
                soft = offered(order, 4);
@@ -90,7 +90,7 @@ TEST_CASE("what is held stays, what is soft goes after all others, and a parent 
 }
 
 TEST_CASE("a parent that is removed leaves its child behind as a first one") {
-  eviction_order order{eviction_rule::lru};
+  eviction_order order{eviction_policy::lru};
   const auto parent = offered(order, 1), child = offered(order, 2, 0, 1);
   order.link(child, parent);
   order.erase(parent, false);
@@ -103,7 +103,7 @@ TEST_CASE("a parent that is removed leaves its child behind as a first one") {
 }
 
 TEST_CASE("of two that nobody used for equally long the one that is cheaper to make goes first") {
-  eviction_order order{eviction_rule::cost_aware};
+  eviction_order order{eviction_policy::cost_aware};
   const auto cheap = offered(order, 2, 1.0), dear = offered(order, 1, 100.0);
   for (std::uint64_t other = 10; other < 200; ++other) order.stand(order.add(other, 10, 0), standing::held);
   CHECK(order.victim() == cheap);
@@ -115,7 +115,7 @@ TEST_CASE("no object goes before what was put behind it, whatever the rule and t
   for (unsigned seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random{seed};
-    store s{static_cast<eviction_rule>(seed % 4), 50 + random() % 50};
+    store s{static_cast<eviction_policy>(seed % 4), 50 + random() % 50};
     std::map<std::string, std::string> parents;
     for (int i = 0; i < 600; ++i) {
       CAPTURE(i);
@@ -145,7 +145,7 @@ TEST_CASE("no object goes before what was put behind it, whatever the rule and t
 // Three of four requests are for something that nobody will ever want again; the others, which would fit,
 // come round and round.
 TEST_CASE("cost-aware eviction learns what is worth keeping, where least recently used keeps nothing") {
-  const auto hits = [](eviction_rule rule) {
+  const auto hits = [](eviction_policy rule) {
     store s{rule, 100};
     int found = 0;
     for (int i = 0; i < 60'000; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("cost-aware eviction learns what is worth keeping, where least recentl
     }
     return found;
   };
-  const auto lru = hits(eviction_rule::lru), aware = hits(eviction_rule::cost_aware);
+  const auto lru = hits(eviction_policy::lru), aware = hits(eviction_policy::cost_aware);
   CAPTURE(lru);
   CAPTURE(aware);
   CHECK(lru == 0);
@@ -164,7 +164,7 @@ TEST_CASE("cost-aware eviction learns what is worth keeping, where least recentl
 }
 
 TEST_CASE("what replaces an object keeps its children, and a group goes as one") {
-  store s{eviction_rule::lru, 4};
+  store s{eviction_policy::lru, 4};
   REQUIRE(s.put("parent"));
   REQUIRE(s.put("child", {{}, "parent"}));
   s.now += 2ms;
@@ -199,7 +199,7 @@ TEST_CASE("the next directory knows what belongs to what, in whatever order it i
     std::vector<segment_record> records;
   };
   listener told;
-  object_table first{store::options(eviction_rule::lru), &told};
+  object_table first{store::options(eviction_policy::lru), &told};
   REQUIRE(first.mount("s", "h", 4 * 64) != 0);
   const time_point now{1h};
   const auto put = [&](std::string_view key, const object_ties& ties) {
@@ -212,7 +212,7 @@ TEST_CASE("the next directory knows what belongs to what, in whatever order it i
   // Places are claimed in their order, objects come in the reverse one.
   std::swap(told.records[0].offset, told.records[2].offset);
   std::reverse(told.records.begin(), told.records.end());
-  object_table second{store::options(eviction_rule::lru)};
+  object_table second{store::options(eviction_policy::lru)};
   REQUIRE(second.remount(7, "s", "h", 4 * 64));
   for (auto& r : told.records) REQUIRE(second.recover(7, std::move(r), now));
   const auto there = [&](std::string_view key) { return second.look(key, now).code == store_code::ok; };

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/rocksdb_object_disk.hpp"
+#include "storage/objects/disk/rocksdb_object_disk.hpp"
 #include "tests/storage/temp_dir.hpp"
 
 using namespace mooncaf;

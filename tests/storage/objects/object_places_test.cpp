@@ -164,7 +164,7 @@ TEST_CASE("the objects that are read most are known, however many others are rea
     if (i % 2 == 0) w.table.find(i % 8 == 0 ? "warm" : "hot", w.now);
   }
   const auto all = w.table.hottest(w.now);
-  REQUIRE(all.size() <= object_table::hottest_max);
+  REQUIRE(all.size() <= hottest_objects_max);
   REQUIRE(all.size() > 2);
   CHECK(all[0].key == "hot");
   CHECK(all[0].size == 600);

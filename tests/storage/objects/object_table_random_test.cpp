@@ -9,7 +9,7 @@
 #include <set>
 
 #include "runtime/base/units.hpp"
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

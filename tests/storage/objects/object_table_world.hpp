@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 namespace mooncaf::test {
 

@@ -6,7 +6,8 @@
 #include <random>
 #include <utility>
 
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
+#include "storage/objects/terms/key_scope.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "runtime/base/host_place.hpp"
-#include "storage/objects/object_table.hpp"
+#include "storage/objects/table/object_table.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

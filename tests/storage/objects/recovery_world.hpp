@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "storage/objects/directory_desk.hpp"
-#include "storage/objects/segment_ledger.hpp"
+#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/segment/segment_ledger.hpp"
 #include "tests/storage/temp_dir.hpp"
 
 namespace mooncaf::test {

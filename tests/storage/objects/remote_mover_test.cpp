@@ -1,4 +1,4 @@
-#include "storage/objects/remote_mover.hpp"
+#include "storage/objects/client/remote_mover.hpp"
 
 #include <doctest/doctest.h>
 

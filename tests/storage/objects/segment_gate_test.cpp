@@ -1,4 +1,4 @@
-#include "storage/objects/segment_gate.hpp"
+#include "storage/objects/segment/segment_gate.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/gate_visitor.hpp"
+#include "storage/objects/client/gate_visitor.hpp"
 #include "transport/net/socket.hpp"
 
 using namespace mooncaf;

@@ -1,4 +1,4 @@
-#include "storage/objects/segment_ledger.hpp"
+#include "storage/objects/segment/segment_ledger.hpp"
 
 #include <doctest/doctest.h>
 

@@ -8,9 +8,9 @@
 #include <set>
 #include <thread>
 
-#include "storage/objects/directory_shards.hpp"
-#include "storage/objects/segment_lender.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
+#include "storage/objects/directory/directory_shards.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

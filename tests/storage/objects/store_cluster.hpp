@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "storage/objects/directory_server.hpp"
-#include "storage/objects/segment_lender.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
+#include "storage/objects/directory/directory_server.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
 
 namespace mooncaf::test {
 

@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "storage/objects/directory_link.hpp"
-#include "storage/objects/directory_shards.hpp"
-#include "storage/objects/patient_socket.hpp"
-#include "storage/objects/segment_lender.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/store_client.hpp"
+#include "storage/objects/directory/directory_shards.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/wire/directory_link.hpp"
+#include "storage/objects/wire/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 #include "transport/net/tls_stream.hpp"
@@ -109,7 +109,7 @@ std::vector<std::byte> until_closed(int fd) {
 /// believed.
 template <class Send, class Receive>
 bool proved(const std::string& with, const Send& send, const Receive& receive) {
-  const link_identity self{link_kind::store, directory_client_node, 0, 0, directory_node, 0};
+  const link_identity self{link_kind::store, store_wire::directory_client_node, 0, 0, store_wire::directory_node, 0};
   auto shake = handshake::initiator(with, *make_nonce(), self);
   if (!send(shake.opening())) return false;
   for (;;) {

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/directory_server.hpp"
-#include "storage/objects/gate_visitor.hpp"
-#include "storage/objects/segment_lender.hpp"
-#include "storage/objects/store_client.hpp"
+#include "storage/objects/client/gate_visitor.hpp"
+#include "storage/objects/client/store_client.hpp"
+#include "storage/objects/directory/directory_server.hpp"
+#include "storage/objects/mount/segment_lender.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;

@@ -1,0 +1,70 @@
+#pragma once
+// The few things between us and CAF 0.17 that every message needs: interface signatures, members, floats as
+// bits, and our errors as CAF's. A move to CAF 1.x changes this file and little else.
+
+#include <bit>
+#include <caf/error.hpp>
+#include <caf/make_message.hpp>
+#include <caf/replies_to.hpp>
+#include <caf/result.hpp>
+#include <caf/sec.hpp>
+#include <cstdint>
+#include <tuple>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
+#include "runtime/base/ids.hpp"
+#include "runtime/base/members.hpp"
+#include "runtime/base/result.hpp"
+
+/// One message of an interface: `MOONCAF_RPC(answer, arguments…)`, answer `void` where there is none.
+#define MOONCAF_RPC(R, ...) caf::replies_to<__VA_ARGS__>::with<R>
+
+namespace mooncaf {
+
+/// A plain struct crosses as its members, in the order of their declaration.
+template <class Inspector, plain_struct T>
+auto inspect(Inspector& f, T& x) {
+  return std::apply([&](auto&... members) { return f(members...); }, members_of(x));
+}
+
+/// A float as its bits: CAF 0.17 serialises infinities in an endless loop and turns NaN into 1.
+struct float_bits {
+  std::uint32_t bits = 0;
+
+  float_bits() = default;
+  explicit float_bits(float value) : bits(std::bit_cast<std::uint32_t>(value)) {}
+  float value() const noexcept { return std::bit_cast<float>(bits); }
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, float_bits& x) {
+  return f(x.bits);
+}
+
+/// The category under which our errors travel.
+inline constexpr auto error_category = caf::atom("mooncaf");
+
+/// Our error as CAF's: the code, and the detail as its context.
+inline caf::error to_caf(const error& e) {
+  return caf::error{static_cast<std::uint8_t>(e.code), error_category, caf::make_message(e.detail)};
+}
+
+/// The value, or our error as CAF's.
+template <class T>
+caf::result<T> to_caf(result<T>&& outcome) {
+  if (!outcome) return to_caf(outcome.error());
+  return std::move(*outcome);
+}
+
+/// What a promise is fulfilled with: errors of ours as CAF's.
+template <class T>
+T&& as_answer(T&& value) {
+  return std::forward<T>(value);
+}
+inline caf::error as_answer(error&& e) { return to_caf(e); }
+
+/// CAF's error as ours. Errors of CAF itself (a time-out, a dead peer) become the nearest of our codes.
+error from_caf(const caf::error& e);
+
+}  // namespace mooncaf

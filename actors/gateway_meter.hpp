@@ -1,0 +1,51 @@
+#pragma once
+// What a gateway's core sees, as the log and the metrics tell it.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "runtime/log/log.hpp"
+#include "actors/metrics/metrics.hpp"
+#include "runtime/request/gateway_core.hpp"
+
+namespace mooncaf {
+
+/// Goes to the log, and to the metrics where there are any.
+class gateway_meter final : public gateway_observer {
+ public:
+  /// @param meters  null: there are none.
+  explicit gateway_meter(std::shared_ptr<metrics> meters) : meters_(std::move(meters)) {}
+
+  /// The conductor has found a place, after so long.
+  void placed(duration took) {
+    if (meters_) meters_->placed(took);
+  }
+  void first_token(duration ttft, std::uint32_t prompt_tokens, std::uint32_t cached_tokens) override {
+    if (meters_) meters_->first_token(ttft, prompt_tokens, cached_tokens);
+  }
+  void token(std::optional<duration> gap) override {
+    if (!meters_) return;
+    if (gap) meters_->token_gap(*gap);
+    meters_->tokens_generated(1);
+  }
+  void prefill_wasted(std::uint32_t tokens) override {
+    if (meters_) meters_->prefill_wasted(tokens);
+  }
+  void attempt_failed(request_id request, const error& cause) override {
+    log_info("again", {{"request", to_string(request)}, {"cause", to_string(cause)}});
+  }
+  void over(std::string_view outcome, duration elapsed) override {
+    if (meters_) meters_->request_over(std::string{outcome}, elapsed);
+  }
+  void waiting(std::size_t requests) override {
+    if (meters_) meters_->set(series::queued, static_cast<double>(requests));
+  }
+
+ private:
+  std::shared_ptr<metrics> meters_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,30 @@
+#pragma once
+// What a worker is given beside its engine.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "actors/device_health.hpp"
+#include "actors/interfaces.hpp"
+#include "runtime/sched/estimators.hpp"
+
+namespace mooncaf {
+
+/// Local actors that a worker talks to, and what is known of its device.
+struct worker_links {
+  worker_id id;
+  cache_shard_actor shard;
+  messenger_actor messenger;
+  executor_actor executor;
+  /// Decode on a device with memory of its own: a thread that brings prompts there, beside the steps; may
+  /// wait for the device. Invalid: the first step of each loads its prompt.
+  executor_actor loads;
+  prefill_model passes;  ///< prefill: how long a pass takes, as calibrated
+  decode_model steps;    ///< decode: how long a step takes, as calibrated
+  std::shared_ptr<device_health> health = std::make_shared<device_health>();
+  /// Is told once when the worker computes nothing any more, and why. Called by the worker's thread.
+  std::function<void(const std::string& why)> device_lost;
+};
+
+}  // namespace mooncaf

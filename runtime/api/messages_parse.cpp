@@ -1,0 +1,195 @@
+#include <utility>
+
+#include "runtime/api/chat_messages.hpp"
+#include "runtime/api/messages_api.hpp"
+#include "runtime/api/request_reading.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+using json = body_json;
+
+std::string type_of(const json& part) {
+  const auto i = part.is_object() ? part.find("type") : part.end();
+  return part.is_object() && i != part.end() && i->is_string() ? i->get<std::string>() : std::string{};
+}
+
+/// The string member `name` of a part; complains if it is none.
+std::string said(body_reader& in, const json& part, const char* name, const std::string& where) {
+  const auto i = part.find(name);
+  if (i != part.end() && i->is_string()) return i->get<std::string>();
+  in.complain(where + "." + name, "must be a string");
+  return {};
+}
+
+void append(std::string& to, const std::string& text, bool first) {
+  if (!first) to += '\n';
+  to += text;
+}
+
+/// Text, or parts of type text, which are joined by line ends.
+std::string text_content(body_reader& in, const json& content, const std::string& where) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string out;
+  if (!content.is_array()) return in.complain(where, "must be a string or a list of text parts"), out;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const auto at = where + "[" + std::to_string(i) + "]";
+    if (type_of(content[i]) != "text") return in.complain(at, "must be of type text"), out;
+    append(out, said(in, content[i], "text", at), i == 0);
+  }
+  return out;
+}
+
+/// One message becomes several where it holds results of tools, which come before what a user says.
+class message_reader {
+ public:
+  message_reader(body_reader& in, std::vector<chat_message>& out) : in_(in), out_(out) {}
+
+  void read(const json& m, const std::string& where) {
+    const auto role = m.is_object() && m.contains("role") && m["role"].is_string()
+                          ? m["role"].get<std::string>()
+                          : std::string{};
+    if (role != "user" && role != "assistant")
+      return in_.complain(where + ".role", "must be user or assistant");
+    made_ = {};
+    made_.role = role;
+    texts_ = 0;
+    const auto content = m.find("content");
+    if (content == m.end()) return in_.complain(where + ".content", "is required");
+    bool says = !content->is_array();
+    if (content->is_string()) made_.content = content->get<std::string>();
+    else if (!content->is_array()) return in_.complain(where + ".content", "must be a string or a list");
+    for (std::size_t i = 0; content->is_array() && i < content->size(); ++i) {
+      const auto at = where + ".content[" + std::to_string(i) + "]";
+      says |= read_part((*content)[i], at);
+      if (in_.problem()) return;
+    }
+    if (says || content->empty()) out_.push_back(std::move(made_));
+  }
+
+ private:
+  /// @returns whether the part belongs to the message itself.
+  bool read_part(const json& part, const std::string& at) {
+    const auto type = type_of(part);
+    const bool assistant = made_.role == "assistant";
+    if (type == "text") {
+      append(made_.content, said(in_, part, "text", at), texts_++ == 0);
+    } else if (assistant && type == "thinking") {
+      made_.reasoning_content += said(in_, part, "thinking", at);
+    } else if (assistant && type == "tool_use") {
+      const auto input = part.find("input");
+      if (input == part.end() || !input->is_object()) in_.complain(at + ".input", "must be an object");
+      else
+        made_.tool_calls.push_back(
+            {said(in_, part, "id", at), said(in_, part, "name", at), text_of_json(*input)});
+    } else if (!assistant && type == "tool_result") {
+      chat_message result;
+      result.role = "tool";
+      result.tool_call_id = said(in_, part, "tool_use_id", at);
+      if (const auto c = part.find("content"); c != part.end() && !c->is_null())
+        result.content = text_content(in_, *c, at + ".content");
+      out_.push_back(std::move(result));
+      return false;
+    } else if (!(assistant && type == "redacted_thinking")) {
+      in_.complain(at, "is not supported: type '" + shortened(type) + "' of the " + made_.role);
+    }
+    return true;
+  }
+
+  body_reader& in_;
+  std::vector<chat_message>& out_;
+  chat_message made_;
+  int texts_ = 0;
+};
+
+/// Tools and their choice as chats have them.
+void read_offered(body_reader& in, chat_request& out) {
+  json chat = json::object();
+  if (const auto* tools = in.find("tools")) {
+    if (!tools->is_array()) return in.complain("tools", "must be a list");
+    auto& list = chat["tools"] = json::array();
+    for (std::size_t i = 0; i < tools->size(); ++i) {
+      const auto& t = (*tools)[i];
+      const auto at = "tools[" + std::to_string(i) + "]";
+      if (const auto type = type_of(t); !type.empty() && type != "custom")
+        return in.complain(at,
+                           "is not supported: type '" + shortened(type) + "'; only tools of the client are");
+      if (!t.is_object() || !t.contains("input_schema") || !t["input_schema"].is_object())
+        return in.complain(at + ".input_schema", "must be a JSON schema");
+      json function = {{"name", t.value("name", json())}};
+      if (t.contains("description")) function["description"] = t["description"];
+      function["parameters"] = t["input_schema"];
+      list.push_back({{"type", "function"}, {"function", std::move(function)}});
+    }
+  }
+  if (const auto* choice = in.find("tool_choice")) {
+    const auto type = type_of(*choice);
+    if (type == "tool") {
+      chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice->value("name", json())}}}};
+    } else if (type == "auto" || type == "any" || type == "none") {
+      chat["tool_choice"] = type == "any" ? "required" : type;
+    } else {
+      return in.complain("tool_choice", "must be of type auto, any, none, or tool with a name");
+    }
+    const auto alone = choice->find("disable_parallel_tool_use");
+    if (alone != choice->end()) {
+      if (!alone->is_boolean())
+        return in.complain("tool_choice", "disable_parallel_tool_use must be true or false");
+      chat["parallel_tool_calls"] = !alone->get<bool>();
+    }
+  }
+  body_reader inner{chat};
+  read_tools(inner, out);
+  in.complain(inner);
+}
+
+/// What templates of models that may think look for.
+void read_thinking(body_reader& in, chat_request& out) {
+  const auto* v = in.find("thinking");
+  if (!v) return;
+  const auto type = type_of(*v);
+  if (type != "enabled" && type != "disabled" && type != "adaptive")
+    return in.complain("thinking", "must be of type enabled, disabled or adaptive");
+  if (type != "adaptive")
+    out.variables = type == "enabled" ? R"({"enable_thinking": true, "thinking": true})"
+                                      : R"({"enable_thinking": false, "thinking": false})";
+}
+
+}  // namespace
+
+result<chat_request> parse_messages(std::string_view body, bool counts_only,
+                                    const generation_defaults& defaults) {
+  const auto parsed = parse_body(body, body_endpoint::messages);
+  if (!parsed) return fail(parsed.error());
+  body_reader in{*parsed};
+  chat_request out;
+  begin_with(defaults, out.sampling);
+  read_sampling(in, out);
+  read_service(in, out);
+  read_stop(in, "stop_sequences", out.sampling);
+  in.boolean("stream", out.stream);
+  out.sampling.max_tokens = 0;
+  in.number("max_tokens", out.sampling.max_tokens, 1, 1 << 30);
+  out.max_tokens_given = in.find("max_tokens") != nullptr;
+  if (!out.max_tokens_given && !counts_only) in.complain("max_tokens", "is required");
+  if (const auto* system = in.find("system"))
+    out.messages.push_back({"system", text_content(in, *system, "system"), {}, {}, {}, {}});
+  const auto* messages = in.find("messages");
+  if (!messages) in.complain("messages", "is required");
+  else if (!messages->is_array() || messages->empty())
+    in.complain("messages", "must be a list of at least one message");
+  message_reader reader{in, out.messages};
+  for (std::size_t i = 0; !in.problem() && i < messages->size(); ++i)
+    reader.read((*messages)[i], "messages[" + std::to_string(i) + "]");
+  if (!in.problem() && out.messages.back().role == "assistant" && out.messages.back().tool_calls.empty()) {
+    out.continue_final_message = true;
+    out.add_generation_prompt = false;
+  }
+  read_offered(in, out);
+  read_thinking(in, out);
+  if (const auto problem = in.problem()) return fail(*problem);
+  return out;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,208 @@
+#pragma once
+// How workers, shards, links and nodes say that they stand, and what the conductor makes of it. Each crosses a wire
+// as its members, in this order (actors/cluster/wire.hpp); what people and scrapers see of it is in status_fields.hpp.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/device_kv_stats.hpp"
+#include "runtime/base/ids.hpp"
+#include "runtime/base/worker_role.hpp"
+
+namespace mooncaf {
+
+/// Load of one worker, sent to the conductor once per report interval.
+struct worker_load {
+  worker_id id;
+  std::uint32_t running = 0;
+  std::uint32_t waiting = 0;
+  std::uint64_t waiting_tokens = 0;
+  std::uint64_t context_tokens = 0;  ///< decode: tokens of context in the running batch
+  std::uint64_t steps = 0;           ///< decode: how many it made; 0: none, and what follows says nothing
+  std::int64_t step_ns = 0;          ///< … duration of the latest
+  std::uint32_t step_batch = 0;      ///< … and what it computed, which may be over by now
+  std::uint64_t step_context_tokens = 0;
+  std::string failure;  ///< of its device: it computes nothing any more; empty: it works
+};
+
+/// How much of the memory that blocks share with objects of the store they do without, and what they would
+/// give up next; see storage/memory_boundary.hpp.
+struct boundary_state {
+  std::uint64_t withheld_bytes = 0, bytes = 0, idle_bytes = 0, taken_bytes = 0;
+  std::int64_t coldest_ns = -1;  ///< -1: nothing may go
+};
+
+/// State of one shard, for the live page, the metrics and the integrity check.
+struct shard_status {
+  std::uint64_t slots_total = 0;
+  std::uint64_t slots_free = 0;
+  std::uint64_t slots_reserved = 0;   ///< reserved and not yet committed
+  std::uint64_t slots_committed = 0;  ///< of which `slots_pinned` cannot be evicted now
+  std::uint64_t slots_pinned = 0;
+  std::uint64_t slots_private = 0;
+  std::uint64_t slots_quarantined = 0;
+  std::uint64_t slots_withheld = 0;  ///< not in `slots_total`: objects of the store have their memory
+  std::uint64_t ssd_blocks = 0;
+  std::uint64_t ssd_bytes = 0;
+  std::uint64_t ssd_capacity_bytes = 0;    ///< 0: there is no SSD
+  std::uint64_t ssd_written_bytes = 0;     ///< since the start
+  std::uint64_t ssd_copies = 0;            ///< blocks on SSD that another node is known to keep
+  std::uint64_t ssd_evictions = 0;         ///< blocks that left a full SSD; of these
+  std::uint64_t ssd_copies_dropped = 0;    ///<   another node keeps
+  std::uint64_t ssd_last_copies_kept = 0;  ///<  … and a colder one, which nobody else has, stayed instead
+  std::uint64_t owners = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t evictions_lost = 0;  ///< of blocks that were nowhere else on this node
+  // Blocks that were asked for, by where they were found; together with the misses all that were.
+  std::uint64_t hits_device = 0;  ///< in a device's memory alone
+  std::uint64_t hits_dram = 0;
+  std::uint64_t hits_ssd = 0;
+  std::uint64_t hits_remote = 0;           ///< fetched from another node
+  std::uint64_t misses = 0;                ///< nowhere, or not worth fetching
+  std::uint64_t ssd_read_bytes = 0;        ///< back into memory, since the start
+  std::uint64_t ssd_read_bytes_per_s = 0;  ///< as measured at the start and since; 0: there is no SSD
+  std::int64_t ssd_latency_ns = 0;
+  bool consistent = true;  ///< the counts add up
+};
+
+/// Bytes over one path to one peer.
+struct path_status {
+  node_id peer;
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::uint64_t transfers = 0;
+  std::uint64_t retries = 0;
+  std::uint64_t checksum_failures = 0;
+  std::uint64_t control_messages = 0;
+  std::uint64_t slices = 0;
+  std::uint64_t failures = 0;
+  std::int64_t latency_ns = 0;  ///< mean of completed transfers
+  // What a transfer over it costs, learned: learned_latency_ns + bytes / learned_bytes_per_s.
+  std::uint64_t learned_bytes_per_s = 0;  ///< 0: nothing was moved yet
+  std::int64_t learned_latency_ns = 0;
+  bool preferred = false;  ///< the next transfer to this peer would try it first
+};
+
+/// One RDMA rail (NIC port) of a node, to all peers together; counts what the node initiated.
+struct rail_status {
+  std::string name;
+  std::string address;
+  bool up = false;
+  std::uint64_t bytes = 0;
+  std::uint64_t slices = 0;
+  std::uint64_t retries = 0;    ///< slices moved here after another rail had failed
+  std::uint64_t failures = 0;   ///< broken queue pairs
+  std::int64_t latency_ns = 0;  ///< mean of slices
+  std::string last_error;
+};
+
+/// What moved, and over what.
+struct transfer_report {
+  std::vector<path_status> paths;
+  std::vector<rail_status> rails;
+  std::vector<node_id> fenced;  ///< peers that were shut out and have not been greeted anew since
+};
+
+/// What one node tells about itself.
+struct node_report {
+  node_id node;
+  std::vector<worker_load> workers;
+  bool has_shard = false;
+  shard_status shard;
+  device_kv_stats device;
+  transfer_report moved;
+  std::uint64_t requests_live = 0;   ///< requests that any actor of this node still holds
+  std::uint64_t roster = 0;          ///< version of the list of members that it knows
+  std::vector<node_id> unreachable;  ///< members that it is not connected with
+};
+
+// ---- the cluster, as its conductor sees it
+// ----------------------------------------------------------------------------------------------------------
+
+/// Requests and tokens since the conductor started.
+struct request_counts {
+  std::uint64_t placed = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t rejected_queue_full = 0;
+  std::uint64_t rejected_at_decode = 0;
+  std::uint64_t wasted_prefill_tokens = 0;  ///< of those that decode refused
+  std::uint64_t rejected_ttft = 0;
+  std::uint64_t rejected_tbt = 0;
+  std::uint64_t rejected_memory = 0;
+  std::uint64_t rejected_unavailable = 0;
+  std::uint64_t fetches = 0;     ///< placements whose prefix comes from another node
+  std::uint64_t hot_copies = 0;  ///< chains of blocks that were copied since many wanted them
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t cached_tokens = 0;
+  std::uint64_t output_tokens = 0;
+  std::uint64_t charged_requests = 0;  ///< now
+};
+
+/// What the conductor knows of who holds which block.
+struct index_status {
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;    ///< of the index itself
+  std::uint64_t resyncs = 0;  ///< gaps in what shards announced
+};
+
+/// Requests that wait at the conductor for a place.
+struct queue_status {
+  std::uint64_t waiting = 0;
+  std::uint64_t limit = 0;
+};
+
+/// A worker in the conductor's eyes; its own report is in `node_report::workers`.
+struct worker_standing {
+  worker_id id;
+  worker_role role = worker_role::prefill;
+  /// Bits of a double: the time that a new request would wait here, in units of the SLO of its role.
+  std::uint64_t load_bits = 0;
+};
+
+/// A member, and what it reported last.
+struct member_status {
+  node_id id;
+  std::string name;
+  std::string roles;
+  std::string host;
+  std::int64_t silent_ns = 0;  ///< since it reported
+  std::vector<worker_standing> workers;
+  std::uint64_t indexed_blocks = 0;
+  node_report latest;
+};
+
+struct broken_link {
+  node_id one;
+  node_id other;
+};
+
+/// A recent placement, and how it went.
+struct recent_request {
+  request_id id;
+  worker_id prefill;
+  worker_id decode;
+  node_id source;  ///< of a prefix that was fetched; none: 0
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t output_tokens = 0;
+  std::int64_t predicted_ttft_ns = 0;
+  std::int64_t ttft_ns = 0;
+  std::int64_t compute_ns = 0;  ///< of the prefill
+};
+
+/// The whole cluster, for people and for /health and /integrity.
+struct cluster_status {
+  std::string model;
+  std::int64_t uptime_ns = 0;  ///< of the conductor
+  index_status index;
+  request_counts counters;
+  queue_status queue;
+  std::vector<member_status> members;
+  std::vector<broken_link> broken_links;  ///< between members that cannot reach each other
+  std::vector<recent_request> recent;     ///< newest first
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,36 @@
+#pragma once
+// When a request is refused: what there is to choose from. `admission.hpp` keeps to it.
+
+#include <cstdint>
+
+#include "runtime/base/words.hpp"
+
+namespace mooncaf {
+
+/// When a request is refused instead of placed. Load of an instance = predicted TTFT (TBT) over the SLO.
+/// A request that finds its instance empty is never refused: it is as fast there as it gets, and what it
+/// takes puts a wrong estimate right.
+enum class admission_policy : std::uint8_t {
+  none,           ///< never
+  baseline,       ///< prefill load now; decode load is checked by the decode worker after prefill
+  early,          ///< both loads now, before prefill; whoever is placed counts as decoding at once
+  early_running,  ///< … whoever decodes counts: early rejection as published, a prefill too late
+  predictive,     ///< prefill load now, decode load as it will be when this prefill ends
+  per_request,    ///< … from how long answers to prompts of each length have taken, request by request
+  priced,         ///< … and the fuller the queues, the cheaper a request must be to get in (`price_book`)
+  queue,          ///< never: what there is no room for waits (`admission_queue`)
+};
+
+constexpr auto words_of(admission_policy) noexcept {
+  using enum admission_policy;
+  return words<admission_policy, 8>{{{none, "none"},
+                                     {baseline, "baseline"},
+                                     {early, "early"},
+                                     {early_running, "early_running"},
+                                     {predictive, "predictive"},
+                                     {per_request, "per_request"},
+                                     {priced, "priced"},
+                                     {queue, "queue"}}};
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,28 @@
+#pragma once
+// What scheduling is done with when nothing is given, with unit and reason: the one place for the server, which
+// counts these among its options (config/defaults.hpp), for the conductor's core and for the simulator.
+
+#include <chrono>
+#include <cstdint>
+
+#include "runtime/sched/admission_policy.hpp"
+#include "runtime/sched/placement_policy.hpp"
+
+namespace mooncaf::defaults::scheduler {
+
+using namespace std::chrono_literals;
+
+inline constexpr auto policy = placement_policy::kvcache_centric;
+inline constexpr auto admission = admission_policy::queue;  // as users of other servers expect
+inline constexpr std::uint32_t max_queued =
+    2048;  // requests; as many as a gateway holds: minutes of work, beyond which clients give up
+inline constexpr auto ttft_slo = 30s;   // the Mooncake paper's
+inline constexpr auto tbt_slo = 300ms;  // the most generous of the paper's 100, 200 and 300 ms: CPUs decode
+inline constexpr double balancing_threshold =
+    2.0;  // a remote prefix must be this much longer to be worth fetching
+inline constexpr auto predicted_decode = 10s;  // t_d: how long a decode is taken to last
+inline constexpr std::uint64_t seed = 1;       // of the random policy and of ties; fixed, so runs repeat
+// Few blocks are used by almost every request: there is no need for more, and conversations keep the rest.
+inline constexpr double hot_copy_share = 0.1;
+
+}  // namespace mooncaf::defaults::scheduler

@@ -1,0 +1,85 @@
+#pragma once
+// What becomes of a request, from its question for a place to its end, whatever breaks in between.
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/sched/admission_queue.hpp"
+#include "runtime/sim/arrivals.hpp"
+#include "runtime/sim/decode_instance.hpp"
+#include "runtime/sim/step_history.hpp"
+#include "runtime/sim/world.hpp"
+
+namespace mooncaf::sim {
+
+/// Plays the gateway: asks the conductor through the production admission queue, counts how requests end, and
+/// tries those again whose machine died (`retry_rules`). Every request ends exactly once: completed, refused,
+/// or failed.
+class attempts {
+ public:
+  /// @param w, source  outlive this.
+  attempts(world& w, arrivals& source);
+
+  // ---- places ----
+  /// @returns what is decided by now, about this request or others; valid until the next question. The caller
+  /// acts on each decision.
+  std::vector<decision>& ask(std::uint32_t slot);
+  /// The same of the requests that wait for a place, after anything that may have made room.
+  std::vector<decision>& look_for_room();
+  /// There was no place: a request that lost its machine tries again, and another one that has not waited
+  /// too long.
+  void unplaced(std::uint32_t slot, const rejection& why);
+
+  // ---- ends, and what comes before them ----
+  void refuse(std::uint32_t slot, const rejection& why);
+  /// The same of a request that had a place.
+  void refuse_placed(std::uint32_t slot, const rejection& why);
+  void first_token(std::uint32_t slot);
+  /// @param tbt  seconds.
+  void finish(std::uint32_t slot, double tbt);
+
+  // ---- machines that die ----
+  /// A member of a batch got so far before its machine died.
+  void torn(const torn_answer& answer);
+  /// A machine died with it: another attempt, with the tokens that the client has behind the prompt.
+  void lose(std::uint32_t slot);
+  /// Gaps between tokens that earlier attempts of a request made.
+  std::span<const token_gaps::value_type> gaps_before(std::uint32_t slot) const;
+  /// TBT of an answer that ends with the token that prefill gave.
+  double tbt_of_before(std::uint32_t slot) const;
+
+  /// Requests that missed an SLO, were refused or failed, as far as is known.
+  std::uint64_t missed() const noexcept { return missed_; }
+  /// What a scheduler is told that an answer may get to.
+  std::uint32_t max_tokens_of(const request_state_record& r) const noexcept;
+
+ private:
+  /// A request that was lost and tried again, beside what its record says of the attempt under way.
+  struct past_attempts {
+    token_gaps gaps;        ///< of its answer so far
+    ticks first_token = 0;  ///< of the answer; 0: there is none yet
+    ticks last_token = 0;
+    ticks placing_since = 0;     ///< when it was last known to have a place
+    double prefill_seconds = 0;  ///< spent in vain
+    std::uint32_t attempt = 0, losses = 0;
+  };
+
+  void count_refusal(const request_state_record& r, const rejection& why);
+  void resumes(std::uint32_t slot);
+  void try_later(std::uint32_t slot);
+  void give_up(std::uint32_t slot);
+  void close(std::uint32_t slot);
+  past_attempts& past_of(std::uint32_t slot);
+  request_counts& counts(const request_state_record& r) { return w_.out.by_priority[r.priority]; }
+
+  world& w_;
+  arrivals& source_;
+  admission_queue queue_;
+  std::vector<decision> decided_;
+  std::unordered_map<std::uint32_t, past_attempts> past_;  // by slot
+  std::uint64_t missed_ = 0;
+};
+
+}  // namespace mooncaf::sim

@@ -1,0 +1,63 @@
+#pragma once
+// The modelled machines of all roles, put together.
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/sim/coupled_side.hpp"
+#include "runtime/sim/decode_side.hpp"
+#include "runtime/sim/fleet.hpp"
+#include "runtime/sim/node_links.hpp"
+#include "runtime/sim/node_memories.hpp"
+#include "runtime/sim/prefill_side.hpp"
+#include "runtime/sim/world.hpp"
+
+namespace mooncaf::sim {
+
+/// The parts are used by name; what is asked of a machine whatever its role is asked here.
+struct cluster {
+  /// @param requests  hears how they end. Both outlive the cluster.
+  cluster(world& w, attempts& requests)
+      : links(w),
+        machines(w),
+        memories(w),
+        prefills(w, machines, links, memories),
+        decodes(w, machines, requests),
+        coupled(w, machines, memories, requests),
+        w_(w) {}
+
+  node_links links;
+  fleet machines;
+  node_memories memories;
+  prefill_side prefills;
+  decode_side decodes;
+  coupled_side coupled;
+
+  // ---- by prefill instance, or coupled node ----
+  /// No prompt is computed, and none waits.
+  bool idle(std::uint32_t instance) const noexcept;
+  std::size_t waiting(std::uint32_t instance) const noexcept;
+  /// Time that prompts have taken.
+  ticks prompts_busy(std::uint32_t instance) const noexcept;
+  const std::optional<device_tier>& tier(std::uint32_t instance) const noexcept;
+  /// Begins a prefill step if it can; a decode instance on the same machine goes on at another speed.
+  /// @returns whether a step began.
+  bool start_prefill(std::uint32_t instance);
+  void decode_turn(std::uint32_t instance, std::uint32_t stamp);
+
+  // ---- by machine ----
+  ticks busy(std::uint32_t machine) const noexcept;
+  /// A request computes there, waits for it, or moves KV from or to it.
+  bool is_needed(std::uint32_t machine) const;
+  /// Decoding goes on at another speed after the step under way.
+  void change_pace(std::uint32_t machine);
+  /// What a machine that nobody needs holds of KV is gone.
+  void empty_memory(std::uint32_t machine);
+  /// What it computed, held and moved is gone. @returns what answers had got.
+  std::vector<torn_answer> crash(std::uint32_t machine);
+
+ private:
+  world& w_;
+};
+
+}  // namespace mooncaf::sim

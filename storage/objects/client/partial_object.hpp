@@ -1,0 +1,68 @@
+#pragma once
+// An object that a client writes part by part.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "storage/objects/terms/object_terms.hpp"
+#include "storage/objects/wire/directory_link.hpp"
+
+namespace mooncaf {
+
+struct object_outline {
+  std::string_view key;
+  std::uint64_t size = 0;
+  object_ties ties = {};
+};
+
+struct part_to_read {
+  std::size_t object = 0;  ///< which of the keys
+  std::uint64_t at = 0;    ///< bytes from its start
+  std::span<std::byte> to;
+};
+
+/// Room that a client has reserved, and what it has written of it. It belongs to the connection that it was
+/// reserved on, and ends with it.
+/// @thread  `store_client` may work on it on several threads; they take turns.
+class partial_object {
+ public:
+  partial_object(std::shared_ptr<directory_link> link, std::uint64_t ticket, std::uint64_t size,
+                 std::vector<replica_place> places)
+      : link_(std::move(link)), ticket_(ticket), size_(size), places_(std::move(places)) {
+    XXH3_64bits_reset(&hash_);
+  }
+  std::uint64_t size() const noexcept { return size_; }
+
+ private:
+  friend class store_client;
+  /// Notes that these bytes were written. The checksum is made on the way as long as they come in order; else
+  /// each part has one of its own, against which what lies there is held when the whole one is made of it.
+  void note(std::uint64_t at, std::span<const std::span<const std::byte>> pieces);
+  bool complete() const { return written_.size() == 1 && written_.begin()->second == size_; }
+
+  std::shared_ptr<directory_link> link_;
+  std::uint64_t ticket_, size_;
+  std::vector<replica_place> places_;
+  std::mutex mutex_;  // guards everything below
+  XXH3_state_t hash_;
+  std::uint64_t hashed_ = 0;
+  bool in_order_ = true, settled_ = true, ended_ = false;
+  std::map<std::uint64_t, std::uint64_t> written_;  // ends by beginnings, apart from each other
+  struct part_sum {
+    std::uint64_t end, checksum;
+  };
+  std::map<std::uint64_t, part_sum> sums_;  // by beginning, unless in order; of what was not written twice
+};
+
+struct begun_object {
+  store_code code = store_code::ok;
+  std::shared_ptr<partial_object> object;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,326 @@
+#include "storage/objects/client/remote_mover.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/hash.hpp"
+#include "transport/net/handshake.hpp"
+
+namespace mooncaf {
+
+namespace {
+
+constexpr std::size_t parts_max = 4;  ///< of one object, under way at once
+constexpr std::uint64_t part_bytes_max = 2 * MiB;
+/// Less is in the staging memory, and out of it, before it is lent; so are many pieces.
+constexpr std::uint64_t lent_from = 64 * KiB;
+constexpr std::size_t lent_pieces_max = 16;
+constexpr std::size_t orders_together_max = 256;  ///< small ones, in one transfer
+constexpr duration transfer_limit = std::chrono::seconds(30);
+
+/// Walks through a list of spans as if they were one.
+template <class Byte>
+class cursor {
+ public:
+  explicit cursor(std::span<const std::span<Byte>> pieces) : pieces_(pieces) {}
+  /// Steps on by `n` bytes. @param use  takes what lies together of them, of which piece, and where in it.
+  template <class Use>
+  void each(std::uint64_t n, const Use& use) {
+    while (n > 0) {
+      auto piece = pieces_[number_].subspan(at_);
+      piece = piece.first(std::min<std::uint64_t>(n, piece.size()));
+      if (!piece.empty()) use(piece, number_, at_);
+      n -= piece.size();
+      at_ += piece.size();
+      if (at_ == pieces_[number_].size()) {
+        ++number_;
+        at_ = 0;
+      }
+    }
+  }
+
+ private:
+  std::span<const std::span<Byte>> pieces_;
+  std::size_t number_ = 0, at_ = 0;
+};
+
+template <class Byte>
+std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
+  std::uint64_t n = 0;
+  for (const auto& p : pieces) n += p.size();
+  return n;
+}
+
+}  // namespace
+
+/// The caller's memory, known to the transports for as long as its bytes are under way. No peer is told of
+/// it.
+class remote_mover::lent {
+ public:
+  explicit lent(data_plane& plane) : plane_(plane) {}
+  lent(const lent&) = delete;
+  ~lent() {
+    for (const auto id : regions_) (void)plane_.unregister_region(id);
+  }
+  template <class Byte>
+  result<void> add(std::span<const std::span<Byte>> pieces) {
+    for (const auto& p : pieces) {
+      // Of what is written elsewhere transports only read.
+      const std::span<std::byte> bytes{const_cast<std::byte*>(p.data()), p.size()};
+      const auto known = bytes.empty() ? result<region_desc>{region_desc{}} : plane_.register_region(bytes);
+      if (!known) return fail(known.error());
+      if (known->id) regions_.push_back(known->id);
+      of_piece_.push_back(known->id);
+    }
+    return {};
+  }
+  bool empty() const noexcept { return of_piece_.empty(); }
+  region_id of_piece(std::size_t number) const { return of_piece_[number]; }
+
+ private:
+  data_plane& plane_;
+  std::vector<region_id> regions_, of_piece_;
+};
+
+/// A transfer, of an object or of several small ones, and the memory that it uses here.
+struct remote_mover::part {
+  std::uint64_t bytes = 0;
+  std::optional<offset_allocator::extent> staged;  ///< or, where they lie with the caller, nowhere
+  std::vector<slice_pair> slices;
+  std::span<order> of;  ///< a write's
+  std::promise<completion> promise;
+  std::future<completion> ended = promise.get_future();
+};
+
+result<std::unique_ptr<remote_mover>> remote_mover::start(const std::string& secret,
+                                                          std::uint64_t staging_bytes) {
+  auto staging = arena::create("mooncaf-staging", staging_bytes);
+  if (!staging) return fail(staging.error());
+  const auto number = make_random_u64();
+  if (!number) return fail(number.error());
+  data_plane_options options;
+  options.node = node_id{*number};
+  options.cluster_secret = secret;
+  options.shm = false;
+  auto plane = data_plane::start(std::move(options), [](const landing&) {});
+  if (!plane) return fail(plane.error());
+  const auto step = std::clamp<std::uint64_t>(staging->size_bytes() / 16, 64 * KiB, part_bytes_max);
+  std::unique_ptr<remote_mover> made{new remote_mover(std::move(*staging), step)};
+  made->plane_ = std::move(*plane);
+  const auto region = made->plane_->register_region(made->staging_.bytes(), made->staging_.fd());
+  if (!region) return fail(region.error());
+  made->region_ = region->id;
+  made->has_nic_ = !made->plane_->rails().empty();
+  return made;
+}
+
+result<void> remote_mover::add_peer(const announcement& peer) {
+  return plane_->add_peer(peer.address, peer.regions);
+}
+
+/// @param pieces  lent where that pays. A NIC would have to learn of them, which takes longer than a copy.
+template <class Byte>
+bool remote_mover::lend(lent& all, std::span<const std::span<Byte>> pieces) const {
+  return !has_nic_ && pieces.size() <= lent_pieces_max && size_of(pieces) >= lent_from &&
+         all.add(pieces).has_value();
+}
+
+bool remote_mover::stage(part& p) {
+  std::lock_guard lock{mutex_};
+  return (p.staged = space_.allocate(p.bytes)).has_value();
+}
+
+void remote_mover::submit(part& p, transfer_op op, node_id peer) {
+  transfer t;
+  {
+    std::lock_guard lock{mutex_};
+    t.id = transfer_id{next_transfer_++};
+  }
+  t.peer = peer;
+  t.op = op;
+  t.slices = std::move(p.slices);
+  t.deadline = clock_type::now() + transfer_limit;
+  plane_->submit(std::move(t), [&p](const completion& c) { p.promise.set_value(c); });
+}
+
+/// The oldest of those under way. @param take  what to do with it, and with how it ended.
+template <class Take>
+void remote_mover::end_one(parts& under_way, const Take& take) {
+  const auto p = std::move(under_way.front());
+  under_way.pop_front();
+  take(*p, p->ended.get());
+  if (!p->staged) return;
+  std::lock_guard lock{mutex_};
+  space_.release(p->staged->handle);
+  room_.notify_all();
+}
+
+/// Another one, once there is room for it. Who waits for room in the staging memory holds none: what he held
+/// is what others may be waiting for. @param take  as of `end_one`
+template <class Take>
+remote_mover::part& remote_mover::begin(parts& under_way, std::uint64_t bytes, bool staged,
+                                        const Take& take) {
+  if (under_way.size() == parts_max) end_one(under_way, take);
+  auto p = std::make_unique<part>();
+  p->bytes = bytes;
+  while (staged && bytes > 0 && !stage(*p)) {
+    if (!under_way.empty()) {
+      end_one(under_way, take);
+      continue;
+    }
+    std::unique_lock lock{mutex_};
+    room_.wait(lock, [&] { return (p->staged = space_.allocate(bytes)).has_value(); });
+    break;
+  }
+  return *under_way.emplace_back(std::move(p));
+}
+
+namespace {
+
+constexpr auto note_outcome = [](const auto& p, const completion& done) {
+  for (auto& o : p.of) {
+    o.settled = o.settled && done.fenced;
+    if (!done.outcome && o.sum) o.sum = fail(done.outcome.error());
+  }
+};
+
+}  // namespace
+
+/// In parts, from where it lies or from the staging memory.
+void remote_mover::write_large(order& o) {
+  lent known{*plane_};
+  parts under_way;
+  const bool direct = lend(known, o.pieces);
+  const auto step = direct ? part_bytes_max : step_;
+  const auto total = size_of(o.pieces);
+  cursor from{o.pieces};
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (std::uint64_t at = 0; at < total && o.sum;) {
+    auto& p = begin(under_way, std::min(step, total - at), !direct, note_outcome);
+    p.of = {&o, 1};
+    if (!direct)
+      p.slices = {
+          {{region_, p.staged->offset, p.bytes}, {o.to.region, o.to.offset + at, p.bytes}, std::nullopt}};
+    auto* staged = direct ? nullptr : staging_.base() + p.staged->offset;
+    std::vector<std::span<const std::byte>> sent;
+    from.each(p.bytes, [&](std::span<const std::byte> piece, std::size_t number, std::size_t offset) {
+      sent.push_back(piece);
+      if (direct)
+        p.slices.push_back({{known.of_piece(number), offset, piece.size()},
+                            {o.to.region, o.to.offset + at, piece.size()},
+                            std::nullopt});
+      else staged = std::copy(piece.begin(), piece.end(), staged);
+      at += piece.size();
+    });
+    submit(p, transfer_op::write, o.to.node);
+    for (const auto& piece : sent) XXH3_64bits_update(&hash, piece.data(), piece.size());
+  }
+  while (!under_way.empty()) end_one(under_way, note_outcome);
+  if (o.sum) o.sum = XXH3_64bits_digest(&hash);
+}
+
+/// Together, from the staging memory, which has room for them, to one node.
+void remote_mover::write_small(std::span<order> orders, parts& under_way) {
+  std::uint64_t bytes = 0;
+  for (const auto& o : orders) bytes += size_of(o.pieces);
+  auto& p = begin(under_way, bytes, true, note_outcome);
+  p.of = orders;
+  auto here = p.bytes > 0 ? p.staged->offset : 0;
+  for (auto& o : orders) {
+    const auto begin = here;
+    for (const auto& piece : o.pieces) {
+      if (!piece.empty()) std::memcpy(staging_.base() + here, piece.data(), piece.size());
+      here += piece.size();
+    }
+    o.sum = XXH3_64bits(staging_.base() + begin, here - begin);
+    if (here > begin)
+      p.slices.push_back(
+          {{region_, begin, here - begin}, {o.to.region, o.to.offset, here - begin}, std::nullopt});
+  }
+  submit(p, transfer_op::write, orders.front().to.node);
+}
+
+void remote_mover::write(std::span<order> orders) {
+  parts under_way;
+  std::vector<std::span<order>> together;
+  const auto is_small = [](const order& o) { return size_of(o.pieces) < lent_from; };
+  for (std::size_t i = 0; i < orders.size();) {
+    if (!is_small(orders[i])) {
+      write_large(orders[i++]);
+      continue;
+    }
+    const auto first = i;
+    for (std::uint64_t bytes = 0; i < orders.size() && i - first < orders_together_max; ++i) {
+      const auto& o = orders[i];
+      bytes += size_of(o.pieces);
+      if (i > first && (!is_small(o) || bytes > step_ || o.to.node != orders[first].to.node)) break;
+    }
+    together.push_back(orders.subspan(first, i - first));
+    write_small(together.back(), under_way);
+  }
+  while (!under_way.empty()) end_one(under_way, note_outcome);
+  // What one of them was refused for is not the others' fault; where nobody answers it is all the same.
+  const auto refused = [](const order& o) {
+    constexpr std::array own{ec::invalid_argument, ec::not_found, ec::corrupt};
+    return !o.sum && o.settled && std::ranges::count(own, o.sum.error().code) > 0;
+  };
+  for (const auto& group : together)
+    for (auto& o : group)
+      if (group.size() > 1 && refused(o)) {
+        write_small({&o, 1}, under_way);
+        end_one(under_way, note_outcome);
+      }
+}
+
+result<std::uint64_t> remote_mover::read(const place& from, std::span<const std::span<std::byte>> pieces) {
+  const auto total = size_of(pieces);
+  lent own{*plane_};
+  const bool direct = lend(own, pieces);
+  const auto step = direct ? part_bytes_max : step_;
+  cursor asked_for{pieces}, to{pieces};
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  parts under_way;
+  error problem;
+  // Staging memory is lent to the network: what the reader is told of is what lies in his own.
+  const auto arrived = [&](const part& p, const completion& done) {
+    if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
+    if (problem.code != ec::none) return;
+    const auto* staged = p.staged ? staging_.base() + p.staged->offset : nullptr;
+    to.each(p.bytes, [&](std::span<std::byte> piece, std::size_t, std::size_t) {
+      constexpr std::size_t cached = 32 * KiB;
+      for (; !piece.empty(); piece = piece.subspan(std::min(cached, piece.size()))) {
+        const auto now = piece.first(std::min(cached, piece.size()));
+        if (staged) std::memcpy(now.data(), std::exchange(staged, staged + now.size()), now.size());
+        XXH3_64bits_update(&hash, now.data(), now.size());
+      }
+    });
+  };
+  for (std::uint64_t at = 0; at < total && problem.code == ec::none;) {
+    auto& p = begin(under_way, std::min(step, total - at), !direct, arrived);
+    if (!direct) {
+      p.slices = {
+          {{region_, p.staged->offset, p.bytes}, {from.region, from.offset + at, p.bytes}, std::nullopt}};
+      at += p.bytes;
+    } else {
+      asked_for.each(p.bytes, [&](std::span<std::byte> piece, std::size_t number, std::size_t offset) {
+        p.slices.push_back({{own.of_piece(number), offset, piece.size()},
+                            {from.region, from.offset + at, piece.size()},
+                            std::nullopt});
+        at += piece.size();
+      });
+    }
+    submit(p, transfer_op::read, from.node);
+  }
+  while (!under_way.empty()) end_one(under_way, arrived);
+  if (problem.code != ec::none) return fail(problem);
+  return XXH3_64bits_digest(&hash);
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,104 @@
+#pragma once
+// A client's ways to the memory of segments: mapped where they share a host, through the data plane
+// elsewhere.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "storage/objects/client/gate_visitor.hpp"
+#include "storage/objects/client/remote_mover.hpp"
+#include "storage/objects/segment/segment_door.hpp"
+#include "storage/objects/wire/store_wire.hpp"
+
+namespace mooncaf {
+
+using source_pieces = std::span<const std::span<const std::byte>>;
+using target_pieces = std::span<const std::span<std::byte>>;
+
+/// @thread  All functions may be called from any thread.
+class segment_reach {
+ public:
+  segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
+      : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
+
+  /// From now on segments are reached through their gates, as a tenant's client may.
+  void authorize(gate_pass pass);
+  /// Takes the list of segments as the directory has it now. Those that are not in it are let go after a
+  /// while: a directory that has just begun does not know all yet.
+  void learn(std::vector<store_wire::mounted_segment> segments);
+  bool knows(std::uint32_t segment) const;
+  /// Whether all of a replica lies in memory of this host that may be mapped: a tenant's client maps none.
+  bool is_local(std::span<const replica_place> replica) const;
+  /// Of the part of it that is farthest from this host.
+  std::size_t closeness_of(std::span<const replica_place> replica) const;
+
+  /// One pass over the bytes of one part; stripes in several segments are moved at once, and looked at
+  /// afterwards. @returns xxh3-64 of all.
+  /// @param to  a replica, or a part of one, as long as the pieces together.
+  /// @param settled  becomes false if bytes of a failed write may still land.
+  /// @error `ec::not_found` for a segment that is not known, others of the way to it.
+  result<std::uint64_t> write(std::span<const replica_place> to, source_pieces pieces, bool& settled);
+  /// Bytes for a replica, and what became of them, as `write` has it.
+  struct order {
+    std::span<const replica_place> to;
+    source_pieces pieces;
+    result<std::uint64_t> sum{0};
+    bool settled = true;
+  };
+  /// Several at once: small ones travel to another host together.
+  void write(std::span<order> orders);
+  /// @param arrived  the checksum is that of the bytes that arrived, whatever happens to those in the segment
+  /// meanwhile; else, where that is faster, of those that were read.
+  result<std::uint64_t> read(std::span<const replica_place> from, target_pieces pieces, bool arrived = true);
+  /// Copies nothing where the segments are mapped. @returns xxh3-64 of the bytes there.
+  result<std::uint64_t> checksum(std::span<const replica_place> at);
+  /// Whether a replica of a published object holds what it is to hold. What is mapped is looked at; what lies
+  /// on another host in one piece is looked at by its holder, so that it does not travel for that; stripes,
+  /// and what lies where no gate answers, are read.
+  /// @error as of `read`
+  result<bool> agrees(std::span<const replica_place> replica, std::uint64_t checksum);
+
+ private:
+  result<std::uint64_t> write_one(const replica_place& to, source_pieces pieces, bool& settled);
+  result<std::uint64_t> read_one(const replica_place& from, target_pieces pieces, bool arrived);
+  template <class Byte, class Move>
+  result<std::uint64_t> in_stripes(std::span<const replica_place> places,
+                                   std::span<const std::span<Byte>> pieces, const Move& move);
+  struct way {
+    store_wire::mounted_segment segment;
+    std::once_flag opened;
+    time_point missing_since = time_point::max();  ///< in the directory's list; under the mutex
+    std::unique_ptr<mapped_segment> mapped;        ///< or
+    std::unique_ptr<gate_visitor> gate;            ///< or, if there is neither:
+    node_id node;
+    std::unique_ptr<gate_visitor> looker;  ///< of the last: who looks there for us; null: nobody
+    std::atomic<time_point> no_looks_before{time_point::min()};  ///< its gate could not be reached
+    error problem;                                               ///< neither
+  };
+  std::shared_ptr<way> find(std::uint32_t segment) const;
+  result<std::shared_ptr<way>> open(std::uint32_t segment);
+  void open_way(way& w);
+  result<remote_mover*> mover();
+  std::optional<gate_pass> pass() const;
+  static remote_mover::place place_of(const way& w, std::uint64_t offset);
+  template <class Visit>
+  result<std::uint64_t> ask_looker(way& w, const Visit& visit);
+  result<std::span<std::byte>> mapped_part(const way& w, std::uint64_t offset, std::uint64_t bytes) const;
+
+  std::string secret_, own_host_;
+  std::uint64_t staging_bytes_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<way>> ways_;
+  std::unique_ptr<remote_mover> mover_;  // when first needed
+  std::optional<gate_pass> pass_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,412 @@
+#include "storage/objects/directory/directory_server.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/objects/wire/near_door.hpp"
+#include "transport/shm/ring_stream.hpp"
+
+namespace mooncaf {
+
+namespace {
+const link_identity directory_identity{link_kind::store, store_wire::directory_node, 0, 0, {}, 0};
+/// Answers that a client does not take: it is not read any more until it does.
+constexpr std::size_t unsent_max = 8 * MiB;
+/// What a holder of a segment does not take of its journal: it is given up.
+constexpr std::size_t untold_max = 256 * MiB;
+}  // namespace
+
+result<std::unique_ptr<directory_server>> directory_server::start(directory_server_options options) {
+  const auto at = resolve_tcp(options.host, options.port);
+  if (!at) return fail(at.error());
+  const bool listens = options.table.shard.index == 0;
+  auto listener = listens ? listen_tcp(*at) : result<unique_fd>{unique_fd{}};
+  if (!listener)
+    return fail(listener.error().code,
+                options.host + ":" + std::to_string(options.port) + ": " + listener.error().detail);
+  const auto seed = make_random_u64();
+  if (!seed) return fail(seed.error());
+  options.table.seed = *seed;
+  for (const auto& t : options.tenants) options.table.tenants.emplace_back(t.name, t.limit);
+  // Shards begin one after the other, the first last: no two have the same number.
+  const auto& shard = options.table.shard;
+  options.table.first_ticket =
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count()) +
+      (shard.count - 1 - shard.index);
+  auto notes = options.state_folder.empty()
+                   ? result<std::unique_ptr<disk_notes>>{std::make_unique<disk_notes>(*seed | 1)}
+                   : disk_notes::open(options.state_folder, *seed | 1);
+  if (!notes) return fail(notes.error());
+  std::unique_ptr<directory_server> made{new directory_server(std::move(options), std::move(*notes))};
+  made->listener_ = std::move(*listener);
+  if (listens) {
+    made->port_ = bound_port(made->listener_.get());
+    made->open_near_door(*at);
+  }
+  auto loop = event_loop::start({"directory",
+                                 [self = made.get()] { return self->tick(); },
+                                 made.get(),
+                                 {},
+                                 short_wait::between_questions});
+  if (!loop) return fail(loop.error());
+  made->loop_ = std::move(*loop);
+  if (const auto& commons = made->options_.table.commons)
+    commons->wake_by(made->options_.table.shard.index,
+                     [self = made.get()] { self->loop_->post([self] { self->hear_others(); }); });
+  made->loop_->run([self = made.get()] {
+    for (const int fd : {self->listener_.get(), self->near_.get()})
+      if (fd >= 0)
+        self->loop_->add(fd, EPOLLIN,
+                         [self, fd](std::uint32_t) { self->accept_all(fd, fd == self->near_.get()); });
+  });
+  return made;
+}
+
+tls_stream::keyring directory_server::keys_of(const directory_server_options& o) {
+  std::vector<tls_key> keys{tls_key{o.secret}};
+  for (const auto& t : o.tenants) keys.emplace_back(t.key);
+  return std::make_shared<const std::vector<tls_key>>(std::move(keys));
+}
+
+directory_server::~directory_server() {
+  if (const auto& commons = options_.table.commons) commons->wake_by(options_.table.shard.index, {});
+  if (loop_) loop_->stop();
+}
+
+/// Without it, as where another's process has taken the name, everybody comes over TCP.
+void directory_server::open_near_door(const socket_address& at) {
+  const auto name = near_door(at, port_, true);
+  if (!name) return;
+  if (const auto door = unix_address(*name))
+    if (auto opened = listen_unix(*door, SOCK_STREAM)) near_ = std::move(*opened);
+}
+
+void directory_server::accept_all(int listener, bool near) {
+  for (;;) {
+    unique_fd fd{::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (!fd) return;
+    if (!near) tune_tcp(fd.get(), options_.lost_after);
+    const auto nonce = make_nonce();
+    if (!nonce) return;
+    auto made = std::make_unique<connection>(
+        connection{std::make_unique<socket_stream>(std::move(fd)),
+                   0,
+                   *nonce,
+                   handshake::acceptor(options_.secret, *nonce, directory_identity),
+                   {},
+                   nullptr,
+                   clock_type::now(),
+                   0,
+                   {},
+                   {},
+                   0,
+                   EPOLLIN,
+                   false,
+                   false,
+                   near ? way::near : way::unheard,
+                   false,
+                   false,
+                   false});
+    auto* const c = made.get();
+    c->token =
+        loop_->add(c->stream->fd(), EPOLLIN, [this, c](std::uint32_t events) { on_events(*c, events); });
+    connections_.emplace(c->token, std::move(made));
+  }
+}
+
+void directory_server::on_events(connection& c, std::uint32_t events) {
+  // A handshake of TLS that waits to write goes on by reading.
+  const bool in = (events & (c.by == way::tls && c.session == 0 ? EPOLLIN | EPOLLOUT : EPOLLIN)) != 0;
+  if (c.ring) heat(c);
+  c.stream->woken(in);
+  if (!in && (events & (EPOLLERR | EPOLLHUP)) != 0) return lose(c);
+  serve(c, in);
+}
+
+void directory_server::serve(connection& c, bool came) {
+  bool alive = true;
+  if (came && unsent(c) < unsent_max) {
+    alive = read(c);
+    deliver();  // may drop others, never this one
+    if (alive && c.wanted) return hand_over(c.token);
+  }
+  if (alive || c.ended) alive = write(c) && !c.ended;
+  if (!alive) return lose(c);
+  if (c.stream->pending()) heat(c);
+  watch(c);
+}
+
+void directory_server::lose(const connection& c) {
+  drop(c.token);
+  deliver();
+}
+
+// ---- rings, and what else has bytes of which no descriptor tells
+// ---------------------------------------------------------------
+
+/// The answer is the last that goes over the socket, and takes the memory along.
+bool directory_server::share(connection& c, std::uint64_t number) {
+  if (c.by != way::near || c.ring || !c.out.empty()) return false;
+  std::vector<std::byte> answer;
+  const int at = c.stream->fd();
+  auto made = ring_stream::make(c.stream);
+  {
+    store_wire::frame out{answer, number, store_wire::op::ring};
+    out->put(static_cast<std::uint8_t>(made.has_value()));
+  }
+  if (!made) {
+    c.out = std::move(answer);
+    return true;
+  }
+  c.stream = std::move(made->stream);
+  c.ring = true;
+  desk_.wakes_on_purpose(c.session);
+  heat(c);
+  const int memory = made->memory.get();
+  return send_packet(at, answer, {&memory, 1}) == packet_status::ok;
+}
+
+void directory_server::heat(connection& c) {
+  c.stirred = true;
+  if (!std::exchange(c.hot, true)) hot_.push_back(&c);
+}
+
+bool directory_server::poll() {
+  bool some = false;
+  for (auto i = hot_.size(); i-- > 0;) {
+    auto& c = *hot_[i];
+    if (!c.stream->pending() || unsent(c) >= unsent_max) continue;
+    some = c.stirred = true;
+    serve(c, true);  // others may go, too
+    i = std::min(i, hot_.size());
+  }
+  return some;
+}
+
+void directory_server::arm() {
+  for (auto* c : hot_) c->stream->settle();
+}
+
+void directory_server::disarm() {
+  for (auto* c : hot_) c->stream->woken(false);
+}
+
+/// What had nothing for a while has to wake us.
+void directory_server::cool() {
+  const auto last = std::remove_if(hot_.begin(), hot_.end(), [](connection* c) {
+    if (std::exchange(c->stirred, false) || !c->stream->settle()) return false;
+    c->hot = false;
+    return true;
+  });
+  hot_.erase(last, hot_.end());
+}
+
+// ---- shards
+// -------------------------------------------------------------------------------------------------------
+
+void directory_server::hear_others() {
+  const auto& table = options_.table;
+  for (const auto& message : table.commons->take_messages(table.shard.index))
+    desk_.hear(message, clock_type::now());
+  deliver();
+}
+
+/// What is still to be written goes along; it has said nothing that we have not answered.
+void directory_server::hand_over(std::uint64_t token) {
+  const auto found = connections_.find(token);
+  loop_->remove(token);
+  const std::shared_ptr<connection> one = std::move(found->second);
+  connections_.erase(found);
+  if (std::exchange(one->hot, false)) hot_.erase(std::find(hot_.begin(), hot_.end(), one.get()));
+  auto* const to = one->wanted;
+  to->loop_->post([to, one] { to->adopt(std::make_unique<connection>(std::move(*one))); });
+}
+
+void directory_server::adopt(std::unique_ptr<connection> one) {
+  auto& c = *one;
+  c.wanted = nullptr;
+  c.session = desk_.open(c.tenant ? c.tenant->name : std::string{});
+  by_session_[c.session] = &c;
+  c.token = loop_->add(c.stream->fd(), EPOLLIN, [this, &c](std::uint32_t events) { on_events(c, events); });
+  c.watched = EPOLLIN;
+  const auto token = c.token;
+  connections_.emplace(token, std::move(one));
+  if (!write(c)) return drop(token);
+  if (c.stream->pending()) heat(c);
+  watch(c);
+}
+
+void directory_server::watch(connection& c) {
+  static_assert(POLLIN == EPOLLIN && POLLOUT == EPOLLOUT);
+  const auto left = unsent(c);
+  const auto wanted = static_cast<short>((left < unsent_max ? POLLIN : 0) | (left > 0 ? POLLOUT : 0));
+  const auto events = static_cast<std::uint32_t>(c.stream->events(wanted));
+  if (std::exchange(c.watched, events) != events) loop_->modify(c.token, events);
+}
+
+void directory_server::deliver() {
+  desk_.deliver([&](const directory_desk::outgoing& what) {
+    const auto found = by_session_.find(what.session);
+    if (found == by_session_.end()) return;
+    auto& c = *found->second;
+    c.out.insert(c.out.end(), what.bytes.begin(), what.bytes.end());
+    // One that cannot be written to any more is dropped by its own events.
+    if (!write(c) || unsent(c) > untold_max) c.stream->shutdown();
+    if (what.urgent) c.stream->wake();
+    watch(c);
+  });
+}
+
+/// Looks at what somebody says first, and leaves it there.
+bool directory_server::hear(connection& c) {
+  std::byte first[2];
+  const auto n = ::recv(c.stream->fd(), first, sizeof(first), MSG_PEEK);
+  if (n <= 0) return true;  // `receive` says what it is
+  c.by = tls_stream::begins(std::span{first}.first(static_cast<std::size_t>(n))) ? way::tls : way::outdated;
+  if (c.by == way::outdated) return true;
+  auto made = tls_stream::server(c.stream, keys_);
+  if (made) c.stream = std::move(*made);
+  return made.has_value();
+}
+
+// One read, then everything that is whole is answered: what a client sends without waiting is one batch here.
+bool directory_server::read(connection& c) {
+  if (c.by == way::unheard && !hear(c)) return false;
+  const auto got = c.stream->receive(chunk_);
+  if (got.at != link_stream::state::ok) return got.at == link_stream::state::again;
+  const std::span fresh{chunk_.data(), got.bytes};
+  auto left = std::span<const std::byte>{fresh};
+  const bool joined = !c.in.empty();
+  if (joined) {
+    c.in.insert(c.in.end(), fresh.begin(), fresh.end());
+    left = c.in;
+  }
+  while (!c.ended && !c.wanted && !left.empty()) {
+    const auto before = left.size();
+    if (!take(c, left)) return false;
+    if (left.size() == before) break;
+  }
+  if (joined) c.in.erase(c.in.begin(), c.in.end() - static_cast<std::ptrdiff_t>(left.size()));
+  else c.in.assign(left.begin(), left.end());
+  return true;
+}
+
+/// A client of an older version knows how to say that ours is another one.
+bool directory_server::turn_away(connection& c, std::span<const std::byte>& left) {
+  if (left.size() < store_wire::header_bytes) return true;
+  const auto header = store_wire::parse_header(left.first<store_wire::header_bytes>());
+  if (!header || header->what != store_wire::op::hello) return false;
+  if (left.size() < store_wire::header_bytes + header->payload_bytes) return true;
+  left = {};
+  c.ended = true;
+  store_wire::frame out{c.out, header->number, store_wire::op::hello};
+  out->put(store_wire::version);
+  return true;
+}
+
+/// Takes one message off the front of `left`, if it is whole.
+bool directory_server::take(connection& c, std::span<const std::byte>& left) {
+  if (c.session == 0) {
+    if (c.proved) return turn_away(c, left);
+    const auto want = c.shake.want();
+    if (left.size() < want) return true;
+    const auto message = left.first(want);
+    left = left.subspan(want);
+    return shake(c, message);
+  }
+  if (left.size() < store_wire::header_bytes) return true;
+  const auto header = store_wire::parse_header(left.first<store_wire::header_bytes>());
+  if (!header) return false;
+  if (left.size() < store_wire::header_bytes + header->payload_bytes) return true;
+  const auto payload = left.subspan(store_wire::header_bytes, header->payload_bytes);
+  left = left.subspan(store_wire::header_bytes + header->payload_bytes);
+  if (header->what == store_wire::op::ring)
+    return payload.empty() && left.empty() && share(c, header->number);
+  const auto begin = clock_type::now();
+  const bool understood = desk_.answer(c.session, *header, payload, begin, c.out);
+  desk_.worked(header->what, clock_type::now() - begin);
+  return understood;
+}
+
+/// Somebody proves that he knows a secret, without a word of which one: so each is tried, the cluster's
+/// first.
+result<handshake::step> directory_server::feed(connection& c, std::span<const std::byte> message) const {
+  auto step = c.shake.feed(message);
+  if (c.opening.empty()) c.opening.assign(message.begin(), message.end());
+  else if (!step && !c.shake.peer().node) {
+    for (const auto& t : options_.tenants) {
+      auto other = handshake::acceptor(t.key, c.nonce, directory_identity);
+      if (!other.feed(c.opening)) continue;
+      step = other.feed(message);
+      if (!step) continue;
+      c.shake = std::move(other);
+      c.tenant = &t;
+      break;
+    }
+  }
+  return step;
+}
+
+bool directory_server::shake(connection& c, std::span<const std::byte> message) {
+  auto step = feed(c, message);
+  if (!step) return false;
+  if (step->at == handshake::progress::identified && c.by == way::outdated) {
+    step = c.shake.admit();
+    c.proved = true;
+  } else if (step->at == handshake::progress::identified) {
+    // Nobody passes on another's proof under a key of his own.
+    const auto key = c.tenant ? static_cast<std::size_t>(c.tenant - options_.tenants.data()) + 1 : 0;
+    if (c.by == way::tls && static_cast<const tls_stream&>(*c.stream).known_key() != key) return false;
+    const auto& peer = c.shake.peer();
+    const auto shard = peer.wanted_node == store_wire::directory_node ? peer.wanted_incarnation : shards_max;
+    if (shard < options_.shards.size()) c.wanted = options_.shards[shard];
+    const bool ours = shard == 0;
+    step = ours || c.wanted ? c.shake.admit() : c.shake.refuse(ec::incompatible);
+    if (ours) by_session_[c.session = desk_.open(c.tenant ? c.tenant->name : std::string{})] = &c;
+    c.ended = !ours && !c.wanted;
+  }
+  c.out.insert(c.out.end(), step->answer.begin(), step->answer.end());
+  return true;
+}
+
+bool directory_server::write(connection& c) {
+  while (c.sent < c.out.size()) {
+    const auto sent = c.stream->send(std::span{c.out}.subspan(c.sent));
+    if (sent.at != link_stream::state::ok) return sent.at == link_stream::state::again;
+    c.sent += sent.bytes;
+  }
+  c.out.clear();
+  c.sent = 0;
+  return true;
+}
+
+void directory_server::drop(std::uint64_t token) {
+  const auto found = connections_.find(token);
+  if (found == connections_.end()) return;
+  loop_->remove(token);
+  if (found->second->session != 0) {
+    by_session_.erase(found->second->session);
+    desk_.close(found->second->session, clock_type::now());
+  }
+  if (found->second->hot) hot_.erase(std::find(hot_.begin(), hot_.end(), found->second.get()));
+  connections_.erase(found);
+}
+
+bool directory_server::tick() {
+  const auto now = clock_type::now();
+  desk_.tick(now);
+  std::vector<std::uint64_t> late;
+  for (const auto& [token, c] : connections_)
+    if (c->session == 0 && now - c->since > options_.greeting) late.push_back(token);
+  for (const auto token : late) drop(token);
+  deliver();
+  cool();
+  return true;
+}
+
+}  // namespace mooncaf

@@ -1,0 +1,136 @@
+#pragma once
+// The directory of objects at a TCP port: one thread that owns the desk, reads what came, answers it all,
+// writes once.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/wire/gate_wire.hpp"
+#include "transport/net/event_loop.hpp"
+#include "transport/net/handshake.hpp"
+#include "transport/net/link_stream.hpp"
+#include "transport/net/socket.hpp"
+#include "transport/net/tls_stream.hpp"
+
+namespace mooncaf {
+
+/// Somebody who sees and takes only his part of the store.
+struct store_tenant {
+  std::string name;  ///< see `is_tenant_name`
+  std::string key;   ///< what its clients prove that they know
+  tenant_limit limit;
+};
+
+class directory_server;
+
+struct directory_server_options {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  ///< 0: any free one
+  std::string secret;      ///< lenders, and clients that are no tenant's, prove that they know it
+  std::vector<store_tenant> tenants;
+  object_table_options table;
+  duration greeting = std::chrono::seconds(5);     ///< who has not proved himself by then is shown out
+  duration lost_after = std::chrono::seconds(10);  ///< the kernel gives up a client that does not answer
+  /// For so long it waits for the first segment that an earlier directory knew, and five times as long for
+  /// the others. Questions about objects wait with it.
+  duration recovery = std::chrono::seconds(1);
+  /// Folder for what the next directory has to know of SSDs (`disk_notes`); empty: what they hold is of no
+  /// use to it.
+  std::string state_folder;
+  /// Of a directory in several shards, by their number; null for this one. The first listens for all, and
+  /// hands over who wants another; those end after it.
+  std::vector<directory_server*> shards = {};
+};
+
+/// @thread  The desk lives on the loop's thread; the functions here may be called from any.
+class directory_server : private loop_poller {
+ public:
+  /// @error `ec::invalid_argument` for a host that has no address, `ec::io_error` if it cannot listen.
+  static result<std::unique_ptr<directory_server>> start(directory_server_options options);
+  ~directory_server() override;  ///< drops all connections
+
+  std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  /// How it comes. Over TCP that is seen by its first bytes: all speak TLS but clients of versions before
+  /// `store_wire::version` 17, who hear in their own way that they are too old, and no more.
+  enum class way : std::uint8_t { near, unheard, tls, outdated };
+  struct connection {
+    std::unique_ptr<link_stream> stream;
+    std::uint64_t token = 0;
+    handshake::nonce nonce;
+    handshake shake;
+    std::vector<std::byte> opening;  ///< what the other side said first
+    const store_tenant* tenant = nullptr;
+    time_point since{};
+    std::uint64_t session = 0;  ///< zero until the other side has proved itself
+    std::vector<std::byte> in, out;
+    std::size_t sent = 0;       ///< of `out`
+    std::uint32_t watched = 0;  ///< what the loop waits for
+    bool ended = false;
+    bool proved = false;                 ///< outdated, and knows a secret
+    way by = way::near;                  ///< near: of a process of this host
+    bool ring = false;                   ///< its stream is one
+    bool hot = false;                    ///< in `hot_`
+    bool stirred = false;                ///< since the last tick
+    directory_server* wanted = nullptr;  ///< another shard, for which it has proved itself
+  };
+  directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
+      : options_(std::move(options)),
+        keys_(keys_of(options_)),
+        desk_(options_.table,
+              {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
+              std::move(notes),
+              [secret = options_.secret, of = options_.table.first_ticket](const std::string& tenant) {
+                return gate_wire::gate_key(secret, {of, tenant});
+              }) {}
+
+  void open_near_door(const socket_address& at);
+  void accept_all(int listener, bool near);
+  void on_events(connection& c, std::uint32_t events);
+  void serve(connection& c, bool came);
+  void lose(const connection& c);
+  bool hear(connection& c);
+  static bool turn_away(connection& c, std::span<const std::byte>& left);
+  static std::size_t unsent(const connection& c) { return c.out.size() - c.sent; }
+  void hear_others();
+  void hand_over(std::uint64_t token);
+  void adopt(std::unique_ptr<connection> one);
+  bool read(connection& c);
+  bool take(connection& c, std::span<const std::byte>& left);
+  result<handshake::step> feed(connection& c, std::span<const std::byte> message) const;
+  bool shake(connection& c, std::span<const std::byte> message);
+  bool write(connection& c);
+  void drop(std::uint64_t token);
+  void deliver();
+  void watch(connection& c);
+  bool share(connection& c, std::uint64_t number);
+  void heat(connection& c);
+  void cool();
+  bool tick();
+  bool poll() override;
+  void arm() override;
+  void disarm() override;
+
+  static tls_stream::keyring keys_of(const directory_server_options& o);
+
+  directory_server_options options_;
+  tls_stream::keyring keys_;  ///< the cluster's, then those of the tenants in their order
+  directory_desk desk_;
+  unique_fd listener_, near_;
+  std::uint16_t port_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
+  std::unordered_map<std::uint64_t, connection*> by_session_;
+  std::vector<connection*> hot_;  ///< are looked at before they say that something has come
+  std::vector<std::byte> chunk_ = std::vector<std::byte>(256 * KiB);
+  std::unique_ptr<event_loop> loop_;  // last: its thread uses the others
+};
+
+}  // namespace mooncaf

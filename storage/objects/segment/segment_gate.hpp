@@ -1,0 +1,74 @@
+#pragma once
+// Where a tenant's clients read and write their objects in a segment. They never get the memory itself, in
+// which other tenants' objects lie, nor the secret that opens it. And where clients of other hosts have a
+// whole object looked at of which they read a part.
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/segment/shared_ledger.hpp"
+#include "storage/objects/wire/gate_wire.hpp"
+#include "transport/net/event_loop.hpp"
+
+namespace mooncaf {
+
+/// One thread for each connection. One tenant may have all of them as long as nobody else comes; who comes
+/// then takes the place of a connection of whoever has most, until both have as many. Of those who have not
+/// said yet who they are, the one that has taken longest makes way.
+/// @thread  construction and destruction only
+class segment_gate {
+ public:
+  /// @param store_key  derives what tenants prove that they know. @param port  0: any free one.
+  /// @param ledger  must outlive the gate. @error those of `listen_tcp`
+  static result<std::unique_ptr<segment_gate>> open(std::string store_key, const std::string& host,
+                                                    std::uint16_t port, shared_ledger& ledger);
+  static constexpr std::size_t visits_max = 128;
+  ~segment_gate();
+  std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  struct visit {
+    unique_fd fd;
+    std::atomic<bool> over{false};
+    std::thread thread;
+    std::vector<std::byte> chunk;                   ///< the thread's own
+    std::span<std::byte> step(std::uint64_t left);  ///< @returns memory for the next of so many bytes
+    // guarded by `visits_mutex_`
+    std::string tenant;    ///< empty: has not said yet
+    bool asks = false;     ///< between a question and the end of its answer
+    bool leaving = false;  ///< its place is another's
+  };
+  segment_gate(std::string store_key, shared_ledger& ledger)
+      : store_key_(std::move(store_key)), ledger_(ledger) {}
+  void accept_all();
+  void serve(visit& v);
+  bool admit(visit& v, const std::string& tenant);
+  bool set_asking(visit& v, bool asks);
+  void turn_out_slowest();
+  result<gate_wire::greeting> greet(int fd);
+  bool answer(visit& v, const std::string& tenant, const gate_wire::request& r);
+  /// @param known  their checksum, if it is
+  bool send_as_it_lies(int fd, std::span<const std::byte> bytes, std::optional<std::uint64_t> known);
+  bool read(visit& v, const std::string& tenant, const gate_wire::request& r);
+  bool write(visit& v, const std::string& tenant, const gate_wire::request& r);
+
+  const std::string store_key_;
+  shared_ledger& ledger_;
+  unique_fd listener_;
+  std::uint16_t port_ = 0;
+  std::mutex visits_mutex_;
+  std::list<visit> visits_;  // the list itself: loop's thread changes it, under the mutex
+  std::unique_ptr<event_loop> loop_;
+};
+
+}  // namespace mooncaf

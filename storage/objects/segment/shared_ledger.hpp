@@ -1,0 +1,96 @@
+#pragma once
+// A segment and the ledger of what lies in it, for the thread that hears the directory and those that let
+// tenants in.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "storage/objects/segment/segment_ledger.hpp"
+
+namespace mooncaf {
+
+/// Tenants reach bytes by place; whose they are the ledger says, which hears of it from the directory. A
+/// place of which it has not heard yet is waited for, since the client may be faster than the journal.
+/// @thread  All functions may be called from any thread.
+class shared_ledger {
+ public:
+  explicit shared_ledger(std::span<std::byte> memory) : memory_(memory) {}
+
+  /// Calls `f` with the ledger, alone; those who wait for a place look again.
+  template <class F>
+  auto with(F&& f) {
+    std::lock_guard lock{mutex_};
+    changed_.notify_all();
+    return std::forward<F>(f)(ledger_);
+  }
+
+  /// Bytes of one of the tenant's objects, to be copied in steps.
+  struct reading {
+    store_code code = store_code::not_found;
+    std::string_view tenant;
+    std::uint64_t ticket = 0, offset = 0, bytes = 0;
+    std::uint64_t object_offset = 0, object_bytes = 0;       ///< what of the object lies here in one piece
+    std::shared_ptr<const std::vector<std::uint64_t>> sums;  ///< of its pieces; null: held against nothing
+    std::optional<std::uint64_t> checksum;                   ///< xxh3-64 of what is read, where that is known
+  };
+  /// Where all of a published object lies here it is held against its checksum, unless it was before: from
+  /// then on each piece is held against what it was then, so a part costs what the part does. Of one that is
+  /// not published yet, what its writer has not written is zero.
+  /// @param tenant  must outlive the reading; `gate_wire::everyone` reads what is published and known here
+  /// now, held against nothing: he knows the objects' checksums, and could have read it without us.
+  /// @error not_found for what is not the tenant's, checksum_mismatch
+  reading begin_read(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
+  /// Copies some of it. @param at  in what is read. @error not_found if another has the place by now,
+  /// checksum_mismatch; then `into` holds what nobody may see.
+  store_code read(const reading& r, std::uint64_t at, std::span<std::byte> into);
+  /// Where they lie, for `everyone`: what comes of bytes that change meanwhile he can tell.
+  std::span<const std::byte> bytes_of(const reading& r) const { return memory_.subspan(r.offset, r.bytes); }
+
+  /// Looks at all bytes of a published object, which lie here in one piece; at a tenant's once, since what he
+  /// reads of it is held against that look. @param tenant  whose it is, or `gate_wire::everyone`.
+  /// @param checksum  xxh3-64 of what lies there.
+  /// @error not_found for what is not the tenant's, is not published, or is a part of an object
+  store_code look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until,
+                  std::uint64_t& checksum);
+
+  /// A part of an object of the tenant's that is being written.
+  struct writing {
+    store_code code = store_code::not_found;
+    std::uint64_t ticket = 0, offset = 0, bytes = 0;
+    bool whole = false;  ///< all of the object's bytes here
+  };
+  /// Clears what of the object no earlier write has touched, unless this one covers all of it.
+  writing begin_write(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
+  /// @param at  in the part. @returns false if the object is not being written any more.
+  bool write(const writing& w, std::uint64_t at, std::span<const std::byte> bytes);
+  /// All of it was written.
+  void end(const writing& w);
+
+ private:
+  segment_ledger::tenant_part* wait_for(std::unique_lock<std::mutex>& lock, std::string_view tenant,
+                                        std::uint64_t offset, std::uint64_t bytes, bool to_write,
+                                        time_point until);
+  segment_ledger::tenant_part* part_of(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes);
+  bool still_there(const reading& r);
+  segment_ledger::tenant_part* still(const writing& w);
+  struct looked {
+    std::uint64_t whole = 0;
+    std::shared_ptr<const std::vector<std::uint64_t>> pieces;
+  };
+  looked look_through(std::unique_lock<std::mutex>& lock, const segment_ledger::tenant_part& part);
+
+  std::span<std::byte> memory_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  segment_ledger ledger_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,34 @@
+#pragma once
+// Who is told what becomes of memory and SSDs that are lent.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/base/units.hpp"
+#include "storage/objects/terms/object_terms.hpp"
+
+namespace mooncaf {
+
+/// Hears what becomes of the memory of segments, in the order in which it happens. Called within the table's
+/// functions.
+class object_journal {
+ public:
+  virtual ~object_journal() = default;
+  virtual void reserved(std::uint32_t segment, const segment_record& record) = 0;
+  virtual void published(std::uint32_t segment, const segment_record& record, std::string_view key,
+                         std::string_view group) = 0;
+  /// @param offset  of the memory, which the ticket had. @param rests  for so long nobody else gets it.
+  virtual void freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset, duration rests) = 0;
+  /// An SSD is to forget an object.
+  virtual void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) = 0;
+  /// What was known of the key counts no more: it was removed, or has another value.
+  virtual void changed(std::string_view key) = 0;
+  /// The lender of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
+  /// says how it went.
+  virtual void save(std::uint32_t to, const segment_record& record, std::string_view key,
+                    std::string_view group, std::span<const replica_place> from) = 0;
+  virtual void load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) = 0;
+};
+
+}  // namespace mooncaf

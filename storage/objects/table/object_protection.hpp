@@ -1,0 +1,73 @@
+#pragma once
+// What keeps an object for a time, and what ends it: leases, pins, times to live.
+
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include "runtime/base/units.hpp"
+
+namespace mooncaf {
+
+struct stored_object;
+
+/// Says when each of them ends; what then becomes of the object is the caller's.
+///
+/// Invariant: objects with a lease hang in one list, in the order in which their leases end, because all leases
+/// are of one length and time never goes back. A lease that has ended protects until `lease_ended` has said so.
+/// @thread  not synchronised.  @cost of a lease O(1), of a pin or a time to live O(log n)
+class object_protection {
+ public:
+  /// What it keeps of an object.
+  class slot {
+   public:
+    bool leased() const noexcept { return leased_; }
+    time_point lease_end() const noexcept { return lease_end_; }
+    bool hard() const noexcept { return hard_; }  ///< leaves only by `remove` with force
+    time_point soft_end() const noexcept { return soft_end_; }
+    time_point ttl_end() const noexcept { return ttl_end_; }
+    bool expired(time_point now) const noexcept { return ttl_end_ <= now; }
+    bool has_ttl() const noexcept { return ttl_end_ != time_point::max(); }
+
+   private:
+    friend class object_protection;
+    time_point lease_end_{}, soft_end_{}, ttl_end_ = time_point::max();
+    bool hard_ = false, leased_ = false;
+    stored_object *older_ = nullptr, *newer_ = nullptr;  ///< leases
+  };
+
+  // ---- leases
+  /// @param until  not before the end of any other lease.
+  void lease(stored_object& o, time_point until);
+  void unlease(stored_object& o);
+  /// Without a lease of its own: an earlier directory's, or one that is cut short.
+  void set_lease_end(stored_object& o, time_point end);
+  /// An object whose lease has ended, and does not hang in the list any more. Null: none.
+  stored_object* lease_ended(time_point now);
+  stored_object* oldest_lease() const noexcept { return oldest_; }
+  static stored_object* next_lease(const stored_object& o);
+
+  // ---- pins and times to live
+  /// @param ttl  zero: no limit.
+  static void pin(stored_object& o, bool hard, time_point soft_end, duration ttl, time_point now);
+  /// The same pins and time to live as another value, or place, of it.
+  static void pin_like(stored_object& o, const stored_object& other);
+  /// It is published: its time to live and its soft pin end when they are to.
+  void watch(stored_object& o, time_point now);
+  void forget(stored_object& o);  ///< with its lease
+  /// An object whose soft pin has ended; each once. Null: none.
+  stored_object* soft_pin_ended(time_point now);
+  /// An object whose time to live has ended, for as long as it is watched. Null: none.
+  stored_object* expired(time_point now) const;
+
+  std::size_t leases() const noexcept { return leases_; }
+  /// Walks the list. For tests.
+  bool consistent() const;
+
+ private:
+  stored_object *oldest_ = nullptr, *newest_ = nullptr;
+  std::size_t leases_ = 0;
+  std::set<std::pair<time_point, stored_object*>> by_ttl_, by_soft_end_;
+};
+
+}  // namespace mooncaf

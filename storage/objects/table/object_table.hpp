@@ -1,0 +1,194 @@
+#pragma once
+// Which objects there are, where their bytes lie, and which of them give way: the whole mind of the object
+// store, made of parts that each own what they decide by.
+//
+//   object_table ── what the directory asks; holds the parts, and nothing of an object
+//     object_puts       reserve ► publish: how an object comes to be
+//     object_reading    looks, leases, loads from SSD
+//     object_recovery   what segments and SSDs bring along     owns: stripes that wait for others
+//     room_maker        which objects make way, and when
+//     object_saving     what goes to SSD, and room there
+//     object_life       what becomes of one object, in every book that knows of it
+//     ─────────────────────────────────────────────────────── each of these uses those below it
+//     object_books, which own the data:
+//       object_index       the one map of objects; an object is a `stored_object`: what it is, where it lies,
+//                          and a slot for each book, which no other book can read
+//       tenant_quotas      who takes up how much, and may; what the other shards count; events
+//       segment_space      segments of memory: free, taken, resting, withheld     segment_placement  the choice of them
+//       disk_space         SSDs: what lies there, in which order it leaves        lone_parts whose others are away
+//       disk_work          what is being saved and loaded
+//       object_protection  leases, pins, times to live                            object_groups  leased together
+//       object_order       what goes next: eviction_order, chains                 object_warmth  reads
+//       object_writers     tickets of what is being written
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+#include "storage/memory_boundary.hpp"
+#include "storage/objects/table/object_books.hpp"
+#include "storage/objects/table/object_journal.hpp"
+#include "storage/objects/table/object_life.hpp"
+#include "storage/objects/table/object_puts.hpp"
+#include "storage/objects/table/object_reading.hpp"
+#include "storage/objects/table/object_recovery.hpp"
+#include "storage/objects/table/object_saving.hpp"
+#include "storage/objects/table/object_table_options.hpp"
+#include "storage/objects/table/room_maker.hpp"
+#include "storage/objects/terms/object_terms.hpp"
+
+namespace mooncaf {
+
+/// @thread  Not synchronised: one thread owns it. Time comes in and never goes back.
+class object_table {
+ public:
+  using session_id = object_writers::session_id;
+  static constexpr std::size_t key_bytes_max = object_puts::key_bytes_max;
+  static constexpr std::uint32_t replicas_max = object_puts::replicas_max;
+  static constexpr std::uint32_t stripes_max = segment_placement::stripes_max;
+  static constexpr std::uint64_t stripe_bytes_min = segment_placement::stripe_bytes_min;
+
+  /// @param journal  may be null; must outlive the table.
+  explicit object_table(object_table_options options, object_journal* journal = nullptr);
+
+  /// Memory to place objects in. @returns its id, never used twice, or zero if the name is taken.
+  /// @param host  see host_place.hpp: what segments have in common of it one accident takes away together.
+  std::uint32_t mount(std::string name, std::string host, std::uint64_t bytes);
+  /// The same for memory that an earlier directory gave this number. What lies in it comes by `recover`;
+  /// not before the first `reserve`. @returns false if number or name are taken.
+  bool remount(std::uint32_t id, std::string name, std::string host, std::uint64_t bytes);
+  /// In the order of their offsets. Of two values of a key the later one stays, the other is freed.
+  /// @returns false for one that lies over another or outside, or contradicts its replica.
+  bool recover(std::uint32_t segment, segment_record&& record, time_point now);
+  /// The SSD of the process that lends `beside`, a segment of memory; nothing is saved there before
+  /// `disk_open`. @returns its id, or zero if the name is taken or `beside` not there, or has one.
+  std::uint32_t mount_disk(std::string name, std::string host, std::uint64_t bytes, std::uint32_t beside,
+                           const disk_policy& policy);
+  /// An object that was found on the SSD, or a part of one: that is seen when all others have come.
+  /// @param stale  somebody removed or replaced it while the SSD was away. @returns false if it is to be
+  /// erased there: it is stale, or there is a later one, or no room.
+  bool recover_on_disk(std::uint32_t disk, segment_record&& record, bool stale, time_point now);
+  void disk_open(std::uint32_t disk);
+  bool segment_gone(std::uint32_t id) const;
+  /// What the lender did of `save` and `load`. Unknown ones are ignored: the object is gone meanwhile.
+  void disk_done(std::uint32_t disk, std::uint64_t ticket, bool good, time_point now);
+  /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
+  /// made, not_found, no_space.
+  store_code load(std::string_view key, time_point now);
+  /// A lease on what is in memory. What was loaded and not found since may lose it to another load: its
+  /// reader has to look whether what he read is right, and else ask again.
+  void hold(std::string_view key, time_point now);
+  /// All has come that will: stripes of which others are missing are given up.
+  void end_recovery(time_point now);
+  /// The memory is gone, and with it all objects that have no whole replica elsewhere. @cost O(objects)
+  void unmount(std::uint32_t segment, time_point now);
+  /// @param owner  whose bytes are counted as taken; zero: everybody's.
+  std::vector<segment_view> segments(std::uint32_t owner = 0) const;
+  /// Whether objects are placed in the segment. @returns false if there is none of this name.
+  bool drain(std::string_view name, bool draining);
+
+  /// Sees to it that no object lies in so much of the segment, as far as it can now: free runs are taken, and
+  /// objects of the segment leave by the usual order (`room_maker`). What is withheld beyond it is
+  /// given back. Nothing of it is given to an object before it is given back. Not before all is recovered.
+  /// @param bytes  in whole pages of 4 KiB. @returns what there is of it, and the order's state; nothing for
+  /// an SSD, or where there is no such segment. The watermarks are of what is not withheld.
+  std::optional<boundary_report> withhold(std::uint32_t segment, std::uint64_t bytes, time_point now);
+  /// What was withheld since the last call, and is still: whole pages, whose bytes nobody wants any more.
+  std::vector<withheld_run> take_withheld(std::uint32_t segment);
+
+  /// Room for an object that `publish` will show. Evicts where there is no room.
+  /// @param host  of the writer; segments there are taken first, then the nearest.
+  /// @param ties  what replaces an object and names no group stays in that one's; it keeps its place in its
+  /// chain, and a parent that is not there, or is being written for longer than this one, is none.
+  /// @param size  ignored for a move.
+  /// @error invalid_key, invalid_parameters (no bytes; what only a move may ask for), already_exists (written
+  /// or being written; with `policy.replace` or `policy.move` only the latter), no_space, not_found (nothing
+  /// to move), quota_exceeded: a tenant's own objects make way before that. Copies beyond the first are not
+  /// made where they would not fit into the quota; what is moved does not count against it. busy: what makes
+  /// way is being saved to SSD; ask again.
+  reservation reserve(session_id writer, std::string_view key, std::uint64_t size, const put_policy& policy,
+                      std::string_view host, time_point now, const object_ties& ties = {});
+  /// Room for an object whose key its writer says when the bytes are there. For the asking
+  /// only: a small part of what is free, where nobody has to make way. Ends by itself after
+  /// `options.ahead_for`. @error no_space
+  reservation reserve_ahead(session_id writer, std::uint64_t size, const put_policy& policy,
+                            std::string_view host, time_point now);
+  /// Gives such room a key; `publish` is next. @error not_found if there is none, or it is better not used
+  /// any more; invalid_key, already_exists: the room stays.
+  store_code name(session_id writer, std::uint64_t ticket, std::string_view key, time_point now);
+  /// The bytes are in every place. What the object replaces is gone; who reads it may do so until its lease
+  /// ends. @error not_found if the ticket is not the writer's, or has ended, or what was to be moved is gone,
+  /// or was something else.
+  store_code publish(session_id writer, std::uint64_t ticket, std::uint64_t checksum, time_point now);
+  /// The put is given up by a writer that writes no more: its bytes are free at once.
+  store_code revoke(session_id writer, std::uint64_t ticket, time_point now);
+  /// The writer is gone; its reservations end, and their bytes go into quarantine.
+  void end_session(session_id writer, time_point now);
+
+  /// Where the bytes are; grants a lease. @error not_found
+  object_view find(std::string_view key, time_point now);
+  /// Grants a lease. @cost O(1)
+  bool exists(std::string_view key, time_point now);
+  /// The same without a lease, and not counted as use. @error not_found
+  object_view look(std::string_view key, time_point now);
+
+  /// @param force  although somebody may be reading it, or it is pinned hard. Its bytes stay as they are
+  /// until the lease has ended. @error not_found, replica_not_ready, has_lease
+  store_code remove(std::string_view key, bool force, time_point now);
+  /// Removes every published object that `matches` says yes to and `remove` would. @returns how many.
+  /// @cost O(objects)
+  std::uint64_t remove_if(const std::function<bool(std::string_view)>& matches, bool force, time_point now);
+  /// Calls `visit` for every published object until it returns false. @cost O(objects)
+  /// @param visit  told how many replicas there are, and how many of them on SSD.
+  /// @param in  name of a segment: those alone that lie in it; empty: all.
+  void for_each(const std::function<bool(std::string_view, std::uint64_t size, std::size_t replicas,
+                                         std::size_t disks)>& visit,
+                std::string_view in, time_point now) const;
+
+  /// Keys of objects that are read so often that they should have another replica, each once.
+  std::vector<std::string> take_hot();
+  /// Gives up the replica of which a part lies in the segment, if it is not the last.
+  bool drop_replica(std::string_view key, std::uint32_t segment, time_point now);
+
+  /// The objects that are read most, the hottest first; `hottest_objects_max` at most. Of more that are read about
+  /// equally often some are missing, and what nobody has read lately is forgotten.
+  std::vector<hot_object> hottest(time_point now);
+
+  /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
+  void tick(time_point now);
+
+  /// What another shard says. @pre there are others
+  void hear(const shard_message& message, time_point now);
+  /// Lets the other shards know what of quotas is free again. To be called after some of the functions above.
+  void tell_others();
+
+  object_counts counts() const;
+  /// A tenant's number, by which it is counted: from one on, in the order in which they came up. Zero:
+  /// nobody's in particular.
+  std::uint32_t owner(std::string_view tenant);
+  std::size_t tenants() const noexcept { return books_.quotas.size() - 1; }
+  tenant_view tenant(std::uint32_t owner) const;
+  object_counts counts_of(std::uint32_t owner) const { return tenant(owner).counts; }
+  /// Recounts everything. For tests. @cost O(objects)
+  bool consistent() const;
+
+ private:
+  bool is_mounted(std::string_view name) const;
+  void say_lent();
+  object_view view_of(const stored_object& o) const;
+
+  object_books books_;
+  object_life life_;
+  object_saving saving_;
+  room_maker rooms_;
+  object_reading reading_;
+  object_puts puts_;
+  object_recovery recovery_;
+  std::uint32_t next_segment_ = 1;
+};
+
+}  // namespace mooncaf

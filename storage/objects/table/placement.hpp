@@ -1,0 +1,64 @@
+#pragma once
+// Which segments an object's bytes go to.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+#include "storage/objects/table/segment_space.hpp"
+#include "storage/objects/terms/object_terms.hpp"
+
+namespace mooncaf {
+
+/// What a replica is placed by.
+struct placement_wish {
+  const put_policy& policy;
+  std::string_view host;                   ///< of the writer
+  const std::vector<memory_part>& others;  ///< replicas that this one is to lie apart from
+  time_point now;
+};
+
+/// Finds room that is free; nobody makes way for it. What it finds is allocated and not taken.
+///
+/// The first replica lies near its writer, the others as far as can be from those before, each on segments of
+/// its own. Among segments that are equally near, of two drawn at random the better (`segment_space::suits`):
+/// a new segment gets more than its part, but never everything.
+/// @thread  not synchronised.
+class segment_placement {
+ public:
+  /// Of a replica for which no segment has a run that is long enough. None but the last is shorter than
+  /// `stripe_bytes_min`.
+  static constexpr std::uint32_t stripes_max = 64;
+  static constexpr std::uint64_t stripe_bytes_min = 64 * KiB;
+
+  /// @param space  must outlive this.
+  segment_placement(segment_space& space, std::uint64_t seed) : space_(space), random_(seed) {}
+
+  /// One replica, in one part if any segment has room for it. @returns nothing where there is none.
+  std::vector<memory_part> place(std::uint64_t size, const placement_wish& where);
+  /// The same in this segment, whatever it is.
+  std::vector<memory_part> place_in(std::uint32_t segment, std::uint64_t size);
+  /// @returns less than `below`, from the one sequence that all choices come from.
+  std::uint64_t draw(std::uint64_t below);
+
+ private:
+  bool fits_beside(std::uint32_t id, const placement_wish& where, bool other_host) const;
+  std::vector<std::uint32_t> segments_for(const placement_wish& where, bool other_host,
+                                          std::string_view host) const;
+  std::optional<memory_part> place_among(std::uint64_t size, std::vector<std::uint32_t> fitting,
+                                         time_point now);
+  std::optional<memory_part> place_in_one(std::uint64_t size, const placement_wish& where);
+  std::vector<memory_part> stripe_among(std::uint64_t size, const std::vector<std::uint32_t>& fitting,
+                                        time_point now);
+  std::vector<memory_part> stripe_in_one(std::uint64_t size, const placement_wish& where, bool other_host,
+                                         std::string_view host);
+  std::vector<memory_part> place_in_stripes(std::uint64_t size, const placement_wish& where);
+
+  segment_space& space_;
+  std::uint64_t random_;
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,66 @@
+#pragma once
+// Where the bytes of one object lie, in memory and on SSD, and what a list of such parts amounts to: replicas,
+// each of which has every byte of the object once.
+//
+//   memory   [ ticket 7, copy 0: whole ]  [ ticket 7, copy 1: stripe at 0 ][ stripe at 64 KiB ]
+//             └─ replica ────────────┘     └─ replica ─────────────────────────────────────┘
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "storage/objects/terms/object_terms.hpp"
+#include "storage/offset_allocator.hpp"
+
+namespace mooncaf {
+
+/// A run of a segment's memory that an object takes up: a replica, or a stripe of one.
+struct memory_part {
+  std::uint32_t segment = 0;
+  offset_allocator::extent extent = {};
+  std::uint64_t bytes = 0;         ///< of the segment
+  std::uint64_t at = 0, size = 0;  ///< of the object
+  std::uint64_t ticket = 0;        ///< under which the segment's holder knows it
+  std::uint32_t copy = 0;          ///< which of the ticket's replicas
+  bool for_readers = false;        ///< of a replica that the store made, because the object is read so often
+  std::uint32_t owner = 0;         ///< the tenant whose quota it counts against
+  /// Whether both are stripes of one replica.
+  bool one_with(const memory_part& other) const { return ticket == other.ticket && copy == other.copy; }
+};
+
+/// What lies on one SSD of a replica: bytes that were one after the other in the memory beside it.
+struct disk_part {
+  std::uint32_t segment = 0;
+  std::uint64_t ticket = 0;        ///< under which the SSD's lender knows it
+  std::uint64_t at = 0, size = 0;  ///< of the object
+  std::uint32_t number = 0;        ///< among its replica's, whose tickets follow each other
+  std::uint64_t replica() const { return ticket - number; }
+};
+
+std::vector<replica_place> places_of(std::span<const memory_part> memory);
+std::size_t replica_count(std::span<const memory_part> memory);
+/// Segment bytes of the parts that count against some tenant's quota.
+std::uint64_t bytes_in_parts(std::span<const memory_part> memory);
+bool lies_in(std::span<const memory_part> memory, std::uint32_t segment);
+/// Without every replica of which a part lies in the segment.
+std::vector<memory_part> without_replicas_in(std::uint32_t segment, std::span<const memory_part> memory);
+/// Whether the parts are replicas of an object of that size, in the order of their bytes, and no two replicas
+/// share a segment.
+bool are_whole_replicas(std::span<const memory_part> memory, std::uint64_t size);
+
+/// Replica by replica.
+std::vector<std::span<const disk_part>> replicas_on_disks(std::span<const disk_part> disks);
+
+/// One part of a replica as it would lie on an SSD, and where it lies in memory.
+struct disk_run {
+  disk_part part;
+  std::span<const memory_part> from;
+};
+/// How each replica that lies beside SSDs alone would lie there: stripes that follow each other in one segment
+/// are one part, since the SSD's lender reaches no other memory. Tickets are zero.
+/// @param ssd_beside  the SSD of a memory segment's lender; zero: it has none.
+std::vector<std::vector<disk_run>> runs_to_save(std::span<const memory_part> memory,
+                                                const std::function<std::uint32_t(std::uint32_t)>& ssd_beside);
+
+}  // namespace mooncaf

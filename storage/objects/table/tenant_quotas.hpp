@@ -1,0 +1,147 @@
+#pragma once
+// What each tenant takes up and may take up, and what became of what it asked for. With several shards a quota
+// is one figure that all of them take from (`shard_commons`), and a shard that finds it used up asks another one
+// to make room.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/objects/table/shard_commons.hpp"
+#include "storage/objects/terms/key_shard.hpp"
+#include "storage/objects/terms/object_terms.hpp"
+
+namespace mooncaf {
+
+/// What there is now of a tenant's, or of everybody's.
+struct tenant_use {
+  std::uint64_t used_bytes = 0;     ///< of memory, what rests and what is being written included
+  std::uint64_t resting_bytes = 0;  ///< of these: no object's any more, and not free yet
+  std::uint64_t moving_bytes = 0;   ///< of these: of copies on their way; the object is still where it was, too
+  std::uint64_t leaving_bytes = 0, leaving = 0;  ///< of objects that leave memory when they are saved
+  std::uint64_t objects = 0, reserved = 0;       ///< published; being written
+  std::uint64_t object_bytes = 0;                ///< of published objects, each counted once
+  std::uint64_t replicas = 0;                    ///< in memory, with those that are being written
+  std::uint64_t on_disk_alone = 0;  ///< published objects; they count against no limit of memory
+  std::uint64_t disk_bytes = 0;     ///< on SSDs, or on their way there
+  friend bool operator==(const tenant_use&, const tenant_use&) = default;
+};
+
+/// Invariant: the use of all is the sum of the tenants' uses, and what the other shards count of this one's
+/// (`told`) is its use once `tell_others` has run.
+/// @thread  not synchronised. A tenant is its number: zero is nobody in particular, who has no limit.
+class tenant_quotas {
+ public:
+  /// @param limits  by name; these tenants get the first numbers, and the shards have their quotas in common.
+  /// @param commons  may be null; must outlive this.
+  tenant_quotas(const std::vector<std::pair<std::string, tenant_limit>>& limits, shard_place shard,
+                shard_commons* commons);
+
+  // ---- who there is
+  /// From one on, in the order in which tenants came up. Zero for the empty name.
+  std::uint32_t number(std::string_view tenant);
+  /// Whose the object is; zero, too, if no tenant of the name ever came up.
+  std::uint32_t number_of(std::string_view key) const;
+  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(tenants_.size()); }
+  const std::string& name(std::uint32_t owner) const { return tenants_[owner].name; }
+  const tenant_limit& limit(std::uint32_t owner) const { return tenants_[owner].limit; }
+  /// @param total_bytes, disk_total_bytes  what this shard has; where a quota is common, all that all have.
+  tenant_view view(std::uint32_t owner, std::uint64_t total_bytes, std::uint64_t disk_total_bytes) const;
+
+  // ---- what they take up, and what became of it
+  void more(std::uint32_t owner, std::uint64_t tenant_use::*what, std::uint64_t n = 1) {
+    if (commons_) touch(owner);
+    all_.*what += n;
+    tenants_[owner].is.*what += n;
+  }
+  void less(std::uint32_t owner, std::uint64_t tenant_use::*what, std::uint64_t n = 1) {
+    more(owner, what, std::uint64_t{0} - n);
+  }
+  const tenant_use& use(std::uint32_t owner) const { return tenants_[owner].is; }
+  const tenant_use& use() const noexcept { return all_; }
+  void count(std::uint32_t owner, std::uint64_t object_counts::*event, std::uint64_t n = 1);
+  /// Of nobody's in particular.
+  void count(std::uint64_t object_counts::*event, std::uint64_t n) { seen_.*event += n; }
+  /// Events so far, and what there is.
+  object_counts counts() const { return with(seen_, all_); }
+
+  // ---- what they may
+  quota_use own_use(std::uint32_t owner) const;     ///< what of this shard's counts
+  quota_use use_of_all(std::uint32_t owner) const;  ///< with the other shards'
+  /// Takes it of the quota until it is used, or `tell` says that it was not. @returns whether it was there.
+  bool claim(std::uint32_t owner, const quota_use& room);
+  /// @param claimed  before, and not used yet.
+  bool claim_more(std::uint32_t owner, const quota_use& room, const quota_use& claimed);
+  /// @param leaving_bytes  of what is there, and is not counted; `leaving` objects.
+  bool fits(std::uint32_t owner, const quota_use& room, std::uint64_t leaving_bytes,
+            std::uint64_t leaving) const;
+  /// Whether this shard is to make objects leave memory (SSDs), because there are more than the quota allows:
+  /// where it is common, and this one has more than its even part.
+  bool is_over(std::uint32_t owner);
+  bool is_over_on_disks(std::uint32_t owner);
+
+  // ---- other shards
+  /// The others hear what of this one's has changed …
+  void tell_others();
+  void tell(std::uint32_t owner);  ///< … of one tenant's, now
+  void say_lent(std::uint64_t memory_bytes, std::uint64_t disk_bytes);
+  /// The tenants that have little of their quota left: what they use least is worth comparing.
+  bool is_bounded(std::uint32_t owner) const { return commons_ && commons_->bounds(owner); }
+  bool is_nearly_full(std::uint32_t owner) const;
+  /// @param at  when what would go first of the tenant's here was used last, or `shard_commons::never`.
+  void say_coldest(std::uint32_t owner, std::int64_t at);
+  /// Whether another shard has something of the tenant's that nobody has used for twice as long as what would
+  /// go here, but for at least `one_use`; none while one of them is being asked.
+  bool has_colder_elsewhere(std::uint32_t owner, std::int64_t here, duration one_use, time_point now) const;
+  bool asks_for_memory(std::uint32_t owner) const { return tenants_[owner].to_memory.pending; }
+  bool asks_for_disk(std::uint32_t owner) const { return tenants_[owner].to_disk.pending; }
+  /// @returns whether room is being made elsewhere; what asks for it is to ask again.
+  bool ask_others(std::uint32_t owner, const quota_use& room, bool lossy, time_point now);
+  void hear_answer(const shard_message& room_made, time_point now);
+  void answer(std::uint32_t shard, shard_message&& room_made);
+
+  /// Whether these are the uses, tenant by tenant, and their sum that of all. For tests.
+  bool agrees_with(const std::vector<tenant_use>& recounted) const;
+
+ private:
+  /// That others make room in a tenant's quota: one after the other is asked, first that which has what was used
+  /// longest ago.
+  struct request {
+    bool pending = false;
+    std::uint32_t asked = 0;  ///< a bit for each shard that had nothing to give
+    time_point since{};       ///< the first since there was room; zero: none
+    time_point heard{};       ///< last
+  };
+  struct account {
+    std::string name;
+    tenant_limit limit;
+    tenant_use is;
+    object_counts seen;  ///< events alone
+    quota_use told{};    ///< what of this shard's the others count
+    bool to_tell = false;
+    request to_memory{}, to_disk{};
+  };
+  struct text_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return XXH3_64bits(text.data(), text.size()); }
+  };
+  static object_counts with(object_counts events, const tenant_use& is);
+  tenant_limit part_of(const tenant_limit& limit) const;
+  void touch(std::uint32_t owner);
+
+  std::vector<account> tenants_ = std::vector<account>(1);
+  std::unordered_map<std::string, std::uint32_t, text_hash, std::equal_to<>> numbers_;
+  tenant_use all_;
+  object_counts seen_;  ///< events alone
+  shard_place shard_;
+  shard_commons* commons_;              ///< null: this is the only shard
+  std::vector<std::uint32_t> to_tell_;  ///< tenants
+};
+
+}  // namespace mooncaf

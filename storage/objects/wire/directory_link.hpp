@@ -1,0 +1,106 @@
+#pragma once
+// A client's connection to the directory: questions of many threads on one connection, none waits for
+// another's answer.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/base/units.hpp"
+#include "storage/objects/wire/store_wire.hpp"
+#include "transport/net/link_stream.hpp"
+#include "transport/net/short_wait.hpp"
+#include "transport/net/socket.hpp"
+
+namespace mooncaf {
+
+struct directory_address {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;
+  std::string secret;
+  std::uint32_t shard = 0;  ///< whom to ask of a directory in several
+  bool everyone = false;    ///< names objects as the store does, of all tenants; see `key_scope`
+  std::string own_host;     ///< what this machine calls itself, and where it stands: `host_at`
+  duration time_limit = std::chrono::seconds(30);  ///< for each answer; then the connection is given up
+  duration connect_limit = std::chrono::seconds(5);
+  duration spin = short_wait::usual;  ///< who waits looks for so long before he sleeps; see `short_wait`
+};
+
+/// Has no thread of its own: of those that wait one reads, for all.
+/// @thread  All functions may be called from any thread.
+class directory_link {
+ public:
+  using answer = std::vector<std::byte>;
+
+  /// @error `ec::peer_lost`, `ec::timed_out`, `ec::unauthenticated`, `ec::incompatible`, with the address.
+  static result<std::shared_ptr<directory_link>> connect(const directory_address& to);
+
+  /// Sends a question. @returns its number, or an error where the connection has ended.
+  result<std::uint64_t> ask(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+  /// The same for many of one kind, sent at once; their numbers follow on each other. @returns the first.
+  result<std::uint64_t> ask_all(store_wire::op what, std::size_t count,
+                                const std::function<void(std::size_t, byte_writer&)>& payload);
+  /// Waits for the answer to one's own question; each is to be waited for once.
+  result<answer> wait(std::uint64_t number);
+  result<answer> ask_and_wait(store_wire::op what, const std::function<void(byte_writer&)>& payload);
+
+  /// From now on nobody here waits for an answer, but for what the directory tells unasked: what is not
+  /// urgent is taken together, some milliseconds late, so that telling costs the directory no waking of us.
+  /// @thread  the one that waits from now on
+  void only_listens() { listens_ = true; }
+
+  bool broken() const;
+  /// Of the directory: another number, another directory, though it has the same address.
+  std::uint64_t incarnation() const noexcept { return incarnation_; }
+  /// Whom the directory takes this client for.
+  const store_wire::welcome& welcome() const noexcept { return welcome_; }
+  /// Ends it; who waits is told. The descriptor stays open until the object goes.
+  void close();
+
+ private:
+  static result<std::shared_ptr<directory_link>> over(std::unique_ptr<link_stream> stream,
+                                                      const directory_address& to, time_point until);
+  static result<std::shared_ptr<directory_link>> from_near(const directory_address& to,
+                                                           const socket_address& at, time_point until);
+  directory_link(std::unique_ptr<link_stream> stream, duration limit, duration spin)
+      : stream_(std::move(stream)), limit_(limit), looking_(spin) {}
+  result<void> greet(const directory_address& to, time_point until);
+  result<void> send_all(std::span<const std::byte> bytes, time_point until);
+  result<void> receive(std::span<std::byte> into, time_point until);
+  result<void> read_some(std::unique_lock<std::mutex>& lock, time_point until);
+  error lost(link_stream::state at) const;
+  result<void> open_ring(time_point until);
+  bool wait_for(short wanted, time_point until);
+  result<void> await_room(time_point until);
+  bool await_bytes(time_point until);
+  void await_more(time_point until);
+  void wake_from(std::size_t bytes);
+  void give_up(const error& why);
+
+  std::unique_ptr<link_stream> stream_;
+  duration limit_;
+  std::uint64_t incarnation_ = 0;
+  std::atomic<bool> listens_{false};
+  short_wait looking_;        // whoever reads
+  std::size_t wakes_us_ = 1;  // likewise: bytes that must have come
+  bool ring_ = false;         // `stream_` is one
+  store_wire::welcome welcome_;
+  std::mutex sending_;
+  mutable std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  std::uint64_t next_ = 1;
+  bool reading_ = false;
+  std::vector<std::byte> in_;
+  std::unordered_map<std::uint64_t, answer> answers_;
+  error ended_;  // code none while it lives
+};
+
+}  // namespace mooncaf

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# What takes too long for every change: all unit and actor tests under AddressSanitizer with UBSan and under ThreadSanitizer,
+# and clang-tidy. Takes an hour or two of two cores. A row for each goes to tests/sanitizers.csv, with the commit it ran on;
+# tests/house/sanitizers.py says when that is too old.
+#
+#   tests/nightly.sh               all of it
+#   tests/nightly.sh asan          one of asan, tsan, tidy
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[[ -z $(git status --porcelain --untracked-files=no) ]] || { echo "nightly: commit first: a row names the commit it ran on" >&2; exit 2; }
+commit=$(git rev-parse --short=12 HEAD)
+what=("$@")
+((${#what[@]})) || what=(asan tsan tidy)
+status=0
+
+note() {  # what, labels, outcome
+  printf '%s,%s,%s,"%s","%s"\n' "$(date -I)" "$commit" "$1" "$2" "$3" | tee -a tests/sanitizers.csv
+  [[ $3 == *" 0 failed"* || $3 == clean ]] || status=1
+}
+
+for one in "${what[@]}"; do
+  case "$one" in
+    asan | tsan)
+      for label in unit actors; do
+        last=$(tests/run.sh --sanitize "$one" --label "$label" --fuzz-seconds 0 | tee /dev/stderr | tail -n 1) || true
+        note "$one" "$label" "$last"
+      done
+      ;;
+    tidy)
+      if found=$(git ls-files 'runtime/*.cpp' 'storage/*.cpp' 'transport/*.cpp' 'actors/*.cpp' 'config/*.cpp' 'gpu/host/*.cpp' |
+        xargs -P "$(nproc)" -n 4 clang-tidy-14 -p build --quiet 2>/dev/null) && [[ -z $found ]]; then
+        note tidy sources clean
+      else
+        printf '%s\n' "$found"
+        note tidy sources "$(grep -c 'warning:' <<<"$found") warnings"
+      fi
+      ;;
+    *) echo "nightly: unknown part '$one' (asan, tsan, tidy)" >&2; exit 2 ;;
+  esac
+done
+exit $status
