@@ -47,7 +47,7 @@ void hitrate() {
 }
 
 void cost() {
-  const auto o = cluster();
+  const auto o = paper_cluster();
   const cost_model costs{o.hardware};
   constexpr double uncached[] = {1.00, 2.05, 4.48, 10.6, 27.5}, cached[] = {0.135, 0.227, 0.406, 0.88, 2.33};
   std::printf(
@@ -70,7 +70,7 @@ void policies() {
   for (const double speed : {1.0, 1.2, 1.4}) {
     std::map<placement_policy, outcome> by;
     for (int p = 0; p < 4; ++p) {
-      auto o = cluster();
+      auto o = paper_cluster();
       o.policy = static_cast<placement_policy>(p);
       o.speed = speed;
       by.emplace(o.policy, run(o));
@@ -97,7 +97,7 @@ void coupled_table(const records& r) {
   std::printf("| cluster | TBT SLO | carried speed | 8P + 8D carries more by |\n|---|---|---|---|\n");
   for (const double tbt : {0.1, 0.2, 0.3}) {
     double first = 0;
-    auto o = cluster();
+    auto o = paper_cluster();
     o.tbt_slo_s = tbt;
     coupled_row("8P + 8D", o, r, 0.9, first);
     double best = first;
@@ -155,7 +155,7 @@ void poisson() {
   std::printf("|---|---|---|---|---|---|\n");
   for (const std::uint32_t tokens : {16'384u, 32'768u, 65'536u, 131'072u}) {
     const auto r = fixed_length(tokens, 1000, 1);
-    auto o = cluster(3, 1);
+    auto o = paper_cluster(3, 1);
     const cost_model alone{o.hardware};
     o.tbt = tbt_metric::p90;
     o.ttft_slo_s = 10 * alone.prefill(tokens, tokens / 2);
@@ -192,7 +192,7 @@ void ratio() {
   std::printf(
       "| P : D | carried speed, TBT 100 ms | mean TTFT at speed 1.5 | TBT p90, ms |\n|---|---|---|---|\n");
   for (const std::uint32_t p : {4u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 15u}) {
-    auto o = cluster(p, 16 - p);
+    auto o = paper_cluster(p, 16 - p);
     const double speed = capacity(o, trace, 0.95);
     o.speed = 1.5;
     const auto out = run(o);
@@ -206,7 +206,7 @@ void ratio() {
     std::uint32_t best_p = 0;
     double best = 0, even = 0;
     for (const std::uint32_t p : {6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u}) {
-      auto o = cluster(p, 16 - p);
+      auto o = paper_cluster(p, 16 - p);
       o.hardware.costs.decode_sequence_s = ms * 1e-3;
       const double speed = capacity(o, trace, 0.95);
       if (speed > best) best = speed, best_p = p;
@@ -221,7 +221,7 @@ void network() {
       "| Gbit/s per node | mean TTFT, s | p90 | hand-over p90, ms | fetches | senders busy "
       "|\n|---|---|---|---|---|---|\n");
   for (const double gbit : {10., 25., 50., 75., 100., 150., 200., 400., 800.}) {
-    auto o = cluster();
+    auto o = paper_cluster();
     o.hardware.nic_bytes_per_s = gbit * 1e9 / 8;
     const auto out = run(o);
     std::printf("| %.0f | %.2f | %.2f | %.0f | %llu | %.1f %% |\n", gbit, out.ttft.mean(),
@@ -235,7 +235,7 @@ void pipeline() {
   for (const std::uint32_t tokens : {2048u, 8192u, 32'768u, 131'072u}) {
     std::printf("| %u |", tokens);
     for (const std::uint32_t stages : {1u, 2u, 4u}) {
-      auto o = cluster(1, 1);
+      auto o = paper_cluster(1, 1);
       o.pipeline = stages;
       o.hardware.chunk_tokens = 4096;
       std::printf(" %.2f s |", run(o, fixed_length(tokens, 1, 1)).ttft.mean());
@@ -244,7 +244,7 @@ void pipeline() {
   }
   std::printf("\n| conversation trace, 8 prefill nodes | mean TTFT, s | p50 | p99 |\n|---|---|---|---|\n");
   for (const std::uint32_t stages : {1u, 2u, 4u}) {
-    auto o = cluster(8 / stages, 8);
+    auto o = paper_cluster(8 / stages, 8);
     o.pipeline = stages;
     const auto out = run(o);
     std::printf("| %u groups of %u | %.2f | %.2f | %.2f |\n", 8 / stages, stages, out.ttft.mean(),
@@ -254,7 +254,7 @@ void pipeline() {
 
 void priorities_section() {
   std::printf("| load | admission | high: inside SLOs | normal | low |\n|---|---|---|---|---|\n");
-  auto o = cluster();
+  auto o = paper_cluster();
   const double full = full_load(o, trace);
   o.high_share = 0.2;
   o.low_share = 0.3;
@@ -277,7 +277,7 @@ void caches() {
   for (const std::uint64_t tokens : {500'000, 1'000'000, 3'000'000}) {
     for (const auto e : {eviction_policy::lru, eviction_policy::lfu, eviction_policy::length_aware}) {
       for (const bool leaf : {false, true}) {
-        auto o = cluster();
+        auto o = paper_cluster();
         o.hardware.dram_tokens = tokens;
         o.eviction = e;
         o.leaf_first = leaf;
@@ -292,7 +292,7 @@ void caches() {
       "|\n|---|---|---|---|---|---|\n");
   for (const auto w :
        {write_policy::write_back, write_policy::write_through, write_policy::write_through_selective}) {
-    auto o = cluster();
+    auto o = paper_cluster();
     o.hardware.dram_tokens = 500'000;
     o.hardware.ssd_tokens = 10'000'000;
     o.write = w;
@@ -303,7 +303,7 @@ void caches() {
                 out.bytes_ssd_written * 1e-12, out.ttft.mean());
   }
   std::printf("\nReplicas of the hottest blocks over time (columns: minutes)\n\n");
-  auto o = cluster();
+  auto o = paper_cluster();
   o.watch = hottest_blocks(trace, 8);
   const auto out = run(o);
   const auto& rows = out.history.rows();
@@ -337,12 +337,12 @@ constexpr const char* speed_head =
 
 void speed() {
   std::printf("%s", speed_head);
-  for (int i = 0; i < 3; ++i) speed_row("conversation trace x 10, 8P + 8D", cluster(), *replay_of(trace, 10));
+  for (int i = 0; i < 3; ++i) speed_row("conversation trace x 10, 8P + 8D", paper_cluster(), *replay_of(trace, 10));
 }
 
 void scale() {
   std::printf("%s", speed_head);
-  auto large = cluster(500, 500);
+  auto large = paper_cluster(500, 500);
   large.admission = admission_policy::early;
   auto w = kind(workload_kind::chat, 1'000'000, 12'000);
   w.rate = 3.4 * 60;

@@ -14,7 +14,7 @@ using records = std::vector<workload_record>;
 
 inline records trace;  // the conversation trace
 
-inline simulation_options cluster(std::uint32_t prefill = 8, std::uint32_t decode = 8) {
+inline simulation_options paper_cluster(std::uint32_t prefill = 8, std::uint32_t decode = 8) {
   simulation_options o;
   const auto hardware = builtin_profile("a800x8-llama70b");
   if (!hardware) std::exit(1);

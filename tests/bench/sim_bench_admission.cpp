@@ -68,13 +68,13 @@ pool_loads loads_of(const outcome& out) {
 }  // namespace
 
 void overload() {
-  overload_of("Conversation trace, 8P + 8D", cluster(), trace);
-  auto bound = cluster(12, 2);
+  overload_of("Conversation trace, 8P + 8D", paper_cluster(), trace);
+  auto bound = paper_cluster(12, 2);
   bound.tbt_slo_s = 0.06;
   overload_of("Conversation trace, 12P + 2D, TBT 60 ms (decode-bound)", bound, trace);
-  overload_of("Generated chat, 8P + 8D", cluster(), made(kind(workload_kind::chat, 8000, 12'000)));
-  overload_of("Generated agent, 8P + 8D", cluster(), made(kind(workload_kind::agent, 20'000)));
-  overload_of("Generated long documents, 8P + 8D", cluster(), made(kind(workload_kind::long_doc, 4000)));
+  overload_of("Generated chat, 8P + 8D", paper_cluster(), made(kind(workload_kind::chat, 8000, 12'000)));
+  overload_of("Generated agent, 8P + 8D", paper_cluster(), made(kind(workload_kind::agent, 20'000)));
+  overload_of("Generated long documents, 8P + 8D", paper_cluster(), made(kind(workload_kind::long_doc, 4000)));
 }
 
 void oscillation() {
@@ -90,7 +90,7 @@ void oscillation() {
     for (const auto a :
          {admission_policy::early_running, admission_policy::early, admission_policy::predictive,
           admission_policy::per_request, admission_policy::priced}) {
-      auto o = cluster(prefill, 2);
+      auto o = paper_cluster(prefill, 2);
       o.tbt_slo_s = 0.06;
       o.admission = a;
       o.speed = load * carried(o, trace);

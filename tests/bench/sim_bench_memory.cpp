@@ -36,7 +36,7 @@ void memory() {
       "Conversation trace, 12P + 2D, speed 2.2\n\n| TBT SLO | %s|---|---|---|---|---|---|---|---|---|---|\n",
       head);
   for (const double tbt : {0.06, 0.1, 0.12, 0.2}) {
-    auto o = cluster(12, 2);
+    auto o = paper_cluster(12, 2);
     o.speed = 2.2;
     o.tbt_slo_s = tbt;
     row((std::to_string(static_cast<int>(1e3 * tbt)) + " ms").c_str(), o);
@@ -46,7 +46,7 @@ void memory() {
     std::uint32_t prefill;
   };
   for (const auto& [profile, prefill] : {hardware{"h200-llama8b", 14}, hardware{"h800x8-llama70b", 12}}) {
-    auto o = cluster(prefill, 2);
+    auto o = paper_cluster(prefill, 2);
     o.hardware = *builtin_profile(profile);
     const double base = capacity(o, trace, 0.95);
     std::printf(
