@@ -90,17 +90,17 @@ result<void> check_tenants(const store_options& o) {
 
 std::optional<preflight_error> check_before_loading(const options& o, std::vector<std::string>& warnings) {
   const bool blocks = serves_model(o) && (o.cluster.cache || o.cluster.prefill || o.cluster.decode);
-  const bool lends = o.cluster.cache && o.store.dram_bytes > 0;
+  const bool mounts = o.cluster.cache && o.store.dram_bytes > 0;
   const auto directory = directory_listen(o);
   const bool computes = o.cluster.prefill || o.cluster.decode;
   const auto room = [&]() -> result<void> {
     const auto known = memory_room_now();
-    // Whether the conductor of a model takes what is lent is not known before it is found.
-    const bool lent = lends && (directory || !blocks);
+    // Whether the conductor of a model carries a store is not known before it is found.
+    const bool mounted = mounts && (directory || !blocks);
     const auto wanted =
-        (blocks ? o.cache.dram_bytes + o.store.shared_bytes : 0) + (lent ? o.store.dram_bytes : 0);
+        (blocks ? o.cache.dram_bytes + o.store.shared_bytes : 0) + (mounted ? o.store.dram_bytes : 0);
     if (wanted == 0 || !known) return {};
-    const std::string what = !lent ? "cache-dram" : blocks ? "cache-dram and store-dram" : "store-dram";
+    const std::string what = !mounted ? "cache-dram" : blocks ? "cache-dram and store-dram" : "store-dram";
     auto fits = check_arena_fits(what, wanted, *known);
     if (!fits) return fail(fits.error());
     if (!fits->empty()) warnings.push_back(*fits);
@@ -114,7 +114,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::address, [&] { return listen(true, "listen", o.cluster.listen); }},
       {exit_code::address, [&] { return listen(o.cluster.gateway, "http", o.gateway.http); }},
       {exit_code::address, [&] { return listen(o.metrics.enabled, "metrics-listen", o.metrics.listen); }},
-      {exit_code::address, [&] { return listen(blocks || lends, "data-listen", o.transport.data_listen); }},
+      {exit_code::address, [&] { return listen(blocks || mounts, "data-listen", o.transport.data_listen); }},
       {exit_code::address,
        [&] { return directory ? listen(true, "store-listen", *directory) : result<void>{}; }},
       {exit_code::files, [&] { return directory ? check_tenants(o.store) : result<void>{}; }},
@@ -122,7 +122,7 @@ std::optional<preflight_error> check_before_loading(const options& o, std::vecto
       {exit_code::files,
        [&] { return check_tls_files(o.gateway.tls_certificate_file, o.gateway.tls_key_file); }},
       {exit_code::files, [&] { return check_folder("ssd-path", blocks ? o.cache.ssd_path : ""); }},
-      {exit_code::files, [&] { return check_folder("store-ssd-path", lends ? o.store.ssd_path : ""); }},
+      {exit_code::files, [&] { return check_folder("store-ssd-path", mounts ? o.store.ssd_path : ""); }},
       {exit_code::resources, room},
   };
   for (const auto& [code, step] : steps) {

@@ -234,7 +234,7 @@ result<void> process::join() {
   if (!published) return fail(published.error());
   log_info("control", {{"at", to_string(host_port{info_.host, *published})}});
   caf::anon_send(root, listen_atom_v, *published);
-  return c.cache && opts().store.dram_bytes > 0 ? lend_segment(*published) : result<void>{};
+  return c.cache && opts().store.dram_bytes > 0 ? mount_segment(*published) : result<void>{};
 }
 
 result<void> process::open_http() {
@@ -410,7 +410,7 @@ int process::run() {
     leave_now(built ? static_cast<int>(exit_code::stuck) : status);
   }
   // It asks the shard how memory is divided; and the server of the metrics holds it, too.
-  if (objects_) objects_->end_lending();
+  if (objects_) objects_->unmount();
   objects_.reset();
   link_.reset();
   // Here, and not where the last transfer's callback lets go of it: that would be a thread of its own.

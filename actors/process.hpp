@@ -86,8 +86,8 @@ class process {
   result<void> open_http();
   result<void> open_metrics();
   result<void> open_directory();
-  result<void> lend_segment(std::uint16_t control_port);
-  /// Has the shard do without so much of what its blocks share with objects. @thread  the lender's
+  result<void> mount_segment(std::uint16_t control_port);
+  /// Has the shard do without so much of what its blocks share with objects. @thread  the segment's
   std::optional<boundary_report> ask_blocks(const cache_shard_actor& shard, std::uint64_t withheld);
   /// Where a directory answers that was heard of over `--join`.
   void directory_found(const std::string& at);

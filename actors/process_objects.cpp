@@ -6,8 +6,7 @@
 #include "runtime/log/log.hpp"
 #include "storage/objects/disk/rocksdb_object_disk.hpp"
 
-// What a process does for the object store: the directory that it carries, and the memory and SSD that it
-// lends.
+// What a process does for the object store: it carries the directory, and mounts memory and an SSD.
 
 namespace mooncaf {
 
@@ -26,15 +25,15 @@ result<void> process::open_directory() {
   return {};
 }
 
-// Nothing is taken before a directory is there to lend to.
-result<void> process::lend_segment(std::uint16_t control_port) {
+// The segment takes no memory before the directory is known that it is mounted in.
+result<void> process::mount_segment(std::uint16_t control_port) {
   const auto& o = opts();
-  segment_lender_options segment;
+  segment_mount_options segment;
   segment.name = o.cluster.name.empty() ? to_string(host_port{info_.host, control_port}) : o.cluster.name;
   segment.bytes = o.store.dram_bytes;
   segment.tcp = o.transport.tcp;
   segment.listen_host = o.transport.data_listen.host;
-  // Where blocks are held, too, theirs is the port that was asked for.
+  // A node that holds blocks, too, gives their data plane the port that was asked for.
   segment.data_port = holds_blocks() ? 0 : o.transport.data_listen.port;
   segment.advertised_host = o.cluster.advertise;
   if (!o.store.ssd_path.empty()) {
@@ -46,7 +45,7 @@ result<void> process::lend_segment(std::uint16_t control_port) {
     if (!disk) return fail(disk.error());
     segment.disk = std::move(*disk);
   }
-  segment.gate_port = o.store.gate_port;
+  segment.endpoint_port = o.store.endpoint_port;
   segment.directory.own_host = host_at(o.store.location, this_host());
   if (o.store.shared_bytes > 0) {
     segment.shared_bytes = o.store.shared_bytes;
@@ -55,11 +54,11 @@ result<void> process::lend_segment(std::uint16_t control_port) {
       return ask_blocks(shard, withheld);
     };
   }
-  objects_->lend(std::move(segment));
+  objects_->mount(std::move(segment));
   return {};
 }
 
-/// Nothing, where the shard is too busy, or gone: then nothing changes hands.
+/// @returns nothing where the shard is too busy, or gone; no memory changes hands then.
 std::optional<boundary_report> process::ask_blocks(const cache_shard_actor& shard, std::uint64_t withheld) {
   constexpr auto limit = std::chrono::seconds(2);
   std::optional<boundary_report> stands;
@@ -77,7 +76,7 @@ std::optional<boundary_report> process::ask_blocks(const cache_shard_actor& shar
 void process::directory_found(const std::string& text) {
   auto at = config::parse_endpoint(text);
   if (!at || at->port == 0) return log_warn("store", {{"problem", "no directory can be at " + text}});
-  // One that listens everywhere is reached as its conductor was.
+  // A directory that listens on all addresses is reached as its conductor was.
   if (at->host == "0.0.0.0" || at->host == "::") at->host = opts().cluster.join->host;
   objects_->directory_at(*at);
 }

@@ -314,13 +314,13 @@ result<void> check_serving(const options& o) {
                 "join: needed without the role conductor; give --join HOST:PORT of the conductor");
   if (!serves_model(o) && !c.conductor && o.store.dram_bytes == 0)
     return fail(ec::invalid_argument,
-                "store-dram: without a model a cache holds objects alone, and lends nothing as it is; give "
+                "store-dram: without a model a cache holds objects alone, and mounts none as it is; give "
                 "--store-dram "
                 "SIZE, or --model");
   if (const auto fit = check_shared(o); !fit) return fit;
   if (!o.store.ssd_path.empty() && (!c.cache || o.store.dram_bytes == 0))
     return fail(ec::invalid_argument,
-                "store-ssd-path: an SSD is lent beside memory; give --store-dram SIZE and the role cache");
+                "store-ssd-path: an SSD is mounted beside memory; give --store-dram SIZE and the role cache");
   if (!o.store.ssd_path.empty() && o.store.ssd_path == o.cache.ssd_path)
     return fail(ec::invalid_argument,
                 "store-ssd-path: objects and KV blocks need a folder each; ssd-path has this one");

@@ -110,14 +110,14 @@ struct cache_options {
 /// The object store for other engines (storage/objects), as the roles conductor and cache carry it.
 struct store_options {
   std::optional<host_port> listen;  ///< conductor: the directory; see `directory_listen`
-  std::uint64_t dram_bytes = 0;     ///< cache: lent to the conductor's directory, if it has one; 0: nothing
+  std::uint64_t dram_bytes = 0;     ///< cache: mounted in the conductor's store, if it has one; 0: nothing
   std::uint64_t shared_bytes = 0;   ///< cache: beside both, for objects and KV blocks, whichever need it more
-  std::string ssd_path;             ///< cache: lent beside it; empty: none
+  std::string ssd_path;             ///< cache: mounted beside it; empty: none
   std::uint64_t ssd_bytes = 0;
   mooncaf::write_policy write_policy = mooncaf::write_policy::write_back;
   std::uint32_t selective_hits = 0;  ///< write_through_selective: written after this many uses
   std::uint32_t promote_hits = 0;    ///< what was read from SSD stays in memory after this many uses
-  std::uint16_t gate_port = 0;       ///< cache: where tenants are let in, if there are any; 0: any free one
+  std::uint16_t endpoint_port = 0;   ///< cache: of the segment's endpoint for tenants; 0: any free one
   std::string location;              ///< cache: of this host, such as "row2/rack7"; empty: nobody knows
   // conductor: its directory
   std::chrono::nanoseconds lease{};     ///< a look protects an object for so long

@@ -1,5 +1,5 @@
-// Options of the object store, as its directory and those who lend it memory take them: a part of the table
-// of declarations.cpp.
+// Options of the object store, as its directory and the processes that mount memory take them: a part of
+// the table of declarations.cpp.
 
 #include "config/declaration_kinds.hpp"
 #include "runtime/base/units.hpp"
@@ -27,7 +27,7 @@ static void add_directory(table& t) {
                       who},
                      s, at(c, &store_options::eviction)));
   t.push_back(real({"store-high-watermark", "high_watermark",
-                    "Share of the lent memory above which objects are evicted", who},
+                    "Share of the mounted memory above which objects are evicted", who},
                    s, at(c, &store_options::high_watermark), 0.01, 1, false));
   t.push_back(real({"store-low-watermark", "low_watermark", "Share of it down to which they are", who}, s,
                    at(c, &store_options::low_watermark), 0, 1, false));
@@ -57,7 +57,7 @@ static void add_shards(table& t) {
       {"store-shards", "shards",
        "Threads among which the objects are divided by their keys; each has an even part of what every "
        "process "
-       "lends. Another number than before begins an empty store",
+       "mounts. Another number than before begins an empty store",
        "conductor"},
       "store", at(&options::store, &store_options::shards), 1, 16, "shards"));
 }
@@ -71,10 +71,10 @@ void add_store(table& t) {
        "a model it is port 7460 of listen's host",
        "conductor"},
       s, at(c, &store_options::listen), 0));
-  t.push_back(
-      size({"store-dram", "dram",
-            "Memory lent to the object store, where the conductor carries its directory; 0B: none", "cache"},
-           s, at(c, &store_options::dram_bytes), 0, 16'384 * GiB));
+  t.push_back(size(
+      {"store-dram", "dram",
+       "Memory mounted in the object store, where the conductor carries its directory; 0B: none", "cache"},
+      s, at(c, &store_options::dram_bytes), 0, 16'384 * GiB));
   t.push_back(size(
       {"store-dram-shared", "dram_shared",
        "Memory for objects and KV blocks, beside store-dram and cache-dram, which each has for itself: it "
@@ -83,11 +83,12 @@ void add_store(table& t) {
        "have memory of its own; 0B: none",
        "cache"},
       s, at(c, &store_options::shared_bytes), 0, 16'384 * GiB));
-  t.push_back(text({"store-ssd-path", "ssd_path",
-                    "Folder on an SSD, lent to the object store beside store-dram, for what that has no room "
-                    "for; it survives a restart; empty: none",
-                    "cache"},
-                   s, at(c, &store_options::ssd_path), "DIR"));
+  t.push_back(
+      text({"store-ssd-path", "ssd_path",
+            "Folder on an SSD, mounted in the object store beside store-dram, for what that has no room "
+            "for; it survives a restart; empty: none",
+            "cache"},
+           s, at(c, &store_options::ssd_path), "DIR"));
   t.push_back(size({"store-ssd-size", "ssd", "Room for objects there", "cache"}, s,
                    at(c, &store_options::ssd_bytes), 16 * MiB, 1'048'576 * GiB));
   t.push_back(
@@ -101,11 +102,9 @@ void add_store(table& t) {
                        "Uses after which an object that was read from SSD stays in memory", "cache"},
                       s, at(c, &store_options::promote_hits), 1u, 1000u, "uses"));
   t.push_back(integer<store_options, std::uint16_t>(
-      {"store-gate-port", "gate_port",
-       "Port where tenants' clients read and write what is lent; 0: any "
-       "free one",
-       "cache"},
-      s, at(c, &store_options::gate_port), 0, 65535, ""));
+      {"store-endpoint-port", "endpoint_port",
+       "Port of the segment's endpoint, where tenants' clients read and write; 0: any free one", "cache"},
+      s, at(c, &store_options::endpoint_port), 0, 65535, ""));
   t.push_back(text(
       {"store-location", "location",
        "Where this host stands, from the widest to the closest, such as row2/rack7: replicas lie far from "

@@ -80,8 +80,8 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
   };
   static const std::map<std::string, entry> commands{
       {"directory", {serve_directory, "knows where every object is; one process of the store"}},
-      {"lend", {lend_segment, "lends memory of this machine to the store, until it is stopped"}},
-      {"door", {serve_door, "the store over HTTP, and its metrics"}},
+      {"mount", {mount_segment, "mounts memory of this machine in the store, until it is stopped"}},
+      {"http", {serve_http, "the store over HTTP, and its metrics"}},
       {"put", {put_object, "stores a file under a key"}},
       {"get", {get_object, "writes an object to a file"}},
       {"stat", {stat_objects, "size, checksum and places of objects"}},
@@ -89,11 +89,17 @@ int run_command(std::span<const std::string> args, const sim::console& io) {
       {"rm", {remove_objects, "removes objects"}},
       {"drain", {drain_segment, "moves all objects of a segment elsewhere, and puts none there any more"}},
       {"replicas", {place_replicas, "how often objects are there, and in which segments"}},
-      {"segments", {list_segments, "the memory that is lent, and how full it is"}},
+      {"segments", {list_segments, "the memory that is mounted, and how full it is"}},
       {"tenants", {list_tenants, "who has a part of the store, how much of it, and what may be had"}},
       {"top", {watch_store, "what happens in the store, second by second"}},
       {"bench", {measure, "rates and times of this store, from this process"}}};
-  const auto found = args.empty() ? commands.end() : commands.find(args.front());
+  // Scripts that were written for an earlier version call these two by their former names.
+  static const std::map<std::string, std::string> former_names{{"lend", "mount"}, {"door", "http"}};
+  const auto name_of = [](const std::string& word) {
+    const auto former = former_names.find(word);
+    return former == former_names.end() ? word : former->second;
+  };
+  const auto found = args.empty() ? commands.end() : commands.find(name_of(args.front()));
   if (found != commands.end()) return found->second.run(args.subspan(1), io);
   const bool help = !args.empty() && (args.front() == "--help" || args.front() == "-h");
   auto& to = help ? io.out : io.err;

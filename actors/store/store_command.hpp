@@ -45,8 +45,8 @@ std::string readable(std::uint64_t bytes);
 std::string state_folder(const std::string& given, std::uint16_t port);
 
 int serve_directory(std::span<const std::string> args, const sim::console& io);
-int serve_door(std::span<const std::string> args, const sim::console& io);
-int lend_segment(std::span<const std::string> args, const sim::console& io);
+int serve_http(std::span<const std::string> args, const sim::console& io);
+int mount_segment(std::span<const std::string> args, const sim::console& io);
 int put_object(std::span<const std::string> args, const sim::console& io);
 int get_object(std::span<const std::string> args, const sim::console& io);
 int stat_objects(std::span<const std::string> args, const sim::console& io);

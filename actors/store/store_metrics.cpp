@@ -96,7 +96,7 @@ void master_questions(exposition& e, const store_wire::question_times& times) {
 
 std::string metrics_text(const directory_figures& figures,
                          const std::vector<store_wire::mounted_segment>& segments,
-                         const std::vector<tenant_view>& tenants, const door_times* door) {
+                         const std::vector<tenant_view>& tenants, const http_times* http) {
   const auto& c = figures.counts;
   exposition e;
   const auto allocated = c.total_bytes - c.free_bytes;
@@ -104,7 +104,7 @@ std::string metrics_text(const directory_figures& figures,
   e.gauge("mooncaf_store_replicas", "Replicas in memory, with those that are being written.", c.replicas);
   e.gauge("mooncaf_store_reservations", "Puts under way.", c.reserved);
   e.gauge("mooncaf_store_object_bytes", "Bytes of objects, each counted once.", c.object_bytes);
-  e.gauge("mooncaf_store_capacity_bytes", "Memory that is lent.", c.total_bytes);
+  e.gauge("mooncaf_store_capacity_bytes", "Memory that is mounted.", c.total_bytes);
   e.gauge("mooncaf_store_allocated_bytes", "Memory that is taken, by replicas or resting.", allocated);
   e.gauge("mooncaf_store_resting_bytes", "Memory of removed objects that somebody may still use.",
           c.quarantined_bytes);
@@ -125,7 +125,7 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("mooncaf_store_hot_replicas_dropped_total", "Of these, those that were given up again.",
             c.cooled);
   e.gauge("mooncaf_store_ssd_objects", "Objects that lie on SSD, in memory as well or not.", c.disk_objects);
-  e.gauge("mooncaf_store_ssd_capacity_bytes", "Room on SSDs that is lent.", c.disk_total_bytes);
+  e.gauge("mooncaf_store_ssd_capacity_bytes", "Room on SSDs that is mounted.", c.disk_total_bytes);
   e.gauge("mooncaf_store_ssd_allocated_bytes", "Room on SSDs that is taken.", c.disk_bytes);
   e.counter("mooncaf_store_ssd_hits_total", "Keys that were found on SSD alone.", c.disk_hits);
   e.counter("mooncaf_store_ssd_writes_total", "Objects that were written to SSD.", c.saved);
@@ -145,7 +145,7 @@ std::string metrics_text(const directory_figures& figures,
             "Objects that an SSD brought along and that were removed or replaced meanwhile.", c.disk_stale);
   e.gauge("master_key_count", "As Mooncake's master has it: objects.", c.objects);
   e.gauge("master_allocated_bytes", "The same: memory that is taken.", allocated);
-  e.gauge("master_total_capacity_bytes", "The same: memory that is lent.", c.total_bytes);
+  e.gauge("master_total_capacity_bytes", "The same: memory that is mounted.", c.total_bytes);
   e.gauge("master_allocated_file_size_bytes", "The same: room on SSDs that is taken.", c.disk_bytes);
   e.counter("mem_cache_hit_nums_", "The same: gets that memory answered.", c.hits - c.disk_hits);
   e.counter("file_cache_hit_nums_", "The same: gets that SSDs answered.", c.disk_hits);
@@ -154,7 +154,7 @@ std::string metrics_text(const directory_figures& figures,
   e.counter("master_evicted_key_count", "The same: objects that made way.", c.evictions);
   e.counter("master_evicted_size_bytes", "The same: their bytes.", c.evicted_bytes);
   e.counter("master_put_start_alloc_failures_total", "The same: puts that found no room.", c.refused);
-  e.gauge("master_total_file_capacity_bytes", "The same: room on SSDs that is lent.", c.disk_total_bytes);
+  e.gauge("master_total_file_capacity_bytes", "The same: room on SSDs that is mounted.", c.disk_total_bytes);
   e.gauge("mem_cache_nums_", "The same: replicas in memory.", c.replicas);
   e.gauge("file_cache_nums_", "The same: objects that lie on SSD.", c.disk_objects);
   e.counter("file_cache_hit_bytes_total", "The same: bytes that were read from SSD.", c.loaded_bytes);
@@ -173,7 +173,7 @@ std::string metrics_text(const directory_figures& figures,
   by_segment("mooncaf_store_segment_capacity_bytes", "Room of a segment, in memory or on SSD.", true, true);
   by_segment("mooncaf_store_segment_allocated_bytes", "What of it is taken.", false, true);
   e.family("mooncaf_store_segment_withheld_bytes", "gauge",
-           "Memory of a segment that its lender uses for KV blocks meanwhile; not in its capacity.");
+           "Memory of a segment that its holder uses for KV blocks meanwhile; not in its capacity.");
   for (const auto& s : segments)
     if (s.view.kind == storage_tier::dram)
       e.sample(s.view.withheld_bytes, label("segment", s.view.name) + "," + label("host", s.view.host));
@@ -198,7 +198,7 @@ std::string metrics_text(const directory_figures& figures,
       "mooncake_tenant_quota_committed_count", "gauge", "The same: its objects.",
       [](const tenant_view& t) { return t.counts.objects; }, "tenant_id");
   if (!tenants.empty())
-    e.gauge("mooncake_tenant_quota_allocatable_capacity_bytes", "The same: memory that is lent.",
+    e.gauge("mooncake_tenant_quota_allocatable_capacity_bytes", "The same: memory that is mounted.",
             c.total_bytes);
   by_tenant("mooncaf_store_tenant_objects", "gauge", "Objects of a tenant.",
             [](const tenant_view& t) { return t.counts.objects; });
@@ -222,12 +222,13 @@ std::string metrics_text(const directory_figures& figures,
   for (std::size_t i = 1; i < figures.times.size(); ++i)
     e.histogram(figures.times[i], 1e9,
                 label("question", store_wire::name_of(static_cast<store_wire::op>(i))));
-  if (door == nullptr) return std::move(e).text();
-  e.family("mooncake_transfer_get_latency", "histogram",
-           "As Mooncake's client has it, of this door: gets, in microseconds, from question to last byte.");
-  e.histogram(door->get, 1e3);
+  if (http == nullptr) return std::move(e).text();
+  e.family(
+      "mooncake_transfer_get_latency", "histogram",
+      "As Mooncake's client has it, of this endpoint: gets, in microseconds, from question to last byte.");
+  e.histogram(http->get, 1e3);
   e.family("mooncake_transfer_put_latency", "histogram", "The same: puts.");
-  e.histogram(door->put, 1e3);
+  e.histogram(http->put, 1e3);
   return std::move(e).text();
 }
 

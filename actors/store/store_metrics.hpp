@@ -9,14 +9,14 @@
 
 namespace mooncaf::store {
 
-/// How long the door's own calls of the store took, from question to last byte.
-struct door_times {
+/// How long the HTTP endpoint's own calls of the store took, from question to last byte.
+struct http_times {
   latency_counts get, put;
 };
 
-/// Prometheus's text of the store. @param door  null where there is none.
+/// Prometheus's text of the store. @param http  null where no HTTP endpoint asks.
 std::string metrics_text(const directory_figures& figures,
                          const std::vector<store_wire::mounted_segment>& segments,
-                         const std::vector<tenant_view>& tenants, const door_times* door);
+                         const std::vector<tenant_view>& tenants, const http_times* http);
 
 }  // namespace mooncaf::store

@@ -294,12 +294,12 @@ int remove_objects(std::span<const std::string> args, const sim::console& io) {
 int list_segments(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   cli::command_line line{
-      "mooncaf store segments [options]", "The memory that is lent, and how full it is.", {}, {}};
+      "mooncaf store segments [options]", "The memory that is mounted, and how full it is.", {}, {}};
   line.arguments = common.list();
   if (const auto status = begin(line, args, io)) return *status;
   const auto store = common.connect();
   if (!store) return complain(io, store.error(), 1);
-  const auto segments = (*store)->lent();
+  const auto segments = (*store)->mounted();
   if (!segments) return complain(io, segments.error(), 1);
   json all = json::array();
   for (const auto& s : *segments) {

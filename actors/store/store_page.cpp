@@ -8,7 +8,7 @@ result<store_picture> look_at(store_client& store) {
   constexpr std::size_t hottest_shown = 20;
   auto figures = store.figures();
   if (!figures) return fail(figures.error());
-  auto segments = store.lent();
+  auto segments = store.mounted();
   if (!segments) return fail(segments.error());
   auto hottest = store.hottest();
   if (!hottest) return fail(hottest.error());
@@ -20,7 +20,7 @@ nlohmann::json as_json(const store_picture& picture) {
   using nlohmann::json;
   const auto& figures = picture.figures;
   const auto& c = figures.counts;
-  json times = json::array(), lent = json::array(), hottest = json::array();
+  json times = json::array(), mounted = json::array(), hottest = json::array();
   for (std::size_t i = 1; i < figures.times.size(); ++i) {
     const auto& t = figures.times[i];
     std::uint64_t count = 0, seen = 0;
@@ -41,13 +41,13 @@ nlohmann::json as_json(const store_picture& picture) {
                        {"replicas", h.object.replicas},
                        {"reads_per_s", h.object.reads_per_s}});
   for (const auto& s : picture.segments)
-    lent.push_back({{"name", s.view.name},
-                    {"host", s.view.host},
-                    {"bytes", s.view.bytes},
-                    {"used_bytes", s.view.bytes - s.view.free_bytes},
-                    {"medium", to_string(s.view.kind)},
-                    {"withheld_bytes", s.view.withheld_bytes},
-                    {"draining", s.view.draining}});
+    mounted.push_back({{"name", s.view.name},
+                       {"host", s.view.host},
+                       {"bytes", s.view.bytes},
+                       {"used_bytes", s.view.bytes - s.view.free_bytes},
+                       {"medium", to_string(s.view.kind)},
+                       {"withheld_bytes", s.view.withheld_bytes},
+                       {"draining", s.view.draining}});
   return {{"counts",
            {{"objects", c.objects},
             {"replicas", c.replicas},
@@ -66,7 +66,7 @@ nlohmann::json as_json(const store_picture& picture) {
             {"moved", c.moved},
             {"recovered", c.recovered}}},
           {"times", times},
-          {"segments", lent},
+          {"segments", mounted},
           {"hottest", hottest}};
 }
 

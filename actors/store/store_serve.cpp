@@ -1,4 +1,4 @@
-// The processes of the store: the directory, and those that lend memory to it.
+// The processes of the store: the directory, the processes that mount memory in it, and the HTTP endpoint.
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "actors/cluster/shutdown.hpp"
 #include "actors/store/directory_options.hpp"
 #include "actors/store/store_command.hpp"
-#include "actors/store/store_door.hpp"
+#include "actors/store/store_http.hpp"
 #include "config/exit_codes.hpp"
 #include "config/value.hpp"
 #include "runtime/base/host_place.hpp"
@@ -18,7 +18,7 @@
 #include "storage/memory_room.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
 #include "storage/objects/disk/rocksdb_object_disk.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 #include "transport/net/secret.hpp"
 
 namespace mooncaf::store {
@@ -39,12 +39,12 @@ result<void> check_secret(const common_arguments& common, const std::string& hos
 }
 
 /// A directory that is not there yet is waited for; what else may be wrong does not pass by itself.
-result<std::unique_ptr<segment_lender>> lend_when_there(const segment_lender_options& options) {
+result<std::unique_ptr<segment_mount>> mount_when_there(const segment_mount_options& options) {
   const stop_at_once meanwhile;
   std::string said;
   for (duration pause = std::chrono::milliseconds(50);;
        pause = std::min<duration>(2 * pause, std::chrono::seconds(2))) {
-    auto started = segment_lender::start(options);
+    auto started = segment_mount::start(options);
     if (started || (started.error() != ec::peer_lost && started.error() != ec::timed_out)) return started;
     const auto why = to_string(started.error()) + "; trying again";
     if (why != std::exchange(said, why)) log_warn("segment", {{"message", why}});
@@ -72,7 +72,7 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   auto chosen = default_options();
   cli::command_line line{"mooncaf store directory [options]", "Knows where every object is.", {}, {}};
   line.arguments = joined({cli::text("listen", "HOST:PORT",
-                                     "where clients and lenders connect, 127.0.0.1:7460 by default", listen),
+                                     "where clients and holders connect, 127.0.0.1:7460 by default", listen),
                            cli::text("cluster-secret-file", "FILE",
                                      "the cluster's secret; the user's own by default", common.secret_file)},
                           directory_arguments(chosen));
@@ -96,13 +96,13 @@ int serve_directory(std::span<const std::string> args, const sim::console& io) {
   return until_stopped("directory", at->host + ":" + std::to_string((*server)->port()));
 }
 
-int serve_door(std::span<const std::string> args, const sim::console& io) {
+int serve_http(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
-  door_options options;
+  store_http_options options;
   std::string listen = "127.0.0.1:7461", token_file;
   bool tenants = false;
   cli::command_line line{
-      "mooncaf store door [options]",
+      "mooncaf store http [options]",
       "The store over HTTP: /objects/KEY, /segments, /get_all_segments, /metrics, /health.",
       {},
       {}};
@@ -114,7 +114,7 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
        cli::text("token-file", "FILE", "its first line is what clients must bring: Authorization: Bearer …",
                  token_file),
        cli::text("tls-certificate-file", "FILE",
-                 "PEM file with the door's certificate and those that signed it; the door is then HTTPS",
+                 "PEM file with its certificate and those that signed it; it is HTTPS then",
                  options.tls_certificate_file),
        cli::text("tls-key-file", "FILE", "PEM file with that certificate's private key",
                  options.tls_key_file),
@@ -137,13 +137,13 @@ int serve_door(std::span<const std::string> args, const sim::console& io) {
   options.host = at->host;
   options.port = at->port;
   claim_stop_signals();
-  configure_log(log_level::info, false, "door");
-  const auto door = store_door::start(std::move(options), std::move(*store));
-  if (!door) return complain(io, door.error(), static_cast<int>(exit_code::address));
-  return until_stopped("door", at->host + ":" + std::to_string((*door)->port()));
+  configure_log(log_level::info, false, "http");
+  const auto endpoint = store_http::start(std::move(options), std::move(*store));
+  if (!endpoint) return complain(io, endpoint.error(), static_cast<int>(exit_code::address));
+  return until_stopped("http", at->host + ":" + std::to_string((*endpoint)->port()));
 }
 
-int lend_segment(std::span<const std::string> args, const sim::console& io) {
+int mount_segment(std::span<const std::string> args, const sim::console& io) {
   common_arguments common;
   std::string size = "1GiB", listen = "127.0.0.1:0", advertise,
               name = "segment-" + std::to_string(::getpid());
@@ -153,7 +153,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   bool no_tcp = false, page_cache = false;
   auto chosen = default_options();
   cli::command_line line{
-      "mooncaf store lend [options]", "Lends memory of this machine to the store.", {}, {}};
+      "mooncaf store mount [options]", "Mounts memory of this machine in the store.", {}, {}};
   line.arguments = joined(
       common.list(),
       {cli::text("size", "SIZE", "how much, such as 4GiB; 1GiB by default", size),
@@ -162,7 +162,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
                  listen),
        cli::text("advertise", "HOST", "by what name other hosts reach it; that of --data-listen by default",
                  advertise),
-       argument_of("store-gate-port", chosen), argument_of("store-location", chosen),
+       argument_of("store-endpoint-port", chosen), argument_of("store-location", chosen),
        cli::flag("local-only", "serve processes of this host alone", no_tcp),
        cli::text("ssd-path", "DIR", "folder on an SSD for what leaves the memory; none by default", ssd_path),
        cli::text("ssd-size", "SIZE", "room there, " + ssd_size + " by default", ssd_size),
@@ -189,7 +189,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
     return complain(io, fits.error(), static_cast<int>(exit_code::resources));
   auto directory = common.address();
   if (!directory) return complain(io, directory.error(), static_cast<int>(exit_code::files));
-  segment_lender_options options;
+  segment_mount_options options;
   options.directory = std::move(*directory);
   if (const auto fit = check_location(chosen.store); !fit) return complain(io, fit.error(), 2);
   options.directory.own_host = host_at(chosen.store.location, options.directory.own_host);
@@ -199,7 +199,7 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
   options.listen_host = at->host;
   options.data_port = at->port;
   options.advertised_host = advertise;
-  options.gate_port = chosen.store.gate_port;
+  options.endpoint_port = chosen.store.endpoint_port;
   options.log = [](std::string_view text) { log_warn("segment", {{"message", text}}); };
   claim_stop_signals();
   configure_log(log_level::info, false, name);
@@ -213,9 +213,9 @@ int lend_segment(std::span<const std::string> args, const sim::console& io) {
     log_info("ssd", {{"path", ssd_path}, {"objects", std::to_string((*disk)->contents().size())}});
     options.disk = std::move(*disk);
   }
-  const auto lender = lend_when_there(options);
-  if (!lender)
-    return complain(io, lender.error(), static_cast<int>(exit_code_of(lender.error(), exit_code::cluster)));
+  const auto mounted = mount_when_there(options);
+  if (!mounted)
+    return complain(io, mounted.error(), static_cast<int>(exit_code_of(mounted.error(), exit_code::cluster)));
   return until_stopped("segment " + name, readable(*bytes));
 }
 

@@ -10,9 +10,9 @@
 
 namespace mooncaf {
 
-store_share::~store_share() { end_lending(); }
+store_share::~store_share() { unmount(); }
 
-void store_share::end_lending() {
+void store_share::unmount() {
   std::thread ending;
   {
     std::lock_guard lock{mutex_};
@@ -48,7 +48,7 @@ result<std::uint16_t> store_share::open_directory(const host_port& at, const sto
   return own_.port;
 }
 
-void store_share::lend(segment_lender_options segment) {
+void store_share::mount(segment_mount_options segment) {
   segment_ = std::move(segment);
   segment_.divided = [this](const shared_memory_figures& now) {
     std::lock_guard lock{mutex_};
@@ -83,29 +83,29 @@ void store_share::keep() {
     const auto here = std::move(options.directory.own_host);
     options.directory = address_of(at);
     if (!here.empty()) options.directory.own_host = here;
-    std::unique_ptr<segment_lender> lender;
+    std::unique_ptr<segment_mount> mounted_segment;
     std::string complaint;
     auto pause = shortest;
     do {
       lock.unlock();
-      auto started = segment_lender::start(options);
+      auto started = segment_mount::start(options);
       const auto why = started ? std::string{} : to_string(started.error());
       if (!started && why != std::exchange(complaint, why))
         log_warn("store", {{"directory", to_string(at)}, {"problem", why}});
       if (started)
-        log_info("store", {{"lent", store::readable(options.bytes)},
+        log_info("store", {{"mounted", store::readable(options.bytes)},
                            {"segment", options.name},
                            {"directory", to_string(at)}});
       lock.lock();
       if (!started) continue;
-      lender = std::move(*started);
-      lent_bytes_ = options.bytes;
+      mounted_segment = std::move(*started);
+      mounted_bytes_ = options.bytes;
       break;
     } while (wait(lock, std::exchange(pause, std::min(2 * pause, longest)), at));
     changed_.wait(lock, [&] { return stopping_ || wanted_ != at; });
-    lent_bytes_ = 0;
+    mounted_bytes_ = 0;
     lock.unlock();
-    lender.reset();
+    mounted_segment.reset();
     lock.lock();
   }
 }
@@ -113,16 +113,16 @@ void store_share::keep() {
 std::string store_share::metrics_text() {
   std::unique_lock lock{mutex_};
   const auto own = own_;
-  const auto lent = lent_bytes_;
+  const auto mounted = mounted_bytes_;
   const auto divided = divided_;
-  const bool lends = keeper_.joinable();
+  const bool mounts = keeper_.joinable();
   lock.unlock();
   std::string text;
-  if (lends)
+  if (mounts)
     text =
-        "# HELP mooncaf_store_lent_bytes Memory of this process that is lent to the object store.\n"
-        "# TYPE mooncaf_store_lent_bytes gauge\nmooncaf_store_lent_bytes " +
-        std::to_string(lent) + "\n";
+        "# HELP mooncaf_store_mounted_bytes Memory of this process that is mounted in the object store.\n"
+        "# TYPE mooncaf_store_mounted_bytes gauge\nmooncaf_store_mounted_bytes " +
+        std::to_string(mounted) + "\n";
   if (divided.shared_bytes > 0) {
     const auto both = [&](const std::string& name, const char* type, const char* help, std::uint64_t blocks,
                           std::uint64_t objects) {
@@ -144,7 +144,7 @@ std::string store_share::metrics_text() {
     client_ = std::move(*made);
   }
   const auto figures = client_->figures();
-  const auto segments = client_->lent();
+  const auto segments = client_->mounted();
   const auto tenants = client_->tenants();
   if (!figures || !segments || !tenants) return text;
   return text + store::metrics_text(*figures, *segments, *tenants, nullptr);

@@ -1,6 +1,6 @@
 #pragma once
 // What a process of the cluster has to do with the object store: the conductor's carries its directory, a
-// cache's lends memory to it. The same classes as behind `mooncaf store directory` and `lend`.
+// cache's mounts memory to it. The same classes as behind `mooncaf store directory` and `mount`.
 
 #include <condition_variable>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "runtime/base/result.hpp"
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 
 namespace mooncaf {
 
@@ -28,17 +28,17 @@ class store_share {
   /// Carries the directory. @returns its port.
   /// @error those of `directory_shards::start` and `store::directory_settings`
   result<std::uint16_t> open_directory(const host_port& at, const store_options& chosen);
-  /// Lends a segment as soon as `directory_at` has told where the directory is. Tries until it succeeds, and
+  /// Mounts a segment as soon as `directory_at` has told where the directory is. Tries until it succeeds, and
   /// says in the log why it does not.
   /// @param segment  all but the directory's address.
-  void lend(segment_lender_options segment);
+  void mount(segment_mount_options segment);
   /// For good; nothing that `segment` named is used any more. Whoever shows its figures may still hold this.
-  void end_lending();
+  void unmount();
   /// Where the directory answers. The segment stays with it when it is told again; another address means
   /// another directory, which gets a segment with fresh memory. Returns at once.
   void directory_at(const host_port& at);
-  /// For Prometheus: the directory's counts, and what is lent. Empty where there is neither. May take as long
-  /// as the directory does for an answer.
+  /// For Prometheus: the directory's counts, and what is mounted. Empty where there is neither. May take as
+  /// long as the directory does for an answer.
   std::string metrics_text();
 
  private:
@@ -55,9 +55,9 @@ class store_share {
   host_port own_;  ///< where the directory of this process answers; port 0: there is none
   host_port wanted_;
   bool stopping_ = false;
-  std::uint64_t lent_bytes_ = 0;
+  std::uint64_t mounted_bytes_ = 0;
   shared_memory_figures divided_;
-  segment_lender_options segment_;
+  segment_mount_options segment_;
   std::thread keeper_;
 };
 

@@ -10,7 +10,7 @@ function draw(id,top){
 function push(id,v){series[id].push(v);if(series[id].length>kept)series[id].shift()}
 function show(f){
   const c=f.counts,used=c.capacity_bytes-c.free_bytes,asked=c.hits+c.misses;
-  const tiles=[['Objects',c.objects],['Their bytes',size(c.object_bytes)],['Memory lent',size(c.capacity_bytes)],
+  const tiles=[['Objects',c.objects],['Their bytes',size(c.object_bytes)],['Memory mounted',size(c.capacity_bytes)],
     ['In use',c.capacity_bytes?percent_of(used/c.capacity_bytes):'–'],['Hit rate',asked?percent_of(c.hits/asked):'–'],['Evicted',c.evictions],['Put again after it',c.regretted],
     ['Refused puts',c.refused],['Expired',c.expired],['Lost with a segment',c.lost],['Puts under way',c.reserved],['Resting',size(c.resting_bytes)],['Replicas',c.replicas],
     ['Known from before',c.recovered],['Moved',c.moved]];

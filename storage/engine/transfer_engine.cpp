@@ -48,18 +48,19 @@ result<std::unique_ptr<transfer_engine>> transfer_engine::start(transfer_engine_
   auto started = data_plane::start(std::move(plane), [](const landing&) {});
   if (!started) return fail(started.error());
   made->plane_ = std::move(*started);
-  auto door = engine_door::open(made->options_.host, made->options_.port, made->options_.secret,
-                                {[self = made.get()] { return encode(self->plane_->local_announcement()); },
-                                 [self = made.get()](std::string name, std::string text) {
-                                   self->heard({std::move(name), std::move(text)});
-                                 }});
-  if (!door) return fail(door.error());
-  made->door_ = std::move(*door);
+  auto endpoint =
+      engine_endpoint::open(made->options_.host, made->options_.port, made->options_.secret,
+                            {[self = made.get()] { return encode(self->plane_->local_announcement()); },
+                             [self = made.get()](std::string name, std::string text) {
+                               self->heard({std::move(name), std::move(text)});
+                             }});
+  if (!endpoint) return fail(endpoint.error());
+  made->endpoint_ = std::move(*endpoint);
   return made;
 }
 
 transfer_engine::~transfer_engine() {
-  door_.reset();
+  endpoint_.reset();
   plane_.reset();  // what is under way ends, and says so, while the rest is still there
 }
 
@@ -127,7 +128,7 @@ result<void> transfer_engine::release(std::uint64_t address) {
   return {};
 }
 
-result<slice> transfer_engine::local_slice(std::uint64_t address, std::uint64_t bytes, regions& lent) {
+result<slice> transfer_engine::local_slice(std::uint64_t address, std::uint64_t bytes, regions& borrowed) {
   {
     std::lock_guard lock{mutex_};
     const auto after = offered_.upper_bound(address);
@@ -140,13 +141,13 @@ result<slice> transfer_engine::local_slice(std::uint64_t address, std::uint64_t 
   const auto region =
       plane_->register_region({reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(bytes)});
   if (!region) return fail(region.error());
-  lent.push_back(region->id);
+  borrowed.push_back(region->id);
   return slice{region->id, 0, bytes};
 }
 
-void transfer_engine::end_loan(const regions& lent) {
+void transfer_engine::unregister(const regions& borrowed) {
   // Nobody was told of these regions, and their transfer is over: nothing can hold them.
-  for (const auto id : lent) static_cast<void>(plane_->unregister_region(id));
+  for (const auto id : borrowed) static_cast<void>(plane_->unregister_region(id));
 }
 
 // ---- peers
@@ -208,7 +209,7 @@ std::vector<engine_word> transfer_engine::take_words() {
 
 result<transfer> transfer_engine::prepare(transfer_op op, const announcement& peer,
                                           const std::vector<engine_piece>& pieces, duration limit,
-                                          regions& lent) {
+                                          regions& borrowed) {
   transfer t;
   t.peer = peer.address.node;
   t.op = op;
@@ -220,7 +221,7 @@ result<transfer> transfer_engine::prepare(transfer_op op, const announcement& pe
     });
     if (there == peer.regions.end())
       return fail(ec::not_found, "the address there is not within memory that the peer has registered");
-    const auto here = local_slice(p.local, p.bytes, lent);
+    const auto here = local_slice(p.local, p.bytes, borrowed);
     if (!here) return fail(here.error());
     t.slices.push_back({*here, {there->id, p.remote - there->base, p.bytes}, std::nullopt});
   }
@@ -234,15 +235,15 @@ result<completion> transfer_engine::attempt(transfer_op op, const std::string& t
                                             bool again) {
   const auto peer = describe(target, again);
   if (!peer) return fail(peer.error());
-  regions lent;
-  auto t = prepare(op, *peer, pieces, limit, lent);
+  regions borrowed;
+  auto t = prepare(op, *peer, pieces, limit, borrowed);
   result<completion> done = fail(t ? error{} : t.error());
   if (t) {
     const auto promise = std::make_shared<std::promise<completion>>();
     plane_->submit(std::move(*t), [promise](const completion& c) { promise->set_value(c); });
     done = promise->get_future().get();
   }
-  end_loan(lent);
+  unregister(borrowed);
   return done;
 }
 
@@ -264,10 +265,10 @@ result<std::uint64_t> transfer_engine::begin(transfer_op op, const std::string& 
   for (const bool again : {false, true}) {
     const auto peer = describe(target, again);
     if (!peer) return fail(peer.error());
-    regions lent;
-    auto t = prepare(op, *peer, pieces, limit, lent);
+    regions borrowed;
+    auto t = prepare(op, *peer, pieces, limit, borrowed);
     if (!t) {
-      end_loan(lent);
+      unregister(borrowed);
       why = t.error();
       if (why != ec::not_found) break;
       continue;
@@ -275,7 +276,7 @@ result<std::uint64_t> transfer_engine::begin(transfer_op op, const std::string& 
     const auto number = t->id.value;
     {
       std::lock_guard lock{mutex_};
-      under_way_[number].lent = std::move(lent);
+      under_way_[number].borrowed = std::move(borrowed);
     }
     plane_->submit(std::move(*t), [this, number, target](const completion& c) {
       std::lock_guard lock{mutex_};
@@ -299,7 +300,7 @@ transfer_engine::state transfer_engine::ended(std::uint64_t number, bool wait) {
       const auto over = std::move(found->second);
       under_way_.erase(found);
       lock.unlock();
-      end_loan(over.lent);
+      unregister(over.borrowed);
       return over.good ? state::done : state::failed;
     }
     if (!wait) return state::running;

@@ -2,7 +2,7 @@
 // Moves bytes between memory of this process and memory of others, one-sidedly, by the address of a peer and
 // plain addresses in it: what Mooncake's TransferEngine offers, over mooncaf's transports.
 //
-//   move(target, …) ──► known peer? ──no──► ask its door: data plane and regions
+//   move(target, …) ──► known peer? ──no──► ask its endpoint: data plane and regions
 //                           │yes                        │
 //                           ▼                           ▼
 //                     data_plane: shared memory (managed buffers of the same host), RDMA, TCP
@@ -21,7 +21,7 @@
 
 #include "runtime/base/result.hpp"
 #include "storage/arena.hpp"
-#include "storage/engine/engine_door.hpp"
+#include "storage/engine/engine_endpoint.hpp"
 #include "storage/offset_allocator.hpp"
 #include "transport/data_plane.hpp"
 
@@ -33,7 +33,7 @@ inline constexpr std::string_view engine_key_purpose = "transfer engine v1";
 struct transfer_engine_options {
   std::string secret;
   std::string host = "127.0.0.1";        ///< numeric address; where others reach this process
-  std::uint16_t port = 0;                ///< of the door; see `engine_door::open`
+  std::uint16_t port = 0;                ///< of the endpoint; see `engine_endpoint::open`
   bool rdma = false;                     ///< where there is a device
   std::uint64_t arena_bytes = 64 * MiB;  ///< managed buffers are cut out of arenas of this size, or larger
 };
@@ -53,8 +53,8 @@ class transfer_engine {
   static result<std::unique_ptr<transfer_engine>> start(transfer_engine_options options);
   ~transfer_engine();  ///< what is under way ends first
 
-  /// Of the door: HOST:PORT is this engine's name.
-  std::uint16_t port() const noexcept { return door_->port(); }
+  /// Of the endpoint: HOST:PORT is this engine's name.
+  std::uint16_t port() const noexcept { return endpoint_->port(); }
 
   /// Offers memory of this process to whoever knows the secret, and lets it be the local side of transfers.
   /// It must stay until it is taken back. @error `ec::already_exists` if it overlaps with what is offered,
@@ -106,16 +106,16 @@ class transfer_engine {
   using regions = std::vector<region_id>;
   struct outcome {
     bool ended = false, good = false;
-    regions lent;  ///< for the time of the transfer
+    regions borrowed;  ///< for the time of the transfer
   };
   transfer_engine(transfer_engine_options options) : options_(std::move(options)) {}
   result<announcement> describe(const std::string& target, bool again);
   result<transfer> prepare(transfer_op op, const announcement& peer, const std::vector<engine_piece>& pieces,
-                           duration limit, regions& lent);
-  void end_loan(const regions& lent);
+                           duration limit, regions& borrowed);
+  void unregister(const regions& borrowed);
   result<completion> attempt(transfer_op op, const std::string& target,
                              const std::vector<engine_piece>& pieces, duration limit, bool again);
-  result<slice> local_slice(std::uint64_t address, std::uint64_t bytes, regions& lent);
+  result<slice> local_slice(std::uint64_t address, std::uint64_t bytes, regions& borrowed);
   result<void> add(std::uint64_t address, std::uint64_t bytes, int fd, bool managed);
   void heard(engine_word word);
 
@@ -130,7 +130,7 @@ class transfer_engine {
   std::vector<engine_word> words_;
   std::uint64_t next_ = 1;
   std::unique_ptr<data_plane> plane_;
-  std::unique_ptr<engine_door> door_;  // first to go: it asks for all of the above
+  std::unique_ptr<engine_endpoint> endpoint_;  // first to go: it asks for all of the above
 };
 
 }  // namespace mooncaf

@@ -15,7 +15,7 @@
 
 #include "runtime/base/host_place.hpp"
 #include "storage/objects/client/store_client.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/wire/tenant_token.hpp"
 #include "storage/python/disk_capsule.hpp"
 #include "storage/python/python_values.hpp"
@@ -78,8 +78,8 @@ class client {
       note_error({ec::unauthenticated, "a tenant lends no memory: others' objects would lie in it"});
       return static_cast<std::int32_t>(store_code::not_supported);
     }
-    std::unique_ptr<segment_lender> lender;
-    segment_lender_options segment;
+    std::unique_ptr<segment_mount> lender;
+    segment_mount_options segment;
     segment.directory = options.directory;
     segment.listen_host = listen_host;
     if (lend > 0) {
@@ -87,7 +87,7 @@ class client {
       own.name = name;
       own.bytes = lend;
       own.disk = std::move(disk);
-      auto started = segment_lender::start(std::move(own));
+      auto started = segment_mount::start(std::move(own));
       if (!started) return refuse(started.error());
       lender = std::move(*started);
     }
@@ -101,8 +101,8 @@ class client {
   void close() {
     const without_lock free;
     std::shared_ptr<store_client> store;
-    std::unique_ptr<segment_lender> lender;
-    std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent;
+    std::unique_ptr<segment_mount> lender;
+    std::unordered_map<std::string, std::unique_ptr<segment_mount>> lent;
     std::lock_guard lock{mutex_};
     in_parts.forget();
     store.swap(store_);
@@ -403,7 +403,7 @@ class client {
     auto options = segment_;
     options.name = name;
     options.bytes = bytes;
-    auto started = segment_lender::start(std::move(options));
+    auto started = segment_mount::start(std::move(options));
     if (!started) return refuse(started.error());
     std::lock_guard lock{mutex_};
     lent_[name] = std::move(*started);
@@ -415,7 +415,7 @@ class client {
   bool take_back(const std::string& name, double grace_s) {
     const without_lock free;
     if (grace_s > 0) move_away(name, std::chrono::duration<double>(std::min(grace_s, 1e6)));
-    std::unique_ptr<segment_lender> going;
+    std::unique_ptr<segment_mount> going;
     std::lock_guard lock{mutex_};
     const auto found = lent_.find(name);
     if (found == lent_.end()) return false;
@@ -454,9 +454,9 @@ class client {
 
   std::mutex mutex_;
   std::shared_ptr<store_client> store_;
-  std::unique_ptr<segment_lender> lender_;
-  segment_lender_options segment_;
-  std::unordered_map<std::string, std::unique_ptr<segment_lender>> lent_;
+  std::unique_ptr<segment_mount> lender_;
+  segment_mount_options segment_;
+  std::unordered_map<std::string, std::unique_ptr<segment_mount>> lent_;
 };
 
 template <class R, class... Args>

@@ -185,7 +185,7 @@ def main():
         return serve_all(*sys.argv[2:])
     kind, at, who = sys.argv[1:]
     peer = {c.__name__: c for c in (Mooncaf, Mooncake, MooncakeDummy, Redis, Memcached, Copies, BareTcp)}[kind](at)
-    peer.put(f"warm/{who}", b"x" * 4096)  # ours maps what others lend when it is first needed
+    peer.put(f"warm/{who}", b"x" * 4096)  # ours maps what others mount when it is first needed
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         what, *rest = json.loads(line)

@@ -79,8 +79,8 @@ def mooncaf():
     start([BINARY, "store", "directory", "--listen", at, *common])
     wait_until("the directory listens", lambda: subprocess.run(
         [BINARY, "store", "stat", "--directory", at, *common], capture_output=True).returncode == 0)
-    start([BINARY, "store", "lend", "--size", f"{POOL >> 20}MiB", "--data-listen", f"{HOST}:0", "--directory", at, *common])
-    wait_until("a segment is lent", lambda: json.loads(subprocess.run(
+    start([BINARY, "store", "mount", "--size", f"{POOL >> 20}MiB", "--data-listen", f"{HOST}:0", "--directory", at, *common])
+    wait_until("a segment is mounted", lambda: json.loads(subprocess.run(
         [BINARY, "store", "segments", "--json", "--directory", at, *common], capture_output=True).stdout or "[]"))
     return at
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How long the object store is without its directory: killed with many objects over several lenders, started again, and
+"""How long the object store is without its directory: killed with many objects over several holders, started again, and
 asked at once.
 
-    python3 tests/bench/store_recovery.py     OBJECTS=1000000 LENDERS=8 ROUNDS=3 SHARDS=1; with mooncaf's package on the path
+    python3 tests/bench/store_recovery.py     OBJECTS=1000000 HOLDERS=8 ROUNDS=3 SHARDS=1; with mooncaf's package on the path
 """
 import os
 import subprocess
@@ -14,8 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
 from cluster import BINARY, free_port, wait_until  # noqa: E402
 from mooncaf.store import MooncakeDistributedStore  # noqa: E402
 
-OBJECTS, LENDERS, ROUNDS, SHARDS = (int(os.environ.get(*d)) for d in (
-    ("OBJECTS", "1000000"), ("LENDERS", "8"), ("ROUNDS", "3"), ("SHARDS", "1")))
+OBJECTS, HOLDERS, ROUNDS, SHARDS = (int(os.environ.get(*d)) for d in (
+    ("OBJECTS", "1000000"), ("HOLDERS", "8"), ("ROUNDS", "3"), ("SHARDS", "1")))
 BATCH = 10_000
 
 
@@ -36,9 +36,9 @@ def main():
     try:
         store = MooncakeDistributedStore()
         wait_until("the directory listens", lambda: store.setup("bench", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", at) == 0)
-        size = OBJECTS * 64 // LENDERS * 5 // 4 + (SHARDS << 21)  # which a lender divides in pieces of 2 MiB
-        for i in range(LENDERS):
-            running.append(subprocess.Popen([BINARY, "store", "lend", "--name", f"s{i}", "--size", f"{size // 1024}KiB",
+        size = OBJECTS * 64 // HOLDERS * 5 // 4 + (SHARDS << 21)  # which a holder divides in pieces of 2 MiB
+        for i in range(HOLDERS):
+            running.append(subprocess.Popen([BINARY, "store", "mount", "--name", f"s{i}", "--size", f"{size // 1024}KiB",
                                              "--directory", at, "--cluster-secret-file", secret], stderr=log))
         wait_until("an object finds room", lambda: store.put("first", b"x") == 0, 60)
         keys = [[f"prefix-hash-{i:012}-layer" for i in range(b, min(b + BATCH, OBJECTS))] for b in range(0, OBJECTS, BATCH)]
@@ -62,7 +62,7 @@ def main():
             value = store.get(keys[-1][-1])
             assert value == keys[-1][-1].encode(), value
             print(f"complete again {took:.2f} s after the start of another directory, with {spent[0]:.2f} s of CPU time in it "
-                  f"and {spent[1]:.2f} s in the lenders; load {os.getloadavg()[0]:.1f}", flush=True)
+                  f"and {spent[1]:.2f} s in the holders; load {os.getloadavg()[0]:.1f}", flush=True)
     finally:
         for p in running:
             p.kill()

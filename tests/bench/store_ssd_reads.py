@@ -70,10 +70,10 @@ def bench(folder, size):
                                  "0.2s", "--cluster-secret-file", secret], stderr=subprocess.DEVNULL)]
     try:
         wait_until("the directory listens", lambda: asked("stat") is not None)
-        lend = [BINARY, "store", "lend", "--size", str(MEMORY) + "B", "--ssd-path", disk, "--ssd-size", "4GiB", "--write-policy",
+        mount = [BINARY, "store", "mount", "--size", str(MEMORY) + "B", "--ssd-path", disk, "--ssd-size", "4GiB", "--write-policy",
                 "write_through", "--promote-hits", "1000", *common]
-        started.append(subprocess.Popen(lend, stderr=subprocess.DEVNULL))
-        wait_until("both are lent", lambda: len(asked("segments") or []) == 2)
+        started.append(subprocess.Popen(mount, stderr=subprocess.DEVNULL))
+        wait_until("both are mounted", lambda: len(asked("segments") or []) == 2)
         store = MooncakeDistributedStore()
         assert store.setup("bench", "P2PHANDSHAKE", 0, 64 << 20, "tcp", "", at) == 0
         keys = [f"k{i}" for i in range(TOTAL // size)]
@@ -85,8 +85,8 @@ def bench(folder, size):
         started[1].terminate()  # memory is empty after this
         started[1].wait()
         wait_until("it is gone", lambda: asked("segments") == [])
-        started[1] = subprocess.Popen(lend, stderr=subprocess.DEVNULL)
-        wait_until("both are lent again", lambda: len(asked("segments") or []) == 2)
+        started[1] = subprocess.Popen(mount, stderr=subprocess.DEVNULL)
+        wait_until("both are mounted again", lambda: len(asked("segments") or []) == 2)
         with open(file, "wb") as f:
             for _ in range(TOTAL >> 20):
                 f.write(os.urandom(1 << 20))

@@ -248,7 +248,7 @@ class decode_twin {
 class keeper_twin {
  public:
   explicit keeper_twin(machine& here);
-  copy_desk desk;
+  copy_desk core;
   void act();
   std::uint64_t copied = 0;  ///< blocks
 
@@ -293,7 +293,7 @@ class gateway_twin final : public gateway_observer {
 class conductor_twin {
  public:
   explicit conductor_twin(machine& here);
-  conductor_desk desk;
+  conductor_desk core;
   void act();
   void ask(const schedule_job& job, std::function<void(const placement_msg&)> answered);
   result<std::vector<node_id>> join(process who);

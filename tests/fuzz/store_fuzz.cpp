@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 
 using namespace mooncaf;
 
@@ -17,10 +17,10 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-void ask(directory_desk& desk, std::uint64_t session, store_wire::op what,
+void ask(directory_core& core, std::uint64_t session, store_wire::op what,
          const std::vector<std::byte>& payload) {
   std::vector<std::byte> out;
-  require(desk.answer(session, {static_cast<std::uint32_t>(payload.size()), 1, what}, payload, {}, out));
+  require(core.answer(session, {static_cast<std::uint32_t>(payload.size()), 1, what}, payload, {}, out));
 }
 
 }  // namespace
@@ -28,19 +28,19 @@ void ask(directory_desk& desk, std::uint64_t session, store_wire::op what,
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   object_table_options options;
   options.eviction = static_cast<eviction_policy>(size % 4);
-  directory_desk desk{options};
-  const auto session = desk.open();
+  directory_core core{options};
+  const auto session = core.open();
   std::vector<std::byte> hello, mount;
-  byte_writer greeting{hello}, lending{mount};
+  byte_writer greeting{hello}, mounting{mount};
   greeting.put(store_wire::version);
   greeting.put_text("host");
   greeting.put(std::uint8_t{0});
-  ask(desk, session, store_wire::op::hello, hello);
-  lending.put_text("segment");
-  lending.put(std::uint64_t{1} << 20);
-  store_wire::put_address(lending, {});
-  store_wire::put_former(lending, {});
-  ask(desk, session, store_wire::op::mount, mount);
+  ask(core, session, store_wire::op::hello, hello);
+  mounting.put_text("segment");
+  mounting.put(std::uint64_t{1} << 20);
+  store_wire::put_address(mounting, {});
+  store_wire::put_former(mounting, {});
+  ask(core, session, store_wire::op::mount, mount);
 
   auto in = std::as_bytes(std::span{data, size});
   time_point now{std::chrono::hours(1)};
@@ -49,17 +49,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     in = in.subspan(store_wire::header_bytes);
     if (!header || header->payload_bytes > in.size()) break;
     std::vector<std::byte> out;
-    if (!desk.answer(session, *header, in.first(header->payload_bytes), now, out)) break;
-    desk.deliver([](const directory_desk::outgoing&) {});
+    if (!core.answer(session, *header, in.first(header->payload_bytes), now, out)) break;
+    core.deliver([](const directory_core::outgoing&) {});
     if (!out.empty())
       require(store_wire::parse_header(std::span{out}.first<store_wire::header_bytes>())->number ==
               header->number);
     in = in.subspan(header->payload_bytes);
-    desk.tick(now += std::chrono::milliseconds(1));
+    core.tick(now += std::chrono::milliseconds(1));
   }
-  require(desk.consistent());
-  desk.close(session, now);
-  desk.tick(now + std::chrono::hours(1));
-  require(desk.counts().free_bytes == desk.counts().total_bytes);
+  require(core.consistent());
+  core.close(session, now);
+  core.tick(now + std::chrono::hours(1));
+  require(core.counts().free_bytes == core.counts().total_bytes);
   return 0;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The object store over processes: a directory, two that lend memory, and Python clients that share objects."""
+"""The object store over processes: a directory, two that mount memory, and Python clients that share objects."""
 import ctypes
 import json
 import os
@@ -66,7 +66,7 @@ def test_what_is_drained_stays_so_when_the_directory_is_killed():
             world.directory.kill9()
             world.directory.start()
             ready(world.directory)
-            wait_until("both lenders are back", lambda: len(draining()) == 2)
+            wait_until("both holders are back", lambda: len(draining()) == 2)
 
         world.run("drain", "s0")
         kill_the_directory()
@@ -97,7 +97,7 @@ def test_what_lies_in_a_drained_segment_outlives_its_process():
         world.run("drain", "s1", "--undo")
         assert all(store.get(k) == v for k, v in values.items())
         whole = [(s["name"], s["bytes"]) for s in world.json("segments")]
-        world.start("s2", "store", "lend", "--name", "s2", "--size", "64MiB", "--directory", world.at,
+        world.start("s2", "store", "mount", "--name", "s2", "--size", "64MiB", "--directory", world.at,
                     "--cluster-secret-file", world.secret)
         wait_until("another segment is there, in each shard of the directory",
                    lambda: sorted((s["name"], s["bytes"]) for s in world.json("segments")) == [*whole, ("s2", whole[0][1])], 20)
@@ -290,10 +290,10 @@ def test_pages_of_a_group_leave_together():
         store.close()
 
 
-def test_an_engine_lends_memory_through_the_package():
+def test_an_engine_mounts_memory_through_the_package():
     with Cluster() as cluster:
         world = Store(cluster, segments=0)
-        engine = world.client(lend=32 << 20)
+        engine = world.client(mount=32 << 20)
         assert engine.put("k", b"value" * 1000) == 0
         assert world.run("get", "k") == b"value" * 1000
         assert [s["bytes"] for s in world.json("segments")] == [32 << 20]
@@ -437,19 +437,19 @@ def test_memory_that_is_taken_back_in_peace_leaves_its_objects_behind():
     with Cluster() as cluster:
         world = Store(cluster, segments=1)
         store = world.client()
-        lent = [store.allocate_and_mount_segment(32 << 20)["segment_ids"] for _ in range(2)]
+        mounted = [store.allocate_and_mount_segment(32 << 20)["segment_ids"] for _ in range(2)]
         where, values = ReplicateConfig(), {f"k{i}": noise(100_000, i) for i in range(40)}
-        where.preferred_segment = lent[0][0]
+        where.preferred_segment = mounted[0][0]
         assert all(store.put(key, value, where) == 0 for key, value in values.items())
-        assert {d.segments[0] for d in store.get_replica_desc("k7")} == {lent[0][0]}
-        assert store.unmount_segment(lent[0], 60) == 0 and all(store.get(key) == value for key, value in values.items())
-        assert all(d.segments != lent[0] for key in values for d in store.get_replica_desc(key))
+        assert {d.segments[0] for d in store.get_replica_desc("k7")} == {mounted[0][0]}
+        assert store.unmount_segment(mounted[0], 60) == 0 and all(store.get(key) == value for key, value in values.items())
+        assert all(d.segments != mounted[0] for key in values for d in store.get_replica_desc(key))
         # At once, what lies there alone is gone; and what lies in one segment can be removed by its name.
-        where.preferred_segment = lent[1][0]
+        where.preferred_segment = mounted[1][0]
         assert store.put("gone", b"v", where) == store.put("cleared", b"v", where) == 0
-        assert store.batch_replica_clear(["cleared", "absent"], lent[1][0]) == ["cleared"]
+        assert store.batch_replica_clear(["cleared", "absent"], mounted[1][0]) == ["cleared"]
         assert store.batch_replica_clear(["gone"], "s0") == [] and store.is_exist("gone") == 1
-        assert store.unmount_segment(lent[1]) == 0 and store.unmount_segment(lent[1], 5) == -1
+        assert store.unmount_segment(mounted[1]) == 0 and store.unmount_segment(mounted[1], 5) == -1
         wait_until("it is gone", lambda: store.is_exist("gone") == 0)
         store.close()
 

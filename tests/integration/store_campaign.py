@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole object store against a simple model: random operations of clients in processes of their own, while clients,
-lenders and the directory are killed, links to the directory and to lenders' memory are cut or stall, the directory stands
-still, bits of the lent memory and of what is on SSD flip, and memory is full, with an SSD behind it or without. The directory
+holders and the directory are killed, links to the directory and to holders' memory are cut or stall, the directory stands
+still, bits of the mounted memory and of what is on SSD flip, and memory is full, with an SSD behind it or without. The directory
 is in one, two or three shards. Some objects belong to groups, or have a parent; some
 objects are wider than a segment; replicas are copied and moved by tasks; where this runs as root some clients are another
 user's processes, which may not map the memory and go through the network.
@@ -42,7 +42,7 @@ NOBODY = 65534
 
 
 def memory_of(pid):
-    """The descriptor of what a process lends."""
+    """The descriptor of what a process mounts."""
     folder = f"/proc/{pid}/fd"
     return next(path for path in (os.path.join(folder, n) for n in os.listdir(folder)) if "mooncaf-segment" in os.readlink(path))
 
@@ -124,13 +124,13 @@ class Run:
 
     def __call__(self):
         with Cluster() as cluster:
-            # A lender's memory is reached at one address of this host, where a proxy passes on to another: that of each shard.
+            # A holder's memory is reached at one address of this host, where a proxy passes on to another: that of each shard.
             ports = [free_ports(self.shards) for _ in range(self.segments)]
-            self.links = [Proxy(port, "127.0.0.2", port) for of_lender in ports for port in of_lender]
+            self.links = [Proxy(port, "127.0.0.2", port) for of_holder in ports for port in of_holder]
             self.world = Store(cluster, segments=self.segments, size="4MiB" if self.full else "48MiB", lease="200ms", recovery="0.1s",
-                               ssd=self.ssd, lend=("--write-policy", self.policy), data=[(f"127.0.0.2:{first}", "127.0.0.1") for first, *_ in ports], shards=self.shards)
+                               ssd=self.ssd, mount=("--write-policy", self.policy), data=[(f"127.0.0.2:{first}", "127.0.0.1") for first, *_ in ports], shards=self.shards)
             again = self.world.directory.args = list(self.world.directory.args)
-            again[again.index("--recovery") + 1] = "2s"  # when it has been killed: until then there is nothing that lenders could tell
+            again[again.index("--recovery") + 1] = "2s"  # when it has been killed: until then there is nothing that holders could tell
             self.proxies = [Proxy(self.world.port) for _ in range(CLIENTS)]
             for i in range(CLIENTS):
                 self.start_client(i)
@@ -144,7 +144,7 @@ class Run:
                     worker.signal(signal.SIGKILL)
                 for proxy in (*self.proxies, *self.links):
                     proxy.close()
-        give_back_ports([*(port for of_lender in ports for port in of_lender), self.world.port])
+        give_back_ports([*(port for of_holder in ports for port in of_holder), self.world.port])
         operations = [op for name in sorted(os.listdir(self.folder)) for op in model.read_history(os.path.join(self.folder, name))]
         problems = model.judge(operations, self.events, evicts=self.full)
         assert not problems, "; ".join(problems[:5])
@@ -185,7 +185,7 @@ class Run:
     # ---- faults
 
     def disturb(self):
-        kinds = [self.kill_client, self.kill_directory, self.kill_lender, self.cut, self.stall, self.stop_directory, self.flip]
+        kinds = [self.kill_client, self.kill_directory, self.kill_holder, self.cut, self.stall, self.stop_directory, self.flip]
         if any(self.strangers):  # others map the memory
             kinds += [self.cut_data, self.stall_data] * 2
         if self.ssd:
@@ -213,11 +213,11 @@ class Run:
         self.world.directory.start()
         ready(self.world.directory)
 
-    def kill_lender(self):
+    def kill_holder(self):
         i = self.dice.randrange(self.segments)
-        self.world.lenders[i].kill9()
-        self.note("kill lender", f"s{i}")  # now that it has ended: what was written until then went with it
-        self.world.lenders[i].start()
+        self.world.holders[i].kill9()
+        self.note("kill holder", f"s{i}")  # now that it has ended: what was written until then went with it
+        self.world.holders[i].start()
 
     def cut(self):
         self.proxies[self.dice.randrange(CLIENTS)].cut()
@@ -247,7 +247,7 @@ class Run:
         i = self.dice.randrange(self.segments)
         self.note("flip", f"s{i}")
         try:
-            with open(memory_of(self.world.lenders[i].process.pid), "r+b", buffering=0) as memory:
+            with open(memory_of(self.world.holders[i].process.pid), "r+b", buffering=0) as memory:
                 size = memory.seek(0, os.SEEK_END)
                 for _ in range(200):  # where objects are, which is at the beginning
                     at = self.dice.randrange(min(size, 4 << 20))
@@ -257,19 +257,19 @@ class Run:
             pass  # it was being started
 
     def rot(self):
-        """Bits of what lies on SSD, while its lender reads and writes there."""
+        """Bits of what lies on SSD, while its holder reads and writes there."""
         i = self.dice.randrange(self.segments)
         self.note("rot", f"s{i}")
         self.flip_files(i, "*.blob")
 
     def rot_while_down(self):
-        """Bits of any file of it, between a lender's end and its next start."""
+        """Bits of any file of it, between a holder's end and its next start."""
         i = self.dice.randrange(self.segments)
-        self.world.lenders[i].kill9()
-        self.note("kill lender", f"s{i}")
+        self.world.holders[i].kill9()
+        self.note("kill holder", f"s{i}")
         self.note("rot", f"s{i}")
         self.flip_files(i, "*")
-        self.world.lenders[i].start()
+        self.world.holders[i].start()
 
     def flip_files(self, i, pattern):
         files = sorted(p for p in pathlib.Path(self.world.ssd_path(i)).rglob(pattern) if p.is_file())
@@ -288,11 +288,11 @@ class Run:
 
     def settle(self):
         """Nobody is there any more: no reservation is left, and all memory is of objects, resting, or free."""
-        for lender in self.world.lenders:
-            if not lender.alive():  # its directory was not there when it began
-                lender.start()
-            ready(lender)
-        # A wait for a directory that waits for a lender that is gone is part of it.
+        for holder in self.world.holders:
+            if not holder.alive():  # its directory was not there when it began
+                holder.start()
+            ready(holder)
+        # A wait for a directory that waits for a holder that is gone is part of it.
         there = self.segments * (2 if self.ssd else 1)
         wait_until("all segments are mounted", lambda: len(self.world.json("segments")) == there, 30)
         wait_until("no reservation is left", lambda: self.world.json("stat")["reserved"] == 0, 30)

@@ -106,7 +106,7 @@ class Client:
     def wrote(self, number, key, code):
         places = None
         if code == 0:
-            # By lender: while one is away so is what its SSD holds.
+            # By holder: while one is away so is what its SSD holds.
             places = [[name.removesuffix("/ssd") for name in r.segments] for r in self.store.get_replica_desc(key)] or None
         self.end(number, outcome=self.outcome(code), code=code, places=places)
 

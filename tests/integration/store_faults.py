@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The object store when its processes are killed: clients, lenders, the directory."""
+"""The object store when its processes are killed: clients, holders, the directory."""
 import os
 import signal
 import sys
@@ -53,7 +53,7 @@ def test_a_client_killed_in_the_middle_of_a_put_leaves_nothing():
         store.close()
 
 
-def test_a_lender_that_is_killed_takes_only_what_had_no_replica():
+def test_a_holder_that_is_killed_takes_only_what_had_no_replica():
     from mooncaf.store import ReplicateConfig
 
     with Cluster() as cluster:
@@ -65,7 +65,7 @@ def test_a_lender_that_is_killed_takes_only_what_had_no_replica():
         data = noise(200_000, 4)
         for i in range(20):
             assert store.put(f"both{i}", data, two) == 0 and store.put(f"alone{i}", data, first) == 0
-        world.lenders[0].kill9()
+        world.holders[0].kill9()
         wait_until("its objects are gone", lambda: world.json("stat")["objects"] == 20)
         assert all(store.get(f"both{i}") == data for i in range(20))
         assert store.batch_is_exist([f"alone{i}" for i in range(20)]) == [0] * 20
@@ -173,19 +173,19 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on():
         world.python("store.put('l', b'v')\n")
 
 
-def test_who_lends_waits_for_its_directory():
+def test_who_mounts_waits_for_its_directory():
     with Cluster() as cluster:
         world = Store(cluster, segments=0)
         world.directory.kill9()
-        lender = world.start("early", "store", "lend", "--name", "early", "--size", "16MiB", "--directory", world.at,
+        holder = world.start("early", "store", "mount", "--name", "early", "--size", "16MiB", "--directory", world.at,
                              "--cluster-secret-file", world.secret)
-        wait_until("it says that it tries again", lambda: "trying again" in lender.output(), 30)
-        assert lender.alive()
+        wait_until("it says that it tries again", lambda: "trying again" in holder.output(), 30)
+        assert holder.alive()
         world.start("directory", "store", "directory", "--listen", world.at, "--cluster-secret-file", world.secret)
-        ready(lender)
+        ready(holder)
         assert [s["name"] for s in world.json("segments")] == ["early"]
-        lender.stop()
-        assert not lender.alive()
+        holder.stop()
+        assert not holder.alive()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def notices_what_is_wrong():
         return {"start": start, "end": start + 1, "what": "read", "key": "k", "saw": saw}
 
     gone = {"start": 30, "end": 31, "what": "remove", "key": "k", "outcome": "done"}
-    killed, flipped, rotten = [(20, "kill lender", "s0")], [(20, "flip", "s0")], [(20, "rot", "s0")]
+    killed, flipped, rotten = [(20, "kill holder", "s0")], [(20, "flip", "s0")], [(20, "rot", "s0")]
     task = {"start": 12, "end": 13, "what": "task", "key": "k", "code": 0}
     for history, faults, evicts, wrong in (
             ([write(10, 1), read(40, 1)], [], False, False), ([write(10, 1), read(40, "wrong bytes")], [], True, True),
@@ -54,7 +54,7 @@ def judge(operations, faults, evicts):
     @returns what is wrong, a sentence each."""
     kills = {}
     for when, what, whom in faults:
-        if what in ("kill lender", "rot"):  # either takes what is there and nowhere else
+        if what in ("kill holder", "rot"):  # either takes what is there and nowhere else
             kills.setdefault(whom, []).append(when)
     flips = any(what == "flip" for _, what, _ in faults)
     problems = []
@@ -76,8 +76,8 @@ def judge(operations, faults, evicts):
 
 
 def can_be_gone(write, kills, evicts, moved):
-    """Whether an object may have been lost: it made way, or of every replica a lender was killed after it was written. Where it is,
-    if it is, is not known of what had no answer, or was moved since: then any lender's end may have taken it."""
+    """Whether an object may have been lost: it made way, or of every replica a holder was killed after it was written. Where it is,
+    if it is, is not known of what had no answer, or was moved since: then any holder's end may have taken it."""
     if evicts and not write.get("pinned"):
         return True
     killed = {whom for whom, times in kills.items() if max(times) >= write["start"]}

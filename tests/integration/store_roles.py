@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The object store carried by the roles of a cluster: a conductor with the directory, cache nodes that lend to it."""
+"""The object store carried by the roles of a cluster: a conductor with the directory, cache nodes that mount to it."""
 import os
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from store_world import ROOT, Store, noise, package, package_path, ready  # noqa
 
 
 class RoleStore(Store):
-    """The same store, of roles: nothing but `--join` is said to those who lend."""
+    """The same store, of roles: nothing but `--join` is said to those who mount."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -34,7 +34,7 @@ class RoleStore(Store):
         self.cluster.processes[name] = process
         return process
 
-    def lenders(self):
+    def holders(self):
         return {s["name"]: s["bytes"] for s in self.json("segments")}
 
     def scraped(self):
@@ -50,18 +50,18 @@ def test_a_cluster_without_a_model_is_a_store():
         first = world.cache("one", "--store-dram", "32MiB")  # before there is anybody to join
         conductor = world.conductor()
         world.cache("two", "--store-dram", "48MiB")
-        wait_until("both lend", lambda: world.lenders() == {"one": 32 << 20, "two": 48 << 20})
+        wait_until("both mount", lambda: world.holders() == {"one": 32 << 20, "two": 48 << 20})
         assert world.scraped()["mooncaf_store_capacity_bytes"] == str(80 << 20)
         store, two = world.client(), ReplicateConfig()
         two.replica_num = 2
         values = {f"k{i}": noise(1000 * i + 1, i) for i in range(60)}
         assert all(store.put(key, value, two) == 0 for key, value in values.items())
         first.kill9()
-        wait_until("what the killed one lent is gone", lambda: world.lenders() == {"two": 48 << 20})
+        wait_until("what the killed one mounted is gone", lambda: world.holders() == {"two": 48 << 20})
         assert all(store.get(key) == value for key, value in values.items())
         first.start()
-        wait_until("it lends again", lambda: len(world.lenders()) == 2)
-        # The conductor dies, and the directory with it: those who lend tell the next one what they hold.
+        wait_until("it mounts again", lambda: len(world.holders()) == 2)
+        # The conductor dies, and the directory with it: those who mount tell the next one what they hold.
         conductor.kill9()
         conductor.start()
         ready(conductor)
@@ -77,7 +77,7 @@ def test_a_cache_s_ssd_keeps_what_its_memory_has_no_room_for_through_kills():
         conductor = world.conductor()
         cache = world.cache("one", "--store-dram", "8MiB", "--store-ssd-path", world.ssd_path(0), "--store-ssd-size", "64MiB",
                             "--store-write-policy", "write_through")
-        wait_until("it lends both", lambda: world.lenders() == {"one": 8 << 20, "one/ssd": 64 << 20})
+        wait_until("it mounts both", lambda: world.holders() == {"one": 8 << 20, "one/ssd": 64 << 20})
         store = world.client()
         values = {f"k{i}": noise(200_000, i) for i in range(80)}
         for i, (key, value) in enumerate(values.items()):
@@ -92,7 +92,7 @@ def test_a_cache_s_ssd_keeps_what_its_memory_has_no_room_for_through_kills():
         conductor.start()
         ready(conductor)
         cache.start()
-        wait_until("both are back", lambda: len(world.lenders()) == 2)
+        wait_until("both are back", lambda: len(world.holders()) == 2)
         wait_until("it is found again", lambda: store.is_exist("k1") == 1)
         assert all(store.get(key) == value for key, value in values.items())
         seen = world.scraped()
@@ -109,7 +109,7 @@ def test_a_conductor_without_a_model_says_where_its_directory_is():
         ready(alone)
         at = wait_until("the log has the address", lambda: [w for w in alone.output().split() if w.startswith("directory=")])
         world.at = at[0].removeprefix("directory=").strip('"')
-        wait_until("it lends to itself", lambda: list(world.lenders().values()) == [16 << 20])
+        wait_until("it mounts to itself", lambda: list(world.holders().values()) == [16 << 20])
         world.run("put", "k", stdin=b"value")
         assert world.run("get", "k") == b"value"
 
@@ -121,11 +121,11 @@ def test_nodes_with_and_without_a_model_do_not_mix_and_a_model_s_cluster_may_car
         world.conductor(*model)
         world.node("blocks", "--role", "cache", "--join", f"127.0.0.1:{world.control}", "--metrics-listen", "127.0.0.1:0", "--cache-dram",
                    "16MiB", "--store-dram", "8MiB", *model)
-        wait_until("it lends beside its blocks", lambda: list(world.lenders().values()) == [8 << 20])
+        wait_until("it mounts beside its blocks", lambda: list(world.holders().values()) == [8 << 20])
         stranger = world.cache("stranger", "--store-dram", "8MiB")
         wait_until("it is refused", lambda: not stranger.alive())
         assert "no model" in stranger.output() and "the object store alone" in stranger.output(), stranger.output()
-        assert len(world.lenders()) == 1
+        assert len(world.holders()) == 1
 
 
 def test_the_conductor_s_directory_takes_the_options_of_the_store_s_own():
@@ -139,14 +139,14 @@ def test_the_conductor_s_directory_takes_the_options_of_the_store_s_own():
             f.write("a token of this test alone, 0123456789\n")
         world.conductor("--store-tenants-file", tenants, "--store-lease", "50ms", "--store-high-watermark", "0.5",
                         "--store-low-watermark", "0.3")
-        gate = free_port()
-        world.cache("one", "--store-dram", "32MiB", "--store-gate-port", str(gate), "--store-location", "row2/rack7")
-        wait_until("it lends", lambda: len(world.lenders()) == 1)
+        endpoint = free_port()
+        world.cache("one", "--store-dram", "32MiB", "--store-endpoint-port", str(endpoint), "--store-location", "row2/rack7")
+        wait_until("it mounts", lambda: len(world.holders()) == 1)
         assert world.json("segments")[0]["host"].startswith("row2/rack7/") and b"row2/rack7, on this host" in world.run("segments")
         assert [t["name"] for t in world.json("tenants")] == ["red"]
-        world.run("put", "of-red", "--token-file", token, stdin=b"value")  # through the gate
+        world.run("put", "of-red", "--token-file", token, stdin=b"value")  # through the endpoint
         listening = {line.split()[1].split(":")[1] for line in open("/proc/net/tcp").readlines()[1:] if line.split()[3] == "0A"}
-        assert f"{gate:04X}" in listening and world.run("get", "of-red", "--token-file", token) == b"value"
+        assert f"{endpoint:04X}" in listening and world.run("get", "of-red", "--token-file", token) == b"value"
         for i in range(24):
             world.run("put", f"k{i}", stdin=noise(1 << 20, i))
         wait_until("half of it makes way", lambda: world.json("segments")[0]["used_bytes"] <= 16 << 20)
@@ -164,7 +164,7 @@ def test_the_examples_in_python_run_as_printed():
         world = RoleStore(cluster)
         world.conductor()
         world.cache("one", "--store-dram", "16MiB")
-        wait_until("it lends", lambda: len(world.lenders()) == 1)
+        wait_until("it mounts", lambda: len(world.holders()) == 1)
         env = {**os.environ, "PYTHONPATH": package_path(), "MOONCAF_CLUSTER_SECRET_FILE": world.secret, "MOONCAF_DIRECTORY": world.at}
         for name in ("shared_kv.py", "engine_connector.py"):
             example = ROOT / "examples" / name

@@ -17,7 +17,7 @@ from store_world import Store, noise, package, ready  # noqa: E402
 
 def test_another_number_of_shards_is_another_store():
     with Cluster() as cluster:
-        world = Store(cluster, segments=2, size="30MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
+        world = Store(cluster, segments=2, size="30MiB", ssd="64MiB", mount=("--write-policy", "write_through"))
         client = world.client()
         keys = [f"k{i}" for i in range(50)]
         assert client.put_batch(keys, [noise(5000, i) for i in range(50)]) == 0
@@ -29,28 +29,28 @@ def test_another_number_of_shards_is_another_store():
             args[args.index("--shards") + 1] = str(shards)
             world.directory.start()
             ready(world.directory)
-            wait_until("all is lent again", lambda: len(world.json("segments")) == 4 and world.json("stat")["total_bytes"] == (56 if shards == 2 else 60) << 20)
+            wait_until("all is mounted again", lambda: len(world.json("segments")) == 4 and world.json("stat")["total_bytes"] == (56 if shards == 2 else 60) << 20)
             wait_until("the client is back", lambda: client.put(f"with {shards}", b"x") == 0)
             assert client.batch_is_exist(keys) == [int(found > 0)] * 50, shards
         client.close()
 
 
-def test_groups_and_parents_go_over_all_shards_from_python_command_line_and_door():
+def test_groups_and_parents_go_over_all_shards_from_python_command_line_and_http():
     from mooncaf.store import ReplicateConfig
 
     with Cluster() as cluster:
         world = Store(cluster, segments=1, size="24MiB", lease="200ms")
         client, port = world.client(), free_port()
-        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen", f"127.0.0.1:{port}"))
+        ready(world.start("http", "store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen", f"127.0.0.1:{port}"))
         together = ReplicateConfig()
         keys = [f"g{i}" for i in range(12)]
         together.group_ids, together.parents = ["group"] * len(keys), [""] + keys[:-1]
         assert client.put_batch(keys, [noise(1000, i) for i in range(len(keys))], together) == 0
         world.run("put", "by command", "--group", "group", "--parent", keys[-1], stdin=b"x")
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        connection.request("PUT", "/objects/by-door?group=group&parent=g3", b"x")
+        connection.request("PUT", "/objects/by-http?group=group&parent=g3", b"x")
         assert connection.getresponse().status == 201
-        keys += ["by command", "by-door"]
+        keys += ["by command", "by-http"]
         assert client.batch_is_exist(keys) == [1] * len(keys)
         large, n = noise(1 << 20, 1), 0
         while client.is_exist(keys[5]) == 1:  # which leases it, and what goes with it
@@ -62,7 +62,7 @@ def test_groups_and_parents_go_over_all_shards_from_python_command_line_and_door
 
 
 TESTS = (
-    test_groups_and_parents_go_over_all_shards_from_python_command_line_and_door,
+    test_groups_and_parents_go_over_all_shards_from_python_command_line_and_http,
     test_another_number_of_shards_is_another_store,
     store.test_a_model_s_layers_come_and_go_one_by_one,
     store.test_coroutines_share_a_store,
@@ -74,11 +74,11 @@ TESTS = (
     store_faults.test_clients_go_on_through_kills_of_the_directory,
     store_faults.test_what_replaced_an_object_is_what_is_there_after_the_directory_was_killed,
     store_faults.test_what_was_stored_is_there_again_after_the_directory_was_killed,
-    store_faults.test_who_lends_waits_for_its_directory,
+    store_faults.test_who_mounts_waits_for_its_directory,
     store_ssd.test_a_directory_without_notes_takes_nothing_that_it_cannot_know_of,
     store_ssd.test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not,
     store_tenants.test_tenants_share_a_store_and_nothing_else,
-    store_tenants.test_the_door_takes_tenants_tokens,
+    store_tenants.test_the_endpoint_takes_tenants_tokens,
     store_tenants.test_who_is_no_tenant_is_told_so,
 )
 

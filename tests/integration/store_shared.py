@@ -127,7 +127,7 @@ def test_a_directory_that_is_killed_leaves_the_boundary_where_it_was():
         conductor = world.conductor(*MODEL)
         node = world.node("node", "--role", "cache", "--name", "node", "--join", f"127.0.0.1:{world.control}", "--metrics-listen", "127.0.0.1:0", "--cache-dram",
                           str(OWN) + "B", "--store-dram", str(OWN) + "B", "--store-dram-shared", str(SHARED) + "B", *MODEL)
-        wait_until("it lends", lambda: world.lenders().get("node", 0) > 0)
+        wait_until("it mounts", lambda: world.holders().get("node", 0) > 0)
         wait_until("the shared is withheld", lambda: world.json("segments")[0]["withheld_bytes"] >= SHARED)
         store, count = world.client(), 0
 
@@ -135,7 +135,7 @@ def test_a_directory_that_is_killed_leaves_the_boundary_where_it_was():
             nonlocal count
             assert store.put(f"k{count}", noise(MiB, count)) == 0
             count += 1
-            return world.lenders()["node"] >= OWN + SHARED / 2
+            return world.holders()["node"] >= OWN + SHARED / 2
 
         wait_until("objects have half of it", put_some, 60, every=0)
         there = [n for n in range(count) if store.is_exist(f"k{n}") == 1]

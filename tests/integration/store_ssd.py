@@ -89,11 +89,11 @@ def test_more_than_the_memory_holds_is_read_from_ssd():
         store.close()
 
 
-def test_what_lies_in_pieces_in_memory_goes_to_ssd_and_outlives_its_lender():
+def test_what_lies_in_pieces_in_memory_goes_to_ssd_and_outlives_its_holder():
     from mooncaf.store import ReplicateConfig
 
     with Cluster() as cluster:
-        world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s", lend=("--write-policy", "write_through"))
+        world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s", mount=("--write-policy", "write_through"))
         store = world.client()
         hard = ReplicateConfig()
         hard.with_hard_pin = True
@@ -113,22 +113,22 @@ def test_what_lies_in_pieces_in_memory_goes_to_ssd_and_outlives_its_lender():
         # Small ones that came faster than the disk writes are saved when they have to leave, which they never had.
         saved = [int(o["key"].removeprefix("small-")) for o in world.json("ls", "small-") if o["on_ssd"]]
         assert saved
-        restart(world.lenders[0])
+        restart(world.holders[0])
         assert store.get_batch(list(values)) == list(values.values())
         assert [store.get(f"small-{i}") for i in saved] == [noise(small, i) for i in saved]
         store.close()
 
 
-def test_what_lies_with_several_lenders_goes_to_all_their_ssds_and_is_there_when_all_are():
+def test_what_lies_with_several_holders_goes_to_all_their_ssds_and_is_there_when_all_are():
     with Cluster() as cluster:
-        world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", lend=("--write-policy", "write_through", "--page-cache"))
+        world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", mount=("--write-policy", "write_through", "--page-cache"))
         store = world.client()
         values = {f"wide-{i}": noise(11_000_000 + i, i) for i in range(3)}  # no segment holds one, both together do
         where = {"s0/ssd", "s1/ssd"}
 
-        def back(lender):
-            lender.start()
-            ready(lender)
+        def back(holder):
+            holder.start()
+            ready(holder)
             wait_until("the SSD is back", lambda: len(world.json("segments")) == 4)
 
         for key, value in values.items():
@@ -139,35 +139,35 @@ def test_what_lies_with_several_lenders_goes_to_all_their_ssds_and_is_there_when
         stat = world.json("stat")
         assert stat["evictions"] == stat["ssd_damaged"] == 0 and stat["ssd_loaded"] >= 2, stat
         # Half of an object is a miss, and is half of it again when its other half is back.
-        for lender in world.lenders:
-            lender.kill9()
+        for holder in world.holders:
+            holder.kill9()
             wait_until("the directory misses it", lambda: len(world.json("segments")) == 2)
             assert store.get_batch(list(values)) == [b""] * 3 and world.json("stat")["ssd_bytes"] > 10_000_000
-            back(lender)
+            back(holder)
             assert store.get_batch(list(values)) == list(values.values())
         # So it is for a directory that is new, and what was removed while half of it was away stays away.
-        for lender in world.lenders:
-            lender.kill9()
+        for holder in world.holders:
+            holder.kill9()
         restart(world.directory)
-        world.lenders[0].start()
-        ready(world.lenders[0])
+        world.holders[0].start()
+        ready(world.holders[0])
         wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
         assert store.batch_is_exist(list(values)) == [0] * 3
         assert store.remove("wide-0", True) in (0, NOT_FOUND)
-        back(world.lenders[1])
+        back(world.holders[1])
         wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
         del values["wide-0"]
         assert store.get_batch(["wide-0", *values]) == [b"", *values.values()]
         # Bits that flip in one half cost the object, and free the other.
         quiet(world)
-        restart(world.lenders[1])  # what was in its log lies in files of its own now
-        world.lenders[1].kill9()
+        restart(world.holders[1])  # what was in its log lies in files of its own now
+        world.holders[1].kill9()
         for file in pathlib.Path(world.ssd_path(1)).glob("*.blob"):
             data = bytearray(file.read_bytes())
             for at in range(100_000, len(data) - 100_000, 500_000):
                 data[at] ^= 16
             file.write_bytes(data)
-        back(world.lenders[1])
+        back(world.holders[1])
         assert store.get_batch(list(values)) == [b""] * 2
         wait_until("nothing is left", lambda: (lambda s: s["objects"] == s["ssd_bytes"] == 0 and s["ssd_damaged"] == 2)(world.json("stat")))
         store.close()
@@ -176,7 +176,7 @@ def test_what_lies_with_several_lenders_goes_to_all_their_ssds_and_is_there_when
 def test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_removed_does_not():
     with Cluster() as cluster:
         world = Store(cluster, segments=2, size="8MiB", ssd="256MiB", lease="0.3s", recovery="1s",
-                      lend=("--write-policy", "write_through"))
+                      mount=("--write-policy", "write_through"))
         store = world.client()
         dice = random.Random(12)
         values = {f"k{i}": noise(SIZE // 4, i) for i in range(60)}
@@ -215,16 +215,16 @@ def test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_re
             wait_until("both SSDs are back", lambda: sum(s["medium"] == "ssd" for s in world.json("segments")) == 2, 20)
 
         quiet(world)
-        for turn, order in enumerate(["lender", "directory", "lender directory", "directory lender", "both lenders directory"]):
-            if order == "lender":
-                world.lenders[0].kill9()
+        for turn, order in enumerate(["holder", "directory", "holder directory", "directory holder", "both holders directory"]):
+            if order == "holder":
+                world.holders[0].kill9()
                 change(f"t{turn}")
-                world.lenders[0].start()
-                ready(world.lenders[0])
+                world.holders[0].start()
+                ready(world.holders[0])
             elif order == "directory":
                 restart(world.directory)
-            elif order == "lender directory":
-                world.lenders[1].kill9()
+            elif order == "holder directory":
+                world.holders[1].kill9()
                 change(f"t{turn}")
                 world.directory.kill9()
                 world.directory.start()
@@ -232,29 +232,29 @@ def test_what_is_on_ssd_outlives_kills_of_everybody_in_any_order_and_what_was_re
                 found_one = lambda: store.is_exist("k-none") == 0  # noqa: E731
                 wait_until("the store answers", found_one, 20)
                 change(f"u{turn}")
-                world.lenders[1].start()
-                ready(world.lenders[1])
-            elif order == "directory lender":
+                world.holders[1].start()
+                ready(world.holders[1])
+            elif order == "directory holder":
                 world.directory.kill9()
-                world.lenders[0].kill9()
-                world.lenders[0].start()
+                world.holders[0].kill9()
+                world.holders[0].start()
                 world.directory.start()
                 ready(world.directory)
-                ready(world.lenders[0])
+                ready(world.holders[0])
             else:
-                for lender in world.lenders:
-                    lender.kill9()
+                for holder in world.holders:
+                    holder.kill9()
                 restart(world.directory)
                 wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
                 for key in sorted(values)[:5]:  # nobody has it, and yet it is not to come back
                     assert store.remove(key, True) in (0, NOT_FOUND)
                     gone.setdefault(key, []).append(values.pop(key))
-                for lender in world.lenders:
-                    lender.start()
-                for lender in world.lenders:
-                    ready(lender)
+                for holder in world.holders:
+                    holder.start()
+                for holder in world.holders:
+                    ready(holder)
             found()
-            # Whose lender died with what replaced it in memory alone is a miss: 10 at most were so young.
+            # Whose holder died with what replaced it in memory alone is a miss: 10 at most were so young.
             check(lost=16)
             quiet(world)
         stat = world.json("stat")
@@ -267,21 +267,21 @@ def test_a_directory_without_notes_takes_nothing_that_it_cannot_know_of():
     import shutil
 
     with Cluster() as cluster:
-        world = Store(cluster, segments=1, size="8MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
+        world = Store(cluster, segments=1, size="8MiB", ssd="64MiB", mount=("--write-policy", "write_through"))
         store = world.client()
         put_all(store, {f"k{i}": noise(SIZE, i) for i in range(10)})
         quiet(world)
         world.directory.kill9()
-        world.lenders[0].kill9()
+        world.holders[0].kill9()
         shutil.rmtree(os.path.join(world.folder, "state"))
         world.directory.start()
         ready(world.directory)
-        world.lenders[0].start()
-        ready(world.lenders[0])
+        world.holders[0].start()
+        ready(world.holders[0])
         wait_until("the SSD is back", lambda: len(world.json("segments")) == 2)
         wait_until("the store answers", lambda: store.is_exist("k-none") == 0, 20)
         assert store.batch_is_exist([f"k{i}" for i in range(10)]) == [0] * 10
-        assert "count no more" in world.lenders[0].output()
+        assert "count no more" in world.holders[0].output()
         assert store.put("k1", b"new") == 0 and store.get("k1") == b"new"
         store.close()
 
@@ -289,13 +289,13 @@ def test_a_directory_without_notes_takes_nothing_that_it_cannot_know_of():
 def test_flipped_bits_are_a_miss_and_counted():
     with Cluster() as cluster:
         world = Store(cluster, segments=1, size="8MiB", ssd="256MiB", lease="0.3s",
-                      lend=("--write-policy", "write_through", "--page-cache"))
+                      mount=("--write-policy", "write_through", "--page-cache"))
         store = world.client()
         values = {f"k{i}": noise(SIZE, i) for i in range(30)}
         put_all(store, values)
         quiet(world)
-        restart(world.lenders[0])  # what was in its log lies in files of its own now
-        world.lenders[0].kill9()
+        restart(world.holders[0])  # what was in its log lies in files of its own now
+        world.holders[0].kill9()
         dice, flipped = random.Random(5), 0
         for file in pathlib.Path(world.ssd_path(0)).iterdir():
             size = file.stat().st_size
@@ -309,8 +309,8 @@ def test_flipped_bits_are_a_miss_and_counted():
                     f.write(bytes([byte ^ 16]))
                     flipped += 1
         assert flipped
-        world.lenders[0].start()
-        ready(world.lenders[0])
+        world.holders[0].start()
+        ready(world.holders[0])
         wait_until("the SSD is back", lambda: len(world.json("segments")) == 2)
         got = {key: store.get(key) for key in values}
         assert all(value in (b"", values[key]) for key, value in got.items())
@@ -324,7 +324,7 @@ import os, random, sys
 from mooncaf.store import MooncakeDistributedStore
 def value(i):
     return random.Random(i).randbytes(200_000)
-def lend(path, memory="16MiB", **more):
+def mount(path, memory="16MiB", **more):
     store = MooncakeDistributedStore()
     code = store.setup("127.0.0.1:9", "P2PHANDSHAKE", memory, 16 << 20, "tcp", "", AT, enable_ssd_offload=True, ssd_offload_path=path, **more)
     return code, store
@@ -333,13 +333,13 @@ def there(store, n):
 """
 
 
-def test_a_python_process_lends_an_ssd_beside_its_memory():
+def test_a_python_process_mounts_an_ssd_beside_its_memory():
     with Cluster() as cluster:
         world = Store(cluster, segments=0, lease="0.3s")
         head = LENDS.replace("AT", repr(world.at)) + f"path = {world.ssd_path(0)!r}\n"
         wait = "print('ready', flush=True)\nsys.stdin.readline()\n"
         first = world.python(head + """
-code, store = lend(path)
+code, store = mount(path)
 expect(code, 0)
 for i in range(160):
     expect(store.put(f"k{i}", value(i)), 0)
@@ -350,35 +350,35 @@ expect(there(store, 160), 160)
         stat = world.json("stat")
         assert stat["objects"] == 160 and stat["evictions"] == 0 and stat["ssd_loaded"] > 50, stat
         quiet(world)
-        # What cannot be lent is refused, with a reason, and another process' folder is one of them.
+        # What cannot be mounted is refused, with a reason, and another process' folder is one of them.
         world.python(head + f"""
 sys.modules["mooncaf._ssd"] = None
-got, store = lend(path)
+got, store = mount(path)
 assert got == -1012 and "RocksDB" in store.last_error(), (got, store.last_error())
 del sys.modules["mooncaf._ssd"]
 for code, given in ((-1300, [path]), (-1300, ["/dev/null/x"]), (-600, [path, 0]), (-600, [""])):
-    got, store = lend(*given)
+    got, store = mount(*given)
     assert got == code and store.last_error(), (given, got, store.last_error())
-got, store = lend(path, token_file={world.secret!r})
+got, store = mount(path, token_file={world.secret!r})
 expect(got, -1012)
 """)
         first.kill()
         first.communicate()
-        wait_until("its lender is gone", lambda: world.json("segments") == [])
+        wait_until("its holder is gone", lambda: world.json("segments") == [])
         # The next process has it all. One that ends without closing, and a child that it forked before, end well.
         world.python(head + """
-code, store = lend(path)
+code, store = mount(path)
 expect(code, 0)
 assert there(store, 160) >= 150, there(store, 160)
 child = os.fork()
 if child == 0:
     expect(store.put("k", b"x"), -600)
-    expect(lend(path + "-of-a-child")[0], -1012)
+    expect(mount(path + "-of-a-child")[0], -1012)
     sys.exit(7)
 expect(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
 expect(store.put("last", b"x" * 1000), 0)
 """)
-        wait_until("its lender is gone", lambda: world.json("segments") == [])
+        wait_until("its holder is gone", lambda: world.json("segments") == [])
 
 
 def test_a_full_disk_is_left_alone_and_memory_serves():
@@ -388,10 +388,10 @@ def test_a_full_disk_is_left_alone_and_memory_serves():
         if not mounted:
             raise Skipped("no small file system can be mounted here")
         world = Store(cluster, segments=0)
-        world.lenders.append(world.start("s0", "store", "lend", "--name", "s0", "--size", "8MiB", "--directory", world.at, "--ssd-path",
+        world.holders.append(world.start("s0", "store", "mount", "--name", "s0", "--size", "8MiB", "--directory", world.at, "--ssd-path",
                                          os.path.join(cluster.folder.name, "full"), "--ssd-size", "1GiB", "--cluster-secret-file",
                                          world.secret))
-        ready(world.lenders[0])
+        ready(world.holders[0])
         store = world.client()
         values = {f"k{i}": noise(SIZE, i) for i in range(160)}
         put_all(store, values)
@@ -399,9 +399,9 @@ def test_a_full_disk_is_left_alone_and_memory_serves():
         assert all(value in (b"", values[key]) for key, value in got.items()) and got["k159"] == values["k159"]
         stat = world.json("stat")
         assert stat["ssd_objects"] == 0 and stat["ssd_save_failures"] > 0 and stat["evictions"] > 100, stat
-        assert "cannot save" in world.lenders[0].output()
+        assert "cannot save" in world.holders[0].output()
         store.close()
-        world.lenders[0].stop()  # it has files open there
+        world.holders[0].stop()  # it has files open there
 
 
 def test_a_tenant_takes_no_more_of_the_ssd_than_its_share():
@@ -409,7 +409,7 @@ def test_a_tenant_takes_no_more_of_the_ssd_than_its_share():
 
     with Cluster() as cluster:
         world = World(cluster, quota="2MiB", ssd_quota="3MiB", segments=1, size="16MiB", ssd="64MiB",
-                      lend=("--write-policy", "write_through"))
+                      mount=("--write-policy", "write_through"))
         red, blue = world.of("red"), world.of("blue")
         assert blue.put("k", noise(SIZE, "blue")) == 0
         values = {f"k{i}": noise(SIZE, i) for i in range(40)}
@@ -429,7 +429,7 @@ def test_what_a_tenant_s_quota_has_no_room_for_lies_on_ssd():
     from store_tenants import World
 
     with Cluster() as cluster:
-        world = World(cluster, quota="2MiB", segments=1, size="16MiB", ssd="64MiB", lend=("--write-policy", "write_through"))
+        world = World(cluster, quota="2MiB", segments=1, size="16MiB", ssd="64MiB", mount=("--write-policy", "write_through"))
         red, blue = world.of("red"), world.of("blue")
         values = {f"k{i}": noise(SIZE, i) for i in range(40)}
         put_all(red, values)
@@ -443,11 +443,11 @@ def test_what_a_tenant_s_quota_has_no_room_for_lies_on_ssd():
         assert blue.get("k1") == b"another" and blue.get("k2") == b""
         # Kill both: it is the tenant's again, and nobody else's. What it removes meanwhile is gone, and only that.
         quiet(world)
-        world.lenders[0].kill9()
+        world.holders[0].kill9()
         assert red.remove_by_regex("^k1", True) >= 0
         restart(world.directory)
-        world.lenders[0].start()
-        ready(world.lenders[0])
+        world.holders[0].start()
+        ready(world.holders[0])
         wait_until("the SSD is back", lambda: len(world.json("segments")) == 2)
         wait_until("the store answers", lambda: red.is_exist("none") == 0, 20)
         assert [key for key in values if red.get(key)] == [], "all of a tenant's that is away counts as removed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tenants of the object store over processes: tokens, keys, quotas, the door, a directory that is killed."""
+"""Tenants of the object store over processes: tokens, keys, quotas, the endpoint, a directory that is killed."""
 import http.client
 import json
 import os
@@ -32,11 +32,11 @@ class World(Store):
         super().__init__(cluster, directory=("--tenants-file", self.tenants), **more)
         self.make_secret = made
 
-    def of(self, tenant, lend=0, **more):
+    def of(self, tenant, mount=0, **more):
         from mooncaf.store import MooncakeDistributedStore
 
         store = MooncakeDistributedStore()
-        code = store.setup("127.0.0.1", "P2PHANDSHAKE", lend, 16 << 20, "tcp", "", self.at, token_file=self.tokens[tenant], **more)
+        code = store.setup("127.0.0.1", "P2PHANDSHAKE", mount, 16 << 20, "tcp", "", self.at, token_file=self.tokens[tenant], **more)
         return store if code == 0 else code
 
     def run_as(self, tenant, *args, **more):
@@ -56,7 +56,7 @@ def test_tenants_share_a_store_and_nothing_else():
         assert world.json("ls") == [], "those are nobody's in particular"
         assert {t["name"]: (t["objects"], t["quota_bytes"]) for t in world.json("tenants")} == {"red": (1, 4 << 20), "blue": (2, 4 << 20)}
         assert [t["name"] for t in json.loads(world.run_as("red", "tenants", "--json"))] == ["red"]
-        # A value in parts, and several in a batch, go through the gates as well.
+        # A value in parts, and several in a batch, go through the endpoints as well.
         assert red.put_batch(["a", "b"], [ours, ours[:7]]) == 0 and red.get_batch(["a", "b"]) == [ours, ours[:7]]
         assert red.remove_by_regex("^[ab]$", True) == 2 and blue.remove_all(True) == 2 and red.get("key") == ours
         # What is over the quota: one's own objects make way, and what no way is left for is refused.
@@ -73,7 +73,7 @@ def test_tenants_share_a_store_and_nothing_else():
         assert blue.get("n7") == values["n7"] and red.get("key") == ours
         world.run_as("red", "drain", segment, "--undo", status=1)
         world.run("drain", segment, "--undo")
-        # Kill the directory: who comes next hears from the lenders whose is what.
+        # Kill the directory: who comes next hears from the holders whose is what.
         cluster.processes["directory"].kill9()
         world.directory = world.start("directory", "store", "directory", "--listen", world.at, "--lease", "10s", "--recovery", "5s",
                                       "--cluster-secret-file", world.secret, "--tenants-file", world.tenants, "--shards", str(store_world.SHARDS))
@@ -92,7 +92,7 @@ def test_who_is_no_tenant_is_told_so():
         assert world.of("red", tenant_id="blue") == NOT_REGISTERED
         store = MooncakeDistributedStore()
         assert store.setup("x", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", world.at, tenant_id="red") == NOT_REGISTERED, "no token"
-        assert world.of("red", lend=1 << 20) == NOT_SUPPORTED, "others' objects would lie there"
+        assert world.of("red", mount=1 << 20) == NOT_SUPPORTED, "others' objects would lie there"
         world.tokens["green"] = kept(os.path.join(world.folder, "green"), "a token that nobody gave out\n")
         assert world.of("green") == UNREACHABLE
         world.tokens["open"] = kept(os.path.join(world.folder, "open"), "the token of red, 0123456789\n", 0o644)
@@ -117,11 +117,11 @@ def _complaint(world, *args):
     return done.stderr
 
 
-def test_the_door_takes_tenants_tokens():
+def test_the_endpoint_takes_tenants_tokens():
     with Cluster() as cluster:
         world = World(cluster)
         port = free_port()
-        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--tenants",
+        ready(world.start("http", "store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--tenants",
                           "--listen", f"127.0.0.1:{port}"))
 
         def ask(who, method, path, body=None):

@@ -28,14 +28,14 @@ class Listener(Proxy):
         self.heard[one] = self.heard.get(one, b"") + got
 
 
-def test_nothing_that_clients_and_lenders_say_can_be_read_on_the_way():
+def test_nothing_that_clients_and_holders_say_can_be_read_on_the_way():
     with Cluster() as cluster:
         world = store_tenants.World(cluster, segments=0, shards=2)
         tap = Listener(world.port, store_world.HOST)
         tapped = f"127.0.0.1:{tap.port}"
-        lender = world.start("lender", "store", "lend", "--name", "name-of-a-segment", "--size", "16MiB", "--directory", tapped,
+        holder = world.start("holder", "store", "mount", "--name", "name-of-a-segment", "--size", "16MiB", "--directory", tapped,
                              "--cluster-secret-file", world.secret)
-        ready(lender)
+        ready(holder)
         world.at = tapped
         ours, red = world.client(), world.of("red")
         for who, key in ((ours, "prompt-of-somebody"), (red, "prompt-of-red")):
@@ -45,7 +45,7 @@ def test_nothing_that_clients_and_lenders_say_can_be_read_on_the_way():
         ours.close()
         red.close()
         said = list(tap.heard.values())
-        assert len(said) >= 8 and sum(map(len, said)) > 10_000, "the links of lender, clients and command line, both ways"
+        assert len(said) >= 8 and sum(map(len, said)) > 10_000, "the links of holder, clients and command line, both ways"
         assert all(s.startswith(TLS_HANDSHAKE) for s in said), [s[:2] for s in said]
         hidden = (b"prompt-of", b"name-of-a-segment", b"the token of", b"a secret of this test")
         assert not [h for h in hidden for s in said if h in s]
@@ -111,7 +111,7 @@ def test_another_secret_is_refused_with_words():
 
 
 TESTS = (
-    test_nothing_that_clients_and_lenders_say_can_be_read_on_the_way,
+    test_nothing_that_clients_and_holders_say_can_be_read_on_the_way,
     test_who_comes_back_after_a_cut_is_let_in_again,
     test_strangers_hold_up_nobody_and_are_shown_out,
     test_another_secret_is_refused_with_words,
@@ -120,7 +120,7 @@ TESTS = (
     store_faults.test_a_client_killed_in_the_middle_of_a_put_leaves_nothing,
     store_faults.test_clients_go_on_through_kills_of_the_directory,
     store_faults.test_what_was_stored_is_there_again_after_the_directory_was_killed,
-    store_faults.test_who_lends_waits_for_its_directory,
+    store_faults.test_who_mounts_waits_for_its_directory,
     store_tenants.test_tenants_share_a_store_and_nothing_else,
     store_tenants.test_who_is_no_tenant_is_told_so,
 )

@@ -1,4 +1,4 @@
-"""A store in processes for a test: directory, lenders, clients of the Python package that was just built.
+"""A store in processes for a test: directory, holders, clients of the Python package that was just built.
 
 The package (MOONCAF_PYTHON_MODULE) is put together in a folder. No model is needed.
 """
@@ -28,7 +28,7 @@ _package = []  # where it lies
 class Store:
     """A directory and some segments of a cluster with a secret of its own."""
 
-    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, lend=(), data=None,
+    def __init__(self, cluster, segments=2, size="64MiB", lease="10s", recovery="0.2s", directory=(), ssd=None, mount=(), data=None,
                  shards=None):
         """`data` has for each segment where it listens for other hosts, and by what name they reach it."""
         self.cluster = cluster
@@ -42,10 +42,10 @@ class Store:
         ready(self.directory)
         disk = lambda i: ("--ssd-path", self.ssd_path(i), "--ssd-size", ssd) if ssd else ()  # noqa: E731
         link = lambda i: ("--data-listen", data[i][0], "--advertise", data[i][1]) if data else ()  # noqa: E731
-        self.lenders = [self.start(f"s{i}", "store", "lend", "--name", f"s{i}", "--size", size, "--directory", self.at,
-                                      "--cluster-secret-file", self.secret, *disk(i), *link(i), *lend) for i in range(segments)]
-        for lender in self.lenders:
-            ready(lender)
+        self.holders = [self.start(f"s{i}", "store", "mount", "--name", f"s{i}", "--size", size, "--directory", self.at,
+                                      "--cluster-secret-file", self.secret, *disk(i), *link(i), *mount) for i in range(segments)]
+        for holder in self.holders:
+            ready(holder)
 
     def ssd_path(self, i):
         return os.path.join(self.folder, f"ssd{i}")
@@ -85,12 +85,12 @@ class Store:
         assert child.returncode == 0, err
         return out
 
-    def client(self, lend=0):
+    def client(self, mount=0):
         from mooncaf.store import MooncakeDistributedStore
 
         os.environ["MOONCAF_CLUSTER_SECRET_FILE"] = self.secret
         store = MooncakeDistributedStore()
-        code = store.setup("127.0.0.1", "P2PHANDSHAKE", lend, 16 << 20, "tcp", "", self.at)
+        code = store.setup("127.0.0.1", "P2PHANDSHAKE", mount, 16 << 20, "tcp", "", self.at)
         assert code == 0, (code, store.last_error())
         return store
 

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::size_t parts_max = 4;  ///< of one object, under way at once
 constexpr std::uint64_t part_bytes_max = 2 * MiB;
-/// Less is in the staging memory, and out of it, before it is lent; so are many pieces.
-constexpr std::uint64_t lent_from = 64 * KiB;
-constexpr std::size_t lent_pieces_max = 16;
+/// Less is in the staging memory, and out of it, before it is mounted; so are many pieces.
+constexpr std::uint64_t direct_from = 64 * KiB;
+constexpr std::size_t direct_pieces_max = 16;
 constexpr std::size_t orders_together_max = 256;  ///< small ones, in one transfer
 constexpr duration transfer_limit = std::chrono::seconds(30);
 
@@ -60,11 +60,11 @@ std::uint64_t size_of(std::span<const std::span<Byte>> pieces) {
 
 /// The caller's memory, known to the transports for as long as its bytes are under way. No peer is told of
 /// it.
-class remote_mover::lent {
+class remote_mover::registered {
  public:
-  explicit lent(data_plane& plane) : plane_(plane) {}
-  lent(const lent&) = delete;
-  ~lent() {
+  explicit registered(data_plane& plane) : plane_(plane) {}
+  registered(const registered&) = delete;
+  ~registered() {
     for (const auto id : regions_) (void)plane_.unregister_region(id);
   }
   template <class Byte>
@@ -123,10 +123,10 @@ result<void> remote_mover::add_peer(const announcement& peer) {
   return plane_->add_peer(peer.address, peer.regions);
 }
 
-/// @param pieces  lent where that pays. A NIC would have to learn of them, which takes longer than a copy.
+/// @param pieces  mounted where that pays. A NIC would have to learn of them, which takes longer than a copy.
 template <class Byte>
-bool remote_mover::lend(lent& all, std::span<const std::span<Byte>> pieces) const {
-  return !has_nic_ && pieces.size() <= lent_pieces_max && size_of(pieces) >= lent_from &&
+bool remote_mover::register_pieces(registered& all, std::span<const std::span<Byte>> pieces) const {
+  return !has_nic_ && pieces.size() <= direct_pieces_max && size_of(pieces) >= direct_from &&
          all.add(pieces).has_value();
 }
 
@@ -193,9 +193,9 @@ constexpr auto note_outcome = [](const auto& p, const completion& done) {
 
 /// In parts, from where it lies or from the staging memory.
 void remote_mover::write_large(order& o) {
-  lent known{*plane_};
+  registered known{*plane_};
   parts under_way;
-  const bool direct = lend(known, o.pieces);
+  const bool direct = register_pieces(known, o.pieces);
   const auto step = direct ? part_bytes_max : step_;
   const auto total = size_of(o.pieces);
   cursor from{o.pieces};
@@ -249,7 +249,7 @@ void remote_mover::write_small(std::span<order> orders, parts& under_way) {
 void remote_mover::write(std::span<order> orders) {
   parts under_way;
   std::vector<std::span<order>> together;
-  const auto is_small = [](const order& o) { return size_of(o.pieces) < lent_from; };
+  const auto is_small = [](const order& o) { return size_of(o.pieces) < direct_from; };
   for (std::size_t i = 0; i < orders.size();) {
     if (!is_small(orders[i])) {
       write_large(orders[i++]);
@@ -280,15 +280,15 @@ void remote_mover::write(std::span<order> orders) {
 
 result<std::uint64_t> remote_mover::read(const place& from, std::span<const std::span<std::byte>> pieces) {
   const auto total = size_of(pieces);
-  lent own{*plane_};
-  const bool direct = lend(own, pieces);
+  registered own{*plane_};
+  const bool direct = register_pieces(own, pieces);
   const auto step = direct ? part_bytes_max : step_;
   cursor asked_for{pieces}, to{pieces};
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   parts under_way;
   error problem;
-  // Staging memory is lent to the network: what the reader is told of is what lies in his own.
+  // Staging memory is mounted to the network: what the reader is told of is what lies in his own.
   const auto arrived = [&](const part& p, const completion& done) {
     if (!done.outcome && problem.code == ec::none) problem = done.outcome.error();
     if (problem.code != ec::none) return;

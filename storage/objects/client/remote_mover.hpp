@@ -47,12 +47,12 @@ class remote_mover {
 
  private:
   struct part;
-  class lent;
+  class registered;
   using parts = std::deque<std::unique_ptr<part>>;
   remote_mover(arena staging, std::uint64_t step)
       : staging_(std::move(staging)), space_(staging_.size_bytes()), step_(step) {}
   template <class Byte>
-  bool lend(lent& all, std::span<const std::span<Byte>> pieces) const;
+  bool register_pieces(registered& all, std::span<const std::span<Byte>> pieces) const;
   bool stage(part& p);
   void submit(part& p, transfer_op op, node_id peer);
   template <class Take>

@@ -18,12 +18,12 @@ namespace {
 /// Below it the bytes are better off in the caches, where whoever asked for them looks next.
 constexpr std::size_t stream_from = 256 * KiB;
 
-/// There is another way than a gate that cannot be reached, as behind a firewall; how long one tries, and
-/// does not.
+/// There is another way than an endpoint that cannot be reached, as behind a firewall; how long one tries,
+/// and does not.
 constexpr auto looker_dial_limit = std::chrono::seconds(1);
 constexpr auto looker_rest = std::chrono::minutes(1);
-/// Of an object in pieces, on average: a gate's connection is asked for each of them.
-constexpr std::uint64_t gate_piece_min = 4 * KiB;
+/// Of an object in pieces, on average: an endpoint's connection is asked for each of them.
+constexpr std::uint64_t endpoint_piece_min = 4 * KiB;
 
 std::uint64_t copy_checked(void* to, const void* from, std::size_t n) noexcept {
   if (n < stream_from) return near_copy_checksum(to, from, n);
@@ -49,7 +49,7 @@ std::uint64_t copy_and_look(std::span<const std::span<Byte>> pieces, const Copy&
   return XXH3_64bits_digest(&hash);
 }
 
-/// A gate may not have heard yet of what the directory has told us, on a machine under load for seconds.
+/// An endpoint may not have heard yet of what the directory has told us, on a machine under load for seconds.
 template <class Call>
 result<std::uint64_t> patiently(const Call& call) {
   auto done = call();
@@ -89,12 +89,12 @@ std::vector<std::span<Byte>> cut(std::span<const std::span<Byte>> pieces, std::u
 
 }  // namespace
 
-void segment_reach::authorize(gate_pass pass) {
+void segment_reach::authorize(endpoint_pass pass) {
   std::lock_guard lock{mutex_};
   pass_ = std::move(pass);
 }
 
-std::optional<gate_pass> segment_reach::pass() const {
+std::optional<endpoint_pass> segment_reach::pass() const {
   std::lock_guard lock{mutex_};
   return pass_;
 }
@@ -160,8 +160,8 @@ void segment_reach::open_way(way& w) {
   const auto& s = w.segment;
   w.problem = {ec::unavailable, "segment " + s.view.name + " offers no way that this process can take"};
   if (pass()) {
-    if (s.address.gate_host.empty()) return;
-    w.gate = std::make_unique<gate_visitor>(s.address.gate_host, s.address.gate_port);
+    if (s.address.endpoint_host.empty()) return;
+    w.endpoint = std::make_unique<endpoint_client>(s.address.endpoint_host, s.address.endpoint_port);
     w.problem = {};
     return;
   }
@@ -183,8 +183,9 @@ void segment_reach::open_way(way& w) {
                            : fail(by.error());
   w.problem = added ? error{} : added.error();
   if (peer) w.node = peer->address.node;
-  if (!s.address.gate_host.empty())
-    w.looker = std::make_unique<gate_visitor>(s.address.gate_host, s.address.gate_port, looker_dial_limit);
+  if (!s.address.endpoint_host.empty())
+    w.looker = std::make_unique<endpoint_client>(s.address.endpoint_host, s.address.endpoint_port,
+                                                 looker_dial_limit);
 }
 
 result<remote_mover*> segment_reach::mover() {
@@ -212,7 +213,7 @@ remote_mover::place segment_reach::place_of(const way& w, std::uint64_t offset) 
 result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_pieces pieces, bool& settled) {
   const auto w = open(to.segment);
   if (!w) return fail(w.error());
-  if ((*w)->gate) return patiently([&] { return (*w)->gate->write(*pass(), to.offset, pieces); });
+  if ((*w)->endpoint) return patiently([&] { return (*w)->endpoint->write(*pass(), to.offset, pieces); });
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());
@@ -232,15 +233,15 @@ result<std::uint64_t> segment_reach::write_one(const replica_place& to, source_p
 result<std::uint64_t> segment_reach::read_one(const replica_place& from, target_pieces pieces, bool arrived) {
   const auto w = open(from.segment);
   if (!w) return fail(w.error());
-  if ((*w)->gate) return patiently([&] { return (*w)->gate->read(*pass(), from.offset, pieces); });
+  if ((*w)->endpoint) return patiently([&] { return (*w)->endpoint->read(*pass(), from.offset, pieces); });
   if (!(*w)->mapped) {
     const auto by = mover();
     if (!by) return fail(by.error());
     // Over TCP whoever wants the bytes asks for them himself: no thread has to be woken in between, at most
-    // the gate's. What the gate does not know yet, or no more, the data plane reads all the same.
-    if (!(*by)->has_nic() && size_of(pieces) / pieces.size() >= gate_piece_min) {
-      auto sum = ask_looker(**w, [&](gate_visitor& gate, const gate_pass& pass) {
-        return gate.read(pass, from.offset, pieces);
+    // the endpoint's. What the endpoint does not know yet, or no more, the data plane reads all the same.
+    if (!(*by)->has_nic() && size_of(pieces) / pieces.size() >= endpoint_piece_min) {
+      auto sum = ask_looker(**w, [&](endpoint_client& endpoint, const endpoint_pass& pass) {
+        return endpoint.read(pass, from.offset, pieces);
       });
       if (sum) return sum;
     }
@@ -313,7 +314,7 @@ void segment_reach::write(std::span<order> orders) {
   };
   for (auto& o : orders) {
     const auto w = o.to.size() == 1 ? open(o.to.front().segment) : fail(ec::not_found);
-    if (w && !(*w)->gate && !(*w)->mapped && by()) {
+    if (w && !(*w)->endpoint && !(*w)->mapped && by()) {
       far.push_back({place_of(**w, o.to.front().offset), o.pieces});
       of_far.push_back(&o);
     } else {
@@ -359,15 +360,15 @@ result<std::uint64_t> segment_reach::checksum(std::span<const replica_place> at)
   return XXH3_64bits_digest(&hash);
 }
 
-/// Visits the gate of a segment on another host as one who knows the store's key.
-/// @error `ec::unavailable` where nobody can; those of the gate
+/// Visits the endpoint of a segment on another host as one who knows the store's key.
+/// @error `ec::unavailable` where nobody can; those of the endpoint
 template <class Visit>
 result<std::uint64_t> segment_reach::ask_looker(way& w, const Visit& visit) {
   if (!w.looker || clock_type::now() < w.no_looks_before.load())
     return fail(ec::unavailable, "nobody looks there");
   // Of no directory in particular: what lets this process in is the store's key.
-  const gate_wire::greeting who{~std::uint64_t{0}, std::string{gate_wire::everyone}};
-  const gate_pass pass{who, gate_wire::gate_key(secret_, who)};
+  const endpoint_wire::greeting who{~std::uint64_t{0}, std::string{endpoint_wire::everyone}};
+  const endpoint_pass pass{who, endpoint_wire::endpoint_key(secret_, who)};
   auto done = visit(*w.looker, pass);
   if (done || done.error() == ec::not_found || done.error() == ec::corrupt) return done;
   w.no_looks_before = clock_type::now() + looker_rest;
@@ -378,15 +379,15 @@ result<bool> segment_reach::agrees(std::span<const replica_place> replica, std::
   if (replica.size() == 1) {
     const auto w = open(replica.front().segment);
     if (!w) return fail(w.error());
-    if ((*w)->gate) {  // it holds parts against the checksum only once it has heard of the publication
+    if ((*w)->endpoint) {  // it holds parts against the checksum only once it has heard of the publication
       const auto& at = replica.front();
-      const auto sum = patiently([&] { return (*w)->gate->look(*pass(), at.offset, at.bytes); });
+      const auto sum = patiently([&] { return (*w)->endpoint->look(*pass(), at.offset, at.bytes); });
       if (!sum) return fail(sum.error());
       return *sum == expected;
     }
     if (!(*w)->mapped) {
-      const auto sum = ask_looker(**w, [&](gate_visitor& gate, const gate_pass& pass) {
-        return patiently([&] { return gate.look(pass, replica.front().offset, replica.front().bytes); });
+      const auto sum = ask_looker(**w, [&](endpoint_client& endpoint, const endpoint_pass& pass) {
+        return patiently([&] { return endpoint.look(pass, replica.front().offset, replica.front().bytes); });
       });
       if (sum) return *sum == expected;
       if (sum.error() == ec::not_found) return fail(sum.error());

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
-#include "storage/objects/client/gate_visitor.hpp"
+#include "storage/objects/client/endpoint_client.hpp"
 #include "storage/objects/client/remote_mover.hpp"
-#include "storage/objects/segment/segment_door.hpp"
+#include "storage/objects/segment/descriptor_endpoint.hpp"
 #include "storage/objects/wire/store_wire.hpp"
 
 namespace mooncaf {
@@ -29,8 +29,8 @@ class segment_reach {
   segment_reach(std::string secret, std::string own_host, std::uint64_t staging_bytes)
       : secret_(std::move(secret)), own_host_(std::move(own_host)), staging_bytes_(staging_bytes) {}
 
-  /// From now on segments are reached through their gates, as a tenant's client may.
-  void authorize(gate_pass pass);
+  /// From now on segments are reached through their endpoints, as a tenant's client may.
+  void authorize(endpoint_pass pass);
   /// Takes the list of segments as the directory has it now. Those that are not in it are let go after a
   /// while: a directory that has just begun does not know all yet.
   void learn(std::vector<store_wire::mounted_segment> segments);
@@ -62,7 +62,7 @@ class segment_reach {
   result<std::uint64_t> checksum(std::span<const replica_place> at);
   /// Whether a replica of a published object holds what it is to hold. What is mapped is looked at; what lies
   /// on another host in one piece is looked at by its holder, so that it does not travel for that; stripes,
-  /// and what lies where no gate answers, are read.
+  /// and what lies where no endpoint answers, are read.
   /// @error as of `read`
   result<bool> agrees(std::span<const replica_place> replica, std::uint64_t checksum);
 
@@ -77,17 +77,17 @@ class segment_reach {
     std::once_flag opened;
     time_point missing_since = time_point::max();  ///< in the directory's list; under the mutex
     std::unique_ptr<mapped_segment> mapped;        ///< or
-    std::unique_ptr<gate_visitor> gate;            ///< or, if there is neither:
+    std::unique_ptr<endpoint_client> endpoint;     ///< or, if there is neither:
     node_id node;
-    std::unique_ptr<gate_visitor> looker;  ///< of the last: who looks there for us; null: nobody
-    std::atomic<time_point> no_looks_before{time_point::min()};  ///< its gate could not be reached
+    std::unique_ptr<endpoint_client> looker;  ///< of the last: who looks there for us; null: nobody
+    std::atomic<time_point> no_looks_before{time_point::min()};  ///< its endpoint could not be reached
     error problem;                                               ///< neither
   };
   std::shared_ptr<way> find(std::uint32_t segment) const;
   result<std::shared_ptr<way>> open(std::uint32_t segment);
   void open_way(way& w);
   result<remote_mover*> mover();
-  std::optional<gate_pass> pass() const;
+  std::optional<endpoint_pass> pass() const;
   static remote_mover::place place_of(const way& w, std::uint64_t offset);
   template <class Visit>
   result<std::uint64_t> ask_looker(way& w, const Visit& visit);
@@ -98,7 +98,7 @@ class segment_reach {
   mutable std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<way>> ways_;
   std::unique_ptr<remote_mover> mover_;  // when first needed
-  std::optional<gate_pass> pass_;
+  std::optional<endpoint_pass> pass_;
 };
 
 }  // namespace mooncaf

@@ -30,7 +30,7 @@ result<shard_dialer::links> store_client::links() {
   const auto& first = *(*now)->all.front();
   std::lock_guard lock{mutex_};
   if (std::exchange(authorized_by_, first.incarnation()) != first.incarnation())
-    reach_.authorize({{first.incarnation(), first.welcome().tenant}, first.welcome().gate_key});
+    reach_.authorize({{first.incarnation(), first.welcome().tenant}, first.welcome().endpoint_key});
   return now;
 }
 
@@ -253,7 +253,7 @@ store_client::listing store_client::list(std::string_view pattern, std::uint32_t
   return all;
 }
 
-/// Where a lender has come to some shards and not to others yet, those it has come to count.
+/// Where a holder has come to some shards and not to others yet, those it has come to count.
 store_code store_client::drain(std::string_view segment, bool on) {
   const auto answers = ask_everyone(op::drain, [&](byte_writer& out) {
     out.put_text(segment);

@@ -146,10 +146,10 @@ class store_client {
   /// @param until  then it leaves the rest where it is. @param tell  after each round: how many were moved.
   emptied empty(const std::string& segment, time_point until,
                 const std::function<void(std::uint64_t)>& tell = {});
-  /// Each shard's part of what each process lends.
+  /// Each shard's part of what each process mounts.
   result<std::vector<store_wire::mounted_segment>> segments();
-  /// What each process lends: the same, with all parts of a name as one, under the number of the first.
-  result<std::vector<store_wire::mounted_segment>> lent();
+  /// What each process mounts: the same, with all parts of a name as one, under the number of the first.
+  result<std::vector<store_wire::mounted_segment>> mounted();
   result<object_counts> counts();
   result<directory_figures> figures();
   /// The objects that are read most, the hottest first: everybody's, or a tenant's own.

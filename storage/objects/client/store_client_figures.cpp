@@ -40,7 +40,7 @@ result<std::vector<store_wire::mounted_segment>> store_client::segments() {
   return read_lists(*answers, store_wire::get_segment, "segments");
 }
 
-result<std::vector<store_wire::mounted_segment>> store_client::lent() {
+result<std::vector<store_wire::mounted_segment>> store_client::mounted() {
   const auto all = segments();
   if (!all) return fail(all.error());
   std::vector<store_wire::mounted_segment> merged;

@@ -1,11 +1,11 @@
-// SSDs of lenders, as the directory deals with them: the part of `directory_desk` that tells them what to
+// SSDs of holders, as the directory deals with them: the part of `directory_core` that tells them what to
 // write, read and erase, decides what of theirs still counts when they come back, and lets those wait who
 // want to read.
 
 #include <algorithm>
 #include <utility>
 
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 
 namespace mooncaf {
 
@@ -22,7 +22,7 @@ std::uint64_t hash_of(std::string_view key) { return XXH3_64bits(key.data(), key
 // ---- what the table wants of them
 // --------------------------------------------------------------------------------
 
-void directory_desk::save(std::uint32_t to, const segment_record& record, std::string_view key,
+void directory_core::save(std::uint32_t to, const segment_record& record, std::string_view key,
                           std::string_view group, std::span<const replica_place> from) {
   write_entry(holders_.at(to), entry::save, to, [&](byte_writer& out) {
     out.put(record.ticket);
@@ -31,7 +31,7 @@ void directory_desk::save(std::uint32_t to, const segment_record& record, std::s
   });
 }
 
-void directory_desk::load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) {
+void directory_core::load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) {
   write_entry(holders_.at(from), entry::load, from, [&](byte_writer& out) {
     out.put(ticket);
     store_wire::put_places(out, to);
@@ -39,8 +39,8 @@ void directory_desk::load(std::uint32_t from, std::uint64_t ticket, std::span<co
   wake(from);
 }
 
-/// Until the lender has acknowledged it, nobody knows whether the object is still there.
-void directory_desk::erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) {
+/// Until the holder has acknowledged it, nobody knows whether the object is still there.
+void directory_core::erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) {
   if (removing_ && publication_unsaid_) tell_before();
   const auto to = holders_.at(disk);
   write_entry(to, entry::freed, disk, [&](byte_writer& out) {
@@ -56,7 +56,7 @@ void directory_desk::erased(std::uint32_t disk, std::uint64_t ticket, std::strin
   if (removing_) wait_for(to, *s);
 }
 
-void directory_desk::changed(std::string_view key) {
+void directory_core::changed(std::string_view key) {
   const auto hash = hash_of(key);
   notes_->note(hash);
   for (const auto& [segment, d] : disks_) {
@@ -69,9 +69,10 @@ void directory_desk::changed(std::string_view key) {
 // ---- what they say
 // -----------------------------------------------------------------------------------------------
 
-bool directory_desk::mount_disk(std::uint64_t id, session& from, byte_reader& in, frame& out) {
+bool directory_core::mount_disk(std::uint64_t id, session& from, byte_reader& in, frame& out) {
   const auto offer = store_wire::get_disk(in);
-  const bool its_own = std::find(from.lent.begin(), from.lent.end(), offer.beside) != from.lent.end();
+  const bool its_own =
+      std::find(from.mounted.begin(), from.mounted.end(), offer.beside) != from.mounted.end();
   if (!in.ok() || in.left() != 0 || offer.name.empty() || offer.name.size() > name_bytes_max ||
       offer.bytes > std::uint64_t{1} << 50 || !its_own)
     return false;
@@ -90,7 +91,7 @@ bool directory_desk::mount_disk(std::uint64_t id, session& from, byte_reader& in
   if (!made.known) static_cast<void>(notes_->adopt(offer.disk));
   made.store = notes_->store();
   if (!made.known) table_.disk_open(made.segment);
-  from.lent.push_back(made.segment);
+  from.mounted.push_back(made.segment);
   holders_[made.segment] = id;
   addresses_[made.segment] = {};
   disks_[made.segment] = {offer.disk, made.known, false, {}};
@@ -98,7 +99,7 @@ bool directory_desk::mount_disk(std::uint64_t id, session& from, byte_reader& in
   return true;
 }
 
-bool directory_desk::announce_disk(std::uint32_t segment, bool last, std::uint32_t n, byte_reader& in,
+bool directory_core::announce_disk(std::uint32_t segment, bool last, std::uint32_t n, byte_reader& in,
                                    time_point now, frame& out) {
   auto& d = disks_.at(segment);
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -123,8 +124,8 @@ bool directory_desk::announce_disk(std::uint32_t segment, bool last, std::uint32
   return true;
 }
 
-void directory_desk::disk_heard(session& s) {
-  for (const auto segment : s.lent) {
+void directory_core::disk_heard(session& s) {
+  for (const auto segment : s.mounted) {
     const auto found = disks_.find(segment);
     if (found == disks_.end()) continue;
     auto& d = found->second;
@@ -134,14 +135,14 @@ void directory_desk::disk_heard(session& s) {
   }
 }
 
-bool directory_desk::disk_done(const session& from, byte_reader& in, time_point now) {
+bool directory_core::disk_done(const session& from, byte_reader& in, time_point now) {
   const auto n = store_wire::get_count(in);
   if (!n) return false;
   for (std::uint32_t i = 0; i < *n; ++i) {
     const auto segment = in.get<std::uint32_t>();
     const auto ticket = in.get<std::uint64_t>();
     const bool good = in.get<std::uint8_t>() != 0;
-    const bool its_own = std::find(from.lent.begin(), from.lent.end(), segment) != from.lent.end();
+    const bool its_own = std::find(from.mounted.begin(), from.mounted.end(), segment) != from.mounted.end();
     if (!in.ok() || !its_own) return false;
     table_.disk_done(segment, ticket, good, now);
   }
@@ -150,7 +151,7 @@ bool directory_desk::disk_done(const session& from, byte_reader& in, time_point 
 }
 
 /// It is away. What lies there counts again when it is back, but for keys that are noted.
-void directory_desk::lose_disk(std::uint32_t segment) {
+void directory_core::lose_disk(std::uint32_t segment) {
   auto gone = disks_.extract(segment);
   notes_->leave(gone.mapped().number);
   for (const auto& [frame, key] : gone.mapped().untold) notes_->note(gone.mapped().number, key);
@@ -162,7 +163,7 @@ void directory_desk::lose_disk(std::uint32_t segment) {
 // ---- who waits for them
 // -------------------------------------------------------------------------------------------
 
-bool directory_desk::load_all(std::uint64_t id, const session& from, std::uint64_t number, byte_reader& in,
+bool directory_core::load_all(std::uint64_t id, const session& from, std::uint64_t number, byte_reader& in,
                               time_point now) {
   const auto n = store_wire::get_count(in);
   if (!n) return false;
@@ -177,7 +178,7 @@ bool directory_desk::load_all(std::uint64_t id, const session& from, std::uint64
 }
 
 /// @returns whether all of them are where they can be read, or never will be; then the answer is on its way.
-bool directory_desk::settle(const std::vector<std::string>& keys, bool at_last, std::uint64_t id,
+bool directory_core::settle(const std::vector<std::string>& keys, bool at_last, std::uint64_t id,
                             std::uint64_t number, time_point now) {
   std::vector<store_code> codes;
   bool all = true;
@@ -202,7 +203,7 @@ bool directory_desk::settle(const std::vector<std::string>& keys, bool at_last, 
   return true;
 }
 
-void directory_desk::settle_loads(time_point now) {
+void directory_core::settle_loads(time_point now) {
   if (!std::exchange(loads_stir_, false)) return;
   loads_.remove_if(
       [&](const waiting_load& w) { return settle(w.keys, now >= w.until, w.session, w.number, now); });

@@ -1,10 +1,10 @@
 // What the directory tells the holders of segments, and which answers wait until they have heard it: the
-// other part of `directory_desk`.
+// other part of `directory_core`.
 
 #include <algorithm>
 #include <utility>
 
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 
 namespace mooncaf {
 
@@ -17,13 +17,13 @@ constexpr std::size_t held_bytes_max = 16 * MiB;
 constexpr auto silence_max = std::chrono::seconds(5);
 }  // namespace
 
-directory_desk::session* directory_desk::holder(std::uint32_t segment) {
+directory_core::session* directory_core::holder(std::uint32_t segment) {
   const auto found = holders_.find(segment);
   const auto s = found == holders_.end() ? sessions_.end() : sessions_.find(found->second);
   return s == sessions_.end() ? nullptr : &s->second;
 }
 
-void directory_desk::write_entry(std::uint64_t to, entry kind, std::uint32_t segment,
+void directory_core::write_entry(std::uint64_t to, entry kind, std::uint32_t segment,
                                  const std::function<void(byte_writer&)>& rest) {
   const auto found = sessions_.find(to);
   if (found == sessions_.end()) return;
@@ -36,18 +36,18 @@ void directory_desk::write_entry(std::uint64_t to, entry kind, std::uint32_t seg
   has_output(to, s);
 }
 
-void directory_desk::reserved(std::uint32_t segment, const segment_record& record) {
+void directory_core::reserved(std::uint32_t segment, const segment_record& record) {
   write_entry(holders_.at(segment), entry::reserved, segment, [&](byte_writer& out) {
     out.put(record.ticket);
     out.put(record.offset);
     out.put(record.size);
     out.put_text(record.tenant);
   });
-  // A tenant writes through the holder's gate, which waits until it has heard of the place.
+  // A tenant writes through the holder's endpoint, which waits until it has heard of the place.
   if (!record.tenant.empty()) wake(segment);
 }
 
-void directory_desk::published(std::uint32_t segment, const segment_record& record, std::string_view key,
+void directory_core::published(std::uint32_t segment, const segment_record& record, std::string_view key,
                                std::string_view group) {
   publication_unsaid_ = true;
   write_entry(holders_.at(segment), entry::published, segment, [&](byte_writer& out) {
@@ -57,7 +57,7 @@ void directory_desk::published(std::uint32_t segment, const segment_record& reco
   });
 }
 
-void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset,
+void directory_core::freed(std::uint32_t segment, std::uint64_t ticket, std::uint64_t offset,
                            duration rests) {
   if (removing_ && publication_unsaid_) tell_before();
   const auto to = holders_.at(segment);
@@ -70,12 +70,12 @@ void directory_desk::freed(std::uint32_t segment, std::uint64_t ticket, std::uin
   if (removing_ && s) wait_for(to, *s);
 }
 
-void directory_desk::wake(std::uint32_t segment) {
+void directory_core::wake(std::uint32_t segment) {
   auto* const s = holder(segment);
   if (s && s->waited_for == store_wire::waits::nobody) s->waited_for = store_wire::waits::for_work;
 }
 
-void directory_desk::wait_for(std::uint64_t to, session& s) {
+void directory_core::wait_for(std::uint64_t to, session& s) {
   s.waited_for = store_wire::waits::to_hear;
   const std::pair need{to, s.told + 1};
   if (std::find(heard_first_.begin(), heard_first_.end(), need) == heard_first_.end())
@@ -84,7 +84,7 @@ void directory_desk::wait_for(std::uint64_t to, session& s) {
 
 /// What was written down until now goes out before what comes. A directory that is killed between two holders
 /// has then told of what took an object's place, wherever that is, before it told that the object is gone.
-void directory_desk::tell_before() {
+void directory_core::tell_before() {
   publication_unsaid_ = false;
   for (const auto id : with_output_) {
     const auto found = sessions_.find(id);
@@ -96,13 +96,13 @@ void directory_desk::tell_before() {
   }
 }
 
-void directory_desk::tell_members(entry kind, std::uint32_t segment) {
+void directory_core::tell_members(entry kind, std::uint32_t segment) {
   for (auto& [id, s] : sessions_)
-    if (!s.lent.empty()) write_entry(id, kind, segment, [](byte_writer&) {});
+    if (!s.mounted.empty()) write_entry(id, kind, segment, [](byte_writer&) {});
 }
 
 /// What the segment holds counts no more, not for later directories either.
-void directory_desk::fence(std::uint32_t segment) {
+void directory_core::fence(std::uint32_t segment) {
   table_.unmount(segment, now_);
   addresses_.erase(segment);
   announcing_.erase(segment);
@@ -116,7 +116,7 @@ void directory_desk::fence(std::uint32_t segment) {
   holders_.erase(segment);
 }
 
-void directory_desk::seal(session& s) {
+void directory_core::seal(session& s) {
   {
     store_wire::frame out{s.ready, store_wire::journal_base + ++s.told, store_wire::op::journal};
     out->put(static_cast<std::uint8_t>(s.waited_for));
@@ -130,14 +130,14 @@ void directory_desk::seal(session& s) {
   s.told_at = now_;
 }
 
-void directory_desk::has_output(std::uint64_t id, session& s) {
+void directory_core::has_output(std::uint64_t id, session& s) {
   if (!s.has_output) with_output_.push_back(id);
   s.has_output = true;
 }
 
 /// Takes back an answer that others must hear of first, or that stands behind one.
 /// @returns false if too many wait already.
-bool directory_desk::hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out) {
+bool directory_core::hold_back(std::uint64_t id, std::size_t begin, std::vector<std::byte>& out) {
   auto& s = sessions_.at(id);
   if (heard_first_.empty() && s.held.empty() && s.ready.empty() && !s.staged) return true;
   held_answer answer{std::move(heard_first_), {out.begin() + static_cast<std::ptrdiff_t>(begin), out.end()}};
@@ -149,7 +149,7 @@ bool directory_desk::hold_back(std::uint64_t id, std::size_t begin, std::vector<
   return s.held_bytes <= held_bytes_max;
 }
 
-void directory_desk::release_held() {
+void directory_core::release_held() {
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const auto id = *at;
     auto& s = sessions_.at(id);
@@ -168,7 +168,7 @@ void directory_desk::release_held() {
   }
 }
 
-void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
+void directory_core::deliver(const std::function<void(const outgoing&)>& to) {
   settle_loads(now_);
   table_.tell_others();
   for (const auto& [id, bytes, urgent] : std::exchange(staged_, {})) {
@@ -191,13 +191,13 @@ void directory_desk::deliver(const std::function<void(const outgoing&)>& to) {
   }
 }
 
-void directory_desk::hear(const shard_message& message, time_point now) {
+void directory_core::hear(const shard_message& message, time_point now) {
   now_ = now;
   table_.hear(message, now);
   loads_stir_ = true;
 }
 
-void directory_desk::tick(time_point now) {
+void directory_core::tick(time_point now) {
   now_ = now;
   table_.tick(now);
   loads_stir_ = true;
@@ -205,7 +205,7 @@ void directory_desk::tick(time_point now) {
   if (!serving_) serve_when_complete(now);
   tick_tasks(now);
   for (auto& [id, s] : sessions_) {
-    if (s.lent.empty() || now - s.told_at < silence_max) continue;
+    if (s.mounted.empty() || now - s.told_at < silence_max) continue;
     seal(s);
     has_output(id, s);
   }

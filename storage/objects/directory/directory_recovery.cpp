@@ -1,4 +1,4 @@
-// How a directory that has just begun learns what there is: the part of `directory_desk` that decides whose
+// How a directory that has just begun learns what there is: the part of `directory_core` that decides whose
 // contents count, and when it knows all.
 //
 //   waiting ── the first segment of an earlier directory comes ──► gathering ── all of its companions ──►
@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 
 namespace mooncaf {
 
@@ -22,7 +22,7 @@ constexpr std::size_t kept_bytes_max = 16 * MiB;
 
 /// Whether what a segment brings along counts. It does not if a directory that served without it came after
 /// the one that it knew, or if the others know that it was given up.
-bool directory_desk::admit(const store_wire::former_life& former) {
+bool directory_core::admit(const store_wire::former_life& former) {
   if (serving_) return false;
   for (const auto f : former.fenced) fence(f);
   std::vector<std::uint32_t> older;
@@ -40,7 +40,7 @@ bool directory_desk::admit(const store_wire::former_life& former) {
   return true;
 }
 
-void directory_desk::serve_when_complete(time_point now) {
+void directory_core::serve_when_complete(time_point now) {
   const auto missing = [&](std::uint32_t s) { return holders_.count(s) == 0; };
   const bool disk_came = std::any_of(disks_.begin(), disks_.end(), [&](const auto& d) {
     return awaited_disks_.count(d.second.number) != 0;
@@ -76,7 +76,7 @@ void directory_desk::serve_when_complete(time_point now) {
   }
 }
 
-bool directory_desk::keep(session& from, const store_wire::header& question,
+bool directory_core::keep(session& from, const store_wire::header& question,
                           std::span<const std::byte> payload) {
   from.kept.push_back({question, {payload.begin(), payload.end()}});
   from.kept_bytes += payload.size();

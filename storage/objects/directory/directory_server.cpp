@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/objects/wire/near_door.hpp"
+#include "storage/objects/wire/unix_endpoint.hpp"
 #include "transport/shm/ring_stream.hpp"
 
 namespace mooncaf {
@@ -46,7 +46,7 @@ result<std::unique_ptr<directory_server>> directory_server::start(directory_serv
   made->listener_ = std::move(*listener);
   if (listens) {
     made->port_ = bound_port(made->listener_.get());
-    made->open_near_door(*at);
+    made->open_unix_endpoint(*at);
   }
   auto loop = event_loop::start({"directory",
                                  [self = made.get()] { return self->tick(); },
@@ -79,8 +79,8 @@ directory_server::~directory_server() {
 }
 
 /// Without it, as where another's process has taken the name, everybody comes over TCP.
-void directory_server::open_near_door(const socket_address& at) {
-  const auto name = near_door(at, port_, true);
+void directory_server::open_unix_endpoint(const socket_address& at) {
+  const auto name = unix_endpoint(at, port_, true);
   if (!name) return;
   if (const auto door = unix_address(*name))
     if (auto opened = listen_unix(*door, SOCK_STREAM)) near_ = std::move(*opened);
@@ -165,7 +165,7 @@ bool directory_server::share(connection& c, std::uint64_t number) {
   }
   c.stream = std::move(made->stream);
   c.ring = true;
-  desk_.wakes_on_purpose(c.session);
+  core_.wakes_on_purpose(c.session);
   heat(c);
   const int memory = made->memory.get();
   return send_packet(at, answer, {&memory, 1}) == packet_status::ok;
@@ -212,7 +212,7 @@ void directory_server::cool() {
 void directory_server::hear_others() {
   const auto& table = options_.table;
   for (const auto& message : table.commons->take_messages(table.shard.index))
-    desk_.hear(message, clock_type::now());
+    core_.hear(message, clock_type::now());
   deliver();
 }
 
@@ -230,7 +230,7 @@ void directory_server::hand_over(std::uint64_t token) {
 void directory_server::adopt(std::unique_ptr<connection> one) {
   auto& c = *one;
   c.wanted = nullptr;
-  c.session = desk_.open(c.tenant ? c.tenant->name : std::string{});
+  c.session = core_.open(c.tenant ? c.tenant->name : std::string{});
   by_session_[c.session] = &c;
   c.token = loop_->add(c.stream->fd(), EPOLLIN, [this, &c](std::uint32_t events) { on_events(c, events); });
   c.watched = EPOLLIN;
@@ -250,7 +250,7 @@ void directory_server::watch(connection& c) {
 }
 
 void directory_server::deliver() {
-  desk_.deliver([&](const directory_desk::outgoing& what) {
+  core_.deliver([&](const directory_core::outgoing& what) {
     const auto found = by_session_.find(what.session);
     if (found == by_session_.end()) return;
     auto& c = *found->second;
@@ -328,8 +328,8 @@ bool directory_server::take(connection& c, std::span<const std::byte>& left) {
   if (header->what == store_wire::op::ring)
     return payload.empty() && left.empty() && share(c, header->number);
   const auto begin = clock_type::now();
-  const bool understood = desk_.answer(c.session, *header, payload, begin, c.out);
-  desk_.worked(header->what, clock_type::now() - begin);
+  const bool understood = core_.answer(c.session, *header, payload, begin, c.out);
+  core_.worked(header->what, clock_type::now() - begin);
   return understood;
 }
 
@@ -367,7 +367,7 @@ bool directory_server::shake(connection& c, std::span<const std::byte> message) 
     if (shard < options_.shards.size()) c.wanted = options_.shards[shard];
     const bool ours = shard == 0;
     step = ours || c.wanted ? c.shake.admit() : c.shake.refuse(ec::incompatible);
-    if (ours) by_session_[c.session = desk_.open(c.tenant ? c.tenant->name : std::string{})] = &c;
+    if (ours) by_session_[c.session = core_.open(c.tenant ? c.tenant->name : std::string{})] = &c;
     c.ended = !ours && !c.wanted;
   }
   c.out.insert(c.out.end(), step->answer.begin(), step->answer.end());
@@ -391,7 +391,7 @@ void directory_server::drop(std::uint64_t token) {
   loop_->remove(token);
   if (found->second->session != 0) {
     by_session_.erase(found->second->session);
-    desk_.close(found->second->session, clock_type::now());
+    core_.close(found->second->session, clock_type::now());
   }
   if (found->second->hot) hot_.erase(std::find(hot_.begin(), hot_.end(), found->second.get()));
   connections_.erase(found);
@@ -399,7 +399,7 @@ void directory_server::drop(std::uint64_t token) {
 
 bool directory_server::tick() {
   const auto now = clock_type::now();
-  desk_.tick(now);
+  core_.tick(now);
   std::vector<std::uint64_t> late;
   for (const auto& [token, c] : connections_)
     if (c->session == 0 && now - c->since > options_.greeting) late.push_back(token);

@@ -1,5 +1,5 @@
 #pragma once
-// The directory of objects at a TCP port: one thread that owns the desk, reads what came, answers it all,
+// The directory of objects at a TCP port: one thread that owns the core, reads what came, answers it all,
 // writes once.
 
 #include <array>
@@ -11,8 +11,8 @@
 
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
-#include "storage/objects/directory/directory_desk.hpp"
-#include "storage/objects/wire/gate_wire.hpp"
+#include "storage/objects/directory/directory_core.hpp"
+#include "storage/objects/wire/endpoint_wire.hpp"
 #include "transport/net/event_loop.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/link_stream.hpp"
@@ -33,7 +33,7 @@ class directory_server;
 struct directory_server_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
-  std::string secret;      ///< lenders, and clients that are no tenant's, prove that they know it
+  std::string secret;      ///< holders, and clients that are no tenant's, prove that they know it
   std::vector<store_tenant> tenants;
   object_table_options table;
   duration greeting = std::chrono::seconds(5);     ///< who has not proved himself by then is shown out
@@ -49,7 +49,7 @@ struct directory_server_options {
   std::vector<directory_server*> shards = {};
 };
 
-/// @thread  The desk lives on the loop's thread; the functions here may be called from any.
+/// @thread  The core lives on the loop's thread; the functions here may be called from any.
 class directory_server : private loop_poller {
  public:
   /// @error `ec::invalid_argument` for a host that has no address, `ec::io_error` if it cannot listen.
@@ -85,14 +85,14 @@ class directory_server : private loop_poller {
   directory_server(directory_server_options options, std::unique_ptr<disk_notes> notes)
       : options_(std::move(options)),
         keys_(keys_of(options_)),
-        desk_(options_.table,
+        core_(options_.table,
               {clock_type::now() + options_.recovery, clock_type::now() + 5 * options_.recovery},
               std::move(notes),
               [secret = options_.secret, of = options_.table.first_ticket](const std::string& tenant) {
-                return gate_wire::gate_key(secret, {of, tenant});
+                return endpoint_wire::endpoint_key(secret, {of, tenant});
               }) {}
 
-  void open_near_door(const socket_address& at);
+  void open_unix_endpoint(const socket_address& at);
   void accept_all(int listener, bool near);
   void on_events(connection& c, std::uint32_t events);
   void serve(connection& c, bool came);
@@ -123,7 +123,7 @@ class directory_server : private loop_poller {
 
   directory_server_options options_;
   tls_stream::keyring keys_;  ///< the cluster's, then those of the tenants in their order
-  directory_desk desk_;
+  directory_core core_;
   unique_fd listener_, near_;
   std::uint16_t port_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;

@@ -1,6 +1,6 @@
 #pragma once
 // A directory in several shards: as many threads, each of which knows the objects whose keys are its own
-// (`shard_of`), with a part of the memory and of the SSD of every lender.
+// (`shard_of`), with a part of the memory and of the SSD of every holder.
 //
 //   client ──┬── link ──► first shard: listens for all, knows its objects
 //            └── link ──► first shard, handed over ──► second shard …

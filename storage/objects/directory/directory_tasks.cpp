@@ -1,4 +1,4 @@
-// Replicas that are copied or moved by those who hold the object: the part of `directory_desk` that says who,
+// Replicas that are copied or moved by those who hold the object: the part of `directory_core` that says who,
 // and knows what became of it.
 //
 //   pending ── a holder of the object is told ──► processing ── it says so ──► success, failed
@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "runtime/base/host_place.hpp"
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 
 namespace mooncaf {
 
@@ -18,13 +18,13 @@ constexpr auto time_limit = std::chrono::seconds(300);
 constexpr int attempts_max = 3;
 }  // namespace
 
-std::optional<segment_view> directory_desk::segment_named(std::string_view name) const {
+std::optional<segment_view> directory_core::segment_named(std::string_view name) const {
   for (auto& s : table_.segments())
     if (s.name == name) return s;
   return std::nullopt;
 }
 
-bool directory_desk::create_task(const session& from, byte_reader& in, time_point now,
+bool directory_core::create_task(const session& from, byte_reader& in, time_point now,
                                  store_wire::frame& out) {
   auto order = store_wire::get_order(in);
   order.key = std::string{from.scope.inside(order.key, names_[0])};
@@ -51,7 +51,7 @@ bool directory_desk::create_task(const session& from, byte_reader& in, time_poin
   return true;
 }
 
-task_id directory_desk::begin_task(task_order order, time_point now) {
+task_id directory_core::begin_task(task_order order, time_point now) {
   order.id = {incarnation_, next_task_++};
   auto& made = tasks_[order.id.low];
   made.order = std::move(order);
@@ -76,7 +76,7 @@ task_id directory_desk::begin_task(task_order order, time_point now) {
 }
 
 /// Tells somebody who holds the object; of a move, the source if it is there.
-void directory_desk::assign(task& t, time_point now) {
+void directory_core::assign(task& t, time_point now) {
   if (t.order.targets.empty()) return end_task(t, store_code::ok, now);
   t.updated = now;
   const auto seen = table_.look(t.order.key, now);
@@ -94,7 +94,7 @@ void directory_desk::assign(task& t, time_point now) {
               [&](byte_writer& to) { store_wire::put_order(to, t.order); });
 }
 
-void directory_desk::end_task(task& t, store_code code, time_point now) {
+void directory_core::end_task(task& t, store_code code, time_point now) {
   t.status = code == store_code::ok ? task_status::success : task_status::failed;
   t.message = code == store_code::ok ? "Task completed successfully" : std::string{to_string(code)};
   t.updated = now;
@@ -105,7 +105,7 @@ void directory_desk::end_task(task& t, store_code code, time_point now) {
   ended_tasks_.pop_front();
 }
 
-bool directory_desk::end_task(byte_reader& in, time_point now, store_wire::frame& out) {
+bool directory_core::end_task(byte_reader& in, time_point now, store_wire::frame& out) {
   const auto id = store_wire::get_task_id(in);
   const auto code = as_store_code(in.get<std::int32_t>());
   if (!in.ok() || in.left() != 0) return false;
@@ -117,7 +117,7 @@ bool directory_desk::end_task(byte_reader& in, time_point now, store_wire::frame
   return true;
 }
 
-bool directory_desk::query_task(byte_reader& in, time_point now, store_wire::frame& out) const {
+bool directory_core::query_task(byte_reader& in, time_point now, store_wire::frame& out) const {
   const auto id = store_wire::get_task_id(in);
   if (!in.ok() || in.left() != 0) return false;
   const auto found = tasks_.find(id.low);
@@ -134,7 +134,7 @@ bool directory_desk::query_task(byte_reader& in, time_point now, store_wire::fra
 }
 
 /// A holder is lost: another one may do what it was told.
-void directory_desk::reassign_tasks(std::uint64_t of_session, time_point now) {
+void directory_core::reassign_tasks(std::uint64_t of_session, time_point now) {
   std::vector<std::uint64_t> orphans;
   for (const auto& [id, t] : tasks_)
     if (t.status == task_status::processing && t.assigned_to == of_session) orphans.push_back(id);
@@ -143,7 +143,7 @@ void directory_desk::reassign_tasks(std::uint64_t of_session, time_point now) {
 
 /// What is read so often that one host is too few gets a replica on another one: as far from those that have
 /// it as can be, and among equals where most is free.
-void directory_desk::copy_for_readers(time_point now) {
+void directory_core::copy_for_readers(time_point now) {
   for (auto& key : table_.take_hot()) {
     const auto seen = table_.look(key, now);
     const auto all = table_.segments();
@@ -170,7 +170,7 @@ void directory_desk::copy_for_readers(time_point now) {
   }
 }
 
-void directory_desk::tick_tasks(time_point now) {
+void directory_core::tick_tasks(time_point now) {
   copy_for_readers(now);
   if (open_tasks_ == 0) return;
   std::vector<std::uint64_t> late;

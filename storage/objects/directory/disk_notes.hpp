@@ -1,6 +1,6 @@
 #pragma once
 // What the directory writes down about SSDs, so that nothing comes back from one that was removed or replaced
-// while its lender was away.
+// while its holder was away.
 //
 // An SSD keeps its objects while its process is dead, and nobody can tell it what becomes of them. So the
 // directory notes, for each SSD that is away, the keys of which another value was published, or that somebody

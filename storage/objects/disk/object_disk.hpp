@@ -1,5 +1,5 @@
 #pragma once
-// The SSD of a lender, as the process that lends it uses it: an interface, because a client of the store
+// The SSD of a holder, as the process that mounts it uses it: an interface, because a client of the store
 // wants no database. `rocksdb_object_disk` is the one that there is.
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace mooncaf {
 std::vector<std::vector<std::byte>> announcement_of(std::uint32_t segment,
                                                     std::span<const segment_record> records);
 
-/// What the directory wants of the SSD of a lender.
+/// What the directory wants of the SSD of a holder.
 struct disk_order {
   enum class kind : std::uint8_t { save, load, erase } what = kind::erase;
   /// Ticket, and for the others size. To be saved: all of it, but its place.

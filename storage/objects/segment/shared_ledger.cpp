@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/wire/gate_wire.hpp"
+#include "storage/objects/wire/endpoint_wire.hpp"
 #include "transport/copy/stream_copy.hpp"
 
 namespace mooncaf {
@@ -17,7 +17,7 @@ constexpr std::uint64_t piece_bytes = 64 * KiB;
 /// What he may reach of it; null if there is nothing.
 segment_ledger::tenant_part* shared_ledger::part_of(std::string_view tenant, std::uint64_t offset,
                                                     std::uint64_t bytes) {
-  if (tenant == gate_wire::everyone) {
+  if (tenant == endpoint_wire::everyone) {
     auto* const part = ledger_.anyones_part_at(offset, bytes);
     return part && part->sealed ? part : nullptr;
   }
@@ -68,7 +68,7 @@ shared_ledger::looked shared_ledger::look_through(std::unique_lock<std::mutex>& 
 
 shared_ledger::reading shared_ledger::begin_read(std::string_view tenant, std::uint64_t offset,
                                                  std::uint64_t bytes, time_point until) {
-  const bool everyone = tenant == gate_wire::everyone;
+  const bool everyone = tenant == endpoint_wire::everyone;
   std::unique_lock lock{mutex_};
   const auto* const part = wait_for(lock, tenant, offset, bytes, false, everyone ? clock_type::now() : until);
   if (!part) return {};
@@ -120,14 +120,14 @@ store_code shared_ledger::look(std::string_view tenant, std::uint64_t offset, st
   std::unique_lock lock{mutex_};
   const auto whole = [&]() -> segment_ledger::tenant_part* {
     auto* const part = ledger_.anyones_part_at(offset, bytes);
-    const bool his = part && (tenant == gate_wire::everyone || part->owner == tenant);
+    const bool his = part && (tenant == endpoint_wire::everyone || part->owner == tenant);
     return his && part->sealed && part->offset == offset && part->size == bytes ? part : nullptr;
   };
   segment_ledger::tenant_part* part = nullptr;
   if (!changed_.wait_until(lock, until, [&] { return (part = whole()) != nullptr; }))
     return store_code::not_found;
   const auto ticket = part->ticket;
-  if (tenant != gate_wire::everyone && part->checksum) {
+  if (tenant != endpoint_wire::everyone && part->checksum) {
     checksum = look_through(lock, *part).whole;
   } else {
     lock.unlock();

@@ -44,8 +44,8 @@ class shared_ledger {
   /// Where all of a published object lies here it is held against its checksum, unless it was before: from
   /// then on each piece is held against what it was then, so a part costs what the part does. Of one that is
   /// not published yet, what its writer has not written is zero.
-  /// @param tenant  must outlive the reading; `gate_wire::everyone` reads what is published and known here
-  /// now, held against nothing: he knows the objects' checksums, and could have read it without us.
+  /// @param tenant  must outlive the reading; `endpoint_wire::everyone` reads what is published and known
+  /// here now, held against nothing: he knows the objects' checksums, and could have read it without us.
   /// @error not_found for what is not the tenant's, checksum_mismatch
   reading begin_read(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until);
   /// Copies some of it. @param at  in what is read. @error not_found if another has the place by now,
@@ -55,7 +55,7 @@ class shared_ledger {
   std::span<const std::byte> bytes_of(const reading& r) const { return memory_.subspan(r.offset, r.bytes); }
 
   /// Looks at all bytes of a published object, which lie here in one piece; at a tenant's once, since what he
-  /// reads of it is held against that look. @param tenant  whose it is, or `gate_wire::everyone`.
+  /// reads of it is held against that look. @param tenant  whose it is, or `endpoint_wire::everyone`.
   /// @param checksum  xxh3-64 of what lies there.
   /// @error not_found for what is not the tenant's, is not published, or is a part of an object
   store_code look(std::string_view tenant, std::uint64_t offset, std::uint64_t bytes, time_point until,

@@ -1,5 +1,5 @@
 #pragma once
-// The SSDs of lenders: what lies on each, in which order objects leave it, and whether it may be written to.
+// The SSDs of holders: what lies on each, in which order objects leave it, and whether it may be written to.
 
 #include <cstdint>
 #include <map>
@@ -21,11 +21,12 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// Each lender has one SSD at most, beside one segment of memory, and it is between these two that bytes go.
+/// Each holder has one SSD at most, beside one segment of memory, and it is between these two that bytes go.
 ///
 /// Invariant: `used` of an SSD is what was charged to it, and counts with the tenants that were charged
 /// (`tenant_use::disk_bytes`). An object stands in the order of each SSD on which it has a part, once.
-/// @thread  not synchronised. @pre of every function that takes an SSD: it is mounted, unless it says otherwise.
+/// @thread  not synchronised. @pre of every function that takes an SSD: it is mounted, unless it says
+/// otherwise.
 class disk_space {
  public:
   /// When last used; then what lies deeper in its chain goes first; then what is there for longer.
@@ -43,7 +44,7 @@ class disk_space {
   struct mounted {
     std::string name, host;
     std::uint64_t bytes = 0;
-    std::uint32_t beside = 0;  ///< segment of memory of the same lender; zero: that is gone
+    std::uint32_t beside = 0;  ///< segment of memory of the same holder; zero: that is gone
     disk_policy policy;
     bool draining = false;
   };
@@ -73,8 +74,8 @@ class disk_space {
   void rank_again(stored_object& o);
 
   // ---- writing
-  /// Bytes that one SSD has been told to save and has not saved yet, at most; more would only wait there. And at
-  /// most a part of the memory beside it, since what is being saved makes way for nobody before it is.
+  /// Bytes that one SSD has been told to save and has not saved yet, at most; more would only wait there. And
+  /// at most a part of the memory beside it, since what is being saved makes way for nobody before it is.
   static constexpr std::uint64_t saving_max = 256 * MiB, saving_part = 4;
   /// Whether it takes an object of so many bytes at all, now.
   bool may_save(std::uint32_t id, std::uint64_t bytes, time_point now) const;
@@ -108,7 +109,8 @@ class disk_space {
   walk walk_tenant(std::uint32_t owner);  ///< its objects on any SSD
   walk walk_disk(std::uint32_t id);       ///< anybody's on this one
 
-  /// Recounts: that exactly these bytes are used of each SSD, and so many objects stand in its order. For tests.
+  /// Recounts: that exactly these bytes are used of each SSD, and so many objects stand in its order. For
+  /// tests.
   bool agrees_with(const std::map<std::uint32_t, std::uint64_t>& used,
                    const std::map<std::uint32_t, std::size_t>& objects) const;
   bool is_ranked(const stored_object& o, std::uint32_t id) const;
@@ -121,8 +123,8 @@ class disk_space {
     std::uint64_t under_way = 0;  ///< bytes that are being saved
     time_point paused_until{};    ///< it refused to write
     duration pause{};
-    std::map<std::uint32_t, order> leaves;   ///< in which objects leave it, by tenant
-    std::vector<std::uint64_t> used_by{};    ///< bytes of published objects, by tenant
+    std::map<std::uint32_t, order> leaves;  ///< in which objects leave it, by tenant
+    std::vector<std::uint64_t> used_by{};   ///< bytes of published objects, by tenant
     std::size_t objects() const;
   };
 

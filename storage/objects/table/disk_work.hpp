@@ -1,5 +1,5 @@
 #pragma once
-// What SSDs' lenders have been told to save or to load, and have not finished.
+// What SSDs' holders have been told to save or to load, and have not finished.
 
 #include <cstdint>
 #include <functional>
@@ -16,8 +16,8 @@ namespace mooncaf {
 
 struct stored_object;
 
-/// Invariant: there is one work on an object at a time, of one SSD or several: a save, or a load. An object that
-/// is gone leaves behind the loads that its lenders may still write for.
+/// Invariant: there is one work on an object at a time, of one SSD or several: a save, or a load. An object
+/// that is gone leaves behind the loads that its holders may still write for.
 /// @thread  not synchronised.
 class disk_work {
  public:
@@ -43,12 +43,12 @@ class disk_work {
                   std::vector<std::vector<memory_part>>&& rooms);
   void set_going(stored_object& o, std::uint64_t bytes);
 
-  /// What a lender says of one part.
+  /// What a holder says of one part.
   struct report {
     bool loads = false;
     stored_object* of = nullptr;    ///< null: it is gone meanwhile
     std::vector<memory_part> room;  ///< of one that is gone: free now
-    bool complete = false;          ///< nothing is to be waited for: all parts are there, or this one will not be
+    bool complete = false;  ///< nothing is to be waited for: all parts are there, or this one will not be
   };
   /// @returns nothing for what is not known, or was reported before.
   std::optional<report> done(std::uint32_t disk, std::uint64_t ticket, bool good);
@@ -58,8 +58,8 @@ class disk_work {
     bool loads = false, bad = false;
     std::vector<memory_part> room;
   };
-  /// The object's work is over, or given up. @returns its parts, but for loads that a lender may still write for:
-  /// their room is free once they are reported.
+  /// The object's work is over, or given up. @returns its parts, but for loads that a holder may still write
+  /// for: their room is free once they are reported.
   std::vector<finished> finish(stored_object& o);
 
   struct broken_off {

@@ -1,5 +1,5 @@
 #pragma once
-// Who is told what becomes of memory and SSDs that are lent.
+// Who is told what becomes of memory and SSDs that are mounted.
 
 #include <cstdint>
 #include <span>
@@ -24,7 +24,7 @@ class object_journal {
   virtual void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view key) = 0;
   /// What was known of the key counts no more: it was removed, or has another value.
   virtual void changed(std::string_view key) = 0;
-  /// The lender of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
+  /// The holder of the SSD `to` is to write to it what lies at `from`, or the other way round; `disk_done`
   /// says how it went.
   virtual void save(std::uint32_t to, const segment_record& record, std::string_view key,
                     std::string_view group, std::span<const replica_place> from) = 0;

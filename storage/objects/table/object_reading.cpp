@@ -24,7 +24,8 @@ stored_object* object_reading::visible(std::string_view key, time_point now) {
       life_.erase(*o, object_life::protected_until(*o), now);
       return nullptr;
     }
-    if (!o->group.any() || !rooms_.follow_group(*o, now)) return o;  // else it may be among those that are gone
+    if (!o->group.any() || !rooms_.follow_group(*o, now))
+      return o;  // else it may be among those that are gone
   }
 }
 
@@ -95,7 +96,7 @@ store_code object_reading::load(std::string_view key, time_point now) {
         part.owner = o->owner;
         b_.space.take(part);
         auto record = life_.record_of(*o, part, now);
-        record.published = false;  // and nobody's: its lender writes there, and no tenant
+        record.published = false;  // and nobody's: its holder writes there, and no tenant
         if (b_.journal) b_.journal->reserved(part.segment, record);
       }
       const auto& from = replica[i];
@@ -129,7 +130,8 @@ std::vector<std::vector<memory_part>> object_reading::room_to_load(const stored_
     auto& room = rooms.emplace_back(room_beside(part, coming, now));
     stripes += room.size();
     for (auto& one : room) one.at += part.at;
-    if (!room.empty() && stripes <= std::max<std::size_t>(segment_placement::stripes_max, replica.size())) continue;
+    if (!room.empty() && stripes <= std::max<std::size_t>(segment_placement::stripes_max, replica.size()))
+      continue;
     for (const auto& some : rooms)
       for (const auto& one : some) b_.space.release(one);
     return {};
@@ -137,7 +139,7 @@ std::vector<std::vector<memory_part>> object_reading::room_to_load(const stored_
   return rooms;
 }
 
-/// Where the lender of the SSD can write.
+/// Where the holder of the SSD can write.
 std::vector<memory_part> object_reading::room_beside(const disk_part& part, bool& coming, time_point now) {
   const auto in = b_.disks.at(part.segment).beside;
   auto room = b_.placing.place_in(in, part.size);

@@ -26,8 +26,8 @@ class lone_parts;
 class object_order;
 class segment_space;
 
-/// An SSD's lender works when it is told (`object_journal`), in the order in which it is told. An object that SSDs
-/// work on stays in memory meanwhile.
+/// An SSD's holder works when it is told (`object_journal`), in the order in which it is told. An object that
+/// SSDs work on stays in memory meanwhile.
 /// @thread  not synchronised.
 class object_saving {
  public:
@@ -37,8 +37,8 @@ class object_saving {
   void save_by_policy(stored_object& o, time_point now);
   /// @param leaving  it leaves memory when it is saved. @returns whether it is on its way.
   bool save(stored_object& o, bool leaving, time_point now);
-  /// Whether what leaves memory is to be saved first, as far as the SSDs beside a replica can say; `late` while
-  /// they have other things to save.
+  /// Whether what leaves memory is to be saved first, as far as the SSDs beside a replica can say; `late`
+  /// while they have other things to save.
   enum class parting { lost, saved, late };
   parting save_to_leave(stored_object& o, time_point now);
   /// All of it is there, or some of it will not be.

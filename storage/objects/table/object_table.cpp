@@ -15,8 +15,8 @@ object_table::object_table(object_table_options options, object_journal* journal
       recovery_(books_, life_) {
   // Another life of a directory numbers from elsewhere: places of the one mean nothing in the other.
   constexpr std::uint32_t numbers = (std::uint64_t{1} << 32) / shards_max;
-  next_segment_ = books_.options.shard.index * numbers + 1 +
-                  static_cast<std::uint32_t>(books_.placing.draw(numbers / 2));
+  next_segment_ =
+      books_.options.shard.index * numbers + 1 + static_cast<std::uint32_t>(books_.placing.draw(numbers / 2));
 }
 
 // ---- segments and SSDs ------------------------------------------------------------------------------------
@@ -25,22 +25,22 @@ bool object_table::is_mounted(std::string_view name) const {
   return books_.space.named(name) != 0 || books_.disks.named(name) != 0;
 }
 
-void object_table::say_lent() {
-  books_.quotas.say_lent(books_.space.total_bytes(), books_.disks.total_bytes());
+void object_table::note_capacity() {
+  books_.quotas.note_capacity(books_.space.total_bytes(), books_.disks.total_bytes());
 }
 
 std::uint32_t object_table::mount(std::string name, std::string host, std::uint64_t bytes) {
   if (is_mounted(name)) return 0;
   const auto id = next_segment_++;
   books_.space.mount(id, std::move(name), std::move(host), bytes);
-  say_lent();
+  note_capacity();
   return id;
 }
 
 bool object_table::remount(std::uint32_t id, std::string name, std::string host, std::uint64_t bytes) {
   if (id == 0 || !segment_gone(id) || is_mounted(name)) return false;
   books_.space.mount(id, std::move(name), std::move(host), bytes);
-  say_lent();
+  note_capacity();
   return true;
 }
 
@@ -49,10 +49,9 @@ std::uint32_t object_table::mount_disk(std::string name, std::string host, std::
   auto& space = books_.space;
   if (!space.has(beside) || space.ssd_beside(beside) != 0 || is_mounted(name)) return 0;
   const auto id = next_segment_++;
-  books_.disks.mount(id,
-                     {std::move(name), std::move(host), bytes, beside, policy, space.draining(beside)});
+  books_.disks.mount(id, {std::move(name), std::move(host), bytes, beside, policy, space.draining(beside)});
   space.set_ssd_beside(beside, id);
-  say_lent();
+  note_capacity();
   return id;
 }
 
@@ -90,7 +89,7 @@ void object_table::unmount(std::uint32_t id, time_point now) {
     if (const auto memory = disks.at(id).beside; memory != 0) space.set_ssd_beside(memory, 0);
     disks.unmount(id);
   }
-  say_lent();
+  note_capacity();
 }
 
 bool object_table::segment_gone(std::uint32_t id) const {

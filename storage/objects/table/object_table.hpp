@@ -14,11 +14,15 @@
 //       object_index       the one map of objects; an object is a `stored_object`: what it is, where it lies,
 //                          and a slot for each book, which no other book can read
 //       tenant_quotas      who takes up how much, and may; what the other shards count; events
-//       segment_space      segments of memory: free, taken, resting, withheld     segment_placement  the choice of them
-//       disk_space         SSDs: what lies there, in which order it leaves        lone_parts whose others are away
+//       segment_space      segments of memory: free, taken, resting, withheld
+//       segment_placement  which of them an object lies in
+//       disk_space         SSDs: what lies there, in which order it leaves
+//       lone_parts         parts of objects whose other parts are away
 //       disk_work          what is being saved and loaded
-//       object_protection  leases, pins, times to live                            object_groups  leased together
-//       object_order       what goes next: eviction_order, chains                 object_warmth  reads
+//       object_protection  leases, pins, times to live
+//       object_groups      objects that are leased together
+//       object_order       what goes next: eviction_order, chains
+//       object_warmth      reads
 //       object_writers     tickets of what is being written
 
 #include <cstdint>
@@ -64,7 +68,7 @@ class object_table {
   /// In the order of their offsets. Of two values of a key the later one stays, the other is freed.
   /// @returns false for one that lies over another or outside, or contradicts its replica.
   bool recover(std::uint32_t segment, segment_record&& record, time_point now);
-  /// The SSD of the process that lends `beside`, a segment of memory; nothing is saved there before
+  /// The SSD of the process that mounts `beside`, a segment of memory; nothing is saved there before
   /// `disk_open`. @returns its id, or zero if the name is taken or `beside` not there, or has one.
   std::uint32_t mount_disk(std::string name, std::string host, std::uint64_t bytes, std::uint32_t beside,
                            const disk_policy& policy);
@@ -74,7 +78,7 @@ class object_table {
   bool recover_on_disk(std::uint32_t disk, segment_record&& record, bool stale, time_point now);
   void disk_open(std::uint32_t disk);
   bool segment_gone(std::uint32_t id) const;
-  /// What the lender did of `save` and `load`. Unknown ones are ignored: the object is gone meanwhile.
+  /// What the holder did of `save` and `load`. Unknown ones are ignored: the object is gone meanwhile.
   void disk_done(std::uint32_t disk, std::uint64_t ticket, bool good, time_point now);
   /// Sees to it that the object is in memory. @returns ok if it is, busy while it is on its way or room is
   /// made, not_found, no_space.
@@ -154,8 +158,8 @@ class object_table {
   /// Gives up the replica of which a part lies in the segment, if it is not the last.
   bool drop_replica(std::string_view key, std::uint32_t segment, time_point now);
 
-  /// The objects that are read most, the hottest first; `hottest_objects_max` at most. Of more that are read about
-  /// equally often some are missing, and what nobody has read lately is forgotten.
+  /// The objects that are read most, the hottest first; `hottest_objects_max` at most. Of more that are read
+  /// about equally often some are missing, and what nobody has read lately is forgotten.
   std::vector<hot_object> hottest(time_point now);
 
   /// What time brings: ends quarantines and objects that outlived their TTL, evicts above the high watermark.
@@ -178,7 +182,7 @@ class object_table {
 
  private:
   bool is_mounted(std::string_view name) const;
-  void say_lent();
+  void note_capacity();
   object_view view_of(const stored_object& o) const;
 
   object_books books_;

@@ -143,7 +143,7 @@ void room_maker::cool_down(time_point now) {
   drop_made_replicas(cold, warmth_.made(), warmth_.made(), now);
 }
 
-// ---- watermarks, and what a lender takes back -------------------------------------------------------------
+// ---- watermarks, and what a holder takes back -------------------------------------------------------------
 
 double room_maker::bytes_at_work() const {
   const auto& use = quotas_.use();
@@ -201,8 +201,7 @@ way room_maker::make_way(std::uint32_t owner, std::uint64_t bytes, bool another_
   const auto colder_elsewhere = [&] {
     if (!quotas_.is_bounded(owner) || quotas_.asks_for_memory(owner)) return false;
     const auto here = coldest_of(owner);
-    return here != shard_commons::never &&
-           quotas_.has_colder_elsewhere(owner, here, options_.one_use, now);
+    return here != shard_commons::never && quotas_.has_colder_elsewhere(owner, here, options_.one_use, now);
   };
   for (;;) {
     if (quotas_.claim(owner, room)) return way::made;

@@ -1,6 +1,6 @@
 #pragma once
-// Which objects make way, and when: for a put, for a tenant's quota, for other shards, for what a lender takes
-// back, and above the high watermark.
+// Which objects make way, and when: for a put, for a tenant's quota, for other shards, for what a holder
+// takes back, and above the high watermark.
 //
 //   a replica that was made for readers, of an object that nobody reads just now
 //     └► what the order gives up next, with those of its group that are no better protected
@@ -64,8 +64,8 @@ class room_maker {
   void make_room_for_others(const shard_message& asked, time_point now);
   /// The others hear when what would go here was used last.
   void say_coldest();
-  /// Other shards have given up its group: so does this one. @returns false if there was nothing to follow. The
-  /// object may be gone.
+  /// Other shards have given up its group: so does this one. @returns false if there was nothing to follow.
+  /// The object may be gone.
   bool follow_group(stored_object& o, time_point now);
 
  private:

@@ -66,8 +66,14 @@ std::uint32_t segment_space::ssd_beside(std::uint32_t id) const {
 segment_view segment_space::view(std::uint32_t id, std::uint32_t owner) const {
   const auto& s = segments_.at(id);
   const auto own = owner < s.used_by.size() ? s.used_by[owner] : 0;
-  return {id,         s.name,       s.host, s.usable_bytes(), owner == 0 ? s.space.free_bytes() : s.usable_bytes() - own,
-          s.draining, storage_tier::dram, owner == 0 ? s.withheld_room : 0};
+  return {id,
+          s.name,
+          s.host,
+          s.usable_bytes(),
+          owner == 0 ? s.space.free_bytes() : s.usable_bytes() - own,
+          s.draining,
+          storage_tier::dram,
+          owner == 0 ? s.withheld_room : 0};
 }
 
 std::uint64_t segment_space::usable_bytes(std::uint32_t id) const {
@@ -161,7 +167,7 @@ double segment_space::suits(std::uint32_t id, time_point now) {
   return free / (easy_load + s.load.per_s(now));
 }
 
-// ---- what its lender takes back ---------------------------------------------------------------------------
+// ---- what its holder takes back ---------------------------------------------------------------------------
 
 bool segment_space::withhold_run(std::uint32_t id, std::uint64_t bytes) {
   auto& s = segments_.at(id);

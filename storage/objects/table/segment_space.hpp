@@ -1,10 +1,10 @@
 #pragma once
-// The memory that lenders have mounted, segment by segment, and what every byte of it is:
+// The memory that holders have mounted, segment by segment, and what every byte of it is:
 //
 //          allocate, take                                  give_back at a later time
 //   free ──────────────────► an object's (or room for one) ─────────────────────────► rests
 //   ▲ │                            │ give_back at once                                  │ its time has come
-//   │ └──── withhold_run ──► withheld: the lender uses it for something else            │
+//   │ └──── withhold_run ──► withheld: the holder uses it for something else            │
 //   └──────────────────────◄───────┴───────────────────────────────────────────◄───────┘
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace mooncaf {
 
-/// Invariant: of each segment's usable bytes those that are not free are taken, and counted with the tenant whose
-/// part they are (`tenant_use::used_bytes`), until they are free. What is withheld counts with neither.
-/// @thread  not synchronised. Segments are named by their number; @pre of every function that takes one: it is
-/// mounted, unless it says otherwise.
+/// Invariant: of each segment's usable bytes those that are not free are taken, and counted with the tenant
+/// whose part they are (`tenant_use::used_bytes`), until they are free. What is withheld counts with neither.
+/// @thread  not synchronised. Segments are named by their number; @pre of every function that takes one: it
+/// is mounted, unless it says otherwise.
 class segment_space {
  public:
   /// @param journal  is told what is freed; may be null. Both must outlive this.
@@ -37,15 +37,15 @@ class segment_space {
   /// With all that rests in it. @pre no object has a part of it
   void unmount(std::uint32_t id);
   bool has(std::uint32_t id) const { return segments_.count(id) != 0; }
-  std::uint32_t named(std::string_view name) const;  ///< zero: none
-  const std::vector<std::uint32_t>& ids() const noexcept { return ids_; }  ///< as they were mounted
+  std::uint32_t named(std::string_view name) const;                                  ///< zero: none
+  const std::vector<std::uint32_t>& ids() const noexcept { return ids_; }            ///< as they were mounted
   const std::string& host(std::uint32_t id) const { return segments_.at(id).host; }  ///< see host_place.hpp
   const std::string& name(std::uint32_t id) const { return segments_.at(id).name; }
   /// The host of the first segment that is on the same one as `host`, or `host` itself where there is none.
   std::string_view host_like(std::string_view host) const;
   bool draining(std::uint32_t id) const { return segments_.at(id).draining; }
   void drain(std::uint32_t id, bool draining) { segments_.at(id).draining = draining; }
-  /// The SSD of the same lender; zero: none, also of a segment that is not there.
+  /// The SSD of the same holder; zero: none, also of a segment that is not there.
   std::uint32_t ssd_beside(std::uint32_t id) const;
   void set_ssd_beside(std::uint32_t id, std::uint32_t ssd) { segments_.at(id).ssd_beside = ssd; }
   /// @param owner  whose bytes alone are counted as taken; zero: everybody's.
@@ -55,8 +55,8 @@ class segment_space {
   /// What objects may have of it. Zero for a segment that is not there.
   std::uint64_t usable_bytes(std::uint32_t id) const;
   std::uint64_t free_bytes(std::uint32_t id) const { return segments_.at(id).space.free_bytes(); }
-  std::uint64_t total_bytes() const noexcept { return total_bytes_; }    ///< usable, of all
-  std::uint64_t taken_bytes() const noexcept { return taken_bytes_; }    ///< since the start
+  std::uint64_t total_bytes() const noexcept { return total_bytes_; }  ///< usable, of all
+  std::uint64_t taken_bytes() const noexcept { return taken_bytes_; }  ///< since the start
   std::uint64_t bytes_for_readers() const noexcept { return bytes_for_readers_; }
 
   // ---- parts
@@ -75,11 +75,11 @@ class segment_space {
   // ---- traffic
   /// Bytes that are read or written there.
   void note_traffic(std::uint32_t id, std::uint64_t bytes) { segments_.at(id).moved += bytes; }
-  /// How well it suits the next object, the larger the better: what is free of it, over what has been read and
-  /// written there lately.
+  /// How well it suits the next object, the larger the better: what is free of it, over what has been read
+  /// and written there lately.
   double suits(std::uint32_t id, time_point now);
 
-  // ---- what its lender takes back
+  // ---- what its holder takes back
   /// Takes one free run, of `bytes` at most or little more. @returns false if there is none.
   bool withhold_run(std::uint32_t id, std::uint64_t bytes);
   /// Whatever of it is not needed for so many bytes.

@@ -114,14 +114,14 @@ std::int64_t shard_commons::coldest(std::uint32_t owner, std::uint32_t shard) co
   return of(owner).coldest[shard];
 }
 
-void shard_commons::say_lent(std::uint32_t shard, std::uint64_t memory, std::uint64_t disks) noexcept {
+void shard_commons::note_capacity(std::uint32_t shard, std::uint64_t memory, std::uint64_t disks) noexcept {
   memory_[shard] = memory;
   disks_[shard] = disks;
 }
-std::uint64_t shard_commons::lent_memory() const noexcept {
+std::uint64_t shard_commons::memory_bytes() const noexcept {
   return std::accumulate(memory_.begin(), memory_.end(), std::uint64_t{0});
 }
-std::uint64_t shard_commons::lent_disks() const noexcept {
+std::uint64_t shard_commons::disk_bytes() const noexcept {
   return std::accumulate(disks_.begin(), disks_.end(), std::uint64_t{0});
 }
 

@@ -119,10 +119,10 @@ class shard_commons {
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
   void say_coldest(std::uint32_t owner, std::uint32_t shard, std::int64_t used_at) noexcept;
   std::int64_t coldest(std::uint32_t owner, std::uint32_t shard) const noexcept;
-  /// Bytes that a shard has, lent to it.
-  void say_lent(std::uint32_t shard, std::uint64_t memory, std::uint64_t disks) noexcept;
-  std::uint64_t lent_memory() const noexcept;
-  std::uint64_t lent_disks() const noexcept;
+  /// Bytes that a shard has, mounted to it.
+  void note_capacity(std::uint32_t shard, std::uint64_t memory, std::uint64_t disks) noexcept;
+  std::uint64_t memory_bytes() const noexcept;
+  std::uint64_t disk_bytes() const noexcept;
 
   // ---- groups
   /// The shard has its first member of the group. @returns the group, which is there until `leave`.

@@ -1,6 +1,6 @@
 #pragma once
-// Where the bytes of one object lie, in memory and on SSD, and what a list of such parts amounts to: replicas,
-// each of which has every byte of the object once.
+// Where the bytes of one object lie, in memory and on SSD, and what a list of such parts amounts to:
+// replicas, each of which has every byte of the object once.
 //
 //   memory   [ ticket 7, copy 0: whole ]  [ ticket 7, copy 1: stripe at 0 ][ stripe at 64 KiB ]
 //             └─ replica ────────────┘     └─ replica ─────────────────────────────────────┘
@@ -32,7 +32,7 @@ struct memory_part {
 /// What lies on one SSD of a replica: bytes that were one after the other in the memory beside it.
 struct disk_part {
   std::uint32_t segment = 0;
-  std::uint64_t ticket = 0;        ///< under which the SSD's lender knows it
+  std::uint64_t ticket = 0;        ///< under which the SSD's holder knows it
   std::uint64_t at = 0, size = 0;  ///< of the object
   std::uint32_t number = 0;        ///< among its replica's, whose tickets follow each other
   std::uint64_t replica() const { return ticket - number; }
@@ -57,10 +57,10 @@ struct disk_run {
   disk_part part;
   std::span<const memory_part> from;
 };
-/// How each replica that lies beside SSDs alone would lie there: stripes that follow each other in one segment
-/// are one part, since the SSD's lender reaches no other memory. Tickets are zero.
-/// @param ssd_beside  the SSD of a memory segment's lender; zero: it has none.
-std::vector<std::vector<disk_run>> runs_to_save(std::span<const memory_part> memory,
-                                                const std::function<std::uint32_t(std::uint32_t)>& ssd_beside);
+/// How each replica that lies beside SSDs alone would lie there: stripes that follow each other in one
+/// segment are one part, since the SSD's holder reaches no other memory. Tickets are zero.
+/// @param ssd_beside  the SSD of a memory segment's holder; zero: it has none.
+std::vector<std::vector<disk_run>> runs_to_save(
+    std::span<const memory_part> memory, const std::function<std::uint32_t(std::uint32_t)>& ssd_beside);
 
 }  // namespace mooncaf

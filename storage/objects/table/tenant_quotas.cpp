@@ -54,11 +54,11 @@ tenant_view tenant_quotas::view(std::uint32_t owner, std::uint64_t total_bytes,
   const auto& who = tenants_[owner];
   tenant_view t{who.name, who.limit, with(who.seen, who.is)};
   const bool shared = is_bounded(owner);
-  t.counts.total_bytes = std::min(who.limit.bytes, shared ? commons_->lent_memory() : total_bytes);
+  t.counts.total_bytes = std::min(who.limit.bytes, shared ? commons_->memory_bytes() : total_bytes);
   t.counts.free_bytes = t.counts.total_bytes - std::min(t.counts.total_bytes, use_of_all(owner).bytes);
   t.counts.disk_bytes = who.is.disk_bytes;
   t.counts.disk_total_bytes =
-      std::min(who.limit.disk_bytes, shared ? commons_->lent_disks() : disk_total_bytes);
+      std::min(who.limit.disk_bytes, shared ? commons_->disk_bytes() : disk_total_bytes);
   if (!shared) return t;
   // What all shards have in common each tells a part of: whoever asks them all adds up.
   for (const auto limit : {&tenant_limit::bytes, &tenant_limit::objects, &tenant_limit::disk_bytes})
@@ -167,8 +167,8 @@ void tenant_quotas::tell_others() {
   to_tell_.clear();
 }
 
-void tenant_quotas::say_lent(std::uint64_t memory_bytes, std::uint64_t disk_bytes) {
-  if (commons_) commons_->say_lent(shard_.index, memory_bytes, disk_bytes);
+void tenant_quotas::note_capacity(std::uint64_t memory_bytes, std::uint64_t disk_bytes) {
+  if (commons_) commons_->note_capacity(shard_.index, memory_bytes, disk_bytes);
 }
 
 bool tenant_quotas::is_nearly_full(std::uint32_t owner) const {
@@ -243,11 +243,10 @@ bool tenant_quotas::agrees_with(const std::vector<tenant_use>& recounted) const 
   for (std::size_t i = 0; i < tenants_.size(); ++i) {
     const auto& is = tenants_[i].is;
     if (!(is == recounted[i])) return false;
-    for (const auto what :
-         {&tenant_use::used_bytes, &tenant_use::resting_bytes, &tenant_use::moving_bytes,
-          &tenant_use::leaving_bytes, &tenant_use::leaving, &tenant_use::objects, &tenant_use::reserved,
-          &tenant_use::object_bytes, &tenant_use::replicas, &tenant_use::on_disk_alone,
-          &tenant_use::disk_bytes})
+    for (const auto what : {&tenant_use::used_bytes, &tenant_use::resting_bytes, &tenant_use::moving_bytes,
+                            &tenant_use::leaving_bytes, &tenant_use::leaving, &tenant_use::objects,
+                            &tenant_use::reserved, &tenant_use::object_bytes, &tenant_use::replicas,
+                            &tenant_use::on_disk_alone, &tenant_use::disk_bytes})
       sum.*what += is.*what;
   }
   return sum == all_;

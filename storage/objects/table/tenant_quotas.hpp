@@ -1,7 +1,7 @@
 #pragma once
-// What each tenant takes up and may take up, and what became of what it asked for. With several shards a quota
-// is one figure that all of them take from (`shard_commons`), and a shard that finds it used up asks another one
-// to make room.
+// What each tenant takes up and may take up, and what became of what it asked for. With several shards a
+// quota is one figure that all of them take from (`shard_commons`), and a shard that finds it used up asks
+// another one to make room.
 
 #include <cstdint>
 #include <optional>
@@ -23,13 +23,14 @@ namespace mooncaf {
 struct tenant_use {
   std::uint64_t used_bytes = 0;     ///< of memory, what rests and what is being written included
   std::uint64_t resting_bytes = 0;  ///< of these: no object's any more, and not free yet
-  std::uint64_t moving_bytes = 0;   ///< of these: of copies on their way; the object is still where it was, too
+  std::uint64_t moving_bytes =
+      0;  ///< of these: of copies on their way; the object is still where it was, too
   std::uint64_t leaving_bytes = 0, leaving = 0;  ///< of objects that leave memory when they are saved
   std::uint64_t objects = 0, reserved = 0;       ///< published; being written
   std::uint64_t object_bytes = 0;                ///< of published objects, each counted once
   std::uint64_t replicas = 0;                    ///< in memory, with those that are being written
-  std::uint64_t on_disk_alone = 0;  ///< published objects; they count against no limit of memory
-  std::uint64_t disk_bytes = 0;     ///< on SSDs, or on their way there
+  std::uint64_t on_disk_alone = 0;               ///< published objects; they count against no limit of memory
+  std::uint64_t disk_bytes = 0;                  ///< on SSDs, or on their way there
   friend bool operator==(const tenant_use&, const tenant_use&) = default;
 };
 
@@ -90,7 +91,7 @@ class tenant_quotas {
   /// The others hear what of this one's has changed …
   void tell_others();
   void tell(std::uint32_t owner);  ///< … of one tenant's, now
-  void say_lent(std::uint64_t memory_bytes, std::uint64_t disk_bytes);
+  void note_capacity(std::uint64_t memory_bytes, std::uint64_t disk_bytes);
   /// The tenants that have little of their quota left: what they use least is worth comparing.
   bool is_bounded(std::uint32_t owner) const { return commons_ && commons_->bounds(owner); }
   bool is_nearly_full(std::uint32_t owner) const;
@@ -110,8 +111,8 @@ class tenant_quotas {
   bool agrees_with(const std::vector<tenant_use>& recounted) const;
 
  private:
-  /// That others make room in a tenant's quota: one after the other is asked, first that which has what was used
-  /// longest ago.
+  /// That others make room in a tenant's quota: one after the other is asked, first that which has what was
+  /// used longest ago.
   struct request {
     bool pending = false;
     std::uint32_t asked = 0;  ///< a bit for each shard that had nothing to give

@@ -8,7 +8,7 @@
 
 namespace mooncaf {
 
-/// More would cut what a process lends into pieces too small to be of use.
+/// More would cut what a process mounts into pieces too small to be of use.
 inline constexpr std::uint32_t shards_max = 16;
 
 /// One of the shards of a directory.

@@ -1,5 +1,5 @@
 #pragma once
-// What is said about objects, between the table, the wire, lenders and clients: what a put asks for, where
+// What is said about objects, between the table, the wire, holders and clients: what a put asks for, where
 // bytes lie, what the holder of a segment knows of them, what a find answers, and the counts.
 
 #include <cstddef>
@@ -42,7 +42,7 @@ std::vector<std::span<const replica_place>> replicas_of(std::span<const replica_
 std::vector<replica_place> part_of(std::span<const replica_place> replica, std::uint64_t at,
                                    std::uint64_t bytes);
 
-/// What its lender wants of an SSD.
+/// What its holder wants of an SSD.
 struct disk_policy {
   write_policy write = write_policy::write_back;
   std::uint32_t save_hits = 2;     ///< uses that make an object worth writing (write_through_selective)
@@ -124,7 +124,7 @@ struct segment_view {
   std::uint64_t bytes = 0, free_bytes = 0;
   bool draining = false;  ///< nothing is placed there any more
   storage_tier kind = storage_tier::dram;
-  std::uint64_t withheld_bytes = 0;  ///< beside those: its lender uses them for something else
+  std::uint64_t withheld_bytes = 0;  ///< beside those: its holder uses them for something else
 };
 
 /// Whole pages of a segment in which no object lies, nor will before they are given back.

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/objects/wire/near_door.hpp"
 #include "storage/objects/wire/patient_socket.hpp"
+#include "storage/objects/wire/unix_endpoint.hpp"
 #include "transport/net/handshake.hpp"
 #include "transport/net/socket.hpp"
 #include "transport/net/tls_stream.hpp"
@@ -69,7 +69,7 @@ result<std::shared_ptr<directory_link>> directory_link::connect(const directory_
 result<std::shared_ptr<directory_link>> directory_link::from_near(const directory_address& to,
                                                                   const socket_address& at,
                                                                   time_point until) {
-  const auto name = near_door(at, to.port, false);
+  const auto name = unix_endpoint(at, to.port, false);
   if (!name) return fail(ec::not_found, "another host");
   const auto door = unix_address(*name);
   if (!door) return fail(door.error());
@@ -93,7 +93,8 @@ result<std::shared_ptr<directory_link>> directory_link::over(std::unique_ptr<lin
 result<void> directory_link::greet(const directory_address& to, time_point until) {
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
-  const link_identity self{link_kind::store, store_wire::directory_client_node, 0, 0, store_wire::directory_node, to.shard};
+  const link_identity self{
+      link_kind::store, store_wire::directory_client_node, 0, 0, store_wire::directory_node, to.shard};
   auto shake = handshake::initiator(to.secret, *nonce, self);
   if (auto sent = send_all(shake.opening(), until); !sent) return sent;
   for (bool done = false; !done;) {

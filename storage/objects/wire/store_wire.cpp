@@ -167,8 +167,8 @@ void put_address(byte_writer& out, const segment_address& a) {
   out.put(a.region);
   out.put(static_cast<std::uint32_t>(a.announcement.size()));
   out.put_bytes(a.announcement);
-  out.put_text(a.gate_host);
-  out.put(a.gate_port);
+  out.put_text(a.endpoint_host);
+  out.put(a.endpoint_port);
 }
 
 segment_address get_address(byte_reader& in) {
@@ -177,14 +177,14 @@ segment_address get_address(byte_reader& in) {
   a.region = in.get<std::uint64_t>();
   const auto bytes = in.take(in.get<std::uint32_t>());
   a.announcement.assign(bytes.begin(), bytes.end());
-  a.gate_host = in.get_text();
-  a.gate_port = in.get<std::uint16_t>();
+  a.endpoint_host = in.get_text();
+  a.endpoint_port = in.get<std::uint16_t>();
   return a;
 }
 
 void put_welcome(byte_writer& out, const welcome& w) {
   out.put_text(w.tenant);
-  out.put_text(w.gate_key);
+  out.put_text(w.endpoint_key);
   out.put(static_cast<std::uint8_t>(w.tenants));
   out.put(w.shard.index);
   out.put(w.shard.count);
@@ -193,7 +193,7 @@ void put_welcome(byte_writer& out, const welcome& w) {
 welcome get_welcome(byte_reader& in) {
   welcome w;
   w.tenant = in.get_text();
-  w.gate_key = in.get_text();
+  w.endpoint_key = in.get_text();
   w.tenants = in.get<std::uint8_t>() != 0;
   w.shard.index = in.get<std::uint32_t>();
   w.shard.count = in.get<std::uint32_t>();

@@ -43,30 +43,30 @@ inline constexpr node_id directory_node{1};
 inline constexpr node_id directory_client_node{2};
 
 enum class op : std::uint8_t {
-  hello = 1,    ///< version, host, whether it names the objects of everybody: what a client says first; the
-                ///< answer has the directory's incarnation, and `welcome`
-  mount,        ///< a segment, by the process that lends it; it stays mounted as long as the connection. With
-                ///< `former_life`, it is to be announced; refused: segment_not_found
-  segments,     ///< all segments, with how to reach them
-  reserve,      ///< policy, then key, size and ties of each object
-  publish,      ///< ticket and checksum of each
-  revoke,       ///< ticket of each
-  find,         ///< key of each; grants leases
-  look,         ///< key of each; grants none
-  exists,       ///< key of each; grants leases
-  remove,       ///< force, then key of each
-  remove_all,   ///< force, pattern; an empty pattern stands for all
-  list,         ///< pattern, limit, name of a segment or nothing
-  counts,       ///< figures of the whole store, and how long the directory worked on questions of each kind
-  journal,      ///< to the holder of a segment: entries; see `entry`
-  acked,        ///< number of a journal frame, from its receiver; has no answer
-  announce,     ///< what lies in such a segment: a part of it, and whether it was the last
-  drain,        ///< name of a segment, whether nothing is to be placed there any more
+  hello = 1,   ///< version, host, whether it names the objects of everybody: what a client says first; the
+               ///< answer has the directory's incarnation, and `welcome`
+  mount,       ///< a segment, by the process that mounts it; it stays mounted as long as the connection. With
+               ///< `former_life`, it is to be announced; refused: segment_not_found
+  segments,    ///< all segments, with how to reach them
+  reserve,     ///< policy, then key, size and ties of each object
+  publish,     ///< ticket and checksum of each
+  revoke,      ///< ticket of each
+  find,        ///< key of each; grants leases
+  look,        ///< key of each; grants none
+  exists,      ///< key of each; grants leases
+  remove,      ///< force, then key of each
+  remove_all,  ///< force, pattern; an empty pattern stands for all
+  list,        ///< pattern, limit, name of a segment or nothing
+  counts,      ///< figures of the whole store, and how long the directory worked on questions of each kind
+  journal,     ///< to the holder of a segment: entries; see `entry`
+  acked,       ///< number of a journal frame, from its receiver; has no answer
+  announce,    ///< what lies in such a segment: a part of it, and whether it was the last
+  drain,       ///< name of a segment, whether nothing is to be placed there any more
   create_task,  ///< an order without its id; the answer has it
   query_task,   ///< id of one
   end_task,     ///< id, code: by whoever was told to carry it out
   tenants,      ///< what each has, and may have; a tenant hears of itself alone
-  mount_disk,   ///< an SSD, by the process that lends memory beside it; see `disk_offer`
+  mount_disk,   ///< an SSD, by the process that mounts memory beside it; see `disk_offer`
   load,  ///< key of each object: into memory, if it is on SSD; like `find`, but answered when it is there
   disk_done,  ///< segment, ticket, and whether it went well, of each `save` and `load`; has no answer
   put_next,   ///< ticket, checksum, key: publishes, under this key if there is one and the ticket has none;
@@ -75,7 +75,7 @@ enum class op : std::uint8_t {
   hottest,    ///< objects that are read most, everybody's; a tenant hears of its own alone
   ring,       ///< by a process of the directory's host, that has no other question open: its answer says
               ///< whether a `ring_stream` comes with it, and carries all that follows
-  withhold,   ///< segment of the same connection, bytes of it that its lender uses for something else; the
+  withhold,   ///< segment of the same connection, bytes of it that its holder uses for something else; the
               ///< answer: code, how it stands (`withheld`)
 };
 inline constexpr std::uint8_t op_last = static_cast<std::uint8_t>(op::withhold);
@@ -91,7 +91,8 @@ inline constexpr std::size_t urgent_bytes = 2048;
 enum class waits : std::uint8_t {
   nobody,
   to_hear,   ///< who removes something, for its acknowledgement; perhaps a reader, too
-  for_work,  ///< a reader, for what it has the receiver do; a tenant that writes through the receiver's gate
+  for_work,  ///< a reader, for what it has the receiver do; a tenant that writes through the receiver's
+             ///< endpoint
 };
 
 /// What a journal frame has after `waits`, and filler with its length unless nobody does: kind, segment, and
@@ -108,7 +109,7 @@ enum class entry : std::uint8_t {
   draining,      ///< whether nothing is to be placed there any more
 };
 
-/// What the lender of an SSD says of it. It announces what lies there as for memory if the answer says so;
+/// What the holder of an SSD says of it. It announces what lies there as for memory if the answer says so;
 /// else the contents are of another store, or nobody knows whether they still count, and are erased.
 struct disk_offer {
   std::string name;
@@ -172,16 +173,16 @@ struct segment_address {
   std::string unix_name;     ///< socket that hands out its descriptor to processes of the same host
   std::uint64_t region = 0;  ///< in the data plane of its process
   std::vector<std::byte> announcement;  ///< of that data plane
-  std::string gate_host;                ///< where tenants are let in, and objects looked at; empty: nowhere
-  std::uint16_t gate_port = 0;
+  std::string endpoint_host;            ///< where tenants are let in, and objects looked at; empty: nowhere
+  std::uint16_t endpoint_port = 0;
   friend bool operator==(const segment_address&, const segment_address&) = default;
 };
 /// Whom the directory takes a client for.
 struct welcome {
-  std::string tenant;    ///< empty: somebody who knows the cluster's secret
-  std::string gate_key;  ///< lets that tenant through the gates of segments
-  bool tenants = false;  ///< there are some, so who lends has a gate
-  shard_place shard;     ///< who says so
+  std::string tenant;        ///< empty: somebody who knows the cluster's secret
+  std::string endpoint_key;  ///< lets that tenant through the endpoints of segments
+  bool tenants = false;      ///< there are some, so who mounts has an endpoint
+  shard_place shard;         ///< who says so
 };
 struct mounted_segment {
   segment_view view;

@@ -1,5 +1,5 @@
-// Objects in stripes in the memory of several lenders, and in parts on their SSDs, with lenders and the
-// directory that come and go: the table against a model of what lenders and their disks hold.
+// Objects in stripes in the memory of several holders, and in parts on their SSDs, with holders and the
+// directory that come and go: the table against a model of what holders and their disks hold.
 
 #include <doctest/doctest.h>
 
@@ -23,10 +23,10 @@ struct piece {
   std::uint64_t value = 0, at = 0, bytes = 0;
 };
 
-/// Lenders of memory and of an SSD each, all that they hear of is done at once but for what their disks do,
+/// Holders of memory and of an SSD each, all that they hear of is done at once but for what their disks do,
 /// and a directory that is replaced by another when it is killed. What it notes of disks that are away is
 /// kept, as in `disk_notes`.
-struct lenders : object_journal {
+struct holders : object_journal {
   struct kept {
     segment_record record;
     piece bytes;
@@ -43,7 +43,7 @@ struct lenders : object_journal {
     std::vector<replica_place> places;
   };
 
-  lenders(std::size_t n, std::uint64_t each, std::uint64_t disk, disk_policy policy)
+  holders(std::size_t n, std::uint64_t each, std::uint64_t disk, disk_policy policy)
       : memory_bytes(each), disk_bytes(disk), how(policy), all(n) {
     begin_directory();
     for (std::size_t i = 0; i < n; ++i) bring(i);
@@ -87,7 +87,7 @@ struct lenders : object_journal {
     table->unmount(disk, now);
   }
 
-  one* lender_of(std::uint32_t disk) {
+  one* holder_of(std::uint32_t disk) {
     for (auto& l : all)
       if (disk != 0 && l.disk == disk) return &l;
     return nullptr;
@@ -96,7 +96,7 @@ struct lenders : object_journal {
   void published(std::uint32_t, const segment_record&, std::string_view, std::string_view) override {}
   void freed(std::uint32_t, std::uint64_t, std::uint64_t, duration) override {}
   void erased(std::uint32_t disk, std::uint64_t ticket, std::string_view) override {
-    if (auto* const l = lender_of(disk)) l->on_disk.erase(ticket);
+    if (auto* const l = holder_of(disk)) l->on_disk.erase(ticket);
     std::erase_if(jobs,
                   [&](const job& j) { return !j.loads && j.disk == disk && j.record.ticket == ticket; });
   }
@@ -122,7 +122,7 @@ struct lenders : object_journal {
     if (jobs.empty()) return false;
     const auto j = jobs[which % jobs.size()];
     jobs.erase(jobs.begin() + static_cast<std::ptrdiff_t>(which % jobs.size()));
-    auto& l = *lender_of(j.disk);
+    auto& l = *holder_of(j.disk);
     if (j.loads) {
       const auto found = l.on_disk.find(j.record.ticket);
       if (found == l.on_disk.end()) {  // it is gone: nobody waits for it
@@ -213,9 +213,9 @@ struct lenders : object_journal {
   time_point now{1h};
 };
 
-/// Two lenders, and an object that neither's memory holds, on both SSDs and in no memory.
-struct wide_object : lenders {
-  wide_object() : lenders(2, 32 * stripe, 1000 * stripe, {write_policy::write_through, 2, 9}) {
+/// Two holders, and an object that neither's memory holds, on both SSDs and in no memory.
+struct wide_object : holders {
+  wide_object() : holders(2, 32 * stripe, 1000 * stripe, {write_policy::write_through, 2, 9}) {
     REQUIRE(put("wide", 40 * stripe - 5) == store_code::ok);
     work_off();
     REQUIRE(parts_saved == parts_on(0) + parts_on(1));
@@ -239,7 +239,7 @@ struct wide_object : lenders {
 }  // namespace
 
 TEST_CASE_FIXTURE(wide_object,
-                  "what lies in stripes with several lenders is saved by each and comes back from all") {
+                  "what lies in stripes with several holders is saved by each and comes back from all") {
   for (int i = 0; i < 3; ++i) {
     CHECK(get("wide") == 1);
     CHECK(table->consistent());
@@ -253,7 +253,7 @@ TEST_CASE_FIXTURE(wide_object,
 }
 
 TEST_CASE_FIXTURE(wide_object,
-                  "an object in parts is a miss while one of its lenders is away, and back with it") {
+                  "an object in parts is a miss while one of its holders is away, and back with it") {
   for (const std::size_t gone : {0, 1}) {
     CAPTURE(gone);
     kill(gone);
@@ -285,7 +285,7 @@ TEST_CASE_FIXTURE(wide_object,
 }
 
 TEST_CASE_FIXTURE(wide_object,
-                  "parts of what was removed or replaced while another lender was away are erased") {
+                  "parts of what was removed or replaced while another holder was away are erased") {
   kill(0);
   CHECK(table->remove("wide", true, now) == store_code::not_found);
   changed("wide");  // as the directory says it for what it does not find
@@ -334,7 +334,7 @@ TEST_CASE_FIXTURE(wide_object, "where one part cannot be read, or written, the o
 }
 
 TEST_CASE("parts whose others are away give way before anything that is seen") {
-  lenders w{2, 32 * stripe, 64 * stripe, {write_policy::write_through, 2, 9}};
+  holders w{2, 32 * stripe, 64 * stripe, {write_policy::write_through, 2, 9}};
   REQUIRE(w.put("wide", 40 * stripe) == store_code::ok);
   w.work_off();
   REQUIRE(w.table->remove("wide", true, w.now) == store_code::ok);
@@ -354,14 +354,14 @@ TEST_CASE("parts whose others are away give way before anything that is seen") {
   CHECK(w.parts_on(1) == 0);
 }
 
-TEST_CASE("wide and small objects, lenders and directories come and go in any order, and no byte is wrong") {
+TEST_CASE("wide and small objects, holders and directories come and go in any order, and no byte is wrong") {
   std::uint64_t saved = 0, read = 0, recovered = 0, damaged = 0;
   for (unsigned seed = 1; seed <= 100; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random{seed};
     const disk_policy policy{random() % 2 ? write_policy::write_through : write_policy::write_back, 2,
                              1 + static_cast<std::uint32_t>(random() % 3)};
-    lenders w{2 + random() % 2, 48 * stripe, random() % 2 ? 100 * stripe : 1000 * stripe, policy};
+    holders w{2 + random() % 2, 48 * stripe, random() % 2 ? 100 * stripe : 1000 * stripe, policy};
     std::map<std::string, std::uint64_t> there;  // a superset
     for (int i = 0; i < 800; ++i) {
       CAPTURE(i);

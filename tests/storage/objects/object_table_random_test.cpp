@@ -213,7 +213,7 @@ struct contest {
     else if (o.lease_end > now) o.lease_end = now + 10s;  // who reads it is protected anew
   }
 
-  /// A lender takes some of a segment for something else, after giving back what it had taken before.
+  /// A holder takes some of a segment for something else, after giving back what it had taken before.
   void withhold() {
     if (segments.empty()) return;
     auto which = segments.begin();

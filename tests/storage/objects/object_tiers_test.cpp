@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::uint64_t grain = 4 * KiB;
 
-/// A lender of memory and an SSD, whose bytes are the number of the value that they belong to.
-struct lender : object_journal {
+/// A holder of memory and an SSD, whose bytes are the number of the value that they belong to.
+struct holder : object_journal {
   struct job {
     bool loads = false;
     std::uint64_t ticket = 0;
@@ -107,7 +107,7 @@ struct tiers {
     return seen.checksum;
   }
 
-  lender ends;
+  holder ends;
   object_table table;
   std::uint32_t memory = 0, disk = 0;
   std::uint64_t in_pieces = 0;  ///< saved and loaded

@@ -72,7 +72,7 @@ TEST_CASE("an object lies on its writer's host, or else as near to it as there i
   world w;
   const auto near = w.mount("row1/rack1/a", 1 * MiB);
   for (const auto* where : {"row1/rack1/b", "row1/rack2/c", "row2/rack3/d"}) w.mount(where, 2 * MiB);
-  // It need not say where it stands: one who lends on its host did.
+  // It need not say where it stands: one who mounts on its host did.
   std::vector<std::string> filled;
   for (int i = 0; i < 7; ++i) filled.push_back(w.put("k" + std::to_string(i), 1, "a", 1000 * KiB)[0]);
   CHECK(filled[0] == "a");
@@ -86,7 +86,7 @@ TEST_CASE("an object lies on its writer's host, or else as near to it as there i
   for (int i = 0; i < 7; ++i) w.table.remove("k" + std::to_string(i), true, w.now);
   w.now += 1h;
   w.table.tick(w.now);
-  CHECK(w.put("neighbour's", 1, "row2/rack3/z")[0] == "d");  // one that lends nothing, and says where it is
+  CHECK(w.put("neighbour's", 1, "row2/rack3/z")[0] == "d");  // one that mounts nothing, and says where it is
   CHECK(w.table.consistent());
 }
 

@@ -13,7 +13,7 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
     for (int i = 0; i < 1500; ++i) {
       CAPTURE(i);
       w.step();
-      if (i % 100 == 0) REQUIRE(w.desk->consistent());
+      if (i % 100 == 0) REQUIRE(w.core->consistent());
     }
     w.settle();
     // Whatever must be there is.
@@ -34,9 +34,9 @@ TEST_CASE("directories, holders, connections and clients may be lost at any mome
     w.settle();
     CHECK_FALSE(c.waits);
     w.now += 30s;
-    w.desk->tick(w.now);
-    REQUIRE(w.desk->consistent());
-    const auto end = w.desk->counts();
+    w.core->tick(w.now);
+    REQUIRE(w.core->consistent());
+    const auto end = w.core->counts();
     CHECK(end.objects == 0);
     CHECK(end.free_bytes == end.total_bytes);
     recoveries += w.recoveries;
@@ -56,7 +56,7 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
     for (int i = 0; i < 1500; ++i) {
       CAPTURE(i);
       w.step();
-      if (i % 100 == 0) REQUIRE(w.desk->consistent());
+      if (i % 100 == 0) REQUIRE(w.core->consistent());
     }
     w.settle();
     auto& c = w.clients[0];
@@ -70,8 +70,8 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
     served += w.served_from_disk;
     came_back += w.came_back;
     in_pieces += w.in_pieces;
-    stale += w.desk->counts().disk_stale;
-    demoted += w.desk->counts().demoted;
+    stale += w.core->counts().disk_stale;
+    demoted += w.core->counts().demoted;
     for (auto& other : w.clients) w.lose_client(other);
     c.session = w.connect();
     c.waits = [](byte_reader&) {};
@@ -82,8 +82,8 @@ TEST_CASE("what lies on SSD comes back, and nothing that was removed or replaced
     w.settle();
     w.now += 20s;
     w.settle();
-    const auto end = w.desk->counts();
-    CHECK(w.desk->consistent());
+    const auto end = w.core->counts();
+    CHECK(w.core->consistent());
     CHECK(end.objects == 0);
     CHECK(end.free_bytes == end.total_bytes);
     CHECK(end.disk_bytes == 0);
@@ -208,19 +208,19 @@ TEST_CASE("questions about objects wait until all segments that belonged to the 
     w.step_holder(w.holders[static_cast<std::size_t>(i)]);
   }
   w.now += 2s;
-  w.desk->tick(w.now);
+  w.core->tick(w.now);
   w.deliver();
   CHECK(answers == 0);
   SUBCASE("the last one comes") {
     w.mount(w.holders[2]);
     w.step_holder(w.holders[2]);
-    w.desk->tick(w.now);
+    w.core->tick(w.now);
     w.deliver();
     CHECK(answers == 1);
   }
   SUBCASE("it does not, and when it comes later what it holds counts no more") {
     w.now += 4s;
-    w.desk->tick(w.now);
+    w.core->tick(w.now);
     w.deliver();
     CHECK(answers == 1);
     const auto before = w.holders[2].life;

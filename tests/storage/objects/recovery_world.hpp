@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 #include "storage/objects/segment/segment_ledger.hpp"
 #include "tests/storage/temp_dir.hpp"
 
@@ -42,7 +42,7 @@ struct fake_disk {
   std::uint32_t segment = 0;  // zero: not mounted
 };
 
-/// A process that lends memory. What `segment_lender` does, without its sockets.
+/// A process that mounts memory. What `segment_mount` does, without its sockets.
 struct holder {
   segment_ledger ledger;
   std::uint64_t incarnation = 0;            // of the directory that knows it
@@ -89,7 +89,7 @@ struct world {
   std::unique_ptr<temp_dir> state;
   std::uint64_t served_from_disk = 0, came_back = 0;
   time_point now{1h};
-  std::unique_ptr<directory_desk> desk;
+  std::unique_ptr<directory_core> core;
   std::uint64_t incarnation = 0;
   std::deque<holder> holders;
   std::vector<client> clients;
@@ -106,7 +106,7 @@ struct world {
     o.first_ticket = incarnation = incarnation + 1'000'000;
     std::unique_ptr<disk_notes> notes;
     if (state) notes = std::move(*disk_notes::open(*state / "notes", incarnation));
-    desk = std::make_unique<directory_desk>(o, recovery_patience{now + 1s, now + 5s}, std::move(notes));
+    core = std::make_unique<directory_core>(o, recovery_patience{now + 1s, now + 5s}, std::move(notes));
   }
 
   // ---- connections
@@ -116,7 +116,7 @@ struct world {
     byte_writer out{question};
     payload(out);
     REQUIRE(
-        desk->answer(session, {static_cast<std::uint32_t>(question.size()), 1, what}, question, now, answer));
+        core->answer(session, {static_cast<std::uint32_t>(question.size()), 1, what}, question, now, answer));
     deliver();  // before the answer: that is the promise
     if (!answer.empty()) receive(session, answer);
     return true;
@@ -124,7 +124,7 @@ struct world {
 
   void deliver() {
     std::vector<std::pair<std::uint64_t, std::vector<std::byte>>> got;
-    desk->deliver([&](const directory_desk::outgoing& what) {
+    core->deliver([&](const directory_core::outgoing& what) {
       got.emplace_back(what.session, std::vector<std::byte>{what.bytes.begin(), what.bytes.end()});
     });
     for (const auto& [session, bytes] : got)
@@ -154,7 +154,7 @@ struct world {
   std::vector<std::byte> last_mount;
 
   std::uint64_t connect() {
-    const auto session = desk->open();
+    const auto session = core->open();
     send(session, op::hello, [](byte_writer& out) {
       out.put(store_wire::version);
       out.put_text("");
@@ -184,7 +184,7 @@ struct world {
       if (o.what == disk_order::kind::load) CHECK(bytes >= store_wire::urgent_bytes);
     ++h.heard;
     if (outcome.fenced) {
-      if (h.session) desk->close(h.session, now);
+      if (h.session) core->close(h.session, now);
       h.session = 0;
       forget_what_lay_in(h);
       begin_again(h);
@@ -349,7 +349,7 @@ struct world {
   // ---- what happens to them
 
   void lose_directory() {
-    desk.reset();
+    core.reset();
     for (auto& h : holders) h.session = 0, h.to_announce.clear();
     for (auto& c : clients) {
       c.session = 0;
@@ -361,7 +361,7 @@ struct world {
 
   void lose_connection(holder& h) {
     if (!h.session) return;
-    desk->close(h.session, now);
+    core->close(h.session, now);
     h.session = 0;
     deliver();
   }
@@ -375,7 +375,7 @@ struct world {
   }
 
   void lose_client(client& c) {
-    if (c.session) desk->close(c.session, now);
+    if (c.session) core->close(c.session, now);
     for (auto& w : open)
       if (w.session == c.session) w.session = 0;
     c = {};
@@ -600,7 +600,7 @@ struct world {
     if (dice < 14) return lose_client(c);
     if (dice < 100) {
       now += std::chrono::milliseconds(random() % 400);
-      desk->tick(now);
+      core->tick(now);
       return deliver();
     }
     if (dice < 400) return step_holder(h);
@@ -617,7 +617,7 @@ struct world {
           h.wire.empty() ? work(h) : hear(h);
       }
       now += 100ms;
-      desk->tick(now);
+      core->tick(now);
       deliver();
     }
   }

@@ -55,7 +55,7 @@ std::vector<std::span<Byte>> cut(std::span<Byte> all, std::size_t pieces, std::m
 
 }  // namespace
 
-TEST_CASE("bytes of any length in any pieces are there and back what they were, lent or staged") {
+TEST_CASE("bytes of any length in any pieces are there and back what they were, mounted or staged") {
   const two_hosts world;
   std::mt19937_64 random{5};
   for (const std::size_t size : {1ul, 4'095ul, 65'535ul, 65'536ul, 1'000'003ul, 2ul * MiB, 9ul * MiB + 17}) {

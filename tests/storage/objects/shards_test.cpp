@@ -1,4 +1,4 @@
-// A directory in several shards, with lenders and clients, over real sockets and real memory, in one process.
+// A directory in several shards, with holders and clients, over real sockets and real memory, in one process.
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;
@@ -21,20 +21,20 @@ const std::string secret = "0123456789abcdef0123456789abcdef";
 
 struct sharded_cluster {
   std::unique_ptr<directory_shards> directory;
-  std::vector<std::unique_ptr<segment_lender>> lenders;
+  std::vector<std::unique_ptr<segment_mount>> holders;
   std::uint16_t port = 0;
 
   explicit sharded_cluster(std::uint32_t shards, int segments = 2, std::vector<store_tenant> tenants = {},
                            duration lease = 10s) {
     start(shards, std::move(tenants), lease);
     for (int i = 0; i < segments; ++i) {
-      segment_lender_options lend;
-      lend.directory = address();
-      lend.name = "s" + std::to_string(i);
-      lend.bytes = 12 * MiB;
-      auto l = segment_lender::start(std::move(lend));
+      segment_mount_options segment;
+      segment.directory = address();
+      segment.name = "s" + std::to_string(i);
+      segment.bytes = 12 * MiB;
+      auto l = segment_mount::start(std::move(segment));
       REQUIRE_MESSAGE(l, (l ? "" : l.error().detail));
-      lenders.push_back(std::move(*l));
+      holders.push_back(std::move(*l));
     }
   }
   void start(std::uint32_t shards, std::vector<store_tenant> tenants = {}, duration lease = 10s) {
@@ -117,7 +117,7 @@ TEST_CASE("a batch over all shards is answered in its order") {
   const auto keys = names(200);
   CHECK(all_are(put_all(*c, keys), store_code::ok));
   CHECK(all_are(put_all(*c, keys), store_code::already_exists));
-  CHECK(segments_of(*c, keys).size() == 6);  // of two lenders, in three shards
+  CHECK(segments_of(*c, keys).size() == 6);  // of two holders, in three shards
   auto asked = keys;
   for (std::size_t i = 0; i < asked.size(); i += 2) asked[i] += " is not there";
   const auto there = c->exists(views(asked));
@@ -143,18 +143,18 @@ TEST_CASE("what is told of the whole store is that of all shards") {
   REQUIRE(counts);
   CHECK(counts->objects == 60);
   CHECK(counts->total_bytes == 24 * MiB);
-  const auto lent = c->lent();
-  REQUIRE(lent);
-  REQUIRE(lent->size() == 2);
-  CHECK(lent->at(0).view.bytes == 12 * MiB);
-  CHECK(lent->at(0).view.free_bytes + lent->at(1).view.free_bytes == counts->free_bytes);
+  const auto mounted = c->mounted();
+  REQUIRE(mounted);
+  REQUIRE(mounted->size() == 2);
+  CHECK(mounted->at(0).view.bytes == 12 * MiB);
+  CHECK(mounted->at(0).view.free_bytes + mounted->at(1).view.free_bytes == counts->free_bytes);
   CHECK(c->segments()->size() == 6);
   for (int i = 0; i < 20; ++i) CHECK(holds_its_key(*c, keys[7]));
   const auto hottest = c->hottest();
   REQUIRE(hottest);
   REQUIRE_FALSE(hottest->empty());
   CHECK(hottest->front().object.key == keys[7]);
-  CHECK(std::accumulate(lent->begin(), lent->end(), 0, [&](int n, const auto& s) {
+  CHECK(std::accumulate(mounted->begin(), mounted->end(), 0, [&](int n, const auto& s) {
           return n + static_cast<int>(c->list("", 1000, s.view.name).objects.size());
         }) == 60);
 }

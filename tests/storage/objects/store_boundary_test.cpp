@@ -1,4 +1,4 @@
-// Memory that a lender shares with something else: objects keep out of it, and its pages are given back.
+// Memory that a holder shares with something else: objects keep out of it, and its pages are given back.
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -53,25 +53,25 @@ TEST_CASE(
   other.shared = shared;
   std::mutex divided_mutex;
   shared_memory_figures divided;
-  segment_lender_options lend;
-  lend.directory = world.address("host-0");
-  lend.directory.secret = secret;
-  lend.name = "s";
-  lend.bytes = own + shared;
-  lend.shared_bytes = shared;
-  lend.other = [&](std::uint64_t wanted) { return other.told(wanted); };
-  lend.divided = [&](const shared_memory_figures& f) {
+  segment_mount_options segment;
+  segment.directory = world.address("host-0");
+  segment.directory.secret = secret;
+  segment.name = "s";
+  segment.bytes = own + shared;
+  segment.shared_bytes = shared;
+  segment.other = [&](std::uint64_t wanted) { return other.told(wanted); };
+  segment.divided = [&](const shared_memory_figures& f) {
     std::lock_guard lock{divided_mutex};
     divided = f;
   };
-  auto lender = segment_lender::start(std::move(lend));
-  REQUIRE(lender);
+  auto holder = segment_mount::start(std::move(segment));
+  REQUIRE(holder);
   const auto objects_have = [&] {
     std::lock_guard lock{divided_mutex};
     return divided.object_bytes;
   };
   const auto c = world.client();
-  REQUIRE(soon([&] { return c->lent()->at(0).view.withheld_bytes >= shared; }));
+  REQUIRE(soon([&] { return c->mounted()->at(0).view.withheld_bytes >= shared; }));
   const auto pinned = noise(300'000, 77);
   put_policy hard;
   hard.hard_pin = true;
@@ -88,8 +88,8 @@ TEST_CASE(
     churn();
     return objects_have() >= shared;
   }));
-  // Both are told within the lender's next look at the latest.
-  CHECK(soon([&] { return other.withheld == shared && c->lent()->at(0).view.withheld_bytes < 2 * MiB; }));
+  // Both are told within the holder's next look at the latest.
+  CHECK(soon([&] { return other.withheld == shared && c->mounted()->at(0).view.withheld_bytes < 2 * MiB; }));
   const auto check_all = [&] {
     std::size_t found = 0;
     for (const auto& [key, seed] : there) {
@@ -111,7 +111,7 @@ TEST_CASE(
     ++other.taken;
     return objects_have() == 0;
   }));
-  CHECK(soon([&] { return other.withheld == 0 && c->lent()->at(0).view.withheld_bytes >= shared; }));
+  CHECK(soon([&] { return other.withheld == 0 && c->mounted()->at(0).view.withheld_bytes >= shared; }));
   CHECK(pages_of("mooncaf-segment") <= own + 1 * MiB);
   CHECK(check_all() > 0);  // the newest, or what was read last
 }

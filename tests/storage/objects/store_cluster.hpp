@@ -1,5 +1,5 @@
 #pragma once
-// A directory, lenders and clients in one process, over real sockets and real memory.
+// A directory, holders and clients in one process, over real sockets and real memory.
 
 #include <doctest/doctest.h>
 
@@ -12,7 +12,7 @@
 
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_server.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 
 namespace mooncaf::test {
 
@@ -22,9 +22,9 @@ inline const std::string secret = "0123456789abcdef0123456789abcdef";
 
 struct cluster {
   std::unique_ptr<directory_server> directory;
-  std::vector<std::unique_ptr<segment_lender>> lenders;
+  std::vector<std::unique_ptr<segment_mount>> holders;
 
-  /// @param rows  each lender's host stands in a row of its own.
+  /// @param rows  each holder's host stands in a row of its own.
   explicit cluster(int segments = 1, std::uint64_t bytes = 32 * MiB, bool rows = false) {
     directory_server_options o;
     o.secret = secret;
@@ -33,14 +33,14 @@ struct cluster {
     REQUIRE(d);
     directory = std::move(*d);
     for (int i = 0; i < segments; ++i) {
-      segment_lender_options lend;
+      segment_mount_options segment;
       const auto number = std::to_string(i);
-      lend.directory = address((rows ? "row" + number + "/host-" : "host-") + number);
-      lend.name = "s" + std::to_string(i);
-      lend.bytes = bytes;
-      auto l = segment_lender::start(std::move(lend));
+      segment.directory = address((rows ? "row" + number + "/host-" : "host-") + number);
+      segment.name = "s" + std::to_string(i);
+      segment.bytes = bytes;
+      auto l = segment_mount::start(std::move(segment));
       REQUIRE(l);
-      lenders.push_back(std::move(*l));
+      holders.push_back(std::move(*l));
     }
   }
 
@@ -89,7 +89,7 @@ inline std::uint32_t segment_named(store_client& c, std::string_view name) {
   return found->view.id;
 }
 
-/// A bit of what lies in a place, whoever lends it: a second time, and it is as before.
+/// A bit of what lies in a place, whoever mounts it: a second time, and it is as before.
 inline void flip(store_client& c, const replica_place& place, std::uint64_t at) {
   const auto all = c.segments();
   REQUIRE(all);

@@ -96,8 +96,8 @@ TEST_CASE("parts of an object that was damaged where it lies are not handed out,
   }
 }
 
-/// As behind a firewall: nobody comes in at the gate of a segment any more. What is inside stays.
-void close_gate(store_client& c, std::uint32_t segment) {
+/// As behind a firewall: nobody comes in at the endpoint of a segment any more. What is inside stays.
+void close_endpoint(store_client& c, std::uint32_t segment) {
   const auto all = c.segments();
   REQUIRE(all);
   const auto at = std::ranges::find(*all, segment, [](const auto& s) { return s.view.id; });
@@ -111,12 +111,12 @@ void close_gate(store_client& c, std::uint32_t segment) {
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &width) != 0 || listens == 0) continue;
     if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.sin_family != AF_INET)
       continue;
-    if (ntohs(own.sin_port) == at->address.gate_port && ::shutdown(fd, SHUT_RDWR) == 0) ++closed;
+    if (ntohs(own.sin_port) == at->address.endpoint_port && ::shutdown(fd, SHUT_RDWR) == 0) ++closed;
   }
   REQUIRE(closed == 1);
 }
 
-TEST_CASE("who cannot ask at the gate looks at all of an object before parts of it are handed out") {
+TEST_CASE("who cannot ask at the endpoint looks at all of an object before parts of it are handed out") {
   const cluster world;
   const auto near = world.client("host-0"), before = world.client("elsewhere");
   const auto bytes = noise(3'000'000, 8);
@@ -132,7 +132,7 @@ TEST_CASE("who cannot ask at the gate looks at all of an object before parts of 
     return code;
   };
   CHECK(read(*before) == store_code::ok);
-  close_gate(*near, place.segment);
+  close_endpoint(*near, place.segment);
   const auto after = world.client("elsewhere");
   for (auto* const c : {before.get(), after.get()}) {
     CHECK(read(*c) == store_code::ok);
@@ -176,14 +176,14 @@ TEST_CASE("parts come from another replica where one was damaged or has gone") {
   while (read(*far, found) == store_code::ok && found[0].sound.at(0).segment != second)
     found = far->find({&key, 1});
   REQUIRE(found[0].sound.at(0).segment == second);
-  world.lenders.at(1).reset();
+  world.holders.at(1).reset();
   CHECK(read(*far, found) == store_code::ok);
   CHECK(found[0].sound.at(0).segment != second);
 }
 
 TEST_CASE("a reader takes the nearest replica, and a writer the nearest memory") {
   const cluster world{3, 32 * MiB, true};
-  const auto writer = world.client("row2/lends nothing"), beside = world.client("host-2");
+  const auto writer = world.client("row2/mounts nothing"), beside = world.client("host-2");
   put_policy two;
   two.replicas = 2;
   std::map<std::uint32_t, std::string> names;

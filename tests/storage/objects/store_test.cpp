@@ -21,7 +21,7 @@ TEST_CASE(
     return n;
   };
   const cluster world;
-  REQUIRE(soon([&] { return rings() == 2; }));  // the lender's, mapped by either end
+  REQUIRE(soon([&] { return rings() == 2; }));  // the holder's, mapped by either end
   {
     const auto c = world.client();
     CHECK(rings() == 4);
@@ -103,7 +103,7 @@ TEST_CASE("another secret opens neither directory nor segment") {
   CHECK_FALSE(mapped_segment::map(segments->at(0).address.unix_name, wrong.secret, clock_type::now() + 5s));
 }
 
-TEST_CASE("a lender that leaves takes along what lay there alone") {
+TEST_CASE("a holder that leaves takes along what lay there alone") {
   cluster world{2};
   const auto c = world.client("elsewhere");
   put_policy two, first;
@@ -112,7 +112,7 @@ TEST_CASE("a lender that leaves takes along what lay there alone") {
   const auto bytes = noise(10'000, 5);
   REQUIRE(put(*c, "both", bytes, two) == store_code::ok);
   REQUIRE(put(*c, "alone", bytes, first) == store_code::ok);
-  world.lenders.erase(world.lenders.begin());
+  world.holders.erase(world.holders.begin());
   REQUIRE(soon([&] { return c->counts()->objects == 1; }));
   store_code code{};
   CHECK(get(*c, "both", code) == bytes);
@@ -120,7 +120,7 @@ TEST_CASE("a lender that leaves takes along what lay there alone") {
   CHECK(code == store_code::not_found);
 }
 
-TEST_CASE("a directory that starts anew knows what its lenders hold, and reads under way never stop") {
+TEST_CASE("a directory that starts anew knows what its holders hold, and reads under way never stop") {
   cluster world{2};
   const auto c = world.client();
   const auto bytes = noise(10'000, 6);
@@ -336,7 +336,7 @@ TEST_CASE(
   CHECK(put(*c, "k", noise(100, 1)) == store_code::ok);
 
   // Somebody sits at the door of a port that a directory takes later.
-  world.lenders.clear();
+  world.holders.clear();
   world.directory.reset();
   CHECK_FALSE(answers());
   const auto squatter = listen_unix(door, SOCK_STREAM);

@@ -11,7 +11,7 @@
 
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_shards.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/wire/directory_link.hpp"
 #include "storage/objects/wire/patient_socket.hpp"
 #include "transport/net/handshake.hpp"
@@ -30,7 +30,7 @@ const std::string far = "127.0.0.2";
 
 struct far_store {
   std::unique_ptr<directory_shards> directory;
-  std::unique_ptr<segment_lender> lender;
+  std::unique_ptr<segment_mount> holder;
 
   explicit far_store(std::uint32_t shards = 1, duration greeting = 60s) {
     directory_server_options o;
@@ -42,13 +42,13 @@ struct far_store {
     auto d = directory_shards::start(o, shards);
     REQUIRE_MESSAGE(d, (d ? "" : d.error().detail));
     directory = std::move(*d);
-    segment_lender_options lend;
-    lend.directory = address();
-    lend.name = "s";
-    lend.bytes = 16 * MiB;
-    auto l = segment_lender::start(std::move(lend));
+    segment_mount_options segment;
+    segment.directory = address();
+    segment.name = "s";
+    segment.bytes = 16 * MiB;
+    auto l = segment_mount::start(std::move(segment));
     REQUIRE_MESSAGE(l, (l ? "" : l.error().detail));
-    lender = std::move(*l);
+    holder = std::move(*l);
   }
   directory_address address(const std::string& key = secret) const {
     directory_address a;
@@ -109,7 +109,8 @@ std::vector<std::byte> until_closed(int fd) {
 /// believed.
 template <class Send, class Receive>
 bool proved(const std::string& with, const Send& send, const Receive& receive) {
-  const link_identity self{link_kind::store, store_wire::directory_client_node, 0, 0, store_wire::directory_node, 0};
+  const link_identity self{
+      link_kind::store, store_wire::directory_client_node, 0, 0, store_wire::directory_node, 0};
   auto shake = handshake::initiator(with, *make_nonce(), self);
   if (!send(shake.opening())) return false;
   for (;;) {

@@ -171,7 +171,7 @@ TEST_CASE("a save is over when all its parts are, or one will not be") {
   CHECK(work.all().empty());
 }
 
-TEST_CASE("room of a load that is given up is free when its lender has said that it is through") {
+TEST_CASE("room of a load that is given up is free when its holder has said that it is through") {
   tenant_quotas quotas{{}, {}, nullptr};
   disk_work work{quotas};
   stored_object o;

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/client/gate_visitor.hpp"
+#include "storage/objects/client/endpoint_client.hpp"
 #include "storage/objects/client/store_client.hpp"
 #include "storage/objects/directory/directory_server.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 
 using namespace mooncaf;
 using namespace std::chrono_literals;
@@ -36,13 +36,13 @@ struct store_of_two {
   explicit store_of_two(std::uint64_t quota = 8 * MiB, int segments = 2) {
     start(quota, 0);
     for (int i = 0; i < segments; ++i) {
-      segment_lender_options lend;
-      lend.directory = address(port, secret);
-      lend.name = "s" + std::to_string(i);
-      lend.bytes = 32 * MiB;
-      auto l = segment_lender::start(std::move(lend));
+      segment_mount_options segment;
+      segment.directory = address(port, secret);
+      segment.name = "s" + std::to_string(i);
+      segment.bytes = 32 * MiB;
+      auto l = segment_mount::start(std::move(segment));
       REQUIRE(l);
-      lenders.push_back(std::move(*l));
+      holders.push_back(std::move(*l));
     }
   }
   void start(std::uint64_t quota, std::uint16_t at) {
@@ -64,7 +64,7 @@ struct store_of_two {
   }
   std::uint16_t port = 0;
   std::unique_ptr<directory_server> directory;
-  std::vector<std::unique_ptr<segment_lender>> lenders;
+  std::vector<std::unique_ptr<segment_mount>> holders;
 };
 
 std::vector<std::byte> noise(std::size_t n, unsigned seed) {
@@ -228,11 +228,11 @@ TEST_CASE("tenants see, list, count and remove their own objects, and nobody's k
   CHECK(a->move({&stays, 1}, many).at(0) == store_code::not_supported);
   CHECK(a->create_task({{}, task_kind::copy, false, "stays", {}, {"s0", "s1"}}).first ==
         store_code::not_supported);
-  segment_lender_options lend;
-  lend.directory = address(world.port, key_a);
-  lend.name = "of a";
-  lend.bytes = 1 * MiB;
-  const auto refused = segment_lender::start(std::move(lend));
+  segment_mount_options segment;
+  segment.directory = address(world.port, key_a);
+  segment.name = "of a";
+  segment.bytes = 1 * MiB;
+  const auto refused = segment_mount::start(std::move(segment));
   REQUIRE_FALSE(refused);
   CHECK(refused.error() == ec::unauthenticated);
   const auto stranger =
@@ -289,7 +289,7 @@ TEST_CASE("any part of a tenant's object of any size is what was put, whatever w
   }
 }
 
-TEST_CASE("a tenant is not handed bytes that were altered behind the gate, whole or in parts") {
+TEST_CASE("a tenant is not handed bytes that were altered behind the endpoint, whole or in parts") {
   const store_of_two world{8 * MiB, 1};
   const auto a = world.client(key_a), owner = world.client(secret);
   const auto bytes = noise(500'000, 9);
@@ -352,18 +352,18 @@ TEST_CASE("who guesses places, keys and secrets reads nobody else's bytes") {
   const auto link = a->links();
   REQUIRE(link);
   auto& first = *(*link)->all.front();
-  const gate_pass pass{{first.incarnation(), "a"}, first.welcome().gate_key};
+  const endpoint_pass pass{{first.incarnation(), "a"}, first.welcome().endpoint_key};
   for (const auto& [who, key] : {std::pair{b.get(), "theirs"}, std::pair{nobody.get(), "ours"}}) {
     const std::string_view name = key;
     const auto place = who->look({&name, 1}).at(0).places.at(0);
     const auto where = at(place.segment);
-    gate_visitor gate{where.gate_host, where.gate_port};
+    endpoint_client endpoint{where.endpoint_host, where.endpoint_port};
     // The right pass, a place of somebody else; another tenant's name; another's greeting with one's own key.
-    CHECK_FALSE(gate.read(pass, place.offset, {&into, 1}));
-    CHECK_FALSE(gate.read({{pass.who.incarnation, "b"}, pass.key}, place.offset, {&into, 1}));
-    CHECK_FALSE(gate.read({{pass.who.incarnation + 1, "a"}, pass.key}, place.offset, {&into, 1}));
+    CHECK_FALSE(endpoint.read(pass, place.offset, {&into, 1}));
+    CHECK_FALSE(endpoint.read({{pass.who.incarnation, "b"}, pass.key}, place.offset, {&into, 1}));
+    CHECK_FALSE(endpoint.read({{pass.who.incarnation + 1, "a"}, pass.key}, place.offset, {&into, 1}));
     const std::span<const std::byte> lies{stolen};
-    CHECK_FALSE(gate.write(pass, place.offset, {&lies, 1}));
+    CHECK_FALSE(endpoint.write(pass, place.offset, {&lies, 1}));
     // What a tenant knows opens neither the memory nor the data plane.
     for (const auto& known : {key_a, pass.key}) {
       CHECK_FALSE(mapped_segment::map(where.unix_name, known, clock_type::now() + 2s));
@@ -395,11 +395,11 @@ TEST_CASE("who guesses places, keys and secrets reads nobody else's bytes") {
     REQUIRE(as_store_code(in.get<std::int32_t>()) == store_code::ok);
     in.get<std::uint64_t>();
     const auto place = store_wire::get_places(in).at(0);
-    gate_visitor gate{at(place.segment).gate_host, at(place.segment).gate_port};
+    endpoint_client endpoint{at(place.segment).endpoint_host, at(place.segment).endpoint_port};
     const std::span<const std::byte> little{of_b.data(), 1};
-    REQUIRE(gate.write(pass, place.offset + 5, {&little, 1}));
+    REQUIRE(endpoint.write(pass, place.offset + 5, {&little, 1}));
     const auto own = into.first(70'000);
-    REQUIRE(gate.read(pass, place.offset, {&own, 1}));
+    REQUIRE(endpoint.read(pass, place.offset, {&own, 1}));
     CHECK(own[5] == of_b[0]);
     own[5] = std::byte{0};
     CHECK(std::all_of(own.begin(), own.end(), [](std::byte byte) { return byte == std::byte{0}; }));
@@ -469,7 +469,7 @@ TEST_CASE("a directory that is started again knows what each tenant has, and hol
       }));
   };
   again(8 * MiB);
-  // Each of the two lenders announces its own half when it has found the new directory.
+  // Each of the two holders announces its own half when it has found the new directory.
   CHECK(soon([&] { return used(a->tenants().value().at(0)) == before; }));
   for (const auto& [key, bytes] : of_a) CHECK(get(*a, key) == bytes);
   CHECK(get(*b, "k3") == noise(100'000, 103));

@@ -15,7 +15,7 @@ namespace mooncaf {
 
 /// @param at  where a directory listens, or is called. @returns the name of its door, in the abstract
 /// namespace; nothing if processes of the same host do not, or need not, mean the same by this address.
-inline std::optional<std::string> near_door(const socket_address& at, std::uint16_t port, bool listens) {
+inline std::optional<std::string> unix_endpoint(const socket_address& at, std::uint16_t port, bool listens) {
   const auto name = [&](const char* family) {
     return "@mooncaf-store-" + std::string{family} + "-" + std::to_string(port);
   };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The object store as one sees it from outside: the door's calls, metrics and page, and `mooncaf store top`."""
+"""The object store as one sees it from outside: the endpoint's calls, metrics and page, and `mooncaf store top`."""
 import fcntl
 import fnmatch
 import http.client
@@ -30,15 +30,15 @@ def names_of_mooncake_s_master(said):
     assert not untold and not idle, (untold, idle)
 
 
-def test_the_door_speaks_http():
+def test_the_endpoint_speaks_http():
     with Cluster() as cluster:
         world = Store(cluster)
         port, data = free_port(), noise(100_000, 6)
         token = os.path.join(world.folder, "token")
         pathlib.Path(token).write_text("a-token-of-this-test\n")
-        door = ("store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen")
-        for name, at, more in (("door", port, ()), ("locked", free_port(), ("--token-file", token))):
-            ready(world.start(name, *door, f"127.0.0.1:{at}", *more))
+        endpoint = ("store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen")
+        for name, at, more in (("http", port, ()), ("locked", free_port(), ("--token-file", token))):
+            ready(world.start(name, *endpoint, f"127.0.0.1:{at}", *more))
             locked = at
 
         def ask(method, path, body=None, headers=None, at=port):
@@ -72,7 +72,7 @@ def test_the_door_speaks_http():
         assert asked["put_start"] >= 3 and asked["put_end"] >= 2 and asked["get_replica_list"] >= 6 and asked["remove"] == 2 and asked["remove_all"] == 0, asked
         assert int(values["master_put_start_alloc_failures_total"]) == int(values["mooncaf_store_refused_puts_total"]) >= 1
         assert int(values["mem_cache_nums_"]) >= 2 and values["file_cache_nums_"] == values["master_total_file_capacity_bytes"] == "0"
-        assert int(values["master_mount_segment_requests_total"]) >= 2, "one of each lender"
+        assert int(values["master_mount_segment_requests_total"]) >= 2, "one of each holder"
         names_of_mooncake_s_master({line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")})
         moved = [int(values[f"mooncake_transfer_{what}_latency_count"]) for what in ("get", "put")]
         assert moved == [6, 2], moved
@@ -111,7 +111,7 @@ def test_the_page_shows_what_is_there_and_asks_for_the_token():
         token = os.path.join(world.folder, "token")
         pathlib.Path(token).write_text("a-token-of-this-test\n")
         port = free_port()
-        ready(world.start("door", "store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen",
+        ready(world.start("http", "store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen",
                           f"127.0.0.1:{port}", "--token-file", token))
         browser.open(f"http://127.0.0.1:{port}/store")
         text = lambda part: browser.run(f"return document.querySelector('{part}').innerText")  # noqa: E731
@@ -140,7 +140,7 @@ def test_the_page_shows_what_is_there_and_asks_for_the_token():
         store.close()
 
 
-def test_a_certificate_makes_the_door_https():
+def test_a_certificate_makes_the_endpoint_https():
     import ssl
     import urllib.error
     import urllib.request
@@ -153,8 +153,8 @@ def test_a_certificate_makes_the_door_https():
                        check=True, capture_output=True)
         pathlib.Path(own("token")).write_text("a-token-of-this-test\n")
         port, data = free_port(), noise(300_000, 7)
-        door = ("store", "door", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen", f"127.0.0.1:{port}")
-        ready(world.start("door", *door, "--token-file", own("token"), "--tls-certificate-file", own("cert"), "--tls-key-file", own("key")))
+        endpoint = ("store", "http", "--directory", world.at, "--cluster-secret-file", world.secret, "--listen", f"127.0.0.1:{port}")
+        ready(world.start("http", *endpoint, "--token-file", own("token"), "--tls-certificate-file", own("cert"), "--tls-key-file", own("key")))
         trusts = ssl.create_default_context(cafile=own("cert"))
 
         def ask(method="GET", body=None, scheme="https", token="a-token-of-this-test", context=trusts):
@@ -173,7 +173,7 @@ def test_a_certificate_makes_the_door_https():
             except (OSError, http.client.HTTPException):
                 pass
         for files in (("--tls-key-file", own("key")), ("--tls-certificate-file", own("none"), "--tls-key-file", own("key"))):
-            done = subprocess.run([BINARY, *door, *files], capture_output=True, text=True, timeout=30)
+            done = subprocess.run([BINARY, *endpoint, *files], capture_output=True, text=True, timeout=30)
             assert done.returncode == 8 and "--tls-certificate-file" in done.stderr, done
 
 

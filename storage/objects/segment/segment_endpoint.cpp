@@ -1,4 +1,4 @@
-#include "storage/objects/segment/segment_gate.hpp"
+#include "storage/objects/segment/segment_endpoint.hpp"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -18,31 +18,32 @@ namespace mooncaf {
 namespace {
 /// Of those who have not said yet who they are.
 constexpr std::size_t strangers_max = 32;
-constexpr std::size_t chunk_bytes = 256 * KiB;  // of memory that each visit keeps
+constexpr std::size_t chunk_bytes = 256 * KiB;  // of memory that each connection keeps
 constexpr auto greeting_limit = std::chrono::seconds(5), progress_limit = std::chrono::seconds(30);
 /// The segment may hear later than a client of what the directory has told it; who asks in earnest asks
 /// again.
 constexpr auto journal_limit = std::chrono::milliseconds(500);
 }  // namespace
 
-std::span<std::byte> segment_gate::visit::step(std::uint64_t left) {
+std::span<std::byte> segment_endpoint::connection::step(std::uint64_t left) {
   const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(left, chunk_bytes));
   if (chunk.size() < bytes) chunk.resize(bytes);
   return std::span{chunk}.first(bytes);
 }
 
-result<std::unique_ptr<segment_gate>> segment_gate::open(std::string store_key, const std::string& host,
-                                                         std::uint16_t port, shared_ledger& ledger) {
+result<std::unique_ptr<segment_endpoint>> segment_endpoint::open(std::string store_key,
+                                                                 const std::string& host, std::uint16_t port,
+                                                                 shared_ledger& ledger) {
   const auto at = resolve_tcp(host, port);
   if (!at) return fail(at.error());
   auto listener = listen_tcp(*at);
   if (!listener)
     return fail(listener.error().code,
-                "gate at " + host + ":" + std::to_string(port) + ": " + listener.error().detail);
-  std::unique_ptr<segment_gate> made{new segment_gate(std::move(store_key), ledger)};
+                "endpoint at " + host + ":" + std::to_string(port) + ": " + listener.error().detail);
+  std::unique_ptr<segment_endpoint> made{new segment_endpoint(std::move(store_key), ledger)};
   made->listener_ = std::move(*listener);
   made->port_ = bound_port(made->listener_.get());
-  auto loop = event_loop::start({"segment-gate", {}, nullptr, {}});
+  auto loop = event_loop::start({"segment-endpoint", {}, nullptr, {}});
   if (!loop) return fail(loop.error());
   made->loop_ = std::move(*loop);
   made->loop_->run([self = made.get()] {
@@ -51,26 +52,27 @@ result<std::unique_ptr<segment_gate>> segment_gate::open(std::string store_key, 
   return made;
 }
 
-segment_gate::~segment_gate() {
+segment_endpoint::~segment_endpoint() {
   if (loop_) loop_->stop();
-  for (auto& v : visits_) ::shutdown(v.fd.get(), SHUT_RDWR);
-  for (auto& v : visits_) v.thread.join();
+  for (auto& v : connections_) ::shutdown(v.fd.get(), SHUT_RDWR);
+  for (auto& v : connections_) v.thread.join();
 }
 
-void segment_gate::accept_all() {
+void segment_endpoint::accept_all() {
   for (;;) {
     unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
-    std::lock_guard lock{visits_mutex_};
-    std::erase_if(visits_, [](visit& v) {
+    std::lock_guard lock{connections_mutex_};
+    std::erase_if(connections_, [](connection& v) {
       if (!v.over) return false;  // asked once: it may be over the next moment
       v.thread.join();
       return true;
     });
     turn_out_slowest();
-    if (visits_.size() >= 2 * visits_max + strangers_max) continue;  // so many take their time to leave
+    if (connections_.size() >= 2 * connections_max + strangers_max)
+      continue;  // so many take their time to leave
     tune_tcp(fd.get(), progress_limit);
-    auto& v = visits_.emplace_back();
+    auto& v = connections_.emplace_back();
     v.fd = std::move(fd);
     v.thread = std::thread{[this, &v] {
       serve(v);
@@ -81,10 +83,10 @@ void segment_gate::accept_all() {
 }
 
 /// Makes room for one who has not said yet who he is. Under the mutex.
-void segment_gate::turn_out_slowest() {
-  visit* slowest = nullptr;
+void segment_endpoint::turn_out_slowest() {
+  connection* slowest = nullptr;
   std::size_t strangers = 0;
-  for (auto& v : visits_) {
+  for (auto& v : connections_) {
     if (!v.tenant.empty() || v.leaving || v.over) continue;
     ++strangers;
     if (!slowest) slowest = &v;
@@ -95,23 +97,23 @@ void segment_gate::turn_out_slowest() {
 }
 
 /// A place for one who has said who he is. @returns false if nobody has noticeably more of them.
-bool segment_gate::admit(visit& v, const std::string& tenant) {
-  std::lock_guard lock{visits_mutex_};
+bool segment_endpoint::admit(connection& v, const std::string& tenant) {
+  std::lock_guard lock{connections_mutex_};
   if (v.leaving) return false;
   std::map<std::string, std::size_t> places;
   std::size_t taken = 0;
-  for (const auto& o : visits_) {
+  for (const auto& o : connections_) {
     if (o.tenant.empty() || o.leaving || o.over) continue;
     ++places[o.tenant];
     ++taken;
   }
-  if (taken >= visits_max) {
+  if (taken >= connections_max) {
     const auto own = places[tenant];
     const auto most = std::max_element(places.begin(), places.end(),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most->second <= own + 1) return false;
-    visit* goes = nullptr;  // one that rests, if there is one; the others first end what they are at
-    for (auto& o : visits_)
+    connection* goes = nullptr;  // one that rests, if there is one; the others first end what they are at
+    for (auto& o : connections_)
       if (o.tenant == most->first && !o.leaving && !o.over && (!goes || (goes->asks && !o.asks))) goes = &o;
     goes->leaving = true;
     if (!goes->asks) ::shutdown(goes->fd.get(), SHUT_RDWR);
@@ -120,23 +122,23 @@ bool segment_gate::admit(visit& v, const std::string& tenant) {
   return true;
 }
 
-/// @returns false if the visit is over.
-bool segment_gate::set_asking(visit& v, bool asks) {
-  std::lock_guard lock{visits_mutex_};
+/// @returns false if the connection is over.
+bool segment_endpoint::set_asking(connection& v, bool asks) {
+  std::lock_guard lock{connections_mutex_};
   v.asks = asks;
   return !v.leaving;
 }
 
-result<gate_wire::greeting> segment_gate::greet(int fd) {
+result<endpoint_wire::greeting> segment_endpoint::greet(int fd) {
   const auto until = clock_type::now() + greeting_limit;
-  std::array<std::byte, gate_wire::greeting_bytes> said;
+  std::array<std::byte, endpoint_wire::greeting_bytes> said;
   if (auto got = receive_whole(fd, said, until); !got) return fail(got.error());
-  const auto who = gate_wire::parse_greeting(said);
+  const auto who = endpoint_wire::parse_greeting(said);
   if (!who) return fail(ec::corrupt, "no greeting");
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
-  const link_identity self{link_kind::store, gate_wire::gate_node, 0, 0, {}, 0};
-  auto shake = handshake::acceptor(gate_wire::gate_key(store_key_, *who), *nonce, self);
+  const link_identity self{link_kind::store, endpoint_wire::endpoint_node, 0, 0, {}, 0};
+  auto shake = handshake::acceptor(endpoint_wire::endpoint_key(store_key_, *who), *nonce, self);
   for (;;) {
     std::vector<std::byte> message(shake.want());
     if (auto got = receive_whole(fd, message, until); !got) return fail(got.error());
@@ -149,15 +151,15 @@ result<gate_wire::greeting> segment_gate::greet(int fd) {
   }
 }
 
-void segment_gate::serve(visit& v) {
+void segment_endpoint::serve(connection& v) {
   const int fd = v.fd.get();
   const auto who = greet(fd);
   if (!who || !admit(v, who->tenant)) return;
   for (;;) {
-    std::array<std::byte, gate_wire::request_bytes> asked;
+    std::array<std::byte, endpoint_wire::request_bytes> asked;
     // Between two questions a client may take as long as it likes.
     if (!receive_whole(fd, asked, clock_type::now() + std::chrono::hours(24))) return;
-    const auto request = gate_wire::parse_request(asked);
+    const auto request = endpoint_wire::parse_request(asked);
     if (!request || !set_asking(v, true)) return;
     // Tenants that a later directory does not let in are not let in here.
     const auto served_by = ledger_.with([](segment_ledger& l) { return l.former().served_by; });
@@ -168,42 +170,42 @@ void segment_gate::serve(visit& v) {
 }
 
 /// @returns false if the connection is of no use any more.
-bool segment_gate::answer(visit& v, const std::string& tenant, const gate_wire::request& r) {
+bool segment_endpoint::answer(connection& v, const std::string& tenant, const endpoint_wire::request& r) {
   switch (r.what) {
-    case gate_wire::op::read:
+    case endpoint_wire::op::read:
       return read(v, tenant, r);
-    case gate_wire::op::write:
+    case endpoint_wire::op::write:
       return write(v, tenant, r);
-    case gate_wire::op::look: {
-      gate_wire::answer a;
+    case endpoint_wire::op::look: {
+      endpoint_wire::answer a;
       a.code = ledger_.look(tenant, r.offset, r.bytes, clock_type::now() + journal_limit, a.checksum);
-      return send_whole(v.fd.get(), gate_wire::encode(a), clock_type::now() + progress_limit).has_value();
+      return send_whole(v.fd.get(), endpoint_wire::encode(a), clock_type::now() + progress_limit).has_value();
     }
   }
   return false;
 }
 
-bool segment_gate::send_as_it_lies(int fd, std::span<const std::byte> bytes,
-                                   std::optional<std::uint64_t> known) {
+bool segment_endpoint::send_as_it_lies(int fd, std::span<const std::byte> bytes,
+                                       std::optional<std::uint64_t> known) {
   const auto sum = known ? *known : cold_checksum(bytes.data(), bytes.size());
   for (auto left = bytes; !left.empty();) {
     const auto now = left.first(std::min(left.size(), chunk_bytes));
     if (!send_whole(fd, now, clock_type::now() + progress_limit)) return false;
     left = left.subspan(now.size());
   }
-  return send_whole(fd, gate_wire::encode({store_code::ok, sum}), clock_type::now() + progress_limit)
+  return send_whole(fd, endpoint_wire::encode({store_code::ok, sum}), clock_type::now() + progress_limit)
       .has_value();
 }
 
 /// Step by step, so that the client takes bytes while the next are looked at. None leaves before it was.
-bool segment_gate::read(visit& v, const std::string& tenant, const gate_wire::request& r) {
+bool segment_endpoint::read(connection& v, const std::string& tenant, const endpoint_wire::request& r) {
   const int fd = v.fd.get();
-  if (r.bytes > gate_wire::read_bytes_max) return false;
+  if (r.bytes > endpoint_wire::read_bytes_max) return false;
   auto part = ledger_.begin_read(tenant, r.offset, r.bytes, clock_type::now() + journal_limit);
   const auto until = [] { return clock_type::now() + progress_limit; };
-  if (!send_whole(fd, gate_wire::encode({part.code, 0}), until())) return false;
+  if (!send_whole(fd, endpoint_wire::encode({part.code, 0}), until())) return false;
   if (part.code != store_code::ok) return true;
-  if (tenant == gate_wire::everyone) return send_as_it_lies(fd, ledger_.bytes_of(part), part.checksum);
+  if (tenant == endpoint_wire::everyone) return send_as_it_lies(fd, ledger_.bytes_of(part), part.checksum);
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   for (std::uint64_t at = 0; at < r.bytes;) {
@@ -215,11 +217,11 @@ bool segment_gate::read(visit& v, const std::string& tenant, const gate_wire::re
     if (!send_whole(fd, now, until())) return false;
     at += now.size();
   }
-  const gate_wire::answer a{part.code, part.checksum ? *part.checksum : XXH3_64bits_digest(&hash)};
-  return send_whole(fd, gate_wire::encode(a), until()).has_value();
+  const endpoint_wire::answer a{part.code, part.checksum ? *part.checksum : XXH3_64bits_digest(&hash)};
+  return send_whole(fd, endpoint_wire::encode(a), until()).has_value();
 }
 
-bool segment_gate::write(visit& v, const std::string& tenant, const gate_wire::request& r) {
+bool segment_endpoint::write(connection& v, const std::string& tenant, const endpoint_wire::request& r) {
   const int fd = v.fd.get();
   auto part = ledger_.begin_write(tenant, r.offset, r.bytes, clock_type::now() + journal_limit);
   XXH3_state_t hash;
@@ -233,8 +235,8 @@ bool segment_gate::write(visit& v, const std::string& tenant, const gate_wire::r
     at += now.size();
   }
   if (part.code == store_code::ok) ledger_.end(part);
-  const gate_wire::answer a{part.code, XXH3_64bits_digest(&hash)};
-  return send_whole(fd, gate_wire::encode(a), clock_type::now() + progress_limit).has_value();
+  const endpoint_wire::answer a{part.code, XXH3_64bits_digest(&hash)};
+  return send_whole(fd, endpoint_wire::encode(a), clock_type::now() + progress_limit).has_value();
 }
 
 }  // namespace mooncaf

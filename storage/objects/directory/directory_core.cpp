@@ -1,4 +1,4 @@
-#include "storage/objects/directory/directory_desk.hpp"
+#include "storage/objects/directory/directory_core.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -57,45 +57,45 @@ bool finds(const std::regex& pattern, std::string_view key) {
 
 }  // namespace
 
-directory_desk::directory_desk(object_table_options options, recovery_patience until,
+directory_core::directory_core(object_table_options options, recovery_patience until,
                                std::unique_ptr<disk_notes> notes,
-                               std::function<std::string(const std::string& tenant)> gate_key)
+                               std::function<std::string(const std::string& tenant)> endpoint_key)
     : incarnation_(options.first_ticket),
       shard_(options.shard),
       until_(until),
-      gate_key_(std::move(gate_key)),
+      endpoint_key_(std::move(endpoint_key)),
       notes_(notes ? std::move(notes) : std::make_unique<disk_notes>(options.first_ticket)),
       table_(std::move(options), this) {
   for (const auto disk : notes_->known()) awaited_disks_.insert(disk);
 }
 
-std::uint64_t directory_desk::open(std::string tenant) {
+std::uint64_t directory_core::open(std::string tenant) {
   auto& made = sessions_[next_session_];
   made.owner = table_.owner(tenant);
   made.scope.tenant = std::move(tenant);
   return next_session_++;
 }
 
-void directory_desk::wakes_on_purpose(std::uint64_t id) {
+void directory_core::wakes_on_purpose(std::uint64_t id) {
   if (const auto found = sessions_.find(id); found != sessions_.end()) found->second.woken_on_purpose = true;
 }
 
-void directory_desk::close(std::uint64_t id, time_point now) {
+void directory_core::close(std::uint64_t id, time_point now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   now_ = now;
   table_.end_session(id, now);
-  const auto lent = std::move(found->second.lent);
+  const auto mounted = std::move(found->second.mounted);
   sessions_.erase(found);
   waiting_.erase(id);
   loads_.remove_if([&](const waiting_load& w) { return w.session == id; });
-  for (const auto segment : lent) disks_.count(segment) != 0 ? lose_disk(segment) : fence(segment);
+  for (const auto segment : mounted) disks_.count(segment) != 0 ? lose_disk(segment) : fence(segment);
   loads_stir_ = true;
-  if (!lent.empty()) reassign_tasks(id, now);
+  if (!mounted.empty()) reassign_tasks(id, now);
   release_held();
 }
 
-bool directory_desk::answer(std::uint64_t id, const store_wire::header& question,
+bool directory_core::answer(std::uint64_t id, const store_wire::header& question,
                             std::span<const std::byte> payload, time_point now, std::vector<std::byte>& to) {
   using store_wire::op;
   const auto found = sessions_.find(id);
@@ -119,7 +119,7 @@ bool directory_desk::answer(std::uint64_t id, const store_wire::header& question
   return answer_now(id, question, payload, now, to);
 }
 
-bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& question,
+bool directory_core::answer_now(std::uint64_t id, const store_wire::header& question,
                                 std::span<const std::byte> payload, time_point now,
                                 std::vector<std::byte>& to) {
   if (question.what == store_wire::op::load) {
@@ -137,13 +137,13 @@ bool directory_desk::answer_now(std::uint64_t id, const store_wire::header& ques
   return understood && hold_back(id, begin, to);
 }
 
-bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in,
+bool directory_core::dispatch(std::uint64_t id, session& from, store_wire::op what, byte_reader& in,
                               time_point now, frame& out) {
   using store_wire::op;
   const bool about_segments = what == op::mount || what == op::mount_disk || what == op::drain ||
                               what == op::withhold || what == op::create_task || what == op::query_task ||
                               what == op::end_task;
-  if (from.owner != 0 && about_segments) {  // a tenant that lent memory would see what others put there
+  if (from.owner != 0 && about_segments) {  // a tenant that mounted memory would see what others put there
     put_code(out, store_code::not_supported);
     return true;
   }
@@ -209,7 +209,7 @@ bool directory_desk::dispatch(std::uint64_t id, session& from, store_wire::op wh
   return false;
 }
 
-bool directory_desk::greet(session& from, byte_reader& in, frame& out) {
+bool directory_core::greet(session& from, byte_reader& in, frame& out) {
   const auto version = in.get<std::uint32_t>();
   const auto host = get_text_view(in);
   const bool everyone = version == store_wire::version && in.get<std::uint8_t>() != 0;
@@ -220,12 +220,12 @@ bool directory_desk::greet(session& from, byte_reader& in, frame& out) {
   out->put(store_wire::version);
   out->put(incarnation_);
   store_wire::welcome w{from.scope.tenant, {}, table_.tenants() > 0, shard_};
-  if (from.owner != 0 && gate_key_) w.gate_key = gate_key_(w.tenant);
+  if (from.owner != 0 && endpoint_key_) w.endpoint_key = endpoint_key_(w.tenant);
   store_wire::put_welcome(*out, w);
   return true;
 }
 
-bool directory_desk::mount(std::uint64_t id, session& from, byte_reader& in, frame& out) {
+bool directory_core::mount(std::uint64_t id, session& from, byte_reader& in, frame& out) {
   const auto name = in.get_text();
   const auto bytes = in.get<std::uint64_t>();
   auto address = store_wire::get_address(in);
@@ -248,7 +248,7 @@ bool directory_desk::mount(std::uint64_t id, session& from, byte_reader& in, fra
   out->put(segment);
   if (code != store_code::ok) return true;
   if (former.draining) table_.drain(name, true);
-  from.lent.push_back(segment);
+  from.mounted.push_back(segment);
   holders_[segment] = id;
   addresses_.emplace(segment, std::move(address));
   for (const auto& [other, holder] : holders_)
@@ -260,11 +260,11 @@ bool directory_desk::mount(std::uint64_t id, session& from, byte_reader& in, fra
   return true;
 }
 
-bool directory_desk::announce(session& from, byte_reader& in, time_point now, frame& out) {
+bool directory_core::announce(session& from, byte_reader& in, time_point now, frame& out) {
   const auto segment = in.get<std::uint32_t>();
   const bool last = in.get<std::uint8_t>() != 0;
   const auto n = get_count(in);
-  const bool its_own = std::find(from.lent.begin(), from.lent.end(), segment) != from.lent.end();
+  const bool its_own = std::find(from.mounted.begin(), from.mounted.end(), segment) != from.mounted.end();
   if (!n || !its_own) return false;
   if (disks_.count(segment) != 0) return announce_disk(segment, last, *n, in, now, out);
   const bool taken = announcing_.count(segment) != 0;  // else its holder has been told that it counts no more
@@ -278,24 +278,24 @@ bool directory_desk::announce(session& from, byte_reader& in, time_point now, fr
   return true;
 }
 
-void directory_desk::list_segments(const session& from, frame& out) const {
+void directory_core::list_segments(const session& from, frame& out) const {
   const auto all = table_.segments(from.owner);
   out->put(static_cast<std::uint32_t>(all.size()));
   for (const auto& s : all) {
     auto address = addresses_.at(s.id);
-    if (from.owner != 0) address = {{}, 0, {}, address.gate_host, address.gate_port};
+    if (from.owner != 0) address = {{}, 0, {}, address.endpoint_host, address.endpoint_port};
     store_wire::put_segment(*out, {s, address});
   }
 }
 
-void directory_desk::list_tenants(const session& from, frame& out) const {
+void directory_core::list_tenants(const session& from, frame& out) const {
   const auto n = static_cast<std::uint32_t>(table_.tenants());
   out->put(from.owner == 0 ? n : 1);
   for (std::uint32_t i = 1; i <= n; ++i)
     if (from.owner == 0 || from.owner == i) store_wire::put_tenant(*out, table_.tenant(i));
 }
 
-void directory_desk::list_hottest(const session& from, time_point now, frame& out) {
+void directory_core::list_hottest(const session& from, time_point now, frame& out) {
   auto all = table_.hottest(now);
   std::vector<store_wire::named_hot_object> told;
   for (auto& o : all) {
@@ -307,7 +307,7 @@ void directory_desk::list_hottest(const session& from, time_point now, frame& ou
   for (const auto& o : told) store_wire::put_hottest(*out, o);
 }
 
-bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
+bool directory_core::reserve(std::uint64_t id, const session& from, byte_reader& in, time_point now,
                              frame& out) {
   const auto policy = store_wire::get_policy(in);
   const auto n = get_count(in);
@@ -333,7 +333,7 @@ bool directory_desk::reserve(std::uint64_t id, const session& from, byte_reader&
   return in.left() == 0;
 }
 
-bool directory_desk::publish(std::uint64_t id, byte_reader& in, time_point now, frame& out) {
+bool directory_core::publish(std::uint64_t id, byte_reader& in, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
@@ -347,7 +347,7 @@ bool directory_desk::publish(std::uint64_t id, byte_reader& in, time_point now, 
   return in.ok() && in.left() == 0;
 }
 
-bool directory_desk::put_next(std::uint64_t id, const session& from, byte_reader& in, time_point now,
+bool directory_core::put_next(std::uint64_t id, const session& from, byte_reader& in, time_point now,
                               frame& out) {
   const auto ticket = in.get<std::uint64_t>();
   const auto checksum = in.get<std::uint64_t>();
@@ -370,7 +370,7 @@ bool directory_desk::put_next(std::uint64_t id, const session& from, byte_reader
   return true;
 }
 
-bool directory_desk::revoke(std::uint64_t id, byte_reader& in, time_point now, frame& out) {
+bool directory_core::revoke(std::uint64_t id, byte_reader& in, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
@@ -382,7 +382,7 @@ bool directory_desk::revoke(std::uint64_t id, byte_reader& in, time_point now, f
   return in.left() == 0;
 }
 
-bool directory_desk::find(const session& from, byte_reader& in, bool lease, time_point now, frame& out) {
+bool directory_core::find(const session& from, byte_reader& in, bool lease, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
@@ -397,7 +397,7 @@ bool directory_desk::find(const session& from, byte_reader& in, bool lease, time
   return in.left() == 0;
 }
 
-bool directory_desk::exists(const session& from, byte_reader& in, time_point now, frame& out) {
+bool directory_core::exists(const session& from, byte_reader& in, time_point now, frame& out) {
   const auto n = get_count(in);
   if (!n) return false;
   out->put(*n);
@@ -409,7 +409,7 @@ bool directory_desk::exists(const session& from, byte_reader& in, time_point now
   return in.left() == 0;
 }
 
-bool directory_desk::remove(const session& from, byte_reader& in, time_point now, frame& out) {
+bool directory_core::remove(const session& from, byte_reader& in, time_point now, frame& out) {
   const bool force = in.get<std::uint8_t>() != 0;
   const auto n = get_count(in);
   if (!n) return false;
@@ -425,7 +425,7 @@ bool directory_desk::remove(const session& from, byte_reader& in, time_point now
   return in.ok() && in.left() == 0;
 }
 
-bool directory_desk::remove_all(const session& from, byte_reader& in, time_point now, frame& out) {
+bool directory_core::remove_all(const session& from, byte_reader& in, time_point now, frame& out) {
   const bool force = in.get<std::uint8_t>() != 0;
   const auto pattern = get_text_view(in);
   if (!in.ok() || in.left() != 0) return false;
@@ -444,7 +444,7 @@ bool directory_desk::remove_all(const session& from, byte_reader& in, time_point
   return true;
 }
 
-bool directory_desk::drain(byte_reader& in, frame& out) {
+bool directory_core::drain(byte_reader& in, frame& out) {
   const auto name = get_text_view(in);
   const bool on = in.get<std::uint8_t>() != 0;
   if (!in.ok() || in.left() != 0) return false;
@@ -457,11 +457,11 @@ bool directory_desk::drain(byte_reader& in, frame& out) {
   return true;
 }
 
-/// A lender takes some of its own memory back for something else, or gives it again.
-bool directory_desk::withhold(const session& from, byte_reader& in, time_point now, frame& out) {
+/// A holder takes some of its own memory back for something else, or gives it again.
+bool directory_core::withhold(const session& from, byte_reader& in, time_point now, frame& out) {
   const auto segment = in.get<std::uint32_t>();
   const auto bytes = in.get<std::uint64_t>();
-  const bool its_own = std::find(from.lent.begin(), from.lent.end(), segment) != from.lent.end();
+  const bool its_own = std::find(from.mounted.begin(), from.mounted.end(), segment) != from.mounted.end();
   if (!in.ok() || in.left() != 0 || !its_own) return false;
   const auto stands = table_.withhold(segment, bytes, now);
   put_code(out, stands ? store_code::ok : store_code::segment_not_found);
@@ -469,7 +469,7 @@ bool directory_desk::withhold(const session& from, byte_reader& in, time_point n
   return true;
 }
 
-bool directory_desk::list(const session& from, byte_reader& in, time_point now, frame& out) const {
+bool directory_core::list(const session& from, byte_reader& in, time_point now, frame& out) const {
   const auto pattern = get_text_view(in);
   auto room = in.get<std::uint32_t>();
   const auto segment = get_text_view(in);

@@ -1,5 +1,5 @@
 #pragma once
-// Lends memory of this process to the store, for as long as the object lives.
+// Mounts memory of this process to the store, for as long as the object lives.
 
 #include <condition_variable>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace mooncaf {
 
-class shard_lender;
+class shard_mount;
 
 /// How memory is divided that objects and something else of the process have in common.
 struct shared_memory_figures {
@@ -28,7 +28,7 @@ struct shared_memory_figures {
   std::uint64_t slabs_to_other = 0, slabs_to_objects = 0;
 };
 
-struct segment_lender_options {
+struct segment_mount_options {
   directory_address directory;
   std::string name;  ///< of the segment; unique in the store
   std::uint64_t bytes = 0;
@@ -36,16 +36,16 @@ struct segment_lender_options {
   std::string listen_host = "127.0.0.1";  ///< of the data plane
   std::uint16_t data_port = 0;
   std::string advertised_host;
-  std::uint16_t gate_port =
+  std::uint16_t endpoint_port =
       0;  ///< of tenants, and of who has objects looked at, on the same host; 0: any free one
-  std::shared_ptr<object_disk> disk;  ///< lent beside the memory; null: none
+  std::shared_ptr<object_disk> disk;  ///< mounted beside the memory; null: none
   std::uint64_t shared_bytes = 0;     ///< of `bytes`: what `other` may have as well
   /// Who shares: told what to do without of the shared memory, it gives those pages back as far as it can
-  /// now, and says how it stands; nothing where it does not answer. Called on the lender's thread, may take a
+  /// now, and says how it stands; nothing where it does not answer. Called on the holder's thread, may take a
   /// while.
   std::function<std::optional<boundary_report>(std::uint64_t withheld_bytes)> other;
-  std::function<void(const shared_memory_figures&)> divided;  ///< told on the lender's thread
-  std::function<void(std::string_view)> log;  ///< one line for each change; called on the lender's thread
+  std::function<void(const shared_memory_figures&)> divided;  ///< told on the holder's thread
+  std::function<void(std::string_view)> log;  ///< one line for each change; called on the holder's thread
 };
 
 /// Each shard of the directory gets an even part of the memory, and of the SSD, as a segment of this name,
@@ -53,29 +53,29 @@ struct segment_lender_options {
 /// begins with that, and goes to objects and back a slab at a time (`memory_boundary`). Where a directory of
 /// another number of shards comes, all begins again, empty.
 /// @thread  construction and destruction only; works on threads of its own
-class segment_lender {
+class segment_mount {
  public:
   /// Mounts the segments. @error those of `directory_link::connect`; `ec::already_exists` if the name is
   /// taken; `ec::out_of_space`, `ec::io_error` for the memory and the ports.
-  static result<std::unique_ptr<segment_lender>> start(segment_lender_options options);
-  ~segment_lender();
+  static result<std::unique_ptr<segment_mount>> start(segment_mount_options options);
+  ~segment_mount();
 
  private:
-  explicit segment_lender(segment_lender_options options);
+  explicit segment_mount(segment_mount_options options);
   result<void> mount();
-  result<segment_lender_options> part(std::uint32_t shard, std::uint32_t count) const;
+  result<segment_mount_options> part(std::uint32_t shard, std::uint32_t count) const;
   void keep();
   std::optional<boundary_report> withhold(std::uint64_t bytes);
   void divide();
   void clear();
 
-  segment_lender_options options_;
+  segment_mount_options options_;
   memory_boundary boundary_;  // keeper's thread
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false, wrong_ = false;  // guarded by it
   std::mutex parts_changing_;
-  std::vector<std::unique_ptr<shard_lender>>
+  std::vector<std::unique_ptr<shard_mount>>
       parts_;  // keeper's thread's, once that runs; others hold the mutex
   std::thread keeper_;
 };

@@ -10,7 +10,7 @@
 
 namespace mooncaf::store {
 
-struct door_options {
+struct store_http_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
   /// Who asks for objects must bring it (Authorization: Bearer …). Empty: nobody is asked, and web pages of
@@ -23,23 +23,24 @@ struct door_options {
 };
 
 /// - `/objects/KEY`: GET (with `Range`), HEAD, PUT (`?replicas=N`), DELETE (`?force=1`); KEY percent-encoded
-/// - `/segments`: the memory that is lent, as JSON
+/// - `/segments`: the memory that is mounted, as JSON
 /// - `/get_all_segments`: names of segments, a line each, as SGLang asks Mooncake's master
 /// - `/metrics`: Prometheus text: mooncaf's names, and Mooncake's
 /// - `/store`: a live page, which needs no token and asks for it; `/store/figures`: what it polls, as JSON
 /// - `/health`: 200 if the directory answers
 /// @thread  construction and destruction only
-class store_door {
+class store_http {
  public:
   /// @error `ec::io_error` with the address or the file, if it cannot be had; `ec::invalid_argument` for one
   /// file of TLS without the other.
-  static result<std::unique_ptr<store_door>> start(door_options options, std::unique_ptr<store_client> store);
-  ~store_door();
+  static result<std::unique_ptr<store_http>> start(store_http_options options,
+                                                   std::unique_ptr<store_client> store);
+  ~store_http();
   std::uint16_t port() const noexcept;
 
  private:
   class impl;
-  explicit store_door(std::unique_ptr<impl> i);
+  explicit store_http(std::unique_ptr<impl> i);
   std::unique_ptr<impl> impl_;
 };
 

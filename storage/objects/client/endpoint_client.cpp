@@ -1,4 +1,4 @@
-#include "storage/objects/client/gate_visitor.hpp"
+#include "storage/objects/client/endpoint_client.hpp"
 
 #include <poll.h>
 
@@ -30,20 +30,20 @@ result<void> move_all(std::span<Byte> bytes, const Move& move) {
   return {};
 }
 
-result<gate_wire::answer> hear(int fd) {
-  std::array<std::byte, gate_wire::answer_bytes> said;
+result<endpoint_wire::answer> hear(int fd) {
+  std::array<std::byte, endpoint_wire::answer_bytes> said;
   if (auto got = receive_whole(fd, said, limit()); !got) return fail(got.error());
-  return gate_wire::parse_answer(said);
+  return endpoint_wire::parse_answer(said);
 }
 
 error refused(store_code code) {
   return {code == store_code::checksum_mismatch ? ec::corrupt : ec::not_found,
-          "the gate: " + std::string{to_string(code)}};
+          "the endpoint: " + std::string{to_string(code)}};
 }
 
 }  // namespace
 
-result<unique_fd> gate_visitor::dial(const gate_pass& pass) const {
+result<unique_fd> endpoint_client::dial(const endpoint_pass& pass) const {
   const auto until = clock_type::now() + dial_limit_;
   const auto at = resolve_tcp(host_, port_);
   if (!at) return fail(at.error());
@@ -54,9 +54,11 @@ result<unique_fd> gate_visitor::dial(const gate_pass& pass) const {
   tune_tcp(fd->get(), progress_limit);
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
-  const link_identity self{link_kind::store, gate_wire::visitor_node, 0, 0, gate_wire::gate_node, 0};
+  const link_identity self{
+      link_kind::store, endpoint_wire::client_node, 0, 0, endpoint_wire::endpoint_node, 0};
   auto shake = handshake::initiator(pass.key, *nonce, self);
-  if (auto sent = send_whole(fd->get(), gate_wire::encode(pass.who), until); !sent) return fail(sent.error());
+  if (auto sent = send_whole(fd->get(), endpoint_wire::encode(pass.who), until); !sent)
+    return fail(sent.error());
   auto next = shake.opening();
   for (;;) {
     if (auto sent = send_whole(fd->get(), next, until); !sent) return fail(sent.error());
@@ -72,7 +74,7 @@ result<unique_fd> gate_visitor::dial(const gate_pass& pass) const {
 /// @param talk  what is said over the connection; whatever goes wrong with it ends the connection, and one
 /// that was kept is replaced once.
 template <class Talk>
-result<std::uint64_t> gate_visitor::visit(const gate_pass& pass, const Talk& talk) {
+result<std::uint64_t> endpoint_client::call(const endpoint_pass& pass, const Talk& talk) {
   for (;;) {
     unique_fd fd;
     {
@@ -88,7 +90,7 @@ result<std::uint64_t> gate_visitor::visit(const gate_pass& pass, const Talk& tal
       auto made = dial(pass);
       if (!made)
         return fail(made.error().code,
-                    "gate " + host_ + ":" + std::to_string(port_) + ": " + made.error().detail);
+                    "endpoint " + host_ + ":" + std::to_string(port_) + ": " + made.error().detail);
       fd = std::move(*made);
     }
     bool sound = false;
@@ -100,12 +102,12 @@ result<std::uint64_t> gate_visitor::visit(const gate_pass& pass, const Talk& tal
   }
 }
 
-result<std::uint64_t> gate_visitor::write(const gate_pass& pass, std::uint64_t offset,
-                                          std::span<const std::span<const std::byte>> pieces) {
-  return visit(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
-    gate_wire::request r{gate_wire::op::write, offset, 0};
+result<std::uint64_t> endpoint_client::write(const endpoint_pass& pass, std::uint64_t offset,
+                                             std::span<const std::span<const std::byte>> pieces) {
+  return call(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
+    endpoint_wire::request r{endpoint_wire::op::write, offset, 0};
     for (const auto& p : pieces) r.bytes += p.size();
-    if (auto sent = send_whole(fd, gate_wire::encode(r), limit()); !sent) return fail(sent.error());
+    if (auto sent = send_whole(fd, endpoint_wire::encode(r), limit()); !sent) return fail(sent.error());
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
     for (const auto& p : pieces) {
@@ -119,25 +121,25 @@ result<std::uint64_t> gate_visitor::write(const gate_pass& pass, std::uint64_t o
     if (!answer) return fail(answer.error());
     sound = true;
     const auto sum = XXH3_64bits_digest(&hash);
-    if (answer->code != store_code::ok) return fail(ec::not_found, "the gate knows no such reservation");
-    if (answer->checksum != sum) return fail(ec::corrupt, "other bytes arrived at the gate");
+    if (answer->code != store_code::ok) return fail(ec::not_found, "the endpoint knows no such reservation");
+    if (answer->checksum != sum) return fail(ec::corrupt, "other bytes arrived at the endpoint");
     return sum;
   });
 }
 
-result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t offset,
-                                         std::span<const std::span<std::byte>> pieces) {
+result<std::uint64_t> endpoint_client::read(const endpoint_pass& pass, std::uint64_t offset,
+                                            std::span<const std::span<std::byte>> pieces) {
   std::uint64_t total = 0;
   for (const auto& p : pieces) total += p.size();
-  return visit(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
+  return call(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
     auto piece = pieces.begin();
     std::size_t used = 0;  // of that piece
     for (std::uint64_t at = 0; at < total;) {
-      const gate_wire::request r{gate_wire::op::read, offset + at,
-                                 std::min<std::uint64_t>(total - at, gate_wire::read_bytes_max)};
-      if (auto sent = send_whole(fd, gate_wire::encode(r), limit()); !sent) return fail(sent.error());
+      const endpoint_wire::request r{endpoint_wire::op::read, offset + at,
+                                     std::min<std::uint64_t>(total - at, endpoint_wire::read_bytes_max)};
+      if (auto sent = send_whole(fd, endpoint_wire::encode(r), limit()); !sent) return fail(sent.error());
       const auto begin = hear(fd);
       if (!begin) return fail(begin.error());
       if (begin->code != store_code::ok) {
@@ -168,7 +170,7 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
       }
       if (sum != end->checksum) {
         sound = true;
-        return fail(ec::corrupt, "other bytes arrived than the gate sent");
+        return fail(ec::corrupt, "other bytes arrived than the endpoint sent");
       }
       if (r.bytes == total) {
         sound = true;
@@ -181,10 +183,11 @@ result<std::uint64_t> gate_visitor::read(const gate_pass& pass, std::uint64_t of
   });
 }
 
-result<std::uint64_t> gate_visitor::look(const gate_pass& pass, std::uint64_t offset, std::uint64_t bytes) {
-  return visit(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
-    const gate_wire::request r{gate_wire::op::look, offset, bytes};
-    if (auto sent = send_whole(fd, gate_wire::encode(r), limit()); !sent) return fail(sent.error());
+result<std::uint64_t> endpoint_client::look(const endpoint_pass& pass, std::uint64_t offset,
+                                            std::uint64_t bytes) {
+  return call(pass, [&](int fd, bool& sound) -> result<std::uint64_t> {
+    const endpoint_wire::request r{endpoint_wire::op::look, offset, bytes};
+    if (auto sent = send_whole(fd, endpoint_wire::encode(r), limit()); !sent) return fail(sent.error());
     const auto answer = hear(fd);
     if (!answer) return fail(answer.error());
     sound = true;

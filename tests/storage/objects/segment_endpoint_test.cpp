@@ -1,4 +1,4 @@
-#include "storage/objects/segment/segment_gate.hpp"
+#include "storage/objects/segment/segment_endpoint.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "runtime/base/hash.hpp"
-#include "storage/objects/client/gate_visitor.hpp"
+#include "storage/objects/client/endpoint_client.hpp"
 #include "transport/net/socket.hpp"
 
 using namespace mooncaf;
@@ -18,15 +18,15 @@ namespace {
 
 const std::string secret = "0123456789abcdef0123456789abcdef";
 
-/// A segment that nobody lends: what the directory would say of it the test does.
-struct gated_memory {
-  explicit gated_memory(std::size_t bytes) : memory(bytes), ledger(memory) {
+/// A segment that nobody mounts: what the directory would say of it the test does.
+struct served_memory {
+  explicit served_memory(std::size_t bytes) : memory(bytes), ledger(memory) {
     std::mt19937_64 random{1};
     for (auto& b : memory) b = static_cast<std::byte>(random());
     ledger.with([](segment_ledger& l) { l.begin(7); });
-    auto opened = segment_gate::open(secret, "127.0.0.1", 0, ledger);
+    auto opened = segment_endpoint::open(secret, "127.0.0.1", 0, ledger);
     REQUIRE(opened);
-    gate = std::move(*opened);
+    endpoint = std::move(*opened);
   }
   template <class Rest>
   void say(entry kind, std::uint64_t ticket, const Rest& rest) {
@@ -67,25 +67,26 @@ struct gated_memory {
 
   std::vector<std::byte> memory;
   shared_ledger ledger;
-  std::unique_ptr<segment_gate> gate;
+  std::unique_ptr<segment_endpoint> endpoint;
 };
 
-gate_pass pass_of(std::string_view who, std::uint64_t incarnation = 1) {
-  const gate_wire::greeting g{incarnation, std::string{who}};
-  return {g, gate_wire::gate_key(secret, g)};
+endpoint_pass pass_of(std::string_view who, std::uint64_t incarnation = 1) {
+  const endpoint_wire::greeting g{incarnation, std::string{who}};
+  return {g, endpoint_wire::endpoint_key(secret, g)};
 }
 
 }  // namespace
 
 TEST_CASE(
-    "who knows the store's key reads through a gate what is published, and neither the rest nor writes") {
-  gated_memory world{1 * MiB};
-  gate_visitor visitor{"127.0.0.1", world.gate->port()};
-  const auto pass = pass_of(gate_wire::everyone);
+    "who knows the store's key reads through an endpoint what is published, and neither the rest nor "
+    "writes") {
+  served_memory world{1 * MiB};
+  endpoint_client client{"127.0.0.1", world.endpoint->port()};
+  const auto pass = pass_of(endpoint_wire::everyone);
   const auto read = [&](std::uint64_t offset, std::uint64_t bytes) {
     std::vector<std::byte> to(bytes);
     const std::span<std::byte> all{to};
-    const auto sum = visitor.read(pass, offset, {&all, 1});
+    const auto sum = client.read(pass, offset, {&all, 1});
     if (sum) {
       CHECK(*sum == checksum64(to));
       CHECK(std::ranges::equal(to, world.part(offset, bytes)));
@@ -107,7 +108,7 @@ TEST_CASE(
   CHECK_FALSE(read(800'000, 10));
   const std::array<std::byte, 10> lies{};
   const std::span<const std::byte> source{lies};
-  CHECK_FALSE(visitor.write(pass, 0, {&source, 1}));
+  CHECK_FALSE(client.write(pass, 0, {&source, 1}));
   CHECK(read(0, 700'000));
   world.forget(1, 0);
   CHECK_FALSE(read(0, 700'000));
@@ -115,7 +116,7 @@ TEST_CASE(
 
 TEST_CASE(
     "what a tenant reads in steps ends where the place becomes another's, or its bytes are other ones") {
-  gated_memory world{1 * MiB};
+  served_memory world{1 * MiB};
   constexpr std::uint64_t bytes = 300'000;
   std::vector<std::byte> to(100'000);
   const auto begin = [&] { return world.ledger.begin_read("a", 0, bytes, clock_type::now()); };
@@ -139,21 +140,22 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a tenant that takes all places at a gate gives way to others, and who says nothing keeps nobody out") {
-  gated_memory world{64 * KiB};
+    "a tenant that takes all places at an endpoint gives way to others, and who says nothing keeps nobody "
+    "out") {
+  served_memory world{64 * KiB};
   std::uint64_t ticket = 1;
   for (const std::string tenant : {"greedy", "other", "third"}) {  // a block of each, to be written
     world.reserve(ticket, (ticket - 1) * 4096, 4096, tenant);
     ++ticket;
   }
-  const auto port = world.gate->port();
-  const auto served = [](gate_visitor& v, const std::string& tenant, std::uint64_t offset) {
+  const auto port = world.endpoint->port();
+  const auto served = [](endpoint_client& v, const std::string& tenant, std::uint64_t offset) {
     const std::array<std::byte, 16> bytes{};
     const std::span<const std::byte> all{bytes};
     return v.write(pass_of(tenant), offset, {&all, 1}).has_value();
   };
-  std::deque<gate_visitor> greedy, others;
-  const auto come = [&](std::deque<gate_visitor>& to) -> gate_visitor& {
+  std::deque<endpoint_client> greedy, others;
+  const auto come = [&](std::deque<endpoint_client>& to) -> endpoint_client& {
     return to.emplace_back("127.0.0.1", port);
   };
   std::vector<unique_fd> silent;
@@ -162,10 +164,12 @@ TEST_CASE(
     REQUIRE(fd);
     silent.push_back(std::move(*fd));
   }
-  for (std::size_t i = 0; i < segment_gate::visits_max; ++i) REQUIRE(served(come(greedy), "greedy", 0));
+  for (std::size_t i = 0; i < segment_endpoint::connections_max; ++i)
+    REQUIRE(served(come(greedy), "greedy", 0));
   CHECK_FALSE(served(come(greedy), "greedy", 0));
-  for (std::size_t i = 0; i < segment_gate::visits_max / 2; ++i) REQUIRE(served(come(others), "other", 4096));
+  for (std::size_t i = 0; i < segment_endpoint::connections_max / 2; ++i)
+    REQUIRE(served(come(others), "other", 4096));
   CHECK_FALSE(served(come(others), "other", 4096));  // now both have as many
   CHECK(served(come(others), "third", 8192));
-  CHECK(served(greedy[segment_gate::visits_max - 1], "greedy", 0));
+  CHECK(served(greedy[segment_endpoint::connections_max - 1], "greedy", 0));
 }

@@ -1,8 +1,8 @@
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 
 #include <algorithm>
 
-#include "storage/objects/mount/shard_lender.hpp"
+#include "storage/objects/mount/shard_mount.hpp"
 
 namespace mooncaf {
 
@@ -11,18 +11,18 @@ namespace {
 constexpr duration look_interval = std::chrono::milliseconds(250);
 }  // namespace
 
-segment_lender::segment_lender(segment_lender_options options)
+segment_mount::segment_mount(segment_mount_options options)
     : options_(std::move(options)),
       boundary_(options_.shared_bytes, memory_boundary::slab_for(options_.shared_bytes)) {}
 
-result<std::unique_ptr<segment_lender>> segment_lender::start(segment_lender_options options) {
-  std::unique_ptr<segment_lender> made{new segment_lender(std::move(options))};
+result<std::unique_ptr<segment_mount>> segment_mount::start(segment_mount_options options) {
+  std::unique_ptr<segment_mount> made{new segment_mount(std::move(options))};
   if (const auto first = made->mount(); !first) return fail(first.error());
   made->keeper_ = std::thread{[self = made.get()] { self->keep(); }};
   return made;
 }
 
-segment_lender::~segment_lender() {
+segment_mount::~segment_mount() {
   {
     std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -35,15 +35,15 @@ segment_lender::~segment_lender() {
   if (keeper_.joinable()) keeper_.join();
 }
 
-/// What this process lends to one of the shards.
-result<segment_lender_options> segment_lender::part(std::uint32_t shard, std::uint32_t count) const {
+/// What this process mounts to one of the shards.
+result<segment_mount_options> segment_mount::part(std::uint32_t shard, std::uint32_t count) const {
   constexpr std::uint64_t page = 2 * MiB;  // memory comes in these
   auto o = options_;
   o.directory.shard = shard;
   if (count == 1) return o;
   o.bytes = std::max(page, options_.bytes / count / page * page);
   o.shared_bytes = options_.shared_bytes / count / page * page;
-  for (const auto port : {&segment_lender_options::data_port, &segment_lender_options::gate_port})
+  for (const auto port : {&segment_mount_options::data_port, &segment_mount_options::endpoint_port})
     if (o.*port != 0) o.*port = static_cast<std::uint16_t>(o.*port + shard);
   if (!options_.disk) return o;
   auto disk = options_.disk->part(shard, count);
@@ -52,14 +52,14 @@ result<segment_lender_options> segment_lender::part(std::uint32_t shard, std::ui
   return o;
 }
 
-result<void> segment_lender::mount() {
+result<void> segment_mount::mount() {
   const auto first = directory_link::connect(options_.directory);
   if (!first) return fail(first.error());
   const auto count = (*first)->welcome().shard.count;
   for (std::uint32_t i = 0; i < count; ++i) {
     auto own = part(i, count);
     if (!own) return fail(own.error());
-    auto started = shard_lender::start(std::move(*own), count, [this] {
+    auto started = shard_mount::start(std::move(*own), count, [this] {
       {
         std::lock_guard lock{mutex_};
         wrong_ = true;
@@ -73,7 +73,7 @@ result<void> segment_lender::mount() {
   return {};
 }
 
-void segment_lender::keep() {
+void segment_mount::keep() {
   constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(250);
   std::unique_lock lock{mutex_};
   for (auto pause = shortest;;) {
@@ -104,8 +104,8 @@ void segment_lender::keep() {
   clear();
 }
 
-void segment_lender::clear() {
-  std::vector<std::unique_ptr<shard_lender>> gone;
+void segment_mount::clear() {
+  std::vector<std::unique_ptr<shard_mount>> gone;
   {
     std::lock_guard lock{parts_changing_};
     gone.swap(parts_);
@@ -115,7 +115,7 @@ void segment_lender::clear() {
 // ---- memory that is shared with something else ------------------------------------------------------------
 
 /// Every shard keeps its objects out of an even part.
-std::optional<boundary_report> segment_lender::withhold(std::uint64_t bytes) {
+std::optional<boundary_report> segment_mount::withhold(std::uint64_t bytes) {
   constexpr std::uint64_t page = 4 * KiB;
   const auto n = parts_.size();
   const auto each = (bytes / std::max<std::size_t>(n, 1) + page - 1) / page * page;
@@ -139,7 +139,7 @@ std::optional<boundary_report> segment_lender::withhold(std::uint64_t bytes) {
 }
 
 /// Tells both what to do without until neither is to be told anything else.
-void segment_lender::divide() {
+void segment_mount::divide() {
   using side = memory_boundary::side;
   constexpr int rounds_max = 16;  // then somebody else has a turn
   bool told_again = true;

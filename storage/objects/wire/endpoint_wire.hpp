@@ -1,10 +1,10 @@
 #pragma once
-// What a client and the gate of a segment say to each other: a tenant's, which reads and writes through it,
-// and anybody else's that may not map the memory. Little-endian, over TCP.
+// What a client and the endpoint of a segment say to each other: a tenant's, which reads and writes through
+// it, and anybody else's that may not map the memory. Little-endian, over TCP.
 //
 //   greeting:  incarnation of the directory (64 bits) | tenant's name, or `everyone`, filled up with zeros
 //              (64 bytes); then the handshake of `transport/`, of whose secret the directory told a tenant's
-//              client (`gate_key`)
+//              client (`endpoint_key`)
 //   request:   1 read, 2 write or 3 look (8 bits) | offset in the segment (64) | bytes (64); behind a write,
 //              the bytes
 //   answer:    code (32 bits) | xxh3-64 of the bytes (64); of a read that is ok, zero: behind it come
@@ -23,9 +23,9 @@
 #include "storage/objects/terms/key_scope.hpp"
 #include "storage/objects/terms/store_code.hpp"
 
-namespace mooncaf::gate_wire {
+namespace mooncaf::endpoint_wire {
 
-inline constexpr node_id gate_node{5}, visitor_node{6};
+inline constexpr node_id endpoint_node{5}, client_node{6};
 /// Of one read.
 inline constexpr std::uint64_t read_bytes_max = 64 * MiB;
 
@@ -64,8 +64,8 @@ inline constexpr std::size_t answer_bytes = 12;
 std::array<std::byte, answer_bytes> encode(const answer& a);
 answer parse_answer(std::span<const std::byte, answer_bytes> in);
 
-/// What lets a tenant's client of this directory through the gates of all segments. @param store_key  what
-/// the directory and those who lend know, and no tenant.
-std::string gate_key(std::string_view store_key, const greeting& g);
+/// What lets a tenant's client of this directory through the endpoints of all segments. @param store_key what
+/// the directory and those who mount know, and no tenant.
+std::string endpoint_key(std::string_view store_key, const greeting& g);
 
-}  // namespace mooncaf::gate_wire
+}  // namespace mooncaf::endpoint_wire

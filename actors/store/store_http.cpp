@@ -1,4 +1,4 @@
-#include "actors/store/store_door.hpp"
+#include "actors/store/store_http.hpp"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "actors/http/work_pool.hpp"
-#include "actors/store/door_request.hpp"
+#include "actors/store/object_request.hpp"
 #include "actors/store/store_metrics.hpp"
 #include "actors/store/store_page.hpp"
 #include "runtime/api/api_keys.hpp"
@@ -105,9 +105,9 @@ class tenant_clients {
 
 }  // namespace
 
-class store_door::impl {
+class store_http::impl {
  public:
-  impl(door_options options, std::unique_ptr<store_client> store)
+  impl(store_http_options options, std::unique_ptr<store_client> store)
       : options_(std::move(options)),
         store_(std::move(store)),
         tenants_(options_.tenants_at),
@@ -199,7 +199,7 @@ class store_door::impl {
     out.respond(200, {{"X-Object-Bytes", std::to_string(seen.size)}}, {});
   }
 
-  void note(latency_counts door_times::*of, time_point begin) {
+  void note(latency_counts http_times::*of, time_point begin) {
     std::lock_guard lock{times_mutex_};
     (times_.*of).note(clock_type::now() - begin);
   }
@@ -208,7 +208,8 @@ class store_door::impl {
     const auto begin = clock_type::now();
     const auto found = store.find({&key, 1}).at(0);
     if (found.code != store_code::ok) return say(out, found.code);
-    if (found.size > options_.object_bytes_max) return say(out, 413, "the object is too large for this door");
+    if (found.size > options_.object_bytes_max)
+      return say(out, 413, "the object is too large for this endpoint");
     const auto range = parse_range(r.header("Range"), found.size);
     if (!range) {
       return out.respond(416, {{"Content-Range", "bytes */" + std::to_string(found.size)}}, {});
@@ -216,7 +217,7 @@ class store_door::impl {
     std::string value(found.size, '\0');  // all of it, so that the checksum can tell
     const auto whole = std::as_writable_bytes(std::span{value});
     if (const auto code = store.read(found, {&whole, 1}); code != store_code::ok) return say(out, code);
-    note(&door_times::get, begin);
+    note(&http_times::get, begin);
     http_headers headers{{"Content-Type", "application/octet-stream"}, {"Accept-Ranges", "bytes"}};
     if (range->partial) {
       headers.push_back({"Content-Range", "bytes " + std::to_string(range->begin) + "-" +
@@ -239,7 +240,7 @@ class store_door::impl {
     const auto begin = clock_type::now();
     const auto code = fits ? store.put({&item, 1}, policy).at(0) : store_code::invalid_parameters;
     if (code == store_code::ok) {
-      note(&door_times::put, begin);
+      note(&http_times::put, begin);
       return say(out, 201, "stored");
     }
     if (code == store_code::already_exists) return say(out, 200, "it exists already, and stays as it is");
@@ -248,7 +249,7 @@ class store_door::impl {
 
   void serve_figures(std::string_view path, store_client& store, http_responder& out) {
     const auto figures = store.figures();
-    const auto segments = store.lent();
+    const auto segments = store.mounted();
     const auto tenants = store.tenants();
     if (!figures || !segments || !tenants) return say(out, 503, "the directory does not answer");
     if (path == "/health") return say(out, 200, "ok");
@@ -260,7 +261,7 @@ class store_door::impl {
   }
 
   void serve_segments(bool as_json, store_client& store, http_responder& out) {
-    const auto segments = store.lent();
+    const auto segments = store.mounted();
     if (!segments) return say(out, 503, "the directory does not answer");
     json all = json::array();
     std::string names;
@@ -277,26 +278,26 @@ class store_door::impl {
     out.respond(200, {{"Content-Type", "application/json"}}, written(all));
   }
 
-  door_options options_;
+  store_http_options options_;
   std::shared_ptr<store_client> store_;
   tenant_clients tenants_;
   web_guard guard_;
   api_keys keys_;
   work_pool pool_;
   std::mutex times_mutex_;
-  door_times times_;
+  http_times times_;
   std::unique_ptr<http_server> server_;  // first to go: its requests use all others
 };
 
-store_door::store_door(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
-store_door::~store_door() = default;
-std::uint16_t store_door::port() const noexcept { return impl_->port(); }
+store_http::store_http(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+store_http::~store_http() = default;
+std::uint16_t store_http::port() const noexcept { return impl_->port(); }
 
-result<std::unique_ptr<store_door>> store_door::start(door_options options,
+result<std::unique_ptr<store_http>> store_http::start(store_http_options options,
                                                       std::unique_ptr<store_client> store) {
   auto made = std::make_unique<impl>(std::move(options), std::move(store));
   if (const auto ok = made->listen(); !ok) return fail(ok.error());
-  return std::unique_ptr<store_door>{new store_door(std::move(made))};
+  return std::unique_ptr<store_http>{new store_http(std::move(made))};
 }
 
 }  // namespace mooncaf::store

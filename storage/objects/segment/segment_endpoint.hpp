@@ -17,7 +17,7 @@
 #include "runtime/base/posix.hpp"
 #include "runtime/base/result.hpp"
 #include "storage/objects/segment/shared_ledger.hpp"
-#include "storage/objects/wire/gate_wire.hpp"
+#include "storage/objects/wire/endpoint_wire.hpp"
 #include "transport/net/event_loop.hpp"
 
 namespace mooncaf {
@@ -26,48 +26,48 @@ namespace mooncaf {
 /// then takes the place of a connection of whoever has most, until both have as many. Of those who have not
 /// said yet who they are, the one that has taken longest makes way.
 /// @thread  construction and destruction only
-class segment_gate {
+class segment_endpoint {
  public:
   /// @param store_key  derives what tenants prove that they know. @param port  0: any free one.
-  /// @param ledger  must outlive the gate. @error those of `listen_tcp`
-  static result<std::unique_ptr<segment_gate>> open(std::string store_key, const std::string& host,
-                                                    std::uint16_t port, shared_ledger& ledger);
-  static constexpr std::size_t visits_max = 128;
-  ~segment_gate();
+  /// @param ledger  must outlive the endpoint. @error those of `listen_tcp`
+  static result<std::unique_ptr<segment_endpoint>> open(std::string store_key, const std::string& host,
+                                                        std::uint16_t port, shared_ledger& ledger);
+  static constexpr std::size_t connections_max = 128;
+  ~segment_endpoint();
   std::uint16_t port() const noexcept { return port_; }
 
  private:
-  struct visit {
+  struct connection {
     unique_fd fd;
     std::atomic<bool> over{false};
     std::thread thread;
     std::vector<std::byte> chunk;                   ///< the thread's own
     std::span<std::byte> step(std::uint64_t left);  ///< @returns memory for the next of so many bytes
-    // guarded by `visits_mutex_`
+    // guarded by `connections_mutex_`
     std::string tenant;    ///< empty: has not said yet
     bool asks = false;     ///< between a question and the end of its answer
     bool leaving = false;  ///< its place is another's
   };
-  segment_gate(std::string store_key, shared_ledger& ledger)
+  segment_endpoint(std::string store_key, shared_ledger& ledger)
       : store_key_(std::move(store_key)), ledger_(ledger) {}
   void accept_all();
-  void serve(visit& v);
-  bool admit(visit& v, const std::string& tenant);
-  bool set_asking(visit& v, bool asks);
+  void serve(connection& v);
+  bool admit(connection& v, const std::string& tenant);
+  bool set_asking(connection& v, bool asks);
   void turn_out_slowest();
-  result<gate_wire::greeting> greet(int fd);
-  bool answer(visit& v, const std::string& tenant, const gate_wire::request& r);
+  result<endpoint_wire::greeting> greet(int fd);
+  bool answer(connection& v, const std::string& tenant, const endpoint_wire::request& r);
   /// @param known  their checksum, if it is
   bool send_as_it_lies(int fd, std::span<const std::byte> bytes, std::optional<std::uint64_t> known);
-  bool read(visit& v, const std::string& tenant, const gate_wire::request& r);
-  bool write(visit& v, const std::string& tenant, const gate_wire::request& r);
+  bool read(connection& v, const std::string& tenant, const endpoint_wire::request& r);
+  bool write(connection& v, const std::string& tenant, const endpoint_wire::request& r);
 
   const std::string store_key_;
   shared_ledger& ledger_;
   unique_fd listener_;
   std::uint16_t port_ = 0;
-  std::mutex visits_mutex_;
-  std::list<visit> visits_;  // the list itself: loop's thread changes it, under the mutex
+  std::mutex connections_mutex_;
+  std::list<connection> connections_;  // the list itself: loop's thread changes it, under the mutex
   std::unique_ptr<event_loop> loop_;
 };
 

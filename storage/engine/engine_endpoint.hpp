@@ -19,7 +19,7 @@
 namespace mooncaf {
 
 /// Answers questions of others, on a thread of its own.
-class engine_door {
+class engine_endpoint {
  public:
   struct answers {
     std::function<std::vector<std::byte>()> describe;
@@ -27,13 +27,13 @@ class engine_door {
   };
   /// @param port  0: a free one from 15000 to 16999, where Mooncake's lie.
   /// @error `ec::invalid_argument`, `ec::io_error` with the address
-  static result<std::unique_ptr<engine_door>> open(const std::string& host, std::uint16_t port,
-                                                   std::string secret, answers hooks);
-  ~engine_door();
+  static result<std::unique_ptr<engine_endpoint>> open(const std::string& host, std::uint16_t port,
+                                                       std::string secret, answers hooks);
+  ~engine_endpoint();
   std::uint16_t port() const noexcept { return port_; }
 
  private:
-  struct visitor {
+  struct connection {
     unique_fd fd;
     std::uint64_t token = 0;
     handshake shake;
@@ -42,20 +42,20 @@ class engine_door {
     std::vector<std::byte> in, out;
     std::size_t sent = 0;
   };
-  engine_door(std::string secret, answers hooks) : secret_(std::move(secret)), hooks_(std::move(hooks)) {}
+  engine_endpoint(std::string secret, answers hooks) : secret_(std::move(secret)), hooks_(std::move(hooks)) {}
   result<void> listen(const std::string& host, std::uint16_t port);
   void accept_all();
-  bool serve(visitor& v, std::uint32_t events);
-  bool read(visitor& v);
-  bool take(visitor& v);
-  bool write(visitor& v);
+  bool serve(connection& v, std::uint32_t events);
+  bool read(connection& v);
+  bool take(connection& v);
+  bool write(connection& v);
   bool drop_late();
 
   std::string secret_;
   answers hooks_;
   unique_fd listener_;
   std::uint16_t port_ = 0;
-  std::unordered_map<std::uint64_t, std::unique_ptr<visitor>> visitors_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
   std::unique_ptr<event_loop> loop_;  // last: its thread uses the others
 };
 

@@ -36,14 +36,14 @@ struct recovery_patience {
 /// object again. A directory that has just begun keeps the questions about objects until it knows all that
 /// there is, or has given up what did not come in time.
 /// @thread  not synchronised
-class directory_desk : private object_journal {
+class directory_core : private object_journal {
  public:
   /// @param notes  of SSDs; null: in memory alone, for a store that begins with this directory.
-  /// @param gate_key  what lets a tenant's clients through the gates of segments, as long as this directory
-  /// is.
-  explicit directory_desk(object_table_options options, recovery_patience until = {},
+  /// @param endpoint_key  what lets a tenant's clients through the endpoints of segments, as long as this
+  /// directory is.
+  explicit directory_core(object_table_options options, recovery_patience until = {},
                           std::unique_ptr<disk_notes> notes = nullptr,
-                          std::function<std::string(const std::string& tenant)> gate_key = {});
+                          std::function<std::string(const std::string& tenant)> endpoint_key = {});
 
   /// A connection was let in. @returns the number under which it asks from now on.
   /// @param tenant  who proved itself, and neither sees nor changes what is not its own; empty: somebody who
@@ -51,7 +51,7 @@ class directory_desk : private object_journal {
   std::uint64_t open(std::string tenant = {});
   /// It sleeps until it is told something urgent, or much, and is woken then: no filler is to do that.
   void wakes_on_purpose(std::uint64_t session);
-  /// It has ended: so do its reservations, and the segments that it lent.
+  /// It has ended: so do its reservations, and the segments that it mounted.
   void close(std::uint64_t session, time_point now);
 
   /// Appends the answer to one question to `out`, or keeps it for `deliver` where others must hear first.
@@ -93,7 +93,7 @@ class directory_desk : private object_journal {
     key_scope scope;
     std::uint32_t owner = 0;  ///< the tenant's number in the table
     bool greeted = false;
-    std::vector<std::uint32_t> lent;
+    std::vector<std::uint32_t> mounted;
     std::vector<std::byte> entries;  ///< of the next journal frame
     store_wire::waits waited_for = {};
     bool urgent = false;  ///< somebody waits for what is in `ready`
@@ -117,7 +117,7 @@ class directory_desk : private object_journal {
   void save(std::uint32_t to, const segment_record& record, std::string_view key, std::string_view group,
             std::span<const replica_place> from) override;
   void load(std::uint32_t from, std::uint64_t ticket, std::span<const replica_place> to) override;
-  /// Something of a lender's that the answer in the making has to wait for.
+  /// Something of a holder's that the answer in the making has to wait for.
   void wait_for(std::uint64_t holder, session& s);
   /// Somebody waits for what this segment's holder does with what is written down for it.
   void wake(std::uint32_t segment);
@@ -202,7 +202,7 @@ class directory_desk : private object_journal {
   std::uint64_t incarnation_;
   shard_place shard_;
   recovery_patience until_;
-  std::function<std::string(const std::string& tenant)> gate_key_;
+  std::function<std::string(const std::string& tenant)> endpoint_key_;
   std::array<std::string, 3> names_;  ///< of the object in question, its group, its parent
   std::unique_ptr<disk_notes> notes_;
   std::map<std::uint32_t, disk_state> disks_;

@@ -1,4 +1,4 @@
-#include "storage/objects/wire/gate_wire.hpp"
+#include "storage/objects/wire/endpoint_wire.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include "transport/net/bytes.hpp"
 #include "transport/net/secret.hpp"
 
-namespace mooncaf::gate_wire {
+namespace mooncaf::endpoint_wire {
 
 namespace {
 template <std::size_t N, class Fill>
@@ -70,7 +70,7 @@ answer parse_answer(std::span<const std::byte, answer_bytes> in) {
   return {code, from.get<std::uint64_t>()};
 }
 
-std::string gate_key(std::string_view store_key, const greeting& g) {
+std::string endpoint_key(std::string_view store_key, const greeting& g) {
   std::string text = "key of the store ";  // of printable ends, so that nothing is trimmed
   for (const auto c : store_key) {
     constexpr char digits[] = "0123456789abcdef";
@@ -83,4 +83,4 @@ std::string gate_key(std::string_view store_key, const greeting& g) {
   return {reinterpret_cast<const char*>(key.data()), key.size()};
 }
 
-}  // namespace mooncaf::gate_wire
+}  // namespace mooncaf::endpoint_wire

@@ -1,17 +1,17 @@
-#include "storage/objects/mount/shard_lender.hpp"
+#include "storage/objects/mount/shard_mount.hpp"
 
 #include <algorithm>
 
 #include "storage/arena.hpp"
-#include "storage/objects/segment/segment_door.hpp"
-#include "storage/objects/segment/segment_gate.hpp"
+#include "storage/objects/segment/descriptor_endpoint.hpp"
+#include "storage/objects/segment/segment_endpoint.hpp"
 #include "storage/objects/segment/shared_ledger.hpp"
 #include "transport/net/handshake.hpp"
 
 namespace mooncaf {
 
 /// One life of the segment. Members die in reverse order: the memory outlives those who lead to it.
-struct shard_lender::life {
+struct shard_mount::life {
   explicit life(arena m) : memory(std::move(m)), ledger(memory.bytes()) {}
   std::size_t objects() {
     return ledger.with([](segment_ledger& l) { return l.objects(); });
@@ -20,29 +20,29 @@ struct shard_lender::life {
   arena memory;
   shared_ledger ledger;
   std::unique_ptr<page_filler> filler;
-  std::unique_ptr<segment_door> door;
+  std::unique_ptr<descriptor_endpoint> door;
   std::unique_ptr<data_plane> plane;
   store_wire::segment_address address;
-  std::unique_ptr<segment_gate> gate;
+  std::unique_ptr<segment_endpoint> endpoint;
   std::uint64_t incarnation = 0;  ///< of the directory that knows it
 };
 
-shard_lender::shard_lender(segment_lender_options options, std::uint32_t shards, std::function<void()> wrong)
+shard_mount::shard_mount(segment_mount_options options, std::uint32_t shards, std::function<void()> wrong)
     : options_(std::move(options)), shards_(shards), wrong_(std::move(wrong)), worker_(options_.directory) {
   // A directory that only stands still is waited for: others hold the same memory, and nothing is lost yet.
   options_.directory.time_limit = std::chrono::minutes(10);
   options_.directory.spin = {};  // nobody waits for us but who removes something
 }
 
-result<std::unique_ptr<shard_lender>> shard_lender::start(segment_lender_options options,
-                                                          std::uint32_t shards, std::function<void()> wrong) {
-  std::unique_ptr<shard_lender> made{new shard_lender(std::move(options), shards, std::move(wrong))};
+result<std::unique_ptr<shard_mount>> shard_mount::start(segment_mount_options options, std::uint32_t shards,
+                                                        std::function<void()> wrong) {
+  std::unique_ptr<shard_mount> made{new shard_mount(std::move(options), shards, std::move(wrong))};
   if (const auto first = made->mount(); !first) return fail(first.error());
   made->keeper_ = std::thread{[self = made.get()] { self->keep(); }};
   return made;
 }
 
-void shard_lender::stop() {
+void shard_mount::stop() {
   {
     std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -51,19 +51,19 @@ void shard_lender::stop() {
   stopped_.notify_all();
 }
 
-shard_lender::~shard_lender() {
+shard_mount::~shard_mount() {
   stop();
   if (keeper_.joinable()) keeper_.join();
 }
 
-result<std::unique_ptr<shard_lender::life>> shard_lender::begin_life() const {
+result<std::unique_ptr<shard_mount::life>> shard_mount::begin_life() const {
   auto memory = arena::create("mooncaf-segment", options_.bytes);
   if (!memory) return fail(memory.error());
   auto made = std::make_unique<life>(std::move(*memory));
   made->ledger.with([this](segment_ledger& l) { l.begin_draining(draining_); });
   // What is shared is the other's until it is ours: its pages come when they are touched.
   if (options_.shared_bytes == 0) made->filler = std::make_unique<page_filler>(made->memory.bytes());
-  auto door = segment_door::open(options_.directory.secret, made->memory.fd());
+  auto door = descriptor_endpoint::open(options_.directory.secret, made->memory.fd());
   if (!door) return fail(door.error());
   made->door = std::move(*door);
   made->address.unix_name = made->door->name();
@@ -87,7 +87,7 @@ result<std::unique_ptr<shard_lender::life>> shard_lender::begin_life() const {
   return made;
 }
 
-result<void> shard_lender::mount() {
+result<void> shard_mount::mount() {
   forget_mounted();
   if (options_.disk) options_.disk->end_work();
   disk_ = 0;
@@ -113,13 +113,13 @@ result<void> shard_lender::mount() {
       if (!made) return fail(made.error());
       life_ = std::move(*made);
     }
-    if (((*link)->welcome().tenants || options_.tcp) && !life_->gate)
-      if (auto opened = open_gate(); !opened) return opened;
+    if (((*link)->welcome().tenants || options_.tcp) && !life_->endpoint)
+      if (auto opened = open_endpoint(); !opened) return opened;
     const auto code = offer(**link);
     if (!code) return fail(code.error());
     if (*code == store_code::ok) break;
     if (*code == store_code::not_supported)
-      return fail(ec::unauthenticated, "a tenant lends no memory: others' objects would lie in it");
+      return fail(ec::unauthenticated, "a tenant mounts no memory: others' objects would lie in it");
     if (*code != store_code::segment_not_found)
       return fail(ec::already_exists,
                   "a segment named " + options_.name + " is mounted; give this process another --name");
@@ -137,7 +137,7 @@ result<void> shard_lender::mount() {
   return options_.disk ? mount_disk(*link) : result<void>{};
 }
 
-std::optional<boundary_report> shard_lender::withhold(std::uint64_t bytes) {
+std::optional<boundary_report> shard_mount::withhold(std::uint64_t bytes) {
   const auto now = [&] {
     std::lock_guard lock{punching_};
     return mounted_;
@@ -161,24 +161,25 @@ std::optional<boundary_report> shard_lender::withhold(std::uint64_t bytes) {
 }
 
 /// What lay in the segment is gone, but not what was said of the segment itself.
-void shard_lender::begin_again() {
+void shard_mount::begin_again() {
   forget_mounted();
   draining_ = life_->ledger.with([](segment_ledger& l) { return l.former().draining; });
   life_.reset();
 }
 
-result<void> shard_lender::open_gate() {
+result<void> shard_mount::open_endpoint() {
   const std::string host = options_.tcp ? options_.listen_host : "127.0.0.1";
-  auto opened = segment_gate::open(options_.directory.secret, host, options_.gate_port, life_->ledger);
+  auto opened =
+      segment_endpoint::open(options_.directory.secret, host, options_.endpoint_port, life_->ledger);
   if (!opened) return fail(opened.error());
-  life_->gate = std::move(*opened);
+  life_->endpoint = std::move(*opened);
   const bool elsewhere = options_.tcp && !options_.advertised_host.empty();
-  life_->address.gate_host = elsewhere ? options_.advertised_host : host;
-  life_->address.gate_port = life_->gate->port();
+  life_->address.endpoint_host = elsewhere ? options_.advertised_host : host;
+  life_->address.endpoint_port = life_->endpoint->port();
   return {};
 }
 
-result<store_code> shard_lender::offer(directory_link& link) {
+result<store_code> shard_mount::offer(directory_link& link) {
   const auto former = life_->ledger.with([](segment_ledger& l) { return l.former(); });
   const auto answer = link.ask_and_wait(store_wire::op::mount, [&](byte_writer& out) {
     out.put_text(options_.name);
@@ -194,7 +195,7 @@ result<store_code> shard_lender::offer(directory_link& link) {
   return code;
 }
 
-result<void> shard_lender::announce(directory_link& link) {
+result<void> shard_mount::announce(directory_link& link) {
   const auto all = life_->ledger.with([](segment_ledger& l) { return l.announcement(clock_type::now()); });
   for (const auto& part : all) {
     const auto answer =
@@ -205,7 +206,7 @@ result<void> shard_lender::announce(directory_link& link) {
   return {};
 }
 
-result<void> shard_lender::mount_disk(const std::shared_ptr<directory_link>& link) {
+result<void> shard_mount::mount_disk(const std::shared_ptr<directory_link>& link) {
   auto& disk = *options_.disk;
   const auto segment = life_->ledger.with([](segment_ledger& l) { return l.former().segment; });
   const store_wire::disk_offer offer{options_.name + "/ssd", disk.bytes(), segment,
@@ -218,7 +219,7 @@ result<void> shard_lender::mount_disk(const std::shared_ptr<directory_link>& lin
   if (disk_mounted.code == store_code::segment_not_found)
     return fail(ec::unavailable, "the memory beside the SSD was given up");
   if (disk_mounted.code != store_code::ok)
-    return fail(ec::already_exists, "the SSD of segment " + options_.name + " is lent already");
+    return fail(ec::already_exists, "the SSD of segment " + options_.name + " is mounted already");
   const auto held = disk.contents();
   if (!disk_mounted.known) {
     if (!held.empty())
@@ -248,7 +249,7 @@ result<void> shard_lender::mount_disk(const std::shared_ptr<directory_link>& lin
   return {};
 }
 
-void shard_lender::order(const disk_order& o) {
+void shard_mount::order(const disk_order& o) {
   auto& disk = *options_.disk;
   const auto memory = life_->memory.bytes();
   const auto& object = o.object;
@@ -264,7 +265,7 @@ void shard_lender::order(const disk_order& o) {
 }
 
 /// When what the frame says to erase is erased.
-void shard_lender::acknowledge(std::uint64_t number) {
+void shard_mount::acknowledge(std::uint64_t number) {
   const auto tell = [link = link_, number] {
     static_cast<void>(link->ask(store_wire::op::acked, [&](byte_writer& out) { out.put(number); }));
   };
@@ -272,7 +273,7 @@ void shard_lender::acknowledge(std::uint64_t number) {
 }
 
 /// Takes down what the directory tells, until the connection ends.
-void shard_lender::listen() {
+void shard_mount::listen() {
   link_->only_listens();
   for (auto number = store_wire::journal_base + 1;; ++number) {
     const auto told = link_->wait(number);
@@ -298,7 +299,7 @@ void shard_lender::listen() {
   }
 }
 
-void shard_lender::keep() {
+void shard_mount::keep() {
   constexpr duration shortest = std::chrono::milliseconds(20), longest = std::chrono::milliseconds(250);
   for (bool stop = false; !stop;) {
     listen();
@@ -310,17 +311,17 @@ void shard_lender::keep() {
   life_.reset();
 }
 
-void shard_lender::forget_mounted() {
+void shard_mount::forget_mounted() {
   std::lock_guard lock{punching_};
   mounted_ = {};
 }
 
-void shard_lender::say(const std::string& line) const {
+void shard_mount::say(const std::string& line) const {
   if (options_.log) options_.log(line);
 }
 
 /// @returns whether it is time to stop.
-bool shard_lender::wait(duration d) {
+bool shard_mount::wait(duration d) {
   std::unique_lock lock{mutex_};
   return stopped_.wait_for(lock, d, [&] { return stopping_; });
 }

@@ -1,4 +1,4 @@
-#include "actors/store/door_request.hpp"
+#include "actors/store/object_request.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "actors/store/door_request.hpp"
+#include "actors/store/object_request.hpp"
 
 using namespace mooncaf::store;
 

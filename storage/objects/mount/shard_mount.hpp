@@ -1,5 +1,5 @@
 #pragma once
-// Lends memory of this process to one shard of a directory, for as long as the object lives.
+// Mounts memory of this process to one shard of a directory, for as long as the object lives.
 
 #include <condition_variable>
 #include <functional>
@@ -12,7 +12,7 @@
 
 #include "runtime/base/result.hpp"
 #include "storage/objects/disk/object_disk.hpp"
-#include "storage/objects/mount/segment_lender.hpp"
+#include "storage/objects/mount/segment_mount.hpp"
 #include "storage/objects/mount/task_worker.hpp"
 #include "storage/objects/segment/segment_ledger.hpp"
 #include "storage/objects/wire/directory_link.hpp"
@@ -26,16 +26,16 @@ namespace mooncaf {
 /// the old can touch what lies in the new. What lies on the SSD is announced to whichever directory comes,
 /// and erased as far as that one says.
 /// @thread  construction and destruction only; works on a thread of its own
-class shard_lender {
+class shard_mount {
  public:
   /// Mounts the segment.
-  /// @param options  of this shard's part of what is lent. @param shards  of the directory: where one of
+  /// @param options  of this shard's part of what is mounted. @param shards  of the directory: where one of
   /// another number answers, the contents are of no use to it.
-  /// @param wrong  called then, on the lender's thread, which tries on.
-  /// @error as `segment_lender::start`; `ec::peer_lost` for another number of shards, too.
-  static result<std::unique_ptr<shard_lender>> start(segment_lender_options options, std::uint32_t shards,
-                                                     std::function<void()> wrong);
-  ~shard_lender();
+  /// @param wrong  called then, on the holder's thread, which tries on.
+  /// @error as `segment_mount::start`; `ec::peer_lost` for another number of shards, too.
+  static result<std::unique_ptr<shard_mount>> start(segment_mount_options options, std::uint32_t shards,
+                                                    std::function<void()> wrong);
+  ~shard_mount();
 
   /// Has the directory keep objects out of so much of the segment, and gives those pages back to the kernel.
   /// @returns how it stands; nothing while there is no directory. Waits for its answer. @thread  any
@@ -46,10 +46,10 @@ class shard_lender {
 
  private:
   struct life;
-  shard_lender(segment_lender_options options, std::uint32_t shards, std::function<void()> wrong);
+  shard_mount(segment_mount_options options, std::uint32_t shards, std::function<void()> wrong);
   result<std::unique_ptr<life>> begin_life() const;
   result<void> mount();
-  result<void> open_gate();
+  result<void> open_endpoint();
   result<store_code> offer(directory_link& link);
   result<void> announce(directory_link& link);
   result<void> mount_disk(const std::shared_ptr<directory_link>& link);
@@ -62,7 +62,7 @@ class shard_lender {
   void say(const std::string& line) const;
   bool wait(duration d);
 
-  segment_lender_options options_;
+  segment_mount_options options_;
   std::uint32_t shards_;
   std::function<void()> wrong_;
   std::shared_ptr<life> life_;  // keeper's thread

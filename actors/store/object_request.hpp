@@ -1,5 +1,5 @@
 #pragma once
-// What stands in a request to the store's door: pure parsers of what any client may send.
+// What stands in a request to the store's HTTP endpoint: pure parsers of what any client may send.
 
 #include <cstdint>
 #include <optional>

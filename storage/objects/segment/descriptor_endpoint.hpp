@@ -17,28 +17,28 @@
 namespace mooncaf {
 
 /// Hands the descriptor to whoever runs as the same user (or root) and knows the secret.
-class segment_door {
+class descriptor_endpoint {
  public:
   /// @param fd  of a sealed memfd; stays the caller's, and open as long as the door.
-  static result<std::unique_ptr<segment_door>> open(std::string secret, int fd);
-  ~segment_door();
+  static result<std::unique_ptr<descriptor_endpoint>> open(std::string secret, int fd);
+  ~descriptor_endpoint();
   /// What `mapped_segment::map` takes; a name in the abstract namespace.
   const std::string& name() const noexcept { return name_; }
 
  private:
-  struct visitor {
+  struct connection {
     unique_fd fd;
     handshake shake;
   };
-  segment_door(std::string secret, int fd) : secret_(std::move(secret)), fd_(fd) {}
+  descriptor_endpoint(std::string secret, int fd) : secret_(std::move(secret)), fd_(fd) {}
   void accept_all();
-  /// @returns false when the visitor is to go.
-  bool serve(visitor& v);
+  /// @returns false when the connection is to go.
+  bool serve(connection& v);
 
   std::string secret_, name_;
   int fd_;
   unique_fd listener_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<visitor>> visitors_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<connection>> connections_;
   std::unique_ptr<event_loop> loop_;
 };
 

@@ -1,4 +1,4 @@
-#include "storage/objects/segment/segment_door.hpp"
+#include "storage/objects/segment/descriptor_endpoint.hpp"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -13,11 +13,11 @@
 namespace mooncaf {
 
 namespace {
-constexpr node_id owner_node{3}, visitor_node{4};
+constexpr node_id owner_node{3}, client_node{4};
 }
 
-result<std::unique_ptr<segment_door>> segment_door::open(std::string secret, int fd) {
-  std::unique_ptr<segment_door> made{new segment_door(std::move(secret), fd)};
+result<std::unique_ptr<descriptor_endpoint>> descriptor_endpoint::open(std::string secret, int fd) {
+  std::unique_ptr<descriptor_endpoint> made{new descriptor_endpoint(std::move(secret), fd)};
   const auto number = make_random_u64();
   if (!number) return fail(number.error());
   made->name_ = "@mooncaf-segment-" + std::to_string(*number);
@@ -35,31 +35,32 @@ result<std::unique_ptr<segment_door>> segment_door::open(std::string secret, int
   return made;
 }
 
-segment_door::~segment_door() {
+descriptor_endpoint::~descriptor_endpoint() {
   if (loop_) loop_->stop();
 }
 
-void segment_door::accept_all() {
-  constexpr std::size_t visitors_max = 256;
+void descriptor_endpoint::accept_all() {
+  constexpr std::size_t connections_max = 256;
   for (;;) {
     unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
     const auto nonce = make_nonce();
-    if (!nonce || !same_user(fd.get()) || visitors_.size() >= visitors_max) continue;
+    if (!nonce || !same_user(fd.get()) || connections_.size() >= connections_max) continue;
     const link_identity self{link_kind::store, owner_node, 0, 0, {}, 0};
-    auto made = std::make_unique<visitor>(visitor{std::move(fd), handshake::acceptor(secret_, *nonce, self)});
+    auto made =
+        std::make_unique<connection>(connection{std::move(fd), handshake::acceptor(secret_, *nonce, self)});
     auto* const v = made.get();
     const auto token = std::make_shared<std::uint64_t>(0);
     *token = loop_->add(v->fd.get(), EPOLLIN, [this, v, token](std::uint32_t) {
       if (serve(*v)) return;
       loop_->remove(*token);
-      visitors_.erase(*token);
+      connections_.erase(*token);
     });
-    visitors_.emplace(*token, std::move(made));
+    connections_.emplace(*token, std::move(made));
   }
 }
 
-bool segment_door::serve(visitor& v) {
+bool descriptor_endpoint::serve(connection& v) {
   std::vector<std::byte> message;
   std::vector<unique_fd> none;
   const auto got = receive_packet(v.fd.get(), message, none);
@@ -86,7 +87,7 @@ result<std::unique_ptr<mapped_segment>> mapped_segment::map(const std::string& d
   if (!same_user(fd->get())) return fail(ec::unauthenticated, "another user's process answers at " + door);
   const auto nonce = make_nonce();
   if (!nonce) return fail(nonce.error());
-  const link_identity self{link_kind::store, visitor_node, 0, 0, owner_node, 0};
+  const link_identity self{link_kind::store, client_node, 0, 0, owner_node, 0};
   auto shake = handshake::initiator(secret, *nonce, self);
   auto next = shake.opening();
   std::vector<unique_fd> handed;

@@ -1,4 +1,4 @@
-#include "storage/engine/engine_door.hpp"
+#include "storage/engine/engine_endpoint.hpp"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr node_id asked_node{1}, asking_node{2};
 constexpr std::uint16_t first_port = 15000, ports = 2000;
-constexpr std::size_t visitors_max = 1024, question_bytes_max = 64 * KiB;
-constexpr duration visit = std::chrono::seconds(10);  ///< who takes longer is shown out
+constexpr std::size_t connections_max = 1024, question_bytes_max = 64 * KiB;
+constexpr duration greeting_limit = std::chrono::seconds(10);  ///< who takes longer is shown out
 
 /// A connection that is waited for, of who asks.
 class caller {
@@ -109,9 +109,9 @@ result<std::vector<std::byte>> ask_engine(const std::string& host, std::uint16_t
   return answer;
 }
 
-result<std::unique_ptr<engine_door>> engine_door::open(const std::string& host, std::uint16_t port,
-                                                       std::string secret, answers hooks) {
-  std::unique_ptr<engine_door> made{new engine_door(std::move(secret), std::move(hooks))};
+result<std::unique_ptr<engine_endpoint>> engine_endpoint::open(const std::string& host, std::uint16_t port,
+                                                               std::string secret, answers hooks) {
+  std::unique_ptr<engine_endpoint> made{new engine_endpoint(std::move(secret), std::move(hooks))};
   if (auto ok = made->listen(host, port); !ok) return fail(ok.error());
   auto loop = event_loop::start({"engine", [self = made.get()] { return self->drop_late(); }, nullptr, {}});
   if (!loop) return fail(loop.error());
@@ -122,7 +122,7 @@ result<std::unique_ptr<engine_door>> engine_door::open(const std::string& host, 
   return made;
 }
 
-result<void> engine_door::listen(const std::string& host, std::uint16_t port) {
+result<void> engine_endpoint::listen(const std::string& host, std::uint16_t port) {
   const auto seed = make_random_u64();
   if (!seed) return fail(seed.error());
   error why;
@@ -141,39 +141,39 @@ result<void> engine_door::listen(const std::string& host, std::uint16_t port) {
   return fail(why);
 }
 
-engine_door::~engine_door() {
+engine_endpoint::~engine_endpoint() {
   if (loop_) loop_->stop();
 }
 
-void engine_door::accept_all() {
+void engine_endpoint::accept_all() {
   for (;;) {
     unique_fd fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!fd) return;
     const auto nonce = make_nonce();
-    if (!nonce || visitors_.size() >= visitors_max) continue;
-    tune_tcp(fd.get(), visit);
-    auto made = std::make_unique<visitor>(
-        visitor{std::move(fd),
-                0,
-                handshake::acceptor(secret_, *nonce, {link_kind::engine, asked_node, 0, 0, {}, 0}),
-                clock_type::now(),
-                false,
-                {},
-                {},
-                0});
+    if (!nonce || connections_.size() >= connections_max) continue;
+    tune_tcp(fd.get(), greeting_limit);
+    auto made = std::make_unique<connection>(
+        connection{std::move(fd),
+                   0,
+                   handshake::acceptor(secret_, *nonce, {link_kind::engine, asked_node, 0, 0, {}, 0}),
+                   clock_type::now(),
+                   false,
+                   {},
+                   {},
+                   0});
     auto* const v = made.get();
     v->token = loop_->add(v->fd.get(), EPOLLIN, [this, v](std::uint32_t events) {
       if (serve(*v, events)) return;
       const auto token = v->token;
       loop_->remove(token);
-      visitors_.erase(token);
+      connections_.erase(token);
     });
-    visitors_.emplace(v->token, std::move(made));
+    connections_.emplace(v->token, std::move(made));
   }
 }
 
-/// @returns false when the visitor is to go.
-bool engine_door::serve(visitor& v, std::uint32_t events) {
+/// @returns false when the connection is to go.
+bool engine_endpoint::serve(connection& v, std::uint32_t events) {
   if ((events & EPOLLIN) && !read(v)) return false;
   if ((events & (EPOLLERR | EPOLLHUP)) && !(events & EPOLLIN)) return false;
   if (!write(v)) return false;
@@ -181,7 +181,7 @@ bool engine_door::serve(visitor& v, std::uint32_t events) {
   return true;
 }
 
-bool engine_door::read(visitor& v) {
+bool engine_endpoint::read(connection& v) {
   std::byte chunk[16 * KiB];
   const auto got = ::recv(v.fd.get(), chunk, sizeof chunk, 0);
   if (got == 0) return false;
@@ -191,7 +191,7 @@ bool engine_door::read(visitor& v) {
 }
 
 /// Takes what is whole of that which came.
-bool engine_door::take(visitor& v) {
+bool engine_endpoint::take(connection& v) {
   while (!v.believed) {
     const auto want = v.shake.want();
     if (v.in.size() < want) return true;
@@ -221,7 +221,7 @@ bool engine_door::take(visitor& v) {
   return true;
 }
 
-bool engine_door::write(visitor& v) {
+bool engine_endpoint::write(connection& v) {
   while (v.sent < v.out.size()) {
     const auto n = ::send(v.fd.get(), v.out.data() + v.sent, v.out.size() - v.sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
@@ -234,14 +234,14 @@ bool engine_door::write(visitor& v) {
 }
 
 /// @returns false: there is no hurry.
-bool engine_door::drop_late() {
+bool engine_endpoint::drop_late() {
   const auto now = clock_type::now();
   std::vector<std::uint64_t> late;
-  for (const auto& [token, v] : visitors_)
-    if (now - v->since > visit) late.push_back(token);
+  for (const auto& [token, v] : connections_)
+    if (now - v->since > greeting_limit) late.push_back(token);
   for (const auto token : late) {
     loop_->remove(token);
-    visitors_.erase(token);
+    connections_.erase(token);
   }
   return false;
 }

@@ -1,0 +1,57 @@
+#pragma once
+// A way to a segment through its endpoint: a tenant's, and that of others who read, or want an object looked
+// at, over TCP. The thread that calls talks, and nobody else has to wake for it.
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/posix.hpp"
+#include "runtime/base/result.hpp"
+#include "storage/objects/wire/endpoint_wire.hpp"
+
+namespace mooncaf {
+
+/// What the directory tells a tenant's client when it lets it in.
+struct endpoint_pass {
+  endpoint_wire::greeting who;
+  std::string key;
+};
+
+/// Connections are kept for the next call. @thread  All functions may be called from any thread.
+class endpoint_client {
+ public:
+  endpoint_client(std::string host, std::uint16_t port, duration dial_limit = std::chrono::seconds(5))
+      : host_(std::move(host)), port_(port), dial_limit_(dial_limit) {}
+
+  /// @returns xxh3-64 of all bytes, which agrees with what the endpoint has computed.
+  /// @error `ec::not_found` for what is not the tenant's, `ec::corrupt` for other bytes than the endpoint's,
+  /// or where the object that lies there was altered; others of the connection.
+  result<std::uint64_t> write(const endpoint_pass& pass, std::uint64_t offset,
+                              std::span<const std::span<const std::byte>> pieces);
+  result<std::uint64_t> read(const endpoint_pass& pass, std::uint64_t offset,
+                             std::span<const std::span<std::byte>> pieces);
+
+  /// Has the endpoint look at all of an object that lies there in one piece. @returns xxh3-64 of its bytes.
+  /// @error `ec::not_found` for what is not the tenant's, or no such object; others of the connection.
+  result<std::uint64_t> look(const endpoint_pass& pass, std::uint64_t offset, std::uint64_t bytes);
+
+ private:
+  struct kept {
+    unique_fd fd;
+    std::uint64_t incarnation;
+  };
+  result<unique_fd> dial(const endpoint_pass& pass) const;
+  template <class Talk>
+  result<std::uint64_t> call(const endpoint_pass& pass, const Talk& talk);
+
+  const std::string host_;
+  const std::uint16_t port_;
+  const duration dial_limit_;
+  std::mutex mutex_;
+  std::vector<kept> idle_;
+};
+
+}  // namespace mooncaf
