@@ -1,36 +1,19 @@
-// How a directory that has just begun learns what there is: the part of `directory_core` that decides whose
-// contents count, and when it knows all.
-//
-//   waiting ── the first segment of an earlier directory comes ──► gathering ── all of its companions ──►
-//   serving
-//      │                                                              │          are here, or it is late
-//      └───────────────────────── nobody comes in time ───────────────┴──────────────────────────────────►  ▲
-//
-// Segments and figures are told at any time; questions about objects wait for `serving`. So nobody sees a
-// part of what there is, and no removal is answered that a segment on its way back would undo.
+#include "storage/objects/directory/directory_recovery.hpp"
 
 #include <algorithm>
-#include <utility>
-
-#include "storage/objects/directory/directory_core.hpp"
 
 namespace mooncaf {
 
-namespace {
-constexpr std::size_t kept_bytes_max = 16 * MiB;
-}
-
-/// Whether what a segment brings along counts. It does not if a directory that served without it came after
-/// the one that it knew, or if the others know that it was given up.
-bool directory_core::admit(const store_wire::former_life& former) {
+bool directory_recovery::admit(const store_wire::former_life& former,
+                               const std::function<void(std::uint32_t)>& give_up) {
   if (serving_) return false;
-  for (const auto f : former.fenced) fence(f);
+  for (const auto f : former.fenced) give_up(f);
   std::vector<std::uint32_t> older;
   for (const auto& [segment, served_by] : came_back_) {
     if (served_by > former.served_by) return false;
     if (served_by < former.served_by) older.push_back(segment);
   }
-  for (const auto segment : older) fence(segment);
+  for (const auto segment : older) give_up(segment);
   const auto is_fenced = [&](std::uint32_t s) {
     return std::find(fenced_.begin(), fenced_.end(), s) != fenced_.end();
   };
@@ -40,47 +23,43 @@ bool directory_core::admit(const store_wire::former_life& former) {
   return true;
 }
 
-void directory_core::serve_when_complete(time_point now) {
-  const auto missing = [&](std::uint32_t s) { return holders_.count(s) == 0; };
-  const bool disk_came = std::any_of(disks_.begin(), disks_.end(), [&](const auto& d) {
-    return awaited_disks_.count(d.second.number) != 0;
-  });
-  const bool disks_here =
-      std::all_of(awaited_disks_.begin(), awaited_disks_.end(), [&](std::uint64_t number) {
-        return std::any_of(disks_.begin(), disks_.end(),
-                           [&](const auto& d) { return d.second.number == number && !d.second.announcing; });
-      });
-  const bool nobody = came_back_.empty() && !disk_came;
-  const bool all_here = !nobody && disks_here && std::none_of(expected_.begin(), expected_.end(), missing) &&
-                        announcing_.empty();
-  const bool late = nobody ? now >= until_.first : now >= until_.others;
-  if (!all_here && !late) return;
-  const auto given_up = std::exchange(expected_, {});
-  for (const auto segment : given_up)
-    if (missing(segment)) fence(segment);
-  for (const auto segment : std::exchange(announcing_, {})) fence(segment);
-  serving_ = true;
-  awaited_disks_.clear();
-  table_.end_recovery(now);
-  came_back_.clear();
-  for (const auto& [segment, holder] : holders_)
-    write_entry(holder, store_wire::entry::serving, segment,
-                [&](byte_writer& out) { out.put(incarnation_); });
-  for (auto& [id, s] : sessions_) {
-    for (const auto& question : std::exchange(s.kept, {})) {
-      std::vector<std::byte> answer;
-      s.nonsense = s.nonsense || !answer_now(id, question.header, question.payload, now, answer);
-      s.ready.insert(s.ready.end(), answer.begin(), answer.end());
-    }
-    has_output(id, s);
-  }
+void directory_recovery::begin_announcing(std::uint32_t segment, std::uint64_t served_by) {
+  announcing_.insert(segment);
+  came_back_[segment] = served_by;
 }
 
-bool directory_core::keep(session& from, const store_wire::header& question,
-                          std::span<const std::byte> payload) {
-  from.kept.push_back({question, {payload.begin(), payload.end()}});
-  from.kept_bytes += payload.size();
-  return from.kept_bytes <= kept_bytes_max;
+bool directory_recovery::fence(std::uint32_t segment) {
+  announcing_.erase(segment);
+  came_back_.erase(segment);
+  expected_.erase(segment);
+  if (std::find(fenced_.begin(), fenced_.end(), segment) != fenced_.end()) return false;
+  fenced_.push_back(segment);
+  if (fenced_.size() > store_wire::former_max) fenced_.pop_front();
+  return true;
+}
+
+bool directory_recovery::is_over(time_point now, const segment_holders& holders,
+                                 const disk_book& disks) const {
+  const bool none = came_back_.empty() && std::none_of(awaited_disks_.begin(), awaited_disks_.end(),
+                                                       [&](auto number) { return disks.is_here(number); });
+  if (now >= (none ? until_.first : until_.others)) return true;
+  if (none || !announcing_.empty()) return false;
+  return std::all_of(awaited_disks_.begin(), awaited_disks_.end(),
+                     [&](auto number) { return disks.is_complete(number); }) &&
+         std::all_of(expected_.begin(), expected_.end(), [&](auto s) { return holders.is_mounted(s); });
+}
+
+std::vector<std::uint32_t> directory_recovery::end(const segment_holders& holders) {
+  std::vector<std::uint32_t> missing;
+  for (const auto segment : expected_)
+    if (!holders.is_mounted(segment)) missing.push_back(segment);
+  missing.insert(missing.end(), announcing_.begin(), announcing_.end());
+  serving_ = true;
+  announcing_.clear();
+  expected_.clear();
+  came_back_.clear();
+  awaited_disks_.clear();
+  return missing;
 }
 
 }  // namespace mooncaf
