@@ -6,10 +6,6 @@
 namespace mooncaf {
 namespace {
 
-/// Written in one go: large enough for the tier to skip its log, some 30 ms of a disk for which a read may
-/// wait.
-constexpr std::size_t write_turn_bytes = 32 * MiB;
-
 /// Where blocks are written when they leave the tiers above, those are what gives them back.
 tier_set above_ssd(const tiered_store_options& o) {
   if (!writes_on_eviction(o.write)) return {};
@@ -88,7 +84,7 @@ std::vector<owner_id> tiered_store::expire(time_point now) {
   const auto lock = locked();
   now_ = now;
   used_.note(store_.tree().time(), now);
-  if (refusal_ && now_ >= write_after_ && writes_pending_ == 0) {
+  if (refusal_.reason() && !refusal_.holds(now_) && io_.writes() == 0) {
     write_wanted();
     evict_ahead();
   }
@@ -197,7 +193,7 @@ bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::si
     it->second.push_back({ticket, position});
     return true;
   }
-  if (reads_pending_ >= options_.max_reads) return false;
+  if (io_.reads() >= options_.max_reads) return false;
   const auto h = ssd_.find(block.name.key);
   if (h == prefix_tree::none) return false;
   // Pinned first: taking the slot may evict from DRAM, never from SSD, but what follows may.
@@ -213,20 +209,18 @@ bool tiered_store::join_promotion(const held_block& e, ticket_id ticket, std::si
 void tiered_store::read(ticket_id ticket, std::size_t position, io_job job) {
   const auto key = job.block.name.key;
   ssd_.pin(ssd_.find(key));
-  ++reads_pending_;
-  queue(std::move(job), {});
+  io_.add(std::move(job));
   promotions_[key].push_back({ticket, position});
 }
 
 /// Of owners that have ended.
 void tiered_store::drop_unwanted_reads() {
-  std::erase_if(reads_, [&](const io_job& job) {
+  io_.drop_reads([&](const io_job& job) {
     const auto waiting = promotions_.find(job.block.name.key);
     if (std::ranges::any_of(waiting->second,
                             [&](const waiter& w) { return store_.pinned(tickets_.at(w.ticket).pin); }))
       return false;
     finish_read(job, {ec::cancelled, "nobody waits for it"});
-    jobs_.erase(job.id);
     return true;
   });
 }
@@ -240,14 +234,13 @@ bool tiered_store::wanted_by_others(const io_job& job) {
     return false;
   std::erase_if(waiting, own);
   if (--tickets_.at(job.load).missing == 0) resolve(job.load);
-  queue({0, io_job::kind::read, job.block, job.slot, {}}, {});
+  io_.add({0, io_job::kind::read, job.block, job.slot, {}});
   return true;
 }
 
 void tiered_store::finish_read(const io_job& job, const error& failure) {
   const bool ok = failure.code == ec::none;
   const block_name& name = job.block.name;
-  --reads_pending_;
   ssd_.unpin(ssd_.find(name.key));
   bool published = false;
   if (ok) {
@@ -295,51 +288,26 @@ void tiered_store::resolve(ticket_id id) {
 
 // ---- jobs ----
 
-void tiered_store::queue(io_job job, pin_id hold) {
-  job.id = next_job_++;
-  jobs_.emplace(job.id, job_record{job, hold});
-  // A read never depends on what is queued: its block is on SSD already, and held there until it is done.
-  (job.what == io_job::kind::read ? reads_ : writes_).push_back(job);
-}
-
 void tiered_store::queue_erase(const block_name& name) {
-  queue({0, io_job::kind::erase, {name, 0}, {}, {}}, {});
+  io_.add({0, io_job::kind::erase, {name, 0}, {}, {}});
 }
 
 std::vector<io_job> tiered_store::take_io_jobs(std::size_t max) {
-  const bool read = !reads_.empty() && (writes_.empty() || !reads_went_last_);
-  reads_went_last_ = read;
-  auto& from = read ? reads_ : writes_;
-  if (!read) max = std::min(max, std::max<std::size_t>(1, write_turn_bytes / store_.block_bytes()));
-  std::size_t count = std::min(max, from.size());
-  if (read) {
-    // A load's reads are one job, as many as they are; no others go with them.
-    const auto load = from.front().load;
-    const auto other = std::ranges::find_if(from, [&](const io_job& j) { return j.load != load; });
-    const auto same = static_cast<std::size_t>(other - from.begin());
-    count = load ? same : std::min(count, same);
-  }
-  const auto end = from.begin() + static_cast<std::ptrdiff_t>(count);
-  std::vector<io_job> jobs(from.begin(), end);
-  from.erase(from.begin(), end);
-  running_ += count;
-  return jobs;
+  return io_.take(max, store_.block_bytes());
 }
 
 void tiered_store::complete(std::span<const io_result> results) {
   const auto lock = locked();
   for (const auto& r : results) {
-    auto node = jobs_.extract(r.id);
-    if (node.empty()) continue;
-    --running_;
-    const job_record& record = node.mapped();
-    switch (record.job.what) {
+    const auto done = io_.finish(r.id);
+    if (!done) continue;
+    switch (done->job.what) {
       case io_job::kind::write:
-        finish_write(record.job, record.hold, r.failure);
+        finish_write(done->job, done->hold, r.failure);
         break;
       case io_job::kind::read:
-        if (r.failure.code != ec::cancelled || !wanted_by_others(record.job))
-          finish_read(record.job, r.failure);
+        if (r.failure.code != ec::cancelled || !wanted_by_others(done->job))
+          finish_read(done->job, r.failure);
         break;
       case io_job::kind::erase:
         break;
@@ -361,9 +329,9 @@ tier_stats tiered_store::ssd_stats() const {
   tier_stats now = stats_;
   now.copies = ssd_.elsewhere();
   now.ssd_blocks = ssd_.shown_count();
-  now.jobs_queued = reads_.size() + writes_.size();
-  now.jobs_running = running_;
-  now.reads_pending = reads_pending_;
+  now.jobs_queued = io_.queued();
+  now.jobs_running = io_.running();
+  now.reads_pending = io_.reads();
   return now;
 }
 
@@ -374,18 +342,19 @@ bool tiered_store::consistent(std::string* why) const {
     return false;
   };
   if (!store_.consistent(why)) return false;
-  std::size_t writes = 0, reads = 0, waiting = 0, missing = 0;
-  for (const auto& [id, record] : jobs_) {
-    writes += record.job.what == io_job::kind::write;
-    reads += record.job.what == io_job::kind::read;
-    const auto h = ssd_.find(record.job.block.name.key);
-    if (record.job.what != io_job::kind::erase && (h == prefix_tree::none || ssd_.pins(h) == 0))
-      return wrong("job " + std::to_string(id) + " does not hold its place on SSD");
-  }
-  if (writes != writes_pending_ || reads != reads_pending_ || reads != promotions_.size())
+  std::size_t jobs = 0, writes = 0, reads = 0, waiting = 0, missing = 0;
+  std::optional<std::uint64_t> unheld;
+  io_.each([&](const io_job& job) {
+    ++jobs;
+    writes += job.what == io_job::kind::write;
+    reads += job.what == io_job::kind::read;
+    const auto h = ssd_.find(job.block.name.key);
+    if (job.what != io_job::kind::erase && (h == prefix_tree::none || ssd_.pins(h) == 0)) unheld = job.id;
+  });
+  if (unheld) return wrong("job " + std::to_string(*unheld) + " does not hold its place on SSD");
+  if (writes != io_.writes() || reads != io_.reads() || reads != promotions_.size())
     return wrong("jobs do not add up");
-  if (reads_.size() + writes_.size() + running_ != jobs_.size())
-    return wrong("queued and running jobs do not add up");
+  if (io_.queued() + io_.running() != jobs) return wrong("queued and running jobs do not add up");
   if (ssd_.size() != ssd_.shown_count() + writes) return wrong("SSD blocks do not add up");
   for (const auto& [key, waiters] : promotions_) waiting += waiters.size();
   for (const auto& [id, ticket] : tickets_) missing += ticket.missing;

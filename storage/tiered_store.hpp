@@ -17,9 +17,11 @@
 #include "storage/block_store.hpp"
 #include "storage/copy_survey.hpp"
 #include "storage/io_job.hpp"
+#include "storage/io_queue.hpp"
 #include "storage/memory_boundary.hpp"
 #include "storage/use_clock.hpp"
 #include "storage/write_policy.hpp"
+#include "storage/write_refusal.hpp"
 
 namespace mooncaf {
 
@@ -139,10 +141,10 @@ class tiered_store {
   /// the disk refuses them.
   std::size_t flush();
   /// Why the disk refused the last write, until it takes one again. Meanwhile blocks live in DRAM alone, and
-  /// a write is tried 1 s later, then ever more rarely, at most every 60 s of what `expire` was told.
-  const std::optional<error>& write_refusal() const noexcept { return refusal_; }
+  /// a write is tried now and then (`write_refusal`), by the time that `expire` was told.
+  const std::optional<error>& why_writes_are_refused() const noexcept { return refusal_.reason(); }
   /// Tries at once what would be tried later: before a planned stop.
-  void retry_writes() noexcept { write_after_ = time_point{}; }
+  void retry_writes() noexcept { refusal_.end_pause(); }
 
   // ---- other nodes ----
 
@@ -185,10 +187,6 @@ class tiered_store {
   /// bound on the work of one call, not on correctness.
   static constexpr int guarded_steps_max = 64;
 
-  struct job_record {
-    io_job job;
-    pin_id hold;  // write: keeps the slot
-  };
   struct waiter {
     ticket_id ticket;
     std::size_t position;
@@ -223,36 +221,25 @@ class tiered_store {
   save_outcome save(const block_key& key);
   void queue_write(const held_block& e);
   void finish_write(const io_job& job, pin_id hold, const error& failure);
-  void note_write(const error& failure);
   bool make_ssd_room(const block_key& parent);
   bool evict_from_ssd();
   void evict_ahead();
-  void queue(io_job job, pin_id hold);
   void queue_erase(const block_name& name);
 
   tiered_store_options options_;
   block_store store_;
   prefix_tree::tier& ssd_;  // on SSD, or on the way there (pinned and hidden meanwhile)
   copy_survey survey_;
-  std::deque<io_job> reads_;
-  std::deque<io_job> writes_;  // and erasures; the order between them matters, that to reads does not
-  bool reads_went_last_ = false;
-  std::unordered_map<std::uint64_t, job_record> jobs_;  // queued and running
-  std::deque<block_key> wanted_;                        // to be written when the queue has room
+  io_queue io_;
+  std::deque<block_key> wanted_;  // to be written when the queue has room
   std::unordered_map<block_key, std::vector<waiter>> promotions_;
   std::unordered_map<ticket_id, ticket_record> tickets_;
   std::vector<ready_pin> ready_;
-  std::size_t writes_pending_ = 0;
-  std::size_t reads_pending_ = 0;
-  std::size_t running_ = 0;
-  std::uint64_t next_job_ = 1;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t damaged_ = 0;  // blocks lost to a bad disk
   time_point now_{};           // as `expire` heard last
   use_clock used_;
-  std::optional<error> refusal_;
-  duration pause_{};
-  time_point write_after_{};  // the disk refused a write: none before this
+  write_refusal refusal_;
   tier_stats stats_;
 };
 

@@ -7,13 +7,6 @@
 // From memory to SSD: what is written when, and what gives way.
 
 namespace mooncaf {
-namespace {
-
-/// A disk that refuses writes is left alone for so long, doubled each time: it may be full, and asking costs.
-constexpr duration first_pause = std::chrono::seconds(1);
-constexpr duration longest_pause = std::chrono::seconds(60);
-
-}  // namespace
 
 // ---- what is to be written ----
 
@@ -40,7 +33,7 @@ void tiered_store::want_saved(const block_key& key) {
 }
 
 void tiered_store::write_wanted() {
-  while (!wanted_.empty() && writes_pending_ < options_.max_writes) {
+  while (!wanted_.empty() && io_.writes() < options_.max_writes) {
     const block_key key = wanted_.front();
     const auto outcome = save(key);
     // A chain longer than the queue goes on when the queue has drained.
@@ -52,7 +45,7 @@ void tiered_store::write_wanted() {
 
 /// Queues the write of a block, after those of its ancestors that are not on SSD yet.
 tiered_store::save_outcome tiered_store::save(const block_key& key) {
-  if (now_ < write_after_) return save_outcome::refused;
+  if (refusal_.holds(now_)) return save_outcome::refused;
   std::vector<block_key> chain;
   for (block_key at = key; ssd_.find(at) == prefix_tree::none;) {
     const auto e = store_.find(at);
@@ -62,7 +55,7 @@ tiered_store::save_outcome tiered_store::save(const block_key& key) {
     at = e->name.parent;
   }
   for (; !chain.empty(); chain.pop_back()) {
-    if (writes_pending_ >= options_.max_writes) return save_outcome::queue_full;
+    if (io_.writes() >= options_.max_writes) return save_outcome::queue_full;
     const auto e = *store_.find(chain.back());
     if (!make_ssd_room(e.name.parent)) return save_outcome::no_room;
     queue_write(e);
@@ -75,28 +68,13 @@ void tiered_store::queue_write(const held_block& e) {
   const pin_id hold = *store_.open_pin(disk_owner, never);
   (void)store_.pin_one(e.name.key, hold);
   ssd_.pin(ssd_.insert_hidden(e.name.key, e.name.parent, e.name.depth, 0));
-  ++writes_pending_;
-  queue({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot), {}}, hold);
-}
-
-void tiered_store::note_write(const error& failure) {
-  if (failure.code == ec::none) {
-    refusal_.reset();
-    pause_ = {};
-    write_after_ = {};
-    return;
-  }
-  refusal_ = failure;
-  if (now_ < write_after_) return;  // one of those that were under way when the first was refused
-  pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
-  write_after_ = now_ + pause_;
+  io_.add({0, io_job::kind::write, {e.name, e.checksum}, store_.slot(e.slot), {}}, hold);
 }
 
 void tiered_store::finish_write(const io_job& job, pin_id hold, const error& failure) {
-  note_write(failure);
+  refusal_.note(failure, now_);
   const bool ok = failure.code == ec::none;
   const block_name& name = job.block.name;
-  --writes_pending_;
   const auto h = ssd_.find(name.key);
   ssd_.unpin(h);
   if (ok && (name.depth == 0 || store_.tree().shown(name.parent, storage_tier::ssd))) {
@@ -184,7 +162,7 @@ bool tiered_store::evict_from_ssd() {
 /// by then.
 void tiered_store::evict_ahead() {
   if (!options_.ssd || !writes_on_eviction(options_.write)) return;
-  while (store_.free_slots() + writes_pending_ < options_.free_ahead) {
+  while (store_.free_slots() + io_.writes() < options_.free_ahead) {
     const auto victim = store_.next_victim();
     if (!victim) return;
     if (!store_.find(*victim)->on_ssd) {
@@ -208,7 +186,7 @@ std::size_t tiered_store::flush() {
     const auto outcome = save(name.key);
     if (outcome == save_outcome::queue_full || outcome == save_outcome::refused) break;
   }
-  return writes_pending_;
+  return io_.writes();
 }
 
 }  // namespace mooncaf

@@ -234,7 +234,7 @@ void shard_core::ran(std::span<const io_result> results, duration took, time_poi
 }
 
 void shard_core::watch_disk() {
-  shard_action::disk_state now{store_.write_refusal(), store_.ssd_stats().write_failures};
+  shard_action::disk_state now{store_.why_writes_are_refused(), store_.ssd_stats().write_failures};
   now.turned = now.refusal.has_value() != (disk_said_ && disk_said_->refusal);
   if (disk_said_ && !now.turned && now.write_failures == disk_said_->write_failures) return;
   disk_said_ = now;

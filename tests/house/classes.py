@@ -21,7 +21,6 @@ EXCEPTIONS = {
     "runtime/model/model_runner.hpp:model_runner": "a scratch buffer for each stage of a pass",
     "runtime/sched/conductor_core.hpp:conductor_core": "the conductor's whole interface passes through it",
     "runtime/sim/coupled_instance.hpp:coupled_instance": "prompts and decoding share every step of its clock",
-    "storage/tiered_store.hpp:tiered_store": "memory and disk are one state machine for each block",
     "transport/rdma/queue_pair.hpp:queue_pair": "what the device was asked for and what it granted, side by side",
     "transport/rdma/rdma_outbound.hpp:rdma_outbound": "its book of transfers is to become one with those of tcp and shm",
     "transport/shm/shm_inbound.hpp:shm_inbound": "the rings and the thread that reads them",

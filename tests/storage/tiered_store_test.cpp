@@ -339,8 +339,8 @@ TEST_CASE("a disk that refuses writes is left alone for ever longer, and the sto
       f.drain();
       f.check();
     }
-    REQUIRE(f.store.write_refusal().has_value());
-    CHECK(f.store.write_refusal()->detail == "told to fail");
+    REQUIRE(f.store.why_writes_are_refused().has_value());
+    CHECK(f.store.why_writes_are_refused()->detail == "told to fail");
     CHECK(f.disk.writes <= 4);  // what was queued when the first was refused
     CHECK(f.store.integrity().pinned == 0);
     // Ten minutes of the shard's ticks: tried after 1, 2, 4, ... 60 s.
@@ -358,7 +358,7 @@ TEST_CASE("a disk that refuses writes is left alone for ever longer, and the sto
       (void)f.store.expire(now += 1s);
       f.drain();
     }
-    CHECK_FALSE(f.store.write_refusal().has_value());
+    CHECK_FALSE(f.store.why_writes_are_refused().has_value());
     CHECK(f.store.ssd_stats().ssd_blocks > 0);
     f.check();
   }
